@@ -1,0 +1,15 @@
+# Finds libtorch's headers and libraries without Torch's own config file, which fails on a CUDA build where no CUDA
+# toolkit is installed. Result: the imported target lockstep::torch and LOCKSTEP_TORCH_VERSION.
+set(_prefixes ${CMAKE_PREFIX_PATH} $ENV{CMAKE_PREFIX_PATH})
+if(Torch_DIR)
+  list(PREPEND _prefixes ${Torch_DIR}/../../..)
+endif()
+file(GLOB _venv ${PROJECT_SOURCE_DIR}/.deps/venv/lib/python3*/site-packages/torch)
+list(APPEND _prefixes ${_venv})
+find_path(LOCKSTEP_TORCH_INCLUDE torch/csrc/api/include/torch/torch.h PATHS ${_prefixes} PATH_SUFFIXES include REQUIRED NO_DEFAULT_PATH)
+get_filename_component(_root ${LOCKSTEP_TORCH_INCLUDE} DIRECTORY)
+add_library(lockstep_torch INTERFACE)
+add_library(lockstep::torch ALIAS lockstep_torch)
+target_include_directories(lockstep_torch SYSTEM INTERFACE ${LOCKSTEP_TORCH_INCLUDE} ${LOCKSTEP_TORCH_INCLUDE}/torch/csrc/api/include)
+target_link_libraries(lockstep_torch INTERFACE -Wl,--no-as-needed ${_root}/lib/libtorch.so ${_root}/lib/libtorch_cpu.so ${_root}/lib/libc10.so -Wl,--as-needed)
+target_link_options(lockstep_torch INTERFACE -Wl,-rpath,${_root}/lib)

@@ -1,0 +1,51 @@
+// Every environment variable that Lockstep reads or sets, in one table, and the one place that reads them.
+//
+//   const JobEnvironment job = job_environment();       // who am I, and who says so
+//   if (auto value = env("LOCKSTEP_BACKEND")) ...       // a name that is not in the table throws InternalError
+//
+// Nothing outside this file calls getenv. `lockstep info` prints the table.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lockstep {
+
+struct EnvironmentVariable {
+  std::string_view name;
+  std::string_view set_by;   // "user", "lockstep run", "torchrun", "Slurm", "Open MPI", "MPICH"
+  std::string_view meaning;
+};
+
+std::span<const EnvironmentVariable> environment_table();
+
+// The value of a variable of the table; nullopt when unset or empty.
+std::optional<std::string> env(std::string_view name);
+
+// The same as a number. Throws InvalidArgument, naming variable, value and range, for anything else.
+std::optional<long> env_number(std::string_view name, long minimum, long maximum);
+
+// Names of LOCKSTEP_* variables that are set but not in the table: most likely misspelt.
+std::vector<std::string> unknown_lockstep_variables();
+
+// What the environment says about this process's place in a job.
+struct JobEnvironment {
+  int rank = 0;
+  int world_size = 1;
+  int local_rank = 0;
+  int local_world_size = 1;
+  std::string source = "none";  // "lockstep", "torchrun", "env", "Slurm", "Open MPI", "PMIx", "MPICH", "none"
+  std::string job_id;           // tells jobs of one user on one machine apart; empty when source is "none"
+
+  bool is_single_node() const { return local_world_size == world_size; }
+};
+
+// First match wins: RANK + WORLD_SIZE (set by `lockstep run`, torchrun, or by hand), Slurm inside an srun step (an salloc
+// shell is alone), Open MPI, PMIx, MPICH; otherwise a job of one process. Throws InvalidArgument when a variable is not a
+// number, when rank >= world size, or when one of a pair is missing ("RANK is set but WORLD_SIZE is not").
+JobEnvironment job_environment();
+
+}  // namespace lockstep

@@ -1,0 +1,101 @@
+// The error family: every failure the library reports is one of these exceptions, and a program may catch any of them.
+//
+//   try {
+//     dist::all_reduce(tensor);
+//   } catch (const dist::PeerLost& lost) {   // rank lost.peer() is gone; save what can be saved
+//   } catch (const dist::Error& error) {     // everything else of ours
+//   }
+//
+// An error of a collective names rank, group, operation and sequence number, what was expected and what to do:
+//
+//   all_reduce #118 on group "world", rank 2 of 4: rank 3 (pid 4121) ended before it took part; the group is closed.
+//
+// Exceptions of libtorch (c10::Error) pass through untouched. Nothing here prints.
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+namespace lockstep {
+
+enum class ErrorCode : std::uint32_t {
+  NONE = 0,
+  INVALID_ARGUMENT,  // the caller's mistake, found before anything was sent
+  TIMEOUT,           // no progress within the deadline
+  PEER_LOST,         // a rank died, left, or closed its connection
+  MISMATCH,          // ranks called different operations, or with different dtypes, counts, ops or roots
+  ABORTED,           // the group was aborted or closed by this program
+  STORE,             // rendezvous or key-value store
+  FORMAT,            // a file is not what it claims to be
+  SYSTEM,            // the operating system refused; errno is kept
+  INTERNAL,          // a bug of Lockstep
+};
+
+class Error : public std::runtime_error {
+ public:
+  Error(ErrorCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
+  ErrorCode code() const { return code_; }
+
+ private:
+  ErrorCode code_;
+};
+
+class InvalidArgument : public Error {
+ public:
+  explicit InvalidArgument(const std::string& message) : Error(ErrorCode::INVALID_ARGUMENT, message) {}
+};
+
+class Timeout : public Error {
+ public:
+  explicit Timeout(const std::string& message) : Error(ErrorCode::TIMEOUT, message) {}
+};
+
+class PeerLost : public Error {
+ public:
+  PeerLost(const std::string& message, int peer) : Error(ErrorCode::PEER_LOST, message), peer_(peer) {}
+  int peer() const { return peer_; }  // rank within the group that the message names
+
+ private:
+  int peer_;
+};
+
+class Mismatch : public Error {
+ public:
+  explicit Mismatch(const std::string& message) : Error(ErrorCode::MISMATCH, message) {}
+};
+
+class Aborted : public Error {
+ public:
+  explicit Aborted(const std::string& message) : Error(ErrorCode::ABORTED, message) {}
+};
+
+class StoreError : public Error {
+ public:
+  explicit StoreError(const std::string& message) : Error(ErrorCode::STORE, message) {}
+};
+
+class FormatError : public Error {
+ public:
+  explicit FormatError(const std::string& message) : Error(ErrorCode::FORMAT, message) {}
+};
+
+class SystemError : public Error {
+ public:
+  // Appends the text of `error_number` (an errno value) to the message.
+  SystemError(const std::string& message, int error_number);
+  int error_number() const { return error_number_; }
+
+ private:
+  int error_number_;
+};
+
+class InternalError : public Error {
+ public:
+  explicit InternalError(const std::string& message) : Error(ErrorCode::INTERNAL, message) {}
+};
+
+// Throws the member of the family that belongs to `code`. `peer` is used by PEER_LOST only.
+[[noreturn]] void throw_error(ErrorCode code, const std::string& message, int peer = -1);
+
+}  // namespace lockstep
