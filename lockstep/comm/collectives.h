@@ -1,0 +1,8 @@
+// All verbs below libtorch, one header each.
+#pragma once
+
+#include "lockstep/comm/collectives/all_gather.h"      // every rank gets every rank's buffer
+#include "lockstep/comm/collectives/all_reduce.h"      // every rank gets the combination of all buffers
+#include "lockstep/comm/collectives/barrier.h"         // wait for each other
+#include "lockstep/comm/collectives/broadcast.h"       // every rank gets the root's buffer
+#include "lockstep/comm/collectives/point_to_point.h"  // one rank to another
