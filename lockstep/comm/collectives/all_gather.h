@@ -1,0 +1,47 @@
+// all_gather: every rank gets every rank's buffer.
+//
+//   std::vector<int> everyone(world.size());
+//   comm::all_gather(world, std::span<const int>(&mine, 1), std::span(everyone));     // rank r's value at [r]
+//
+// Collective  every rank of `group`, same dtype. Counts may differ from rank to rank in the form with a list of outputs:
+//             outputs[r] has as many elements as rank r contributes, on every rank.
+// Blocks      until all outputs are filled, unless async_op.
+// Fails       InvalidArgument here: not one output per rank, or an own output of another size than the input. Mismatch
+//             when a rank contributes another count than its output here expects. Otherwise as all_reduce.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "lockstep/comm/process_group.h"
+
+namespace lockstep::comm {
+
+Work all_gather(const ProcessGroup& group, const void* input, std::size_t count, DType dtype,
+                std::vector<std::span<std::byte>> outputs, bool async_op = false,
+                std::shared_ptr<void> keep_alive = nullptr);
+
+// Outputs that may differ in size.
+template <typename T>
+Work all_gather(const ProcessGroup& group, std::span<const T> input, const std::vector<std::span<T>>& outputs,
+                bool async_op = false) {
+  std::vector<std::span<std::byte>> bytes;
+  for (const auto& output : outputs) bytes.push_back(std::as_writable_bytes(output));
+  return all_gather(group, input.data(), input.size(), dtype_of<T>(), std::move(bytes), async_op);
+}
+
+// One output of size() * input.size() elements, in rank order.
+template <typename T>
+Work all_gather(const ProcessGroup& group, std::span<const T> input, std::span<T> output, bool async_op = false) {
+  std::vector<std::span<std::byte>> bytes;
+  const auto ranks = static_cast<std::size_t>(group.size());
+  if (output.size() == ranks * input.size()) {
+    for (std::size_t r = 0; r < ranks; ++r) {
+      bytes.push_back(std::as_writable_bytes(output.subspan(r * input.size(), input.size())));
+    }
+  }  // else: an empty list, which all_gather refuses with the reason
+  return all_gather(group, input.data(), input.size(), dtype_of<T>(), std::move(bytes), async_op);
+}
+
+}  // namespace lockstep::comm

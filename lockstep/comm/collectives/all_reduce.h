@@ -1,0 +1,33 @@
+// all_reduce: each rank gives a buffer; each rank gets the element-wise combination of all of them, in place.
+//
+//   std::vector<float> loss = {local_loss};
+//   comm::all_reduce(world, std::span(loss), ReduceOp::AVG);
+//
+// Collective  every rank of `group`; same count, dtype and op, in the same order of calls.
+// Blocks      until the buffer holds the result, unless async_op; see work.h.
+// Fails       InvalidArgument here, before anything is sent: AVG of integers or bool, anything but SUM and AVG of complex
+//             numbers (as torch). PeerLost, Mismatch, Timeout, Aborted while waiting; the group is then closed.
+// Result      SUM and AVG combine in one balanced binary tree over the ranks, ((0+1)+(2+3)), (0+1)+2 for three, so the
+//             bits are equal on every rank, run and backend. float16 and bfloat16 accumulate in float32 and round once; AVG
+//             divides once. MIN and MAX of floating point give NaN if any rank has one. bool: SUM and MAX are "or", PRODUCT
+//             and MIN are "and". Integers wrap.
+// Cost        in memory from allocate_shared(): one pass, nothing copied; otherwise one copy in and one out.
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "lockstep/comm/process_group.h"
+
+namespace lockstep::comm {
+
+// `data` has `count` elements of `dtype`. `keep_alive` is held until the work is done.
+Work all_reduce(const ProcessGroup& group, void* data, std::size_t count, DType dtype, ReduceOp op,
+                bool async_op = false, std::shared_ptr<void> keep_alive = nullptr);
+
+template <typename T>
+Work all_reduce(const ProcessGroup& group, std::span<T> data, ReduceOp op = ReduceOp::SUM, bool async_op = false) {
+  return all_reduce(group, data.data(), data.size(), dtype_of<T>(), op, async_op);
+}
+
+}  // namespace lockstep::comm

@@ -1,0 +1,14 @@
+// barrier: returns when every rank of the group has called it.
+//
+//   comm::barrier(world);
+//
+// Collective  every rank of `group`. Blocks until all have arrived, unless async_op. Fails as all_reduce.
+#pragma once
+
+#include "lockstep/comm/process_group.h"
+
+namespace lockstep::comm {
+
+Work barrier(const ProcessGroup& group, bool async_op = false);
+
+}  // namespace lockstep::comm

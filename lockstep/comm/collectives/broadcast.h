@@ -1,0 +1,26 @@
+// broadcast: every rank gets the root's buffer.
+//
+//   comm::broadcast(world, std::span(weights), /*root=*/0);
+//
+// Collective  every rank of `group`; same count, dtype and root, in the same order of calls.
+// Blocks      until the buffer holds the root's data, unless async_op. The root does not wait for the others.
+// Fails       InvalidArgument here for a root outside the group; otherwise as all_reduce.
+// Cost        one copy in on the root, one copy out on each other rank.
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "lockstep/comm/process_group.h"
+
+namespace lockstep::comm {
+
+Work broadcast(const ProcessGroup& group, void* data, std::size_t count, DType dtype, int root, bool async_op = false,
+               std::shared_ptr<void> keep_alive = nullptr);
+
+template <typename T>
+Work broadcast(const ProcessGroup& group, std::span<T> data, int root = 0, bool async_op = false) {
+  return broadcast(group, data.data(), data.size(), dtype_of<T>(), root, async_op);
+}
+
+}  // namespace lockstep::comm

@@ -1,0 +1,46 @@
+// send, recv, isend, irecv: one message from one rank to another.
+//
+//   if (world.rank() == 0) comm::send(world, std::span<const float>(x), /*destination=*/1);
+//   if (world.rank() == 1) comm::recv(world, std::span(x), /*source=*/0);
+//
+// Who         the two ranks; others take no part. Messages from one rank to another with one tag arrive in the order sent;
+//             different tags may be received in any order. Peer and tag as torch: tag >= 0, the peer is not oneself.
+// Blocks      recv until the message is here. send returns when its buffer may be reused, which does not wait for the
+//             receiver unless 64 messages to it are unreceived. isend and irecv return a Work.
+// Fails       InvalidArgument here. Mismatch on both ranks when dtype or count differ. PeerLost when the peer is gone and
+//             has not sent the message. The group is then closed.
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "lockstep/comm/process_group.h"
+
+namespace lockstep::comm {
+
+Work isend(const ProcessGroup& group, const void* data, std::size_t count, DType dtype, int destination, int tag = 0,
+           std::shared_ptr<void> keep_alive = nullptr);
+Work irecv(const ProcessGroup& group, void* data, std::size_t count, DType dtype, int source, int tag = 0,
+           std::shared_ptr<void> keep_alive = nullptr);
+
+template <typename T>
+Work isend(const ProcessGroup& group, std::span<const T> data, int destination, int tag = 0) {
+  return isend(group, data.data(), data.size(), dtype_of<T>(), destination, tag);
+}
+template <typename T>
+Work irecv(const ProcessGroup& group, std::span<T> data, int source, int tag = 0) {
+  return irecv(group, data.data(), data.size(), dtype_of<T>(), source, tag);
+}
+template <typename T>
+void send(const ProcessGroup& group, std::span<const T> data, int destination, int tag = 0) {
+  isend(group, data, destination, tag).wait();
+}
+// Returns the rank the message came from.
+template <typename T>
+int recv(const ProcessGroup& group, std::span<T> data, int source, int tag = 0) {
+  Work work = irecv(group, data, source, tag);
+  work.wait();
+  return work.source_rank();
+}
+
+}  // namespace lockstep::comm
