@@ -12,10 +12,21 @@ struct Row {
 
 // Indexed by DType, in the order of its declaration.
 constexpr std::array<Row, DTYPE_COUNT> ROWS = {{
-    {"float64", 8}, {"float32", 4}, {"float16", 2}, {"bfloat16", 2},
-    {"int8", 1}, {"uint8", 1}, {"int16", 2}, {"uint16", 2},
-    {"int32", 4}, {"uint32", 4}, {"int64", 8}, {"uint64", 8},
-    {"bool", 1}, {"complex64", 8}, {"complex128", 16},
+    {"float64", 8},
+    {"float32", 4},
+    {"float16", 2},
+    {"bfloat16", 2},
+    {"int8", 1},
+    {"uint8", 1},
+    {"int16", 2},
+    {"uint16", 2},
+    {"int32", 4},
+    {"uint32", 4},
+    {"int64", 8},
+    {"uint64", 8},
+    {"bool", 1},
+    {"complex64", 8},
+    {"complex128", 16},
 }};
 
 constexpr std::array<std::string_view, REDUCE_OP_COUNT> OP_NAMES = {"sum", "avg", "product", "min", "max"};

@@ -21,9 +21,21 @@ struct BFloat16 {
 };
 
 enum class DType : std::uint8_t {
-  FLOAT64, FLOAT32, FLOAT16, BFLOAT16,
-  INT8, UINT8, INT16, UINT16, INT32, UINT32, INT64, UINT64,
-  BOOL, COMPLEX64, COMPLEX128,
+  FLOAT64,
+  FLOAT32,
+  FLOAT16,
+  BFLOAT16,
+  INT8,
+  UINT8,
+  INT16,
+  UINT16,
+  INT32,
+  UINT32,
+  INT64,
+  UINT64,
+  BOOL,
+  COMPLEX64,
+  COMPLEX128,
 };
 inline constexpr int DTYPE_COUNT = 15;
 
@@ -37,8 +49,7 @@ std::string_view name_of(ReduceOp op);  // "sum"
 bool is_floating(DType dtype);  // float64/32/16 and bfloat16
 bool is_complex(DType dtype);
 
-template <typename T>
-constexpr DType dtype_of();
+template <typename T> constexpr DType dtype_of();
 template <> constexpr DType dtype_of<double>() { return DType::FLOAT64; }
 template <> constexpr DType dtype_of<float>() { return DType::FLOAT32; }
 template <> constexpr DType dtype_of<Float16>() { return DType::FLOAT16; }

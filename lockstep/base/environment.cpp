@@ -20,18 +20,21 @@ constexpr std::array TABLE = std::to_array<EnvironmentVariable>({
     {"LOCAL_RANK", "lockstep run, torchrun", "number of this process on its machine, from 0"},
     {"LOCAL_WORLD_SIZE", "lockstep run, torchrun", "number of the job's processes on this machine"},
     {"MASTER_ADDR", "lockstep run, torchrun", "address of rank 0, for other libraries"},
-    {"MASTER_PORT", "lockstep run, torchrun", "a port that was free at start, for other libraries; Lockstep never opens it"},
+    {"MASTER_PORT", "lockstep run, torchrun",
+     "a port that was free at start, for other libraries; Lockstep never opens it"},
     {"OMP_NUM_THREADS", "lockstep run", "this rank's share of the cores, unless the user set it"},
     {"LOCKSTEP_JOB_ID", "lockstep run", "random name of the job"},
     {"LOCKSTEP_HUB_FDS", "lockstep run", "inherited sockets through which the ranks of one machine meet"},
-    {"LOCKSTEP_TERMINAL", "lockstep run", "columns of the launcher's terminal, for rank 0; unset when output is not a terminal"},
+    {"LOCKSTEP_TERMINAL", "lockstep run",
+     "columns of the launcher's terminal, for rank 0; unset when output is not a terminal"},
     {"LOCKSTEP_LOG_DIR", "lockstep run", "folder with one output file per rank"},
     {"LOCKSTEP_BACKEND", "user", "backend for init_process_group(\"auto\"): self, shm"},
     {"LOCKSTEP_TIMEOUT", "user", "seconds without progress after which a wait fails (default 1800)"},
     {"LOCKSTEP_WARN_AFTER", "user", "seconds after which a wait names the rank it waits for (default 5)"},
     {"LOCKSTEP_DATA", "user", "folder with data sets, for example $LOCKSTEP_DATA/mnist"},
     {"LOCKSTEP_DISABLE", "user", "kernel features to do without, for tests: pidfd,seals"},
-    {"LOCKSTEP_FAIL_POINT", "user", "where to fail on purpose, for tests: NAME@RANK[+SKIP]=kill|stop|exit|throw"},
+    {"LOCKSTEP_FAIL_POINT", "user",
+     "where to fail on purpose, for tests: NAME@RANK[+SKIP]=kill|stop|exit|throw"},
     {"XDG_RUNTIME_DIR", "system", "where ranks that were not started by `lockstep run` meet"},
     {"TORCHELASTIC_RUN_ID", "torchrun", "name of the job"},
     {"SLURM_STEP_ID", "Slurm", "set inside an srun step"},
@@ -61,7 +64,9 @@ struct Variables {
 
 int required(std::string_view name, std::string_view because, long minimum, long maximum) {
   const auto value = env_number(name, minimum, maximum);
-  if (!value) throw InvalidArgument(str("environment: ", because, " is set but ", name, " is not; set both or neither"));
+  if (!value)
+    throw InvalidArgument(
+        str("environment: ", because, " is set but ", name, " is not; set both or neither"));
   return static_cast<int>(*value);
 }
 
@@ -71,15 +76,15 @@ JobEnvironment read(const Variables& names) {
   job.rank = required(names.rank, names.world_size, 0, MAX_RANKS - 1);
   job.world_size = required(names.world_size, names.rank, 1, MAX_RANKS);
   if (job.rank >= job.world_size) {
-    throw InvalidArgument(str("environment: ", names.rank, "=", job.rank, " must be smaller than ", names.world_size, "=",
-                              job.world_size));
+    throw InvalidArgument(str("environment: ", names.rank, "=", job.rank, " must be smaller than ",
+                              names.world_size, "=", job.world_size));
   }
   job.local_rank = static_cast<int>(env_number(names.local_rank, 0, MAX_RANKS - 1).value_or(job.rank));
   job.local_world_size =
       static_cast<int>(env_number(names.local_world_size, 1, MAX_RANKS).value_or(job.world_size));
   if (job.local_rank >= job.local_world_size) {
-    throw InvalidArgument(str("environment: ", names.local_rank, "=", job.local_rank, " must be smaller than ",
-                              names.local_world_size, "=", job.local_world_size));
+    throw InvalidArgument(str("environment: ", names.local_rank, "=", job.local_rank,
+                              " must be smaller than ", names.local_world_size, "=", job.local_world_size));
   }
   job.job_id = env(names.job_id).value_or("");
   return job;
@@ -99,9 +104,12 @@ int slurm_local_size(int world_size) {
 std::span<const EnvironmentVariable> environment_table() { return TABLE; }
 
 std::optional<std::string> env(std::string_view name) {
-  const bool known = std::any_of(TABLE.begin(), TABLE.end(), [&](const auto& row) { return row.name == name; });
-  if (!known) throw InternalError(str("environment variable ", name, " is not in the table of base/environment.cpp"));
-  const char* value = std::getenv(std::string(name).c_str());  // NOLINT(concurrency-mt-unsafe): nothing of ours sets it
+  const bool known =
+      std::any_of(TABLE.begin(), TABLE.end(), [&](const auto& row) { return row.name == name; });
+  if (!known)
+    throw InternalError(str("environment variable ", name, " is not in the table of base/environment.cpp"));
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): nothing of ours sets it
+  const char* value = std::getenv(std::string(name).c_str());
   if (value == nullptr || *value == '\0') return std::nullopt;
   return value;
 }
@@ -112,8 +120,8 @@ std::optional<long> env_number(std::string_view name, long minimum, long maximum
   long value = 0;
   const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
   if (error != std::errc() || end != text->data() + text->size() || value < minimum || value > maximum) {
-    throw InvalidArgument(str("environment: ", name, "=\"", printable(*text), "\" must be a number from ", minimum, " to ",
-                              maximum));
+    throw InvalidArgument(str("environment: ", name, "=\"", printable(*text), "\" must be a number from ",
+                              minimum, " to ", maximum));
   }
   return value;
 }
@@ -135,13 +143,15 @@ JobEnvironment job_environment() {
   if (env("RANK") || env("WORLD_SIZE")) {
     const bool ours = env("LOCKSTEP_JOB_ID").has_value();
     const bool torchrun = env("TORCHELASTIC_RUN_ID").has_value();
-    JobEnvironment job = read({ours ? "lockstep" : torchrun ? "torchrun" : "env", "RANK", "WORLD_SIZE", "LOCAL_RANK",
-                               "LOCAL_WORLD_SIZE", ours ? "LOCKSTEP_JOB_ID" : "TORCHELASTIC_RUN_ID"});
+    const std::string_view source = ours ? "lockstep" : (torchrun ? "torchrun" : "env");
+    JobEnvironment job = read({source, "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
+                               ours ? "LOCKSTEP_JOB_ID" : "TORCHELASTIC_RUN_ID"});
     if (job.job_id.empty()) job.job_id = env("MASTER_PORT").value_or("0");
     return job;
   }
   if (env("SLURM_STEP_ID") && env("SLURM_PROCID")) {
-    JobEnvironment job = read({"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS", "SLURM_JOB_ID"});
+    JobEnvironment job =
+        read({"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS", "SLURM_JOB_ID"});
     job.local_world_size = slurm_local_size(job.world_size);
     job.job_id += "." + *env("SLURM_STEP_ID");
     return job;

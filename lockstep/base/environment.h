@@ -16,7 +16,7 @@ namespace lockstep {
 
 struct EnvironmentVariable {
   std::string_view name;
-  std::string_view set_by;   // "user", "lockstep run", "torchrun", "Slurm", "Open MPI", "MPICH"
+  std::string_view set_by;  // "user", "lockstep run", "torchrun", "Slurm", "Open MPI", "MPICH"
   std::string_view meaning;
 };
 

@@ -1,7 +1,7 @@
 #include "lockstep/base/fail_point.h"
 
-#include <csignal>
 #include <unistd.h>
+#include <csignal>
 
 #include <atomic>
 #include <charconv>
@@ -26,7 +26,8 @@ long number(std::string_view text, const std::string& whole) {
   long value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size()) {
-    throw InvalidArgument("LOCKSTEP_FAIL_POINT=\"" + printable(whole) + "\" must look like NAME@RANK[+SKIP]=ACTION");
+    throw InvalidArgument("LOCKSTEP_FAIL_POINT=\"" + printable(whole) +
+                          "\" must look like NAME@RANK[+SKIP]=ACTION");
   }
   return value;
 }

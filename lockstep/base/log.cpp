@@ -9,7 +9,8 @@ namespace {
 
 std::mutex sink_mutex;
 std::shared_ptr<const LogSink>& sink_slot() {
-  static auto* slot = new std::shared_ptr<const LogSink>;  // outlives every static destructor that may still log
+  // Never deleted: outlives every static destructor that may still log.
+  static auto* slot = new std::shared_ptr<const LogSink>;
   return *slot;
 }
 

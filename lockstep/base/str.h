@@ -7,8 +7,7 @@
 
 namespace lockstep {
 
-template <typename... Parts>
-std::string str(const Parts&... parts) {
+template <typename... Parts> std::string str(const Parts&... parts) {
   std::ostringstream out;
   (out << ... << parts);
   return out.str();

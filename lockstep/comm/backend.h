@@ -25,14 +25,14 @@ std::string_view name_of(Verb verb);
 struct Request {
   Verb verb = Verb::BARRIER;
   DType dtype = DType::UINT8;
-  ReduceOp op = ReduceOp::SUM;                 // ALL_REDUCE
-  int root = 0;                                // BROADCAST: root; SEND, RECV: the peer
-  int tag = 0;                                 // SEND, RECV
-  std::size_t count = 0;                       // elements this rank contributes or, for RECV, expects
-  const void* input = nullptr;                 // ALL_REDUCE in place: equal to output
+  ReduceOp op = ReduceOp::SUM;  // ALL_REDUCE
+  int root = 0;                 // BROADCAST: root; SEND, RECV: the peer
+  int tag = 0;                  // SEND, RECV
+  std::size_t count = 0;        // elements this rank contributes or, for RECV, expects
+  const void* input = nullptr;  // ALL_REDUCE in place: equal to output
   void* output = nullptr;
-  std::vector<std::span<std::byte>> outputs;   // ALL_GATHER: one per rank, which may differ in size
-  std::shared_ptr<void> keep_alive;            // whatever owns the buffers; released when the work is done
+  std::vector<std::span<std::byte>> outputs;  // ALL_GATHER: one per rank, which may differ in size
+  std::shared_ptr<void> keep_alive;           // whatever owns the buffers; released when the work is done
 };
 
 struct GroupOptions {

@@ -20,11 +20,12 @@
 namespace lockstep {
 
 struct InitOptions {
-  std::string init_method = {};            // "" or "env://": the environment; "file:///path": meet through a file
-  std::optional<int> rank = {};            // both or neither; override the environment
+  std::string init_method = {};  // "" or "env://": the environment; "file:///path": meet through a file
+  std::optional<int> rank = {};  // both or neither; override the environment
   std::optional<int> world_size = {};
-  std::optional<std::chrono::milliseconds> timeout = {};     // default: $LOCKSTEP_TIMEOUT seconds or 30 minutes
-  std::optional<std::chrono::milliseconds> warn_after = {};  // default: $LOCKSTEP_WARN_AFTER seconds or 5 seconds
+  // Defaults: $LOCKSTEP_TIMEOUT seconds or 30 minutes, and $LOCKSTEP_WARN_AFTER seconds or 5 seconds.
+  std::optional<std::chrono::milliseconds> timeout = {};
+  std::optional<std::chrono::milliseconds> warn_after = {};
 };
 
 // Joins the job and makes the group of all ranks, the world. `backend` is "auto" ($LOCKSTEP_BACKEND, else self for one

@@ -24,11 +24,12 @@ namespace lockstep {
 Work all_reduce(const at::Tensor& tensor, ReduceOp op = ReduceOp::SUM, const ProcessGroup& group = world(),
                 bool async_op = false);
 
-Work broadcast(const at::Tensor& tensor, int root, const ProcessGroup& group = world(), bool async_op = false);
+Work broadcast(const at::Tensor& tensor, int root, const ProcessGroup& group = world(),
+               bool async_op = false);
 
 // outputs[r] has the shape and dtype of rank r's tensor; shapes may differ from rank to rank.
-Work all_gather(const std::vector<at::Tensor>& outputs, const at::Tensor& tensor, const ProcessGroup& group = world(),
-                bool async_op = false);
+Work all_gather(const std::vector<at::Tensor>& outputs, const at::Tensor& tensor,
+                const ProcessGroup& group = world(), bool async_op = false);
 
 Work barrier(const ProcessGroup& group = world(), bool async_op = false);
 

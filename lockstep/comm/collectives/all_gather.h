@@ -33,7 +33,8 @@ Work all_gather(const ProcessGroup& group, std::span<const T> input, const std::
 
 // One output of size() * input.size() elements, in rank order.
 template <typename T>
-Work all_gather(const ProcessGroup& group, std::span<const T> input, std::span<T> output, bool async_op = false) {
+Work all_gather(const ProcessGroup& group, std::span<const T> input, std::span<T> output,
+                bool async_op = false) {
   std::vector<std::span<std::byte>> bytes;
   const auto ranks = static_cast<std::size_t>(group.size());
   if (output.size() == ranks * input.size()) {

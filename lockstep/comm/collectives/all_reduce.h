@@ -26,7 +26,8 @@ Work all_reduce(const ProcessGroup& group, void* data, std::size_t count, DType 
                 bool async_op = false, std::shared_ptr<void> keep_alive = nullptr);
 
 template <typename T>
-Work all_reduce(const ProcessGroup& group, std::span<T> data, ReduceOp op = ReduceOp::SUM, bool async_op = false) {
+Work all_reduce(const ProcessGroup& group, std::span<T> data, ReduceOp op = ReduceOp::SUM,
+                bool async_op = false) {
   return all_reduce(group, data.data(), data.size(), dtype_of<T>(), op, async_op);
 }
 

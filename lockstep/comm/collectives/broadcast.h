@@ -15,8 +15,8 @@
 
 namespace lockstep::comm {
 
-Work broadcast(const ProcessGroup& group, void* data, std::size_t count, DType dtype, int root, bool async_op = false,
-               std::shared_ptr<void> keep_alive = nullptr);
+Work broadcast(const ProcessGroup& group, void* data, std::size_t count, DType dtype, int root,
+               bool async_op = false, std::shared_ptr<void> keep_alive = nullptr);
 
 template <typename T>
 Work broadcast(const ProcessGroup& group, std::span<T> data, int root = 0, bool async_op = false) {

@@ -18,8 +18,8 @@
 
 namespace lockstep::comm {
 
-Work isend(const ProcessGroup& group, const void* data, std::size_t count, DType dtype, int destination, int tag = 0,
-           std::shared_ptr<void> keep_alive = nullptr);
+Work isend(const ProcessGroup& group, const void* data, std::size_t count, DType dtype, int destination,
+           int tag = 0, std::shared_ptr<void> keep_alive = nullptr);
 Work irecv(const ProcessGroup& group, void* data, std::size_t count, DType dtype, int source, int tag = 0,
            std::shared_ptr<void> keep_alive = nullptr);
 
@@ -27,8 +27,7 @@ template <typename T>
 Work isend(const ProcessGroup& group, std::span<const T> data, int destination, int tag = 0) {
   return isend(group, data.data(), data.size(), dtype_of<T>(), destination, tag);
 }
-template <typename T>
-Work irecv(const ProcessGroup& group, std::span<T> data, int source, int tag = 0) {
+template <typename T> Work irecv(const ProcessGroup& group, std::span<T> data, int source, int tag = 0) {
   return irecv(group, data.data(), data.size(), dtype_of<T>(), source, tag);
 }
 template <typename T>
@@ -36,8 +35,7 @@ void send(const ProcessGroup& group, std::span<const T> data, int destination, i
   isend(group, data, destination, tag).wait();
 }
 // Returns the rank the message came from.
-template <typename T>
-int recv(const ProcessGroup& group, std::span<T> data, int source, int tag = 0) {
+template <typename T> int recv(const ProcessGroup& group, std::span<T> data, int source, int tag = 0) {
   Work work = irecv(group, data, source, tag);
   work.wait();
   return work.source_rank();
