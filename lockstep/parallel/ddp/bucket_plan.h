@@ -1,0 +1,65 @@
+// Tells every rank which gradients travel together, and in what order. Pure: sizes in, table out.
+//
+//   const std::vector<BucketParameter> parameters = {{250, DType::FLOAT32}, {10, DType::FLOAT32}};
+//   const BucketPlan plan = bucket_plan(parameters, reverse_order(parameters.size()), {.first_bytes = 64,
+//   .bytes = 1024}); plan[0].entries[0].parameter;       // 1: backward reaches the last registered parameter
+//   first
+//
+// `order` lists the parameters as their gradients are expected to arrive. Gradients of one dtype fill a
+// bucket in that order; a bucket closes as soon as its bytes reach the cap, so it exceeds the cap by less
+// than one gradient and no gradient is split. The first bucket of a dtype has a cap of its own, usually
+// smaller, so that communication starts early. Buckets are numbered by the arrival of their last gradient:
+// that is the order in which they become complete.
+//
+// Every gradient starts at a multiple of 64 bytes, so that it never shares a cache line with its neighbour.
+//
+// Fails   InvalidArgument: an order that is not a permutation of the parameters, a cap of zero bytes.
+// Source  Li et al., "PyTorch Distributed", VLDB 2020, section 3.2.3.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/dtype.h"
+
+namespace lockstep {
+
+inline constexpr std::size_t GRADIENT_ALIGNMENT_BYTES = 64;
+
+struct BucketParameter {
+  std::size_t count = 0;  // elements
+  DType dtype = DType::FLOAT32;
+};
+
+struct BucketCaps {
+  std::size_t first_bytes = std::size_t{1} << 20;
+  std::size_t bytes = std::size_t{25} << 20;
+};
+
+struct BucketEntry {
+  std::size_t parameter = 0;  // index into the parameters given
+  std::size_t offset = 0;     // elements from the start of the bucket
+  bool operator==(const BucketEntry&) const = default;
+};
+
+struct BucketSpec {
+  DType dtype = DType::FLOAT32;
+  std::size_t elements = 0;  // length of the flat bucket, gaps between gradients included
+  std::vector<BucketEntry> entries;
+  bool operator==(const BucketSpec&) const = default;
+};
+
+using BucketPlan = std::vector<BucketSpec>;
+
+BucketPlan bucket_plan(std::span<const BucketParameter> parameters, std::span<const std::size_t> order,
+                       const BucketCaps& caps);
+
+// {count-1, ..., 1, 0}: the order before any backward was seen.
+std::vector<std::size_t> reverse_order(std::size_t count);
+
+// One line per bucket, for logs and tests: "#0 float32 1280 bytes: 5 4 3".
+std::string to_string(const BucketPlan& plan);
+
+}  // namespace lockstep
