@@ -6,7 +6,7 @@
 // Who         the two ranks; others take no part. Messages from one rank to another with one tag arrive in the order sent;
 //             different tags may be received in any order. Peer and tag as torch: tag >= 0, the peer is not oneself.
 // Blocks      recv until the message is here. send returns when its buffer may be reused, which does not wait for the
-//             receiver unless 64 messages to it are unreceived. isend and irecv return a Work.
+//             receiver unless 32 messages to it are unreceived. isend and irecv return a Work.
 // Fails       InvalidArgument here. Mismatch on both ranks when dtype or count differ. PeerLost when the peer is gone and
 //             has not sent the message. The group is then closed.
 #pragma once

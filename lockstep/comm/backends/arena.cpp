@@ -1,0 +1,73 @@
+#include "lockstep/comm/backends/arena.h"
+
+#include <cerrno>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::size_t ALIGNMENT = 128;
+constexpr std::size_t RESERVE_STEP = std::size_t{2} << 20U;  // a huge page
+
+std::size_t round_up(std::size_t value, std::size_t step) { return (value + step - 1) / step * step; }
+
+}  // namespace
+
+Arena::Arena(std::shared_ptr<SharedMemory> memory) : memory_(std::move(memory)) { free_[0] = memory_->size(); }
+
+std::size_t Arena::allocate(std::size_t bytes) {
+  const std::size_t size = round_up(std::max(bytes, ALIGNMENT), ALIGNMENT);
+  for (auto block = free_.begin(); block != free_.end() && size >= bytes; ++block) {
+    if (block->second < size) continue;
+    const auto [offset, available] = *block;
+    const std::size_t end = std::min(round_up(offset + size, RESERVE_STEP), memory_->size());
+    if (end > reserved_) {
+      memory_->reserve(reserved_, end - reserved_);
+      reserved_ = end;
+    }
+    free_.erase(block);
+    if (available > size) free_[offset + size] = available - size;
+    allocated_[offset] = size;
+    return offset;
+  }
+  throw SystemError(str("shared memory: no room for ", bytes, " bytes in a segment of ", memory_->size(),
+                        " bytes; fewer or smaller buckets and messages in flight are needed"),
+                    ENOMEM);
+}
+
+void Arena::free(std::size_t offset) {
+  const auto block = allocated_.find(offset);
+  if (block == allocated_.end()) throw InternalError(str("arena: offset ", offset, " is not allocated"));
+  add_free(offset, block->second);
+  allocated_.erase(block);
+}
+
+void Arena::add_free(std::size_t offset, std::size_t bytes) {
+  auto next = free_.upper_bound(offset);
+  if (next != free_.end() && offset + bytes == next->first) {
+    bytes += next->second;
+    next = free_.erase(next);
+  }
+  if (next != free_.begin()) {
+    const auto before = std::prev(next);
+    if (before->first + before->second == offset) {
+      before->second += bytes;
+      return;
+    }
+  }
+  free_[offset] = bytes;
+}
+
+bool Arena::contains(const void* address, std::size_t bytes) const {
+  const auto* first = static_cast<const std::byte*>(address);
+  return first >= memory_->data() && first < memory_->data() + memory_->size() &&
+         bytes <= static_cast<std::size_t>(memory_->data() + memory_->size() - first);
+}
+
+std::size_t Arena::offset_of(const void* address) const {
+  return static_cast<std::size_t>(static_cast<const std::byte*>(address) - memory_->data());
+}
+
+}  // namespace lockstep

@@ -1,0 +1,70 @@
+#include "lockstep/comm/backends/self_backend.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <new>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
+#include "lockstep/comm/reduce_kernels.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::size_t ALIGNMENT = 64;
+
+class SelfBackend : public Backend {
+ public:
+  explicit SelfBackend(std::string group_name) : group_name_(std::move(group_name)) {}
+
+  std::string_view name() const override { return "self"; }
+  int rank() const override { return 0; }
+  int size() const override { return 1; }
+  const std::string& group_name() const override { return group_name_; }
+
+  std::shared_ptr<WorkState> start(Request request) override {
+    const std::lock_guard lock(mutex_);
+    if (!closed_because_.empty()) {
+      throw Aborted(str(name_of(request.verb), " on group \"", group_name_, "\", rank 0 of 1: ", closed_because_));
+    }
+    const std::size_t bytes = request.count * size_of(request.dtype);
+    if (bytes == 0) return nullptr;
+    if (request.verb == Verb::ALL_REDUCE) {
+      auto* data = static_cast<std::byte*>(request.output);
+      const std::byte* input = data;
+      reduce(request.dtype, request.op, {&input, 1}, {&data, 1}, request.count);
+    }
+    if (request.verb == Verb::ALL_GATHER) std::memmove(request.outputs[0].data(), request.input, bytes);
+    return nullptr;
+  }
+
+  std::shared_ptr<void> allocate_shared(std::size_t bytes) override {
+    const std::size_t size = (bytes / ALIGNMENT + 1) * ALIGNMENT;
+    void* memory = std::aligned_alloc(ALIGNMENT, size);
+    if (memory == nullptr) throw std::bad_alloc();
+    std::memset(memory, 0, size);
+    return {memory, std::free};
+  }
+
+  void abort(const std::string& reason) override { close_because("rank 0 aborted the group: " + reason); }
+  void close() override { close_because("this rank has left the group (destroy_process_group)"); }
+
+ private:
+  void close_because(const std::string& reason) {
+    const std::lock_guard lock(mutex_);
+    if (closed_because_.empty()) closed_because_ = reason;
+  }
+
+  const std::string group_name_;
+  std::mutex mutex_;
+  std::string closed_because_;  // guarded by mutex_; empty while open
+};
+
+}  // namespace
+
+ProcessGroup make_self_group(const std::string& group_name) {
+  return ProcessGroup(std::make_shared<SelfBackend>(group_name));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,52 @@
+// SendOperation, ReceiveOperation: messages between two ranks of the shared-memory engine.
+//
+// A sender copies its data into a block of its own segment and publishes a letter (shared_layout.h); it is then done. The
+// receiver takes the first untaken letter with its tag, copies, and marks it taken, which lets the sender reuse the letter
+// and the block. Sends to one rank are published, and receives with one tag from one rank served, in the order of calls.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "lockstep/comm/backends/shared_engine.h"
+
+namespace lockstep::shared {
+
+class SendOperation : public Operation {
+ public:
+  SendOperation(std::shared_ptr<SharedEngine> engine, Request request);
+
+  std::uint64_t progress() const override { return published() ? 1 : 0; }
+  std::vector<int> awaited() const override { return {request_.root}; }
+  std::string describe() const override;
+
+ protected:
+  bool try_advance(std::size_t slices) override;
+
+ private:
+  bool published() const;
+
+  const std::uint64_t number_;  // of the message, among those to this destination
+};
+
+class ReceiveOperation : public Operation {
+ public:
+  ReceiveOperation(std::shared_ptr<SharedEngine> engine, Request request)
+      : Operation(std::move(engine), std::move(request)) {}
+
+  int source_rank() const override { return source_; }
+  std::uint64_t progress() const override { return 0; }
+  std::vector<int> awaited() const override { return {request_.root}; }
+  std::string describe() const override;
+
+ protected:
+  bool try_advance(std::size_t slices) override;
+
+ private:
+  void take(Letter& letter, std::uint64_t number);
+
+  int source_ = -1;
+};
+
+}  // namespace lockstep::shared

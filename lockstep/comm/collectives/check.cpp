@@ -1,0 +1,38 @@
+#include "lockstep/comm/collectives/check.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <limits>
+
+namespace lockstep {
+
+std::string_view name_of(Verb verb) {
+  constexpr std::array<std::string_view, 6> NAMES = {"barrier", "broadcast", "all_reduce", "all_gather", "send", "recv"};
+  return NAMES.at(static_cast<std::size_t>(verb));
+}
+
+namespace comm {
+
+void check_buffer(Verb verb, const ProcessGroup& group, const void* data, std::size_t count, DType dtype) {
+  const std::size_t element = size_of(dtype);
+  if (count > std::numeric_limits<std::size_t>::max() / 2 / element) refuse(verb, group, count, " elements are too many");
+  if (count > 0 && data == nullptr) refuse(verb, group, "the buffer of ", count, " elements is null");
+  const std::size_t alignment = is_complex(dtype) ? element / 2 : element;
+  if (count > 0 && reinterpret_cast<std::uintptr_t>(data) % alignment != 0) {
+    refuse(verb, group, "the buffer must be aligned to ", alignment, " bytes, the size of ", name_of(dtype));
+  }
+}
+
+void check_rank(Verb verb, const ProcessGroup& group, int rank, const char* role) {
+  if (rank < 0 || rank >= group.size()) refuse(verb, group, role, " ", rank, " is not a rank of the group (0 to ", group.size() - 1, ")");
+}
+
+Work run(const ProcessGroup& group, Request request, bool async_op) {
+  Work work(group.backend().start(std::move(request)));
+  if (!async_op) work.wait();
+  return work;
+}
+
+}  // namespace comm
+}  // namespace lockstep

@@ -1,0 +1,181 @@
+#include "lockstep/comm/hub.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdint>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
+
+namespace lockstep {
+namespace {
+
+constexpr char PACKET = 'P';   // a rank's contribution
+constexpr char FAILURE = 'F';  // rank 0 tells why it gave up
+
+std::string list(const std::vector<int>& ranks) {
+  std::string text;
+  for (const int r : ranks) text += (text.empty() ? "" : ", ") + std::to_string(r);
+  return text;
+}
+
+// FNV-1a: turns a job's name, which may hold anything, into a file name.
+std::string file_name(const std::string& key) {
+  std::uint64_t hash = 0xcbf29ce484222325U;
+  for (const char c : key) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
+  std::string text(16, '0');
+  for (std::size_t i = text.size(); i-- > 0; hash >>= 4U) text[i] = "0123456789abcdef"[hash & 0xfU];
+  return text;
+}
+
+bool is_socket(int fd) {
+  int type = 0;
+  socklen_t size = sizeof(type);
+  return getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_SEQPACKET;
+}
+
+[[noreturn]] void throw_missing(int rank, int size, const std::vector<int>& missing) {
+  throw Timeout(str("init_process_group, rank ", rank, " of ", size, ": rank(s) ", list(missing),
+                    " did not come before the timeout; were all ", size, " processes started on this machine?"));
+}
+
+}  // namespace
+
+Hub Hub::inherited(int rank, int size, const std::string& fds) {
+  Hub hub(rank, size);
+  hub.sockets_.resize(1);
+  const char* at = fds.data();
+  const char* end = at + fds.size();
+  if (rank != 0) hub.sockets_.clear();
+  while (at < end) {
+    int fd = -1;
+    const auto [next, error] = std::from_chars(at, end, fd);
+    if (error != std::errc() || !is_socket(fd) || (next != end && *next != ',')) {
+      throw InvalidArgument("environment: LOCKSTEP_HUB_FDS=\"" + printable(fds) +
+                            "\" does not name sockets of this process; it is set by `lockstep run` and cannot be passed on");
+    }
+    fcntl(fd, F_SETFD, FD_CLOEXEC);
+    hub.sockets_.emplace_back(fd);
+    at = next + 1;
+  }
+  const int expected = rank == 0 ? size : 1;
+  if (hub.sockets_.size() != static_cast<std::size_t>(expected)) {
+    throw InvalidArgument(str("environment: LOCKSTEP_HUB_FDS has ", hub.sockets_.size(), " sockets for rank ", rank, " of ",
+                              size, "; it is set by `lockstep run` and cannot be passed on"));
+  }
+  return hub;
+}
+
+Hub Hub::meet(int rank, int size, const std::string& key, Deadline deadline) {
+  Hub hub(rank, size);
+  if (size == 1) return hub;
+  const std::string path = private_folder() + "/" + file_name(key);
+  if (rank != 0) {
+    // Rank 0 may start later: there is nothing to wait on until its socket exists.
+    std::optional<Fd> socket;
+    while (!(socket = connect_to(path))) {
+      if (deadline.expired()) throw_missing(rank, size, {0});
+      usleep(2000);
+    }
+    send_message(socket->get(), std::to_string(rank));
+    hub.sockets_.push_back(std::move(*socket));
+    return hub;
+  }
+  const Fd listener = listen_at(path);
+  hub.sockets_.resize(static_cast<std::size_t>(size));
+  for (int joined = 1; joined < size;) {
+    Fd socket = accept_from_same_user(listener.get(), deadline);
+    if (!socket.valid()) {
+      unlink(path.c_str());
+      std::vector<int> missing;
+      for (int r = 1; r < size; ++r) {
+        if (!hub.sockets_[static_cast<std::size_t>(r)].valid()) missing.push_back(r);
+      }
+      throw_missing(rank, size, missing);
+    }
+    Message hello;
+    int peer = -1;
+    if (receive_message(socket.get(), Deadline::in(std::chrono::seconds(2)), hello) != Received::MESSAGE) continue;
+    std::from_chars(hello.text.data(), hello.text.data() + hello.text.size(), peer);
+    if (peer <= 0 || peer >= size || hub.sockets_[static_cast<std::size_t>(peer)].valid()) {
+      unlink(path.c_str());
+      throw StoreError(str("init_process_group, rank 0 of ", size, ": a process came as rank ", peer,
+                           ", which is taken or outside the job; two jobs with the same name?"));
+    }
+    hub.sockets_[static_cast<std::size_t>(peer)] = std::move(socket);
+    ++joined;
+  }
+  unlink(path.c_str());
+  return hub;
+}
+
+std::vector<Message> Hub::exchange(const std::string& text, const std::vector<int>& fds, Deadline deadline) {
+  ++round_;
+  const std::string packet = str(PACKET, round_, ':', text);
+  const std::size_t header = packet.size() - text.size();
+  std::vector<Message> all;
+  if (rank_ == 0) {
+    all = collect_and_distribute(packet, fds, deadline);
+  } else {
+    if (!send_message(sockets_[0].get(), packet, fds)) give_up(0, true);
+    for (int r = 0; r < size_; ++r) {
+      Message message;
+      const Received received = receive_message(sockets_[0].get(), deadline, message);
+      if (received != Received::MESSAGE) give_up(0, received == Received::CLOSED);
+      if (message.text[0] == FAILURE) throw PeerLost(message.text.substr(1), -1);
+      all.push_back(std::move(message));
+    }
+  }
+  for (Message& message : all) {
+    if (message.text.compare(0, header, packet, 0, header) != 0) {
+      throw StoreError(str("init_process_group, rank ", rank_, " of ", size_, ": the ranks are not at the same step of meeting "
+                           "(different versions of Lockstep, or one initialised more often than the others)"));
+    }
+    message.text.erase(0, header);
+  }
+  return all;
+}
+
+std::vector<Message> Hub::collect_and_distribute(const std::string& text, const std::vector<int>& fds, Deadline deadline) {
+  std::vector<Message> all(static_cast<std::size_t>(size_));
+  std::vector<int> waiting = {-1};
+  for (int r = 1; r < size_; ++r) waiting.push_back(sockets_[static_cast<std::size_t>(r)].get());
+  for (int received = 1; received < size_; ++received) {
+    const auto ready = wait_readable(waiting, deadline);
+    if (!ready) {
+      const auto missing = std::find_if(waiting.begin(), waiting.end(), [](int fd) { return fd >= 0; });
+      give_up(static_cast<int>(missing - waiting.begin()), false);
+    }
+    if (receive_message(waiting[*ready], deadline, all[*ready]) != Received::MESSAGE) give_up(static_cast<int>(*ready), true);
+    waiting[*ready] = -1;
+  }
+  all[0].text = text;
+  for (int fd : fds) all[0].fds.emplace_back(fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  for (int r = 1; r < size_; ++r) {
+    for (const Message& message : all) {
+      std::vector<int> handles;
+      for (const Fd& fd : message.fds) handles.push_back(fd.get());
+      if (!send_message(sockets_[static_cast<std::size_t>(r)].get(), message.text, handles)) give_up(r, true);
+    }
+  }
+  return all;
+}
+
+void Hub::give_up(int missing, bool closed) {
+  const std::string text = str("init_process_group, group of ", size_, ": rank ", missing,
+                               closed ? " ended before all ranks had met" : " did not come before the timeout");
+  if (rank_ == 0) {
+    for (int r = 1; r < size_; ++r) {
+      if (r != missing) send_message(sockets_[static_cast<std::size_t>(r)].get(), FAILURE + text);
+    }
+  }
+  if (closed) throw PeerLost(text, missing);
+  throw Timeout(text);
+}
+
+}  // namespace lockstep

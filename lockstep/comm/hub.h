@@ -1,0 +1,44 @@
+// Hub: sockets between the ranks of one machine, a star with rank 0 in the middle, over which they exchange small packets
+// with file descriptors before they share memory.
+//
+//   Hub hub = Hub::inherited(rank, size, *env("LOCKSTEP_HUB_FDS"));     // from the launcher
+//   Hub hub = Hub::meet(rank, size, "torchrun-1234", deadline);         // or at a socket in the user's private folder
+//   std::vector<Message> all = hub.exchange({"hello", {}}, deadline);   // rank r's message at [r]
+//
+// Who         every rank makes the same calls. No listening socket remains after meet(); nothing is left on disk.
+// Fails       PeerLost when a rank's connection closed (its process ended), Timeout naming the ranks that did not come.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "lockstep/base/deadline.h"
+#include "lockstep/os/unix_socket.h"
+
+namespace lockstep {
+
+class Hub {
+ public:
+  // `fds` is the value of LOCKSTEP_HUB_FDS: rank 0 has the ends towards ranks 1, 2, ..., others their end towards rank 0.
+  static Hub inherited(int rank, int size, const std::string& fds);
+  // Ranks find each other by `key`, which must name the job. Connections of other users are refused.
+  static Hub meet(int rank, int size, const std::string& key, Deadline deadline);
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+
+  // Blocks until every rank has called it. At most MAX_MESSAGE_BYTES - 16 bytes and MAX_MESSAGE_FDS descriptors a rank.
+  std::vector<Message> exchange(const std::string& text, const std::vector<int>& fds, Deadline deadline);
+
+ private:
+  Hub(int rank, int size) : rank_(rank), size_(size) {}
+  std::vector<Message> collect_and_distribute(const std::string& text, const std::vector<int>& fds, Deadline deadline);
+  [[noreturn]] void give_up(int missing, bool closed);
+
+  int rank_;
+  int size_;
+  unsigned round_ = 0;
+  std::vector<Fd> sockets_;  // rank 0: by rank, [0] unused; others: [0] is the one towards rank 0
+};
+
+}  // namespace lockstep

@@ -1,0 +1,35 @@
+#include "lockstep/comm/reduce_kernels.h"
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
+#include "lockstep/comm/reduce_kernels_table.h"
+
+namespace lockstep {
+namespace {
+
+using FindKernel = ReduceKernel (*)(DType, ReduceOp);
+
+FindKernel best_kernels() {
+#ifdef __x86_64__
+  if (__builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
+      __builtin_cpu_supports("avx512vl") != 0 && __builtin_cpu_supports("avx512dq") != 0) {
+    return kernels_avx512::find_kernel;
+  }
+  if (__builtin_cpu_supports("avx2") != 0) return kernels_avx2::find_kernel;
+#endif
+  return kernels_baseline::find_kernel;
+}
+
+}  // namespace
+
+bool can_reduce(DType dtype, ReduceOp op) { return kernels_baseline::find_kernel(dtype, op) != nullptr; }
+
+void reduce(DType dtype, ReduceOp op, std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
+            std::size_t count) {
+  static const FindKernel find_kernel = best_kernels();
+  const ReduceKernel kernel = find_kernel(dtype, op);
+  if (kernel == nullptr) throw InternalError(str("no kernel for ", name_of(op), " of ", name_of(dtype)));
+  kernel(inputs.data(), static_cast<int>(inputs.size()), outputs.data(), static_cast<int>(outputs.size()), count);
+}
+
+}  // namespace lockstep

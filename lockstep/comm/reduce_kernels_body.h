@@ -1,0 +1,240 @@
+// The reduce kernels themselves, compiled once per instruction set: each reduce_kernels_*.cpp sets LOCKSTEP_KERNELS to a
+// namespace name and includes this file. Everything has internal linkage and no function of the standard library is
+// instantiated here, so that code for one instruction set cannot be linked into another.
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "lockstep/base/dtype.h"
+#include "lockstep/comm/reduce_kernels_table.h"
+
+namespace lockstep::LOCKSTEP_KERNELS {
+namespace {
+
+constexpr std::size_t CHUNK = 512;  // elements; accumulators of a tree level stay in the L1 cache
+constexpr int LEVELS = 17;          // of a tree over 2^16 ranks
+
+template <typename T>
+struct Complex {
+  T re, im;
+};
+
+inline std::uint32_t bits_of(float value) {
+  std::uint32_t bits = 0;
+  std::memcpy(&bits, &value, sizeof(bits));
+  return bits;
+}
+inline float float_of(std::uint32_t bits) {
+  float value = 0;
+  std::memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+
+inline float widen(BFloat16 value) { return float_of(std::uint32_t{value.bits} << 16U); }
+inline BFloat16 narrow_bfloat16(float value) {
+  const std::uint32_t bits = bits_of(value);
+  if ((bits & 0x7fffffffU) > 0x7f800000U) return {static_cast<std::uint16_t>((bits >> 16U) | 0x40U)};  // quiet NaN
+  return {static_cast<std::uint16_t>((bits + 0x7fffU + ((bits >> 16U) & 1U)) >> 16U)};
+}
+
+// IEEE 754 binary16. Subnormals are exact: their value is the fraction times 2^-24, which float32 holds.
+inline float widen(Float16 value) {
+  const std::uint32_t sign = std::uint32_t{value.bits & 0x8000U} << 16U;
+  const std::uint32_t exponent = (value.bits >> 10U) & 0x1fU;
+  const std::uint32_t fraction = value.bits & 0x3ffU;
+  if (exponent == 0) return float_of(sign | bits_of(static_cast<float>(fraction) * 0x1p-24F));
+  if (exponent == 31) return float_of(sign | 0x7f800000U | (fraction << 13U));
+  return float_of(sign | ((exponent + 112U) << 23U) | (fraction << 13U));
+}
+inline Float16 narrow_float16(float value) {
+  const std::uint32_t bits = bits_of(value);
+  const auto sign = static_cast<std::uint16_t>((bits >> 16U) & 0x8000U);
+  const std::uint32_t magnitude = bits & 0x7fffffffU;
+  if (magnitude > 0x7f800000U) return {static_cast<std::uint16_t>(sign | 0x7e00U | ((magnitude >> 13U) & 0x3ffU))};
+  if (magnitude >= 0x477ff000U) return {static_cast<std::uint16_t>(sign | 0x7c00U)};  // rounds to 65536 or more
+  if (magnitude < 0x38800000U) {
+    // Below 2^-14 the result is a multiple of 2^-24. Adding 0.5 puts that multiple, correctly rounded, in the low bits.
+    const std::uint32_t rounded = bits_of(float_of(magnitude) + 0.5F) - bits_of(0.5F);
+    return {static_cast<std::uint16_t>(sign | rounded)};
+  }
+  const std::uint32_t rounded = magnitude + 0xfffU + ((magnitude >> 13U) & 1U);
+  return {static_cast<std::uint16_t>(sign | ((rounded - 0x38000000U) >> 13U))};
+}
+
+// How an element type is held while it is combined: `Acc`, with load and store. Integers wrap, so they combine unsigned.
+template <typename T>
+struct Same {
+  using Stored = T;
+  using Acc = T;
+  static Acc load(T value) { return value; }
+  static T store(Acc value) { return value; }
+};
+struct Half {
+  using Stored = Float16;
+  using Acc = float;
+  static float load(Float16 value) { return widen(value); }
+  static Float16 store(float value) { return narrow_float16(value); }
+};
+struct Brain {
+  using Stored = BFloat16;
+  using Acc = float;
+  static float load(BFloat16 value) { return widen(value); }
+  static BFloat16 store(float value) { return narrow_bfloat16(value); }
+};
+struct Truth {
+  using Stored = std::uint8_t;
+  using Acc = std::uint8_t;
+  static std::uint8_t load(std::uint8_t value) { return value != 0; }
+  static std::uint8_t store(std::uint8_t value) { return value; }
+};
+
+struct Sum {
+  template <typename T>
+  static T combine(T a, T b) { return static_cast<T>(a + b); }
+  template <typename T>
+  static Complex<T> combine(Complex<T> a, Complex<T> b) { return {a.re + b.re, a.im + b.im}; }
+};
+struct Product {
+  // Wide and unsigned: a product of two 16-bit values would overflow the int they are promoted to.
+  template <typename T>
+  static T combine(T a, T b) {
+    if constexpr (static_cast<T>(0.5) == 0) {
+      return static_cast<T>(static_cast<std::uint64_t>(a) * static_cast<std::uint64_t>(b));
+    } else {
+      return a * b;
+    }
+  }
+};
+// NaN wins: `a != a` is true for NaN only, and every comparison with it is false.
+struct Minimum {
+  template <typename T>
+  static T combine(T a, T b) { return (a < b || a != a) ? a : b; }
+};
+struct Maximum {
+  template <typename T>
+  static T combine(T a, T b) { return (a > b || a != a) ? a : b; }
+};
+
+template <typename T>
+T divide(T value, int ranks) { return static_cast<T>(value / static_cast<T>(ranks)); }
+template <typename T>
+Complex<T> divide(Complex<T> value, int ranks) {
+  return {value.re / static_cast<T>(ranks), value.im / static_cast<T>(ranks)};
+}
+
+template <typename Type>
+struct Scratch {
+  alignas(64) typename Type::Acc level[LEVELS][CHUNK];
+};
+
+// The tree over inputs [first, first + ranks): the left half is the largest power of two below `ranks`.
+template <typename Type, typename Op>
+void tree(const std::byte* const* inputs, int ranks, std::size_t offset, std::size_t count, Scratch<Type>& scratch,
+          int level) {
+  using Stored = typename Type::Stored;
+  auto* __restrict out = scratch.level[level];
+  if (ranks <= 2) {
+    const auto* a = reinterpret_cast<const Stored*>(inputs[0]) + offset;
+    const auto* b = reinterpret_cast<const Stored*>(inputs[ranks - 1]) + offset;
+    if (ranks == 1) {
+      for (std::size_t i = 0; i < count; ++i) out[i] = Type::load(a[i]);
+    } else {
+      for (std::size_t i = 0; i < count; ++i) out[i] = Op::combine(Type::load(a[i]), Type::load(b[i]));
+    }
+    return;
+  }
+  int left = 1;
+  while (left * 2 < ranks) left *= 2;
+  tree<Type, Op>(inputs, left, offset, count, scratch, level);
+  tree<Type, Op>(inputs + left, ranks - left, offset, count, scratch, level + 1);
+  const auto* __restrict right = scratch.level[level + 1];
+  for (std::size_t i = 0; i < count; ++i) out[i] = Op::combine(out[i], right[i]);
+}
+
+template <typename Type, typename Op, bool AVERAGE>
+void kernel(const std::byte* const* inputs, int ranks, std::byte* const* outputs, int output_count, std::size_t count) {
+  using Stored = typename Type::Stored;
+  Scratch<Type> scratch;
+  for (std::size_t offset = 0; offset < count; offset += CHUNK) {
+    const std::size_t length = count - offset < CHUNK ? count - offset : CHUNK;
+    tree<Type, Op>(inputs, ranks, offset, length, scratch, 0);
+    auto* result = scratch.level[0];
+    if constexpr (AVERAGE) {
+      for (std::size_t i = 0; i < length; ++i) result[i] = divide(result[i], ranks);
+    }
+    for (int o = 0; o < output_count; ++o) {
+      auto* __restrict out = reinterpret_cast<Stored*>(outputs[o]) + offset;
+      for (std::size_t i = 0; i < length; ++i) out[i] = Type::store(result[i]);
+    }
+  }
+}
+
+template <typename Type>
+ReduceKernel real(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::SUM: return kernel<Type, Sum, false>;
+    case ReduceOp::AVG: return kernel<Type, Sum, true>;
+    case ReduceOp::PRODUCT: return kernel<Type, Product, false>;
+    case ReduceOp::MIN: return kernel<Type, Minimum, false>;
+    case ReduceOp::MAX: return kernel<Type, Maximum, false>;
+  }
+  return nullptr;
+}
+
+// Signed and unsigned agree on SUM and PRODUCT (both wrap) but not on MIN and MAX.
+template <typename Signed, typename Unsigned>
+ReduceKernel integer(ReduceOp op, bool is_signed) {
+  switch (op) {
+    case ReduceOp::SUM: return kernel<Same<Unsigned>, Sum, false>;
+    case ReduceOp::PRODUCT: return kernel<Same<Unsigned>, Product, false>;
+    case ReduceOp::MIN:
+      return is_signed ? ReduceKernel(kernel<Same<Signed>, Minimum, false>) : kernel<Same<Unsigned>, Minimum, false>;
+    case ReduceOp::MAX:
+      return is_signed ? ReduceKernel(kernel<Same<Signed>, Maximum, false>) : kernel<Same<Unsigned>, Maximum, false>;
+    case ReduceOp::AVG: break;
+  }
+  return nullptr;
+}
+
+ReduceKernel truth(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::SUM:
+    case ReduceOp::MAX: return kernel<Truth, Maximum, false>;
+    case ReduceOp::PRODUCT:
+    case ReduceOp::MIN: return kernel<Truth, Minimum, false>;
+    case ReduceOp::AVG: break;
+  }
+  return nullptr;
+}
+
+template <typename T>
+ReduceKernel complex(ReduceOp op) {
+  if (op == ReduceOp::SUM) return kernel<Same<Complex<T>>, Sum, false>;
+  if (op == ReduceOp::AVG) return kernel<Same<Complex<T>>, Sum, true>;
+  return nullptr;
+}
+
+}  // namespace
+
+ReduceKernel find_kernel(DType dtype, ReduceOp op) {
+  switch (dtype) {
+    case DType::FLOAT64: return real<Same<double>>(op);
+    case DType::FLOAT32: return real<Same<float>>(op);
+    case DType::FLOAT16: return real<Half>(op);
+    case DType::BFLOAT16: return real<Brain>(op);
+    case DType::INT8: return integer<std::int8_t, std::uint8_t>(op, true);
+    case DType::UINT8: return integer<std::int8_t, std::uint8_t>(op, false);
+    case DType::INT16: return integer<std::int16_t, std::uint16_t>(op, true);
+    case DType::UINT16: return integer<std::int16_t, std::uint16_t>(op, false);
+    case DType::INT32: return integer<std::int32_t, std::uint32_t>(op, true);
+    case DType::UINT32: return integer<std::int32_t, std::uint32_t>(op, false);
+    case DType::INT64: return integer<std::int64_t, std::uint64_t>(op, true);
+    case DType::UINT64: return integer<std::int64_t, std::uint64_t>(op, false);
+    case DType::BOOL: return truth(op);
+    case DType::COMPLEX64: return complex<float>(op);
+    case DType::COMPLEX128: return complex<double>(op);
+  }
+  return nullptr;
+}
+
+}  // namespace lockstep::LOCKSTEP_KERNELS

@@ -1,0 +1,48 @@
+// Memory that several processes map, without a name: nothing appears in /dev/shm and nothing outlives the last process.
+//
+//   auto memory = SharedMemory::create(1 << 30);       // address space only
+//   memory->reserve(0, 1 << 20);                       // now the first MiB is real; throws when there is not enough
+//   send_message(socket, "take this", {memory->fd()});
+//   auto same = SharedMemory::adopt(std::move(received_fd));
+//
+// A memfd, sealed against shrinking and growing, so that no peer can turn an access into a SIGBUS. Pages are allocated by
+// reserve(), never by a stray write during training. Not inherited by fork (MADV_DONTFORK), not part of core dumps.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "lockstep/os/fd.h"
+
+namespace lockstep {
+
+class SharedMemory {
+ public:
+  static std::shared_ptr<SharedMemory> create(std::size_t bytes);
+  // Maps memory created by another process. Throws SystemError when `fd` is not a memfd with the seals of create()
+  // (sealing can be missing where the kernel has none: LOCKSTEP_DISABLE=seals).
+  static std::shared_ptr<SharedMemory> adopt(Fd fd);
+
+  SharedMemory(const SharedMemory&) = delete;
+  SharedMemory& operator=(const SharedMemory&) = delete;
+  ~SharedMemory();
+
+  std::byte* data() const { return data_; }
+  std::size_t size() const { return size_; }
+  int fd() const { return fd_.get(); }
+
+  // Allocates the pages of [offset, offset + bytes); they read as zero at first. Throws SystemError (not enough memory).
+  void reserve(std::size_t offset, std::size_t bytes);
+
+ private:
+  SharedMemory(Fd fd, std::byte* data, std::size_t size) : fd_(std::move(fd)), data_(data), size_(size) {}
+  static std::shared_ptr<SharedMemory> map(Fd fd, std::size_t size);
+
+  Fd fd_;
+  std::byte* data_;
+  std::size_t size_;
+};
+
+std::size_t physical_memory();
+
+}  // namespace lockstep

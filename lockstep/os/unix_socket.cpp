@@ -1,0 +1,176 @@
+#include "lockstep/os/unix_socket.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "lockstep/base/environment.h"
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
+
+namespace lockstep {
+namespace {
+
+int poll_timeout(Deadline deadline) {
+  if (deadline.is_never()) return -1;
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline.remaining()).count();
+  return static_cast<int>(std::min<long long>(left, 1'000'000));
+}
+
+sockaddr_un address_of(const std::string& path) {
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof(address.sun_path)) {
+    throw SystemError(str("socket path \"", printable(path), "\" is too long; set XDG_RUNTIME_DIR to a shorter folder"), ENAMETOOLONG);
+  }
+  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  return address;
+}
+
+Fd new_socket() {
+  Fd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  if (!socket.valid()) throw SystemError("cannot create a Unix socket", errno);
+  return socket;
+}
+
+bool same_user(int socket) {
+  ucred peer = {};
+  socklen_t size = sizeof(peer);
+  return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid();
+}
+
+union Control {
+  cmsghdr align;
+  std::array<char, CMSG_SPACE(sizeof(int) * MAX_MESSAGE_FDS)> bytes;
+};
+
+void take_fds(msghdr& header, Message& message) {
+  for (cmsghdr* part = CMSG_FIRSTHDR(&header); part != nullptr; part = CMSG_NXTHDR(&header, part)) {
+    if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
+    const std::size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (std::size_t i = 0; i < count; ++i) {
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(part) + i * sizeof(int), sizeof(int));
+      message.fds.emplace_back(fd);
+    }
+  }
+}
+
+}  // namespace
+
+bool send_message(int socket, const std::string& text, const std::vector<int>& fds) {
+  if (text.empty() || text.size() > MAX_MESSAGE_BYTES || fds.size() > MAX_MESSAGE_FDS) {
+    throw InternalError(str("send_message: ", text.size(), " bytes and ", fds.size(), " descriptors do not fit a message"));
+  }
+  iovec part = {const_cast<char*>(text.data()), text.size()};
+  Control control = {};
+  msghdr header = {};
+  header.msg_iov = &part;
+  header.msg_iovlen = 1;
+  if (!fds.empty()) {
+    header.msg_control = control.bytes.data();
+    header.msg_controllen = CMSG_SPACE(sizeof(int) * fds.size());
+    cmsghdr* rights = CMSG_FIRSTHDR(&header);
+    rights->cmsg_level = SOL_SOCKET;
+    rights->cmsg_type = SCM_RIGHTS;
+    rights->cmsg_len = CMSG_LEN(sizeof(int) * fds.size());
+    std::memcpy(CMSG_DATA(rights), fds.data(), sizeof(int) * fds.size());
+  }
+  while (sendmsg(socket, &header, MSG_NOSIGNAL) < 0) {
+    if (errno == EPIPE || errno == ECONNRESET || errno == ENOTCONN) return false;
+    if (errno != EINTR) throw SystemError("cannot send to another rank's socket", errno);
+  }
+  return true;
+}
+
+Received receive_message(int socket, Deadline deadline, Message& message) {
+  if (!wait_readable({socket}, deadline)) return Received::TIMED_OUT;
+  message.text.resize(MAX_MESSAGE_BYTES);
+  message.fds.clear();
+  iovec part = {message.text.data(), message.text.size()};
+  Control control = {};
+  msghdr header = {};
+  header.msg_iov = &part;
+  header.msg_iovlen = 1;
+  header.msg_control = control.bytes.data();
+  header.msg_controllen = control.bytes.size();
+  ssize_t length = 0;
+  do {
+    length = recvmsg(socket, &header, MSG_CMSG_CLOEXEC);
+  } while (length < 0 && errno == EINTR);
+  if (length < 0 && errno != ECONNRESET) throw SystemError("cannot receive from another rank's socket", errno);
+  if (length <= 0) return Received::CLOSED;
+  take_fds(header, message);
+  message.text.resize(static_cast<std::size_t>(length));
+  return Received::MESSAGE;
+}
+
+std::optional<std::size_t> wait_readable(const std::vector<int>& sockets, Deadline deadline) {
+  std::vector<pollfd> entries;
+  for (const int socket : sockets) entries.push_back({socket, POLLIN, 0});
+  while (true) {
+    const int ready = poll(entries.data(), entries.size(), poll_timeout(deadline));
+    if (ready < 0 && errno != EINTR) throw SystemError("cannot poll the sockets of other ranks", errno);
+    for (std::size_t i = 0; ready > 0 && i < entries.size(); ++i) {
+      if (entries[i].fd >= 0 && entries[i].revents != 0) return i;
+    }
+    if (deadline.expired()) return std::nullopt;
+  }
+}
+
+std::string private_folder() {
+  const auto runtime = env("XDG_RUNTIME_DIR");
+  const std::string folder = runtime ? *runtime + "/lockstep" : str("/tmp/lockstep-", geteuid());
+  if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
+    throw SystemError("cannot create the folder " + printable(folder), errno);
+  }
+  struct stat status = {};
+  if (lstat(folder.c_str(), &status) != 0) throw SystemError("cannot inspect " + printable(folder), errno);
+  constexpr mode_t OTHERS = S_IRWXG | S_IRWXO;
+  if (!S_ISDIR(status.st_mode) || status.st_uid != geteuid() || (status.st_mode & OTHERS) != 0) {
+    throw SystemError(printable(folder) + " must be a folder of this user with mode 0700; remove it or set XDG_RUNTIME_DIR", EPERM);
+  }
+  return folder;
+}
+
+Fd listen_at(const std::string& path) {
+  const sockaddr_un address = address_of(path);
+  const auto* generic = reinterpret_cast<const sockaddr*>(&address);
+  Fd socket = new_socket();
+  if (bind(socket.get(), generic, sizeof(address)) != 0) {
+    if (errno != EADDRINUSE) throw SystemError("cannot bind " + printable(path), errno);
+    if (connect_to(path)) throw SystemError(printable(path) + " is in use by another job with the same name", EADDRINUSE);
+    unlink(path.c_str());  // left by a job that was killed while meeting; the folder is ours alone
+    if (bind(socket.get(), generic, sizeof(address)) != 0) throw SystemError("cannot bind " + printable(path), errno);
+  }
+  if (listen(socket.get(), SOMAXCONN) != 0) throw SystemError("cannot listen at " + printable(path), errno);
+  return socket;
+}
+
+std::optional<Fd> connect_to(const std::string& path) {
+  const sockaddr_un address = address_of(path);
+  Fd socket = new_socket();
+  if (connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
+    if (errno == ENOENT || errno == ECONNREFUSED || errno == EAGAIN || errno == EINTR) return std::nullopt;
+    throw SystemError("cannot connect to " + printable(path), errno);
+  }
+  if (!same_user(socket.get())) throw SystemError(printable(path) + " belongs to another user; refused", EPERM);
+  return socket;
+}
+
+Fd accept_from_same_user(int listener, Deadline deadline) {
+  while (wait_readable({listener}, deadline)) {
+    Fd socket(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
+    if (socket.valid() && same_user(socket.get())) return socket;
+  }
+  return Fd();
+}
+
+}  // namespace lockstep

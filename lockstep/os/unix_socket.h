@@ -1,0 +1,46 @@
+// Messages with file descriptors between processes of one machine (Unix sockets of type SEQPACKET: whole messages, and an
+// end of stream when the other process is gone).
+//
+//   send_message(socket, "hello", {memory->fd()});
+//   if (auto message = receive_message(socket, Deadline::in(5s))) use(message->text, message->fds);
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/deadline.h"
+#include "lockstep/os/fd.h"
+
+namespace lockstep {
+
+struct Message {
+  std::string text;
+  std::vector<Fd> fds;
+};
+
+inline constexpr std::size_t MAX_MESSAGE_BYTES = 4096;
+inline constexpr std::size_t MAX_MESSAGE_FDS = 8;
+
+// False when the other side is gone. Throws SystemError for anything else that goes wrong.
+bool send_message(int socket, const std::string& text, const std::vector<int>& fds = {});
+
+enum class Received { MESSAGE, CLOSED, TIMED_OUT };
+Received receive_message(int socket, Deadline deadline, Message& message);
+
+// Waits until one of `sockets` (negative entries are skipped) can be read or is closed; its index, or nullopt when the
+// deadline has passed.
+std::optional<std::size_t> wait_readable(const std::vector<int>& sockets, Deadline deadline);
+
+// A folder of this user, mode 0700, that is not a link: $XDG_RUNTIME_DIR/lockstep or /tmp/lockstep-UID. Created if missing;
+// throws SystemError when somebody else made it.
+std::string private_folder();
+
+// A listening socket at `path`; replaces a socket there that nobody listens on any more.
+Fd listen_at(const std::string& path);
+// Connects, or nullopt when nobody listens there (yet). Refuses (SystemError) a listener of another user.
+std::optional<Fd> connect_to(const std::string& path);
+// The next connection of a process of this user; others are dropped. Invalid Fd when the deadline has passed.
+Fd accept_from_same_user(int listener, Deadline deadline);
+
+}  // namespace lockstep

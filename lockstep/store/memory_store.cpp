@@ -1,0 +1,47 @@
+#include "lockstep/store/memory_store.h"
+
+#include <algorithm>
+
+namespace lockstep {
+
+void MemoryStore::set(const std::string& key, const std::string& value) {
+  const std::lock_guard lock(mutex_);
+  table_[key] = value;
+  changed_.notify_all();
+}
+
+std::optional<std::string> MemoryStore::find(const std::string& key) {
+  const std::lock_guard lock(mutex_);
+  const auto at = table_.find(key);
+  return at == table_.end() ? std::nullopt : std::optional(at->second);
+}
+
+long MemoryStore::add(const std::string& key, long amount) {
+  const std::lock_guard lock(mutex_);
+  changed_.notify_all();
+  return table_add(table_, key, amount);
+}
+
+std::string MemoryStore::compare_set(const std::string& key, const std::string& expected, const std::string& desired) {
+  const std::lock_guard lock(mutex_);
+  changed_.notify_all();
+  return table_compare_set(table_, key, expected, desired);
+}
+
+bool MemoryStore::delete_key(const std::string& key) {
+  const std::lock_guard lock(mutex_);
+  return table_.erase(key) > 0;
+}
+
+std::size_t MemoryStore::num_keys() {
+  const std::lock_guard lock(mutex_);
+  return table_.size();
+}
+
+// A change between find() and here is missed for at most 20 ms; the store carries a handful of keys at start-up.
+void MemoryStore::wait_for_change(std::chrono::milliseconds at_most) {
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, std::min(at_most, std::chrono::milliseconds(20)));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,57 @@
+#include "lockstep/store/store.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "lockstep/base/deadline.h"
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
+#include "lockstep/store/table.h"
+
+namespace lockstep {
+
+std::string Store::get(const std::string& key, std::chrono::milliseconds timeout) {
+  const Deadline deadline = Deadline::in(timeout);
+  while (true) {
+    if (auto value = find(key)) return *value;
+    if (deadline.expired()) {
+      throw StoreError(str("store: key \"", printable(key), "\" was not set within ", timeout.count(),
+                           " ms; did the process that sets it start?"));
+    }
+    wait_for_change(std::chrono::ceil<std::chrono::milliseconds>(std::min(deadline.remaining(), std::chrono::nanoseconds(std::chrono::seconds(1)))));
+  }
+}
+
+void Store::wait(const std::vector<std::string>& keys, std::chrono::milliseconds timeout) {
+  const Deadline deadline = Deadline::in(timeout);
+  for (const std::string& key : keys) {
+    get(key, std::chrono::ceil<std::chrono::milliseconds>(std::min(deadline.remaining(), std::chrono::nanoseconds(timeout))));
+  }
+}
+
+long table_add(Table& table, const std::string& key, long amount) {
+  std::string& text = table[key];
+  long value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const bool is_number = text.empty() || (error == std::errc() && end == text.data() + text.size());
+  long sum = 0;
+  if (!is_number || __builtin_add_overflow(value, amount, &sum)) {
+    throw StoreError(str("store: cannot add ", amount, " to key \"", printable(key), "\": its value is \"", printable(text), "\""));
+  }
+  text = std::to_string(sum);
+  return sum;
+}
+
+std::string table_compare_set(Table& table, const std::string& key, const std::string& expected,
+                              const std::string& desired) {
+  const auto at = table.find(key);
+  if (at == table.end()) {
+    if (!expected.empty()) return expected;
+    table[key] = desired;
+    return desired;
+  }
+  if (at->second == expected) at->second = desired;
+  return at->second;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,44 @@
+// Store: a small key-value store through which processes find each other. Keys and values are byte strings.
+//
+//   FileStore store("/shared/job-17/store");
+//   store.set("address", "10.0.0.1:4000");          // on one process
+//   store.get("address", 30s);                      // on the others: waits until it is there
+//   const long arrived = store.add("arrived", 1);   // atomic
+//
+// Blocks      get() and wait() until the keys exist or the timeout has passed (StoreError that names the missing key).
+// Threads     all functions may be called from any thread; each call is atomic also between processes.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+inline constexpr std::chrono::milliseconds STORE_TIMEOUT = std::chrono::minutes(5);
+
+class Store {
+ public:
+  virtual ~Store() = default;
+
+  virtual void set(const std::string& key, const std::string& value) = 0;
+  // The value now, without waiting.
+  virtual std::optional<std::string> find(const std::string& key) = 0;
+  // Adds to a decimal number (0 when missing) and returns the sum. Throws StoreError when the value is not a number.
+  virtual long add(const std::string& key, long amount) = 0;
+  // Sets `desired` if the value is `expected` (or, with an empty `expected`, if the key is missing); returns the value
+  // afterwards, or `expected` when the key is missing and nothing was set, as torch does.
+  virtual std::string compare_set(const std::string& key, const std::string& expected, const std::string& desired) = 0;
+  virtual bool delete_key(const std::string& key) = 0;  // whether it existed
+  virtual std::size_t num_keys() = 0;
+
+  std::string get(const std::string& key, std::chrono::milliseconds timeout = STORE_TIMEOUT);
+  void wait(const std::vector<std::string>& keys, std::chrono::milliseconds timeout = STORE_TIMEOUT);
+
+ protected:
+  // Returns when something may have changed, at the latest after `at_most`.
+  virtual void wait_for_change(std::chrono::milliseconds at_most) = 0;
+};
+
+}  // namespace lockstep
