@@ -20,7 +20,7 @@ constexpr char FAILURE = 'F';  // rank 0 tells why it gave up
 
 std::string list(const std::vector<int>& ranks) {
   std::string text;
-  for (const int r : ranks) text += (text.empty() ? "" : ", ") + std::to_string(r);
+  for (const int r : ranks) text += str(text.empty() ? "" : ", ", r);
   return text;
 }
 
@@ -41,7 +41,8 @@ bool is_socket(int fd) {
 
 [[noreturn]] void throw_missing(int rank, int size, const std::vector<int>& missing) {
   throw Timeout(str("init_process_group, rank ", rank, " of ", size, ": rank(s) ", list(missing),
-                    " did not come before the timeout; were all ", size, " processes started on this machine?"));
+                    " did not come before the timeout; were all ", size,
+                    " processes started on this machine?"));
 }
 
 }  // namespace
@@ -56,8 +57,9 @@ Hub Hub::inherited(int rank, int size, const std::string& fds) {
     int fd = -1;
     const auto [next, error] = std::from_chars(at, end, fd);
     if (error != std::errc() || !is_socket(fd) || (next != end && *next != ',')) {
-      throw InvalidArgument("environment: LOCKSTEP_HUB_FDS=\"" + printable(fds) +
-                            "\" does not name sockets of this process; it is set by `lockstep run` and cannot be passed on");
+      throw InvalidArgument(
+          "environment: LOCKSTEP_HUB_FDS=\"" + printable(fds) +
+          "\" does not name sockets of this process; it is set by `lockstep run` and cannot be passed on");
     }
     fcntl(fd, F_SETFD, FD_CLOEXEC);
     hub.sockets_.emplace_back(fd);
@@ -65,8 +67,8 @@ Hub Hub::inherited(int rank, int size, const std::string& fds) {
   }
   const int expected = rank == 0 ? size : 1;
   if (hub.sockets_.size() != static_cast<std::size_t>(expected)) {
-    throw InvalidArgument(str("environment: LOCKSTEP_HUB_FDS has ", hub.sockets_.size(), " sockets for rank ", rank, " of ",
-                              size, "; it is set by `lockstep run` and cannot be passed on"));
+    throw InvalidArgument(str("environment: LOCKSTEP_HUB_FDS has ", hub.sockets_.size(), " sockets for rank ",
+                              rank, " of ", size, "; it is set by `lockstep run` and cannot be passed on"));
   }
   return hub;
 }
@@ -100,7 +102,8 @@ Hub Hub::meet(int rank, int size, const std::string& key, Deadline deadline) {
     }
     Message hello;
     int peer = -1;
-    if (receive_message(socket.get(), Deadline::in(std::chrono::seconds(2)), hello) != Received::MESSAGE) continue;
+    if (receive_message(socket.get(), Deadline::in(std::chrono::seconds(2)), hello) != Received::MESSAGE)
+      continue;
     std::from_chars(hello.text.data(), hello.text.data() + hello.text.size(), peer);
     if (peer <= 0 || peer >= size || hub.sockets_[static_cast<std::size_t>(peer)].valid()) {
       unlink(path.c_str());
@@ -133,15 +136,18 @@ std::vector<Message> Hub::exchange(const std::string& text, const std::vector<in
   }
   for (Message& message : all) {
     if (message.text.compare(0, header, packet, 0, header) != 0) {
-      throw StoreError(str("init_process_group, rank ", rank_, " of ", size_, ": the ranks are not at the same step of meeting "
-                           "(different versions of Lockstep, or one initialised more often than the others)"));
+      throw StoreError(
+          str("init_process_group, rank ", rank_, " of ", size_,
+              ": the ranks are not at the same step of meeting "
+              "(different versions of Lockstep, or one initialised more often than the others)"));
     }
     message.text.erase(0, header);
   }
   return all;
 }
 
-std::vector<Message> Hub::collect_and_distribute(const std::string& text, const std::vector<int>& fds, Deadline deadline) {
+std::vector<Message> Hub::collect_and_distribute(const std::string& text, const std::vector<int>& fds,
+                                                 Deadline deadline) {
   std::vector<Message> all(static_cast<std::size_t>(size_));
   std::vector<int> waiting = {-1};
   for (int r = 1; r < size_; ++r) waiting.push_back(sockets_[static_cast<std::size_t>(r)].get());
@@ -151,7 +157,8 @@ std::vector<Message> Hub::collect_and_distribute(const std::string& text, const 
       const auto missing = std::find_if(waiting.begin(), waiting.end(), [](int fd) { return fd >= 0; });
       give_up(static_cast<int>(missing - waiting.begin()), false);
     }
-    if (receive_message(waiting[*ready], deadline, all[*ready]) != Received::MESSAGE) give_up(static_cast<int>(*ready), true);
+    if (receive_message(waiting[*ready], deadline, all[*ready]) != Received::MESSAGE)
+      give_up(static_cast<int>(*ready), true);
     waiting[*ready] = -1;
   }
   all[0].text = text;
@@ -167,8 +174,9 @@ std::vector<Message> Hub::collect_and_distribute(const std::string& text, const 
 }
 
 void Hub::give_up(int missing, bool closed) {
-  const std::string text = str("init_process_group, group of ", size_, ": rank ", missing,
-                               closed ? " ended before all ranks had met" : " did not come before the timeout");
+  const std::string text =
+      str("init_process_group, group of ", size_, ": rank ", missing,
+          closed ? " ended before all ranks had met" : " did not come before the timeout");
   if (rank_ == 0) {
     for (int r = 1; r < size_; ++r) {
       if (r != missing) send_message(sockets_[static_cast<std::size_t>(r)].get(), FAILURE + text);

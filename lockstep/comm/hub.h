@@ -32,7 +32,8 @@ class Hub {
 
  private:
   Hub(int rank, int size) : rank_(rank), size_(size) {}
-  std::vector<Message> collect_and_distribute(const std::string& text, const std::vector<int>& fds, Deadline deadline);
+  std::vector<Message> collect_and_distribute(const std::string& text, const std::vector<int>& fds,
+                                              Deadline deadline);
   [[noreturn]] void give_up(int missing, bool closed);
 
   int rank_;

@@ -24,12 +24,13 @@ FindKernel best_kernels() {
 
 bool can_reduce(DType dtype, ReduceOp op) { return kernels_baseline::find_kernel(dtype, op) != nullptr; }
 
-void reduce(DType dtype, ReduceOp op, std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
-            std::size_t count) {
+void reduce(DType dtype, ReduceOp op, std::span<const std::byte* const> inputs,
+            std::span<std::byte* const> outputs, std::size_t count) {
   static const FindKernel find_kernel = best_kernels();
   const ReduceKernel kernel = find_kernel(dtype, op);
   if (kernel == nullptr) throw InternalError(str("no kernel for ", name_of(op), " of ", name_of(dtype)));
-  kernel(inputs.data(), static_cast<int>(inputs.size()), outputs.data(), static_cast<int>(outputs.size()), count);
+  kernel(inputs.data(), static_cast<int>(inputs.size()), outputs.data(), static_cast<int>(outputs.size()),
+         count);
 }
 
 }  // namespace lockstep

@@ -21,7 +21,7 @@ namespace lockstep {
 bool can_reduce(DType dtype, ReduceOp op);
 
 // Requires can_reduce() and 1 <= inputs.size() <= 2^16.
-void reduce(DType dtype, ReduceOp op, std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
-            std::size_t count);
+void reduce(DType dtype, ReduceOp op, std::span<const std::byte* const> inputs,
+            std::span<std::byte* const> outputs, std::size_t count);
 
 }  // namespace lockstep

@@ -14,10 +14,7 @@ namespace {
 constexpr std::size_t CHUNK = 512;  // elements; accumulators of a tree level stay in the L1 cache
 constexpr int LEVELS = 17;          // of a tree over 2^16 ranks
 
-template <typename T>
-struct Complex {
-  T re, im;
-};
+template <typename T> struct Complex { T re, im; };
 
 inline std::uint32_t bits_of(float value) {
   std::uint32_t bits = 0;
@@ -33,7 +30,8 @@ inline float float_of(std::uint32_t bits) {
 inline float widen(BFloat16 value) { return float_of(std::uint32_t{value.bits} << 16U); }
 inline BFloat16 narrow_bfloat16(float value) {
   const std::uint32_t bits = bits_of(value);
-  if ((bits & 0x7fffffffU) > 0x7f800000U) return {static_cast<std::uint16_t>((bits >> 16U) | 0x40U)};  // quiet NaN
+  if ((bits & 0x7fffffffU) > 0x7f800000U)
+    return {static_cast<std::uint16_t>((bits >> 16U) | 0x40U)};  // quiet NaN
   return {static_cast<std::uint16_t>((bits + 0x7fffU + ((bits >> 16U) & 1U)) >> 16U)};
 }
 
@@ -50,8 +48,10 @@ inline Float16 narrow_float16(float value) {
   const std::uint32_t bits = bits_of(value);
   const auto sign = static_cast<std::uint16_t>((bits >> 16U) & 0x8000U);
   const std::uint32_t magnitude = bits & 0x7fffffffU;
-  if (magnitude > 0x7f800000U) return {static_cast<std::uint16_t>(sign | 0x7e00U | ((magnitude >> 13U) & 0x3ffU))};
-  if (magnitude >= 0x477ff000U) return {static_cast<std::uint16_t>(sign | 0x7c00U)};  // rounds to 65536 or more
+  if (magnitude > 0x7f800000U)
+    return {static_cast<std::uint16_t>(sign | 0x7e00U | ((magnitude >> 13U) & 0x3ffU))};
+  if (magnitude >= 0x477ff000U)
+    return {static_cast<std::uint16_t>(sign | 0x7c00U)};  // rounds to 65536 or more
   if (magnitude < 0x38800000U) {
     // Below 2^-14 the result is a multiple of 2^-24. Adding 0.5 puts that multiple, correctly rounded, in the low bits.
     const std::uint32_t rounded = bits_of(float_of(magnitude) + 0.5F) - bits_of(0.5F);
@@ -62,8 +62,7 @@ inline Float16 narrow_float16(float value) {
 }
 
 // How an element type is held while it is combined: `Acc`, with load and store. Integers wrap, so they combine unsigned.
-template <typename T>
-struct Same {
+template <typename T> struct Same {
   using Stored = T;
   using Acc = T;
   static Acc load(T value) { return value; }
@@ -89,15 +88,14 @@ struct Truth {
 };
 
 struct Sum {
-  template <typename T>
-  static T combine(T a, T b) { return static_cast<T>(a + b); }
-  template <typename T>
-  static Complex<T> combine(Complex<T> a, Complex<T> b) { return {a.re + b.re, a.im + b.im}; }
+  template <typename T> static T combine(T a, T b) { return static_cast<T>(a + b); }
+  template <typename T> static Complex<T> combine(Complex<T> a, Complex<T> b) {
+    return {a.re + b.re, a.im + b.im};
+  }
 };
 struct Product {
   // Wide and unsigned: a product of two 16-bit values would overflow the int they are promoted to.
-  template <typename T>
-  static T combine(T a, T b) {
+  template <typename T> static T combine(T a, T b) {
     if constexpr (static_cast<T>(0.5) == 0) {
       return static_cast<T>(static_cast<std::uint64_t>(a) * static_cast<std::uint64_t>(b));
     } else {
@@ -107,30 +105,23 @@ struct Product {
 };
 // NaN wins: `a != a` is true for NaN only, and every comparison with it is false.
 struct Minimum {
-  template <typename T>
-  static T combine(T a, T b) { return (a < b || a != a) ? a : b; }
+  template <typename T> static T combine(T a, T b) { return (a < b || a != a) ? a : b; }
 };
 struct Maximum {
-  template <typename T>
-  static T combine(T a, T b) { return (a > b || a != a) ? a : b; }
+  template <typename T> static T combine(T a, T b) { return (a > b || a != a) ? a : b; }
 };
 
-template <typename T>
-T divide(T value, int ranks) { return static_cast<T>(value / static_cast<T>(ranks)); }
-template <typename T>
-Complex<T> divide(Complex<T> value, int ranks) {
+template <typename T> T divide(T value, int ranks) { return static_cast<T>(value / static_cast<T>(ranks)); }
+template <typename T> Complex<T> divide(Complex<T> value, int ranks) {
   return {value.re / static_cast<T>(ranks), value.im / static_cast<T>(ranks)};
 }
 
-template <typename Type>
-struct Scratch {
-  alignas(64) typename Type::Acc level[LEVELS][CHUNK];
-};
+template <typename Type> struct Scratch { alignas(64) typename Type::Acc level[LEVELS][CHUNK]; };
 
 // The tree over inputs [first, first + ranks): the left half is the largest power of two below `ranks`.
 template <typename Type, typename Op>
-void tree(const std::byte* const* inputs, int ranks, std::size_t offset, std::size_t count, Scratch<Type>& scratch,
-          int level) {
+void tree(const std::byte* const* inputs, int ranks, std::size_t offset, std::size_t count,
+          Scratch<Type>& scratch, int level) {
   using Stored = typename Type::Stored;
   auto* __restrict out = scratch.level[level];
   if (ranks <= 2) {
@@ -152,7 +143,8 @@ void tree(const std::byte* const* inputs, int ranks, std::size_t offset, std::si
 }
 
 template <typename Type, typename Op, bool AVERAGE>
-void kernel(const std::byte* const* inputs, int ranks, std::byte* const* outputs, int output_count, std::size_t count) {
+void kernel(const std::byte* const* inputs, int ranks, std::byte* const* outputs, int output_count,
+            std::size_t count) {
   using Stored = typename Type::Stored;
   Scratch<Type> scratch;
   for (std::size_t offset = 0; offset < count; offset += CHUNK) {
@@ -169,8 +161,7 @@ void kernel(const std::byte* const* inputs, int ranks, std::byte* const* outputs
   }
 }
 
-template <typename Type>
-ReduceKernel real(ReduceOp op) {
+template <typename Type> ReduceKernel real(ReduceOp op) {
   switch (op) {
     case ReduceOp::SUM: return kernel<Type, Sum, false>;
     case ReduceOp::AVG: return kernel<Type, Sum, true>;
@@ -182,15 +173,16 @@ ReduceKernel real(ReduceOp op) {
 }
 
 // Signed and unsigned agree on SUM and PRODUCT (both wrap) but not on MIN and MAX.
-template <typename Signed, typename Unsigned>
-ReduceKernel integer(ReduceOp op, bool is_signed) {
+template <typename Signed, typename Unsigned> ReduceKernel integer(ReduceOp op, bool is_signed) {
   switch (op) {
     case ReduceOp::SUM: return kernel<Same<Unsigned>, Sum, false>;
     case ReduceOp::PRODUCT: return kernel<Same<Unsigned>, Product, false>;
     case ReduceOp::MIN:
-      return is_signed ? ReduceKernel(kernel<Same<Signed>, Minimum, false>) : kernel<Same<Unsigned>, Minimum, false>;
+      return is_signed ? ReduceKernel(kernel<Same<Signed>, Minimum, false>)
+                       : kernel<Same<Unsigned>, Minimum, false>;
     case ReduceOp::MAX:
-      return is_signed ? ReduceKernel(kernel<Same<Signed>, Maximum, false>) : kernel<Same<Unsigned>, Maximum, false>;
+      return is_signed ? ReduceKernel(kernel<Same<Signed>, Maximum, false>)
+                       : kernel<Same<Unsigned>, Maximum, false>;
     case ReduceOp::AVG: break;
   }
   return nullptr;
@@ -207,8 +199,7 @@ ReduceKernel truth(ReduceOp op) {
   return nullptr;
 }
 
-template <typename T>
-ReduceKernel complex(ReduceOp op) {
+template <typename T> ReduceKernel complex(ReduceOp op) {
   if (op == ReduceOp::SUM) return kernel<Same<Complex<T>>, Sum, false>;
   if (op == ReduceOp::AVG) return kernel<Same<Complex<T>>, Sum, true>;
   return nullptr;

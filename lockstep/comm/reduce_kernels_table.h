@@ -7,8 +7,8 @@
 
 namespace lockstep {
 
-using ReduceKernel = void (*)(const std::byte* const* inputs, int ranks, std::byte* const* outputs, int output_count,
-                              std::size_t count);
+using ReduceKernel = void (*)(const std::byte* const* inputs, int ranks, std::byte* const* outputs,
+                              int output_count, std::size_t count);
 
 // nullptr where can_reduce() is false.
 namespace kernels_baseline {

@@ -40,8 +40,10 @@ void leave_at_exit() {
 GroupOptions group_options(const InitOptions& options) {
   GroupOptions group;
   constexpr long YEAR = 365L * 24 * 3600;
-  if (const auto value = env_number("LOCKSTEP_TIMEOUT", 1, YEAR)) group.timeout = std::chrono::seconds(*value);
-  if (const auto value = env_number("LOCKSTEP_WARN_AFTER", 1, YEAR)) group.warn_after = std::chrono::seconds(*value);
+  if (const auto value = env_number("LOCKSTEP_TIMEOUT", 1, YEAR))
+    group.timeout = std::chrono::seconds(*value);
+  if (const auto value = env_number("LOCKSTEP_WARN_AFTER", 1, YEAR))
+    group.warn_after = std::chrono::seconds(*value);
   if (options.timeout) group.timeout = *options.timeout;
   if (options.warn_after) group.warn_after = *options.warn_after;
   return group;
@@ -56,7 +58,8 @@ JobEnvironment place_in_job(const InitOptions& options) {
   place.rank = place.local_rank = *options.rank;
   place.world_size = place.local_world_size = *options.world_size;
   if (place.world_size < 1 || place.rank < 0 || place.rank >= place.world_size) {
-    throw InvalidArgument(str("init_process_group: rank ", place.rank, " does not fit world_size ", place.world_size));
+    throw InvalidArgument(
+        str("init_process_group: rank ", place.rank, " does not fit world_size ", place.world_size));
   }
   place.source = "options";
   place.job_id = env("MASTER_PORT").value_or("0");
@@ -66,7 +69,8 @@ JobEnvironment place_in_job(const InitOptions& options) {
 // What tells this job from others of the user on this machine, and this world from the job's earlier ones.
 std::string meeting_name(const InitOptions& options, const JobEnvironment& place, unsigned world_number) {
   constexpr std::string_view FILE = "file://";
-  if (!options.init_method.empty() && options.init_method != "env://" && !options.init_method.starts_with(FILE)) {
+  if (!options.init_method.empty() && options.init_method != "env://" &&
+      !options.init_method.starts_with(FILE)) {
     throw InvalidArgument("init_process_group: init_method \"" + printable(options.init_method) +
                           "\" is not supported; use env:// or file:///absolute/path");
   }
@@ -76,19 +80,23 @@ std::string meeting_name(const InitOptions& options, const JobEnvironment& place
   if (!options.rank) throw InvalidArgument("init_process_group: file:// needs rank and world_size");
   FileStore store(options.init_method.substr(FILE.size()));
   const std::string key = str("lockstep/world/", world_number);
-  if (place.rank == 0) store.set(key, str(getpid(), '-', std::chrono::system_clock::now().time_since_epoch().count()));
+  if (place.rank == 0)
+    store.set(key, str(getpid(), '-', std::chrono::system_clock::now().time_since_epoch().count()));
   return store.get(key, group_options(options).timeout);
 }
 
-std::unique_ptr<Hub> meet(const InitOptions& options, const JobEnvironment& place, unsigned number, Deadline deadline) {
+std::unique_ptr<Hub> meet(const InitOptions& options, const JobEnvironment& place, unsigned number,
+                          Deadline deadline) {
   if (!place.is_single_node()) {
     throw InvalidArgument(str("init_process_group: the job has ", place.world_size, " ranks but only ",
-                              place.local_world_size, " on this machine; jobs over several machines are not supported yet"));
+                              place.local_world_size,
+                              " on this machine; jobs over several machines are not supported yet"));
   }
   if (const auto fds = env("LOCKSTEP_HUB_FDS"); fds && !options.rank) {
     return std::make_unique<Hub>(Hub::inherited(place.rank, place.world_size, *fds));
   }
-  return std::make_unique<Hub>(Hub::meet(place.rank, place.world_size, meeting_name(options, place, number), deadline));
+  return std::make_unique<Hub>(
+      Hub::meet(place.rank, place.world_size, meeting_name(options, place, number), deadline));
 }
 
 // Programs started by a launcher show the library's warnings, and lose no line when they are killed.
@@ -113,7 +121,8 @@ void init_process_group(const std::string& backend, const InitOptions& options) 
   const std::string wanted = backend == "auto" ? env("LOCKSTEP_BACKEND").value_or("auto") : backend;
   const BackendInfo& row = find_backend(wanted, place.world_size);
   if (!row.needs_hub && place.world_size != 1) {
-    throw InvalidArgument(str("init_process_group: backend \"", row.name, "\" serves one rank, the job has ", place.world_size));
+    throw InvalidArgument(str("init_process_group: backend \"", row.name, "\" serves one rank, the job has ",
+                              place.world_size));
   }
   adopt_launcher_habits(place);
   const GroupOptions group = group_options(options);
@@ -147,7 +156,8 @@ bool is_initialized() {
 const ProcessGroup& world() {
   const std::lock_guard lock(job().mutex);
   if (!job().world) {
-    throw InvalidArgument("the default process group has not been initialised; call init_process_group() first");
+    throw InvalidArgument(
+        "the default process group has not been initialised; call init_process_group() first");
   }
   return *job().world;
 }

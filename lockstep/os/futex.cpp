@@ -18,7 +18,8 @@ long futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value,
 
 void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t seen, std::chrono::nanoseconds timeout) {
   const auto count = timeout.count();
-  const timespec span = {static_cast<time_t>(count / 1'000'000'000), static_cast<long>(count % 1'000'000'000)};
+  const timespec span = {static_cast<time_t>(count / 1'000'000'000),
+                         static_cast<long>(count % 1'000'000'000)};
   futex(word, FUTEX_WAIT, seen, &span);
 }
 

@@ -12,7 +12,8 @@ namespace lockstep {
 namespace {
 
 bool probe(KernelFeature feature) {
-  if (("," + env("LOCKSTEP_DISABLE").value_or("") + ",").find("," + std::string(name_of(feature)) + ",") != std::string::npos) {
+  if (("," + env("LOCKSTEP_DISABLE").value_or("") + ",").find("," + std::string(name_of(feature)) + ",") !=
+      std::string::npos) {
     return false;
   }
   if (feature != KernelFeature::PIDFD) return true;
@@ -23,7 +24,9 @@ bool probe(KernelFeature feature) {
 
 }  // namespace
 
-std::string_view name_of(KernelFeature feature) { return feature == KernelFeature::PIDFD ? "pidfd" : "seals"; }
+std::string_view name_of(KernelFeature feature) {
+  return feature == KernelFeature::PIDFD ? "pidfd" : "seals";
+}
 
 bool kernel_has(KernelFeature feature) {
   static const std::array<bool, 2> known = {probe(KernelFeature::PIDFD), probe(KernelFeature::SEALS)};

@@ -32,7 +32,8 @@ Stat read_stat(pid_t pid) {
   Stat stat;
   stat.state = text[at + 2];
   constexpr int FIELDS_BEFORE_START_TIME = 20;  // field 22; the state is field 3
-  for (int field = 0; field < FIELDS_BEFORE_START_TIME && at != std::string::npos; ++field) at = text.find(' ', at + 1);
+  for (int field = 0; field < FIELDS_BEFORE_START_TIME && at != std::string::npos; ++field)
+    at = text.find(' ', at + 1);
   if (at != std::string::npos) stat.start_time = text.substr(at + 1, text.find(' ', at + 1) - at - 1);
   return stat;
 }

@@ -39,7 +39,8 @@ std::shared_ptr<SharedMemory> SharedMemory::create(std::size_t bytes) {
 
 std::shared_ptr<SharedMemory> SharedMemory::adopt(Fd fd) {
   struct stat status = {};
-  if (fstat(fd.get(), &status) != 0) throw SystemError("shared memory: cannot inspect a received segment", errno);
+  if (fstat(fd.get(), &status) != 0)
+    throw SystemError("shared memory: cannot inspect a received segment", errno);
   if (kernel_has(KernelFeature::SEALS)) {
     const int seals = fcntl(fd.get(), F_GET_SEALS);
     if (seals < 0 || (seals & SEALS) != SEALS) {
@@ -55,21 +56,25 @@ std::shared_ptr<SharedMemory> SharedMemory::map(Fd fd, std::size_t size) {
   madvise(address, size, MADV_DONTFORK);
   madvise(address, size, MADV_DONTDUMP);
   madvise(address, size, MADV_HUGEPAGE);
-  return std::shared_ptr<SharedMemory>(new SharedMemory(std::move(fd), static_cast<std::byte*>(address), size));
+  return std::shared_ptr<SharedMemory>(
+      new SharedMemory(std::move(fd), static_cast<std::byte*>(address), size));
 }
 
 SharedMemory::~SharedMemory() { munmap(data_, size_); }
 
 void SharedMemory::reserve(std::size_t offset, std::size_t bytes) {
   if (offset > size_ || bytes > size_ - offset) {
-    throw SystemError(str("shared memory: ", bytes, " bytes at ", offset, " exceed the segment of ", size_, " bytes"), ENOMEM);
+    throw SystemError(
+        str("shared memory: ", bytes, " bytes at ", offset, " exceed the segment of ", size_, " bytes"),
+        ENOMEM);
   }
   int result = 0;
   do {
     result = fallocate(fd_.get(), 0, static_cast<off_t>(offset), static_cast<off_t>(bytes));
   } while (result != 0 && errno == EINTR);
   if (result != 0) {
-    throw SystemError(str("shared memory: cannot reserve ", bytes, " bytes (free memory or the cgroup's limit is too small)"),
+    throw SystemError(str("shared memory: cannot reserve ", bytes,
+                          " bytes (free memory or the cgroup's limit is too small)"),
                       errno);
   }
 }

@@ -28,7 +28,9 @@ sockaddr_un address_of(const std::string& path) {
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof(address.sun_path)) {
-    throw SystemError(str("socket path \"", printable(path), "\" is too long; set XDG_RUNTIME_DIR to a shorter folder"), ENAMETOOLONG);
+    throw SystemError(
+        str("socket path \"", printable(path), "\" is too long; set XDG_RUNTIME_DIR to a shorter folder"),
+        ENAMETOOLONG);
   }
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
   return address;
@@ -67,7 +69,8 @@ void take_fds(msghdr& header, Message& message) {
 
 bool send_message(int socket, const std::string& text, const std::vector<int>& fds) {
   if (text.empty() || text.size() > MAX_MESSAGE_BYTES || fds.size() > MAX_MESSAGE_FDS) {
-    throw InternalError(str("send_message: ", text.size(), " bytes and ", fds.size(), " descriptors do not fit a message"));
+    throw InternalError(
+        str("send_message: ", text.size(), " bytes and ", fds.size(), " descriptors do not fit a message"));
   }
   iovec part = {const_cast<char*>(text.data()), text.size()};
   Control control = {};
@@ -105,7 +108,8 @@ Received receive_message(int socket, Deadline deadline, Message& message) {
   do {
     length = recvmsg(socket, &header, MSG_CMSG_CLOEXEC);
   } while (length < 0 && errno == EINTR);
-  if (length < 0 && errno != ECONNRESET) throw SystemError("cannot receive from another rank's socket", errno);
+  if (length < 0 && errno != ECONNRESET)
+    throw SystemError("cannot receive from another rank's socket", errno);
   if (length <= 0) return Received::CLOSED;
   take_fds(header, message);
   message.text.resize(static_cast<std::size_t>(length));
@@ -135,7 +139,9 @@ std::string private_folder() {
   if (lstat(folder.c_str(), &status) != 0) throw SystemError("cannot inspect " + printable(folder), errno);
   constexpr mode_t OTHERS = S_IRWXG | S_IRWXO;
   if (!S_ISDIR(status.st_mode) || status.st_uid != geteuid() || (status.st_mode & OTHERS) != 0) {
-    throw SystemError(printable(folder) + " must be a folder of this user with mode 0700; remove it or set XDG_RUNTIME_DIR", EPERM);
+    throw SystemError(
+        printable(folder) + " must be a folder of this user with mode 0700; remove it or set XDG_RUNTIME_DIR",
+        EPERM);
   }
   return folder;
 }
@@ -146,9 +152,11 @@ Fd listen_at(const std::string& path) {
   Fd socket = new_socket();
   if (bind(socket.get(), generic, sizeof(address)) != 0) {
     if (errno != EADDRINUSE) throw SystemError("cannot bind " + printable(path), errno);
-    if (connect_to(path)) throw SystemError(printable(path) + " is in use by another job with the same name", EADDRINUSE);
+    if (connect_to(path))
+      throw SystemError(printable(path) + " is in use by another job with the same name", EADDRINUSE);
     unlink(path.c_str());  // left by a job that was killed while meeting; the folder is ours alone
-    if (bind(socket.get(), generic, sizeof(address)) != 0) throw SystemError("cannot bind " + printable(path), errno);
+    if (bind(socket.get(), generic, sizeof(address)) != 0)
+      throw SystemError("cannot bind " + printable(path), errno);
   }
   if (listen(socket.get(), SOMAXCONN) != 0) throw SystemError("cannot listen at " + printable(path), errno);
   return socket;
@@ -161,7 +169,8 @@ std::optional<Fd> connect_to(const std::string& path) {
     if (errno == ENOENT || errno == ECONNREFUSED || errno == EAGAIN || errno == EINTR) return std::nullopt;
     throw SystemError("cannot connect to " + printable(path), errno);
   }
-  if (!same_user(socket.get())) throw SystemError(printable(path) + " belongs to another user; refused", EPERM);
+  if (!same_user(socket.get()))
+    throw SystemError(printable(path) + " belongs to another user; refused", EPERM);
   return socket;
 }
 

@@ -56,7 +56,8 @@ FileStore::FileStore(const std::string& path)
 }
 
 void FileStore::fail(const std::string& what) const {
-  throw StoreError("file store " + printable(path_) + ": " + what + (errno != 0 ? str(": ", std::strerror(errno)) : ""));
+  throw StoreError("file store " + printable(path_) + ": " + what +
+                   (errno != 0 ? str(": ", std::strerror(errno)) : ""));
 }
 
 Table FileStore::read_table() {
@@ -64,7 +65,8 @@ Table FileStore::read_table() {
   if (fstat(file_.get(), &status) != 0) fail("cannot inspect");
   errno = 0;
   if (!S_ISREG(status.st_mode)) fail("is not a regular file");
-  if (static_cast<std::size_t>(status.st_size) > MAX_FILE) fail("is too large for a store; was another file named?");
+  if (static_cast<std::size_t>(status.st_size) > MAX_FILE)
+    fail("is too large for a store; was another file named?");
   std::string bytes(static_cast<std::size_t>(status.st_size), '\0');
   if (pread(file_.get(), bytes.data(), bytes.size(), 0) != status.st_size) fail("cannot read");
   Table table;
@@ -74,7 +76,8 @@ Table FileStore::read_table() {
     std::memcpy(&header, bytes.data() + at, sizeof(header));
     const std::size_t value_bytes = header.value_bytes == DELETED ? 0 : header.value_bytes;
     errno = 0;
-    if (header.key_bytes > MAX_TEXT || value_bytes > MAX_TEXT) fail("is not a store; use a new file for each job");
+    if (header.key_bytes > MAX_TEXT || value_bytes > MAX_TEXT)
+      fail("is not a store; use a new file for each job");
     if (bytes.size() - at - sizeof(header) < header.key_bytes + value_bytes) break;
     const std::string key = bytes.substr(at + sizeof(header), header.key_bytes);
     if (header.value_bytes == DELETED) {
@@ -90,14 +93,16 @@ Table FileStore::read_table() {
 
 void FileStore::append(const std::string& key, const std::string* value) {
   errno = 0;
-  if (key.size() > MAX_TEXT || (value != nullptr && value->size() > MAX_TEXT)) fail("keys and values must be smaller than 1 MiB");
+  if (key.size() > MAX_TEXT || (value != nullptr && value->size() > MAX_TEXT))
+    fail("keys and values must be smaller than 1 MiB");
   const RecordHeader header = {static_cast<std::uint32_t>(key.size()),
                                value == nullptr ? DELETED : static_cast<std::uint32_t>(value->size())};
   std::string record(reinterpret_cast<const char*>(&header), sizeof(header));
   record += key;
   if (value != nullptr) record += *value;
   if (ftruncate(file_.get(), complete_bytes_) != 0) fail("cannot cut off an incomplete record");
-  if (pwrite(file_.get(), record.data(), record.size(), complete_bytes_) != static_cast<ssize_t>(record.size())) {
+  if (pwrite(file_.get(), record.data(), record.size(), complete_bytes_) !=
+      static_cast<ssize_t>(record.size())) {
     fail("cannot write");
   }
 }
@@ -123,7 +128,8 @@ long FileStore::add(const std::string& key, long amount) {
   return sum;
 }
 
-std::string FileStore::compare_set(const std::string& key, const std::string& expected, const std::string& desired) {
+std::string FileStore::compare_set(const std::string& key, const std::string& expected,
+                                   const std::string& desired) {
   const Lock lock(*this, F_WRLCK);
   Table table = read_table();
   const Table before = table;

@@ -22,7 +22,8 @@ long MemoryStore::add(const std::string& key, long amount) {
   return table_add(table_, key, amount);
 }
 
-std::string MemoryStore::compare_set(const std::string& key, const std::string& expected, const std::string& desired) {
+std::string MemoryStore::compare_set(const std::string& key, const std::string& expected,
+                                     const std::string& desired) {
   const std::lock_guard lock(mutex_);
   changed_.notify_all();
   return table_compare_set(table_, key, expected, desired);

@@ -14,7 +14,8 @@ class MemoryStore : public Store {
   void set(const std::string& key, const std::string& value) override;
   std::optional<std::string> find(const std::string& key) override;
   long add(const std::string& key, long amount) override;
-  std::string compare_set(const std::string& key, const std::string& expected, const std::string& desired) override;
+  std::string compare_set(const std::string& key, const std::string& expected,
+                          const std::string& desired) override;
   bool delete_key(const std::string& key) override;
   std::size_t num_keys() override;
 

@@ -18,14 +18,16 @@ std::string Store::get(const std::string& key, std::chrono::milliseconds timeout
       throw StoreError(str("store: key \"", printable(key), "\" was not set within ", timeout.count(),
                            " ms; did the process that sets it start?"));
     }
-    wait_for_change(std::chrono::ceil<std::chrono::milliseconds>(std::min(deadline.remaining(), std::chrono::nanoseconds(std::chrono::seconds(1)))));
+    wait_for_change(std::chrono::ceil<std::chrono::milliseconds>(
+        std::min(deadline.remaining(), std::chrono::nanoseconds(std::chrono::seconds(1)))));
   }
 }
 
 void Store::wait(const std::vector<std::string>& keys, std::chrono::milliseconds timeout) {
   const Deadline deadline = Deadline::in(timeout);
   for (const std::string& key : keys) {
-    get(key, std::chrono::ceil<std::chrono::milliseconds>(std::min(deadline.remaining(), std::chrono::nanoseconds(timeout))));
+    get(key, std::chrono::ceil<std::chrono::milliseconds>(
+                 std::min(deadline.remaining(), std::chrono::nanoseconds(timeout))));
   }
 }
 
@@ -36,7 +38,8 @@ long table_add(Table& table, const std::string& key, long amount) {
   const bool is_number = text.empty() || (error == std::errc() && end == text.data() + text.size());
   long sum = 0;
   if (!is_number || __builtin_add_overflow(value, amount, &sum)) {
-    throw StoreError(str("store: cannot add ", amount, " to key \"", printable(key), "\": its value is \"", printable(text), "\""));
+    throw StoreError(str("store: cannot add ", amount, " to key \"", printable(key), "\": its value is \"",
+                         printable(text), "\""));
   }
   text = std::to_string(sum);
   return sum;

@@ -29,7 +29,8 @@ class Store {
   virtual long add(const std::string& key, long amount) = 0;
   // Sets `desired` if the value is `expected` (or, with an empty `expected`, if the key is missing); returns the value
   // afterwards, or `expected` when the key is missing and nothing was set, as torch does.
-  virtual std::string compare_set(const std::string& key, const std::string& expected, const std::string& desired) = 0;
+  virtual std::string compare_set(const std::string& key, const std::string& expected,
+                                  const std::string& desired) = 0;
   virtual bool delete_key(const std::string& key) = 0;  // whether it existed
   virtual std::size_t num_keys() = 0;
 

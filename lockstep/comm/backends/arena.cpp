@@ -15,7 +15,9 @@ std::size_t round_up(std::size_t value, std::size_t step) { return (value + step
 
 }  // namespace
 
-Arena::Arena(std::shared_ptr<SharedMemory> memory) : memory_(std::move(memory)) { free_[0] = memory_->size(); }
+Arena::Arena(std::shared_ptr<SharedMemory> memory) : memory_(std::move(memory)) {
+  free_[0] = memory_->size();
+}
 
 std::size_t Arena::allocate(std::size_t bytes) {
   const std::size_t size = round_up(std::max(bytes, ALIGNMENT), ALIGNMENT);

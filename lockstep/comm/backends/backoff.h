@@ -23,8 +23,7 @@ class Backoff {
   explicit Backoff(int ranks) : spins_(ranks <= sysconf(_SC_NPROCESSORS_ONLN) ? 400 : 20) {}
 
   // Pauses once; true if it slept (time to look at clocks and peers). `done` is checked again before sleeping.
-  template <typename Done>
-  bool pause(const Control& control, Done done) {
+  template <typename Done> bool pause(const Control& control, Done done) {
     ++round_;
     if (round_ <= spins_) {
       for (int i = 0; i < 4; ++i) relax();

@@ -30,7 +30,8 @@ const BackendInfo& find_backend(std::string_view name, int size) {
     if (row.name == wanted) return row;
     names += str(", ", row.name);
   }
-  throw InvalidArgument(str("init_process_group: there is no backend \"", printable(name), "\"; there are ", names));
+  throw InvalidArgument(
+      str("init_process_group: there is no backend \"", printable(name), "\"; there are ", names));
 }
 
 }  // namespace lockstep

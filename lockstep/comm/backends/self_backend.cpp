@@ -26,7 +26,8 @@ class SelfBackend : public Backend {
   std::shared_ptr<WorkState> start(Request request) override {
     const std::lock_guard lock(mutex_);
     if (!closed_because_.empty()) {
-      throw Aborted(str(name_of(request.verb), " on group \"", group_name_, "\", rank 0 of 1: ", closed_because_));
+      throw Aborted(
+          str(name_of(request.verb), " on group \"", group_name_, "\", rank 0 of 1: ", closed_because_));
     }
     const std::size_t bytes = request.count * size_of(request.dtype);
     if (bytes == 0) return nullptr;

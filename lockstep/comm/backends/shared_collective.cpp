@@ -28,7 +28,8 @@ class SlotFree : public Waitable {
       : engine_(engine), previous_(sequence - SLOTS), what_(std::move(what)) {}
 
   bool ready() override {
-    engine_.advance_pending(std::numeric_limits<std::size_t>::max());  // it may be this rank's own old operation
+    engine_.advance_pending(
+        std::numeric_limits<std::size_t>::max());  // it may be this rank's own old operation
     return awaited().empty();
   }
   std::uint64_t progress() const override { return awaited().size(); }
@@ -37,7 +38,8 @@ class SlotFree : public Waitable {
     std::vector<int> ranks;
     for (int r = 0; r < engine_.size(); ++r) {
       const auto& line = engine_.control().post_line(previous_, r);
-      if (line.finished.load(std::memory_order_acquire) < previous_ && !engine_.has_left(r)) ranks.push_back(r);
+      if (line.finished.load(std::memory_order_acquire) < previous_ && !engine_.has_left(r))
+        ranks.push_back(r);
     }
     return ranks;
   }
@@ -68,7 +70,8 @@ bool agree(const Call& a, const Call& b) {
          (a.count == b.count || a.verb == Verb::ALL_GATHER);
 }
 
-CollectiveOperation::CollectiveOperation(std::shared_ptr<SharedEngine> engine, Request request, std::uint64_t sequence)
+CollectiveOperation::CollectiveOperation(std::shared_ptr<SharedEngine> engine, Request request,
+                                         std::uint64_t sequence)
     : Operation(std::move(engine), std::move(request)),
       sequence_(sequence),
       call_{request_.verb, request_.dtype, request_.op, request_.root, request_.count},
@@ -126,15 +129,16 @@ void CollectiveOperation::compare_with(int rank) {
   if (!agree(call_, theirs)) {
     engine_->record_failure(
         ErrorCode::MISMATCH,
-        str("ranks disagree about collective #", sequence_, ": rank ", engine_->rank(), " called ", shared::describe(call_),
-            ", rank ", rank, " called ", shared::describe(theirs), "; all ranks must make the same calls in the same order"));
+        str("ranks disagree about collective #", sequence_, ": rank ", engine_->rank(), " called ",
+            shared::describe(call_), ", rank ", rank, " called ", shared::describe(theirs),
+            "; all ranks must make the same calls in the same order"));
   } else if (call_.verb == Verb::ALL_GATHER) {
     const std::size_t expected = request_.outputs[static_cast<std::size_t>(rank)].size();
     if (bytes_of(theirs.count) == expected) return;
     engine_->record_failure(ErrorCode::MISMATCH,
-                            str("ranks disagree about collective #", sequence_, ": rank ", engine_->rank(), " expects ",
-                                expected / size_of(call_.dtype), " elements of rank ", rank, ", which called ",
-                                shared::describe(theirs)));
+                            str("ranks disagree about collective #", sequence_, ": rank ", engine_->rank(),
+                                " expects ", expected / size_of(call_.dtype), " elements of rank ", rank,
+                                ", which called ", shared::describe(theirs)));
   }
 }
 
@@ -171,7 +175,8 @@ bool CollectiveOperation::reduce_slices(std::size_t limit) {
     std::uint64_t word = counters.claim.load(std::memory_order_relaxed);
     const std::uint64_t mine = number_for(word, sequence_);
     if (mine >= count) break;
-    if (!counters.claim.compare_exchange_weak(word, pack(sequence_, mine + 1), std::memory_order_acq_rel)) continue;
+    if (!counters.claim.compare_exchange_weak(word, pack(sequence_, mine + 1), std::memory_order_acq_rel))
+      continue;
     fail_point("comm.claimed_slice");
     const std::size_t begin = mine * slice;
     const std::size_t bytes = std::min(slice, total - begin);
@@ -227,7 +232,9 @@ void CollectiveOperation::finish() {
   if (staged_ && call_.verb == Verb::ALL_REDUCE) {
     std::memcpy(request_.output, engine_->arena().at(block_), bytes_of(call_.count));
   }
-  engine_->control().post_line(sequence_, engine_->rank()).finished.store(sequence_, std::memory_order_release);
+  engine_->control()
+      .post_line(sequence_, engine_->rank())
+      .finished.store(sequence_, std::memory_order_release);
   engine_->control().ring();
   if (staged_) engine_->retire(sequence_, block_);
 }
@@ -235,7 +242,9 @@ void CollectiveOperation::finish() {
 std::uint64_t CollectiveOperation::progress() const {
   std::uint64_t posted = 0;
   for (int r = 0; r < engine_->size(); ++r) {
-    posted += engine_->control().post_line(sequence_, r).sequence.load(std::memory_order_relaxed) == sequence_ ? 1 : 0;
+    posted += engine_->control().post_line(sequence_, r).sequence.load(std::memory_order_relaxed) == sequence_
+                  ? 1
+                  : 0;
   }
   const auto& counters = engine_->control().slot(sequence_);
   return posted + number_for(counters.claim.load(std::memory_order_relaxed), sequence_) +
@@ -246,7 +255,8 @@ std::vector<int> CollectiveOperation::awaited() const {
   std::vector<int> ranks;
   for (int r = 0; r < engine_->size(); ++r) {
     if (call_.verb == Verb::BROADCAST && r != call_.root) continue;
-    if (engine_->control().post_line(sequence_, r).sequence.load(std::memory_order_acquire) != sequence_) ranks.push_back(r);
+    if (engine_->control().post_line(sequence_, r).sequence.load(std::memory_order_acquire) != sequence_)
+      ranks.push_back(r);
   }
   return ranks;
 }

@@ -17,12 +17,14 @@ namespace lockstep::shared {
 namespace {
 
 constexpr std::size_t ALL_SLICES = std::numeric_limits<std::size_t>::max();
-constexpr std::size_t SHARE_OF_SLICES = 4;  // of each earlier operation, taken by a call that posts another one
+constexpr std::size_t SHARE_OF_SLICES =
+    4;  // of each earlier operation, taken by a call that posts another one
 
 // Groups do not survive fork: the child has no mappings (MADV_DONTFORK), so it must not touch them.
 std::atomic<unsigned> forks{0};
 unsigned fork_generation() {
-  static const int registered = pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1, std::memory_order_relaxed); });
+  static const int registered =
+      pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1, std::memory_order_relaxed); });
   (void)registered;
   return forks.load(std::memory_order_relaxed);
 }
@@ -45,14 +47,16 @@ std::shared_ptr<WorkState> SharedEngine::start(Request request) {
   std::shared_ptr<Operation> operation;
   if (!usable()) {
     const bool message = request.verb == Verb::SEND || request.verb == Verb::RECV;
-    throw_unusable(message ? std::string(name_of(request.verb)) : str(name_of(request.verb), " #", sequence_ + 1));
+    throw_unusable(message ? std::string(name_of(request.verb))
+                           : str(name_of(request.verb), " #", sequence_ + 1));
   }
   if (request.verb == Verb::SEND) {
     operation = std::make_shared<SendOperation>(shared_from_this(), std::move(request));
   } else if (request.verb == Verb::RECV) {
     operation = std::make_shared<ReceiveOperation>(shared_from_this(), std::move(request));
   } else {
-    auto collective = std::make_shared<CollectiveOperation>(shared_from_this(), std::move(request), sequence_ + 1);
+    auto collective =
+        std::make_shared<CollectiveOperation>(shared_from_this(), std::move(request), sequence_ + 1);
     collective->post(lock);
     operation = std::move(collective);
   }
@@ -69,23 +73,28 @@ void SharedEngine::advance_pending(std::size_t slices) {
 std::byte* SharedEngine::block(int rank, std::uint64_t offset, std::size_t bytes) const {
   const auto& memory = membership_.data.at(static_cast<std::size_t>(rank));
   if (offset > memory->size() || bytes > memory->size() - offset) {
-    throw InternalError(str("shared memory of rank ", rank, ": block of ", bytes, " bytes at ", offset, " is outside"));
+    throw InternalError(
+        str("shared memory of rank ", rank, ": block of ", bytes, " bytes at ", offset, " is outside"));
   }
   return memory->data() + offset;
 }
 
 bool SharedEngine::has_left(int rank) const {
-  return control_.rank_line(rank).presence.load(std::memory_order_acquire) == static_cast<std::uint32_t>(Presence::LEFT);
+  return control_.rank_line(rank).presence.load(std::memory_order_acquire) ==
+         static_cast<std::uint32_t>(Presence::LEFT);
 }
 
 bool SharedEngine::all_finished(std::uint64_t sequence) const {
   for (int r = 0; r < size(); ++r) {
-    if (control_.post_line(sequence, r).finished.load(std::memory_order_acquire) < sequence && !has_left(r)) return false;
+    if (control_.post_line(sequence, r).finished.load(std::memory_order_acquire) < sequence && !has_left(r))
+      return false;
   }
   return true;
 }
 
-void SharedEngine::retire(std::uint64_t sequence, std::size_t offset) { retired_.push_back({sequence, offset}); }
+void SharedEngine::retire(std::uint64_t sequence, std::size_t offset) {
+  retired_.push_back({sequence, offset});
+}
 
 void SharedEngine::retire_message(int destination, std::uint64_t number, std::size_t offset) {
   retired_.push_back({number, offset, destination});
@@ -146,7 +155,8 @@ void SharedEngine::wait(std::unique_lock<std::mutex>& lock, Waitable& target,
       progress = current;
       changed = warned = now;
     } else if (now - changed >= patience && !target.ready()) {
-      record_failure(ErrorCode::TIMEOUT, str("no progress for ", seconds(patience), " s, waiting for ", who_is_late(target)));
+      record_failure(ErrorCode::TIMEOUT,
+                     str("no progress for ", seconds(patience), " s, waiting for ", who_is_late(target)));
     } else if (now - warned >= membership_.options.warn_after) {
       warn(target, now - changed);
       warned = now;
@@ -164,12 +174,13 @@ void SharedEngine::check_peers(Waitable& target) {
     if (target.ready()) return;  // its part was done before it went
     const auto& line = control_.rank_line(r);
     const std::uint64_t posted = line.posted.load(std::memory_order_relaxed);
-    const std::string last =
-        posted == 0 ? std::string("it had made no collective call")
-                    : str("its last collective call was ", name_of(static_cast<Verb>(line.last_verb.load())), " #", posted);
+    const std::string last = posted == 0
+                                 ? std::string("it had made no collective call")
+                                 : str("its last collective call was ",
+                                       name_of(static_cast<Verb>(line.last_verb.load())), " #", posted);
     record_failure(ErrorCode::PEER_LOST,
-                   str(peers().describe(r), left ? " has left the group" : " is dead", " while rank ", rank(), " was in ",
-                       target.describe(), "; ", last),
+                   str(peers().describe(r), left ? " has left the group" : " is dead", " while rank ", rank(),
+                       " was in ", target.describe(), "; ", last),
                    r);
     return;
   }
@@ -183,25 +194,28 @@ std::string SharedEngine::who_is_late(const Waitable& target) const {
     const std::uint64_t posted = line.posted.load(std::memory_order_relaxed);
     late += str(peers().describe(r), peers().stopped(r) ? ", which is stopped (SIGSTOP)" : "");
     if (posted != 0) {
-      late += str(" (last collective call: ", name_of(static_cast<Verb>(line.last_verb.load())), " #", posted, ")");
+      late += str(" (last collective call: ", name_of(static_cast<Verb>(line.last_verb.load())), " #", posted,
+                  ")");
     }
   }
   return late.empty() ? "the other ranks to finish their part" : late;
 }
 
 void SharedEngine::warn(const Waitable& target, std::chrono::nanoseconds waited) const {
-  log(LogLevel::WARNING, str(target.describe(), " on group \"", group_name(), "\", rank ", rank(), " of ", size(),
-                             ": waiting for ", seconds(waited), " s for ", who_is_late(target)));
+  log(LogLevel::WARNING, str(target.describe(), " on group \"", group_name(), "\", rank ", rank(), " of ",
+                             size(), ": waiting for ", seconds(waited), " s for ", who_is_late(target)));
 }
 
 bool SharedEngine::failed() const {
-  return control_.header().failure_state.load(std::memory_order_acquire) != static_cast<std::uint32_t>(FailureState::NONE);
+  return control_.header().failure_state.load(std::memory_order_acquire) !=
+         static_cast<std::uint32_t>(FailureState::NONE);
 }
 
 void SharedEngine::record_failure(ErrorCode code, const std::string& text, int peer) {
   Header& header = control_.header();
   auto expected = static_cast<std::uint32_t>(FailureState::NONE);
-  if (header.failure_state.compare_exchange_strong(expected, static_cast<std::uint32_t>(FailureState::WRITING))) {
+  if (header.failure_state.compare_exchange_strong(expected,
+                                                   static_cast<std::uint32_t>(FailureState::WRITING))) {
     header.failure_code = static_cast<std::uint32_t>(code);
     header.failure_peer = peer;
     header.failure_reporter = rank();
@@ -216,17 +230,21 @@ void SharedEngine::record_failure(ErrorCode code, const std::string& text, int p
 bool SharedEngine::usable() const { return !failed() && !closed_ && fork_generation() == fork_generation_; }
 
 void SharedEngine::throw_unusable(const std::string& what) const {
-  const std::string where = str(what, " on group \"", group_name(), "\", rank ", rank(), " of ", size(), ": ");
+  const std::string where =
+      str(what, " on group \"", group_name(), "\", rank ", rank(), " of ", size(), ": ");
   if (fork_generation() != fork_generation_) {
-    throw Aborted(where + "this process is a fork of the one that joined the group; start ranks with exec, or call "
-                          "init_process_group() only after fork");
+    throw Aborted(where +
+                  "this process is a fork of the one that joined the group; start ranks with exec, or call "
+                  "init_process_group() only after fork");
   }
   if (!failed()) throw Aborted(where + "this rank has left the group (destroy_process_group)");
-  constexpr const char* ADVICE = "; the group is closed: destroy_process_group(), then init_process_group() to start anew";
+  constexpr const char* ADVICE =
+      "; the group is closed: destroy_process_group(), then init_process_group() to start anew";
   const Header& header = control_.header();
   // The reporter needs nanoseconds between the two states; one that died in between never gets there.
   const Deadline deadline = Deadline::in(std::chrono::milliseconds(100));
-  while (header.failure_state.load(std::memory_order_acquire) != static_cast<std::uint32_t>(FailureState::WRITTEN)) {
+  while (header.failure_state.load(std::memory_order_acquire) !=
+         static_cast<std::uint32_t>(FailureState::WRITTEN)) {
     if (deadline.expired()) throw PeerLost(where + "a rank died while it reported a failure" + ADVICE, -1);
   }
   std::string text(header.failure_text, strnlen(header.failure_text, sizeof(header.failure_text)));
@@ -243,7 +261,8 @@ void SharedEngine::close() {
   if (closed_ || fork_generation() != fork_generation_) return;
   closed_ = true;
   pending_.clear();
-  control_.rank_line(rank()).presence.store(static_cast<std::uint32_t>(Presence::LEFT), std::memory_order_release);
+  control_.rank_line(rank()).presence.store(static_cast<std::uint32_t>(Presence::LEFT),
+                                            std::memory_order_release);
   control_.ring();
 }
 
@@ -274,17 +293,15 @@ bool Operation::advance(std::size_t slices) {
   try {
     if (try_advance(slices)) {
       state_ = State::DONE;
-      request_.keep_alive.reset();
-      return true;
+    } else if (!engine_->usable()) {
+      engine_->throw_unusable(describe());
     }
-    if (engine_->usable()) return false;
-    engine_->throw_unusable(describe());
   } catch (...) {
     exception_ = std::current_exception();
     state_ = State::FAILED;
-    request_.keep_alive.reset();
-    return true;
   }
+  if (state_ != State::PENDING) request_.keep_alive.reset();
+  return state_ != State::PENDING;
 }
 
 }  // namespace lockstep::shared

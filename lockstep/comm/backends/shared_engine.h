@@ -19,6 +19,8 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/base/deadline.h"
+#include "lockstep/base/error.h"
 #include "lockstep/comm/backend.h"
 #include "lockstep/comm/backends/arena.h"
 #include "lockstep/comm/backends/shared_layout.h"
@@ -51,10 +53,10 @@ class Operation;
 class Waitable {
  public:
   virtual ~Waitable() = default;
-  virtual bool ready() = 0;                       // makes what progress it can; true when there is nothing to wait for
-  virtual std::uint64_t progress() const = 0;     // changes whenever something happened
-  virtual std::vector<int> awaited() const = 0;   // ranks that have not done their part yet
-  virtual std::string describe() const = 0;       // "all_reduce #118"
+  virtual bool ready() = 0;  // makes what progress it can; true when there is nothing to wait for
+  virtual std::uint64_t progress() const = 0;    // changes whenever something happened
+  virtual std::vector<int> awaited() const = 0;  // ranks that have not done their part yet
+  virtual std::string describe() const = 0;      // "all_reduce #118"
 };
 
 class SharedEngine : public Backend, public std::enable_shared_from_this<SharedEngine> {
@@ -87,7 +89,8 @@ class SharedEngine : public Backend, public std::enable_shared_from_this<SharedE
   // Frees `offset` once `destination` has taken message `number`.
   void retire_message(int destination, std::uint64_t number, std::size_t offset);
   // Returns when ready; otherwise records and throws the failure. Unlocks while it sleeps.
-  void wait(std::unique_lock<std::mutex>& lock, Waitable& target, std::optional<std::chrono::nanoseconds> timeout);
+  void wait(std::unique_lock<std::mutex>& lock, Waitable& target,
+            std::optional<std::chrono::nanoseconds> timeout);
   // Records the group's first failure; does not throw.
   void record_failure(ErrorCode code, const std::string& text, int peer = -1);
   bool failed() const;
@@ -117,7 +120,7 @@ class SharedEngine : public Backend, public std::enable_shared_from_this<SharedE
   Arena arena_;
   std::deque<std::shared_ptr<Operation>> pending_;
   std::deque<Retired> retired_;
-  std::uint64_t sequence_ = 0;  // of the last collective
+  std::uint64_t sequence_ = 0;       // of the last collective
   std::vector<std::uint64_t> sent_;  // messages to each rank
   bool closed_ = false;
   // Blocks of allocate_shared() whose last reference is gone. Its own lock, because that may happen while `mutex` is held.
@@ -143,13 +146,14 @@ class Operation : public WorkState, public Waitable, public std::enable_shared_f
 
  protected:
   enum class State { PENDING, DONE, FAILED };
-  virtual bool try_advance(std::size_t slices) = 0;  // true when this rank's part is over and its buffers are ready
+  virtual bool try_advance(
+      std::size_t slices) = 0;  // true when this rank's part is over and its buffers are ready
 
   const std::shared_ptr<SharedEngine> engine_;
   Request request_;
 
  private:
-  State state_ = State::PENDING;   // guarded by the engine's mutex, as is the exception
+  State state_ = State::PENDING;  // guarded by the engine's mutex, as is the exception
   std::exception_ptr exception_;
 };
 

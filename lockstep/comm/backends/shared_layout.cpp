@@ -16,8 +16,7 @@ std::size_t slots_at(std::size_t size) { return ranks_at() + size * sizeof(RankL
 std::size_t posts_at(std::size_t size) { return slots_at(size) + SLOTS * sizeof(Slot); }
 std::size_t letters_at(std::size_t size) { return posts_at(size) + SLOTS * size * sizeof(PostLine); }
 
-template <typename T>
-void construct(std::byte* at, std::size_t count) {
+template <typename T> void construct(std::byte* at, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) new (at + i * sizeof(T)) T;
 }
 
@@ -43,16 +42,15 @@ Control::Control(std::byte* base, int size, bool fresh) : base_(base), size_(sta
 
 Header& Control::header() const { return *std::launder(reinterpret_cast<Header*>(base_)); }
 
-RankLine& Control::rank_line(int rank) const {
-  return reinterpret_cast<RankLine*>(base_ + ranks_at())[rank];
-}
+RankLine& Control::rank_line(int rank) const { return reinterpret_cast<RankLine*>(base_ + ranks_at())[rank]; }
 
 Slot& Control::slot(std::uint64_t sequence) const {
   return reinterpret_cast<Slot*>(base_ + slots_at(size_))[sequence % SLOTS];
 }
 
 PostLine& Control::post_line(std::uint64_t sequence, int rank) const {
-  return reinterpret_cast<PostLine*>(base_ + posts_at(size_))[sequence % SLOTS * size_ + static_cast<std::size_t>(rank)];
+  return reinterpret_cast<PostLine*>(
+      base_ + posts_at(size_))[sequence % SLOTS * size_ + static_cast<std::size_t>(rank)];
 }
 
 Letter& Control::letter(int source, int destination, std::uint64_t number) const {

@@ -51,7 +51,8 @@ enum class FailureState : std::uint32_t { NONE, WRITING, WRITTEN };
 struct Header {
   std::uint64_t magic = MAGIC;
   std::uint32_t size = 0;
-  alignas(LINE) std::atomic<std::uint32_t> failure_state{0};  // FailureState; the first rank that fails writes it
+  alignas(LINE) std::atomic<std::uint32_t> failure_state{
+      0};  // FailureState; the first rank that fails writes it
   std::uint32_t failure_code = 0;
   std::int32_t failure_peer = -1;
   std::int32_t failure_reporter = -1;

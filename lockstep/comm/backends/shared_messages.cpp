@@ -11,8 +11,8 @@ namespace lockstep::shared {
 namespace {
 
 std::string describe_message(const char* verb, const Request& request, const char* direction) {
-  return str(verb, "(", name_of(request.dtype), "[", request.count, "], ", direction, " rank ", request.root, ", tag ",
-             request.tag, ")");
+  return str(verb, "(", name_of(request.dtype), "[", request.count, "], ", direction, " rank ", request.root,
+             ", tag ", request.tag, ")");
 }
 
 }  // namespace
@@ -30,8 +30,10 @@ bool SendOperation::try_advance(std::size_t) {
   if (engine_->failed()) return false;
   const Control& control = engine_->control();
   auto& letter = control.letter(engine_->rank(), request_.root, number_);
-  if (number_ >= LETTERS && letter.taken.load(std::memory_order_acquire) != number_ + 1 - LETTERS) return false;
-  if (number_ > 0 && control.letter(engine_->rank(), request_.root, number_ - 1).sequence.load() < number_) return false;
+  if (number_ >= LETTERS && letter.taken.load(std::memory_order_acquire) != number_ + 1 - LETTERS)
+    return false;
+  if (number_ > 0 && control.letter(engine_->rank(), request_.root, number_ - 1).sequence.load() < number_)
+    return false;
   const std::size_t bytes = request_.count * size_of(request_.dtype);
   letter.offset = engine_->arena().allocate(bytes);
   if (bytes > 0) std::memcpy(engine_->arena().at(letter.offset), request_.input, bytes);
@@ -54,7 +56,9 @@ bool ReceiveOperation::try_advance(std::size_t) {
   for (std::uint64_t n = 0; n < LETTERS; ++n) {
     Letter& letter = engine_->control().letter(request_.root, engine_->rank(), n);
     const std::uint64_t sequence = letter.sequence.load(std::memory_order_acquire);
-    if (sequence == 0 || letter.taken.load(std::memory_order_relaxed) == sequence || letter.tag != request_.tag) continue;
+    if (sequence == 0 || letter.taken.load(std::memory_order_relaxed) == sequence ||
+        letter.tag != request_.tag)
+      continue;
     if (sequence - 1 < oldest_number) {
       oldest_number = sequence - 1;
       oldest = &letter;
@@ -71,9 +75,9 @@ void ReceiveOperation::take(Letter& letter, std::uint64_t number) {
   if (count != request_.count || dtype != request_.dtype) {
     engine_->record_failure(
         ErrorCode::MISMATCH,
-        str("ranks disagree about message ", number, " from rank ", request_.root, " to rank ", engine_->rank(), ", tag ",
-            request_.tag, ": sent ", name_of(dtype), "[", count, "], received as ", name_of(request_.dtype), "[",
-            request_.count, "]"));
+        str("ranks disagree about message ", number, " from rank ", request_.root, " to rank ",
+            engine_->rank(), ", tag ", request_.tag, ": sent ", name_of(dtype), "[", count, "], received as ",
+            name_of(request_.dtype), "[", request_.count, "]"));
     return;
   }
   const std::size_t bytes = count * size_of(dtype);

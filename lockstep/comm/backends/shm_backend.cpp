@@ -17,7 +17,9 @@ class Processes : public shared::Peers {
   explicit Processes(std::vector<ProcessHandle> handles) : handles_(std::move(handles)) {}
 
   bool alive(int rank) const override { return handle(rank).alive(); }
-  std::string describe(int rank) const override { return str("rank ", rank, " (pid ", handle(rank).pid(), ")"); }
+  std::string describe(int rank) const override {
+    return str("rank ", rank, " (pid ", handle(rank).pid(), ")");
+  }
   bool stopped(int rank) const override {
     const char state = handle(rank).state();
     return state == 'T' || state == 't';
@@ -32,14 +34,16 @@ pid_t parse_pid(const std::string& text) {
   pid_t pid = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), pid);
   if (error != std::errc() || end != text.data() + text.size() || pid <= 0) {
-    throw StoreError("init_process_group: a rank announced itself as \"" + printable(text) + "\" instead of its pid");
+    throw StoreError("init_process_group: a rank announced itself as \"" + printable(text) +
+                     "\" instead of its pid");
   }
   return pid;
 }
 
 }  // namespace
 
-ProcessGroup make_shm_group(Hub& hub, const std::string& group_name, const GroupOptions& options, Deadline deadline) {
+ProcessGroup make_shm_group(Hub& hub, const std::string& group_name, const GroupOptions& options,
+                            Deadline deadline) {
   shared::Membership membership;
   membership.rank = hub.rank();
   membership.size = hub.size();

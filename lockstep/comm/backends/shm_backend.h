@@ -15,6 +15,7 @@
 namespace lockstep {
 
 // Collective over the hub's ranks. Throws PeerLost or Timeout, naming who is missing, and SystemError.
-ProcessGroup make_shm_group(Hub& hub, const std::string& group_name, const GroupOptions& options, Deadline deadline);
+ProcessGroup make_shm_group(Hub& hub, const std::string& group_name, const GroupOptions& options,
+                            Deadline deadline);
 
 }  // namespace lockstep

@@ -12,11 +12,13 @@ Work all_gather(const ProcessGroup& group, const void* input, std::size_t count,
            " elements each, or one output of ", count * static_cast<std::size_t>(group.size()), " elements");
   }
   for (const auto& output : outputs) {
-    if (output.size() % size_of(dtype) != 0) refuse(Verb::ALL_GATHER, group, "an output is not a whole number of ", name_of(dtype));
+    if (output.size() % size_of(dtype) != 0)
+      refuse(Verb::ALL_GATHER, group, "an output is not a whole number of ", name_of(dtype));
     check_buffer(Verb::ALL_GATHER, group, output.data(), output.size() / size_of(dtype), dtype);
   }
   const std::size_t own = outputs[static_cast<std::size_t>(group.rank())].size() / size_of(dtype);
-  if (own != count) refuse(Verb::ALL_GATHER, group, "the output for this rank has ", own, " elements, its input has ", count);
+  if (own != count)
+    refuse(Verb::ALL_GATHER, group, "the output for this rank has ", own, " elements, its input has ", count);
   Request request;
   request.verb = Verb::ALL_GATHER;
   request.dtype = dtype;

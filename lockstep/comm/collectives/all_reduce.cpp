@@ -5,8 +5,8 @@
 
 namespace lockstep::comm {
 
-Work all_reduce(const ProcessGroup& group, void* data, std::size_t count, DType dtype, ReduceOp op, bool async_op,
-                std::shared_ptr<void> keep_alive) {
+Work all_reduce(const ProcessGroup& group, void* data, std::size_t count, DType dtype, ReduceOp op,
+                bool async_op, std::shared_ptr<void> keep_alive) {
   if (!can_reduce(dtype, op)) {
     refuse(Verb::ALL_REDUCE, group, "there is no ", name_of(op), " of ", name_of(dtype),
            op == ReduceOp::AVG ? "; reduce with sum and divide" : "");

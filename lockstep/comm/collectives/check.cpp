@@ -8,7 +8,8 @@
 namespace lockstep {
 
 std::string_view name_of(Verb verb) {
-  constexpr std::array<std::string_view, 6> NAMES = {"barrier", "broadcast", "all_reduce", "all_gather", "send", "recv"};
+  constexpr std::array<std::string_view, 6> NAMES = {"barrier",    "broadcast", "all_reduce",
+                                                     "all_gather", "send",      "recv"};
   return NAMES.at(static_cast<std::size_t>(verb));
 }
 
@@ -16,7 +17,8 @@ namespace comm {
 
 void check_buffer(Verb verb, const ProcessGroup& group, const void* data, std::size_t count, DType dtype) {
   const std::size_t element = size_of(dtype);
-  if (count > std::numeric_limits<std::size_t>::max() / 2 / element) refuse(verb, group, count, " elements are too many");
+  if (count > std::numeric_limits<std::size_t>::max() / 2 / element)
+    refuse(verb, group, count, " elements are too many");
   if (count > 0 && data == nullptr) refuse(verb, group, "the buffer of ", count, " elements is null");
   const std::size_t alignment = is_complex(dtype) ? element / 2 : element;
   if (count > 0 && reinterpret_cast<std::uintptr_t>(data) % alignment != 0) {
@@ -25,7 +27,8 @@ void check_buffer(Verb verb, const ProcessGroup& group, const void* data, std::s
 }
 
 void check_rank(Verb verb, const ProcessGroup& group, int rank, const char* role) {
-  if (rank < 0 || rank >= group.size()) refuse(verb, group, role, " ", rank, " is not a rank of the group (0 to ", group.size() - 1, ")");
+  if (rank < 0 || rank >= group.size())
+    refuse(verb, group, role, " ", rank, " is not a rank of the group (0 to ", group.size() - 1, ")");
 }
 
 Work run(const ProcessGroup& group, Request request, bool async_op) {

@@ -11,8 +11,8 @@ namespace lockstep::comm {
 
 template <typename... Parts>
 [[noreturn]] void refuse(Verb verb, const ProcessGroup& group, const Parts&... reason) {
-  throw InvalidArgument(str(name_of(verb), " on group \"", group.name(), "\", rank ", group.rank(), " of ", group.size(),
-                            ": ", reason...));
+  throw InvalidArgument(str(name_of(verb), " on group \"", group.name(), "\", rank ", group.rank(), " of ",
+                            group.size(), ": ", reason...));
 }
 
 // Buffers of more than no elements exist and are aligned to their element type (the kernels read whole elements).

@@ -20,8 +20,8 @@ Request message(Verb verb, const ProcessGroup& group, int peer, int tag, std::si
 
 }  // namespace
 
-Work isend(const ProcessGroup& group, const void* data, std::size_t count, DType dtype, int destination, int tag,
-           std::shared_ptr<void> keep_alive) {
+Work isend(const ProcessGroup& group, const void* data, std::size_t count, DType dtype, int destination,
+           int tag, std::shared_ptr<void> keep_alive) {
   Request request = message(Verb::SEND, group, destination, tag, count, dtype);
   check_buffer(Verb::SEND, group, data, count, dtype);
   request.input = data;
