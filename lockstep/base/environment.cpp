@@ -32,9 +32,10 @@ constexpr std::array TABLE = std::to_array<EnvironmentVariable>({
     {"LOCKSTEP_TIMEOUT", "user", "seconds without progress after which a wait fails (default 1800)"},
     {"LOCKSTEP_WARN_AFTER", "user", "seconds after which a wait names the rank it waits for (default 5)"},
     {"LOCKSTEP_DATA", "user", "folder with data sets, for example $LOCKSTEP_DATA/mnist"},
-    {"LOCKSTEP_DISABLE", "user", "kernel features to do without, for tests: pidfd,seals"},
+    {"LOCKSTEP_DISABLE", "user", "kernel features to do without, for tests: pidfd,seals,children"},
     {"LOCKSTEP_FAIL_POINT", "user",
      "where to fail on purpose, for tests: NAME@RANK[+SKIP]=kill|stop|exit|throw"},
+    {"PATH", "system", "where lockstep run looks for the program"},
     {"XDG_RUNTIME_DIR", "system", "where ranks that were not started by `lockstep run` meet"},
     {"TORCHELASTIC_RUN_ID", "torchrun", "name of the job"},
     {"SLURM_STEP_ID", "Slurm", "set inside an srun step"},
@@ -137,6 +138,12 @@ std::vector<std::string> unknown_lockstep_variables() {
     }
   }
   return unknown;
+}
+
+std::vector<std::string> whole_environment() {
+  std::vector<std::string> all;
+  for (char** entry = environ; *entry != nullptr; ++entry) all.emplace_back(*entry);
+  return all;
 }
 
 JobEnvironment job_environment() {

@@ -31,6 +31,9 @@ std::optional<long> env_number(std::string_view name, long minimum, long maximum
 // Names of LOCKSTEP_* variables that are set but not in the table: most likely misspelt.
 std::vector<std::string> unknown_lockstep_variables();
 
+// Everything that is set, "NAME=value": for a launcher, which passes it on.
+std::vector<std::string> whole_environment();
+
 // What the environment says about this process's place in a job.
 struct JobEnvironment {
   int rank = 0;

@@ -4,6 +4,7 @@
 //   if (kernel_has(KernelFeature::PIDFD)) ...
 #pragma once
 
+#include <string>
 #include <string_view>
 
 namespace lockstep {
@@ -11,9 +12,13 @@ namespace lockstep {
 enum class KernelFeature {
   PIDFD,  // Linux 5.3: a descriptor that tells when a process ends; else /proc/PID/stat with its start time
   SEALS,  // Linux 3.17 memfd seals; else an unsealed segment
+  CHILDREN,  // the list of a process's children in /proc; else a scan of all of /proc
 };
+inline constexpr int KERNEL_FEATURE_COUNT = 3;
 
 bool kernel_has(KernelFeature feature);
 std::string_view name_of(KernelFeature feature);
+std::string_view instead_of(KernelFeature feature);  // what is done without it
+std::string kernel_release();                        // "Linux 6.1.0-18-amd64 x86_64"
 
 }  // namespace lockstep

@@ -1,0 +1,12 @@
+// The subcommands of `lockstep`. Each gets the arguments after its name and returns the exit code.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace lockstep::cli {
+
+int run_command(const std::vector<std::string>& arguments);
+int info_command(const std::vector<std::string>& arguments);
+
+}  // namespace lockstep::cli

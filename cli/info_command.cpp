@@ -1,0 +1,56 @@
+// lockstep info: what a bug report needs.
+#include <algorithm>
+#include <iostream>
+
+#include "cli/arguments.h"
+#include "cli/commands.h"
+#include "lockstep/base/environment.h"
+#include "lockstep/base/str.h"
+#include "lockstep/launch/core_plan.h"
+#include "lockstep/os/cpu_topology.h"
+#include "lockstep/os/kernel_features.h"
+#include "lockstep/os/machine.h"
+
+namespace lockstep::cli {
+namespace {
+
+void print_machine() {
+  const CpuTopology machine = cpu_topology();
+  std::vector<int> cpus;
+  for (const auto& core : machine.cores) cpus.insert(cpus.end(), core.begin(), core.end());
+  std::sort(cpus.begin(), cpus.end());
+  std::cout << "machine      " << host_name() << ", " << kernel_release() << "\n"
+            << "cores        " << machine.cores.size() << " usable (CPUs " << cpu_list(cpus) << ")";
+  if (machine.quota) std::cout << ", quota of " << *machine.quota << " CPUs";
+  std::cout << "\nGPUs         " << gpu_count() << "\n";
+  for (int i = 0; i < KERNEL_FEATURE_COUNT; ++i) {
+    const auto feature = static_cast<KernelFeature>(i);
+    std::cout << "kernel       " << name_of(feature);
+    if (kernel_has(feature)) {
+      std::cout << ": yes\n";
+    } else {
+      std::cout << ": no; instead: " << instead_of(feature) << "\n";
+    }
+  }
+}
+
+}  // namespace
+
+int info_command(const std::vector<std::string>& arguments) {
+  if (!arguments.empty())
+    throw UsageError(str("lockstep info takes no arguments, got ", printable(arguments[0])));
+  std::cout << "lockstep     " LOCKSTEP_VERSION ", built with " << __VERSION__ << "\n";
+  print_machine();
+  std::cout << "\nenvironment variables that Lockstep reads or sets\n";
+  for (const auto& variable : environment_table()) {
+    const auto value = env(variable.name);
+    std::cout << "  " << variable.name << (value ? "=" : "") << printable(value.value_or("")) << "\n      "
+              << variable.meaning << " (" << variable.set_by << ")\n";
+  }
+  for (const auto& name : unknown_lockstep_variables()) {
+    std::cout << "  " << printable(name) << "\n      is set but not known to this version\n";
+  }
+  return 0;
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,139 @@
+// lockstep run: from the command line to a LaunchSpec.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdio>
+#include <iostream>
+
+#include "cli/arguments.h"
+#include "cli/commands.h"
+#include "lockstep/base/environment.h"
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
+#include "lockstep/launch/guardian.h"
+#include "lockstep/os/cpu_topology.h"
+#include "lockstep/os/machine.h"
+
+namespace lockstep::cli {
+namespace {
+
+constexpr int MAX_RANKS = 4096;
+
+const std::array OPTIONS = std::to_array<Option>({
+    {"--nproc-per-node", "-n", true},
+    {"--log-dir", "", true},
+    {"--no-logs", "", false},
+    {"--no-prefix", "", false},
+    {"--no-affinity", "", false},
+    {"--grace", "", true},
+    {"--dry-run", "", false},
+    {"--help", "-h", false},
+});
+
+struct RunOptions {
+  std::string ranks = "1";
+  std::string log_dir;
+  bool no_logs = false;
+  bool no_prefix = false;
+  bool no_affinity = false;
+  double grace_seconds = 0;
+  bool dry_run = false;
+};
+
+void describe_options(CLI::App& app, RunOptions& options) {
+  app.footer(
+      "Everything from PROGRAM on is the program's. Every rank gets RANK, LOCAL_RANK, WORLD_SIZE, "
+      "LOCAL_WORLD_SIZE,\n"
+      "MASTER_ADDR, MASTER_PORT and OMP_NUM_THREADS. Standard input goes to rank 0. When one rank fails the "
+      "others are\n"
+      "stopped within a second, and the exit code is that rank's (128 + N for signal N); 64 usage, 70 "
+      "internal error,\n"
+      "126 not executable, 127 not found, 130 Ctrl-C. A second Ctrl-C ends everything at once.");
+  app.add_option("-n,--nproc-per-node,--nproc_per_node", options.ranks,
+                 "ranks to start: a number, cpu (one per usable core) or auto (one per GPU if there is any, "
+                 "else cpu)")
+      ->capture_default_str();
+  app.add_option("--log-dir,--log_dir", options.log_dir,
+                 "folder for the job's own folder with one file per rank (default: runs)");
+  app.add_flag("--no-logs,--no_logs", options.no_logs, "keep no files");
+  app.add_flag("--no-prefix,--no_prefix", options.no_prefix, "do not start every line with its rank");
+  app.add_flag("--no-affinity,--no_affinity", options.no_affinity, "do not give every rank its own cores");
+  app.add_option(
+         "--grace", options.grace_seconds,
+         "seconds between asking ranks to stop and killing them (default: 5, and 0.5 after a failing rank)")
+      ->check(CLI::Range(0.0, 86400.0));
+  app.add_flag("--dry-run,--dry_run", options.dry_run, "print what every rank would get, and start nothing");
+}
+
+int rank_count(const std::string& text) {
+  if (text == "cpu") return cpu_topology().usable_cores();
+  if (text == "auto") return gpu_count() > 0 ? gpu_count() : cpu_topology().usable_cores();
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < 1 || value > MAX_RANKS) {
+    throw UsageError(str("--nproc-per-node must be a number from 1 to ", MAX_RANKS, ", cpu or auto, not \"",
+                         printable(text), "\""));
+  }
+  return value;
+}
+
+LaunchSpec launch_spec(const RunOptions& options, bool has_grace, std::vector<std::string> program) {
+  LaunchSpec spec;
+  spec.command = std::move(program);
+  spec.ranks = rank_count(options.ranks);
+  spec.pin = !options.no_affinity;
+  spec.prefix = !options.no_prefix;
+  if (!options.log_dir.empty()) spec.log_base = options.log_dir;
+  if (options.no_logs || options.dry_run) spec.log_base.clear();
+  if (has_grace) {
+    spec.stop_grace = std::chrono::milliseconds(static_cast<long>(options.grace_seconds * 1000));
+    spec.failure_grace = spec.stop_grace;
+  }
+  return spec;
+}
+
+PreparedJob prepare(const LaunchSpec& spec, bool is_log_dir_chosen) {
+  try {
+    return prepare_job(spec);
+  } catch (const SystemError& error) {
+    if (is_log_dir_chosen || spec.log_base.empty()) throw;
+    std::fprintf(stderr, "lockstep: no log files: %s; --log-dir chooses another place\n", error.what());
+    LaunchSpec without_logs = spec;
+    without_logs.log_base.clear();
+    return prepare_job(without_logs);
+  }
+}
+
+}  // namespace
+
+int run_command(const std::vector<std::string>& arguments) {
+  const Arguments split = split_arguments(arguments, OPTIONS);
+  RunOptions options;
+  CLI::App app("Starts N ranks of a program on this machine and looks after them.", "lockstep run");
+  app.get_formatter()->label("[OPTIONS]", "[OPTIONS] PROGRAM [ARGUMENTS]");
+  describe_options(app, options);
+  try {
+    app.parse(
+        std::vector<std::string>(split.options.rbegin(), split.options.rend()));  // CLI11 wants them reversed
+  } catch (const CLI::Success& help) {
+    return app.exit(help);
+  } catch (const CLI::ParseError& error) {
+    throw UsageError(error.what());
+  }
+  if (split.program.empty()) throw UsageError("a program to run is needed: lockstep run -n 4 ./my_program");
+  for (const auto& name : unknown_lockstep_variables()) {
+    std::fprintf(stderr,
+                 "lockstep: %s is set but means nothing to this version; lockstep info lists what does\n",
+                 printable(name).c_str());
+  }
+  const PreparedJob job =
+      prepare(launch_spec(options, app.count("--grace") > 0, split.program), !options.log_dir.empty());
+  if (options.dry_run) {
+    std::cout << describe(job.plan);
+    return 0;
+  }
+  return run_guarded(job);
+}
+
+}  // namespace lockstep::cli

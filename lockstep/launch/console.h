@@ -1,0 +1,40 @@
+// The launcher's own standard output and error: what the ranks print, line by line with their names, and the launcher's
+// lines. Never blocks; while is_congested() the supervisor leaves the ranks' output in their pipes, so that ranks that
+// print faster than the reader reads wait, as they would without a launcher.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "lockstep/base/deadline.h"
+#include "lockstep/launch/output_mux.h"
+#include "lockstep/os/output_descriptor.h"
+#include "lockstep/os/poll_set.h"
+
+namespace lockstep {
+
+class Console {
+ public:
+  explicit Console(bool prefix);
+
+  void feed(int rank, Stream stream, std::string_view bytes) { mux_.feed(rank, stream, bytes); }
+  void close(int rank, Stream stream) { mux_.close(rank, stream); }
+  void line(std::string_view text) { mux_.launcher_line(text); }
+
+  bool is_congested() const { return out_.pending() + err_.pending() > (1U << 20U); }
+  bool is_broken() const { return out_.is_broken(); }  // nobody reads standard output any more
+  void add_to(PollSet& wait) const;
+  void flush();
+  bool is_empty() const { return out_.pending() + err_.pending() == 0; }
+
+ private:
+  OutputDescriptor out_;
+  OutputDescriptor err_;
+  bool is_one_file_;  // both lead to the same place: one queue keeps their order
+  OutputMux mux_;
+};
+
+// Columns that rank 0 may fill on the terminal, 0 when standard output is none.
+int columns_for_ranks(bool prefix);
+
+}  // namespace lockstep

@@ -1,0 +1,171 @@
+#include "lockstep/launch/guardian.h"
+
+#include <csignal>
+#include <string>
+
+#include "lockstep/base/fail_point.h"
+#include "lockstep/base/str.h"
+#include "lockstep/launch/console.h"
+#include "lockstep/launch/failure_report.h"
+#include "lockstep/launch/keyboard.h"
+#include "lockstep/launch/supervisor.h"
+#include "lockstep/os/descendants.h"
+#include "lockstep/os/machine.h"
+#include "lockstep/os/pipe.h"
+#include "lockstep/os/signal_queue.h"
+#include "lockstep/os/terminal.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int KILL_LIMIT_MS = 10'000;
+
+struct GuardianEnds {
+  int control = -1;
+  int standard_input = -1;
+  sigset_t rank_mask{};
+};
+
+void write_all(const Fd& file, std::string_view text) {
+  while (!text.empty()) {
+    const long put = write_available(file.get(), text);
+    if (put < 0) return;
+    text.remove_prefix(static_cast<std::size_t>(put));
+  }
+}
+
+void report(const PreparedJob& job, const RunResult& result, Console& console) {
+  if (!result.left_behind.empty() && !result.first_failure && result.stop_signal == 0) {
+    std::string names;
+    for (const auto& name : result.left_behind) names += (names.empty() ? "" : ", ") + name;
+    console.line("the ranks left processes behind, which were killed: " + names);
+  }
+  if (result.stop_signal != 0 && !result.first_failure) {
+    console.line(str("stopped by ", signal_name(result.stop_signal)));
+  }
+  if (!result.first_failure) return;
+  const FailureReport failure{job.facts.job_id, host_name(), job.plan.command, job.facts.log_folder, result};
+  if (job.logs) {
+    try {
+      write_all(job.logs->create_file("failure.json"), failure_json(failure));
+    } catch (const SystemError& error) {
+      console.line(error.what());
+    }
+  }
+  for (const auto& line : failure_summary(failure)) console.line(line);
+}
+
+// Waits for whoever reads the output, as any program would; but not when the front is gone or the user wants to stop.
+void flush(Console& console, int control) {
+  while (!console.is_empty()) {
+    PollSet wait;
+    console.add_to(wait);
+    wait.want_read(control);
+    wait.run(Deadline::never());
+    if (wait.is_ready(control)) return;
+    console.flush();
+  }
+}
+
+int supervise(const PreparedJob& job, const GuardianEnds& ends, SignalQueue& signals, Console& console) {
+  try {
+    console.line(job.plan.cores.summary);
+    if (job.logs) console.line("the output of each rank is kept in " + printable(job.logs->path(), 4096));
+    Supervisor supervisor({job.spec, job.plan, signals, ends.rank_mask, &console,
+                           job.logs ? &*job.logs : nullptr, ends.control, ends.standard_input});
+    const RunResult result = supervisor.run();
+    report(job, result, console);
+    return result.exit_code;
+  } catch (const SpawnError& error) {
+    const ProgramError meaning = program_error(job.plan.command[0], error.error_number());
+    console.line(meaning.what());
+    return meaning.exit_code();
+  } catch (const std::exception& error) {
+    console.line(error.what());
+    return EXIT_INTERNAL;
+  }
+}
+
+int run_guardian(const PreparedJob& job, const GuardianEnds& ends) {
+  try {
+    leave_process_group();
+    adopt_orphans();
+    fail_point("launch.guardian");
+    SignalQueue signals({SIGCHLD}, {});
+    Console console(job.spec.prefix);
+    const int code = supervise(job, ends, signals, console);
+    flush(console, ends.control);
+    return code;
+  } catch (...) {
+    return EXIT_INTERNAL;
+  }
+}
+
+class Front {
+ public:
+  Front(SignalQueue& signals, Fd control, Keyboard keyboard)
+      : signals_(signals), control_(std::move(control)), keyboard_(std::move(keyboard)) {}
+
+  ExitStatus wait_for(pid_t guardian) {
+    for (;;) {
+      PollSet wait;
+      wait.want_read(signals_.descriptor());
+      keyboard_.add_to(wait);
+      wait.run(Deadline::never());
+      keyboard_.carry(wait);
+      while (const auto signal = signals_.next()) {
+        if (signal->number != SIGCHLD) pass_on(signal->number);
+      }
+      if (const auto status = poll_exit(guardian)) return *status;
+    }
+  }
+
+ private:
+  void pass_on(int signal) {
+    const char byte = static_cast<char>(signal);
+    write_available(control_.get(), std::string_view(&byte, 1));
+    if (signal == SIGTSTP)
+      signal_process(this_process(), SIGSTOP);  // Ctrl-Z: the ranks are stopped, now the shell wants us to
+  }
+
+  SignalQueue& signals_;
+  Fd control_;
+  Keyboard keyboard_;
+};
+
+}  // namespace
+
+int run_guarded(const PreparedJob& job) {
+  SignalQueue signals({SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT, SIGCHLD},
+                      {SIGPIPE, SIGTTIN, SIGTTOU});
+  adopt_orphans();
+  Pipe control = make_pipe();
+  set_nonblocking(control.read.get());
+  set_nonblocking(control.write.get());
+  Pipe keys;
+  GuardianEnds ends{control.read.get(), STANDARD_INPUT, signals.previous_mask()};
+  if (is_terminal(STANDARD_INPUT)) {
+    keys = make_pipe();
+    ends.standard_input = keys.read.get();
+  }
+  const pid_t guardian = fork_child([&] {
+    control.write.reset();
+    keys.write.reset();
+    return run_guardian(job, ends);
+  });
+  control.read.reset();
+  keys.read.reset();
+  fail_point("launch.front");
+  Front front(signals, std::move(control.write), Keyboard(STANDARD_INPUT, std::move(keys.write)));
+  const ExitStatus status = front.wait_for(guardian);
+  const auto left = kill_all_children({}, KILL_LIMIT_MS);
+  if (status.signal != 0) {
+    write_available(STANDARD_ERROR, str("lockstep: the launcher's guardian process was ", describe(status),
+                                        "; all ranks were killed\n"));
+  }
+  if (!left.empty())
+    write_available(STANDARD_ERROR, str("lockstep: the kernel does not end process ", left[0], "\n"));
+  return status.shell_code();
+}
+
+}  // namespace lockstep

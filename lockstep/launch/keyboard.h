@@ -1,0 +1,26 @@
+// Carries what is typed on the launcher's terminal to rank 0. Rank 0 is not in the terminal's foreground group, so it could
+// not read the terminal itself; the front is, and does it only while it is in the foreground.
+#pragma once
+
+#include <string>
+
+#include "lockstep/os/fd.h"
+#include "lockstep/os/poll_set.h"
+
+namespace lockstep {
+
+class Keyboard {
+ public:
+  Keyboard(int terminal, Fd rank_input);  // an invalid `rank_input`: nothing to carry
+
+  void add_to(PollSet& wait) const;
+  void carry(const PollSet& wait);
+
+ private:
+  int terminal_;
+  Fd rank_input_;
+  std::string pending_;
+  bool has_ended_ = false;  // Ctrl-D
+};
+
+}  // namespace lockstep

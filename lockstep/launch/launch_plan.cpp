@@ -1,0 +1,103 @@
+#include "lockstep/launch/launch_plan.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "lockstep/base/str.h"
+
+namespace lockstep {
+namespace {
+
+// Variables that describe a rank's place: whatever the launcher inherited of them (it may itself be a rank) is dropped.
+constexpr std::array PLACE = std::to_array<std::string_view>(
+    {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "LOCKSTEP_JOB_ID",
+     "LOCKSTEP_HUB_FDS", "LOCKSTEP_TERMINAL", "LOCKSTEP_LOG_DIR"});
+
+constexpr std::string_view THREADS = "OMP_NUM_THREADS";
+
+std::string_view name_of(std::string_view variable) { return variable.substr(0, variable.find('=')); }
+
+std::optional<std::string> value_in(const std::vector<std::string>& environment, std::string_view name) {
+  for (const auto& variable : environment) {
+    if (name_of(variable) == name && variable.size() > name.size() + 1)
+      return variable.substr(name.size() + 1);
+  }
+  return std::nullopt;
+}
+
+std::vector<std::string> variables_of(const LaunchSpec& spec, const JobFacts& facts, int rank, int threads) {
+  std::vector<std::string> out = {
+      str("RANK=", rank),
+      str("WORLD_SIZE=", spec.ranks),
+      str("LOCAL_RANK=", rank),
+      str("LOCAL_WORLD_SIZE=", spec.ranks),
+      "MASTER_ADDR=127.0.0.1",
+      str("MASTER_PORT=", facts.master_port),
+      "LOCKSTEP_JOB_ID=" + facts.job_id,
+  };
+  if (threads > 0) out.push_back(str(THREADS, "=", threads));
+  if (!facts.log_folder.empty()) out.push_back("LOCKSTEP_LOG_DIR=" + facts.log_folder);
+  if (rank == 0 && facts.terminal_columns > 0)
+    out.push_back(str("LOCKSTEP_TERMINAL=", facts.terminal_columns));
+  for (const auto& [name, value] : spec.environment) out.push_back(str(name, "=", value));
+  return out;
+}
+
+std::string quoted(const std::string& argument) {
+  const bool plain = !argument.empty() && argument.find_first_of(" \t\"'\\$`") == std::string::npos;
+  return plain ? printable(argument, 4096) : "'" + printable(argument, 4096) + "'";
+}
+
+}  // namespace
+
+LaunchPlan launch_plan(const LaunchSpec& spec, const JobFacts& facts) {
+  LaunchPlan plan;
+  plan.command = spec.command;
+  const auto user_threads = value_in(facts.environment, THREADS);
+  plan.cores = core_plan(facts.machine, {.ranks = spec.ranks, .pin = spec.pin, .user_threads = user_threads});
+  for (int rank = 0; rank < spec.ranks; ++rank) {
+    plan.variables.push_back(variables_of(spec, facts, rank, user_threads ? 0 : plan.cores.threads));
+  }
+  for (const auto& variable : facts.environment) {
+    const std::string_view name = name_of(variable);
+    const auto is_name = [&](const std::string& other) { return name_of(other) == name; };
+    const bool is_set = std::any_of(plan.variables[0].begin(), plan.variables[0].end(), is_name);
+    if (!is_set && std::find(PLACE.begin(), PLACE.end(), name) == PLACE.end())
+      plan.inherited.push_back(variable);
+  }
+  return plan;
+}
+
+std::vector<std::string> rank_environment(const LaunchPlan& plan, int rank, const std::vector<int>& hub_fds) {
+  std::vector<std::string> out = plan.inherited;
+  const auto& own = plan.variables.at(static_cast<std::size_t>(rank));
+  out.insert(out.end(), own.begin(), own.end());
+  if (!hub_fds.empty()) {
+    std::string list;
+    for (const int fd : hub_fds) list += (list.empty() ? "" : ",") + std::to_string(fd);
+    out.push_back("LOCKSTEP_HUB_FDS=" + list);
+  }
+  return out;
+}
+
+std::string describe(const LaunchPlan& plan) {
+  std::string command;
+  for (const auto& argument : plan.command) command += " " + quoted(argument);
+  std::string text = plan.cores.summary + "\n";
+  const auto ranks = plan.variables.size();
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    text += str("rank ", rank, "\n");
+    for (const auto& variable : plan.variables[rank]) text += "  " + printable(variable, 4096) + "\n";
+    if (ranks > 1) {
+      const std::size_t sockets = rank == 0 ? ranks - 1 : 1;
+      text += str("  LOCKSTEP_HUB_FDS=<", sockets, sockets == 1 ? " inherited socket" : " inherited sockets",
+                  ">\n");
+    }
+    text += str("  cpus ", plan.cores.cpus[rank].empty() ? "any" : cpu_list(plan.cores.cpus[rank]), "\n");
+    text += " " + command + "\n";
+  }
+  return text;
+}
+
+}  // namespace lockstep

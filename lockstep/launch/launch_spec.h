@@ -1,0 +1,64 @@
+// What to start, and what came of it: the two ends of the launcher, as plain data.
+//
+//   LaunchSpec spec;
+//   spec.command = {"./train", "--epochs", "2"};
+//   spec.ranks = 4;
+//   const RunResult result = run_ranks(spec);            // launch/run_ranks.h; `lockstep run` uses launch/guardian.h
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lockstep/os/child_process.h"
+
+namespace lockstep {
+
+struct LaunchSpec {
+  std::vector<std::string> command;  // program and its arguments, passed on unchanged; no shell is involved
+  int ranks = 1;
+  std::vector<std::pair<std::string, std::string>>
+      environment;  // for every rank, on top of the launcher's own variables
+
+  bool pin = true;                // give every rank its own cores (core_plan.h says when that is not done)
+  bool prefix = true;             // "[rank] " before every line
+  std::string log_base = "runs";  // the job's folder with one file per rank is made in here; empty: no files
+
+  // After the first failure the others have `report_window` to notice it and say so, then SIGTERM, then `failure_grace`
+  // until SIGKILL: together less than a second. After Ctrl-C they have `stop_grace`.
+  bool stop_on_failure = true;
+  std::chrono::milliseconds report_window{300};
+  std::chrono::milliseconds failure_grace{500};
+  std::chrono::milliseconds stop_grace{5000};
+  std::chrono::nanoseconds time_limit = std::chrono::nanoseconds::max();  // everything is killed after it
+};
+
+struct RankResult {
+  int rank = 0;
+  pid_t pid = 0;
+  ExitStatus status;
+  std::chrono::milliseconds ended_after{0};  // since the job's start
+  bool was_stopped = false;                  // it ended after the launcher had told it to
+  std::vector<std::string> last_lines;       // of both streams in order of arrival, at most 20
+  std::string output;                        // all of it (the last 4 MiB), for run_ranks() only
+};
+
+struct RunResult {
+  std::vector<RankResult> ranks;
+  std::optional<int> first_failure;  // the rank whose failure is the cause (failure_report.h)
+  int stop_signal = 0;               // SIGINT and the like, when the job was told to stop
+  bool timed_out = false;            // `time_limit` was reached
+  std::vector<std::string>
+      left_behind;    // "sleep (pid 71)": processes that outlived their rank and were killed
+  int exit_code = 0;  // what `lockstep run` returns
+};
+
+inline constexpr int EXIT_USAGE = 64;
+inline constexpr int EXIT_INTERNAL = 70;
+inline constexpr int EXIT_TIMED_OUT = 124;
+inline constexpr int EXIT_NOT_EXECUTABLE = 126;
+inline constexpr int EXIT_NOT_FOUND = 127;
+
+}  // namespace lockstep

@@ -1,0 +1,69 @@
+#include "lockstep/launch/prepare.h"
+
+#include <array>
+#include <cerrno>
+#include <ctime>
+#include <filesystem>
+
+#include "lockstep/base/environment.h"
+#include "lockstep/base/str.h"
+#include "lockstep/launch/console.h"
+#include "lockstep/os/machine.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::size_t JOB_ID_BYTES = 8;
+
+std::string time_stamp() {
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  localtime_r(&now, &local);
+  std::array<char, 32> text{};
+  std::strftime(text.data(), text.size(), "%Y%m%d-%H%M%S", &local);
+  return text.data();
+}
+
+}  // namespace
+
+ProgramError program_error(const std::string& program, int error_number) {
+  const std::string name = str("\"", printable(program), "\"");
+  const bool is_path = program.find('/') != std::string::npos;
+  switch (error_number) {
+    case ENOENT:
+      if (is_path) return {str("there is no program ", name, " (or its #! line names none)"), EXIT_NOT_FOUND};
+      return {str("there is no program ", name, " on PATH",
+                  std::filesystem::exists(program) ? str("; did you mean ./", printable(program), "?") : ""),
+              EXIT_NOT_FOUND};
+    case EISDIR: return {str(name, " is a folder, not a program"), EXIT_NOT_EXECUTABLE};
+    case EACCES:
+      return {str(name, " may not be executed; chmod +x makes a file a program"), EXIT_NOT_EXECUTABLE};
+    case ENOEXEC:
+      return {str(name, " is not a program; a script needs a first line like #!/bin/sh"),
+              EXIT_NOT_EXECUTABLE};
+    default: return {SystemError(str("cannot run ", name), error_number).what(), EXIT_NOT_EXECUTABLE};
+  }
+}
+
+PreparedJob prepare_job(const LaunchSpec& spec) {
+  if (spec.command.empty()) throw InvalidArgument("a launch needs a program to run");
+  if (spec.ranks < 1) throw InvalidArgument(str("a launch needs at least one rank, not ", spec.ranks));
+  const ProgramPath program =
+      find_program(spec.command[0], env("PATH").value_or("/usr/local/bin:/usr/bin:/bin"));
+  if (program.error_number != 0) throw program_error(spec.command[0], program.error_number);
+  PreparedJob job{spec, {}, {}, std::nullopt};
+  job.facts.job_id = random_hex(JOB_ID_BYTES);
+  job.facts.master_port = free_port();
+  job.facts.terminal_columns = columns_for_ranks(spec.prefix);
+  job.facts.environment = whole_environment();
+  job.facts.machine = cpu_topology();
+  if (!spec.log_base.empty()) {
+    job.logs = PrivateFolder::create(spec.log_base, str(time_stamp(), "-", job.facts.job_id));
+    job.facts.log_folder = job.logs->path();
+  }
+  job.plan = launch_plan(spec, job.facts);
+  job.plan.executable = program.path;
+  return job;
+}
+
+}  // namespace lockstep

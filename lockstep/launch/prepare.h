@@ -1,0 +1,35 @@
+// Gathers what a launch depends on (machine, environment, a name, a port, a folder) and makes the plan. Starts nothing.
+#pragma once
+
+#include <optional>
+
+#include "lockstep/launch/launch_plan.h"
+#include "lockstep/launch/launch_spec.h"
+#include "lockstep/os/private_folder.h"
+
+namespace lockstep {
+
+struct PreparedJob {
+  LaunchSpec spec;
+  JobFacts facts;
+  LaunchPlan plan;
+  std::optional<PrivateFolder> logs;
+};
+
+// Fails: ProgramError, before anything exists; SystemError when the log folder cannot be made.
+PreparedJob prepare_job(const LaunchSpec& spec);
+
+// The program cannot be started. exit_code(): EXIT_NOT_FOUND or EXIT_NOT_EXECUTABLE.
+class ProgramError : public InvalidArgument {
+ public:
+  ProgramError(const std::string& message, int exit_code) : InvalidArgument(message), exit_code_(exit_code) {}
+  int exit_code() const { return exit_code_; }
+
+ private:
+  int exit_code_;
+};
+
+// The error that `error_number` of a failed start means.
+ProgramError program_error(const std::string& program, int error_number);
+
+}  // namespace lockstep

@@ -1,0 +1,267 @@
+#include "lockstep/launch/supervisor.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "lockstep/base/fail_point.h"
+#include "lockstep/base/str.h"
+#include "lockstep/launch/failure_report.h"
+#include "lockstep/os/descendants.h"
+#include "lockstep/os/pipe.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::chrono::seconds UNKILLABLE_AFTER{10};
+constexpr std::chrono::milliseconds KILL_TICK{2};
+// A child's death is also looked for without being told: in a process with several threads another one may swallow SIGCHLD.
+constexpr std::chrono::milliseconds TICK{100};
+constexpr std::size_t LONGEST_OUTPUT = 4U << 20U;
+
+// The star of socket pairs through which the ranks meet: rank 0 is the centre. Entry r of the result: rank r's ends.
+std::vector<std::vector<Fd>> make_hub(int ranks) {
+  std::vector<std::vector<Fd>> ends(static_cast<std::size_t>(ranks));
+  for (int rank = 1; rank < ranks; ++rank) {
+    SocketPair pair = make_packet_socket_pair();
+    ends[0].push_back(std::move(pair.first));
+    ends[static_cast<std::size_t>(rank)].push_back(std::move(pair.second));
+  }
+  return ends;
+}
+
+}  // namespace
+
+Supervisor::Supervisor(const SupervisorSetting& setting)
+    : setting_(setting),
+      start_(Clock::now()),
+      not_ours_(children_of_this_process()),
+      on_output_([this](int rank, Stream stream, std::string_view text) { on_output(rank, stream, text); }),
+      time_limit_(Deadline::in(setting.spec.time_limit)) {
+  result_.ranks.resize(static_cast<std::size_t>(setting.spec.ranks));
+}
+
+RunResult Supervisor::run() {
+  try {
+    start_ranks();
+    while (state_ != State::DONE) step();
+  } catch (...) {
+    signal_ranks(SIGKILL);
+    for (auto& rank : ranks_) {
+      if (!rank->has_ended()) wait_exit(rank->pid());
+    }
+    kill_all_children(not_ours_, 10'000);
+    throw;
+  }
+  finish();
+  return std::move(result_);
+}
+
+void Supervisor::start_ranks() {
+  auto hub = make_hub(setting_.spec.ranks);
+  for (int rank = 0; rank < setting_.spec.ranks; ++rank) {
+    fail_point("launch.before_rank");
+    RankStart start;
+    for (const auto& end : hub[static_cast<std::size_t>(rank)]) start.inherited.push_back(end.get());
+    start.executable = setting_.plan.executable;
+    start.command = setting_.plan.command;
+    start.environment = rank_environment(setting_.plan, rank, start.inherited);
+    start.cpus = setting_.plan.cores.cpus[static_cast<std::size_t>(rank)];
+    start.standard_input = rank == 0 ? setting_.standard_input : -1;
+    start.signal_mask = &setting_.rank_mask;
+    Fd log = setting_.logs != nullptr ? setting_.logs->create_file(str("rank", rank, ".log")) : Fd();
+    ranks_.push_back(std::make_unique<RankProcess>(rank, start, std::move(log)));
+    hub[static_cast<std::size_t>(rank)].clear();
+    RankResult& result = result_.ranks[static_cast<std::size_t>(rank)];
+    result.rank = rank;
+    result.pid = ranks_.back()->pid();
+  }
+  enter(State::RUNNING, Deadline::never());
+  fail_point("launch.running");
+}
+
+void Supervisor::step() {
+  PollSet wait;
+  wait.want_read(setting_.signals.descriptor());
+  if (setting_.control >= 0 && !front_is_gone_) wait.want_read(setting_.control);
+  const bool is_congested = setting_.console != nullptr && setting_.console->is_congested();
+  if (!is_congested) {
+    for (const auto& rank : ranks_) rank->add_to(wait);
+  }
+  if (setting_.console != nullptr) setting_.console->add_to(wait);
+  const auto tick = state_ == State::KILLING ? KILL_TICK : TICK;
+  wait.run(Deadline::in(
+      std::min({deadline_.remaining(), time_limit_.remaining(), std::chrono::nanoseconds(tick)})));
+
+  read_control(wait);
+  for (const auto& rank : ranks_) rank->read_output(wait, on_output_);
+  if (setting_.console != nullptr) setting_.console->flush();
+  note_deaths();
+  advance();
+}
+
+void Supervisor::read_control(const PollSet& wait) {
+  if (setting_.control < 0 || front_is_gone_ || !wait.is_ready(setting_.control)) return;
+  std::string signals;
+  const ReadResult result = read_available(setting_.control, signals);
+  for (const char signal : signals) obey(signal);
+  if (result != ReadResult::END) return;
+  front_is_gone_ = true;
+  enter(State::KILLING, Deadline::in(UNKILLABLE_AFTER));
+}
+
+void Supervisor::obey(int signal) {
+  constexpr std::array PASSED_ON = {SIGUSR1, SIGUSR2, SIGCONT};
+  if (signal == SIGTSTP) return signal_ranks(SIGSTOP);
+  if (std::find(PASSED_ON.begin(), PASSED_ON.end(), signal) != PASSED_ON.end()) return signal_ranks(signal);
+  if (state_ != State::STARTING &&
+      state_ != State::RUNNING) {  // the second one, or one while a failure is being handled
+    if (state_ != State::KILLING) enter(State::KILLING, Deadline::in(UNKILLABLE_AFTER));
+    return;
+  }
+  result_.stop_signal = signal;
+  was_told_to_stop_ = true;
+  enter(State::STOPPING, Deadline::in(setting_.spec.stop_grace));
+  signal_ranks(signal);
+  signal_ranks(SIGCONT);  // a stopped process acts on a signal only when it runs again
+}
+
+void Supervisor::note_deaths() {
+  // Of several deaths that share one SIGCHLD the kernel names the first: it is looked at before the others.
+  while (const auto signal = setting_.signals.next()) {
+    for (auto& rank : ranks_) {
+      if (rank->pid() == signal->sender) note_death(*rank);
+    }
+  }
+  for (auto& rank : ranks_) note_death(*rank);
+  std::vector<pid_t> keep = not_ours_;
+  for (const auto& rank : ranks_) {
+    if (!rank->has_ended()) keep.push_back(rank->pid());
+  }
+  reap_children(keep);
+}
+
+void Supervisor::note_death(RankProcess& rank) {
+  const auto status = rank.poll();
+  if (!status) return;
+  RankResult& result = result_.ranks[static_cast<std::size_t>(rank.rank())];
+  result.status = *status;
+  result.ended_after = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start_);
+  result.was_stopped = was_told_to_stop_;
+  deaths_.push_back(result);
+}
+
+void Supervisor::enter(State next, Deadline deadline) {
+  state_ = next;
+  deadline_ = deadline;
+  if (next == State::STOPPING) fail_point("launch.stopping");
+  if (next != State::KILLING) return;
+  was_told_to_stop_ = true;
+  signal_ranks(SIGKILL);
+  fail_point("launch.killing");
+}
+
+void Supervisor::advance() {
+  const bool is_over = all_ended();
+  if (state_ != State::KILLING && state_ != State::DONE) {
+    if (time_limit_.expired() && !is_over) {
+      result_.timed_out = true;
+      return enter(State::KILLING, Deadline::in(UNKILLABLE_AFTER));
+    }
+    if (is_over) return enter(State::KILLING, Deadline::in(UNKILLABLE_AFTER));
+  }
+  switch (state_) {
+    case State::RUNNING:
+      if (setting_.spec.stop_on_failure && first_failure(deaths_)) {
+        enter(State::REPORTING, Deadline::in(setting_.spec.report_window));
+      } else if (setting_.console != nullptr && setting_.console->is_broken()) {
+        obey(SIGPIPE);
+      }
+      break;
+    case State::REPORTING:
+      if (!deadline_.expired()) break;
+      was_told_to_stop_ = true;
+      enter(State::STOPPING, Deadline::in(setting_.spec.failure_grace));
+      signal_ranks(SIGTERM);
+      signal_ranks(SIGCONT);
+      break;
+    case State::STOPPING:
+      if (deadline_.expired()) enter(State::KILLING, Deadline::in(UNKILLABLE_AFTER));
+      break;
+    case State::KILLING: kill_round(); break;
+    case State::STARTING:
+    case State::DONE: break;
+  }
+}
+
+void Supervisor::kill_round() {
+  std::vector<pid_t> keep = not_ours_;
+  for (const auto& rank : ranks_) {
+    if (!rank->has_ended()) keep.push_back(rank->pid());
+  }
+  const std::vector<pid_t> left = kill_children(keep);
+  for (const pid_t pid : left) {
+    if (std::find(seen_behind_.begin(), seen_behind_.end(), pid) != seen_behind_.end()) continue;
+    seen_behind_.push_back(pid);
+    result_.left_behind.push_back(str(process_name(pid), " (pid ", pid, ")"));
+  }
+  if (left.empty() && all_ended()) {
+    state_ = State::DONE;
+  } else if (deadline_.expired()) {
+    state_ = State::DONE;
+    std::string pids;
+    for (const pid_t pid : left) pids += str(" ", pid);
+    for (const auto& rank : ranks_) {
+      if (!rank->has_ended()) pids += str(" ", rank->pid());
+    }
+    if (setting_.console != nullptr)
+      setting_.console->line("the kernel does not end these processes:" + pids);
+  }
+}
+
+void Supervisor::finish() {
+  for (auto& rank : ranks_) {
+    rank->drain_output(on_output_);
+    RankResult& result = result_.ranks[static_cast<std::size_t>(rank->rank())];
+    result.last_lines = rank->last_lines();
+    if (rank->log_is_full() && setting_.console != nullptr) {
+      setting_.console->line(
+          str("the log of rank ", rank->rank(), " is not complete: it could not be written"));
+    }
+  }
+  if (const auto first = first_failure(deaths_)) result_.first_failure = deaths_[*first].rank;
+  result_.exit_code = exit_code();
+  fail_point("launch.drained");
+}
+
+void Supervisor::on_output(int rank, Stream stream, std::string_view text) {
+  if (setting_.console != nullptr) {
+    if (text.empty()) {
+      setting_.console->close(rank, stream);
+    } else {
+      setting_.console->feed(rank, stream, text);
+    }
+    return;
+  }
+  std::string& output = result_.ranks[static_cast<std::size_t>(rank)].output;
+  output += text;
+  if (output.size() > 2 * LONGEST_OUTPUT) output.erase(0, output.size() - LONGEST_OUTPUT);
+}
+
+void Supervisor::signal_ranks(int signal) const {
+  for (const auto& rank : ranks_) rank->signal_group(signal);
+}
+
+bool Supervisor::all_ended() const {
+  return std::all_of(ranks_.begin(), ranks_.end(), [](const auto& rank) { return rank->has_ended(); });
+}
+
+int Supervisor::exit_code() const {
+  if (result_.timed_out) return EXIT_TIMED_OUT;
+  if (result_.first_failure) {
+    return result_.ranks[static_cast<std::size_t>(*result_.first_failure)].status.shell_code();
+  }
+  return result_.stop_signal != 0 ? 128 + result_.stop_signal : 0;
+}
+
+}  // namespace lockstep

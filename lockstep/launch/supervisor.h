@@ -1,0 +1,88 @@
+// Runs the ranks of one job on this machine from start to end: starts them, carries their output, notices deaths, stops the
+// others, and leaves nothing behind. One thread, one loop over poll(), every wait with an end.
+//
+//            all started          a rank fails            300 ms              grace
+//   STARTING ───────────▶ RUNNING ───────────▶ REPORTING ───────▶ STOPPING ─────────▶ KILLING ───────────▶ DONE
+//                            │ a stop signal ──────────────────▶     ▲                   ▲   nothing is left
+//                            │ the last rank has ended ──────────────┼───────────────────┤
+//                            └─ time limit, second stop signal, the launcher was killed ─┘
+//
+// REPORTING  nobody is told anything: the survivors notice the death themselves, say so, and end.
+// STOPPING   every rank's process group got SIGTERM, or the signal that the launcher got.
+// KILLING    SIGKILL to the groups of the ranks, then to everything that descends from this process, until there is none.
+#pragma once
+
+#include <chrono>
+#include <csignal>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/deadline.h"
+#include "lockstep/launch/console.h"
+#include "lockstep/launch/launch_plan.h"
+#include "lockstep/launch/launch_spec.h"
+#include "lockstep/launch/rank_process.h"
+#include "lockstep/os/fd.h"
+#include "lockstep/os/poll_set.h"
+#include "lockstep/os/private_folder.h"
+#include "lockstep/os/signal_queue.h"
+
+namespace lockstep {
+
+// What the supervisor works with; all of it outlives the supervisor.
+struct SupervisorSetting {
+  const LaunchSpec& spec;
+  const LaunchPlan& plan;
+  SignalQueue& signals;        // reports SIGCHLD
+  const sigset_t& rank_mask;   // blocked signals of the ranks
+  Console* console = nullptr;  // null: output is kept in RankResult::output
+  const PrivateFolder* logs = nullptr;
+  int control = -1;         // the front's messages, one signal number a byte; end of file: the front is gone
+  int standard_input = -1;  // of rank 0
+};
+
+class Supervisor {
+ public:
+  explicit Supervisor(const SupervisorSetting& setting);
+
+  // Blocks until the job has ended and nothing of it lives. Fails: SpawnError when the program cannot be run; SystemError.
+  RunResult run();
+
+ private:
+  enum class State { STARTING, RUNNING, REPORTING, STOPPING, KILLING, DONE };
+  using Clock = std::chrono::steady_clock;
+
+  void start_ranks();
+  void step();
+  void read_control(const PollSet& wait);
+  void obey(int signal);
+  void note_deaths();
+  void note_death(RankProcess& rank);
+  void enter(State next, Deadline deadline);
+  void advance();
+  void kill_round();
+  void finish();
+  void on_output(int rank, Stream stream, std::string_view text);
+  void signal_ranks(int signal) const;
+  bool all_ended() const;
+  int exit_code() const;
+
+  // Constant after construction.
+  SupervisorSetting setting_;
+  Clock::time_point start_;
+  std::vector<pid_t> not_ours_;  // children that this process had before
+  RankProcess::OnOutput on_output_;
+
+  State state_ = State::STARTING;
+  Deadline deadline_ = Deadline::never();  // of the state
+  Deadline time_limit_;
+  bool front_is_gone_ = false;
+  bool was_told_to_stop_ = false;  // the ranks got a signal from here: what ends from now on was stopped
+  std::vector<std::unique_ptr<RankProcess>> ranks_;
+  std::vector<RankResult> deaths_;  // in order
+  std::vector<pid_t> seen_behind_;
+  RunResult result_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,34 @@
+// The CPUs this process may use: affinity mask (taskset, Slurm, a container's cpuset), physical cores, and CPU-time quota.
+//
+//   const CpuTopology machine = cpu_topology();
+//   machine.cores          // {{0, 4}, {1, 5}}: two physical cores with two hardware threads each, neighbours side by side
+//   machine.usable_cores() // 1 under a quota of 1.5 CPUs
+#pragma once
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+struct CpuTopology {
+  std::vector<std::vector<int>> cores;  // CPU numbers of each physical core that may be used; never empty
+  std::optional<double> quota;          // CPUs' worth of time that the cgroup grants; nullopt: no limit
+
+  int usable_cores() const {
+    const int count = static_cast<int>(cores.size());
+    return quota ? std::clamp(static_cast<int>(*quota), 1, count) : count;
+  }
+};
+
+CpuTopology cpu_topology();
+
+// What hwloc makes of a description such as "pack:2 numa:1 core:4 pu:2": another machine, for tests.
+CpuTopology synthetic_topology(const std::string& description);
+
+// The tightest limit of this process's cgroup and those above it (cpu.max of version 2, cpu.cfs_quota_us of version 1).
+// `root` stands for "/" in tests.
+std::optional<double> cgroup_cpu_quota(const std::string& root = "");
+
+}  // namespace lockstep

@@ -1,0 +1,133 @@
+#include "lockstep/os/descendants.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <csignal>
+#include <fstream>
+#include <memory>
+
+#include "lockstep/base/deadline.h"
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
+
+namespace lockstep {
+namespace {
+
+struct CloseDirectory {
+  void operator()(DIR* directory) const { closedir(directory); }
+};
+
+std::vector<int> numbers_in(const char* folder) {
+  std::vector<int> found;
+  const std::unique_ptr<DIR, CloseDirectory> directory(opendir(folder));
+  if (!directory) return found;
+  while (const dirent* entry = readdir(directory.get())) {  // NOLINT(concurrency-mt-unsafe): a stream of our own
+    const std::string_view name(entry->d_name);
+    int number = 0;
+    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
+    if (error == std::errc() && end == name.data() + name.size()) found.push_back(number);
+  }
+  return found;
+}
+
+// Field 4 of /proc/PID/stat. The program's name, field 2, may hold anything, so count from its closing parenthesis.
+pid_t parent_of(pid_t pid) {
+  std::ifstream file(str("/proc/", pid, "/stat"));
+  std::string text;
+  std::getline(file, text);
+  const auto end_of_name = text.rfind(") ");
+  if (end_of_name == std::string::npos || end_of_name + 4 >= text.size()) return 0;
+  pid_t parent = 0;
+  std::from_chars(text.data() + end_of_name + 4, text.data() + text.size(), parent);
+  return parent;
+}
+
+// The whole process table: slower than the kernel's list of children, but never misses one.
+std::vector<pid_t> children_by_scan() {
+  std::vector<pid_t> children;
+  for (const pid_t pid : numbers_in("/proc")) {
+    if (parent_of(pid) == getpid()) children.push_back(pid);
+  }
+  return children;
+}
+
+// The kernel's list may leave some out while others exit (proc(5)); false: this kernel keeps none.
+bool children_by_list(std::vector<pid_t>& children) {
+  for (const int task : numbers_in("/proc/self/task")) {
+    std::ifstream file(str("/proc/self/task/", task, "/children"));
+    if (!file) return false;
+    for (pid_t pid = 0; file >> pid;) children.push_back(pid);
+  }
+  return true;
+}
+
+bool contains(std::span<const pid_t> pids, pid_t pid) { return std::find(pids.begin(), pids.end(), pid) != pids.end(); }
+
+bool has_children() {
+  siginfo_t info{};
+  return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 || errno != ECHILD;
+}
+
+bool reap(pid_t pid) {
+  const pid_t got = waitpid(pid, nullptr, WNOHANG);
+  return got == pid || (got < 0 && errno == ECHILD);
+}
+
+}  // namespace
+
+void adopt_orphans() {
+  if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) throw SystemError("cannot adopt orphaned processes", errno);
+}
+
+std::vector<pid_t> children_of_this_process() {
+  if (!has_children()) return {};
+  std::vector<pid_t> children;
+  if (children_by_list(children) && !children.empty()) return children;
+  return children_by_scan();
+}
+
+void reap_children(std::span<const pid_t> keep) {
+  for (const pid_t pid : children_of_this_process()) {
+    if (!contains(keep, pid)) reap(pid);
+  }
+}
+
+std::vector<pid_t> kill_children(std::span<const pid_t> keep) {
+  std::vector<pid_t> left;
+  for (const pid_t pid : children_of_this_process()) {
+    if (contains(keep, pid)) continue;
+    kill(pid, SIGKILL);
+    if (!reap(pid)) left.push_back(pid);
+  }
+  if (!left.empty() || !has_children()) return left;
+  // Orphans may have become our children meanwhile: only a full scan without any may end the caller's loop.
+  for (const pid_t pid : children_by_scan()) {
+    if (!contains(keep, pid)) left.push_back(pid);
+  }
+  return left;
+}
+
+std::vector<pid_t> kill_all_children(std::span<const pid_t> keep, int limit_ms) {
+  const Deadline deadline = Deadline::in(std::chrono::milliseconds(limit_ms));
+  for (;;) {
+    std::vector<pid_t> left = kill_children(keep);
+    if (left.empty() || deadline.expired()) return left;
+    poll(nullptr, 0, 1);
+  }
+}
+
+std::string process_name(pid_t pid) {
+  std::ifstream file(str("/proc/", pid, "/comm"));
+  std::string name;
+  return std::getline(file, name) ? printable(name) : "?";
+}
+
+}  // namespace lockstep

@@ -1,0 +1,38 @@
+// Ends every process that descends from this one, however deep, without ever touching another.
+//
+//   adopt_orphans();                                   // grandchildren whose parent dies become our children
+//   ... spawn(...) ...
+//   while (!kill_children(keep).empty()) wait a moment; // each round ends one generation
+//
+// Why only children are signalled: a child that has not been waited for keeps its pid, so the signal cannot hit a stranger
+// that got the number meanwhile. What a killed child leaves behind becomes our child (PR_SET_CHILD_SUBREAPER), wherever
+// setsid() or a double fork had put it, and is killed in the next round.
+#pragma once
+
+#include <sys/types.h>
+
+#include <span>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+// Makes this process the one that inherits orphaned descendants (until it exits).
+void adopt_orphans();
+
+// Pids of the children of this process, zombies included, from /proc.
+std::vector<pid_t> children_of_this_process();
+
+// Reaps those children that have ended, except `keep` (whose exit status somebody else wants).
+void reap_children(std::span<const pid_t> keep);
+
+// Sends SIGKILL to every child except `keep`, reaps the dead, and returns those that still exist. Call again until empty.
+std::vector<pid_t> kill_children(std::span<const pid_t> keep);
+
+// Repeats kill_children() until nothing is left, at most `limit_ms` milliseconds. Returns what could not be killed.
+std::vector<pid_t> kill_all_children(std::span<const pid_t> keep, int limit_ms);
+
+// The name of a process's program as the kernel keeps it (at most 15 characters), "?" when it is gone.
+std::string process_name(pid_t pid);
+
+}  // namespace lockstep

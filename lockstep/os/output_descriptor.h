@@ -1,0 +1,42 @@
+// Writes to a descriptor that others share (standard output), without ever waiting for whoever reads it.
+//
+//   OutputDescriptor out(STDOUT_FILENO);
+//   out.write("text\n");                   // keeps what the other side does not take now
+//   if (out.pending() > 0) ... poll out.descriptor() for writing, then out.flush();
+//
+// O_NONBLOCK belongs to the open file, which the shell and other programs share; so a pipe or terminal is opened anew
+// through /proc/self/fd, and where that is refused writes are small enough for poll's promise to hold (PIPE_BUF).
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include "lockstep/os/fd.h"
+
+namespace lockstep {
+
+class OutputDescriptor {
+ public:
+  explicit OutputDescriptor(int shared_fd);
+
+  void write(std::string_view text);  // dropped when is_broken()
+  void flush();
+  std::size_t pending() const { return pending_.size() - taken_; }
+  bool is_broken() const { return is_broken_; }  // nobody reads any more, or the disk is full
+  int descriptor() const { return own_.valid() ? own_.get() : shared_fd_; }
+
+ private:
+  long write_some(std::string_view text);
+
+  int shared_fd_;
+  Fd own_;  // the same file, opened anew without blocking; invalid: `shared_fd_` is used
+  bool may_block_ = false;
+  bool is_broken_ = false;
+  std::string pending_;
+  std::size_t taken_ = 0;  // bytes of `pending_` that are written already
+};
+
+bool is_same_file(int fd, int other);  // both descriptors lead to one terminal, pipe or file
+
+}  // namespace lockstep

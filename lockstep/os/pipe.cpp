@@ -1,0 +1,62 @@
+#include "lockstep/os/pipe.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+
+Pipe make_pipe() {
+  std::array<int, 2> ends{};
+  if (pipe2(ends.data(), O_CLOEXEC) != 0) throw SystemError("cannot make a pipe", errno);
+  return {Fd(ends[0]), Fd(ends[1])};
+}
+
+SocketPair make_packet_socket_pair() {
+  std::array<int, 2> ends{};
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0) {
+    throw SystemError("cannot make a pair of sockets", errno);
+  }
+  return {Fd(ends[0]), Fd(ends[1])};
+}
+
+void set_nonblocking(int fd) {
+  const int flags = fcntl(fd, F_GETFL);
+  if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0) {
+    throw SystemError("cannot make a descriptor non-blocking", errno);
+  }
+}
+
+ReadResult read_available(int fd, std::string& text) {
+  std::array<char, 65536> buffer;
+  const ssize_t got = read(fd, buffer.data(), buffer.size());
+  if (got > 0) {
+    text.append(buffer.data(), static_cast<std::size_t>(got));
+    return ReadResult::MORE;
+  }
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return ReadResult::NOTHING_NOW;
+  return ReadResult::END;
+}
+
+long write_available(int fd, std::string_view text) {
+  const ssize_t put = write(fd, text.data(), text.size());
+  if (put >= 0) return put;
+  return errno == EAGAIN || errno == EINTR ? 0 : -1;
+}
+
+void ensure_standard_descriptors() {
+  for (;;) {
+    const int fd = open("/dev/null", O_RDWR);  // NOLINT(android-cloexec-open): 0, 1 and 2 are meant to be inherited
+    if (fd < 0) throw SystemError("cannot open /dev/null", errno);
+    if (fd <= STDERR_FILENO) continue;
+    close(fd);
+    return;
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,28 @@
+// Waits until one of several descriptors can be read or written, or a deadline passes.
+//
+//   PollSet wait;
+//   wait.want_read(fd);
+//   wait.run(deadline);
+//   if (wait.is_ready(fd)) ...
+#pragma once
+
+#include <poll.h>
+
+#include <vector>
+
+#include "lockstep/base/deadline.h"
+
+namespace lockstep {
+
+class PollSet {
+ public:
+  void want_read(int fd) { entries_.push_back({fd, POLLIN, 0}); }
+  void want_write(int fd) { entries_.push_back({fd, POLLOUT, 0}); }
+  void run(const Deadline& deadline);     // returns early when a signal handler ran
+  bool is_ready(int fd) const;            // readable, writable, closed by the other side, or broken
+
+ private:
+  std::vector<pollfd> entries_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,43 @@
+#include "lockstep/os/private_folder.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <filesystem>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
+
+namespace lockstep {
+namespace {
+
+void make_folders(const std::filesystem::path& folder) {
+  if (std::filesystem::is_directory(folder)) return;
+  if (folder.has_parent_path() && folder.parent_path() != folder) make_folders(folder.parent_path());
+  if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
+    throw SystemError(str("cannot make the folder ", printable(folder.string())), errno);
+  }
+}
+
+}  // namespace
+
+PrivateFolder PrivateFolder::create(const std::string& base, const std::string& name) {
+  const std::filesystem::path parent = std::filesystem::absolute(base).lexically_normal();
+  make_folders(parent);
+  const std::filesystem::path path = parent / name;
+  if (mkdir(path.c_str(), 0700) != 0) {
+    throw SystemError(str("cannot make the folder ", printable(path.string())), errno);
+  }
+  Fd folder(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!folder.valid()) throw SystemError(str("cannot open the folder ", printable(path.string())), errno);
+  return {std::move(folder), path.string()};
+}
+
+Fd PrivateFolder::create_file(const std::string& name) const {
+  Fd file(openat(folder_.get(), name.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+  if (!file.valid()) throw SystemError(str("cannot make ", printable(path_ + "/" + name)), errno);
+  return file;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,30 @@
+// A new folder that only this user can enter (0700), with files only this user can read (0600), whatever the umask.
+//
+//   PrivateFolder run = PrivateFolder::create("runs", "20261120-1a2b3c4d");
+//   Fd log = run.create_file("rank0.log");
+//
+// Files are created through the folder's descriptor and must not exist yet (O_EXCL, O_NOFOLLOW): nobody can redirect them.
+#pragma once
+
+#include <string>
+
+#include "lockstep/os/fd.h"
+
+namespace lockstep {
+
+class PrivateFolder {
+ public:
+  // Makes `base` if needed (0700) and in it `name`, which must not exist. Fails: SystemError.
+  static PrivateFolder create(const std::string& base, const std::string& name);
+
+  const std::string& path() const { return path_; }  // absolute
+  Fd create_file(const std::string& name) const;     // opened for appending. Fails: SystemError
+
+ private:
+  PrivateFolder(Fd folder, std::string path) : folder_(std::move(folder)), path_(std::move(path)) {}
+
+  Fd folder_;
+  std::string path_;
+};
+
+}  // namespace lockstep

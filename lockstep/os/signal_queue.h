@@ -1,0 +1,43 @@
+// Signals as messages on a descriptor, for a process whose main loop polls. A library must not use this; a launcher may.
+//
+//   SignalQueue signals({SIGINT, SIGTERM, SIGCHLD});
+//   ... poll signals.descriptor() ...
+//   while (auto signal = signals.next()) handle(signal->number, signal->sender);
+//
+// While it lives the signals are blocked in the calling thread (so is everything in `held`, which is kept back and not
+// reported); children get previous_mask() instead. Signals that were ignored when it was made (nohup, a shell's background
+// job) stay ignored: they are left out.
+#pragma once
+
+#include <sys/types.h>
+
+#include <csignal>
+#include <initializer_list>
+#include <optional>
+
+#include "lockstep/os/fd.h"
+
+namespace lockstep {
+
+struct ReceivedSignal {
+  int number = 0;
+  pid_t sender = 0;  // SIGCHLD: the child. Several deaths may share one signal; this is then the first of them
+};
+
+class SignalQueue {
+ public:
+  SignalQueue(std::initializer_list<int> reported, std::initializer_list<int> held);
+  SignalQueue(const SignalQueue&) = delete;
+  SignalQueue& operator=(const SignalQueue&) = delete;
+  ~SignalQueue();  // unblocks; what arrived and was not read is dropped
+
+  int descriptor() const { return queue_.get(); }
+  std::optional<ReceivedSignal> next();
+  const sigset_t& previous_mask() const { return previous_mask_; }
+
+ private:
+  Fd queue_;
+  sigset_t previous_mask_{};
+};
+
+}  // namespace lockstep

@@ -1,0 +1,17 @@
+#include "lockstep/os/terminal.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+namespace lockstep {
+
+bool is_terminal(int fd) { return isatty(fd) == 1; }
+
+int terminal_columns(int fd) {
+  winsize size{};
+  return ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+bool is_in_foreground(int fd) { return tcgetpgrp(fd) == getpgrp(); }
+
+}  // namespace lockstep
