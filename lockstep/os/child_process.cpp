@@ -31,7 +31,8 @@ struct Prepared {
 
 std::vector<char*> pointers(const std::vector<std::string>& strings) {
   std::vector<char*> out;
-  for (const auto& text : strings) out.push_back(const_cast<char*>(text.c_str()));  // NOLINT: execve's signature
+  for (const auto& text : strings)
+    out.push_back(const_cast<char*>(text.c_str()));  // NOLINT: execve's signature
   out.push_back(nullptr);
   return out;
 }
@@ -48,7 +49,8 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
   // The parent may have died before the request below: then nobody sends the signal, and getppid() tells.
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != prepared.parent) _exit(127);
-  if (prepared.cpus != nullptr) sched_setaffinity(0, prepared.cpus_size, prepared.cpus);  // refused: runs unpinned
+  if (prepared.cpus != nullptr)
+    sched_setaffinity(0, prepared.cpus_size, prepared.cpus);  // refused: runs unpinned
   for (int i = 0; i < 3; ++i) {
     if (dup2(prepared.standard[static_cast<std::size_t>(i)], i) < 0) fail_child(report);
   }
@@ -98,13 +100,14 @@ pid_t spawn(const SpawnRequest& request) {
   if (!null.valid()) throw SystemError("cannot open /dev/null", errno);
   const auto or_null = [&](int fd) { return fd >= 0 ? fd : null.get(); };
   const CpuSet cpus(request.cpus);
-  Prepared prepared{pointers(request.arguments),
-                    pointers(request.environment),
-                    cpus.set,
-                    cpus.size,
-                    {or_null(request.standard_input), or_null(request.standard_output), or_null(request.standard_error)},
-                    getpid(),
-                    {}};
+  Prepared prepared{
+      pointers(request.arguments),
+      pointers(request.environment),
+      cpus.set,
+      cpus.size,
+      {or_null(request.standard_input), or_null(request.standard_output), or_null(request.standard_error)},
+      getpid(),
+      {}};
   if (request.signal_mask != nullptr) {
     prepared.signal_mask = *request.signal_mask;
   } else {

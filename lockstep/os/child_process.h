@@ -31,8 +31,8 @@ struct SpawnRequest {
   int standard_input = -1;               // -1: /dev/null
   int standard_output = -1;
   int standard_error = -1;
-  std::vector<int> inherited;     // descriptors the child keeps, under the same numbers
-  std::vector<int> cpus;          // the child's affinity mask; empty: as the parent's
+  std::vector<int> inherited;             // descriptors the child keeps, under the same numbers
+  std::vector<int> cpus;                  // the child's affinity mask; empty: as the parent's
   const sigset_t* signal_mask = nullptr;  // blocked signals of the child; null: none
 };
 

@@ -22,7 +22,8 @@ namespace {
 
 std::set<int> affinity_mask() {
   for (int cpus = 1024; cpus <= (1 << 20); cpus *= 2) {
-    const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> mask(CPU_ALLOC(cpus), [](cpu_set_t* set) { CPU_FREE(set); });
+    const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> mask(CPU_ALLOC(cpus),
+                                                                [](cpu_set_t* set) { CPU_FREE(set); });
     const std::size_t size = CPU_ALLOC_SIZE(cpus);
     if (sched_getaffinity(0, size, mask.get()) != 0) {
       if (errno == EINVAL) continue;  // the kernel knows more CPUs than fit
@@ -61,7 +62,8 @@ class Hwloc {
 
   std::vector<std::vector<int>> cores() const {
     std::vector<std::vector<int>> found;
-    for (hwloc_obj_t core = nullptr; (core = hwloc_get_next_obj_by_type(topology_, HWLOC_OBJ_CORE, core)) != nullptr;) {
+    for (hwloc_obj_t core = nullptr;
+         (core = hwloc_get_next_obj_by_type(topology_, HWLOC_OBJ_CORE, core)) != nullptr;) {
       std::vector<int> cpus;
       for (int cpu = hwloc_bitmap_first(core->cpuset); cpu >= 0; cpu = hwloc_bitmap_next(core->cpuset, cpu)) {
         cpus.push_back(cpu);
@@ -77,7 +79,8 @@ class Hwloc {
 #endif
 
 // One core per CPU where hwloc is missing or knows no cores (some virtual machines).
-std::vector<std::vector<int>> restricted(const std::vector<std::vector<int>>& cores, const std::set<int>& usable) {
+std::vector<std::vector<int>> restricted(const std::vector<std::vector<int>>& cores,
+                                         const std::set<int>& usable) {
   std::vector<std::vector<int>> out;
   std::set<int> seen;
   for (const auto& core : cores) {
@@ -165,7 +168,8 @@ CpuTopology synthetic_topology(const std::string& description) {
 #ifdef LOCKSTEP_HAVE_HWLOC
   return {Hwloc(description.c_str()).cores(), std::nullopt};
 #else
-  throw InvalidArgument(str("this build has no hwloc, which topology \"", printable(description), "\" needs"));
+  throw InvalidArgument(
+      str("this build has no hwloc, which topology \"", printable(description), "\" needs"));
 #endif
 }
 

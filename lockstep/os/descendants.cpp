@@ -17,6 +17,7 @@
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/os/kernel_features.h"
 
 namespace lockstep {
 namespace {
@@ -29,7 +30,8 @@ std::vector<int> numbers_in(const char* folder) {
   std::vector<int> found;
   const std::unique_ptr<DIR, CloseDirectory> directory(opendir(folder));
   if (!directory) return found;
-  while (const dirent* entry = readdir(directory.get())) {  // NOLINT(concurrency-mt-unsafe): a stream of our own
+  while (const dirent* entry =
+             readdir(directory.get())) {  // NOLINT(concurrency-mt-unsafe): a stream of our own
     const std::string_view name(entry->d_name);
     int number = 0;
     const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
@@ -59,17 +61,19 @@ std::vector<pid_t> children_by_scan() {
   return children;
 }
 
-// The kernel's list may leave some out while others exit (proc(5)); false: this kernel keeps none.
-bool children_by_list(std::vector<pid_t>& children) {
+// The kernel's list may leave some out while others exit (proc(5)).
+std::vector<pid_t> children_by_list() {
+  std::vector<pid_t> children;
   for (const int task : numbers_in("/proc/self/task")) {
     std::ifstream file(str("/proc/self/task/", task, "/children"));
-    if (!file) return false;
     for (pid_t pid = 0; file >> pid;) children.push_back(pid);
   }
-  return true;
+  return children;
 }
 
-bool contains(std::span<const pid_t> pids, pid_t pid) { return std::find(pids.begin(), pids.end(), pid) != pids.end(); }
+bool contains(std::span<const pid_t> pids, pid_t pid) {
+  return std::find(pids.begin(), pids.end(), pid) != pids.end();
+}
 
 bool has_children() {
   siginfo_t info{};
@@ -89,8 +93,10 @@ void adopt_orphans() {
 
 std::vector<pid_t> children_of_this_process() {
   if (!has_children()) return {};
-  std::vector<pid_t> children;
-  if (children_by_list(children) && !children.empty()) return children;
+  if (kernel_has(KernelFeature::CHILDREN)) {
+    std::vector<pid_t> children = children_by_list();
+    if (!children.empty()) return children;
+  }
   return children_by_scan();
 }
 

@@ -43,7 +43,8 @@ int free_port() {
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t size = sizeof address;
   auto* const generic = reinterpret_cast<sockaddr*>(&address);  // NOLINT: the sockets interface wants it
-  if (!probe.valid() || bind(probe.get(), generic, size) != 0 || getsockname(probe.get(), generic, &size) != 0) {
+  if (!probe.valid() || bind(probe.get(), generic, size) != 0 ||
+      getsockname(probe.get(), generic, &size) != 0) {
     throw SystemError("cannot find a free port on 127.0.0.1", errno);
   }
   return ntohs(address.sin_port);

@@ -51,7 +51,8 @@ long write_available(int fd, std::string_view text) {
 
 void ensure_standard_descriptors() {
   for (;;) {
-    const int fd = open("/dev/null", O_RDWR);  // NOLINT(android-cloexec-open): 0, 1 and 2 are meant to be inherited
+    const int fd =
+        open("/dev/null", O_RDWR);  // NOLINT(android-cloexec-open): 0, 1 and 2 are meant to be inherited
     if (fd < 0) throw SystemError("cannot open /dev/null", errno);
     if (fd <= STDERR_FILENO) continue;
     close(fd);

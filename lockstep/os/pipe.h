@@ -27,17 +27,26 @@ struct SocketPair {
 };
 
 Pipe make_pipe();
-SocketPair make_packet_socket_pair();  // AF_UNIX, SOCK_SEQPACKET: keeps message boundaries, carries descriptors
+SocketPair
+make_packet_socket_pair();  // AF_UNIX, SOCK_SEQPACKET: keeps message boundaries, carries descriptors
 
 void set_nonblocking(int fd);
 
-enum class ReadResult { MORE, NOTHING_NOW, END };  // END: end of file, or an error after which nothing can come
+enum class ReadResult {
+  MORE,
+  NOTHING_NOW,
+  END
+};  // END: end of file, or an error after which nothing can come
 
 // Appends up to 64 KiB to `text`.
 ReadResult read_available(int fd, std::string& text);
 
 // Bytes written, 0 when `fd` takes none now, -1 when nobody reads any more.
 long write_available(int fd, std::string_view text);
+
+inline constexpr int STANDARD_INPUT = 0;
+inline constexpr int STANDARD_OUTPUT = 1;
+inline constexpr int STANDARD_ERROR = 2;
 
 // Opens /dev/null on those of the descriptors 0, 1 and 2 that are closed, so that no other file ever gets these numbers.
 void ensure_standard_descriptors();

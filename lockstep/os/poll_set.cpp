@@ -18,7 +18,8 @@ void PollSet::run(const Deadline& deadline) {
 }
 
 bool PollSet::is_ready(int fd) const {
-  return std::any_of(entries_.begin(), entries_.end(), [&](const pollfd& entry) { return entry.fd == fd && entry.revents != 0; });
+  return std::any_of(entries_.begin(), entries_.end(),
+                     [&](const pollfd& entry) { return entry.fd == fd && entry.revents != 0; });
 }
 
 }  // namespace lockstep

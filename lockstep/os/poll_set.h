@@ -18,8 +18,8 @@ class PollSet {
  public:
   void want_read(int fd) { entries_.push_back({fd, POLLIN, 0}); }
   void want_write(int fd) { entries_.push_back({fd, POLLOUT, 0}); }
-  void run(const Deadline& deadline);     // returns early when a signal handler ran
-  bool is_ready(int fd) const;            // readable, writable, closed by the other side, or broken
+  void run(const Deadline& deadline);  // returns early when a signal handler ran
+  bool is_ready(int fd) const;         // readable, writable, closed by the other side, or broken
 
  private:
   std::vector<pollfd> entries_;

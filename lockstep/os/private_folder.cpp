@@ -35,7 +35,8 @@ PrivateFolder PrivateFolder::create(const std::string& base, const std::string& 
 }
 
 Fd PrivateFolder::create_file(const std::string& name) const {
-  Fd file(openat(folder_.get(), name.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+  Fd file(openat(folder_.get(), name.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
+                 0600));
   if (!file.valid()) throw SystemError(str("cannot make ", printable(path_ + "/" + name)), errno);
   return file;
 }

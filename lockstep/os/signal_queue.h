@@ -21,7 +21,8 @@ namespace lockstep {
 
 struct ReceivedSignal {
   int number = 0;
-  pid_t sender = 0;  // SIGCHLD: the child. Several deaths may share one signal; this is then the first of them
+  pid_t sender =
+      0;  // SIGCHLD: the child. Several deaths may share one signal; this is then the first of them
 };
 
 class SignalQueue {
