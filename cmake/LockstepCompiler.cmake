@@ -7,5 +7,11 @@ endif()
 add_library(lockstep_flags INTERFACE)
 target_compile_options(lockstep_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wno-missing-field-initializers
   -fstack-protector-strong $<$<BOOL:${LOCKSTEP_WARNINGS_AS_ERRORS}>:-Werror>)
-target_compile_definitions(lockstep_flags INTERFACE $<$<CONFIG:Release>:_FORTIFY_SOURCE=2>)
+if(LOCKSTEP_SANITIZE)
+  add_compile_options(-fsanitize=${LOCKSTEP_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -g)
+  add_link_options(-fsanitize=${LOCKSTEP_SANITIZE})
+  add_compile_options($<$<STREQUAL:${LOCKSTEP_SANITIZE},thread>:-Wno-tsan>)  # fences: unknown to it; they only add ordering
+else()
+  target_compile_definitions(lockstep_flags INTERFACE $<$<CONFIG:Release>:_FORTIFY_SOURCE=2>)
+endif()
 target_link_options(lockstep_flags INTERFACE -Wl,-z,relro,-z,now)
