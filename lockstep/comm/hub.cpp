@@ -1,13 +1,9 @@
 #include "lockstep/comm/hub.h"
 
-#include <fcntl.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
 #include <cstdint>
+#include <thread>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
@@ -33,12 +29,6 @@ std::string file_name(const std::string& key) {
   return text;
 }
 
-bool is_socket(int fd) {
-  int type = 0;
-  socklen_t size = sizeof(type);
-  return getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_SEQPACKET;
-}
-
 [[noreturn]] void throw_missing(int rank, int size, const std::vector<int>& missing) {
   throw Timeout(str("init_process_group, rank ", rank, " of ", size, ": rank(s) ", list(missing),
                     " did not come before the timeout; were all ", size,
@@ -56,12 +46,12 @@ Hub Hub::inherited(int rank, int size, const std::string& fds) {
   while (at < end) {
     int fd = -1;
     const auto [next, error] = std::from_chars(at, end, fd);
-    if (error != std::errc() || !is_socket(fd) || (next != end && *next != ',')) {
+    if (error != std::errc() || !is_packet_socket(fd) || (next != end && *next != ',')) {
       throw InvalidArgument(
           "environment: LOCKSTEP_HUB_FDS=\"" + printable(fds) +
           "\" does not name sockets of this process; it is set by `lockstep run` and cannot be passed on");
     }
-    fcntl(fd, F_SETFD, FD_CLOEXEC);
+    set_close_on_exec(fd);
     hub.sockets_.emplace_back(fd);
     at = next + 1;
   }
@@ -82,7 +72,7 @@ Hub Hub::meet(int rank, int size, const std::string& key, Deadline deadline) {
     std::optional<Fd> socket;
     while (!(socket = connect_to(path))) {
       if (deadline.expired()) throw_missing(rank, size, {0});
-      usleep(2000);
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
     send_message(socket->get(), std::to_string(rank));
     hub.sockets_.push_back(std::move(*socket));
@@ -93,7 +83,7 @@ Hub Hub::meet(int rank, int size, const std::string& key, Deadline deadline) {
   for (int joined = 1; joined < size;) {
     Fd socket = accept_from_same_user(listener.get(), deadline);
     if (!socket.valid()) {
-      unlink(path.c_str());
+      remove_socket(path);
       std::vector<int> missing;
       for (int r = 1; r < size; ++r) {
         if (!hub.sockets_[static_cast<std::size_t>(r)].valid()) missing.push_back(r);
@@ -106,14 +96,14 @@ Hub Hub::meet(int rank, int size, const std::string& key, Deadline deadline) {
       continue;
     std::from_chars(hello.text.data(), hello.text.data() + hello.text.size(), peer);
     if (peer <= 0 || peer >= size || hub.sockets_[static_cast<std::size_t>(peer)].valid()) {
-      unlink(path.c_str());
+      remove_socket(path);
       throw StoreError(str("init_process_group, rank 0 of ", size, ": a process came as rank ", peer,
                            ", which is taken or outside the job; two jobs with the same name?"));
     }
     hub.sockets_[static_cast<std::size_t>(peer)] = std::move(socket);
     ++joined;
   }
-  unlink(path.c_str());
+  remove_socket(path);
   return hub;
 }
 
@@ -162,7 +152,7 @@ std::vector<Message> Hub::collect_and_distribute(const std::string& text, const 
     waiting[*ready] = -1;
   }
   all[0].text = text;
-  for (int fd : fds) all[0].fds.emplace_back(fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  for (int fd : fds) all[0].fds.push_back(duplicate(fd));
   for (int r = 1; r < size_; ++r) {
     for (const Message& message : all) {
       std::vector<int> handles;

@@ -1,6 +1,8 @@
 // The reduce kernels themselves, compiled once per instruction set: each reduce_kernels_*.cpp sets LOCKSTEP_KERNELS to a
 // namespace name and includes this file. Everything has internal linkage and no function of the standard library is
 // instantiated here, so that code for one instruction set cannot be linked into another.
+#pragma once
+
 #include <cstddef>
 #include <cstdint>
 #include <cstring>

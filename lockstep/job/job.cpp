@@ -1,7 +1,5 @@
 #include "lockstep/job/job.h"
 
-#include <unistd.h>
-
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -13,6 +11,7 @@
 #include "lockstep/base/log.h"
 #include "lockstep/base/str.h"
 #include "lockstep/comm/backends/registry.h"
+#include "lockstep/os/process.h"
 #include "lockstep/store/file_store.h"
 
 namespace lockstep {
@@ -81,7 +80,7 @@ std::string meeting_name(const InitOptions& options, const JobEnvironment& place
   FileStore store(options.init_method.substr(FILE.size()));
   const std::string key = str("lockstep/world/", world_number);
   if (place.rank == 0)
-    store.set(key, str(getpid(), '-', std::chrono::system_clock::now().time_since_epoch().count()));
+    store.set(key, str(current_pid(), '-', std::chrono::system_clock::now().time_since_epoch().count()));
   return store.get(key, group_options(options).timeout);
 }
 

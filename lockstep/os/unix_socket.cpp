@@ -129,6 +129,20 @@ std::optional<std::size_t> wait_readable(const std::vector<int>& sockets, Deadli
   }
 }
 
+bool is_packet_socket(int fd) {
+  int type = 0;
+  socklen_t size = sizeof(type);
+  return getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_SEQPACKET;
+}
+
+void set_close_on_exec(int fd) { fcntl(fd, F_SETFD, FD_CLOEXEC); }
+
+Fd duplicate(int fd) {
+  Fd copy(fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  if (!copy.valid()) throw SystemError("cannot duplicate a descriptor", errno);
+  return copy;
+}
+
 std::string private_folder() {
   const auto runtime = env("XDG_RUNTIME_DIR");
   const std::string folder = runtime ? *runtime + "/lockstep" : str("/tmp/lockstep-", geteuid());
@@ -161,6 +175,8 @@ Fd listen_at(const std::string& path) {
   if (listen(socket.get(), SOMAXCONN) != 0) throw SystemError("cannot listen at " + printable(path), errno);
   return socket;
 }
+
+void remove_socket(const std::string& path) { unlink(path.c_str()); }
 
 std::optional<Fd> connect_to(const std::string& path) {
   const sockaddr_un address = address_of(path);

@@ -32,12 +32,18 @@ Received receive_message(int socket, Deadline deadline, Message& message);
 // deadline has passed.
 std::optional<std::size_t> wait_readable(const std::vector<int>& sockets, Deadline deadline);
 
+// Descriptors inherited from a launcher: whether one is a socket for messages, and keeping it from further programs.
+bool is_packet_socket(int fd);
+void set_close_on_exec(int fd);
+Fd duplicate(int fd);
+
 // A folder of this user, mode 0700, that is not a link: $XDG_RUNTIME_DIR/lockstep or /tmp/lockstep-UID. Created if missing;
 // throws SystemError when somebody else made it.
 std::string private_folder();
 
 // A listening socket at `path`; replaces a socket there that nobody listens on any more.
 Fd listen_at(const std::string& path);
+void remove_socket(const std::string& path);
 // Connects, or nullopt when nobody listens there (yet). Refuses (SystemError) a listener of another user.
 std::optional<Fd> connect_to(const std::string& path);
 // The next connection of a process of this user; others are dropped. Invalid Fd when the deadline has passed.

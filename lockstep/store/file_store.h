@@ -1,16 +1,15 @@
 // A store in one file on a file system that all processes see; see store.h for what it does.
 //
 // The file holds "key length, value length, key, value" records; the last record of a key counts, a record without value
-// deletes it. Every call locks the file (fcntl), so calls are atomic between processes and machines whose file system
-// supports locks. A process killed while writing leaves an incomplete record, which the next writer cuts off.
+// deletes it. Every call locks the file (os/locked_file.h), so calls are atomic between processes. A process killed while
+// writing leaves an incomplete record, which the next writer cuts off.
 //
-// Created with mode 0600 if missing; a symbolic link is refused. Use a new file for each job: keys of an earlier one are
-// still there. Throws StoreError naming the file for anything the operating system or a malformed file refuses.
+// Use a new file for each job: keys of an earlier one are still there. Throws SystemError or StoreError naming the file.
 #pragma once
 
 #include <string>
 
-#include "lockstep/os/fd.h"
+#include "lockstep/os/locked_file.h"
 #include "lockstep/store/store.h"
 #include "lockstep/store/table.h"
 
@@ -18,7 +17,7 @@ namespace lockstep {
 
 class FileStore : public Store {
  public:
-  explicit FileStore(const std::string& path);
+  explicit FileStore(const std::string& path) : file_(path) {}
 
   void set(const std::string& key, const std::string& value) override;
   std::optional<std::string> find(const std::string& key) override;
@@ -32,14 +31,15 @@ class FileStore : public Store {
   void wait_for_change(std::chrono::milliseconds at_most) override;
 
  private:
-  class Lock;
-  Table read_table();
-  void append(const std::string& key, const std::string* value);
-  [[noreturn]] void fail(const std::string& what) const;
+  struct Contents {
+    Table table;
+    std::size_t bytes = 0;  // of complete records; the next one goes here
+  };
+  // Both with the file locked.
+  Contents read() const;
+  void append(const Contents& contents, const std::string& key, const std::string* value) const;
 
-  const std::string path_;
-  Fd file_;
-  long complete_bytes_ = 0;  // set by read_table, under the lock
+  const LockedFile file_;
 };
 
 }  // namespace lockstep

@@ -8,19 +8,17 @@
 // After that sleep on the group's doorbell, 10 ms at most, so that dead peers are noticed: under 0.1 % of a core.
 #pragma once
 
-#include <sched.h>
-#include <unistd.h>
-
 #include <chrono>
 
 #include "lockstep/comm/backends/shared_layout.h"
 #include "lockstep/os/futex.h"
+#include "lockstep/os/process.h"
 
 namespace lockstep::shared {
 
 class Backoff {
  public:
-  explicit Backoff(int ranks) : spins_(ranks <= sysconf(_SC_NPROCESSORS_ONLN) ? 400 : 20) {}
+  explicit Backoff(int ranks) : spins_(ranks <= online_cpus() ? 400 : 20) {}
 
   // Pauses once; true if it slept (time to look at clocks and peers). `done` is checked again before sleeping.
   template <typename Done> bool pause(const Control& control, Done done) {
@@ -30,7 +28,7 @@ class Backoff {
       return false;
     }
     if (round_ <= spins_ + YIELDS) {
-      sched_yield();
+      yield_cpu();
       return false;
     }
     Header& header = control.header();

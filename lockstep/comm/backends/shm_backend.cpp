@@ -1,12 +1,11 @@
 #include "lockstep/comm/backends/shm_backend.h"
 
-#include <unistd.h>
-
 #include <charconv>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/comm/backends/shared_engine.h"
+#include "lockstep/os/process.h"
 #include "lockstep/os/process_handle.h"
 
 namespace lockstep {
@@ -59,7 +58,7 @@ ProcessGroup make_shm_group(Hub& hub, const std::string& group_name, const Group
     const shared::Control control(membership.control->data(), hub.size(), /*fresh=*/true);
     fds.push_back(membership.control->fd());
   }
-  std::vector<Message> all = hub.exchange(std::to_string(getpid()), fds, deadline);
+  std::vector<Message> all = hub.exchange(std::to_string(current_pid()), fds, deadline);
   std::vector<ProcessHandle> handles;
   for (int r = 0; r < hub.size(); ++r) {
     Message& message = all[static_cast<std::size_t>(r)];

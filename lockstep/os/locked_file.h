@@ -1,0 +1,46 @@
+// LockedFile: one regular file whose readers and writers exclude each other, between threads, processes and, where the file
+// system supports locks, machines.
+//
+//   LockedFile file("/shared/job-17/store");          // created with mode 0600 if missing; a symbolic link is refused
+//   const LockedFile::Guard guard = file.lock();      // waits for others
+//   std::string bytes = file.read(limit);
+//   file.write_at(bytes.size(), "more");
+//
+// Throws SystemError that names the file. Uses open file description locks, which exclude other descriptors of this process.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "lockstep/os/fd.h"
+
+namespace lockstep {
+
+class LockedFile {
+ public:
+  class Guard {
+   public:
+    explicit Guard(int fd) : fd_(fd) {}
+    Guard(const Guard&) = delete;
+    Guard& operator=(const Guard&) = delete;
+    ~Guard();
+
+   private:
+    int fd_;
+  };
+
+  explicit LockedFile(const std::string& path);
+
+  const std::string& path() const { return path_; }
+  Guard lock() const;
+  // The whole file; SystemError (EFBIG) when it is larger than `limit` bytes.
+  std::string read(std::size_t limit) const;
+  // Cuts the file off at `offset` and writes `bytes` there.
+  void write_at(std::size_t offset, const std::string& bytes) const;
+
+ private:
+  std::string path_;
+  Fd file_;
+};
+
+}  // namespace lockstep
