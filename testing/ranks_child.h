@@ -1,0 +1,16 @@
+// The side of a RANKS_TEST that runs in the started process: the body, once or on several threads, and what becomes of it.
+#pragma once
+
+#include "testing/ranks.h"
+#include "testing/ranks_processes.h"
+
+namespace lockstep::harness {
+
+// Makes this process a rank: it ends when the watcher does, and its GoogleTest results go to the watcher, not to stdout.
+void become_child(const ChildPlan& plan);
+bool is_child();
+
+// Runs the body as rank is_child() says, or all ranks as threads.
+void run_body(const Plan& plan, const std::string& backend, int size, BodyFactory make_body);
+
+}  // namespace lockstep::harness
