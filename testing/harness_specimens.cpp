@@ -81,7 +81,8 @@ RANKS_TEST(Specimen, LosesItsWatcher, Ranks(1), WithoutGroup()) {
   while (true) pause();
 }
 
-RANKS_TEST(Specimen, SeesTheLaunchersEnvironment, Ranks(1, 4), Variable("LOCKSTEP_WARN_AFTER", "1"), WithoutGroup()) {
+RANKS_TEST(Specimen, SeesTheLaunchersEnvironment, Ranks(1, 4), Variable("LOCKSTEP_WARN_AFTER", "1"),
+           WithoutGroup()) {
   EXPECT_EQ(std::getenv("RANK"), std::to_string(rank()));
   EXPECT_EQ(std::getenv("LOCAL_RANK"), std::to_string(rank()));
   EXPECT_EQ(std::getenv("WORLD_SIZE"), std::to_string(size()));

@@ -26,7 +26,8 @@ Result run(const std::string& specimen) {
   FILE* pipe = popen(command.c_str(), "r");
   if (pipe == nullptr) return result;
   std::array<char, 4096> buffer;
-  while (const std::size_t got = fread(buffer.data(), 1, buffer.size(), pipe)) result.output.append(buffer.data(), got);
+  while (const std::size_t got = fread(buffer.data(), 1, buffer.size(), pipe))
+    result.output.append(buffer.data(), got);
   const int status = pclose(pipe);
   result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   return result;
@@ -35,16 +36,18 @@ Result run(const std::string& specimen) {
 TEST(RanksHarness, PassesWhenEveryRankPasses) {
   const Result result = run("Passes.*");
   EXPECT_EQ(result.exit_code, 0) << result.output;
-  EXPECT_THAT(result.output, AllOf(HasSubstr("[       OK ] Specimen/Passes.shm_1"),
-                                   HasSubstr("[       OK ] Specimen/Passes.shm_3"), HasSubstr("[  PASSED  ] 2 tests")));
+  EXPECT_THAT(result.output,
+              AllOf(HasSubstr("[       OK ] Specimen/Passes.shm_1"),
+                    HasSubstr("[       OK ] Specimen/Passes.shm_3"), HasSubstr("[  PASSED  ] 2 tests")));
 }
 
 TEST(RanksHarness, NamesTheRankAndLineOfAFailure) {
   const Result result = run("FailsOnRankOne.*");
   EXPECT_EQ(result.exit_code, 1);
-  EXPECT_THAT(result.output, AllOf(HasSubstr("rank 1 of 3: Expected: (rank()) != (1)"), HasSubstr("on purpose"),
-                                   HasSubstr("harness_specimens.cpp:"), HasSubstr("I am rank 1"),
-                                   Not(HasSubstr("rank 0 of 3")), Not(HasSubstr("rank 2 of 3"))));
+  EXPECT_THAT(result.output,
+              AllOf(HasSubstr("rank 1 of 3: Expected: (rank()) != (1)"), HasSubstr("on purpose"),
+                    HasSubstr("harness_specimens.cpp:"), HasSubstr("I am rank 1"),
+                    Not(HasSubstr("rank 0 of 3")), Not(HasSubstr("rank 2 of 3"))));
 }
 
 TEST(RanksHarness, ShowsTwentyFailuresOfARankAndCountsTheRest) {
@@ -70,30 +73,35 @@ TEST(RanksHarness, CountsASkippedRankAsAFailure) {
 TEST(RanksHarness, ReportsADeathWithItsSignalAndLastWords) {
   const Result result = run("Dies.*");
   EXPECT_EQ(result.exit_code, 1);
-  EXPECT_THAT(result.output, AllOf(HasSubstr("rank 1 of 2 died of signal 9 (Killed)"), HasSubstr("last words of rank 1"),
-                                   Not(HasSubstr("last words of rank 0"))));
+  EXPECT_THAT(result.output,
+              AllOf(HasSubstr("rank 1 of 2 died of signal 9 (Killed)"), HasSubstr("last words of rank 1"),
+                    Not(HasSubstr("last words of rank 0"))));
 }
 
 TEST(RanksHarness, AcceptsADeclaredDeathOnly) {
   EXPECT_EQ(run("DiesAsDeclared.*").exit_code, 0);
-  EXPECT_THAT(run("DeclaredButLives.*").output, HasSubstr("rank 1 of 2 should have died of signal 9 and did not"));
+  EXPECT_THAT(run("DeclaredButLives.*").output,
+              HasSubstr("rank 1 of 2 should have died of signal 9 and did not"));
   EXPECT_THAT(run("DeclaredButDiesOfAnother.*").output, HasSubstr("rank 1 of 2 died of signal 15"));
 }
 
 TEST(RanksHarness, ReportsARankThatLeavesBeforeOrAfterTheTest) {
   EXPECT_THAT(run("Exits.*").output, HasSubstr("rank 1 of 2 exited with code 0 before it had run the test"));
-  EXPECT_THAT(run("ExitsBadlyAfterwards.*").output, HasSubstr("rank 1 of 2 exited with code 7 after the test"));
+  EXPECT_THAT(run("ExitsBadlyAfterwards.*").output,
+              HasSubstr("rank 1 of 2 exited with code 7 after the test"));
 }
 
 TEST(RanksHarness, EndsAHangAndSaysWhereItWas) {
   const Result result = run("Hangs.*");
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_THAT(result.output, AllOf(HasSubstr("rank 1 of 2 was still running at the deadline and was killed"),
-                                   HasSubstr("S (sleeping)"), HasSubstr("rank 1 is here"), Not(HasSubstr("rank 0 is here"))));
+                                   HasSubstr("S (sleeping)"), HasSubstr("rank 1 is here"),
+                                   Not(HasSubstr("rank 0 is here"))));
 }
 
 TEST(RanksHarness, EndsAStoppedRank) {
-  EXPECT_THAT(run("Stops.*").output, AllOf(HasSubstr("rank 1 of 2 was still running"), HasSubstr("T (stopped)")));
+  EXPECT_THAT(run("Stops.*").output,
+              AllOf(HasSubstr("rank 1 of 2 was still running"), HasSubstr("T (stopped)")));
 }
 
 // "Z (zombie)" and the like; empty when there is no such process. A specimen has written the pid.

@@ -58,7 +58,8 @@ class RanksFixture : public ::testing::Test {
 
   void report(const Outcome& outcome) const {
     for (const Report& failure : outcome.reports) {
-      const char* skipped = failure.kind == ReportKind::SKIPPED ? "skipped the test, which counts as a failure: " : "";
+      const char* skipped =
+          failure.kind == ReportKind::SKIPPED ? "skipped the test, which counts as a failure: " : "";
       ADD_FAILURE_AT(failure.file.empty() ? registration_.file : failure.file.c_str(), failure.line)
           << "rank " << failure.rank << " of " << size_ << ": " << skipped << failure.message;
     }
@@ -68,15 +69,16 @@ class RanksFixture : public ::testing::Test {
   void report_end(const Outcome& outcome, std::size_t index) const {
     const ProcessOutcome& process = outcome.processes[index];
     const std::string wrong = complaint(process, contains(plan_.dying, static_cast<int>(index)));
-    const bool reported = std::any_of(outcome.reports.begin(), outcome.reports.end(), [&](const Report& report) {
-      return backend_ == "thread" || report.rank == static_cast<int>(index);
-    });
+    const bool reported = std::any_of(
+        outcome.reports.begin(), outcome.reports.end(),
+        [&](const Report& report) { return backend_ == "thread" || report.rank == static_cast<int>(index); });
     const std::string who = backend_ == "thread" ? str("the process of all ", size_, " ranks")
                                                  : str("rank ", index, " of ", size_);
     if (!wrong.empty()) {
       ADD_FAILURE_AT(registration_.file, registration_.line) << who << " " << wrong << details(process);
     } else if (reported && !(process.last_output + process.note).empty()) {
-      ADD_FAILURE_AT(registration_.file, registration_.line) << who << " failed. " << process.note << details(process);
+      ADD_FAILURE_AT(registration_.file, registration_.line)
+          << who << " failed. " << process.note << details(process);
     } else if (!reported && !contains(plan_.dying, static_cast<int>(index)) && process.exit_code != 0) {
       ADD_FAILURE_AT(registration_.file, registration_.line)
           << who << " exited with code " << process.exit_code << " after the test" << details(process);
@@ -97,7 +99,9 @@ bool fits(const Plan& plan, const std::string& backend, int size) {
 
 }  // namespace
 
-const ProcessGroup& RanksBody::world() const { return place_.thread_group ? *place_.thread_group : process_world(); }
+const ProcessGroup& RanksBody::world() const {
+  return place_.thread_group ? *place_.thread_group : process_world();
+}
 
 void RanksBody::die() {
   kill(getpid(), SIGKILL);
@@ -105,7 +109,8 @@ void RanksBody::die() {
 }
 
 bool register_ranks_test(const Registration& registration, const Plan& plan) {
-  if (plan.sizes.empty()) throw std::invalid_argument(str("RANKS_TEST ", registration.name, " needs Ranks(n...)"));
+  if (plan.sizes.empty())
+    throw std::invalid_argument(str("RANKS_TEST ", registration.name, " needs Ranks(n...)"));
   const std::string suite = str(registration.suite, "/", registration.name);
   for (const std::string& backend : plan.backends) {
     for (const int size : plan.sizes) {
@@ -113,9 +118,10 @@ bool register_ranks_test(const Registration& registration, const Plan& plan) {
         if (plan.every_backend) continue;
         throw std::invalid_argument(str(suite, " cannot run with ", size, " ranks over ", backend));
       }
-      ::testing::RegisterTest(suite.c_str(), str(backend, "_", size).c_str(), nullptr, nullptr, registration.file,
-                              registration.line,
-                              [=]() -> RanksFixture* { return new RanksFixture(registration, plan, backend, size); });
+      ::testing::RegisterTest(suite.c_str(), str(backend, "_", size).c_str(), nullptr, nullptr,
+                              registration.file, registration.line, [=]() -> RanksFixture* {
+                                return new RanksFixture(registration, plan, backend, size);
+                              });
     }
   }
   return true;

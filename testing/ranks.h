@@ -53,14 +53,12 @@ struct Plan {
 // Each argument of RANKS_TEST is a small object that changes the plan.
 struct Ranks {
   std::vector<int> sizes;
-  template <typename... Size>
-  explicit Ranks(Size... size) : sizes{size...} {}
+  template <typename... Size> explicit Ranks(Size... size) : sizes{size...} {}
   void apply(Plan& plan) const { plan.sizes = sizes; }
 };
 struct Backends {
   std::vector<std::string> names;
-  template <typename... Name>
-  explicit Backends(Name... name) : names{name...} {}
+  template <typename... Name> explicit Backends(Name... name) : names{name...} {}
   void apply(Plan& plan) const { plan.backends = names; }
 };
 struct EveryBackend {
@@ -88,8 +86,7 @@ struct WithoutGroup {
   void apply(Plan& plan) const { plan.makes_group = false; }
 };
 
-template <typename... Arguments>
-Plan make_plan(const Arguments&... arguments) {
+template <typename... Arguments> Plan make_plan(const Arguments&... arguments) {
   Plan plan;
   (arguments.apply(plan), ...);
   return plan;
@@ -100,7 +97,8 @@ struct Place {
   int rank = 0;
   int size = 1;
   std::string backend;
-  std::shared_ptr<const ProcessGroup> thread_group;  // null when the rank is a process: its group is lockstep::world()
+  std::shared_ptr<const ProcessGroup>
+      thread_group;  // null when the rank is a process: its group is lockstep::world()
 };
 
 class RanksBody {
@@ -136,18 +134,19 @@ bool register_ranks_test(const Registration& registration, const Plan& plan);
 }  // namespace lockstep::harness
 
 // NOLINTBEGIN(cppcoreguidelines-macro-usage): a test needs a class, a registration and a body under one name.
-#define RANKS_TEST(suite, name, ...)                                                                                 \
-  class suite##_##name##_Ranks : public ::lockstep::harness::RanksBody {                                            \
-    void run() override;                                                                                             \
-    static std::unique_ptr<::lockstep::harness::RanksBody> make() {                                                  \
-      return std::make_unique<suite##_##name##_Ranks>();                                                             \
-    }                                                                                                                \
-    static ::lockstep::harness::Plan plan() {                                                                        \
-      using namespace ::lockstep::harness; /* NOLINT(google-build-using-namespace): names of the arguments */        \
-      return make_plan(__VA_ARGS__);                                                                                 \
-    }                                                                                                                \
-    static inline const bool registered_ =                                                                           \
-        ::lockstep::harness::register_ranks_test({#suite, #name, __FILE__, __LINE__, &make}, plan());                \
-  };                                                                                                                 \
+#define RANKS_TEST(suite, name, ...)                                                                  \
+  class suite##_##name##_Ranks : public ::lockstep::harness::RanksBody {                              \
+    void run() override;                                                                              \
+    static std::unique_ptr<::lockstep::harness::RanksBody> make() {                                   \
+      return std::make_unique<suite##_##name##_Ranks>();                                              \
+    }                                                                                                 \
+    static ::lockstep::harness::Plan plan() {                                                         \
+      using namespace ::lockstep::                                                                    \
+          harness; /* NOLINT(google-build-using-namespace): names of the arguments */                 \
+      return make_plan(__VA_ARGS__);                                                                  \
+    }                                                                                                 \
+    static inline const bool registered_ =                                                            \
+        ::lockstep::harness::register_ranks_test({#suite, #name, __FILE__, __LINE__, &make}, plan()); \
+  };                                                                                                  \
   void suite##_##name##_Ranks::run()
 // NOLINTEND(cppcoreguidelines-macro-usage)

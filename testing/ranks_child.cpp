@@ -22,7 +22,8 @@ class Listener : public ::testing::EmptyTestEventListener {
   void OnTestPartResult(const ::testing::TestPartResult& result) override {
     if (result.passed()) return;
     writer->write({result.skipped() ? ReportKind::SKIPPED : ReportKind::FAILURE, current_rank,
-                   result.file_name() != nullptr ? result.file_name() : "", result.line_number(), result.message()});
+                   result.file_name() != nullptr ? result.file_name() : "", result.line_number(),
+                   result.message()});
   }
 };
 
@@ -57,7 +58,7 @@ void become_child(const ChildPlan& plan) {
   child = plan;
   current_rank = plan.rank;
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != plan.parent) _exit(1);  // it had died before the line above
+  if (getppid() != plan.parent) _exit(1);    // it had died before the line above
   setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);  // a killed rank's last lines are the interesting ones
   writer = std::make_unique<ReportWriter>(plan.report_fd);
   auto& listeners = ::testing::UnitTest::GetInstance()->listeners();

@@ -82,8 +82,9 @@ std::vector<int> hub_fds(const Star& star, int rank) {
 }
 
 bool is_ours(std::string_view entry) {
-  constexpr std::string_view NAMES[] = {"RANK=", "WORLD_SIZE=", "LOCAL_RANK=", "LOCAL_WORLD_SIZE=", "MASTER_ADDR=",
-                                        "MASTER_PORT=", "TORCHELASTIC_RUN_ID=", "GTEST_", "LOCKSTEP_"};
+  constexpr std::string_view NAMES[] = {
+      "RANK=",        "WORLD_SIZE=",          "LOCAL_RANK=", "LOCAL_WORLD_SIZE=", "MASTER_ADDR=",
+      "MASTER_PORT=", "TORCHELASTIC_RUN_ID=", "GTEST_",      "LOCKSTEP_"};
   if (entry.starts_with("LOCKSTEP_DATA=")) return false;
   return std::any_of(std::begin(NAMES), std::end(NAMES), [&](auto name) { return entry.starts_with(name); });
 }
@@ -142,11 +143,12 @@ Process start(const ProcessesPlan& plan, int rank, const Star& star) {
   posix_spawnattr_init(&attributes);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
 
-  std::vector<std::string> arguments = {"ranks_test", "--gtest_filter=" + plan.filter, "--gtest_also_run_disabled_tests",
+  std::vector<std::string> arguments = {"ranks_test", "--gtest_filter=" + plan.filter,
+                                        "--gtest_also_run_disabled_tests",
                                         str(CHILD_ARGUMENT, rank, ",", getpid(), ",", reports_end.get())};
   std::vector<std::string> environment = environment_of(plan, rank, hub);
-  const int error = posix_spawn(&process.pid, "/proc/self/exe", &actions, &attributes, pointers(arguments).data(),
-                                pointers(environment).data());
+  const int error = posix_spawn(&process.pid, "/proc/self/exe", &actions, &attributes,
+                                pointers(arguments).data(), pointers(environment).data());
   posix_spawn_file_actions_destroy(&actions);
   posix_spawnattr_destroy(&attributes);
   if (error != 0) throw std::system_error(error, std::generic_category(), "posix_spawn");
@@ -171,8 +173,9 @@ std::string where_is(pid_t pid) {
     for (std::ifstream status(task.path() / "status"); std::getline(status, line);) {
       if (line.starts_with("State:")) state = line.substr(7);
     }
-    text += str("  thread ", task.path().filename().string(), " (", first_line(task.path() / "comm"), ") ", state, ", in ",
-                first_line(task.path() / "wchan"), ", syscall ", first_line(task.path() / "syscall"), "\n");
+    text += str("  thread ", task.path().filename().string(), " (", first_line(task.path() / "comm"), ") ",
+                state, ", in ", first_line(task.path() / "wchan"), ", syscall ",
+                first_line(task.path() / "syscall"), "\n");
     for (std::ifstream stack(task.path() / "stack"); std::getline(stack, line);) text += "    " + line + "\n";
   }
   return text;
@@ -205,7 +208,8 @@ class Watch {
       polled.push_back({process.reports.get(), POLLIN, 0});  // a closed one is -1, which poll ignores
       polled.push_back({process.output.get(), POLLIN, 0});
     }
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline_.remaining()).count() + 1;
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline_.remaining()).count() + 1;
     if (poll(polled.data(), polled.size(), static_cast<int>(std::min<long>(left, 60000))) <= 0) return;
     for (std::size_t i = 0; i < processes_.size(); ++i) {
       if (polled[2 * i + 1].revents != 0) read_output(processes_[i]);

@@ -18,16 +18,16 @@
 namespace lockstep::harness {
 
 struct ProcessesPlan {
-  std::string filter;   // the full name of the one test that the processes run
+  std::string filter;  // the full name of the one test that the processes run
   int ranks = 1;
-  int processes = 1;    // `ranks`, or 1 when the ranks are threads
+  int processes = 1;  // `ranks`, or 1 when the ranks are threads
   std::vector<int> dying;
   std::chrono::seconds within{60};
   std::vector<std::pair<std::string, std::string>> variables;
 };
 
 struct ProcessOutcome {
-  int exit_code = -1;       // -1 when a signal ended it
+  int exit_code = -1;  // -1 when a signal ended it
   int signal = 0;
   bool timed_out = false;   // it was still running when everything was killed
   bool finished = false;    // it has run the body
@@ -46,7 +46,7 @@ Outcome run_processes(const ProcessesPlan& plan);
 // What run_processes() told this process on its command line; nullopt in the process that watches. Removes the arguments.
 struct ChildPlan {
   int rank = 0;
-  int parent = 0;     // pid of the watcher
+  int parent = 0;  // pid of the watcher
   int report_fd = -1;
 };
 std::optional<ChildPlan> child_plan(int* argc, char** argv);

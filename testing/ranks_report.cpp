@@ -35,7 +35,8 @@ void ReportWriter::write(const Report& report) {
   if (report.kind == ReportKind::FINISHED && failures_ > MAX_FAILURES) {
     message = std::to_string(failures_ - MAX_FAILURES) + " more failures are not shown";
   }
-  const Header header = {report.kind, report.rank, report.line, static_cast<std::uint32_t>(report.file.size()),
+  const Header header = {report.kind, report.rank, report.line,
+                         static_cast<std::uint32_t>(report.file.size()),
                          static_cast<std::uint32_t>(message.size())};
   std::string bytes(sizeof header, '\0');
   std::memcpy(bytes.data(), &header, sizeof header);
