@@ -29,6 +29,15 @@ std::string file_name(const std::string& key) {
   return text;
 }
 
+// What give_up() of rank 0 sent: "F", the rank, ":", the reason.
+[[noreturn]] void rethrow(const std::string& failure) {
+  int peer = -1;
+  const std::size_t colon = failure.find(':');
+  std::from_chars(failure.data() + 1, failure.data() + std::min(colon, failure.size()), peer);
+  throw PeerLost(
+      colon == std::string::npos ? "init_process_group: rank 0 gave up" : failure.substr(colon + 1), peer);
+}
+
 [[noreturn]] void throw_missing(int rank, int size, const std::vector<int>& missing) {
   throw Timeout(str("init_process_group, rank ", rank, " of ", size, ": rank(s) ", list(missing),
                     " did not come before the timeout; were all ", size,
@@ -115,12 +124,12 @@ std::vector<Message> Hub::exchange(const std::string& text, const std::vector<in
   if (rank_ == 0) {
     all = collect_and_distribute(packet, fds, deadline);
   } else {
-    if (!send_message(sockets_[0].get(), packet, fds)) give_up(0, true);
+    send_message(sockets_[0].get(), packet, fds);  // if rank 0 has given up, its reason waits to be received
     for (int r = 0; r < size_; ++r) {
       Message message;
       const Received received = receive_message(sockets_[0].get(), deadline, message);
       if (received != Received::MESSAGE) give_up(0, received == Received::CLOSED);
-      if (message.text[0] == FAILURE) throw PeerLost(message.text.substr(1), -1);
+      if (message.text[0] == FAILURE) rethrow(message.text);
       all.push_back(std::move(message));
     }
   }
@@ -167,10 +176,9 @@ void Hub::give_up(int missing, bool closed) {
   const std::string text =
       str("init_process_group, group of ", size_, ": rank ", missing,
           closed ? " ended before all ranks had met" : " did not come before the timeout");
-  if (rank_ == 0) {
-    for (int r = 1; r < size_; ++r) {
-      if (r != missing) send_message(sockets_[static_cast<std::size_t>(r)].get(), FAILURE + text);
-    }
+  for (int r = 1; rank_ == 0 && r < size_; ++r) {
+    if (r != missing)
+      send_message(sockets_[static_cast<std::size_t>(r)].get(), str(FAILURE, missing, ':', text));
   }
   if (closed) throw PeerLost(text, missing);
   throw Timeout(text);

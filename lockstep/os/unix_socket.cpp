@@ -107,10 +107,10 @@ Received receive_message(int socket, Deadline deadline, Message& message) {
   ssize_t length = 0;
   do {
     length = recvmsg(socket, &header, MSG_CMSG_CLOEXEC);
-  } while (length < 0 && errno == EINTR);
-  if (length < 0 && errno != ECONNRESET)
-    throw SystemError("cannot receive from another rank's socket", errno);
-  if (length <= 0) return Received::CLOSED;
+  } while (length < 0 &&
+           (errno == EINTR || errno == ECONNRESET));  // a reset is reported once, before the data
+  if (length < 0) throw SystemError("cannot receive from another rank's socket", errno);
+  if (length == 0) return Received::CLOSED;
   take_fds(header, message);
   message.text.resize(static_cast<std::size_t>(length));
   return Received::MESSAGE;
