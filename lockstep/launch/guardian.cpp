@@ -74,12 +74,12 @@ int supervise(const PreparedJob& job, const GuardianEnds& ends, SignalQueue& sig
     Supervisor supervisor({job.spec, job.plan, signals, ends.rank_mask, &console,
                            job.logs ? &*job.logs : nullptr, ends.control, ends.standard_input});
     const RunResult result = supervisor.run();
-    report(job, result, console);
+    if (result.start_error != 0) {
+      console.line(program_error(job.plan.command[0], result.start_error).what());
+    } else {
+      report(job, result, console);
+    }
     return result.exit_code;
-  } catch (const SpawnError& error) {
-    const ProgramError meaning = program_error(job.plan.command[0], error.error_number());
-    console.line(meaning.what());
-    return meaning.exit_code();
   } catch (const std::exception& error) {
     console.line(error.what());
     return EXIT_INTERNAL;
@@ -90,6 +90,7 @@ int run_guardian(const PreparedJob& job, const GuardianEnds& ends) {
   try {
     leave_process_group();
     adopt_orphans();
+    raise_descriptor_limit();
     fail_point("launch.guardian");
     SignalQueue signals({SIGCHLD}, {});
     Console console(job.spec.prefix);

@@ -40,7 +40,11 @@ std::vector<std::string> variables_of(const LaunchSpec& spec, const JobFacts& fa
   if (!facts.log_folder.empty()) out.push_back("LOCKSTEP_LOG_DIR=" + facts.log_folder);
   if (rank == 0 && facts.terminal_columns > 0)
     out.push_back(str("LOCKSTEP_TERMINAL=", facts.terminal_columns));
-  for (const auto& [name, value] : spec.environment) out.push_back(str(name, "=", value));
+  for (const auto& [name, value] : spec.environment) {
+    const auto is_same = [&, &name = name](const std::string& other) { return name_of(other) == name; };
+    out.erase(std::remove_if(out.begin(), out.end(), is_same), out.end());
+    out.push_back(str(name, "=", value));
+  }
   return out;
 }
 
@@ -54,7 +58,10 @@ std::string quoted(const std::string& argument) {
 LaunchPlan launch_plan(const LaunchSpec& spec, const JobFacts& facts) {
   LaunchPlan plan;
   plan.command = spec.command;
-  const auto user_threads = value_in(facts.environment, THREADS);
+  auto user_threads = value_in(facts.environment, THREADS);
+  for (const auto& [name, value] : spec.environment) {
+    if (name == THREADS) user_threads = value;
+  }
   plan.cores = core_plan(facts.machine, {.ranks = spec.ranks, .pin = spec.pin, .user_threads = user_threads});
   for (int rank = 0; rank < spec.ranks; ++rank) {
     plan.variables.push_back(variables_of(spec, facts, rank, user_threads ? 0 : plan.cores.threads));

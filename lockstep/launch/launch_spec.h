@@ -51,8 +51,9 @@ struct RunResult {
   int stop_signal = 0;               // SIGINT and the like, when the job was told to stop
   bool timed_out = false;            // `time_limit` was reached
   std::vector<std::string>
-      left_behind;    // "sleep (pid 71)": processes that outlived their rank and were killed
-  int exit_code = 0;  // what `lockstep run` returns
+      left_behind;      // "sleep (pid 71)": processes that outlived their rank and were killed
+  int start_error = 0;  // errno value, when the program could not be run after all
+  int exit_code = 0;    // what `lockstep run` returns
 };
 
 inline constexpr int EXIT_USAGE = 64;

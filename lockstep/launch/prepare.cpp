@@ -32,9 +32,11 @@ ProgramError program_error(const std::string& program, int error_number) {
   switch (error_number) {
     case ENOENT:
       if (is_path) return {str("there is no program ", name, " (or its #! line names none)"), EXIT_NOT_FOUND};
-      return {str("there is no program ", name, " on PATH",
-                  std::filesystem::exists(program) ? str("; did you mean ./", printable(program), "?") : ""),
-              EXIT_NOT_FOUND};
+      return {
+          str("there is no program ", name, " on PATH",
+              std::filesystem::is_regular_file(program) ? str("; did you mean ./", printable(program), "?")
+                                                        : ""),
+          EXIT_NOT_FOUND};
     case EISDIR: return {str(name, " is a folder, not a program"), EXIT_NOT_EXECUTABLE};
     case EACCES:
       return {str(name, " may not be executed; chmod +x makes a file a program"), EXIT_NOT_EXECUTABLE};

@@ -3,6 +3,7 @@
 
 #include <optional>
 
+#include "lockstep/base/error.h"
 #include "lockstep/launch/launch_plan.h"
 #include "lockstep/launch/launch_spec.h"
 #include "lockstep/os/private_folder.h"

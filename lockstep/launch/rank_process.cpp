@@ -18,7 +18,7 @@ RankProcess::RankProcess(int rank, const RankStart& start, Fd log)
   request.inherited = start.inherited;
   request.cpus = start.cpus;
   request.signal_mask = start.signal_mask;
-  pid_ = spawn(request);
+  child_ = spawn(request);
   set_nonblocking(out.read.get());
   set_nonblocking(err.read.get());
   sources_[0].pipe = std::move(out.read);
@@ -26,9 +26,17 @@ RankProcess::RankProcess(int rank, const RankStart& start, Fd log)
 }
 
 void RankProcess::add_to(PollSet& wait) const {
+  if (child_.exec_report.valid()) wait.want_read(child_.exec_report.get());
   for (const auto& source : sources_) {
     if (source.pipe.valid()) wait.want_read(source.pipe.get());
   }
+}
+
+std::optional<int> RankProcess::start_error(const PollSet& wait) {
+  if (!child_.exec_report.valid() || !wait.is_ready(child_.exec_report.get())) return std::nullopt;
+  const int error = exec_error(child_);
+  child_.exec_report.reset();
+  return error == 0 ? std::nullopt : std::optional<int>(error);
 }
 
 void RankProcess::read_output(const PollSet& wait, const OnOutput& on_output) {
@@ -78,13 +86,13 @@ void RankProcess::write_log(std::string_view bytes) {
 
 std::optional<ExitStatus> RankProcess::poll() {
   if (ended_) return std::nullopt;
-  const auto status = poll_exit(pid_);
+  const auto status = poll_exit(pid());
   ended_ = status.has_value();
   return status;
 }
 
 void RankProcess::signal_group(int signal) const {
-  if (!ended_) signal_process_group(pid_, signal);
+  if (!ended_) signal_process_group(pid(), signal);
 }
 
 }  // namespace lockstep

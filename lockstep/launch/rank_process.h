@@ -32,14 +32,15 @@ class RankProcess {
   using OnOutput =
       std::function<void(int rank, Stream, std::string_view)>;  // an empty text: the stream has ended
 
-  // Starts it. `log` may be invalid: then nothing is kept. Fails: SpawnError.
+  // Starts it. `log` may be invalid: then nothing is kept. Fails: SystemError.
   RankProcess(int rank, const RankStart& start, Fd log);
 
   int rank() const { return rank_; }
-  pid_t pid() const { return pid_; }
+  pid_t pid() const { return child_.pid; }
   bool has_ended() const { return ended_; }
 
   void add_to(PollSet& wait) const;
+  std::optional<int> start_error(const PollSet& wait);  // errno, once, when the program could not be run
   void read_output(const PollSet& wait, const OnOutput& on_output);  // what can be read at once
   void drain_output(const OnOutput& on_output);                      // all that is in the pipes; closes them
   std::optional<ExitStatus> poll();     // reaps it; a value once, when it has just ended
@@ -59,7 +60,7 @@ class RankProcess {
   void write_log(std::string_view bytes);
 
   int rank_;
-  pid_t pid_ = 0;
+  ChildProcess child_;
   bool ended_ = false;
   std::array<Source, 2> sources_;
   Fd log_;

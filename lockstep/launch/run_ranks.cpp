@@ -15,11 +15,9 @@ RunResult run_ranks(const LaunchSpec& spec) {
   SignalQueue signals({SIGCHLD}, {SIGPIPE});
   Supervisor supervisor({job.spec, job.plan, signals, signals.previous_mask(), nullptr,
                          job.logs ? &*job.logs : nullptr, -1, -1});
-  try {
-    return supervisor.run();
-  } catch (const SpawnError& error) {
-    throw program_error(spec.command[0], error.error_number());
-  }
+  RunResult result = supervisor.run();
+  if (result.start_error != 0) throw program_error(spec.command[0], result.start_error);
+  return result;
 }
 
 }  // namespace lockstep

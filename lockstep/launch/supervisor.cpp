@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <utility>
 
 #include "lockstep/base/fail_point.h"
@@ -94,10 +95,20 @@ void Supervisor::step() {
       std::min({deadline_.remaining(), time_limit_.remaining(), std::chrono::nanoseconds(tick)})));
 
   read_control(wait);
+  note_starts(wait);
   for (const auto& rank : ranks_) rank->read_output(wait, on_output_);
   if (setting_.console != nullptr) setting_.console->flush();
   note_deaths();
   advance();
+}
+
+void Supervisor::note_starts(const PollSet& wait) {
+  for (auto& rank : ranks_) {
+    const auto error = rank->start_error(wait);
+    if (!error || result_.start_error != 0) continue;
+    result_.start_error = *error;
+    if (state_ != State::KILLING) enter(State::KILLING, Deadline::in(UNKILLABLE_AFTER));
+  }
 }
 
 void Supervisor::read_control(const PollSet& wait) {
@@ -122,7 +133,7 @@ void Supervisor::obey(int signal) {
   result_.stop_signal = signal;
   was_told_to_stop_ = true;
   enter(State::STOPPING, Deadline::in(setting_.spec.stop_grace));
-  signal_ranks(signal);
+  signal_ranks(signal == SIGPIPE ? SIGTERM : signal);
   signal_ranks(SIGCONT);  // a stopped process acts on a signal only when it runs again
 }
 
@@ -229,7 +240,8 @@ void Supervisor::finish() {
           str("the log of rank ", rank->rank(), " is not complete: it could not be written"));
     }
   }
-  if (const auto first = first_failure(deaths_)) result_.first_failure = deaths_[*first].rank;
+  const auto first = first_failure(deaths_);
+  if (first && result_.start_error == 0) result_.first_failure = deaths_[*first].rank;
   result_.exit_code = exit_code();
   fail_point("launch.drained");
 }
@@ -257,6 +269,7 @@ bool Supervisor::all_ended() const {
 }
 
 int Supervisor::exit_code() const {
+  if (result_.start_error != 0) return result_.start_error == ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_EXECUTABLE;
   if (result_.timed_out) return EXIT_TIMED_OUT;
   if (result_.first_failure) {
     return result_.ranks[static_cast<std::size_t>(*result_.first_failure)].status.shell_code();

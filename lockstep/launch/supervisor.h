@@ -46,7 +46,7 @@ class Supervisor {
  public:
   explicit Supervisor(const SupervisorSetting& setting);
 
-  // Blocks until the job has ended and nothing of it lives. Fails: SpawnError when the program cannot be run; SystemError.
+  // Blocks until the job has ended and nothing of it lives. Fails: SystemError.
   RunResult run();
 
  private:
@@ -55,6 +55,7 @@ class Supervisor {
 
   void start_ranks();
   void step();
+  void note_starts(const PollSet& wait);
   void read_control(const PollSet& wait);
   void obey(int signal);
   void note_deaths();

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -12,11 +13,15 @@
 #include <cstring>
 #include <string_view>
 
+#include "lockstep/base/error.h"
+#include "lockstep/base/fail_point.h"
 #include "lockstep/base/str.h"
 #include "lockstep/os/pipe.h"
 
 namespace lockstep {
 namespace {
+
+rlimit descriptor_limit{};  // as it was before raise_descriptor_limit(); all zero: never called
 
 // What the child needs, prepared before fork: between fork and exec it may only make system calls.
 struct Prepared {
@@ -57,6 +62,8 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
   for (const int fd : request.inherited) {
     if (fcntl(fd, F_SETFD, 0) != 0) fail_child(report);
   }
+  if (descriptor_limit.rlim_cur != 0) setrlimit(RLIMIT_NOFILE, &descriptor_limit);
+  fail_point("spawn.exec");
   sigprocmask(SIG_SETMASK, &prepared.signal_mask, nullptr);
   execve(request.executable.c_str(), prepared.arguments.data(), prepared.environment.data());
   fail_child(report);
@@ -95,7 +102,8 @@ int program_error(const std::string& path) {
 
 }  // namespace
 
-pid_t spawn(const SpawnRequest& request) {
+ChildProcess spawn(const SpawnRequest& request) {
+  fail_point("spawn.fork");  // also reads the fail points' variable, which the child must not do
   const Fd null(open("/dev/null", O_RDWR | O_CLOEXEC));
   if (!null.valid()) throw SystemError("cannot open /dev/null", errno);
   const auto or_null = [&](int fd) { return fd >= 0 ? fd : null.get(); };
@@ -117,18 +125,17 @@ pid_t spawn(const SpawnRequest& request) {
   const pid_t pid = fork();
   if (pid < 0) throw SystemError("cannot start a process", errno);
   if (pid == 0) run_child(request, prepared, report.write.get());
-  report.write.reset();
   setpgid(pid, pid);  // whoever is first, parent or child: afterwards kill(-pid) reaches it
+  return {pid, std::move(report.read)};
+}
+
+int exec_error(const ChildProcess& child) {
   int error = 0;
   ssize_t got = 0;
   do {
-    got = read(report.read.get(), &error, sizeof error);
+    got = read(child.exec_report.get(), &error, sizeof error);
   } while (got < 0 && errno == EINTR);
-  if (got == sizeof error) {
-    wait_exit(pid);
-    throw SpawnError(str("cannot run ", printable(request.executable)), error);
-  }
-  return pid;
+  return got == sizeof error ? error : 0;
 }
 
 pid_t fork_child(const std::function<int()>& body) {
@@ -136,6 +143,14 @@ pid_t fork_child(const std::function<int()>& body) {
   if (pid < 0) throw SystemError("cannot start a process", errno);
   if (pid == 0) _exit(body());
   return pid;
+}
+
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  if (descriptor_limit.rlim_cur == 0) descriptor_limit = limit;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 void leave_process_group() { setpgid(0, 0); }

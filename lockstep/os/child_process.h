@@ -4,12 +4,14 @@
 //   request.executable = "/usr/bin/env";
 //   request.arguments = {"env", "true"};
 //   request.environment = {"PATH=/usr/bin"};
-//   const pid_t pid = spawn(request);                       // returns when the program runs, or throws SpawnError
-//   while (!poll_exit(pid)) ...
+//   ChildProcess child = spawn(request);          // does not wait for exec: a program on a dead file server hangs there
+//   ... poll child.exec_report ...
+//   if (exec_error(child) == 0) ...               // it runs
+//   while (!poll_exit(child.pid)) ...
 //
 // The child leads a process group of its own, dies when the thread that called spawn() ends (PR_SET_PDEATHSIG; its own
-// children do not: see os/descendants.h), has every signal at its default unless it was ignored before, and holds no
-// descriptors besides those named and those that were inheritable already.
+// children do not: see os/descendants.h), has the signal mask it is given, and holds no descriptors besides those named and
+// those that were inheritable already.
 #pragma once
 
 #include <sys/types.h>
@@ -20,7 +22,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/base/error.h"
+#include "lockstep/os/fd.h"
 
 namespace lockstep {
 
@@ -36,14 +38,21 @@ struct SpawnRequest {
   const sigset_t* signal_mask = nullptr;  // blocked signals of the child; null: none
 };
 
-// The program could not be started: error_number() is ENOENT, EACCES, ENOEXEC, ...
-class SpawnError : public SystemError {
- public:
-  using SystemError::SystemError;
+struct ChildProcess {
+  pid_t pid = 0;
+  Fd exec_report;  // readable once exec has succeeded or failed
 };
 
-// Blocks until the child has called exec. Fails: SpawnError when exec failed, SystemError when there is no more process.
-pid_t spawn(const SpawnRequest& request);
+// Fails: SystemError when there is no more process.
+ChildProcess spawn(const SpawnRequest& request);
+
+// Waits for exec and returns the errno value with which it failed (ENOENT, EACCES, ENOEXEC, ...), 0 when the program runs.
+// Does not block once `exec_report` is readable.
+int exec_error(const ChildProcess& child);
+
+// Lets this process open as many descriptors as it may (a launcher of hundreds of ranks needs them); children started by
+// spawn() keep the old limit.
+void raise_descriptor_limit();
 
 // Forks: the child runs `body` and exits with what it returns, without running the parent's destructors or exit handlers.
 // Only for a process with one thread. Fails: SystemError.
