@@ -1,0 +1,143 @@
+#include "lockstep/formats/safetensors.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <tuple>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
+#include "lockstep/os/atomic_file.h"
+
+namespace lockstep {
+namespace {
+
+static_assert(std::endian::native == std::endian::little,
+              "safetensors are little-endian and are copied as they are");
+
+constexpr std::uint64_t MAX_HEADER = 100'000'000;
+constexpr std::uint64_t LENGTH_BYTES = 8;
+constexpr std::size_t ALIGNMENT = 8;
+
+std::string in_quotes(std::string_view text) { return str('"', printable(text), '"'); }
+
+std::string json_text(const std::string& text) {
+  try {
+    return nlohmann::json(text).dump();
+  } catch (const nlohmann::json::exception&) {
+    throw InvalidArgument(str("write_safetensors: ", in_quotes(text), " is not UTF-8"));
+  }
+}
+
+void check(const SafetensorsSource& tensor) {
+  const std::string name = str("write_safetensors: tensor ", in_quotes(tensor.name));
+  if (tensor.name == "__metadata__") throw InvalidArgument(str(name, ": the name is taken by the format"));
+  std::uint64_t needed = safetensors_dtype_size(tensor.dtype);
+  if (needed == 0) throw InvalidArgument(str(name, ": unknown dtype ", in_quotes(tensor.dtype)));
+  for (const std::int64_t size : tensor.shape) {
+    if (size < 0 || __builtin_mul_overflow(needed, static_cast<std::uint64_t>(size), &needed))
+      throw InvalidArgument(str(name, ": its shape is negative or overflows"));
+  }
+  if (needed != tensor.bytes.size())
+    throw InvalidArgument(str(name, ": its shape needs ", needed, " bytes, got ", tensor.bytes.size()));
+}
+
+std::string entry_text(const SafetensorsSource& tensor, std::uint64_t begin) {
+  std::string shape;
+  for (const std::int64_t size : tensor.shape) shape += str(shape.empty() ? "" : ",", size);
+  return str(json_text(tensor.name), R"(:{"dtype":")", tensor.dtype, R"(","shape":[)", shape,
+             R"(],"data_offsets":[)", begin, ',', begin + tensor.bytes.size(), "]}");
+}
+
+std::string header_text(const std::vector<SafetensorsSource>& tensors, const SafetensorsMetadata& metadata) {
+  std::string text = "{";
+  if (!metadata.empty()) {
+    text += "\"__metadata__\":{";
+    for (const auto& [key, value] : metadata)
+      text += str(text.back() == '{' ? "" : ",", json_text(key), ':', json_text(value));
+    text += '}';
+  }
+  std::uint64_t position = 0;
+  for (const SafetensorsSource& tensor : tensors) {
+    if (text.size() > 1) text += ',';
+    text += entry_text(tensor, position);
+    position += tensor.bytes.size();
+  }
+  text += '}';
+  text.resize((text.size() + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT, ' ');
+  if (text.size() > MAX_HEADER)
+    throw InvalidArgument(str("write_safetensors: the header would have ", text.size(),
+                              " bytes, more than the ", MAX_HEADER, " that the format allows"));
+  return text;
+}
+
+}  // namespace
+
+SafetensorsFile::SafetensorsFile(std::string path) : path_(std::move(path)), file_(path_, std::ios::binary) {
+  std::error_code error;
+  const std::uint64_t size = file_ ? std::filesystem::file_size(path_, error) : 0;
+  if (!file_ || error)
+    throw SystemError(str("cannot read ", in_quotes(path_)), error ? error.value() : errno);
+  const auto refuse = [&](const std::string& defect) {
+    throw FormatError(str("safetensors file ", in_quotes(path_), ": ", defect));
+  };
+  std::array<unsigned char, LENGTH_BYTES> length_bytes{};
+  if (size < LENGTH_BYTES || !file_.read(reinterpret_cast<char*>(length_bytes.data()), LENGTH_BYTES))
+    refuse("truncated, it has no header");
+  std::uint64_t length = 0;
+  for (std::size_t i = LENGTH_BYTES; i-- > 0;) length = length << 8U | length_bytes[i];
+  if (length > MAX_HEADER)
+    refuse(
+        str("its header claims ", length, " bytes, more than the ", MAX_HEADER, " that the format allows"));
+  if (length > size - LENGTH_BYTES)
+    refuse(str("truncated: its header claims ", length, " bytes, the file has ", size));
+  std::string json(length, '\0');
+  if (!file_.read(json.data(), static_cast<std::streamsize>(length)))
+    refuse("truncated, it ends inside the header");
+  data_offset_ = LENGTH_BYTES + length;
+  try {
+    header_ = parse_safetensors_header(json, size - data_offset_);
+  } catch (const FormatError& defect) {
+    refuse(defect.what());
+  }
+}
+
+void SafetensorsFile::read(const SafetensorsTensor& tensor, std::span<std::byte> out) {
+  if (out.size() != tensor.size())
+    throw InvalidArgument(str("SafetensorsFile::read: tensor ", in_quotes(tensor.name), " has ",
+                              tensor.size(), " bytes, the buffer ", out.size()));
+  file_.clear();
+  file_.seekg(static_cast<std::streamoff>(data_offset_ + tensor.begin));
+  if (!file_.read(reinterpret_cast<char*>(out.data()), static_cast<std::streamsize>(out.size())))
+    throw FormatError(str("safetensors file ", in_quotes(path_), ": it ends inside tensor ",
+                          in_quotes(tensor.name), "; it was cut after it had been opened"));
+}
+
+void write_safetensors(const std::string& path, std::vector<SafetensorsSource> tensors,
+                       const SafetensorsMetadata& metadata) {
+  for (const SafetensorsSource& tensor : tensors) check(tensor);
+  std::sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) {
+    return std::make_tuple(safetensors_dtype_size(b.dtype), std::string_view(a.name)) <
+           std::make_tuple(safetensors_dtype_size(a.dtype), std::string_view(b.name));
+  });
+  std::vector<std::string_view> names;
+  for (const SafetensorsSource& tensor : tensors) names.emplace_back(tensor.name);
+  std::sort(names.begin(), names.end());
+  if (const auto twice = std::adjacent_find(names.begin(), names.end()); twice != names.end())
+    throw InvalidArgument(str("write_safetensors: the name ", in_quotes(*twice), " occurs twice"));
+
+  const std::string header = header_text(tensors, metadata);
+  std::array<std::byte, LENGTH_BYTES> length{};
+  for (std::size_t i = 0; i < LENGTH_BYTES; ++i)
+    length[i] = static_cast<std::byte>(header.size() >> (8 * i) & 0xffU);
+  AtomicFile file(path);
+  file.write(length);
+  file.write(std::as_bytes(std::span(header)));
+  for (const SafetensorsSource& tensor : tensors) file.write(tensor.bytes);
+  file.commit();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,89 @@
+// Reads and writes safetensors, the format of model weights that holds names, dtypes, shapes and bytes and no code.
+//
+//   SafetensorsFile file("model.safetensors");
+//   for (const SafetensorsTensor& tensor : file.tensors()) {
+//     std::vector<std::byte> bytes(tensor.size());
+//     file.read(tensor, bytes);
+//   }
+//   write_safetensors("copy.safetensors", {{"conv1.bias", "F32", {32}, bytes}});
+//
+//   offset 0       header size N, eight bytes, little-endian, at most 100,000,000
+//   offset 8       N bytes of JSON, from '{', padded with spaces: {"name": {"dtype": "F32", "shape": [32],
+//                  "data_offsets": [begin, end]}, ..., "__metadata__": {"key": "text"}}
+//   offset 8 + N   the data; every byte belongs to exactly one tensor
+//
+// The rules are those of the reference implementation, https://github.com/huggingface/safetensors.
+//
+// Fails       FormatError, naming the file and the defect, for anything else: names that occur twice, an unknown dtype, a
+//             shape that overflows or does not fit its bytes, holes, overlaps, bytes that belong to nobody, a cut file.
+//             SystemError when the file cannot be read or written.
+// Threads     different SafetensorsFile objects are independent; one belongs to one thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <fstream>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lockstep {
+
+struct SafetensorsTensor {
+  std::string name;
+  std::string dtype;  // in the format's words: "F32", "BF16", "I64"
+  std::vector<std::int64_t> shape;
+  std::uint64_t begin = 0;  // byte range within the data
+  std::uint64_t end = 0;
+
+  std::uint64_t size() const { return end - begin; }
+};
+
+using SafetensorsMetadata = std::map<std::string, std::string>;
+
+struct SafetensorsHeader {
+  std::vector<SafetensorsTensor> tensors;  // in the order of their bytes
+  SafetensorsMetadata metadata;
+};
+
+// Bytes of one element; 0 for a dtype that is unknown or packs several elements into a byte.
+std::size_t safetensors_dtype_size(std::string_view dtype);
+
+// Checks the JSON of a file whose data has `data_size` bytes. The FormatError names no file.
+SafetensorsHeader parse_safetensors_header(std::string_view json, std::uint64_t data_size);
+
+class SafetensorsFile {
+ public:
+  // Reads and checks the header; the tensors' bytes stay in the file.
+  explicit SafetensorsFile(std::string path);
+
+  const std::vector<SafetensorsTensor>& tensors() const { return header_.tensors; }
+  const SafetensorsMetadata& metadata() const { return header_.metadata; }
+  const std::string& path() const { return path_; }
+
+  // Copies the bytes of one of tensors() into `out`, which has exactly tensor.size() bytes.
+  void read(const SafetensorsTensor& tensor, std::span<std::byte> out);
+
+ private:
+  std::string path_;
+  std::ifstream file_;
+  std::uint64_t data_offset_ = 0;
+  SafetensorsHeader header_;
+};
+
+struct SafetensorsSource {
+  std::string name;
+  std::string dtype;
+  std::vector<std::int64_t> shape;
+  std::span<const std::byte> bytes;  // row by row, little-endian
+};
+
+// Writes the file whole or not at all (os/atomic_file.h). Tensors are laid out by falling element size, then by name, so that
+// each lies on a multiple of its element size and equal tensors give equal files. Throws InvalidArgument for a name that occurs
+// twice, is not UTF-8 or is "__metadata__", for an unknown dtype and for bytes that do not fit the shape.
+void write_safetensors(const std::string& path, std::vector<SafetensorsSource> tensors,
+                       const SafetensorsMetadata& metadata = {{"format", "pt"}});
+
+}  // namespace lockstep

@@ -1,0 +1,41 @@
+// AtomicFile writes a file that appears whole or not at all: whoever opens the path finds the old file or the new one, also
+// after a crash or a power cut.
+//
+//   AtomicFile file("model.safetensors");
+//   file.write(header);
+//   file.write(data);
+//   file.commit();                          // without it nothing happens to "model.safetensors"
+//
+// The bytes go to a temporary file in the same folder (".model.safetensors.PID-N.tmp"); commit() syncs it to the disk,
+// renames it over the path and syncs the folder. The destructor removes it if it was not committed. A symbolic link at the
+// path is replaced, not followed.
+//
+// Fails       SystemError naming the path: the folder is missing or not writable, the disk is full. The old file is then
+//             untouched.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+
+#include "lockstep/os/fd.h"
+
+namespace lockstep {
+
+class AtomicFile {
+ public:
+  explicit AtomicFile(std::string path);
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  void write(std::span<const std::byte> bytes);
+  void commit();
+
+ private:
+  std::string path_;
+  std::string temporary_;  // empty once committed
+  Fd file_;
+};
+
+}  // namespace lockstep
