@@ -22,8 +22,8 @@ int main() {
   dist::all_reduce(x);
 
   const double sum = x[0][0].item<double>();
-  std::printf("rank %d of %d (%s): the sum of 1 + 2 + ... + %d is %g\n", rank, world_size, dist::get_backend().c_str(),
-              world_size, sum);
+  std::printf("rank %d of %d (%s): the sum of 1 + 2 + ... + %d is %g\n", rank, world_size,
+              dist::get_backend().c_str(), world_size, sum);
   const double expected = world_size * (world_size + 1) / 2.0;
   dist::destroy_process_group();
   return sum == expected ? 0 : 1;

@@ -1,4 +1,14 @@
-// The part without libtorch, from an installed package: one process alone adds up its own vector.
-#include <lockstep/base/environment.h>
+// The part without libtorch, from an installed package: a job of one process adds up its vector.
+#include <lockstep/comm/collectives.h>
+#include <lockstep/job/job.h>
 
-int main() { return lockstep::job_environment().world_size == 1 ? 0 : 1; }
+#include <span>
+#include <vector>
+
+int main() {
+  lockstep::init_process_group();
+  std::vector<float> numbers = {1, 2, 3};
+  lockstep::comm::all_reduce(lockstep::world(), std::span(numbers));
+  lockstep::destroy_process_group();
+  return numbers == std::vector<float>{1, 2, 3} ? 0 : 1;
+}
