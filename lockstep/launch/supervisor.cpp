@@ -107,7 +107,7 @@ void Supervisor::note_starts(const PollSet& wait) {
     const auto error = rank->start_error(wait);
     if (!error || result_.start_error != 0) continue;
     result_.start_error = *error;
-    if (state_ != State::KILLING) enter(State::KILLING, Deadline::in(UNKILLABLE_AFTER));
+    enter(State::KILLING, Deadline::in(UNKILLABLE_AFTER));
   }
 }
 
@@ -127,7 +127,7 @@ void Supervisor::obey(int signal) {
   if (std::find(PASSED_ON.begin(), PASSED_ON.end(), signal) != PASSED_ON.end()) return signal_ranks(signal);
   if (state_ != State::STARTING &&
       state_ != State::RUNNING) {  // the second one, or one while a failure is being handled
-    if (state_ != State::KILLING) enter(State::KILLING, Deadline::in(UNKILLABLE_AFTER));
+    enter(State::KILLING, Deadline::in(UNKILLABLE_AFTER));
     return;
   }
   result_.stop_signal = signal;
@@ -163,6 +163,7 @@ void Supervisor::note_death(RankProcess& rank) {
 }
 
 void Supervisor::enter(State next, Deadline deadline) {
+  if (state_ == State::KILLING || state_ == State::DONE) return;  // no way back, and no second start of the deadline
   state_ = next;
   deadline_ = deadline;
   if (next == State::STOPPING) fail_point("launch.stopping");

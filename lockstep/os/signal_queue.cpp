@@ -17,10 +17,12 @@ bool is_ignored(int signal) {
 }  // namespace
 
 SignalQueue::SignalQueue(std::initializer_list<int> reported, std::initializer_list<int> held) {
+  // A parent may hand down SIGCHLD ignored; then the kernel would throw every child's exit status away.
+  if (is_ignored(SIGCHLD)) std::signal(SIGCHLD, SIG_DFL);
   sigset_t report;
   sigemptyset(&report);
   for (const int signal : reported) {
-    if (signal == SIGCHLD || !is_ignored(signal)) sigaddset(&report, signal);
+    if (!is_ignored(signal)) sigaddset(&report, signal);
   }
   sigset_t block = report;
   for (const int signal : held) sigaddset(&block, signal);
