@@ -227,7 +227,7 @@ void SharedEngine::record_failure(ErrorCode code, const std::string& text, int p
   control_.ring();
 }
 
-bool SharedEngine::usable() const { return !failed() && !closed_ && fork_generation() == fork_generation_; }
+bool SharedEngine::usable() const { return fork_generation() == fork_generation_ && !failed() && !closed_; }
 
 void SharedEngine::throw_unusable(const std::string& what) const {
   const std::string where =

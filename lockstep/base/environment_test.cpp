@@ -1,0 +1,127 @@
+#include "lockstep/base/environment.h"
+
+#include <gmock/gmock.h>
+
+#include <cstdlib>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
+
+namespace lockstep {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+// An environment with only the given variables of the table set; the old one comes back at the end.
+class Environment {
+ public:
+  explicit Environment(const std::vector<std::pair<std::string, std::string>>& variables) {
+    for (const auto& row : environment_table()) {
+      if (const auto value = env(row.name)) saved_.emplace_back(row.name, *value);
+      unsetenv(std::string(row.name).c_str());
+    }
+    for (const auto& [name, value] : variables) set(name, value);
+  }
+  ~Environment() {
+    for (const auto& name : set_) unsetenv(name.c_str());
+    for (const auto& [name, value] : saved_) setenv(name.c_str(), value.c_str(), 1);
+  }
+  Environment(const Environment&) = delete;
+  Environment& operator=(const Environment&) = delete;
+
+ private:
+  void set(const std::string& name, const std::string& value) {
+    setenv(name.c_str(), value.c_str(), 1);
+    set_.push_back(name);
+  }
+  std::vector<std::pair<std::string, std::string>> saved_;
+  std::vector<std::string> set_;
+};
+
+TEST(Environment, NothingSetIsAJobOfOne) {
+  const Environment environment({});
+  const JobEnvironment job = job_environment();
+  EXPECT_EQ(job.rank, 0);
+  EXPECT_EQ(job.world_size, 1);
+  EXPECT_EQ(job.source, "none");
+}
+
+TEST(Environment, TorchrunVariablesCount) {
+  const Environment environment({{"RANK", "5"},
+                                 {"WORLD_SIZE", "8"},
+                                 {"LOCAL_RANK", "1"},
+                                 {"LOCAL_WORLD_SIZE", "4"},
+                                 {"TORCHELASTIC_RUN_ID", "job"}});
+  const JobEnvironment job = job_environment();
+  EXPECT_EQ(job.rank, 5);
+  EXPECT_EQ(job.local_rank, 1);
+  EXPECT_EQ(job.local_world_size, 4);
+  EXPECT_FALSE(job.is_single_node());
+  EXPECT_EQ(job.source, "torchrun");
+  EXPECT_EQ(job.job_id, "job");
+}
+
+TEST(Environment, SlurmCountsOnlyInsideAStep) {
+  std::vector<std::pair<std::string, std::string>> salloc = {
+      {"SLURM_JOB_ID", "17"}, {"SLURM_NTASKS", "4"}, {"SLURM_PROCID", "2"}};
+  {
+    const Environment environment(salloc);
+    EXPECT_EQ(job_environment().source, "none");
+  }
+  salloc.emplace_back("SLURM_STEP_ID", "3");
+  salloc.emplace_back("SLURM_LOCALID", "2");
+  const Environment environment(salloc);
+  const JobEnvironment job = job_environment();
+  EXPECT_EQ(job.rank, 2);
+  EXPECT_EQ(job.world_size, 4);
+  EXPECT_EQ(job.job_id, "17.3");
+}
+
+TEST(Environment, MpiLaunchersAreKnown) {
+  {
+    const Environment environment({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}});
+    EXPECT_EQ(job_environment().source, "Open MPI");
+    EXPECT_EQ(job_environment().rank, 1);
+  }
+  const Environment environment({{"PMI_RANK", "1"}, {"PMI_SIZE", "3"}});
+  EXPECT_EQ(job_environment().source, "MPICH");
+  EXPECT_EQ(job_environment().world_size, 3);
+}
+
+TEST(Environment, MistakesAreNamed) {
+  const auto error = [](const std::vector<std::pair<std::string, std::string>>& variables) {
+    const Environment environment(variables);
+    try {
+      job_environment();
+    } catch (const InvalidArgument& refused) {
+      return std::string(refused.what());
+    }
+    return std::string("no error");
+  };
+  EXPECT_THAT(error({{"RANK", "0"}}), AllOf(HasSubstr("WORLD_SIZE"), HasSubstr("RANK is set")));
+  EXPECT_THAT(error({{"WORLD_SIZE", "2"}}), HasSubstr("WORLD_SIZE is set but RANK is not"));
+  EXPECT_THAT(error({{"RANK", "2"}, {"WORLD_SIZE", "2"}}),
+              HasSubstr("RANK=2 must be smaller than WORLD_SIZE=2"));
+  EXPECT_THAT(error({{"RANK", "x\n"}, {"WORLD_SIZE", "2"}}),
+              HasSubstr("RANK=\"x\\x0a\" must be a number from 0"));
+  EXPECT_THAT(error({{"RANK", "-1"}, {"WORLD_SIZE", "2"}}), HasSubstr("RANK=\"-1\""));
+}
+
+TEST(Environment, MisspeltVariablesOfOursAreFound) {
+  setenv("LOCKSTEP_TIMOUT", "3", 1);
+  EXPECT_THAT(unknown_lockstep_variables(), testing::Contains("LOCKSTEP_TIMOUT"));
+  unsetenv("LOCKSTEP_TIMOUT");
+}
+
+TEST(Environment, OnlyTheTableIsRead) {
+  EXPECT_THAT([] { env("HOME"); }, ThrowsMessage<InternalError>(HasSubstr("HOME is not in the table")));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,180 @@
+#include "lockstep/comm/reduce_kernels.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "lockstep/comm/reduce_kernels_table.h"
+
+namespace lockstep {
+namespace {
+
+// The value of a binary16 number, from the definition in IEEE 754 (sign, 5 exponent bits, 10 fraction bits).
+double value_of(Float16 half) {
+  const int exponent = half.bits >> 10U & 0x1fU;
+  const int fraction = half.bits & 0x3ffU;
+  const double sign = (half.bits & 0x8000U) != 0 ? -1 : 1;
+  if (exponent == 31) return fraction == 0 ? sign * INFINITY : NAN;
+  if (exponent == 0) return sign * std::ldexp(fraction, -24);
+  return sign * std::ldexp(1024 + fraction, exponent - 25);
+}
+
+double value_of(BFloat16 brain) {
+  const int exponent = brain.bits >> 7U & 0xffU;
+  const int fraction = brain.bits & 0x7fU;
+  const double sign = (brain.bits & 0x8000U) != 0 ? -1 : 1;
+  if (exponent == 255) return fraction == 0 ? sign * INFINITY : NAN;
+  if (exponent == 0) return sign * std::ldexp(fraction, -133);
+  return sign * std::ldexp(128 + fraction, exponent - 134);
+}
+
+template <typename T> T reduce_two(ReduceOp op, T a, T b) {
+  T out = {};
+  const std::byte* inputs[] = {reinterpret_cast<std::byte*>(&a), reinterpret_cast<std::byte*>(&b)};
+  std::byte* output = reinterpret_cast<std::byte*>(&out);
+  reduce(dtype_of<T>(), op, inputs, {&output, 1}, 1);
+  return out;
+}
+
+// `result` is `exact` rounded to nearest: no neighbour is nearer, and a tie went to the even one.
+template <typename T> void expect_nearest(T result, double exact) {
+  if (std::isnan(exact)) {
+    EXPECT_TRUE(std::isnan(value_of(result)));
+    return;
+  }
+  const double got = value_of(result);
+  if (std::isinf(got)) {
+    const T largest = {static_cast<std::uint16_t>(result.bits - 1)};
+    const T before = {static_cast<std::uint16_t>(result.bits - 2)};
+    const double half_step = (std::abs(value_of(largest)) - std::abs(value_of(before))) / 2;
+    EXPECT_GE(std::abs(exact), std::abs(value_of(largest)) + half_step) << exact;
+    return;
+  }
+  const double error = std::abs(got - exact);
+  for (const int step : {-1, 1}) {
+    const T neighbour = {static_cast<std::uint16_t>(result.bits + step)};
+    const double other = value_of(neighbour);
+    if (!std::isfinite(other) || std::signbit(other) != std::signbit(got)) continue;
+    EXPECT_LE(error, std::abs(other - exact)) << exact;
+    if (error == std::abs(other - exact)) {
+      EXPECT_EQ(result.bits % 2, 0) << exact;
+    }
+  }
+}
+
+template <typename T> class HalfPrecision : public testing::Test {};
+using HalfTypes = testing::Types<Float16, BFloat16>;
+TYPED_TEST_SUITE(HalfPrecision, HalfTypes);
+
+TYPED_TEST(HalfPrecision, EveryValueSurvives) {
+  for (std::uint32_t bits = 0; bits <= 0xffffU; ++bits) {
+    const TypeParam value = {static_cast<std::uint16_t>(bits)};
+    const TypeParam out = reduce_two(ReduceOp::MAX, value, value);
+    if (std::isnan(value_of(value))) {
+      EXPECT_TRUE(std::isnan(value_of(out)));
+    } else {
+      ASSERT_EQ(out.bits, value.bits);
+    }
+  }
+}
+
+TYPED_TEST(HalfPrecision, SumsRoundToNearestEven) {
+  std::mt19937 random(1);
+  for (int i = 0; i < 200'000; ++i) {
+    const TypeParam a = {static_cast<std::uint16_t>(random())};
+    const TypeParam b = {static_cast<std::uint16_t>(random())};
+    // float32 holds the sum exactly or is so close that rounding it again changes nothing but exact ties: compare with the
+    // float32 sum, which is what "accumulate in float32, round once" says.
+    const auto sum = static_cast<float>(value_of(a)) + static_cast<float>(value_of(b));
+    expect_nearest(reduce_two(ReduceOp::SUM, a, b), sum);
+  }
+}
+
+TEST(ReduceKernels, EveryInstructionSetGivesTheSameBits) {
+  std::vector<ReduceKernel (*)(DType, ReduceOp)> sets = {kernels_baseline::find_kernel};
+#ifdef __x86_64__
+  if (__builtin_cpu_supports("avx2") != 0) sets.push_back(kernels_avx2::find_kernel);
+  if (__builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
+      __builtin_cpu_supports("avx512vl") != 0 && __builtin_cpu_supports("avx512dq") != 0) {
+    sets.push_back(kernels_avx512::find_kernel);
+  }
+#endif
+  constexpr std::size_t COUNT = 1003;
+  constexpr int RANKS = 5;
+  std::mt19937 random(2);
+  for (int d = 0; d < DTYPE_COUNT; ++d) {
+    for (int o = 0; o < REDUCE_OP_COUNT; ++o) {
+      const auto dtype = static_cast<DType>(d);
+      const auto op = static_cast<ReduceOp>(o);
+      if (!can_reduce(dtype, op)) continue;
+      const std::size_t bytes = COUNT * size_of(dtype);
+      std::vector<std::vector<std::byte>> data(RANKS, std::vector<std::byte>(bytes));
+      for (auto& rank : data) {
+        for (auto& byte : rank) byte = static_cast<std::byte>(random() % (dtype == DType::BOOL ? 2 : 256));
+      }
+      std::vector<const std::byte*> inputs;
+      for (const auto& rank : data) inputs.push_back(rank.data());
+      std::vector<std::byte> first;
+      for (const auto find : sets) {
+        std::vector<std::byte> out(bytes);
+        std::byte* output = out.data();
+        find(dtype, op)(inputs.data(), RANKS, &output, 1, COUNT);
+        if (first.empty()) first = out;
+        // NaN payloads may differ between instruction sets; NaN-ness may not. Random bytes hold NaNs for floats only.
+        if (!is_floating(dtype) && !is_complex(dtype))
+          EXPECT_EQ(out, first) << name_of(dtype) << " " << name_of(op);
+        if (dtype == DType::FLOAT32) {
+          for (std::size_t i = 0; i < COUNT; ++i) {
+            float a = 0;
+            float b = 0;
+            std::memcpy(&a, out.data() + i * 4, 4);
+            std::memcpy(&b, first.data() + i * 4, 4);
+            EXPECT_TRUE(a == b || (std::isnan(a) && std::isnan(b))) << name_of(op);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(ReduceKernels, SumsInABalancedTree) {
+  // 1 + 1e8 loses the 1 in float32; which sum keeps it tells the order.
+  const std::vector<float> x = {1e8F, 1.0F, -1e8F, 1.0F, 3.0F};
+  const auto sum = [&](std::size_t ranks) {
+    std::vector<const std::byte*> inputs;
+    for (std::size_t r = 0; r < ranks; ++r) inputs.push_back(reinterpret_cast<const std::byte*>(&x[r]));
+    float out = 0;
+    std::byte* output = reinterpret_cast<std::byte*>(&out);
+    reduce(DType::FLOAT32, ReduceOp::SUM, inputs, {&output, 1}, 1);
+    return out;
+  };
+  EXPECT_EQ(sum(3), (x[0] + x[1]) + x[2]);
+  EXPECT_EQ(sum(4), (x[0] + x[1]) + (x[2] + x[3]));
+  EXPECT_EQ(sum(5), ((x[0] + x[1]) + (x[2] + x[3])) + x[4]);
+}
+
+TEST(ReduceKernels, IntegersWrap) {
+  EXPECT_EQ(reduce_two<std::int8_t>(ReduceOp::SUM, 100, 100), static_cast<std::int8_t>(200));
+  EXPECT_EQ(reduce_two<std::uint16_t>(ReduceOp::PRODUCT, 65535, 65535), 1);
+  EXPECT_EQ(reduce_two<std::int32_t>(ReduceOp::SUM, std::numeric_limits<std::int32_t>::max(), 1),
+            std::numeric_limits<std::int32_t>::min());
+  EXPECT_EQ(reduce_two<std::int64_t>(ReduceOp::MIN, -5, 3), -5);
+  EXPECT_EQ(reduce_two<std::uint64_t>(ReduceOp::MAX, ~0ULL, 3), ~0ULL);
+}
+
+TEST(ReduceKernels, KnowsWhatTorchReduces) {
+  EXPECT_FALSE(can_reduce(DType::INT32, ReduceOp::AVG));
+  EXPECT_FALSE(can_reduce(DType::BOOL, ReduceOp::AVG));
+  EXPECT_FALSE(can_reduce(DType::COMPLEX64, ReduceOp::PRODUCT));
+  EXPECT_FALSE(can_reduce(DType::COMPLEX128, ReduceOp::MAX));
+  EXPECT_TRUE(can_reduce(DType::COMPLEX64, ReduceOp::AVG));
+  EXPECT_TRUE(can_reduce(DType::BFLOAT16, ReduceOp::AVG));
+}
+
+}  // namespace
+}  // namespace lockstep
