@@ -134,7 +134,7 @@ void init_process_group(const std::string& backend, const InitOptions& options) 
   fail_point("init.after_meet");
   mine.world = std::make_unique<ProcessGroup>(row.make(*mine.hub, "world", group, deadline));
   mine.local_rank = place.local_rank;
-  static const int registered = std::atexit(leave_at_exit);
+  static const int registered = std::atexit(leave_at_exit) + std::at_quick_exit(leave_at_exit);
   (void)registered;
 }
 
