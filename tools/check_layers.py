@@ -1,22 +1,30 @@
 #!/usr/bin/env python3
-"""Checks the layering of ARCHITECTURE.md by reading the #include lines. Run by CTest; by hand: tools/check_layers.py"""
+"""Checks the #include lines against the layering that ARCHITECTURE.md draws. Run by CTest; by hand: tools/check_layers.py"""
 import pathlib
 import re
 import sys
 
 import sources
 
-# Lowest first. A room may include itself and rooms of lower rows: never up, never its neighbours in the row.
-ROWS = [["base"], ["os"], ["store", "formats"], ["comm", "launch"], ["job"],
-        ["tensor"],  # libtorch starts here
-        ["data", "optim", "amp"],
-        ["parallel/ddp", "parallel/zero", "parallel/tp", "parallel/pp"],
-        ["checkpoint"], ["train"], ["compat"]]
-ROW_OF = {room: number for number, row in enumerate(ROWS) for room in row}
-TORCH_ROW = ROW_OF["tensor"]
-# What the rows do not say: formats is a branch of its own, and the command stands on job and formats.
-NEVER = {(room, "formats") for room in ("comm", "launch", "job")}
-COMMAND_ROW = ROW_OF["job"]
+
+def rules():
+    """{room: rooms below it}, read from the block of arrows in ARCHITECTURE.md: a -> b, c -> d."""
+    below = {}
+    block = re.search(r"```\n([^`]*→[^`]*)```", sources.read("ARCHITECTURE.md")).group(1)
+    for chain in re.split(r"\n|\s{3,}", block):
+        groups = [[room.strip() for room in group.split(",")] for group in chain.split("→")]
+        for upper, lower in zip(groups, groups[1:]):
+            for room in upper:
+                below.setdefault(room, set()).update(lower)
+        for room in groups[-1]:
+            below.setdefault(room, set())
+    for _ in below:  # a chain of n rooms is closed after n rounds
+        for room, lower in below.items():
+            lower.update(*(below[other] for other in lower))
+    return below
+
+
+BELOW = rules()
 
 TORCH = re.compile(r"<(torch|ATen|c10|caffe2)/")
 OWN_FMT = re.compile(r"<(spdlog|fmt)/")
@@ -47,42 +55,39 @@ def is_test(path):
     return path.stem.endswith("_test") or path.parts[0] in ("testing", "tests")
 
 
-def row_of(room):
-    return ROW_OF["parallel/ddp"] - 0.5 if room == "parallel" else ROW_OF.get(room)
+def has_torch(path):
+    """Whether the file may include libtorch: rooms from tensor up, tests that cross rooms, examples, benchmarks."""
+    room = room_of(path)
+    if room is None:
+        return path.parts[0] != "cli" and path.name != "lockstep.h"
+    return room.split("/")[0] == "tensor" or "tensor" in BELOW.get(room.split("/")[0], ())
 
 
 def layer_problem(path, room, included):
     target = pathlib.PurePosixPath(included)
     if target.parts[0] in ("testing", "tests"):
         return None if is_test(path) else "only tests may include it"
-    if target.parts[0] != "lockstep":
-        return None
     other = room_of(target)
-    if path.parts[0] == "cli" and other is not None:
-        allowed = row_of(other) is not None and row_of(other) <= COMMAND_ROW
-        return None if allowed else "the command may use job, formats and what is below them"
-    if room is None or other == room:
-        return None
-    if other is None:
-        return "the umbrella header is for users"
-    if row_of(other) is None:
-        return f"{other} is not a room of tools/check_layers.py"
-    if row_of(other) >= row_of(room) or (room, other) in NEVER:
-        return f"{room} is not above {other}"
-    return None
+    if path.parts[0] == "cli":
+        room = "cli"
+    if target.parts[0] != "lockstep" or room is None or other in (None, room):
+        return "the umbrella header is for users" if target.name == "lockstep.h" and room else None
+    top, other_top = room.split("/")[0], other.split("/")[0]
+    if top == other_top:  # parts of one room: all may use what lies in the room itself
+        return None if "/" not in other else f"{room} and {other} are neighbours"
+    return None if other_top in BELOW.get(top, ()) else f"ARCHITECTURE.md does not put {other_top} below {top}"
 
 
 def check_file(path, includes, text):
     room = room_of(path)
-    if room is not None and row_of(room) is None:
-        yield f"{path}: {room} is not a room of tools/check_layers.py"
+    if room is not None and room.split("/")[0] not in BELOW:
+        yield f"{path}: ARCHITECTURE.md does not say where the room {room} stands"
         return
-    core = path.parts[0] == "cli" or (room is not None and row_of(room) < TORCH_ROW)
     for include in includes[path]:
         name = include[1:-1]
         if include[0] == '"' and (problem := layer_problem(path, room, name)):
             yield f"{path}: includes {name}: {problem}"
-        if core and TORCH.match(include):
+        if not has_torch(path) and TORCH.match(include):
             yield f"{path}: includes {include}: libtorch starts at lockstep/tensor"
         if room not in (None, "os") and not is_test(path) and path not in KERNEL_PLACES and KERNEL.match(include):
             yield f"{path}: includes {include}: only lockstep/os calls the kernel"

@@ -11,19 +11,23 @@ FUNCTION_LINES = 60
 # What stands before the brace of a scope that holds functions, or of a table: not a function.
 SCOPE = re.compile(r"^\s*(template\s*<.*>\s*)?(inline\s+)?(export\s+)?(namespace|class|struct|union|enum|extern)\b", re.DOTALL)
 TABLE = re.compile(r"=\s*[\w:<>, ]*[({\s]*$|^\s*$")
+MEMBER = re.compile(r"\)\s*(noexcept\s*)?:[^:].*[\w>]\s*$", re.DOTALL)  # a constructor's member_{value}: its body comes later
 
 
 def functions(text):
     """(first line, last line, head) of each outermost block that is a function."""
     text = re.sub(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", lambda match: re.sub(r"[^\n]", " ", match.group()),
                   sources.blank_hidden(text), flags=re.MULTILINE)
-    scopes = []  # for each open brace: None for a scope, else (start, head)
+    scopes = []  # for each open brace: None for a scope, "member", or (start, head) of a function
     start = 0
-    for match in re.finditer(r"[{};]|\b(public|private|protected)\s*:", text):
+    for match in re.finditer(r"[{};]|\b(public|private|protected)\s*:(?!:)", text):
         token = match.group()
         inside = any(scope is not None for scope in scopes)
+        head = text[start:match.start()]
+        if (scopes and scopes[-1] == "member") or (token == "{" and not inside and MEMBER.search(head)):
+            scopes.append("member") if token == "{" else scopes.pop()
+            continue
         if token == "{":
-            head = text[start:match.start()]
             is_function = inside or not (SCOPE.match(head) or TABLE.search(head))
             first = start + len(head) - len(head.lstrip())
             scopes.append((first, head) if is_function else None)

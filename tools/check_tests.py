@@ -16,11 +16,6 @@ DISABLED = re.compile(r"\bTEST(_F|_P)?\s*\([^)]*\bDISABLED_|\bRC_GTEST_PROP\s*\(
 TEST = re.compile(r"\b(TEST|TEST_F|TEST_P|TYPED_TEST|RC_GTEST_PROP|RC_GTEST_FIXTURE_PROP|RANKS_TEST\w*)\s*\(")
 
 
-def needs_torch(path):
-    room = check_layers.room_of(path)
-    return room is None or check_layers.row_of(room) >= check_layers.TORCH_ROW
-
-
 def main():
     build = pathlib.Path(sys.argv[1])
     core_only = "--core" in sys.argv
@@ -30,7 +25,7 @@ def main():
     paths = [path for path in sources.files(".cpp") if path.stem.endswith("_test")]
     for path in paths:
         text = sources.read(path)
-        if (sources.ROOT / path) not in compiled and not (core_only and needs_torch(path)):
+        if (sources.ROOT / path) not in compiled and not (core_only and check_layers.has_torch(path)):
             problems.append(f"{path}: in no target; name it in the CMakeLists.txt beside it")
         if not TEST.search(text):
             problems.append(f"{path}: holds no test")

@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+"""The checks find what they are there to find. Run by CTest."""
+import pathlib
+import unittest
+
+import check_layers
+import check_size
+import check_tests
+import sources
+
+
+def layers(path, *includes, text=""):
+    path = pathlib.PurePosixPath(path)
+    return [problem.split(": ", 1)[1] for problem in check_layers.check_file(path, {path: list(includes)}, text)]
+
+
+class Layers(unittest.TestCase):
+    def test_down_is_allowed(self):
+        self.assertEqual(layers("lockstep/comm/work.h", '"lockstep/os/futex.h"', '"lockstep/comm/group.h"', "<vector>"), [])
+        self.assertEqual(layers("lockstep/data/mnist.cpp", '"lockstep/formats/idx.h"', "<ATen/ATen.h>"), [])
+        self.assertEqual(layers("cli/main.cpp", '"lockstep/launch/run.h"'), [])
+        self.assertEqual(layers("lockstep/parallel/ddp/reducer.h", '"lockstep/parallel/mesh.h"'), [])
+
+    def test_up_and_sideways_are_not(self):
+        for path, included in [("os/futex.h", "comm/work.h"), ("comm/work.h", "launch/run.h"), ("comm/work.h", "formats/idx.h"),
+                               ("parallel/ddp/reducer.h", "parallel/zero/stage.h"), ("base/str.h", "lockstep.h"),
+                               ("base/str.h", "nowhere/x.h")]:
+            self.assertEqual(len(layers("lockstep/" + path, f'"lockstep/{included}"')), 1, (path, included))
+        self.assertEqual(len(layers("cli/main.cpp", '"lockstep/tensor/collectives.h"')), 1)
+        self.assertEqual(len(layers("lockstep/comm/work.cpp", '"testing/ranks.h"')), 1)
+        self.assertEqual(layers("lockstep/comm/work_test.cpp", '"testing/ranks.h"'), [])
+
+    def test_headers_that_have_a_place(self):
+        self.assertEqual(len(layers("lockstep/comm/work.h", "<ATen/ATen.h>")), 1)
+        self.assertEqual(len(layers("lockstep/comm/work.cpp", "<sys/mman.h>")), 1)
+        self.assertEqual(len(layers("lockstep/tensor/x.h", "<torch/torch.h>")), 1)
+        self.assertEqual(layers("lockstep/tensor/x.cpp", "<torch/torch.h>"), [])
+
+    def test_words_that_have_a_place(self):
+        for text in ("getenv(name)", "std::cerr << 1;", "std::exit(1);", "::abort();", "_exit(2);"):
+            self.assertEqual(len(layers("lockstep/comm/work.cpp", text=text)), 1, text)
+        for text in ("group.abort();", "void abort();", "snprintf(a)", "on_exit_do(x)"):
+            self.assertEqual(layers("lockstep/comm/work.cpp", text=text), [], text)
+
+
+class Size(unittest.TestCase):
+    def lengths(self, text):
+        return [(head.split("(")[0].split()[-1], last - first + 1) for first, last, head in check_size.functions(text)]
+
+    def test_functions(self):
+        self.assertEqual(self.lengths("namespace a {\nclass B : C {\n  int f() const {\n    if (x) {\n    }\n  }\n};\n}\n"), [("f", 4)])
+        self.assertEqual(self.lengths('// f() {\nconst char* S = "{";\nint main() {\n}\n'), [("main", 2)])
+        self.assertEqual(self.lengths("constexpr T X = f({\n  {1},\n});\nB::B(int a)\n    : a_{a} {\n  g([&] {\n  });\n}\n")[-1][1], 5)
+        self.assertEqual(self.lengths("class A : public ::B {\n  void f() {\n  }\n};\n"), [("f", 2)])
+        self.assertEqual(self.lengths("#define X \\\n  {\nvoid f() {\n  int a = 1'000;\n}\n"), [("f", 3)])
+
+
+class Tests(unittest.TestCase):
+    def test_skips(self):
+        self.assertTrue(check_tests.SKIP.search("GTEST_SKIP();"))
+        self.assertFalse(check_tests.SKIP.search('GTEST_SKIP() << "no pidfd: " << kernel;'))
+        self.assertTrue(check_tests.DISABLED.search("TEST(A, DISABLED_B) {"))
+
+
+class Sources(unittest.TestCase):
+    def test_hidden_text_keeps_its_lines(self):
+        self.assertEqual(sources.blank_hidden('a /* b\n c */ "d\\"e" R"(f\n)" // g\nh').split(), ["a", "h"])
+        self.assertEqual(sources.blank_hidden("/*\n\n*/x").count("\n"), 2)
+
+
+if __name__ == "__main__":
+    unittest.main()
