@@ -1,0 +1,26 @@
+// A checksum of a model's parameters, to show that ranks (or runs) hold the same bits.
+//
+//   const std::string mine = parameters_sha256(named_parameters(*net));
+//   const bool identical = all_ranks_hold(mine);                          // the same string everywhere
+//
+// SHA-256 over name, dtype, shape and contiguous bytes of each tensor in the given order; 64 hex digits. CPU tensors.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lockstep/comm/process_group.h"
+#include "lockstep/job/job.h"
+
+namespace lockstep {
+
+std::string parameters_sha256(const std::vector<std::pair<std::string, at::Tensor>>& parameters);
+
+// Collective: every rank of `group` gives its checksum; true on every rank if all are equal. Throws InvalidArgument when the
+// string is not 64 characters long.
+bool all_ranks_hold(const std::string& sha256, const ProcessGroup& group = world());
+
+}  // namespace lockstep

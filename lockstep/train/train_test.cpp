@@ -1,0 +1,86 @@
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "lockstep/base/error.h"
+#include "lockstep/train/metrics_file.h"
+#include "lockstep/train/parameters_sha256.h"
+#include "lockstep/train/progress.h"
+
+namespace lockstep {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+class Capture {
+ public:
+  std::FILE* file() { return file_; }
+  std::string text() {
+    std::string all(static_cast<std::size_t>(std::ftell(file_)), '\0');
+    std::rewind(file_);
+    all.resize(std::fread(all.data(), 1, all.size(), file_));
+    return all;
+  }
+  ~Capture() { std::fclose(file_); }
+
+ private:
+  std::FILE* file_ = std::tmpfile();
+};
+
+TEST(Progress, SaysStepLossSpeedAndTimeLeft) {
+  EXPECT_EQ(progress_text(420, 938, 0.08321, 12839.6, 20.2),
+            "step 420/938  loss 0.0832  12840 images/s  0:21 left");
+  EXPECT_EQ(progress_text(1, 1, 2, 0, 3601), "step 1/1  loss 2.0000  0 images/s  60:01 left");
+}
+
+TEST(Progress, ATerminalsLineIsWrittenOverAndFits) {
+  Capture capture;
+  Progress progress(capture.file(), {.total_steps = 1, .columns = 20});
+  progress.step(0.5, 64);
+  progress.say("epoch 1");
+  EXPECT_EQ(capture.text(), "\r\033[Kstep 1/1  loss 0.50\r\033[Kepoch 1\n");
+}
+
+TEST(Progress, AFileGetsPlainLines) {
+  Capture capture;
+  Progress progress(capture.file(),
+                    {.total_steps = 2, .columns = 0, .interval = std::chrono::milliseconds(0)});
+  progress.step(0.5, 64);
+  progress.say("epoch 1");
+  const std::string text = capture.text();
+  EXPECT_THAT(text, HasSubstr("step 1/2  loss 0.5000"));
+  EXPECT_THAT(text, HasSubstr("\nepoch 1\n"));
+  EXPECT_THAT(text, Not(HasSubstr("\r")));
+}
+
+TEST(ParametersSha256, IsThatOfTheDocumentedBytes) {
+  // echo of: length 1 "w", length 5 "Float", int64 2, float32 1 and 2; computed with Python's hashlib.
+  const at::Tensor w = at::tensor({1.0F, 2.0F});
+  EXPECT_EQ(parameters_sha256({{"w", w}}),
+            "8217d9e34c8e97b98e79c6eb09644828fa07fb1580a5814a9a7e8b7d805a4f18");
+}
+
+TEST(ParametersSha256, SeesEveryBitAndNameAndShape) {
+  const at::Tensor w = at::zeros({2, 3});
+  const std::string first = parameters_sha256({{"w", w}});
+  EXPECT_EQ(parameters_sha256({{"w", w.t().contiguous().t()}}), first);  // strides are no content
+  EXPECT_NE(parameters_sha256({{"v", w}}), first);
+  EXPECT_NE(parameters_sha256({{"w", w.view({3, 2})}}), first);
+  EXPECT_NE(parameters_sha256({{"w", w.to(at::kInt)}}), first);
+  w[1][2] = 1e-45F;
+  EXPECT_NE(parameters_sha256({{"w", w}}), first);
+}
+
+TEST(MetricsFile, NamesAFileThatCannotBeWritten) {
+  EXPECT_THAT([] { MetricsFile("/nowhere/at/all"); },
+              testing::ThrowsMessage<SystemError>(HasSubstr("/nowhere/at/all")));
+  MetricsFile nothing("");
+  nothing.write({{"epoch", 1}});
+}
+
+}  // namespace
+}  // namespace lockstep
