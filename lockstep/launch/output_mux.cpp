@@ -47,10 +47,11 @@ void OutputMux::feed(int rank, Stream stream, std::string_view bytes) {
 void OutputMux::close(int rank, Stream stream) {
   const auto found = unfinished_.find({rank, stream});
   if (found == unfinished_.end()) return;
-  hide_unfinished();
   const std::string line = std::move(found->second);
   unfinished_.erase(found);
-  if (!line.empty()) emit_line(rank, stream, line);
+  if (line.empty()) return;
+  hide_unfinished();
+  emit_line(rank, stream, line);
   show_unfinished(shown_on_);
 }
 
@@ -62,6 +63,7 @@ void OutputMux::launcher_line(std::string_view text) {
 
 void OutputMux::emit_line(int rank, Stream stream, std::string_view line) {
   if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
+  if (rank == 0 && is_terminal(stream)) line = last_overwrite(line);  // what stood there before is erased
   const std::string prefix = prefix_of(rank);
   emit_(stream, str(prefix, safe_text(line, prefix), "\n"));
 }

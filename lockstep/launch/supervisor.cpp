@@ -163,7 +163,8 @@ void Supervisor::note_death(RankProcess& rank) {
 }
 
 void Supervisor::enter(State next, Deadline deadline) {
-  if (state_ == State::KILLING || state_ == State::DONE) return;  // no way back, and no second start of the deadline
+  if (state_ == State::KILLING || state_ == State::DONE)
+    return;  // no way back, and no second start of the deadline
   state_ = next;
   deadline_ = deadline;
   if (next == State::STOPPING) fail_point("launch.stopping");
@@ -211,12 +212,12 @@ void Supervisor::kill_round() {
   for (const auto& rank : ranks_) {
     if (!rank->has_ended()) keep.push_back(rank->pid());
   }
-  const std::vector<pid_t> left = kill_children(keep);
-  for (const pid_t pid : left) {
-    if (std::find(seen_behind_.begin(), seen_behind_.end(), pid) != seen_behind_.end()) continue;
-    seen_behind_.push_back(pid);
+  for (const pid_t pid :
+       children_of_this_process()) {  // before the kill: a dead process has no name for long
+    if (std::find(keep.begin(), keep.end(), pid) != keep.end() || !seen_behind_.insert(pid).second) continue;
     result_.left_behind.push_back(str(process_name(pid), " (pid ", pid, ")"));
   }
+  const std::vector<pid_t> left = kill_children(keep);
   if (left.empty() && all_ended()) {
     state_ = State::DONE;
   } else if (deadline_.expired()) {

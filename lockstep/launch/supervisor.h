@@ -15,6 +15,7 @@
 #include <chrono>
 #include <csignal>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -82,7 +83,7 @@ class Supervisor {
   bool was_told_to_stop_ = false;  // the ranks got a signal from here: what ends from now on was stopped
   std::vector<std::unique_ptr<RankProcess>> ranks_;
   std::vector<RankResult> deaths_;  // in order
-  std::vector<pid_t> seen_behind_;
+  std::set<pid_t> seen_behind_;
   RunResult result_;
 };
 
