@@ -1,0 +1,81 @@
+#include "lockstep/parallel/ddp/autograd_hooks.h"
+
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/graph_task.h>
+#include <torch/csrc/autograd/utils/lambda_post_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+namespace lockstep {
+
+namespace autograd = torch::autograd;
+
+struct AutogradHooks::Accumulators {
+  // A tensor refers to its accumulator weakly, so these references keep the hooks alive. The pointer type differs
+  // between libtorch versions.
+  using NodePointer = decltype(autograd::impl::grad_accumulator(std::declval<at::Tensor>()));
+  struct Hooked {
+    NodePointer node;
+    std::uintptr_t key;
+  };
+  std::vector<Hooked> hooked;
+  std::unordered_map<const autograd::Node*, std::size_t> index_of;
+};
+
+AutogradHooks::AutogradHooks(const std::vector<at::Tensor>& parameters, OnGradient on_gradient)
+    : accumulators_(std::make_unique<Accumulators>()) {
+  using Tensors = autograd::variable_list;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    auto node = autograd::impl::grad_accumulator(parameters[i]);
+    auto hook = [i, on_gradient](const Tensors& outputs, const Tensors& gradients) {
+      if (!gradients.empty() && gradients[0].defined()) on_gradient(i);
+      return outputs;
+    };
+    const auto key = node->add_post_hook(std::make_unique<autograd::utils::LambdaPostHook>(std::move(hook)));
+    accumulators_->index_of.emplace(node.get(), i);
+    accumulators_->hooked.push_back({.node = std::move(node), .key = key});
+  }
+}
+
+AutogradHooks::~AutogradHooks() {
+  for (auto& [node, key] : accumulators_->hooked) node->del_post_hook(key);
+}
+
+std::vector<bool> AutogradHooks::reachable_from(const std::vector<at::Tensor>& outputs) const {
+  std::vector<bool> reachable(accumulators_->hooked.size(), false);
+  std::unordered_set<const autograd::Node*> seen;
+  std::vector<const autograd::Node*> to_visit;
+  const auto visit = [&](const autograd::Node* node) {
+    if (node != nullptr && seen.insert(node).second) to_visit.push_back(node);
+  };
+  for (const at::Tensor& output : outputs) {
+    if (output.defined() && output.requires_grad())
+      visit(autograd::impl::gradient_edge(output).function.get());
+  }
+  while (!to_visit.empty()) {
+    const autograd::Node* node = to_visit.back();
+    to_visit.pop_back();
+    const auto found = accumulators_->index_of.find(node);
+    if (found != accumulators_->index_of.end()) reachable[found->second] = true;
+    for (const auto& edge : node->next_edges()) visit(edge.function.get());
+  }
+  return reachable;
+}
+
+int AutogradHooks::current_backward() { return autograd::get_current_graph_task_id(); }
+
+bool AutogradHooks::is_creating_graph() { return c10::GradMode::is_enabled(); }
+
+void AutogradHooks::at_end_of_backward(std::function<void()> callback) {
+  autograd::Engine::get_default_engine().queue_callback(std::move(callback));
+}
+
+// The engine runs callbacks after the last node, so a node that is still being evaluated belongs to an outer backward.
+bool AutogradHooks::ended_inside_another_backward() { return autograd::get_current_node() != nullptr; }
+
+}  // namespace lockstep

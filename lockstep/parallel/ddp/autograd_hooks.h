@@ -1,0 +1,52 @@
+// Everything DDP asks of libtorch's autograd engine, in one place: who got a gradient, when backward ends, and which
+// parameters a forward's outputs depend on. No other file of ddp/ includes the engine's headers.
+//
+//   AutogradHooks hooks(parameters, [](std::size_t index) { ... });      // until `hooks` is destroyed
+//   AutogradHooks::at_end_of_backward([] { ... });                       // from within such a call
+//
+// A gradient counts when it is defined: autograd also visits parameters for which a custom function returned none.
+//
+// Threads   the callback runs on whatever thread autograd uses. An exception thrown by it leaves backward() with its
+//           type. Destroy the hooks only while no backward is running.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <vector>
+
+namespace lockstep {
+
+class AutogradHooks {
+ public:
+  using OnGradient = std::function<void(std::size_t parameter)>;
+
+  // The hook is one of the list of the gradient accumulator's post hooks: it runs after the gradient was accumulated into
+  // .grad and after the user's own post-accumulate hook, whose single slot stays free.
+  AutogradHooks(const std::vector<at::Tensor>& parameters, OnGradient on_gradient);
+  ~AutogradHooks();
+  AutogradHooks(const AutogradHooks&) = delete;
+  AutogradHooks& operator=(const AutogradHooks&) = delete;
+
+  // Element i: a backward from `outputs` can reach parameter i. Sees no graph inside a custom Function that builds one
+  // of its own in backward (reentrant checkpointing).
+  std::vector<bool> reachable_from(const std::vector<at::Tensor>& outputs) const;
+
+  // The following are for calls from within a hook or an end-of-backward callback.
+
+  static int current_backward();    // differs between backward passes, also for one inside another
+  static bool is_creating_graph();  // backward(create_graph = true)
+  // The callback runs when the backward of the calling hook has ended, on the thread that called it. What it throws
+  // leaves backward() with its type.
+  static void at_end_of_backward(std::function<void()> callback);
+  // In an end-of-backward callback: that backward ran inside another one (reentrant checkpointing).
+  static bool ended_inside_another_backward();
+
+ private:
+  struct Accumulators;
+  std::unique_ptr<Accumulators> accumulators_;
+};
+
+}  // namespace lockstep

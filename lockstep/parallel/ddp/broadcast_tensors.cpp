@@ -1,0 +1,60 @@
+#include "lockstep/parallel/ddp/broadcast_tensors.h"
+
+#include <ATen/ops/empty.h>
+#include <c10/core/GradMode.h>
+
+#include "lockstep/tensor/collectives.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::size_t PACK_BYTES = std::size_t{25} << 20;
+constexpr std::size_t ALONE_BYTES = std::size_t{1} << 20;  // from here on a copy costs more than a collective
+constexpr std::size_t ALIGNMENT = 64;                      // satisfies every dtype
+
+std::size_t aligned(std::size_t bytes) { return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
+
+void broadcast_pack(const std::vector<at::Tensor>& tensors, std::size_t bytes, const ProcessGroup& group) {
+  const at::Tensor pack = at::empty({static_cast<std::int64_t>(bytes)}, at::kByte);
+  std::vector<at::Tensor> places;  // of each tensor, within the pack
+  std::size_t offset = 0;
+  for (const at::Tensor& tensor : tensors) {
+    const auto length = static_cast<std::int64_t>(tensor.nbytes());
+    const at::Tensor raw = pack.narrow(0, static_cast<std::int64_t>(offset), length);
+    places.push_back(raw.view(tensor.scalar_type()).view(tensor.sizes()));
+    offset += aligned(tensor.nbytes());
+  }
+  if (group.rank() == 0) {
+    for (std::size_t i = 0; i < tensors.size(); ++i) places[i].copy_(tensors[i]);
+  }
+  broadcast(pack, /*root=*/0, group);
+  if (group.rank() == 0) return;
+  for (std::size_t i = 0; i < tensors.size(); ++i) tensors[i].copy_(places[i]);
+}
+
+}  // namespace
+
+void broadcast_tensors(const std::vector<at::Tensor>& tensors, const ProcessGroup& group) {
+  const c10::NoGradGuard no_grad;
+  std::vector<at::Tensor> packed;
+  std::size_t bytes = 0;
+  const auto flush = [&] {
+    if (!packed.empty()) broadcast_pack(packed, bytes, group);
+    packed.clear();
+    bytes = 0;
+  };
+  for (const at::Tensor& tensor : tensors) {
+    const at::Tensor data = tensor.variable_data();  // same memory, a version counter of its own
+    if (data.nbytes() == 0) continue;
+    if (data.nbytes() >= ALONE_BYTES) {
+      broadcast(data, /*root=*/0, group);
+      continue;
+    }
+    packed.push_back(data);
+    bytes += aligned(data.nbytes());
+    if (bytes >= PACK_BYTES) flush();
+  }
+  flush();
+}
+
+}  // namespace lockstep

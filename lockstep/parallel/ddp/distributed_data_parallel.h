@@ -1,0 +1,218 @@
+// DistributedDataParallel: trains one model on several ranks. Each rank runs forward and backward on its own share of the
+// batch; gradients are averaged while backward runs, so every rank takes the same optimiser step.
+//
+//   SimpleCNN net;                                                    // a ModuleHolder, a shared_ptr, or a Module
+//   dist::DistributedDataParallel ddp(net, {.bucket_cap_mb = 25});
+//   torch::optim::SGD optimizer(net->parameters(), 0.1);
+//   for (auto& batch : loader) {
+//     optimizer.zero_grad();
+//     auto loss = torch::nn::functional::cross_entropy(ddp->forward(batch.data), batch.target);
+//     loss.backward();                                                // .grad is now the average over all ranks
+//     optimizer.step();
+//   }
+//
+// A model that is not a torch::nn::Module is a list of named tensors and any callable as its forward:
+//
+//   dist::DistributedDataParallel ddp(dist::NamedTensors{{"w", w}, {"b", b}}, /*buffers=*/{});
+//   auto loss = ddp.forward([&] { return (x.mm(w) + b - y).pow(2).mean(); });
+//
+// Several backward passes whose sum makes one step, without communication for all but the last:
+//
+//   {
+//     auto guard = ddp.no_sync();
+//     loss_of(ddp->forward(first_half)).backward();
+//   }
+//   loss_of(ddp->forward(second_half)).backward();                    // averages the sum of both
+//
+// Collective  construction; forward in training mode, if there are buffers and broadcast_buffers is set; backward, unless
+//             under no_sync. Forward in eval mode or without grad mode never communicates: rank 0 may evaluate alone.
+//             Every rank runs the same number of backward passes.
+// Construction verifies that every rank wraps the same model (names, shapes, dtypes, options), then gives every rank
+//             rank 0's parameters and buffers. So initial weights may differ; from then on they are equal, and the very
+//             first backward already leaves equal gradients on every rank. (Articles that show different gradients after
+//             the first backward look at a rank's own gradient before the average.)
+// Gradients   the average over ranks of what each rank's backward gave, bit-identical everywhere. If every rank's loss is
+//             the mean over equal shares of a batch, they are those of the mean over the whole batch. .grad lies in a flat
+//             bucket in memory shared by the ranks. zero_grad() costs one copy per gradient and step; zero_grad(false)
+//             costs none. Accumulation, clipping, several optimisers, hooks on parameters: as without DDP.
+// Unused      a parameter that got no gradient is an InvalidArgument that names it, thrown by that same backward(); its
+//             peers get an Aborted that names it too. With find_unused_parameters it contributes zeros; a parameter that no
+//             rank used keeps its .grad as it was. (Not together with checkpointing that runs a backward inside the
+//             backward: what the checkpoint hides looks unused.) A backward that reaches no parameter of the model at
+//             all cannot be noticed without that option: peers then wait for this rank and say so after 5 s.
+// Fails       InvalidArgument: no parameter that requires a gradient; sparse gradients; backward(create_graph = true);
+//             two threads in backward of one model. Mismatch: models or options differ. PeerLost, Timeout, Aborted: as any
+//             collective, from forward() or backward(), with that type. After an error in backward the gradients are
+//             unspecified, and the next forward repeats it.
+// Limits      CPU tensors, dense gradients. Wrap again after changing a parameter's dtype, shape or requires_grad.
+// Lifetime    the model lives at least as long as the wrapper. The destructor does not communicate.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
+#include <torch/ordered_dict.h>
+
+#include <concepts>
+#include <memory>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "lockstep/comm/process_group.h"
+#include "lockstep/parallel/ddp/forward_outputs.h"
+#include "lockstep/parallel/ddp/reducer.h"
+
+namespace lockstep {
+
+struct DistributedDataParallelOptions {
+  bool broadcast_buffers = true;                   // rank 0's buffers to all at each forward in training mode
+  std::optional<ProcessGroup> process_group = {};  // default: world()
+  std::optional<double> bucket_cap_mb = {};        // MiB; default 25
+  bool find_unused_parameters = false;             // some parameters take no part in some iterations
+  std::optional<double> first_bucket_mb = {};      // default: 1 if bucket_cap_mb is not set, else the same
+  int backward_passes_per_step = 1;  // a gradient may come in any of these; the last one averages
+};
+
+// What all forms have in common; made by DistributedDataParallel below.
+class DistributedDataParallelBase {
+ public:
+  // Until the guard is destroyed, backward accumulates on this rank alone and forward leaves buffers alone.
+  class NoSync {
+   public:
+    explicit NoSync(std::shared_ptr<Reducer> reducer);
+    ~NoSync();
+    NoSync(NoSync&&) = default;
+    NoSync& operator=(NoSync&&) = delete;
+
+   private:
+    std::shared_ptr<Reducer> reducer_;
+    bool before_;
+  };
+  [[nodiscard]] NoSync no_sync() { return NoSync(reducer_); }
+
+  // In the order of registration, for optimisers; shared parameters once.
+  std::vector<at::Tensor> parameters() const;
+  torch::OrderedDict<std::string, at::Tensor> named_parameters() const;
+  // Parameters and buffers by their names in the model, without a "module." prefix; the tensors themselves, no copies.
+  torch::OrderedDict<std::string, at::Tensor> state_dict() const;
+  // Copies values into the model, on this rank only: call it on every rank. Names may carry one "module." prefix, as Python's
+  // DDP writes. Throws InvalidArgument before anything is copied: names missing or unknown, shapes that differ.
+  void load_state_dict(const torch::OrderedDict<std::string, at::Tensor>& state);
+
+  const ProcessGroup& process_group() const { return group_; }
+  DistributedDataParallelStats stats() const { return reducer_->stats(); }
+
+ protected:
+  DistributedDataParallelBase(NamedTensors parameters, NamedTensors buffers,
+                              const DistributedDataParallelOptions& options);
+  ~DistributedDataParallelBase() = default;
+  DistributedDataParallelBase(DistributedDataParallelBase&&) = default;
+
+  // Runs a forward with all that DDP does around it, and returns what it returns.
+  template <typename Forward> decltype(auto) run_forward(bool training, Forward&& forward) {
+    before_forward(training);
+    if constexpr (std::is_void_v<std::invoke_result_t<Forward>>) {
+      forward();
+    } else {
+      decltype(auto) outputs = forward();
+      if (at::GradMode::is_enabled() && reducer_->wants_outputs()) {
+        OutputTensors found;
+        found.visit(outputs);
+        after_forward(training, found);
+      }
+      return outputs;
+    }
+  }
+
+ private:
+  void before_forward(bool training);
+  void after_forward(bool training, const OutputTensors& outputs);
+
+  ProcessGroup group_;
+  NamedTensors parameters_;  // every name, also several of one tensor
+  NamedTensors buffers_;
+  bool broadcast_buffers_;
+  std::shared_ptr<Reducer> reducer_;
+};
+
+template <typename ModuleType> class DistributedDataParallel : public DistributedDataParallelBase {
+ public:
+  using Options = DistributedDataParallelOptions;
+
+  explicit DistributedDataParallel(std::shared_ptr<ModuleType> module, const Options& options = {})
+      : DistributedDataParallelBase(module->named_parameters().pairs(), module->named_buffers().pairs(),
+                                    options),
+        module_(std::move(module)) {}
+  explicit DistributedDataParallel(const torch::nn::ModuleHolder<ModuleType>& module,
+                                   const Options& options = {})
+      : DistributedDataParallel(module.ptr(), options) {}
+  // A module that the caller keeps alive.
+  explicit DistributedDataParallel(ModuleType& module, const Options& options = {})
+      : DistributedDataParallel(std::shared_ptr<ModuleType>(std::shared_ptr<void>(), &module), options) {}
+
+  template <typename... Arguments> decltype(auto) forward(Arguments&&... arguments) {
+    return run_forward(module_->is_training(), [&]() -> decltype(auto) {
+      return module_->forward(std::forward<Arguments>(arguments)...);
+    });
+  }
+  template <typename... Arguments> decltype(auto) operator()(Arguments&&... arguments) {
+    return forward(std::forward<Arguments>(arguments)...);
+  }
+
+  // The wrapped model; its own forward() bypasses DDP.
+  const std::shared_ptr<ModuleType>& module() const { return module_; }
+  // ddp->forward(x) is ddp.forward(x): code written for a ModuleHolder keeps working.
+  DistributedDataParallel* operator->() { return this; }
+  const DistributedDataParallel* operator->() const { return this; }
+
+  void train(bool on = true) { module_->train(on); }
+  void eval() { train(false); }
+  bool is_training() const { return module_->is_training(); }
+
+ private:
+  std::shared_ptr<ModuleType> module_;
+};
+
+// A list of named tensors.
+template <> class DistributedDataParallel<void> : public DistributedDataParallelBase {
+ public:
+  using Options = DistributedDataParallelOptions;
+
+  DistributedDataParallel(NamedTensors parameters, NamedTensors buffers, const Options& options = {})
+      : DistributedDataParallelBase(std::move(parameters), std::move(buffers), options) {}
+
+  // Calls `forward` and returns what it returns.
+  template <std::invocable Forward> decltype(auto) forward(Forward&& forward) {
+    return run_forward(training_, std::forward<Forward>(forward));
+  }
+  template <std::invocable Forward> decltype(auto) operator()(Forward&& forward) {
+    return run_forward(training_, std::forward<Forward>(forward));
+  }
+  DistributedDataParallel* operator->() { return this; }
+  const DistributedDataParallel* operator->() const { return this; }
+
+  void train(bool on = true) { training_ = on; }
+  void eval() { train(false); }
+  bool is_training() const { return training_; }
+
+ private:
+  bool training_ = true;
+};
+
+template <typename ModuleType>
+DistributedDataParallel(torch::nn::ModuleHolder<ModuleType>, DistributedDataParallelOptions = {})
+    -> DistributedDataParallel<ModuleType>;
+template <typename ModuleType>
+DistributedDataParallel(std::shared_ptr<ModuleType>, DistributedDataParallelOptions = {})
+    -> DistributedDataParallel<ModuleType>;
+template <std::derived_from<torch::nn::Module> ModuleType>
+DistributedDataParallel(ModuleType&, DistributedDataParallelOptions = {})
+    -> DistributedDataParallel<ModuleType>;
+DistributedDataParallel(NamedTensors, NamedTensors, DistributedDataParallelOptions = {})
+    ->DistributedDataParallel<void>;
+
+}  // namespace lockstep

@@ -1,0 +1,96 @@
+#include "lockstep/parallel/ddp/gradient_slot.h"
+
+#include <ATen/ops/as_strided.h>
+#include <c10/core/GradMode.h>
+
+#include <utility>
+
+#include "lockstep/base/str.h"
+
+namespace lockstep {
+namespace {
+
+// The strides that AccumulateGrad gives a gradient: the parameter's own when they cover memory without gaps or overlap,
+// else those of a contiguous tensor.
+std::vector<std::int64_t> gradient_strides(const at::Tensor& parameter) {
+  if (parameter.is_non_overlapping_and_dense()) return parameter.strides().vec();
+  std::vector<std::int64_t> strides(static_cast<std::size_t>(parameter.dim()));
+  std::int64_t step = 1;
+  for (std::size_t i = strides.size(); i-- > 0;) {
+    strides[i] = step;
+    step *= std::max<std::int64_t>(1, parameter.sizes()[i]);
+  }
+  return strides;
+}
+
+at::Tensor alias_into(const at::Tensor& flat, const at::Tensor& parameter, std::size_t offset) {
+  const c10::NoGradGuard no_grad;
+  return flat.as_strided(parameter.sizes(), gradient_strides(parameter), static_cast<std::int64_t>(offset))
+      .detach();
+}
+
+}  // namespace
+
+GradientSlot::GradientSlot(std::string name, at::Tensor parameter, const at::Tensor& flat, std::size_t offset)
+    : name_(std::move(name)),
+      parameter_(std::move(parameter)),
+      alias_(alias_into(flat, parameter_, offset)) {}
+
+bool GradientSlot::is_installed() const {
+  const at::Tensor& grad = parameter_.grad();
+  return grad.defined() && grad.const_data_ptr() == alias_.const_data_ptr() &&
+         grad.strides() == alias_.strides();
+}
+
+std::optional<std::string> GradientSlot::refusal() const {
+  const at::Tensor& grad = parameter_.grad();
+  if (!grad.defined()) {
+    return "its .grad was empty after the gradient was accumulated: a hook took it before it was averaged";
+  }
+  if (grad.layout() != c10::kStrided) {
+    return str("its gradient is ", grad.layout(),
+               ", and only dense gradients are averaged; use sparse(false)");
+  }
+  if (grad.scalar_type() != alias_.scalar_type() || grad.sizes() != alias_.sizes()) {
+    return str("its gradient is ", grad.scalar_type(), " ", grad.sizes(), ", but it was ",
+               alias_.scalar_type(), " ", alias_.sizes(),
+               " when it was wrapped; wrap the model again after changing it");
+  }
+  return std::nullopt;
+}
+
+std::size_t GradientSlot::take_gradient() {
+  nothing_new_ = false;
+  kept_.reset();
+  if (is_installed()) return 0;
+  const c10::NoGradGuard no_grad;
+  alias_.copy_(parameter_.grad());
+  parameter_.mutable_grad() = alias_;
+  return alias_.nbytes();
+}
+
+void GradientSlot::contribute_nothing_new() {
+  const c10::NoGradGuard no_grad;
+  nothing_new_ = true;
+  if (!has_gradient()) {
+    alias_.zero_();
+  } else if (is_installed()) {
+    kept_ = alias_.clone();
+  } else {
+    alias_.copy_(parameter_.grad());
+  }
+}
+
+void GradientSlot::settle(bool used_by_any_rank) {
+  if (!nothing_new_) return;
+  const c10::NoGradGuard no_grad;
+  if (used_by_any_rank) {
+    parameter_.mutable_grad() = alias_;
+  } else if (kept_.defined()) {
+    alias_.copy_(kept_);
+  }
+  nothing_new_ = false;
+  kept_.reset();
+}
+
+}  // namespace lockstep

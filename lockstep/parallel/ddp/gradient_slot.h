@@ -1,0 +1,49 @@
+// One parameter's place in a bucket: moves its gradient into the bucket and makes .grad an alias of that place.
+//
+// The alias has the parameter's own strides and is detached: an autograd view would make libtorch's zero_grad() throw.
+//
+//   zero_grad()                autograd installs a fresh gradient; take_gradient() copies it into the bucket, still warm
+//                              in cache, and re-installs the alias
+//   zero_grad(false), no_sync  autograd adds to the alias in place; take_gradient() finds nothing to do
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <optional>
+#include <string>
+
+namespace lockstep {
+
+class GradientSlot {
+ public:
+  // `flat` is the bucket; `offset` counts elements.
+  GradientSlot(std::string name, at::Tensor parameter, const at::Tensor& flat, std::size_t offset);
+
+  const std::string& name() const { return name_; }
+  bool has_gradient() const { return parameter_.grad().defined(); }
+  bool requires_grad() const { return parameter_.requires_grad(); }
+
+  // Why the gradient cannot travel in this bucket (sparse, another dtype or shape, none), if so.
+  std::optional<std::string> refusal() const;
+  // Makes the bucket hold .grad. Returns the bytes copied. Needs has_gradient() and no refusal().
+  std::size_t take_gradient();
+
+  // This rank has no new gradient: the bucket holds what .grad held before, else zeros, and .grad is left alone until
+  // settle() says whether another rank had one. Only then does .grad become the average.
+  void contribute_nothing_new();
+  void settle(bool used_by_any_rank);
+
+ private:
+  bool is_installed() const;
+
+  // constant after construction
+  std::string name_;
+  at::Tensor parameter_;
+  at::Tensor alias_;
+
+  bool nothing_new_ = false;
+  at::Tensor kept_;  // what the alias held when nothing new was contributed
+};
+
+}  // namespace lockstep

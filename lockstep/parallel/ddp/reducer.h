@@ -1,0 +1,156 @@
+// Reducer: averages the gradients of one model over the ranks of a group while backward runs. The heart of
+// DistributedDataParallel, which is what a program uses.
+//
+//             first gradient of a backward that is to be averaged         backward ends, all buckets started
+//      ┌──────┐ ──────────────────────────────────────────────▶ ┌────────────┐ ───────────────▶ ┌─────────┐
+//      │ IDLE │                                                 │ COLLECTING │                  │ WAITING │
+//      └──────┘ ◀───────────────────────────────────────────────└────────────┘──────────────── └─────────┘
+//       │    ▲                             all averages have arrived
+//       ▼    │ backward ends
+//      ┌──────────────┐
+//      │ ACCUMULATING │  under no_sync, or an earlier one of several declared passes: nothing is communicated
+//      └──────────────┘
+//      any ── error ──▶ FAILED, for good: each later forward and backward repeats the error, gradients are unspecified
+//
+// COLLECTING  each gradient is taken into its bucket the moment autograd has accumulated it. A bucket whose gradients are
+//             all there is complete; complete buckets start their all-reduce in index order, on every rank, from the
+//             first iteration on.
+// WAITING     the lock is not held.
+// Threads     autograd may call the hooks on any thread: one mutex guards everything. A gradient that arrives on another
+//             thread for another backward while one is under way is an error.
+// Failure     of this rank alone (a parameter without gradient, a sparse gradient) aborts the group with the reason, so
+//             that its peers get an error that names it instead of waiting.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "lockstep/comm/process_group.h"
+#include "lockstep/parallel/ddp/autograd_hooks.h"
+#include "lockstep/parallel/ddp/bucket_plan.h"
+#include "lockstep/parallel/ddp/gradient_slot.h"
+
+namespace lockstep {
+
+using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
+
+// Counted since construction, on this rank.
+struct DistributedDataParallelStats {
+  std::uint64_t buckets = 0;          // in the plan
+  std::uint64_t bucket_bytes = 0;     // of all buckets together
+  std::uint64_t reductions = 0;       // backward passes whose gradients were averaged
+  std::uint64_t buckets_started = 0;  // all-reduces
+  std::uint64_t buckets_overlapped =
+      0;  // of these, started while gradients of the same backward were still to come
+  std::uint64_t bytes_copied = 0;  // from fresh gradients into buckets
+};
+
+struct ReducerOptions {
+  BucketCaps caps;
+  int backward_passes_per_step = 1;
+  bool find_unused_parameters = false;
+};
+
+class Reducer : public std::enable_shared_from_this<Reducer> {
+ public:
+  // `parameters`: distinct leaves that require gradients, equal on every rank of the group.
+  static std::shared_ptr<Reducer> create(const NamedTensors& parameters, const ProcessGroup& group,
+                                         const ReducerOptions& options);
+  Reducer(const Reducer&) = delete;
+  Reducer& operator=(const Reducer&) = delete;
+
+  // Repeats the error of a failed reducer. Finds a backward that was left by an exception.
+  void before_forward();
+  // Whether the next two are worth calling: find_unused_parameters is set, and not under no_sync.
+  bool wants_outputs() const;
+  // Parameters that no tensor in `outputs` depends on will not hold back their buckets.
+  void note_outputs(const std::vector<at::Tensor>& outputs);
+  void note_unknown_outputs();  // outputs that could not be looked into: any parameter may get a gradient
+  // If the outputs depend on no parameter at all, no gradient will ever arrive: takes part in the average with zeros, so
+  // that peers whose outputs do need not wait. For training; blocks until they have come through their backward.
+  void take_part_if_unreached();
+
+  // Whether a backward that begins now is to be averaged. Returns what was set before.
+  bool set_synchronised(bool on);
+  bool is_synchronised() const;
+
+  DistributedDataParallelStats stats() const;
+
+ private:
+  enum class State { IDLE, COLLECTING, ACCUMULATING, WAITING, FAILED };
+
+  struct Parameter {
+    GradientSlot slot;
+    std::size_t bucket;
+    bool used = false;     // got a gradient since the last average
+    bool arrived = false;  // got one in this backward
+    bool counted = false;  // its bucket no longer waits for it
+  };
+  struct Bucket {
+    at::Tensor flat;
+    std::size_t missing = 0;  // gradients that have not been counted
+    Work work;
+  };
+  using Lock = std::unique_lock<std::mutex>;
+
+  Reducer(const NamedTensors& parameters, const ProcessGroup& group, const ReducerOptions& options);
+  void make_buckets(const NamedTensors& parameters);
+
+  void on_gradient(std::size_t index);
+  void on_end_of_backward(std::uint64_t pass);
+
+  // The following need the lock.
+  template <typename Body>
+  void fail_on_error(Lock& lock,
+                     Body body);  // becomes FAILED when `body` throws, and lets the exception pass
+  void fail(const std::exception_ptr& error);
+  void transition(State next);
+  void join_pass();
+  void begin_pass();
+  void follow_backward();
+  void accept(std::size_t index);
+  void take(Parameter& parameter);
+  void count(Parameter& parameter);
+  void leave_out(Parameter& parameter);
+  void leave_out_unreached();
+  void start_complete_buckets();
+  void refuse_missing() const;
+  void end_pass(Lock& lock);
+  void average(Lock& lock);
+  void settle(const at::Tensor& used_by_any_rank);
+  at::Tensor used_map() const;
+  [[noreturn]] void refuse(const std::string& what) const;
+
+  // constant after construction
+  const ProcessGroup group_;
+  const ReducerOptions options_;
+  std::unique_ptr<AutogradHooks> hooks_;
+
+  mutable std::mutex mutex_;
+  // guarded by mutex_
+  State state_ = State::IDLE;
+  std::exception_ptr failure_;
+  std::vector<Parameter> parameters_;
+  std::vector<Bucket> buckets_;
+  bool synchronised_ = true;
+  int declared_passes_ = 0;  // synchronised backward passes since the last average
+  std::uint64_t pass_ = 0;   // numbers the backward passes
+  std::thread::id pass_thread_;
+  int last_backward_ = -1;       // autograd's number of the backward that queued the last callback
+  std::size_t arrived_ = 0;      // parameters that got a gradient in this backward
+  std::size_t next_bucket_ = 0;  // all before it have been started
+  std::optional<std::vector<bool>>
+      reached_;  // by the forwards since the last backward, if their outputs were seen
+  DistributedDataParallelStats stats_;
+};
+
+}  // namespace lockstep
