@@ -21,7 +21,8 @@ constexpr std::string_view PREFIX = "module.";
 
 std::size_t bytes_of_cap(double mb, std::string_view option) {
   const double bytes = mb * 1024 * 1024;
-  if (!(bytes >= 1) || bytes > 1e15) refuse(str(option, " is ", mb, "; it must be a positive number of MiB"));
+  if (!(bytes >= 1) || bytes > 1e15)
+    refuse(lockstep::str(option, " is ", mb, "; it must be a positive number of MiB"));
   return static_cast<std::size_t>(bytes);
 }
 
@@ -33,7 +34,8 @@ BucketCaps caps_of(const DistributedDataParallelOptions& options) {
 
 ReducerOptions reducer_options(const DistributedDataParallelOptions& options) {
   if (options.backward_passes_per_step < 1) {
-    refuse(str("backward_passes_per_step is ", options.backward_passes_per_step, "; it must be at least 1"));
+    refuse(lockstep::str("backward_passes_per_step is ", options.backward_passes_per_step,
+                         "; it must be at least 1"));
   }
   return {.caps = caps_of(options),
           .backward_passes_per_step = options.backward_passes_per_step,
@@ -42,9 +44,10 @@ ReducerOptions reducer_options(const DistributedDataParallelOptions& options) {
 
 // What every rank must have set alike, as text.
 std::string settings_of(const ReducerOptions& options, bool broadcast_buffers) {
-  return str("bucket_cap ", options.caps.bytes, " bytes, first bucket ", options.caps.first_bytes,
-             " bytes, find_unused_parameters ", options.find_unused_parameters, ", broadcast_buffers ",
-             broadcast_buffers, ", backward_passes_per_step ", options.backward_passes_per_step);
+  return lockstep::str("bucket_cap ", options.caps.bytes, " bytes, first bucket ", options.caps.first_bytes,
+                       " bytes, find_unused_parameters ", options.find_unused_parameters,
+                       ", broadcast_buffers ", broadcast_buffers, ", backward_passes_per_step ",
+                       options.backward_passes_per_step);
 }
 
 // A tensor registered under several names counts once, under the first.
@@ -58,12 +61,12 @@ NamedTensors distinct(const NamedTensors& tensors) {
 }
 
 void check_tensor(const std::string& name, const at::Tensor& tensor) {
-  const std::string who = str("\"", printable(name), "\"");
+  const std::string who = lockstep::str("\"", printable(name), "\"");
   if (!tensor.defined()) refuse(who + " is an undefined tensor");
   if (tensor.layout() != c10::kStrided)
-    refuse(str(who, " is ", tensor.layout(), "; only dense tensors are supported"));
+    refuse(lockstep::str(who, " is ", tensor.layout(), "; only dense tensors are supported"));
   if (!tensor.device().is_cpu())
-    refuse(str(who, " is on ", tensor.device(), "; only CPU tensors are supported"));
+    refuse(lockstep::str(who, " is on ", tensor.device(), "; only CPU tensors are supported"));
 }
 
 NamedTensors trainable(const NamedTensors& parameters) {
@@ -71,8 +74,8 @@ NamedTensors trainable(const NamedTensors& parameters) {
   for (const auto& [name, tensor] : parameters) {
     if (!tensor.requires_grad()) continue;
     if (!tensor.is_leaf()) {
-      refuse(str("\"", printable(name),
-                 "\" is the result of an operation; wrap the leaf tensors it was computed from"));
+      refuse(lockstep::str("\"", printable(name),
+                           "\" is the result of an operation; wrap the leaf tensors it was computed from"));
     }
     chosen.emplace_back(name, tensor);
   }
@@ -157,16 +160,18 @@ void DistributedDataParallelBase::load_state_dict(const torch::OrderedDict<std::
     std::string name = item.key();
     if (!own.contains(name) && name.starts_with(PREFIX)) name.erase(0, PREFIX.size());
     const at::Tensor* to = own.find(name);
-    if (to == nullptr) refuse(str("the state has \"", printable(item.key()), "\", which the model has not"));
+    if (to == nullptr)
+      refuse(lockstep::str("the state has \"", printable(item.key()), "\", which the model has not"));
     if (to->sizes() != item.value().sizes()) {
-      refuse(str("\"", printable(name), "\" is ", to->sizes(), " in the model but ", item.value().sizes(),
-                 " in the state"));
+      refuse(lockstep::str("\"", printable(name), "\" is ", to->sizes(), " in the model but ",
+                           item.value().sizes(), " in the state"));
     }
     loaded.insert(name);
     copies.emplace_back(*to, item.value());
   }
   for (const auto& item : own) {
-    if (!loaded.contains(item.key())) refuse(str("the state lacks \"", printable(item.key()), "\""));
+    if (!loaded.contains(item.key()))
+      refuse(lockstep::str("the state lacks \"", printable(item.key()), "\""));
   }
   const at::NoGradGuard no_grad;
   for (auto& [to, from] : copies) to.copy_(from);

@@ -48,13 +48,13 @@ std::optional<std::string> GradientSlot::refusal() const {
     return "its .grad was empty after the gradient was accumulated: a hook took it before it was averaged";
   }
   if (grad.layout() != c10::kStrided) {
-    return str("its gradient is ", grad.layout(),
-               ", and only dense gradients are averaged; use sparse(false)");
+    return lockstep::str("its gradient is ", grad.layout(),
+                         ", and only dense gradients are averaged; use sparse(false)");
   }
   if (grad.scalar_type() != alias_.scalar_type() || grad.sizes() != alias_.sizes()) {
-    return str("its gradient is ", grad.scalar_type(), " ", grad.sizes(), ", but it was ",
-               alias_.scalar_type(), " ", alias_.sizes(),
-               " when it was wrapped; wrap the model again after changing it");
+    return lockstep::str("its gradient is ", grad.scalar_type(), " ", grad.sizes(), ", but it was ",
+                         alias_.scalar_type(), " ", alias_.sizes(),
+                         " when it was wrapped; wrap the model again after changing it");
   }
   return std::nullopt;
 }

@@ -21,11 +21,21 @@ struct Fact {
   bool operator==(const Fact&) const = default;
 };
 
+// "float32" where collectives carry it, else libtorch's own name.
+std::string_view name_of_type(at::ScalarType type) {
+  try {
+    return name_of(dtype_of(type));
+  } catch (const InvalidArgument&) {
+    return c10::toString(type);
+  }
+}
+
+// lockstep::str: argument-dependent lookup would also find libtorch's.
 std::string text_of(const at::Tensor& tensor) {
   if (!tensor.defined()) return "undefined";
-  std::string text = str(tensor.sizes(), " ", tensor.scalar_type());
-  if (tensor.layout() != c10::kStrided) text += str(" ", tensor.layout());
-  if (!tensor.device().is_cpu()) text += str(" on ", tensor.device());
+  std::string text = lockstep::str(tensor.sizes(), " ", name_of_type(tensor.scalar_type()));
+  if (tensor.layout() != c10::kStrided) text += lockstep::str(" ", tensor.layout());
+  if (!tensor.device().is_cpu()) text += lockstep::str(" on ", tensor.device());
   return text;
 }
 
@@ -49,7 +59,7 @@ std::vector<Fact> facts_of(const std::string& description) {
   return facts;
 }
 
-std::string quoted(const Fact& fact) { return str(fact.kind, " \"", fact.name, "\" ", fact.text); }
+std::string quoted(const Fact& fact) { return lockstep::str(fact.kind, " \"", fact.name, "\" ", fact.text); }
 
 std::string difference(const std::vector<Fact>& expected, const std::vector<Fact>& found, std::size_t rank) {
   const std::size_t common = std::min(expected.size(), found.size());
@@ -57,14 +67,15 @@ std::string difference(const std::vector<Fact>& expected, const std::vector<Fact
   while (i < common && expected[i] == found[i]) ++i;
   if (i == common) {
     const bool lacks = found.size() < expected.size();
-    return str("rank ", lacks ? std::size_t{0} : rank, " has ", quoted(lacks ? expected[i] : found[i]),
-               ", which rank ", lacks ? rank : std::size_t{0}, " has not");
+    return lockstep::str("rank ", lacks ? std::size_t{0} : rank, " has ",
+                         quoted(lacks ? expected[i] : found[i]), ", which rank ",
+                         lacks ? rank : std::size_t{0}, " has not");
   }
   if (expected[i].kind == found[i].kind && expected[i].name == found[i].name) {
-    return str(found[i].kind, " \"", found[i].name, "\" is ", expected[i].text, " on rank 0 but ",
-               found[i].text, " on rank ", rank);
+    return lockstep::str(found[i].kind, " \"", found[i].name, "\" is ", expected[i].text, " on rank 0 but ",
+                         found[i].text, " on rank ", rank);
   }
-  return str("rank 0 has ", quoted(expected[i]), " where rank ", rank, " has ", quoted(found[i]));
+  return lockstep::str("rank 0 has ", quoted(expected[i]), " where rank ", rank, " has ", quoted(found[i]));
 }
 
 std::string text_of_bytes(const at::Tensor& bytes) {
@@ -77,9 +88,9 @@ std::string text_of_bytes(const at::Tensor& bytes) {
 
 std::string describe_model(const NamedTensors& parameters, const NamedTensors& buffers,
                            const std::string& options) {
-  std::string text = str("option", FIELD, "settings", FIELD, options, LINE);
+  std::string text = lockstep::str("option", FIELD, "settings", FIELD, options, LINE);
   const auto add = [&text](std::string_view kind, const std::string& name, const std::string& what) {
-    text += str(kind, FIELD, printable(name, /*limit=*/1000), FIELD, what, LINE);
+    text += lockstep::str(kind, FIELD, printable(name, /*limit=*/1000), FIELD, what, LINE);
   };
   for (const auto& [name, tensor] : parameters) {
     const bool frozen = tensor.defined() && !tensor.requires_grad();
@@ -100,8 +111,8 @@ std::optional<std::string> first_difference(const std::vector<std::string>& desc
     };
     std::string text = difference(expected, found, rank);
     if (parameters(expected) != parameters(found)) {
-      text += str(" (", parameters(expected), " parameters on rank 0, ", parameters(found), " on rank ", rank,
-                  ")");
+      text += lockstep::str(" (", parameters(expected), " parameters on rank 0, ", parameters(found),
+                            " on rank ", rank, ")");
     }
     return text;
   }
@@ -125,8 +136,9 @@ void verify_same_model(const std::string& description, const ProcessGroup& group
   std::vector<std::string> descriptions;
   for (const at::Tensor& text : texts) descriptions.push_back(text_of_bytes(text));
   if (const auto difference = first_difference(descriptions)) {
-    throw Mismatch(str("DistributedDataParallel on group \"", group.name(), "\", rank ", group.rank(), " of ",
-                       group.size(), ": every rank must wrap the same model, but ", *difference));
+    throw Mismatch(lockstep::str("DistributedDataParallel on group \"", group.name(), "\", rank ",
+                                 group.rank(), " of ", group.size(),
+                                 ": every rank must wrap the same model, but ", *difference));
   }
 }
 
