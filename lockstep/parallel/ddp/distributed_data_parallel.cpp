@@ -28,8 +28,9 @@ std::size_t bytes_of_cap(double mb, std::string_view option) {
 
 BucketCaps caps_of(const DistributedDataParallelOptions& options) {
   const double cap = options.bucket_cap_mb.value_or(25);
+  const std::size_t bytes = bytes_of_cap(cap, "bucket_cap_mb");
   const double first = options.first_bucket_mb.value_or(options.bucket_cap_mb ? cap : 1);
-  return {.first_bytes = bytes_of_cap(first, "first_bucket_mb"), .bytes = bytes_of_cap(cap, "bucket_cap_mb")};
+  return {.first_bytes = bytes_of_cap(first, "first_bucket_mb"), .bytes = bytes};
 }
 
 ReducerOptions reducer_options(const DistributedDataParallelOptions& options) {

@@ -151,7 +151,7 @@ template <typename ModuleType> class DistributedDataParallel : public Distribute
                                    const Options& options = {})
       : DistributedDataParallel(module.ptr(), options) {}
   // A module that the caller keeps alive.
-  explicit DistributedDataParallel(ModuleType& module, const Options& options = {})
+  explicit DistributedDataParallel(std::type_identity_t<ModuleType>& module, const Options& options = {})
       : DistributedDataParallel(std::shared_ptr<ModuleType>(std::shared_ptr<void>(), &module), options) {}
 
   template <typename... Arguments> decltype(auto) forward(Arguments&&... arguments) {

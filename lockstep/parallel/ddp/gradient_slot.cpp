@@ -42,6 +42,17 @@ bool GradientSlot::is_installed() const {
          grad.strides() == alias_.strides();
 }
 
+bool GradientSlot::fits(const at::Tensor& tensor) const {
+  return tensor.scalar_type() == alias_.scalar_type() && tensor.sizes() == alias_.sizes();
+}
+
+std::optional<std::string> GradientSlot::change() const {
+  if (fits(parameter_)) return std::nullopt;
+  return lockstep::str("was ", alias_.scalar_type(), " ", alias_.sizes(), " when it was wrapped and is ",
+                       parameter_.scalar_type(), " ", parameter_.sizes(),
+                       " now; wrap the model again after changing it");
+}
+
 std::optional<std::string> GradientSlot::refusal() const {
   const at::Tensor& grad = parameter_.grad();
   if (!grad.defined()) {
@@ -51,10 +62,9 @@ std::optional<std::string> GradientSlot::refusal() const {
     return lockstep::str("its gradient is ", grad.layout(),
                          ", and only dense gradients are averaged; use sparse(false)");
   }
-  if (grad.scalar_type() != alias_.scalar_type() || grad.sizes() != alias_.sizes()) {
-    return lockstep::str("its gradient is ", grad.scalar_type(), " ", grad.sizes(), ", but it was ",
-                         alias_.scalar_type(), " ", alias_.sizes(),
-                         " when it was wrapped; wrap the model again after changing it");
+  if (!fits(grad)) {
+    return lockstep::str("its gradient is ", grad.scalar_type(), " ", grad.sizes(), ", and the bucket holds ",
+                         alias_.scalar_type(), " ", alias_.sizes());
   }
   return std::nullopt;
 }

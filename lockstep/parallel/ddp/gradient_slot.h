@@ -24,6 +24,8 @@ class GradientSlot {
   bool has_gradient() const { return parameter_.grad().defined(); }
   bool requires_grad() const { return parameter_.requires_grad(); }
 
+  // How the parameter is no longer the one that was wrapped, if so.
+  std::optional<std::string> change() const;
   // Why the gradient cannot travel in this bucket (sparse, another dtype or shape, none), if so.
   std::optional<std::string> refusal() const;
   // Makes the bucket hold .grad. Returns the bytes copied. Needs has_gradient() and no refusal().
@@ -36,6 +38,7 @@ class GradientSlot {
 
  private:
   bool is_installed() const;
+  bool fits(const at::Tensor& tensor) const;
 
   // constant after construction
   std::string name_;

@@ -92,14 +92,14 @@ void Reducer::before_forward() {
   Lock lock(mutex_);
   fail_on_error(lock, [&] {
     if (state_ == State::FAILED) std::rethrow_exception(failure_);
-    if (state_ == State::ACCUMULATING)
-      transition(State::IDLE);  // left by an exception; only this rank's gradients lack
+    if (state_ == State::ACCUMULATING) transition(State::IDLE);  // left by an exception, on this rank alone
     if (state_ != State::IDLE) {
       refuse(
           "forward() while a backward() of this model has not ended: an exception ended it early on this "
-          "rank, so its "
-          "gradients were not averaged, or another thread is still in it");
+          "rank, "
+          "so its gradients were not averaged, or another thread is still in it");
     }
+    refuse_changed();
   });
 }
 
@@ -314,12 +314,22 @@ void Reducer::start_complete_buckets() {
     bucket.work = all_reduce(bucket.flat, ReduceOp::AVG, group_, /*async_op=*/true);
     ++next_bucket_;
     ++stats_.buckets_started;
-    stats_.buckets_overlapped += arrived_ < parameters_.size() ? 1 : 0;
+    const auto waits = [](const Bucket& other) { return other.missing > 0; };
+    stats_.buckets_overlapped += std::any_of(buckets_.begin(), buckets_.end(), waits) ? 1 : 0;
     if (next_bucket_ == 1 && buckets_.size() > 1) fail_point("ddp.mid_reduction");
   }
 }
 
 // ------------------------------------------------------------------------------------------------ end of backward
+
+// libtorch drops the hooks of a parameter whose dtype changes, so this must be noticed before backward.
+void Reducer::refuse_changed() const {
+  for (const Parameter& parameter : parameters_) {
+    if (const auto change = parameter.slot.change()) {
+      refuse(str("parameter \"", printable(parameter.slot.name()), "\" ", *change));
+    }
+  }
+}
 
 void Reducer::refuse_missing() const {
   std::vector<std::string> names;
@@ -349,7 +359,6 @@ void Reducer::average(Lock& lock) {
   for (Parameter& parameter : parameters_) {
     if (!parameter.counted) leave_out(parameter);
   }
-  arrived_ = parameters_.size();  // no more will come
   start_complete_buckets();
   const at::Tensor used = options_.find_unused_parameters ? used_map() : at::Tensor();
   Work all_used = used.defined() ? all_reduce(used, ReduceOp::MAX, group_, /*async_op=*/true) : Work();

@@ -123,6 +123,7 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   void leave_out(Parameter& parameter);
   void leave_out_unreached();
   void start_complete_buckets();
+  void refuse_changed() const;
   void refuse_missing() const;
   void end_pass(Lock& lock);
   void average(Lock& lock);
