@@ -50,6 +50,7 @@ std::shared_ptr<WorkState> SharedEngine::start(Request request) {
     throw_unusable(message ? std::string(name_of(request.verb))
                            : str(name_of(request.verb), " #", sequence_ + 1));
   }
+  if (!retired_.empty()) reap_retired();  // so that a loop stages its tensors in the same, warm blocks
   if (request.verb == Verb::SEND) {
     operation = std::make_shared<SendOperation>(shared_from_this(), std::move(request));
   } else if (request.verb == Verb::RECV) {
