@@ -36,7 +36,8 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*(<[^>]+>|"[^"]+")', re.MULTILINE)
 WORDS = [
     ("reading the environment", re.compile(r"\b(secure_)?getenv\s*\(|\benviron\b"), ("lockstep/base/environment.cpp",),
      "use env() of lockstep/base/environment.h"),
-    ("printing", re.compile(r"\bstd::(cout|cerr|clog)\b|\b(printf|fprintf|puts)\s*\("), (),
+    ("printing", re.compile(r"\bstd::(cout|cerr|clog)\b|\b(printf|fprintf|puts)\s*\("),
+     ("lockstep/train/progress.cpp",),
      "the library never prints; use lockstep/base/log.h"),
     ("ending the process", re.compile(r"(std::|(?<!\w)::)(exit|abort|terminate)\s*\(|(?<!\w)(_exit|_Exit|quick_exit)\s*\("),
      ("lockstep/base/fail_point.cpp", "lockstep/os"), "the library never exits; throw"),
