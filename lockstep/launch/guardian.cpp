@@ -12,6 +12,7 @@
 #include "lockstep/os/descendants.h"
 #include "lockstep/os/machine.h"
 #include "lockstep/os/pipe.h"
+#include "lockstep/os/process.h"
 #include "lockstep/os/signal_queue.h"
 #include "lockstep/os/terminal.h"
 
@@ -126,7 +127,7 @@ class Front {
     const char byte = static_cast<char>(signal);
     write_available(control_.get(), std::string_view(&byte, 1));
     if (signal == SIGTSTP)
-      signal_process(this_process(), SIGSTOP);  // Ctrl-Z: the ranks are stopped, now the shell wants us to
+      signal_process(current_pid(), SIGSTOP);  // Ctrl-Z: the ranks are stopped, now the shell wants us to
   }
 
   SignalQueue& signals_;

@@ -173,8 +173,6 @@ ExitStatus wait_exit(pid_t pid) {
 
 void signal_process(pid_t pid, int signal) { kill(pid, signal); }
 
-pid_t this_process() { return getpid(); }
-
 void signal_process_group(pid_t leader, int signal) { kill(-leader, signal); }
 
 std::string signal_name(int signal) {

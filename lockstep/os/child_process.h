@@ -75,7 +75,6 @@ std::optional<ExitStatus> poll_exit(pid_t pid);
 ExitStatus wait_exit(pid_t pid);  // blocks
 
 void signal_process(pid_t pid, int signal);
-pid_t this_process();
 
 // Signals the process group that `leader` leads. Only for a leader that has not been reaped: its number still means it.
 void signal_process_group(pid_t leader, int signal);

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 
@@ -33,13 +34,14 @@ void set_nonblocking(int fd) {
 }
 
 ReadResult read_available(int fd, std::string& text) {
-  std::array<char, 65536> buffer;
-  const ssize_t got = read(fd, buffer.data(), buffer.size());
-  if (got > 0) {
-    text.append(buffer.data(), static_cast<std::size_t>(got));
-    return ReadResult::MORE;
-  }
-  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return ReadResult::NOTHING_NOW;
+  constexpr std::size_t MOST = 65536;
+  const std::size_t before = text.size();
+  text.resize(before + MOST);
+  const ssize_t got = read(fd, text.data() + before, MOST);
+  const int error = got < 0 ? errno : 0;
+  text.resize(before + static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
+  if (got > 0) return ReadResult::MORE;
+  if (error == EAGAIN || error == EINTR) return ReadResult::NOTHING_NOW;
   return ReadResult::END;
 }
 

@@ -1,0 +1,98 @@
+#include "lockstep/os/output_descriptor.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+
+#include "lockstep/os/pipe.h"
+#include "testing/temp_folder.h"
+
+namespace lockstep {
+namespace {
+
+using testing::TempFolder;
+
+// Everything that can be read until the other side is closed, while `out` still has something to write.
+std::string read_all(int fd, OutputDescriptor& out) {
+  std::string text;
+  while (out.pending() > 0) {
+    read_available(fd, text);
+    out.flush();
+  }
+  set_nonblocking(fd);
+  while (read_available(fd, text) == ReadResult::MORE) {
+  }
+  return text;
+}
+
+std::string long_text() {
+  std::string text;
+  for (int i = 0; i < 100'000; ++i) text += std::to_string(i) + "\n";
+  return text;
+}
+
+TEST(OutputDescriptor, NeverBlocksOnAPipeAndLeavesItsOtherUsersBlocking) {
+  Pipe pipe = make_pipe();
+  OutputDescriptor out(pipe.write.get());
+  out.write(long_text());
+  EXPECT_GT(out.pending(), 0U);
+  EXPECT_EQ(fcntl(pipe.write.get(), F_GETFL) & O_NONBLOCK, 0);
+  EXPECT_EQ(read_all(pipe.read.get(), out), long_text());
+}
+
+TEST(OutputDescriptor, NeverBlocksOnASocketWhichCannotBeOpenedAnew) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends.data()), 0);
+  const Fd read_end(ends[0]);
+  const Fd write_end(ends[1]);
+  OutputDescriptor out(write_end.get());
+  out.write(long_text());
+  EXPECT_GT(out.pending(), 0U);
+  EXPECT_EQ(read_all(read_end.get(), out), long_text());
+}
+
+TEST(OutputDescriptor, AppendsWhereOthersWroteToAFile) {
+  const TempFolder folder;
+  const Fd file(open(folder.write("out", "").c_str(), O_WRONLY));
+  ASSERT_EQ(::write(file.get(), "before\n", 7), 7);
+  OutputDescriptor out(file.get());
+  out.write("ours\n");
+  ASSERT_EQ(::write(file.get(), "after\n", 6), 6);
+  EXPECT_EQ(folder.read("out"), "before\nours\nafter\n");
+}
+
+TEST(OutputDescriptor, IsBrokenWhenNobodyReads) {
+  sigset_t pipe_signal;
+  sigemptyset(&pipe_signal);
+  sigaddset(&pipe_signal, SIGPIPE);
+  sigset_t before;
+  pthread_sigmask(SIG_BLOCK, &pipe_signal, &before);
+  Pipe pipe = make_pipe();
+  OutputDescriptor out(pipe.write.get());
+  pipe.read.reset();
+  EXPECT_FALSE(out.is_broken());
+  out.write("x");
+  EXPECT_TRUE(out.is_broken());
+  EXPECT_EQ(out.pending(), 0U);
+  out.write("dropped");
+  EXPECT_EQ(out.pending(), 0U);
+  const timespec no_wait{};
+  sigtimedwait(&pipe_signal, nullptr, &no_wait);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+TEST(OutputDescriptor, KnowsDescriptorsOfOneFile) {
+  Pipe pipe = make_pipe();
+  const Pipe other = make_pipe();
+  const Fd same(dup(pipe.write.get()));
+  EXPECT_TRUE(is_same_file(pipe.write.get(), same.get()));
+  EXPECT_FALSE(is_same_file(pipe.write.get(), other.write.get()));
+  EXPECT_FALSE(is_same_file(pipe.write.get(), -1));
+}
+
+}  // namespace
+}  // namespace lockstep
