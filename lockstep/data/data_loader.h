@@ -1,0 +1,144 @@
+// make_data_loader: batches of a data set in a sampler's order, made ahead on threads.
+//
+//   DistributedSampler sampler(train.size());
+//   auto loader = make_data_loader(train, sampler, {.batch_size = 64, .workers = 2});
+//   for (int epoch = 0; epoch < 10; ++epoch) {
+//     sampler.set_epoch(epoch);                          // the loader sees it: it refers to this sampler
+//     for (auto& batch : loader) step(batch.data, batch.target);
+//   }
+//
+// Order       the sampler's, whatever the number of workers.
+// Lifetime    the sampler must outlive the loader, and the data set too unless it was passed as a temporary. The threads live
+//             as long as the loop: leaving it early, by break or by an exception, ends them.
+// Resuming    sampler.state() after batch k and load_state() later: the next loop starts with batch k + 1. Batches that were
+//             only prefetched do not count.
+// Fails       what get_batch threw comes out of the loop when its batch is due. InvalidArgument: options out of range, or
+//             set_epoch() to another epoch within a loop.
+// Threads     one thread loops; get_batch is called on several, but never on more than `workers`.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "lockstep/data/dataset.h"
+#include "lockstep/data/distributed_sampler.h"
+#include "lockstep/data/prefetcher.h"
+
+namespace lockstep {
+
+struct DataLoaderOptions {
+  std::int64_t batch_size = 64;
+  int workers = 2;          // threads; 0: batches are made by the loop itself
+  bool drop_last = false;   // leave out a last batch that is not full
+  int prefetch_factor = 2;  // batches ahead per worker
+};
+
+// Throws InvalidArgument.
+void check_data_loader_options(const DataLoaderOptions& options);
+
+// The part of a pass that does not depend on the data set: which indices come when. Used by DataLoader.
+class BatchPlan {
+ public:
+  BatchPlan(DistributedSampler& sampler, const DataLoaderOptions& options);
+
+  std::int64_t batches() const { return batches_; }
+  std::span<const std::int64_t> indices_of(std::int64_t batch) const;
+  void hand_out(std::int64_t batch);  // tells the sampler
+
+ private:
+  DistributedSampler* sampler_;
+  std::vector<std::int64_t> indices_;  // all of the epoch
+  std::int64_t epoch_;
+  std::int64_t batch_size_;
+  std::int64_t start_;
+  std::int64_t batches_;
+};
+
+template <typename Data> class DataLoader {  // Data: a data set, or a reference to one
+  struct Pass;
+
+ public:
+  using BatchType =
+      std::decay_t<decltype(std::declval<const Data&>().get_batch(std::span<const std::int64_t>()))>;
+
+  DataLoader(Data&& dataset, DistributedSampler& sampler, const DataLoaderOptions& options)
+      : dataset_(std::forward<Data>(dataset)), sampler_(&sampler), options_(options) {
+    check_data_loader_options(options_);
+  }
+
+  class Iterator {
+   public:
+    using iterator_category = std::input_iterator_tag;
+    using value_type = BatchType;
+    using difference_type = std::ptrdiff_t;
+    using pointer = BatchType*;
+    using reference = BatchType&;
+
+    explicit Iterator(const DataLoader& loader) : pass_(std::make_shared<Pass>(loader)) { ++*this; }
+    BatchType& operator*() const { return *pass_->current; }
+    BatchType* operator->() const { return &*pass_->current; }
+    Iterator& operator++() {
+      pass_->advance();
+      return *this;
+    }
+    void operator++(int) { ++*this; }
+    bool operator==(std::default_sentinel_t) const { return !pass_->current; }
+
+   private:
+    std::shared_ptr<Pass> pass_;
+  };
+
+  // A new pass over the epoch. One at a time.
+  Iterator begin() const { return Iterator(*this); }
+  std::default_sentinel_t end() const { return {}; }
+
+  // Batches of a whole epoch.
+  std::int64_t size() const {
+    const std::int64_t items = sampler_->size();
+    return options_.drop_last ? items / options_.batch_size
+                              : (items + options_.batch_size - 1) / options_.batch_size;
+  }
+  const DataLoaderOptions& options() const { return options_; }
+
+ private:
+  struct Pass {
+    explicit Pass(const DataLoader& loader)
+        : plan(*loader.sampler_, loader.options_),
+          batches({.count = plan.batches(),
+                   .workers = loader.options_.workers,
+                   .ahead = std::max(1, loader.options_.workers * loader.options_.prefetch_factor)},
+                  [this, &loader](std::int64_t i) { return loader.dataset_.get_batch(plan.indices_of(i)); }) {
+    }
+
+    void advance() {
+      current.reset();
+      if (!batches.has_next()) return;
+      const std::int64_t batch = handed_out++;
+      current.emplace(batches.next());
+      plan.hand_out(batch);
+    }
+
+    BatchPlan plan;
+    std::int64_t handed_out = 0;
+    std::optional<BatchType> current;
+    Prefetcher<BatchType> batches;
+  };
+
+  Data dataset_;
+  DistributedSampler* sampler_;
+  DataLoaderOptions options_;
+};
+
+template <typename Data>
+requires Dataset<std::remove_reference_t<Data>> DataLoader<Data> make_data_loader(
+    Data&& dataset, DistributedSampler& sampler, const DataLoaderOptions& options = {}) {
+  return DataLoader<Data>(std::forward<Data>(dataset), sampler, options);
+}
+
+}  // namespace lockstep
