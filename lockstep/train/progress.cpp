@@ -33,6 +33,7 @@ Progress::Progress(std::FILE* out, const ProgressOptions& options)
     : out_(out), options_(options), started_(Clock::now()), shown_(started_) {}
 
 void Progress::step(double loss, std::int64_t images) {
+  if (out_ == nullptr) return;
   ++steps_;
   loss_ = loss;
   images_ += images;
@@ -62,6 +63,7 @@ void Progress::show(Clock::time_point now) {
 }
 
 void Progress::say(const std::string& line) {
+  if (out_ == nullptr) return;
   std::fprintf(out_, "%s%s\n", options_.columns > 0 ? CLEAR_LINE : "", line.c_str());
   std::fflush(out_);
 }

@@ -7,7 +7,8 @@
 //
 //   step 420/938  loss 0.0832  12840 images/s  0:21 left
 //
-// Only one rank should have one. A program prints, the library does not: the stream is the caller's.
+// Give all ranks but one a null stream: nothing is shown then. A program prints, the library does not: the stream is the
+// caller's.
 #pragma once
 
 #include <chrono>

@@ -1,0 +1,141 @@
+// Trains SimpleCNN on MNIST with any number of processes. What `./train` runs; data-parallel training on one page.
+//
+//   build/lockstep run -n 2 build/examples/mnist --epochs 2
+//   build/examples/mnist                                      # the same job on one process
+//
+// The lines marked with * are what makes it distributed.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <exception>
+#include <nlohmann/json.hpp>
+
+#include "examples/mnist_job.h"
+#include "lockstep/base/str.h"
+
+namespace dist = lockstep;
+using dist::str;
+
+namespace {
+
+MnistOptions parse(int argc, char** argv) {
+  MnistOptions o;
+  CLI::App app("Trains a convolutional network on MNIST with every process of the job.", "mnist");
+  app.add_option("--data", o.data, "folder with the idx files, plain or .gz (default: found or downloaded)");
+  app.add_option("--dataset", o.dataset, "mnist or fashion-mnist")
+      ->check(CLI::IsMember({"mnist", "fashion-mnist"}));
+  app.add_option("--epochs", o.epochs, "passes over the training set")
+      ->check(CLI::Range(1, 10'000))
+      ->capture_default_str();
+  app.add_option("--batch-size", o.batch_size, "images per process and step")
+      ->check(CLI::Range(1, 60'000))
+      ->capture_default_str();
+  app.add_option("--lr", o.lr, "learning rate of Adam")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--seed", o.seed, "of initial weights and order of images")->capture_default_str();
+  app.add_option("--workers", o.workers, "threads that prepare batches")
+      ->check(CLI::Range(0, 64))
+      ->capture_default_str();
+  app.add_option("--save-dir", o.save_dir, "folder for model.safetensors and model.pt")
+      ->capture_default_str();
+  app.add_option("--metrics", o.metrics, "file for one JSON object per epoch and one at the end");
+  app.add_flag("--compare", o.compare,
+               "afterwards rank 0 trains the same job alone and says how it compares");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    std::exit(app.exit(error));
+  }
+  return o;
+}
+
+void run(const MnistOptions& options) {
+  dist::init_process_group();  // *
+  const int rank = dist::get_rank();
+  const int ranks = dist::get_world_size();
+  const dist::FoundMnist found =
+      dist::find_mnist_on_all_ranks({.directory = options.data,
+                                     .dataset = options.dataset,
+                                     .checkout = LOCKSTEP_SOURCE_DIR,
+                                     .say = [](const std::string& line) { std::puts(line.c_str()); }});
+  const dist::MNIST train(found.directory, dist::Split::TRAIN);
+  const dist::MNIST test(found.directory, dist::Split::TEST);
+
+  torch::manual_seed(options.seed);
+  SimpleCNN net;
+  dist::DistributedDataParallel ddp(net);  // *
+  torch::optim::Adam optimizer(net->parameters(), torch::optim::AdamOptions(options.lr));
+  dist::DistributedSampler sampler(train.size(), {.seed = options.seed});  // *
+  auto loader =
+      dist::make_data_loader(train, sampler, {.batch_size = options.batch_size, .workers = options.workers});
+
+  dist::MetricsFile metrics(rank == 0 ? options.metrics : "");
+  std::FILE* out = rank == 0 ? stdout : nullptr;
+  dist::Progress progress(
+      out, {.total_steps = options.epochs * loader.size(), .columns = dist::terminal_columns_for_rank_0()});
+  progress.say(str("SimpleCNN on ", found.dataset, ": ", train.size(), " images, ", ranks, " process(es), ",
+                   options.batch_size, " images per process and step"));
+  JobResult job;
+  for (int epoch = 0; epoch < options.epochs; ++epoch) {
+    sampler.set_epoch(epoch);  // *
+    const auto start = std::chrono::steady_clock::now();
+    double loss_sum = 0;
+    double images = 0;
+    for (auto& batch : loader) {
+      optimizer.zero_grad();
+      auto loss = torch::nn::functional::cross_entropy(ddp->forward(batch.data), batch.target);
+      loss.backward();  // gradients are averaged over the ranks while it runs
+      optimizer.step();
+      const auto count = batch.target.size(0);
+      loss_sum += loss.item<double>() * static_cast<double>(count);
+      images += static_cast<double>(count);
+      progress.step(loss.item<double>(), count * ranks);
+    }
+    const double seconds = seconds_since(start);
+    const auto correct = static_cast<double>(count_correct(*net, test, rank, ranks));
+    const auto totals = torch::tensor({loss_sum, images, correct}, torch::kDouble);
+    dist::all_reduce(totals);  // *
+    const double loss = totals[0].item<double>() / totals[1].item<double>();
+    const double speed = totals[1].item<double>() / seconds;
+    job.test_accuracy = totals[2].item<double>() / static_cast<double>(test.size());
+    job.images_per_second += speed / options.epochs;
+    progress.say(epoch_line(epoch + 1, loss, job.test_accuracy, speed));
+    metrics.write({{"epoch", epoch + 1},
+                   {"train_loss", loss},
+                   {"test_accuracy", job.test_accuracy},
+                   {"images_per_second", speed}});
+  }
+
+  const std::string sha256 = dist::parameters_sha256(net->named_parameters().pairs());
+  const bool identical = dist::all_ranks_hold(sha256);  // *
+  progress.say(str(identical ? "all ranks hold bit-identical parameters, sha256 "
+                             : "PARAMETERS DIFFER BETWEEN RANKS, sha256 of rank 0 ",
+                   sha256));
+  if (rank == 0) {  // *
+    for (const std::string name : {"/model.safetensors", "/model.pt"}) {
+      dist::save_state_dict(*net, options.save_dir + name);
+      progress.say("saved " + options.save_dir + name);
+    }
+    metrics.write({{"processes", ranks},
+                   {"dataset", found.dataset},
+                   {"epochs", options.epochs},
+                   {"test_accuracy", job.test_accuracy},
+                   {"images_per_second", job.images_per_second},
+                   {"parameters_identical", identical},
+                   {"parameters_sha256", sha256}});
+    if (options.compare) progress.say(compare_with_one_process(options, train, test, *net, job));
+  }
+  dist::destroy_process_group();
+  if (!identical) throw std::runtime_error("the ranks' parameters differ");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const MnistOptions options = parse(argc, argv);
+  try {
+    run(options);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "mnist: %s\n", error.what());
+    return 1;
+  }
+  return 0;
+}

@@ -1,0 +1,116 @@
+// What the MNIST program does besides training: its options, its data, the test, and the comparison with one process.
+#pragma once
+
+#include <torch/nn/functional/loss.h>
+#include <torch/optim/adam.h>
+#include <torch/utils.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "examples/simple_cnn.h"
+#include "lockstep/lockstep.h"
+
+struct MnistOptions {
+  std::string data;
+  std::string dataset;
+  int epochs = 3;
+  int batch_size = 64;  // per process
+  double lr = 1e-3;
+  std::uint64_t seed = 0;
+  int workers = 1;
+  std::string save_dir = ".";
+  std::string metrics;
+  bool compare = false;
+};
+
+// Correct answers on the share [rank, rank + ranks, ...] of the test set. No padding, so that the sum over ranks is the same
+// for any number of them. Forward without gradients never communicates.
+inline std::int64_t count_correct(SimpleCNNImpl& net, const lockstep::MNIST& test, int rank, int ranks) {
+  constexpr std::int64_t BATCH = 500;
+  const torch::NoGradGuard no_grad;
+  net.eval();
+  std::int64_t correct = 0;
+  for (std::int64_t first = rank; first < test.size(); first += BATCH * ranks) {
+    std::vector<std::int64_t> indices;
+    for (std::int64_t i = first; i < std::min(first + BATCH * ranks, test.size()); i += ranks)
+      indices.push_back(i);
+    const lockstep::Batch batch = test.get_batch(indices);
+    correct += net.forward(batch.data).argmax(1).eq(batch.target).sum().item<std::int64_t>();
+  }
+  net.train();
+  return correct;
+}
+
+inline double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+inline std::string epoch_line(int epoch, double loss, double test_accuracy, double images_per_second) {
+  std::array<char, 200> text = {};
+  std::snprintf(text.data(), text.size(),
+                "epoch %d: training loss %.4f, test accuracy %.2f %%, %.0f images/s", epoch, loss,
+                100 * test_accuracy, images_per_second);
+  return text.data();
+}
+
+struct JobResult {
+  double test_accuracy = 0;
+  double images_per_second = 0;
+};
+
+// The same job in this process alone, with plain libtorch: at each step one batch made of the batches of all ranks.
+inline std::string compare_with_one_process(const MnistOptions& options, const lockstep::MNIST& train,
+                                            const lockstep::MNIST& test, SimpleCNNImpl& trained,
+                                            JobResult job) {
+  const int ranks = lockstep::get_world_size();
+  torch::manual_seed(options.seed);
+  SimpleCNN net;
+  torch::optim::Adam optimizer(net->parameters(), torch::optim::AdamOptions(options.lr));
+  double seconds = 0;
+  std::int64_t images = 0;
+  for (int epoch = 0; epoch < options.epochs; ++epoch) {
+    const auto start = std::chrono::steady_clock::now();
+    std::vector<std::vector<std::int64_t>> shares;
+    for (int r = 0; r < ranks; ++r) {
+      lockstep::DistributedSampler sampler(train.size(),
+                                           {.num_replicas = ranks, .rank = r, .seed = options.seed});
+      sampler.set_epoch(epoch);
+      shares.push_back(sampler.indices());
+    }
+    const auto length = static_cast<std::ptrdiff_t>(shares[0].size());
+    for (std::ptrdiff_t at = 0; at < length; at += options.batch_size) {
+      std::vector<std::int64_t> indices;
+      const auto end = std::min<std::ptrdiff_t>(at + options.batch_size, length);
+      for (const auto& share : shares) indices.insert(indices.end(), share.begin() + at, share.begin() + end);
+      const lockstep::Batch batch = train.get_batch(indices);
+      optimizer.zero_grad();
+      torch::nn::functional::cross_entropy(net->forward(batch.data), batch.target).backward();
+      optimizer.step();
+      images += static_cast<std::int64_t>(indices.size());
+    }
+    seconds += seconds_since(start);
+  }
+  double difference = 0;
+  const auto mine = net->parameters();
+  const auto theirs = trained.parameters();
+  for (std::size_t i = 0; i < mine.size(); ++i) {
+    difference = std::max(difference, (mine[i] - theirs[i]).abs().max().item<double>());
+  }
+  const double accuracy =
+      static_cast<double>(count_correct(*net, test, 0, 1)) / static_cast<double>(test.size());
+  const double speed = static_cast<double>(images) / seconds;
+  std::array<char, 300> text = {};
+  std::snprintf(text.data(), text.size(),
+                "one process, %d thread(s): %.0f images/s, accuracy %.2f %%; %d processes: %.2f times as "
+                "fast, accuracy %.2f %%, "
+                "largest difference of a parameter %.1e",
+                torch::get_num_threads(), speed, 100 * accuracy, ranks, job.images_per_second / speed,
+                100 * job.test_accuracy, difference);
+  return text.data();
+}

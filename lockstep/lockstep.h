@@ -1,0 +1,16 @@
+// Everything a training program needs, in one include; each line says what the header brings. Short compile times: include
+// only what you use.
+#pragma once
+
+#include "lockstep/base/error.h"                // the exceptions: PeerLost, Mismatch, Timeout, ...
+#include "lockstep/data/data_loader.h"          // make_data_loader: batches, prefetched in order
+#include "lockstep/data/distributed_sampler.h"  // which items are this rank's
+#include "lockstep/data/find_mnist.h"           // where MNIST is on this machine, or a download of it
+#include "lockstep/data/mnist.h"                // MNIST and Fashion-MNIST
+#include "lockstep/job/job.h"                   // init_process_group, get_rank, world
+#include "lockstep/parallel/ddp/distributed_data_parallel.h"  // gradients averaged while backward runs
+#include "lockstep/tensor/collectives.h"                      // all_reduce, broadcast, ... on tensors
+#include "lockstep/tensor/state_dict.h"                       // save_state_dict, load_state_dict
+#include "lockstep/train/metrics_file.h"                      // one JSON object per line
+#include "lockstep/train/parameters_sha256.h"                 // do all ranks hold the same bits?
+#include "lockstep/train/progress.h"                          // progress line of a person's terminal
