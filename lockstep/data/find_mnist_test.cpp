@@ -96,6 +96,7 @@ class FindMnist : public ::testing::Test {
   FindMnist(const FindMnist&) = delete;
   FindMnist& operator=(const FindMnist&) = delete;
 
+ protected:
   std::string put(const std::string& place, const std::string& ending = ".gz") const {
     std::filesystem::create_directories(folder_ / place);
     for (const char* name : MNIST_FILES) folder_.write(str(place, '/', name, ending), "not looked at here");
