@@ -10,7 +10,9 @@ target_compile_options(lockstep_flags INTERFACE -Wall -Wextra -Wpedantic -Wshado
 if(LOCKSTEP_SANITIZE)
   add_compile_options(-fsanitize=${LOCKSTEP_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -g)
   add_link_options(-fsanitize=${LOCKSTEP_SANITIZE})
-  add_compile_options($<$<STREQUAL:${LOCKSTEP_SANITIZE},thread>:-Wno-tsan>)  # fences: unknown to it; they only add ordering
+  if(LOCKSTEP_SANITIZE STREQUAL "thread")
+    add_compile_options(-Wno-tsan)  # it does not know fences; they only add ordering
+  endif()
 else()
   target_compile_definitions(lockstep_flags INTERFACE $<$<CONFIG:Release>:_FORTIFY_SOURCE=2>)
 endif()
