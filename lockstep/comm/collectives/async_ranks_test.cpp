@@ -1,0 +1,175 @@
+// Many operations in flight: waited for in any order, polled, dropped, mixed.
+#include <numeric>
+
+#include "lockstep/base/error.h"
+#include "lockstep/comm/collectives.h"
+#include "testing/buffers.h"
+#include "testing/ranks.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::Each;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+// What the ranks add up to when rank r gives r + shift.
+float sum_of_ranks(int size, int shift) { return static_cast<float>(size * (size - 1) / 2 + size * shift); }
+
+RANKS_TEST(Async, TwoHundredPendingWaitedForBackwards, Ranks(1, 2, 3, 4), EveryBackend()) {
+  std::vector<std::vector<float>> data;
+  std::vector<Work> works;
+  for (int i = 0; i < 200; ++i) data.emplace_back(37 * i, static_cast<float>(rank() + i));
+  for (auto& x : data)
+    works.push_back(comm::all_reduce(world(), std::span(x), ReduceOp::SUM, /*async_op=*/true));
+  for (; !works.empty(); works.pop_back()) works.back().wait();
+  for (int i = 0; i < 200; ++i) ASSERT_THAT(data[static_cast<std::size_t>(i)], Each(sum_of_ranks(size(), i)));
+}
+
+// Later calls on the group complete an operation whose Work was dropped; the barrier is after all of them.
+RANKS_TEST(Async, DroppedWorksCompleteAnyway, Ranks(1, 2, 3, 4), EveryBackend()) {
+  std::vector<std::vector<float>> data;
+  for (int i = 0; i < 150; ++i) data.emplace_back(1000 + i, static_cast<float>(rank() + i));
+  for (auto& x : data) comm::all_reduce(world(), std::span(x), ReduceOp::SUM, /*async_op=*/true);
+  Work last = comm::all_reduce(world(), std::span<float>(), ReduceOp::SUM, /*async_op=*/true);
+  last.wait();
+  comm::barrier(world());
+  for (int i = 0; i < 150; ++i)
+    ASSERT_THAT(data[static_cast<std::size_t>(i)], Each(sum_of_ranks(size(), i))) << i;
+}
+
+RANKS_TEST(Async, PollingCompletesAnOperation, Ranks(1, 2, 3, 4), EveryBackend()) {
+  std::vector<float> x(100003, static_cast<float>(rank()));
+  const Work work = comm::all_reduce(world(), std::span(x), ReduceOp::SUM, /*async_op=*/true);
+  while (!work.is_completed()) {
+  }
+  EXPECT_TRUE(work.is_success());
+  EXPECT_EQ(work.exception(), nullptr);
+  EXPECT_THAT(x, Each(sum_of_ranks(size(), 0)));
+}
+
+RANKS_TEST(Async, WaitingTwiceAndThroughACopyIsHarmless, Ranks(1, 3), EveryBackend()) {
+  std::vector<float> x(10, 1);
+  Work work = comm::all_reduce(world(), std::span(x), ReduceOp::SUM, /*async_op=*/true);
+  Work copy = work;
+  work.wait();
+  work.wait();
+  copy.wait();
+  EXPECT_TRUE(copy.is_completed());
+  EXPECT_THAT(x, Each(static_cast<float>(size())));
+  Work().wait();
+}
+
+// One of each verb in flight at once, waited for in an order that differs from rank to rank.
+RANKS_TEST(Async, MixedVerbs, Ranks(2, 3, 4), Backends("thread", "shm")) {
+  for (int round = 0; round < 50; ++round) {
+    const int root = round % size();
+    const int next = (rank() + 1) % size();
+    const int before = (rank() + size() - 1) % size();
+    std::vector<float> reduced(3000, static_cast<float>(rank()));
+    std::vector<int> cast(500, rank() == root ? round : -1);
+    const std::vector<int> mine(static_cast<std::size_t>(rank()) * 100 + 1, rank());
+    std::vector<std::vector<int>> gathered;
+    std::vector<std::span<int>> outputs;
+    gathered.reserve(static_cast<std::size_t>(size()));
+    for (int r = 0; r < size(); ++r) outputs.emplace_back(gathered.emplace_back(100 * r + 1, -1));
+    const std::vector<int> letter(77, rank());
+    std::vector<int> received(77, -1);
+    std::vector<Work> works;
+    works.push_back(comm::irecv(world(), std::span(received), before));
+    works.push_back(comm::all_reduce(world(), std::span(reduced), ReduceOp::SUM, /*async_op=*/true));
+    works.push_back(comm::barrier(world(), /*async_op=*/true));
+    works.push_back(comm::isend(world(), std::span<const int>(letter), next));
+    works.push_back(comm::broadcast(world(), std::span(cast), root, /*async_op=*/true));
+    works.push_back(comm::all_gather(world(), std::span<const int>(mine), outputs, /*async_op=*/true));
+    std::rotate(works.begin(), works.begin() + (rank() + round) % 6, works.end());
+    for (Work& work : works) work.wait();
+    ASSERT_THAT(reduced, Each(sum_of_ranks(size(), 0)));
+    ASSERT_THAT(cast, Each(round));
+    ASSERT_THAT(received, Each(before));
+    for (int r = 0; r < size(); ++r) ASSERT_THAT(gathered[static_cast<std::size_t>(r)], Each(r));
+  }
+}
+
+// A slow rank: everybody else posts far ahead, further than there are slots for, and nothing is overtaken.
+RANKS_TEST(Async, OneRankFarBehind, Ranks(2, 4), Backends("thread", "shm")) {
+  std::vector<std::vector<int>> data(300, std::vector<int>(200, 1));
+  std::vector<Work> works;
+  int token = 0;
+  if (rank() == 0)
+    comm::recv(world(), std::span(&token, 1), 1);  // rank 1 has posted as much as it may before this
+  for (auto& x : data) {
+    works.push_back(comm::all_reduce(world(), std::span(x), ReduceOp::SUM, /*async_op=*/true));
+    if (rank() == 1 && works.size() == 60) comm::send(world(), std::span<const int>(&token, 1), 0);
+  }
+  for (Work& work : works) work.wait();
+  for (const auto& x : data) ASSERT_THAT(x, Each(size()));
+}
+
+RANKS_TEST(Async, WhatOwnsABufferLivesUntilTheWorkIsDone, Ranks(2, 3), Backends("thread", "shm")) {
+  auto owner = std::make_shared<std::vector<float>>(5000, static_cast<float>(rank()));
+  const std::weak_ptr<std::vector<float>> watch = owner;
+  int token = 0;
+  if (rank() != 0) comm::recv(world(), std::span(&token, 1), 0);  // rank 0 posts first
+  Work work =
+      comm::all_reduce(world(), owner->data(), owner->size(), DType::FLOAT32, ReduceOp::SUM, true, owner);
+  owner.reset();
+  EXPECT_TRUE(rank() != 0 || !watch.expired());
+  for (int r = 1; r < size() && rank() == 0; ++r) comm::send(world(), std::span<const int>(&token, 1), r);
+  work.wait();
+  EXPECT_TRUE(watch.expired());
+}
+
+RANKS_TEST(Async, CallsAfterCloseAreRefused, Ranks(1, 2), EveryBackend()) {
+  comm::barrier(world());
+  world().close();
+  std::vector<float> x(3);
+  EXPECT_THAT([&] { comm::all_reduce(world(), std::span(x)); },
+              ThrowsMessage<Aborted>(HasSubstr("left the group")));
+  EXPECT_THAT([&] { comm::barrier(world(), /*async_op=*/true); },
+              ThrowsMessage<Aborted>(HasSubstr("left the group")));
+}
+
+RANKS_TEST(Async, AbortReachesEveryRankWithItsReason, Ranks(1, 2, 3, 4), EveryBackend()) {
+  std::vector<float> x(3);
+  if (rank() == size() - 1) world().abort("the loss is not a number");
+  const auto use = [&] {
+    while (true) comm::barrier(world());
+  };
+  EXPECT_THAT(use, ThrowsMessage<Aborted>(HasSubstr("the loss is not a number")));
+  EXPECT_THAT([&] { comm::all_reduce(world(), std::span(x)); },
+              ThrowsMessage<Aborted>(HasSubstr(str("rank ", size() - 1, " aborted the group"))));
+}
+
+// A rank that leaves is missed by those who need it, and only by them.
+RANKS_TEST(Async, LeavingIsAnErrorForThoseWhoNeedThisRankOnly, Ranks(3), Backends("thread", "shm")) {
+  std::vector<float> x(10, 1);
+  comm::all_reduce(world(), std::span(x));
+  if (rank() == 2) return world().close();
+  int token = rank();
+  for (int i = 0; i < 100; ++i) {
+    if (rank() == 0) comm::send(world(), std::span<const int>(&token, 1), 1);
+    if (rank() == 1) comm::recv(world(), std::span(&token, 1), 0);
+  }
+  EXPECT_THAT([&] { comm::all_reduce(world(), std::span(x)); }, ThrowsMessage<PeerLost>(HasSubstr("rank 2")));
+}
+
+RANKS_TEST(Async, AnUnfinishedOperationTimesOutAndNamesTheRank, Ranks(2, 3), Backends("thread", "shm")) {
+  std::vector<float> x(10, 1);
+  comm::all_reduce(world(), std::span(x));
+  if (rank() == 1) {
+    // Waits until the others have given up: their next call after the failure closes nothing, so look for the failure.
+    EXPECT_THAT([&] { comm::recv(world(), std::span(x), 0); },
+                ThrowsMessage<Timeout>(HasSubstr("waiting for rank 1")));
+    return;
+  }
+  Work work = comm::all_reduce(world(), std::span(x), ReduceOp::SUM, /*async_op=*/true);
+  EXPECT_THAT(
+      [&] { work.wait(std::chrono::milliseconds(50)); },
+      ThrowsMessage<Timeout>(::testing::AllOf(HasSubstr("all_reduce #2"), HasSubstr("waiting for rank 1"))));
+  EXPECT_NE(work.exception(), nullptr);
+  EXPECT_FALSE(work.is_success());
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,60 @@
+#include "lockstep/comm/collectives/broadcast.h"
+
+#include "lockstep/base/error.h"
+#include "lockstep/comm/collectives/all_reduce.h"
+#include "testing/buffers.h"
+#include "testing/ranks.h"
+
+namespace lockstep {
+namespace {
+
+using reference::sample;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+template <typename T>
+void check_broadcast(const ProcessGroup& group, int root, Memory memory, std::size_t count) {
+  SCOPED_TRACE(str(name_of(dtype_of<T>()), ", root ", root, ", ", count, " elements, ",
+                   MEMORY_NAMES[static_cast<int>(memory)]));
+  const Buffer<T> x(group, memory, count);
+  x.fill([&](std::size_t i) { return sample<T>(group.rank(), i, count); });
+  comm::broadcast(group, x.span(), root);
+  EXPECT_EQ(x.difference([&](std::size_t i) { return sample<T>(root, i, count); }), "");
+}
+
+RANKS_TEST(Broadcast, EveryDtypeRootAndMemory, Ranks(1, 2, 3, 4), EveryBackend()) {
+  reference::for_each_dtype([&]<typename T>() {
+    for (int root = 0; root < size(); ++root) {
+      for (const Memory memory : MEMORIES) {
+        for (const std::size_t count : {0, 1, 63, 64, 65, 1000, 100003})
+          check_broadcast<T>(world(), root, memory, count);
+      }
+    }
+  });
+  check_broadcast<double>(world(), size() - 1, Memory::PRIVATE, 1 << 20);
+}
+
+// The root does not wait for the others, and may change its buffer at once.
+RANKS_TEST(Broadcast, TheRootMayGoOn, Ranks(2, 3, 4), EveryBackend()) {
+  std::vector<int> x(5000);
+  for (int step = 0; step < 200; ++step) {
+    const int root = step % 3 % size();
+    std::fill(x.begin(), x.end(), rank() == root ? step : -1);
+    comm::broadcast(world(), std::span(x), root);
+    ASSERT_THAT(x, ::testing::Each(step));
+  }
+}
+
+RANKS_TEST(Broadcast, RefusesARootOutsideTheGroup, Ranks(1, 2), EveryBackend()) {
+  float x = 1;
+  for (const int root : {-1, size()}) {
+    EXPECT_THAT([&] { comm::broadcast(world(), std::span(&x, 1), root); },
+                ThrowsMessage<InvalidArgument>(AllOf(HasSubstr("broadcast"), HasSubstr(str("root ", root)))));
+  }
+  comm::all_reduce(world(), std::span(&x, 1));
+  EXPECT_EQ(x, static_cast<float>(size()));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,161 @@
+// Random programs: every rank derives the same sequence of calls from a seed, makes some of them blocking and leaves others
+// pending, and checks every element.
+#include <functional>
+#include <random>
+
+#include "lockstep/comm/collectives.h"
+#include "testing/buffers.h"
+#include "testing/ranks.h"
+
+namespace lockstep {
+namespace {
+
+using reference::combine;
+using reference::sample;
+
+class Program {
+ public:
+  Program(const ProcessGroup& group, unsigned seed)
+      : group_(group), shared_(seed), own_(seed * 31 + group.rank()) {}
+
+  void run(int calls) {
+    for (step_ = 0; step_ < calls; ++step_) {
+      switch (shared_() % 7) {
+        case 0: finish(comm::barrier(group_, true), [] { return std::string(); }); break;
+        case 1:
+        case 2: all_reduce(); break;
+        case 3: broadcast(); break;
+        case 4: all_gather(); break;
+        case 5: message(); break;
+        case 6: check_some(shared_() % 4 == 0 ? 0 : pending_.size() / 2); break;
+      }
+    }
+    check_some(0);
+  }
+
+ private:
+  struct Pending {
+    Work work;
+    std::function<std::string()> difference;
+    int step;
+  };
+
+  std::size_t random_count() {
+    constexpr std::size_t LIMITS[] = {1, 4, 70, 700, 20000, 300000};
+    return shared_() % LIMITS[shared_() % 6];
+  }
+  Memory own_memory() { return MEMORIES[own_() % 4]; }
+
+  template <typename Check> void finish(Work work, Check check) {
+    pending_.push_back({std::move(work), check, step_});
+    if (own_() % 3 == 0) check_at(pending_.size() - 1);  // blocking here, pending on another rank
+  }
+
+  void check_at(std::size_t index) {
+    Pending pending = std::move(pending_[index]);
+    pending_.erase(pending_.begin() + static_cast<std::ptrdiff_t>(index));
+    pending.work.wait();
+    EXPECT_EQ(pending.difference(), "") << "step " << pending.step;
+  }
+
+  // Finishes pending calls in random order until `left` are left.
+  void check_some(std::size_t left) {
+    while (pending_.size() > left) check_at(own_() % pending_.size());
+  }
+
+  // One of the 15 element types.
+  template <typename Body> void any_dtype(Body body) {
+    const unsigned chosen = shared_() % DTYPE_COUNT;
+    unsigned index = 0;
+    reference::for_each_dtype([&]<typename T>() {
+      if (index++ == chosen) body.template operator()<T>();
+    });
+  }
+
+  void all_reduce() {
+    const auto seed = shared_();
+    const ReduceOp wanted = reference::OPS[shared_() % 5];
+    const std::size_t count = random_count();
+    any_dtype([&]<typename T>() {
+      const ReduceOp op = reference::is_refused<T>(wanted) ? ReduceOp::SUM : wanted;
+      const Buffer<T> x(group_, own_memory(), count);
+      x.fill([&](std::size_t i) { return sample<T>(group_.rank(), i, seed); });
+      finish(comm::all_reduce(group_, x.span(), op, true), [=, size = group_.size()] {
+        return x.difference([&](std::size_t i) { return combine<T>(op, samples_of_all<T>(size, i, seed)); });
+      });
+    });
+  }
+
+  void broadcast() {
+    const auto seed = shared_();
+    const int root = static_cast<int>(shared_() % static_cast<unsigned>(group_.size()));
+    const std::size_t count = random_count();
+    any_dtype([&]<typename T>() {
+      const Buffer<T> x(group_, own_memory(), count);
+      x.fill([&](std::size_t i) { return sample<T>(group_.rank(), i, seed); });
+      finish(comm::broadcast(group_, x.span(), root, true),
+             [=] { return x.difference([&](std::size_t i) { return sample<T>(root, i, seed); }); });
+    });
+  }
+
+  void all_gather() {
+    const auto seed = shared_();
+    std::vector<std::size_t> counts;
+    for (int r = 0; r < group_.size(); ++r) counts.push_back(random_count());
+    any_dtype([&]<typename T>() {
+      const Buffer<T> input(group_, own_memory(), counts[static_cast<std::size_t>(group_.rank())]);
+      input.fill([&](std::size_t i) { return sample<T>(group_.rank(), i, seed); });
+      std::vector<Buffer<T>> outputs;
+      std::vector<std::span<T>> spans;
+      for (const std::size_t count : counts) {
+        outputs.emplace_back(group_, own_memory(), count);
+        spans.push_back(outputs.back().span());
+      }
+      finish(comm::all_gather(group_, std::span<const T>(input.span()), spans, true), [=] {
+        std::string wrong;
+        for (int r = 0; r < static_cast<int>(outputs.size()); ++r) {
+          wrong += outputs[static_cast<std::size_t>(r)].difference(
+              [&](std::size_t i) { return sample<T>(r, i, seed); });
+        }
+        return input.span().empty() ? wrong : wrong;
+      });
+    });
+  }
+
+  void message() {
+    const auto seed = shared_();
+    const int size = group_.size();
+    if (size == 1) return;
+    const int source = static_cast<int>(shared_() % static_cast<unsigned>(size));
+    const int destination =
+        (source + 1 + static_cast<int>(shared_() % static_cast<unsigned>(size - 1))) % size;
+    const int tag = static_cast<int>(shared_() % 3);
+    const std::size_t count = random_count();
+    any_dtype([&]<typename T>() {
+      if (group_.rank() != source && group_.rank() != destination) return;
+      const Buffer<T> x(group_, own_memory(), count);
+      x.fill([&](std::size_t i) { return sample<T>(group_.rank(), i, seed); });
+      Work work = group_.rank() == source
+                      ? comm::isend(group_, std::span<const T>(x.span()), destination, tag)
+                      : comm::irecv(group_, x.span(), source, tag);
+      finish(std::move(work),
+             [=] { return x.difference([&](std::size_t i) { return sample<T>(source, i, seed); }); });
+    });
+  }
+
+  const ProcessGroup& group_;
+  std::mt19937 shared_;  // the same on every rank: what is called
+  std::mt19937 own_;     // this rank's: where buffers lie and when it waits
+  int step_ = 0;
+  std::vector<Pending> pending_;
+};
+
+RANKS_TEST(RandomPrograms, EveryElementIsRight, Ranks(1, 2, 3, 4), EveryBackend()) {
+  for (unsigned seed = 1; seed <= 20 && !::testing::Test::HasFailure(); ++seed) {
+    SCOPED_TRACE(str("seed ", seed));
+    Program(world(), seed).run(60);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,100 @@
+// Buffers for the conformance tests: in every kind of memory, filled with known values, with guards on both sides.
+//
+//   Buffer<float> x(world(), Memory::SHARED, 1000);
+//   x.fill([&](std::size_t i) { return reference::sample<float>(rank(), i); });
+//   comm::all_reduce(world(), x.span());
+//   EXPECT_EQ(x.difference([&](std::size_t i) { return expected(i); }), "");
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/str.h"
+#include "lockstep/comm/process_group.h"
+#include "testing/reference.h"
+
+namespace lockstep {
+
+enum class Memory { PRIVATE, PRIVATE_ODD, SHARED, SHARED_ODD };  // ODD: one element behind the aligned start
+inline constexpr Memory MEMORIES[] = {Memory::PRIVATE, Memory::PRIVATE_ODD, Memory::SHARED,
+                                      Memory::SHARED_ODD};
+inline constexpr const char* MEMORY_NAMES[] = {"private", "private, odd", "shared", "shared, odd"};
+
+// Values repeat after this many elements, so that a test of a million costs 97 references. Prime: no slice hides in it.
+inline constexpr std::size_t PERIOD = 97;
+
+template <typename T> class Buffer {
+ public:
+  Buffer(const ProcessGroup& group, Memory memory, std::size_t count) : count_(count) {
+    const bool odd = memory == Memory::PRIVATE_ODD || memory == Memory::SHARED_ODD;
+    first_ = GUARD + (odd ? 1 : 0);
+    const std::size_t bytes = (first_ + count + GUARD) * sizeof(T);
+    if (memory == Memory::SHARED || memory == Memory::SHARED_ODD) {
+      memory_ = group.allocate_shared(bytes);
+    } else {
+      memory_ = std::shared_ptr<void>(std::aligned_alloc(64, (bytes + 63) / 64 * 64), std::free);
+    }
+    std::memset(memory_.get(), GUARD_BYTE, bytes);
+  }
+
+  std::span<T> span() const { return {static_cast<T*>(memory_.get()) + first_, count_}; }
+
+  // Element i becomes value(i % PERIOD).
+  template <typename Value> void fill(Value value) const {
+    const auto values = table(value);
+    for (std::size_t i = 0; i < count_; ++i) span()[i] = values[i % PERIOD];
+  }
+
+  // Empty if every element has the bits of expected(i % PERIOD) and nothing around them was touched; else what is different.
+  template <typename Value> std::string difference(Value expected) const {
+    const auto values = table(expected);
+    for (std::size_t i = 0; i < count_; ++i) {
+      if (reference::same<T>(span()[i], values[i % PERIOD])) continue;
+      return str("element ", i, " of ", count_, " is ", hex(span()[i]), ", expected ",
+                 hex(values[i % PERIOD]));
+    }
+    const auto* bytes = static_cast<const unsigned char*>(memory_.get());
+    for (std::size_t i = 0; i < (first_ + count_ + GUARD) * sizeof(T); ++i) {
+      const bool inside = i >= first_ * sizeof(T) && i < (first_ + count_) * sizeof(T);
+      if (!inside && bytes[i] != GUARD_BYTE) return str("byte ", i, " outside of the buffer was written");
+    }
+    return "";
+  }
+
+ private:
+  static constexpr std::size_t GUARD = 64;  // elements
+  static constexpr unsigned char GUARD_BYTE = 0xa5;
+
+  template <typename Value>
+  std::unique_ptr<T[]> table(Value value) const {  // no vector: there is one of bool
+    auto values = std::make_unique<T[]>(PERIOD);
+    for (std::size_t i = 0; i < std::min(PERIOD, count_); ++i) values[i] = value(i);
+    return values;
+  }
+
+  static std::string hex(const T& value) {
+    std::string text = "0x";
+    unsigned char bytes[sizeof(T)];
+    std::memcpy(bytes, &value, sizeof(T));
+    for (std::size_t i = sizeof(T); i-- > 0;) text += str(std::hex, bytes[i] / 16, bytes[i] % 16);
+    return text;
+  }
+
+  std::size_t count_;
+  std::size_t first_ = 0;
+  std::shared_ptr<void> memory_;
+};
+
+// One value per rank, for reference::combine.
+template <typename T> std::vector<T> samples_of_all(int size, std::size_t index, std::uint64_t seed) {
+  std::vector<T> values;
+  for (int r = 0; r < size; ++r) values.push_back(reference::sample<T>(r, index, seed));
+  return values;
+}
+
+}  // namespace lockstep
