@@ -38,7 +38,8 @@ SharedEngine::SharedEngine(Membership membership)
       control_(membership_.control->data(), membership_.size, false),
       fork_generation_(fork_generation()),
       arena_(membership_.data.at(static_cast<std::size_t>(membership_.rank))),
-      sent_(static_cast<std::size_t>(membership_.size)) {}
+      sent_(static_cast<std::size_t>(membership_.size)),
+      inboxes_(static_cast<std::size_t>(membership_.size)) {}
 
 SharedEngine::~SharedEngine() = default;
 

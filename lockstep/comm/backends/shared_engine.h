@@ -23,6 +23,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/comm/backend.h"
 #include "lockstep/comm/backends/arena.h"
+#include "lockstep/comm/backends/shared_inbox.h"
 #include "lockstep/comm/backends/shared_layout.h"
 
 namespace lockstep::shared {
@@ -82,6 +83,7 @@ class SharedEngine : public Backend, public std::enable_shared_from_this<SharedE
   std::byte* block(int rank, std::uint64_t offset, std::size_t bytes) const;
   bool has_left(int rank) const;
   std::uint64_t& sent_to(int rank) { return sent_.at(static_cast<std::size_t>(rank)); }
+  Inbox& inbox(int source) { return inboxes_.at(static_cast<std::size_t>(source)); }
   // Advances all pending operations, oldest first; each may take at most `slices` slices.
   void advance_pending(std::size_t slices);
   // Frees `offset` once every rank has finished collective `sequence`.
@@ -122,6 +124,7 @@ class SharedEngine : public Backend, public std::enable_shared_from_this<SharedE
   std::deque<Retired> retired_;
   std::uint64_t sequence_ = 0;       // of the last collective
   std::vector<std::uint64_t> sent_;  // messages to each rank
+  std::vector<Inbox> inboxes_;       // by source
   bool closed_ = false;
   // Blocks of allocate_shared() whose last reference is gone. Its own lock, because that may happen while `mutex` is held.
   std::mutex returned_mutex_;

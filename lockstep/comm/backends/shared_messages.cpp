@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
+#include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
@@ -13,6 +13,40 @@ namespace {
 std::string describe_message(const char* verb, const Request& request, const char* direction) {
   return str(verb, "(", name_of(request.dtype), "[", request.count, "], ", direction, " rank ", request.root,
              ", tag ", request.tag, ")");
+}
+
+struct Waiting {
+  std::uint64_t number;
+  Letter* letter;
+};
+
+// Published and not yet received, in the order sent. Looks at letters in that order and stops at the first unpublished one:
+// the sender may publish it, and more behind it, before this rank looks at the next.
+std::vector<Waiting> waiting_letters(SharedEngine& engine, int source) {
+  std::vector<Waiting> waiting;
+  std::uint64_t& oldest = engine.inbox(source).oldest;
+  const std::uint64_t first = oldest;
+  for (std::uint64_t number = first; number < first + LETTERS; ++number) {
+    Letter& letter = engine.control().letter(source, engine.rank(), number);
+    if (letter.sequence.load(std::memory_order_acquire) < number + 1) break;
+    if (letter.taken.load(std::memory_order_relaxed) < number + 1) {
+      waiting.push_back({number, &letter});
+    } else if (number == oldest) {
+      ++oldest;
+    }
+  }
+  return waiting;
+}
+
+void put_aside(SharedEngine& engine, int source, const std::vector<Waiting>& letters) {
+  for (const auto& [number, letter] : letters) {
+    const std::size_t bytes = letter->count * size_of(letter->dtype);
+    const std::byte* data = engine.block(source, letter->offset, bytes);
+    engine.inbox(source).aside.push_back(
+        {number, letter->tag, letter->dtype, letter->count, {data, data + bytes}});
+    letter->taken.store(number + 1, std::memory_order_release);
+  }
+  engine.control().ring();
 }
 
 }  // namespace
@@ -46,45 +80,59 @@ bool SendOperation::try_advance(std::size_t) {
   return true;
 }
 
+ReceiveOperation::ReceiveOperation(std::shared_ptr<SharedEngine> engine, Request request)
+    : Operation(std::move(engine), std::move(request)),
+      turn_(engine_->inbox(request_.root).called(request_.tag)) {}
+
 std::string ReceiveOperation::describe() const { return describe_message("recv", request_, "from"); }
 
 bool ReceiveOperation::try_advance(std::size_t) {
+  Inbox& inbox = engine_->inbox(request_.root);
+  if (engine_->failed() || !inbox.is_turn(request_.tag, turn_)) return false;
+  if (!take_from_aside() && !take_from_letters()) return false;
   if (engine_->failed()) return false;
-  // Every letter of the ring is looked at, oldest first; taken ones and other tags are passed over.
-  Letter* oldest = nullptr;
-  std::uint64_t oldest_number = std::numeric_limits<std::uint64_t>::max();
-  for (std::uint64_t n = 0; n < LETTERS; ++n) {
-    Letter& letter = engine_->control().letter(request_.root, engine_->rank(), n);
-    const std::uint64_t sequence = letter.sequence.load(std::memory_order_acquire);
-    if (sequence == 0 || letter.taken.load(std::memory_order_relaxed) == sequence ||
-        letter.tag != request_.tag)
-      continue;
-    if (sequence - 1 < oldest_number) {
-      oldest_number = sequence - 1;
-      oldest = &letter;
-    }
-  }
-  if (oldest == nullptr) return false;
-  take(*oldest, oldest_number);
-  return !engine_->failed();
+  inbox.served(request_.tag);
+  source_ = request_.root;
+  return true;
 }
 
-void ReceiveOperation::take(Letter& letter, std::uint64_t number) {
-  const std::uint64_t count = letter.count;
-  const DType dtype = letter.dtype;
-  if (count != request_.count || dtype != request_.dtype) {
-    engine_->record_failure(
-        ErrorCode::MISMATCH,
-        str("ranks disagree about message ", number, " from rank ", request_.root, " to rank ",
-            engine_->rank(), ", tag ", request_.tag, ": sent ", name_of(dtype), "[", count, "], received as ",
-            name_of(request_.dtype), "[", request_.count, "]"));
-    return;
+bool ReceiveOperation::take_from_aside() {
+  auto& aside = engine_->inbox(request_.root).aside;
+  const auto message =
+      std::find_if(aside.begin(), aside.end(), [&](const auto& m) { return m.tag == request_.tag; });
+  if (message == aside.end()) return false;
+  if (fits(message->number, message->dtype, message->count) && !message->data.empty()) {
+    std::memcpy(request_.output, message->data.data(), message->data.size());
   }
-  const std::size_t bytes = count * size_of(dtype);
-  if (bytes > 0) std::memcpy(request_.output, engine_->block(request_.root, letter.offset, bytes), bytes);
-  letter.taken.store(number + 1, std::memory_order_release);
+  aside.erase(message);
+  return true;
+}
+
+bool ReceiveOperation::take_from_letters() {
+  const auto waiting = waiting_letters(*engine_, request_.root);
+  const auto found = std::find_if(waiting.begin(), waiting.end(),
+                                  [&](const auto& entry) { return entry.letter->tag == request_.tag; });
+  if (found == waiting.end()) {
+    if (waiting.size() == LETTERS) put_aside(*engine_, request_.root, waiting);
+    return false;
+  }
+  const auto& [number, letter] = *found;
+  if (!fits(number, letter->dtype, letter->count)) return true;
+  const std::size_t bytes = letter->count * size_of(letter->dtype);
+  if (bytes > 0) std::memcpy(request_.output, engine_->block(request_.root, letter->offset, bytes), bytes);
+  letter->taken.store(number + 1, std::memory_order_release);
   engine_->control().ring();
-  source_ = request_.root;
+  return true;
+}
+
+bool ReceiveOperation::fits(std::uint64_t number, DType dtype, std::uint64_t count) {
+  if (count == request_.count && dtype == request_.dtype) return true;
+  engine_->record_failure(
+      ErrorCode::MISMATCH,
+      str("ranks disagree about message ", number, " from rank ", request_.root, " to rank ", engine_->rank(),
+          ", tag ", request_.tag, ": sent ", name_of(dtype), "[", count, "], received as ",
+          name_of(request_.dtype), "[", request_.count, "]"));
+  return false;
 }
 
 }  // namespace lockstep::shared

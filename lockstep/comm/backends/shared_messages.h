@@ -2,7 +2,8 @@
 //
 // A sender copies its data into a block of its own segment and publishes a letter (shared_layout.h); it is then done. The
 // receiver takes the first untaken letter with its tag, copies, and marks it taken, which lets the sender reuse the letter
-// and the block. Sends to one rank are published, and receives with one tag from one rank served, in the order of calls.
+// and the block. Sends to one rank are published, and receives with one tag from one rank served, in the order of calls
+// (shared_inbox.h).
 #pragma once
 
 #include <cstdint>
@@ -32,8 +33,7 @@ class SendOperation : public Operation {
 
 class ReceiveOperation : public Operation {
  public:
-  ReceiveOperation(std::shared_ptr<SharedEngine> engine, Request request)
-      : Operation(std::move(engine), std::move(request)) {}
+  ReceiveOperation(std::shared_ptr<SharedEngine> engine, Request request);
 
   int source_rank() const override { return source_; }
   std::uint64_t progress() const override { return 0; }
@@ -44,8 +44,12 @@ class ReceiveOperation : public Operation {
   bool try_advance(std::size_t slices) override;
 
  private:
-  void take(Letter& letter, std::uint64_t number);
+  bool take_from_aside();
+  bool take_from_letters();
+  // True when the message is what was asked for, else the mismatch is recorded.
+  bool fits(std::uint64_t number, DType dtype, std::uint64_t count);
 
+  const std::uint64_t turn_;
   int source_ = -1;
 };
 
