@@ -47,23 +47,31 @@ template <typename T> class Buffer {
   // Element i becomes value(i % PERIOD).
   template <typename Value> void fill(Value value) const {
     const auto values = table(value);
-    for (std::size_t i = 0; i < count_; ++i) span()[i] = values[i % PERIOD];
+    for_each_period([&](std::size_t i, std::size_t length) {
+      std::memcpy(static_cast<void*>(&span()[i]), values.get(), length * sizeof(T));
+    });
   }
 
   // Empty if every element has the bits of expected(i % PERIOD) and nothing around them was touched; else what is different.
   template <typename Value> std::string difference(Value expected) const {
     const auto values = table(expected);
-    for (std::size_t i = 0; i < count_; ++i) {
-      if (reference::same<T>(span()[i], values[i % PERIOD])) continue;
-      return str("element ", i, " of ", count_, " is ", hex(span()[i]), ", expected ",
-                 hex(values[i % PERIOD]));
-    }
+    std::string text;
+    for_each_period([&](std::size_t first, std::size_t length) {
+      if (std::memcmp(&span()[first], values.get(), length * sizeof(T)) == 0) return;
+      for (std::size_t i = first; i < first + length && text.empty(); ++i) {
+        if (reference::same<T>(span()[i], values[i - first])) continue;
+        text =
+            str("element ", i, " of ", count_, " is ", hex(span()[i]), ", expected ", hex(values[i - first]));
+      }
+    });
     const auto* bytes = static_cast<const unsigned char*>(memory_.get());
-    for (std::size_t i = 0; i < (first_ + count_ + GUARD) * sizeof(T); ++i) {
-      const bool inside = i >= first_ * sizeof(T) && i < (first_ + count_) * sizeof(T);
-      if (!inside && bytes[i] != GUARD_BYTE) return str("byte ", i, " outside of the buffer was written");
+    const auto* end = bytes + (first_ + count_) * sizeof(T);
+    const auto untouched = [](unsigned char byte) { return byte == GUARD_BYTE; };
+    if (!std::all_of(bytes, bytes + first_ * sizeof(T), untouched) ||
+        !std::all_of(end, end + GUARD * sizeof(T), untouched)) {
+      text += " and memory outside of the buffer was written";
     }
-    return "";
+    return text;
   }
 
  private:
@@ -75,6 +83,11 @@ template <typename T> class Buffer {
     auto values = std::make_unique<T[]>(PERIOD);
     for (std::size_t i = 0; i < std::min(PERIOD, count_); ++i) values[i] = value(i);
     return values;
+  }
+
+  // body(first, length) for each stretch of at most PERIOD elements.
+  template <typename Body> void for_each_period(Body body) const {
+    for (std::size_t i = 0; i < count_; i += PERIOD) body(i, std::min(PERIOD, count_ - i));
   }
 
   static std::string hex(const T& value) {
@@ -89,6 +102,11 @@ template <typename T> class Buffer {
   std::size_t first_ = 0;
   std::shared_ptr<void> memory_;
 };
+
+// As gmock's Each(), for vectors that are too long for it.
+template <typename T> bool all_are(const std::vector<T>& values, T expected) {
+  return std::all_of(values.begin(), values.end(), [&](const T& value) { return value == expected; });
+}
 
 // One value per rank, for reference::combine.
 template <typename T> std::vector<T> samples_of_all(int size, std::size_t index, std::uint64_t seed) {

@@ -135,10 +135,11 @@ void CollectiveOperation::compare_with(int rank) {
   } else if (call_.verb == Verb::ALL_GATHER) {
     const std::size_t expected = request_.outputs[static_cast<std::size_t>(rank)].size();
     if (bytes_of(theirs.count) == expected) return;
-    engine_->record_failure(ErrorCode::MISMATCH,
-                            str("ranks disagree about collective #", sequence_, ": rank ", engine_->rank(),
-                                " expects ", expected / size_of(call_.dtype), " elements of rank ", rank,
-                                ", which called ", shared::describe(theirs)));
+    engine_->record_failure(
+        ErrorCode::MISMATCH,
+        str("ranks disagree about collective #", sequence_, ": rank ", engine_->rank(), " called ",
+            shared::describe(call_), " and expects ", expected / size_of(call_.dtype), " elements of rank ",
+            rank, ", which called ", shared::describe(theirs)));
   }
 }
 

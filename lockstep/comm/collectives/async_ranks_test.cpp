@@ -23,7 +23,8 @@ RANKS_TEST(Async, TwoHundredPendingWaitedForBackwards, Ranks(1, 2, 3, 4), EveryB
   for (auto& x : data)
     works.push_back(comm::all_reduce(world(), std::span(x), ReduceOp::SUM, /*async_op=*/true));
   for (; !works.empty(); works.pop_back()) works.back().wait();
-  for (int i = 0; i < 200; ++i) ASSERT_THAT(data[static_cast<std::size_t>(i)], Each(sum_of_ranks(size(), i)));
+  for (int i = 0; i < 200; ++i)
+    ASSERT_TRUE(all_are(data[static_cast<std::size_t>(i)], sum_of_ranks(size(), i)));
 }
 
 // Later calls on the group complete an operation whose Work was dropped; the barrier is after all of them.
@@ -35,7 +36,7 @@ RANKS_TEST(Async, DroppedWorksCompleteAnyway, Ranks(1, 2, 3, 4), EveryBackend())
   last.wait();
   comm::barrier(world());
   for (int i = 0; i < 150; ++i)
-    ASSERT_THAT(data[static_cast<std::size_t>(i)], Each(sum_of_ranks(size(), i))) << i;
+    ASSERT_TRUE(all_are(data[static_cast<std::size_t>(i)], sum_of_ranks(size(), i))) << i;
 }
 
 RANKS_TEST(Async, PollingCompletesAnOperation, Ranks(1, 2, 3, 4), EveryBackend()) {
@@ -45,7 +46,7 @@ RANKS_TEST(Async, PollingCompletesAnOperation, Ranks(1, 2, 3, 4), EveryBackend()
   }
   EXPECT_TRUE(work.is_success());
   EXPECT_EQ(work.exception(), nullptr);
-  EXPECT_THAT(x, Each(sum_of_ranks(size(), 0)));
+  EXPECT_TRUE(all_are(x, sum_of_ranks(size(), 0)));
 }
 
 RANKS_TEST(Async, WaitingTwiceAndThroughACopyIsHarmless, Ranks(1, 3), EveryBackend()) {
@@ -84,10 +85,10 @@ RANKS_TEST(Async, MixedVerbs, Ranks(2, 3, 4), Backends("thread", "shm")) {
     works.push_back(comm::all_gather(world(), std::span<const int>(mine), outputs, /*async_op=*/true));
     std::rotate(works.begin(), works.begin() + (rank() + round) % 6, works.end());
     for (Work& work : works) work.wait();
-    ASSERT_THAT(reduced, Each(sum_of_ranks(size(), 0)));
-    ASSERT_THAT(cast, Each(round));
-    ASSERT_THAT(received, Each(before));
-    for (int r = 0; r < size(); ++r) ASSERT_THAT(gathered[static_cast<std::size_t>(r)], Each(r));
+    ASSERT_TRUE(all_are(reduced, sum_of_ranks(size(), 0)));
+    ASSERT_TRUE(all_are(cast, round));
+    ASSERT_TRUE(all_are(received, before));
+    for (int r = 0; r < size(); ++r) ASSERT_TRUE(all_are(gathered[static_cast<std::size_t>(r)], r));
   }
 }
 
@@ -103,7 +104,7 @@ RANKS_TEST(Async, OneRankFarBehind, Ranks(2, 4), Backends("thread", "shm")) {
     if (rank() == 1 && works.size() == 60) comm::send(world(), std::span<const int>(&token, 1), 0);
   }
   for (Work& work : works) work.wait();
-  for (const auto& x : data) ASSERT_THAT(x, Each(size()));
+  for (const auto& x : data) ASSERT_TRUE(all_are(x, size()));
 }
 
 RANKS_TEST(Async, WhatOwnsABufferLivesUntilTheWorkIsDone, Ranks(2, 3), Backends("thread", "shm")) {

@@ -8,7 +8,6 @@ namespace lockstep {
 namespace {
 
 using ::testing::AllOf;
-using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 

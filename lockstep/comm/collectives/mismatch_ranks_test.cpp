@@ -1,0 +1,162 @@
+// Ranks that disagree about a call are all told so, in words that show both calls, and can start anew.
+#include <functional>
+
+#include "lockstep/base/error.h"
+#include "lockstep/comm/collectives.h"
+#include "lockstep/job/job.h"
+#include "testing/buffers.h"
+#include "testing/ranks.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+struct Call {
+  std::string text;  // as errors print it
+  std::function<void(const ProcessGroup&)> make;
+};
+
+template <typename T> Call all_reduce_call(std::size_t count, ReduceOp op) {
+  return {str("all_reduce(", name_of(dtype_of<T>()), "[", count, "], ", name_of(op), ")"),
+          [=](const auto& group) {
+            std::vector<T> x(count);
+            comm::all_reduce(group, std::span(x), op);
+          }};
+}
+
+template <typename T> Call broadcast_call(std::size_t count, int root) {
+  return {str("broadcast(", name_of(dtype_of<T>()), "[", count, "], root ", root, ")"),
+          [=](const auto& group) {
+            std::vector<T> x(count);
+            comm::broadcast(group, std::span(x), root);
+          }};
+}
+
+template <typename T> Call all_gather_call(std::size_t count) {
+  return {str("all_gather(", name_of(dtype_of<T>()), "[", count, "])"), [=](const auto& group) {
+            const std::vector<T> x(count);
+            std::vector<T> all(count * static_cast<std::size_t>(group.size()));
+            comm::all_gather(group, std::span<const T>(x), std::span(all));
+          }};
+}
+
+// Every pair of these differs: in the verb, the element type, the count, the operator or the root.
+std::vector<Call> calls() {
+  return {
+      {"barrier()", [](const auto& group) { comm::barrier(group); }},
+      all_reduce_call<float>(10, ReduceOp::SUM),
+      all_reduce_call<float>(10, ReduceOp::AVG),
+      all_reduce_call<float>(10, ReduceOp::MAX),
+      all_reduce_call<float>(11, ReduceOp::SUM),
+      all_reduce_call<float>(0, ReduceOp::SUM),
+      all_reduce_call<std::int32_t>(10, ReduceOp::SUM),
+      all_reduce_call<double>(5, ReduceOp::SUM),  // as many bytes as ten float32
+      all_reduce_call<float>(300000, ReduceOp::SUM),
+      broadcast_call<float>(10, 0),
+      broadcast_call<float>(10, 1),
+      broadcast_call<float>(9, 0),
+      broadcast_call<std::int64_t>(10, 0),
+      all_gather_call<float>(10),
+      all_gather_call<float>(9),
+      all_gather_call<std::uint8_t>(10),
+  };
+}
+
+// The text of the Mismatch that this rank gets, at the call itself or at the barrier behind it.
+std::string disagreement(const ProcessGroup& group, const Call& call) {
+  try {
+    call.make(group);
+    comm::barrier(group);
+  } catch (const Mismatch& mismatch) {
+    return mismatch.what();
+  }
+  return "no Mismatch";
+}
+
+void check_later_calls(const ProcessGroup& group) {
+  float x = 0;
+  EXPECT_THAT([&] { comm::all_reduce(group, std::span(&x, 1)); },
+              ::testing::ThrowsMessage<Mismatch>(HasSubstr("ranks disagree")));
+}
+
+// Rank `odd` calls one thing, the others another: each ordered pair, with a fresh world for each.
+RANKS_TEST(Mismatch, EveryPairOfCallsIsToldToEveryRank, Ranks(2, 3, 4), Backends("shm"),
+           Within(std::chrono::seconds(240))) {
+  const std::vector<Call> table = calls();
+  for (std::size_t i = 0; i < table.size(); ++i) {
+    for (std::size_t j = 0; j < table.size(); ++j) {
+      if (i == j) continue;
+      const int odd = static_cast<int>(i + j) % size();
+      const Call& odd_call = table[i];
+      const Call& usual_call = table[j];
+      EXPECT_THAT(
+          disagreement(world(), rank() == odd ? odd_call : usual_call),
+          AllOf(HasSubstr("ranks disagree about collective #1"), HasSubstr(odd_call.text),
+                HasSubstr(usual_call.text), HasSubstr(str("rank ", odd)), HasSubstr("group \"world\"")))
+          << "rank " << odd << " called " << odd_call.text << ", the others " << usual_call.text;
+      check_later_calls(world());
+      destroy_process_group();
+      init_process_group("shm");
+    }
+  }
+  int x = rank();
+  comm::all_reduce(world(), std::span(&x, 1));
+  EXPECT_EQ(x, size() * (size() - 1) / 2);
+}
+
+// Pending operations fail as well, and those complete before the disagreement stay complete.
+RANKS_TEST(Mismatch, PendingOperationsFailAndFinishedOnesStay, Ranks(2, 3, 4), Backends("thread", "shm")) {
+  std::vector<float> x(100, 1);
+  std::vector<float> y(100, 1);
+  comm::all_reduce(world(), std::span(x));
+  Work pending = comm::irecv(world(), std::span(y), (rank() + 1) % size(), /*tag=*/9);  // which nobody sends
+  int token = 0;
+  if (rank() != 1) comm::send(world(), std::span<const int>(&token, 1), 1);
+  for (int r = 0; r < size() && rank() == 1;
+       ++r) {  // rank 1 disagrees when the others have finished the first
+    if (r != 1) comm::recv(world(), std::span(&token, 1), r);
+  }
+  const auto disagree = [&] {
+    float z = 0;
+    comm::all_reduce(world(), std::span(&z, 1), rank() == 1 ? ReduceOp::MIN : ReduceOp::MAX);
+    comm::barrier(world());
+  };
+  EXPECT_THAT(disagree, ::testing::ThrowsMessage<Mismatch>(HasSubstr("collective #2")));
+  EXPECT_THAT([&] { pending.wait(); },
+              ::testing::ThrowsMessage<Mismatch>(AllOf(HasSubstr("recv"), HasSubstr("collective #2"))));
+  EXPECT_TRUE(all_are(x, static_cast<float>(size())));
+}
+
+// Uneven contributions are legal where every rank expects them; one rank that expects others is told.
+RANKS_TEST(Mismatch, AllGatherWithOtherSizesThanExpected, Ranks(2, 3, 4), Backends("thread", "shm")) {
+  const std::vector<float> mine(rank() == 0 ? 5 : 4);
+  std::vector<std::vector<float>> everyone(static_cast<std::size_t>(size()), std::vector<float>(4));
+  everyone[static_cast<std::size_t>(rank())].resize(mine.size());
+  std::vector<std::span<float>> outputs(everyone.begin(), everyone.end());
+  const auto gather = [&] {
+    comm::all_gather(world(), std::span<const float>(mine), outputs);
+    comm::barrier(world());
+  };
+  EXPECT_THAT(gather, ::testing::ThrowsMessage<Mismatch>(AllOf(HasSubstr("expects 4 elements of rank 0"),
+                                                               HasSubstr("all_gather(float32[5])"))));
+}
+
+// A rank that makes one call fewer than the others is found at its next one.
+RANKS_TEST(Mismatch, AForgottenCallShowsAtTheNext, Ranks(2, 3), Backends("thread", "shm")) {
+  std::vector<float> x(10);
+  const auto train = [&] {
+    for (int step = 0; step < 5; ++step) {
+      comm::all_reduce(world(), std::span(x));
+      if (step != 2 || rank() != 1) comm::broadcast(world(), std::span(x), 0);
+    }
+    comm::barrier(world());
+  };
+  EXPECT_THAT(train, ::testing::ThrowsMessage<Mismatch>(AllOf(HasSubstr("collective #6"),
+                                                              HasSubstr("all_reduce(float32[10], sum)"),
+                                                              HasSubstr("broadcast(float32[10], root 0)"))));
+}
+
+}  // namespace
+}  // namespace lockstep
