@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "examples/mnist_job.h"
+#include "lockstep/base/environment.h"
 #include "lockstep/base/str.h"
 
 namespace dist = lockstep;
@@ -42,7 +43,8 @@ MnistOptions parse(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    std::exit(app.exit(error));
+    const bool speaks = dist::job_environment().rank == 0;  // once is enough
+    std::exit(speaks ? app.exit(error) : error.get_exit_code());
   }
   return o;
 }

@@ -29,17 +29,17 @@ struct MnistOptions {
   bool compare = false;
 };
 
-// Correct answers on the share [rank, rank + ranks, ...] of the test set. No padding, so that the sum over ranks is the same
-// for any number of them. Forward without gradients never communicates.
+// Correct answers on this rank's share of the test set. The set is cut into the same batches for any number of ranks, and
+// each rank takes every ranks-th: there is no padding and no image is ever computed in another batch, so the sum over ranks
+// does not depend on their number. Forward without gradients never communicates.
 inline std::int64_t count_correct(SimpleCNNImpl& net, const lockstep::MNIST& test, int rank, int ranks) {
-  constexpr std::int64_t BATCH = 500;
+  constexpr std::int64_t BATCH = 250;
   const torch::NoGradGuard no_grad;
   net.eval();
   std::int64_t correct = 0;
-  for (std::int64_t first = rank; first < test.size(); first += BATCH * ranks) {
-    std::vector<std::int64_t> indices;
-    for (std::int64_t i = first; i < std::min(first + BATCH * ranks, test.size()); i += ranks)
-      indices.push_back(i);
+  for (std::int64_t first = BATCH * rank; first < test.size(); first += BATCH * ranks) {
+    std::vector<std::int64_t> indices(static_cast<std::size_t>(std::min(BATCH, test.size() - first)));
+    std::iota(indices.begin(), indices.end(), first);
     const lockstep::Batch batch = test.get_batch(indices);
     correct += net.forward(batch.data).argmax(1).eq(batch.target).sum().item<std::int64_t>();
   }

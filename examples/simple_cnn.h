@@ -24,7 +24,7 @@ struct SimpleCNNImpl : torch::nn::Module {
     namespace F = torch::nn::functional;
     x = F::max_pool2d(F::relu(conv1(x)), F::MaxPool2dFuncOptions(2));
     x = F::max_pool2d(F::relu(conv2(x)), F::MaxPool2dFuncOptions(2));
-    return fc2(F::relu(fc1(x.view({-1, 64 * 7 * 7}))));
+    return fc2(F::relu(fc1(x.flatten(1))));
   }
 };
 TORCH_MODULE(SimpleCNN);
