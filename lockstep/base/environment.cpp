@@ -36,6 +36,7 @@ constexpr std::array TABLE = std::to_array<EnvironmentVariable>({
     {"LOCKSTEP_FAIL_POINT", "user",
      "where to fail on purpose, for tests: NAME@RANK[+SKIP]=kill|stop|exit|throw"},
     {"PATH", "system", "where lockstep run looks for the program"},
+    {"TERM", "system", "kind of terminal; nothing is redrawn on a dumb one"},
     {"XDG_RUNTIME_DIR", "system", "where ranks that were not started by `lockstep run` meet"},
     {"TORCHELASTIC_RUN_ID", "torchrun", "name of the job"},
     {"SLURM_STEP_ID", "Slurm", "set inside an srun step"},

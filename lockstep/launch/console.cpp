@@ -1,14 +1,18 @@
 #include "lockstep/launch/console.h"
 
+#include "lockstep/base/environment.h"
 #include "lockstep/os/pipe.h"
 #include "lockstep/os/terminal.h"
 
 namespace lockstep {
 namespace {
 
+// A terminal that can erase a line.
+bool is_screen(int fd) { return is_terminal(fd) && env("TERM") != "dumb"; }
+
 OutputMuxOptions mux_options(bool prefix) {
-  const bool out = is_terminal(STANDARD_OUTPUT);
-  const bool err = is_terminal(STANDARD_ERROR);
+  const bool out = is_screen(STANDARD_OUTPUT);
+  const bool err = is_screen(STANDARD_ERROR);
   const int columns = out || err ? terminal_columns(out ? STANDARD_OUTPUT : STANDARD_ERROR) : 80;
   return {prefix, out, err, static_cast<std::size_t>(columns)};
 }
@@ -20,12 +24,17 @@ Console::Console(bool prefix)
       err_(STANDARD_ERROR),
       is_one_file_(is_same_file(STANDARD_OUTPUT, STANDARD_ERROR)),
       mux_(mux_options(prefix), [this](Stream stream, std::string_view text) {
-        (stream == Stream::OUT || is_one_file_ ? out_ : err_).write(text);
+        (stream == Stream::OUT || is_one_file_ ? out_ : err_).append(text);
       }) {}
 
 void Console::add_to(PollSet& wait) const {
   if (out_.pending() > 0) wait.want_write(out_.descriptor());
   if (err_.pending() > 0) wait.want_write(err_.descriptor());
+}
+
+void Console::line(std::string_view text) {
+  mux_.launcher_line(text);
+  flush();
 }
 
 void Console::flush() {
@@ -34,7 +43,7 @@ void Console::flush() {
 }
 
 int columns_for_ranks(bool prefix) {
-  if (!is_terminal(STANDARD_OUTPUT)) return 0;
+  if (!is_screen(STANDARD_OUTPUT)) return 0;
   const int columns = terminal_columns(STANDARD_OUTPUT) - (prefix ? 4 : 0);  // "[0] "
   return columns > 1 ? columns - 1 : 1;
 }

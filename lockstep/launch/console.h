@@ -1,5 +1,5 @@
 // The launcher's own standard output and error: what the ranks print, line by line with their names, and the launcher's
-// lines. Never blocks; while is_congested() the supervisor leaves the ranks' output in their pipes, so that ranks that
+// lines. What ranks print is written by flush(). Never blocks; while is_congested() the supervisor leaves the ranks' output in their pipes, so that ranks that
 // print faster than the reader reads wait, as they would without a launcher.
 #pragma once
 
@@ -19,7 +19,7 @@ class Console {
 
   void feed(int rank, Stream stream, std::string_view bytes) { mux_.feed(rank, stream, bytes); }
   void close(int rank, Stream stream) { mux_.close(rank, stream); }
-  void line(std::string_view text) { mux_.launcher_line(text); }
+  void line(std::string_view text);  // of the launcher, at once
 
   bool is_congested() const { return out_.pending() + err_.pending() > (1U << 20U); }
   bool is_broken() const { return out_.is_broken(); }  // nobody reads standard output any more

@@ -1,5 +1,6 @@
 #include "lockstep/launch/guardian.h"
 
+#include <array>
 #include <csignal>
 #include <string>
 
@@ -19,7 +20,7 @@
 namespace lockstep {
 namespace {
 
-constexpr int KILL_LIMIT_MS = 10'000;
+constexpr std::chrono::seconds KILL_LIMIT{10};
 
 struct GuardianEnds {
   int control = -1;
@@ -58,13 +59,12 @@ void report(const PreparedJob& job, const RunResult& result, Console& console) {
 
 // Waits for whoever reads the output, as any program would; but not when the front is gone or the user wants to stop.
 void flush(Console& console, int control) {
-  while (!console.is_empty()) {
+  for (console.flush(); !console.is_empty(); console.flush()) {
     PollSet wait;
     console.add_to(wait);
     wait.want_read(control);
     wait.run(Deadline::never());
     if (wait.is_ready(control)) return;
-    console.flush();
   }
 }
 
@@ -90,6 +90,7 @@ int supervise(const PreparedJob& job, const GuardianEnds& ends, SignalQueue& sig
 int run_guardian(const PreparedJob& job, const GuardianEnds& ends) {
   try {
     leave_process_group();
+    name_process("lockstep-guard");
     adopt_orphans();
     raise_descriptor_limit();
     fail_point("launch.guardian");
@@ -119,6 +120,7 @@ class Front {
         if (signal->number != SIGCHLD) pass_on(signal->number);
       }
       if (const auto status = poll_exit(guardian)) return *status;
+      reap_children(std::array{guardian});  // as process 1 of a container it gets everybody's orphans
     }
   }
 
@@ -160,7 +162,7 @@ int run_guarded(const PreparedJob& job) {
   fail_point("launch.front");
   Front front(signals, std::move(control.write), Keyboard(STANDARD_INPUT, std::move(keys.write)));
   const ExitStatus status = front.wait_for(guardian);
-  const auto left = kill_all_children({}, KILL_LIMIT_MS);
+  const auto left = kill_all_children({}, KILL_LIMIT);
   if (status.signal != 0) {
     write_available(STANDARD_ERROR, str("lockstep: the launcher's guardian process was ", describe(status),
                                         "; all ranks were killed\n"));

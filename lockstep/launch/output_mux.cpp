@@ -19,7 +19,9 @@ std::string_view last_overwrite(std::string_view line) {
 
 }  // namespace
 
-std::string OutputMux::prefix_of(int rank) const { return options_.prefix ? str("[", rank, "] ") : ""; }
+std::string OutputMux::prefix_of(int rank) const {
+  return options_.prefix ? "[" + std::to_string(rank) + "] " : "";
+}
 
 void OutputMux::feed(int rank, Stream stream, std::string_view bytes) {
   std::string& rest = unfinished_[{rank, stream}];
@@ -65,7 +67,10 @@ void OutputMux::emit_line(int rank, Stream stream, std::string_view line) {
   if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
   if (rank == 0 && is_terminal(stream)) line = last_overwrite(line);  // what stood there before is erased
   const std::string prefix = prefix_of(rank);
-  emit_(stream, str(prefix, safe_text(line, prefix), "\n"));
+  std::string text = prefix;
+  text += safe_text(line, prefix);
+  text += '\n';
+  emit_(stream, text);
 }
 
 void OutputMux::hide_unfinished() {

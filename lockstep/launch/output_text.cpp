@@ -42,6 +42,13 @@ std::size_t character_length(std::string_view text) {
   return overlong || surrogate || too_large || c1_control ? 0 : length;
 }
 
+// Length of the beginning of `text` that is printable ASCII.
+std::size_t plain_length(std::string_view text) {
+  std::size_t length = 0;
+  while (length < text.size() && text[length] >= ' ' && text[length] <= '~') ++length;
+  return length;
+}
+
 void append_hex(std::string& out, char c) {
   constexpr char HEX[] = "0123456789abcdef";
   const auto byte = static_cast<std::uint8_t>(c);
@@ -57,6 +64,10 @@ std::string safe_text(std::string_view text, std::string_view after_return) {
   out.reserve(text.size());
   bool coloured = false;
   while (!text.empty()) {
+    const std::size_t plain = plain_length(text);  // nearly all there is
+    out += text.substr(0, plain);
+    text.remove_prefix(plain);
+    if (text.empty()) break;
     std::size_t taken = 1;
     if (const std::size_t sequence = harmless_sequence(text); sequence > 0) {
       coloured = true;

@@ -88,7 +88,7 @@ TEST(RunRanks, LeavesTheCallersOtherChildrenAlone) {
   run_ranks(shell(2, "setsid sleep 1000 & exit 0"));
   EXPECT_THAT(children_of_this_process(), ElementsAre(other.pid));
   EXPECT_FALSE(poll_exit(other.pid).has_value());
-  kill_all_children({}, 10'000);
+  kill_all_children({}, 10s);
 }
 
 TEST(RunRanks, NamesWhatTheRanksLeftBehind) {

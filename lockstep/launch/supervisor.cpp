@@ -48,10 +48,7 @@ RunResult Supervisor::run() {
     while (state_ != State::DONE) step();
   } catch (...) {
     signal_ranks(SIGKILL);
-    for (auto& rank : ranks_) {
-      if (!rank->has_ended()) wait_exit(rank->pid());
-    }
-    kill_all_children(not_ours_, 10'000);
+    kill_all_children(not_ours_, UNKILLABLE_AFTER);
     throw;
   }
   finish();
@@ -98,7 +95,7 @@ void Supervisor::step() {
   note_starts(wait);
   for (const auto& rank : ranks_) rank->read_output(wait, on_output_);
   if (setting_.console != nullptr) setting_.console->flush();
-  note_deaths();
+  note_deaths(wait);
   advance();
 }
 
@@ -137,7 +134,10 @@ void Supervisor::obey(int signal) {
   signal_ranks(SIGCONT);  // a stopped process acts on a signal only when it runs again
 }
 
-void Supervisor::note_deaths() {
+void Supervisor::note_deaths(const PollSet& wait) {
+  const bool is_told = wait.is_ready(setting_.signals.descriptor());
+  if (!is_told && !next_look_.expired()) return;
+  next_look_ = Deadline::in(TICK);
   // Of several deaths that share one SIGCHLD the kernel names the first: it is looked at before the others.
   while (const auto signal = setting_.signals.next()) {
     for (auto& rank : ranks_) {
@@ -145,11 +145,15 @@ void Supervisor::note_deaths() {
     }
   }
   for (auto& rank : ranks_) note_death(*rank);
+  reap_children(not_to_reap());
+}
+
+std::vector<pid_t> Supervisor::not_to_reap() const {
   std::vector<pid_t> keep = not_ours_;
   for (const auto& rank : ranks_) {
     if (!rank->has_ended()) keep.push_back(rank->pid());
   }
-  reap_children(keep);
+  return keep;
 }
 
 void Supervisor::note_death(RankProcess& rank) {

@@ -59,7 +59,8 @@ class Supervisor {
   void note_starts(const PollSet& wait);
   void read_control(const PollSet& wait);
   void obey(int signal);
-  void note_deaths();
+  void note_deaths(const PollSet& wait);
+  std::vector<pid_t> not_to_reap() const;
   void note_death(RankProcess& rank);
   void enter(State next, Deadline deadline);
   void advance();
@@ -79,6 +80,7 @@ class Supervisor {
   State state_ = State::STARTING;
   Deadline deadline_ = Deadline::never();  // of the state
   Deadline time_limit_;
+  Deadline next_look_ = Deadline::in({});  // for deaths, should nobody tell of them
   bool front_is_gone_ = false;
   bool was_told_to_stop_ = false;  // the ranks got a signal from here: what ends from now on was stopped
   std::vector<std::unique_ptr<RankProcess>> ranks_;

@@ -155,6 +155,8 @@ void raise_descriptor_limit() {
 
 void leave_process_group() { setpgid(0, 0); }
 
+void name_process(const std::string& name) { prctl(PR_SET_NAME, name.c_str()); }
+
 std::optional<ExitStatus> poll_exit(pid_t pid) {
   int status = 0;
   const pid_t got = waitpid(pid, &status, WNOHANG);

@@ -61,6 +61,9 @@ pid_t fork_child(const std::function<int()>& body);
 // Puts the calling process into a process group of its own, so that signals to its old group (Ctrl-C) miss it.
 void leave_process_group();
 
+// The calling process's name in ps and top, at most 15 characters.
+void name_process(const std::string& name);
+
 // How a process ended: by exit(code) or by a signal.
 struct ExitStatus {
   int code = 0;

@@ -121,8 +121,8 @@ std::vector<pid_t> kill_children(std::span<const pid_t> keep) {
   return left;
 }
 
-std::vector<pid_t> kill_all_children(std::span<const pid_t> keep, int limit_ms) {
-  const Deadline deadline = Deadline::in(std::chrono::milliseconds(limit_ms));
+std::vector<pid_t> kill_all_children(std::span<const pid_t> keep, std::chrono::milliseconds limit) {
+  const Deadline deadline = Deadline::in(limit);
   for (;;) {
     std::vector<pid_t> left = kill_children(keep);
     if (left.empty() || deadline.expired()) return left;

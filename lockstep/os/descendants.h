@@ -11,6 +11,7 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <span>
 #include <string>
 #include <vector>
@@ -29,8 +30,8 @@ void reap_children(std::span<const pid_t> keep);
 // Sends SIGKILL to every child except `keep`, reaps the dead, and returns those that still exist. Call again until empty.
 std::vector<pid_t> kill_children(std::span<const pid_t> keep);
 
-// Repeats kill_children() until nothing is left, at most `limit_ms` milliseconds. Returns what could not be killed.
-std::vector<pid_t> kill_all_children(std::span<const pid_t> keep, int limit_ms);
+// Repeats kill_children() until nothing is left, at most for `limit`. Returns what could not be killed.
+std::vector<pid_t> kill_all_children(std::span<const pid_t> keep, std::chrono::milliseconds limit);
 
 // The name of a process's program as the kernel keeps it (at most 15 characters), "?" when it is gone.
 std::string process_name(pid_t pid);

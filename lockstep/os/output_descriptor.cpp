@@ -37,10 +37,8 @@ long OutputDescriptor::write_some(std::string_view text) {
   return errno == EAGAIN || errno == EINTR ? 0 : -1;
 }
 
-void OutputDescriptor::write(std::string_view text) {
-  if (is_broken_) return;
-  pending_.append(text);
-  flush();
+void OutputDescriptor::append(std::string_view text) {
+  if (!is_broken_) pending_.append(text);
 }
 
 void OutputDescriptor::flush() {

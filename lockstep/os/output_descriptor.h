@@ -1,8 +1,9 @@
 // Writes to a descriptor that others share (standard output), without ever waiting for whoever reads it.
 //
 //   OutputDescriptor out(STDOUT_FILENO);
-//   out.write("text\n");                   // keeps what the other side does not take now
-//   if (out.pending() > 0) ... poll out.descriptor() for writing, then out.flush();
+//   out.append("text\n");
+//   out.flush();                            // keeps what the other side does not take now
+//   if (out.pending() > 0) ... poll out.descriptor() for writing, then out.flush() again
 //
 // O_NONBLOCK belongs to the open file, which the shell and other programs share; so a pipe or terminal is opened anew
 // through /proc/self/fd, and where that is refused writes are small enough for poll's promise to hold (PIPE_BUF).
@@ -20,7 +21,7 @@ class OutputDescriptor {
  public:
   explicit OutputDescriptor(int shared_fd);
 
-  void write(std::string_view text);  // dropped when is_broken()
+  void append(std::string_view text);  // dropped when is_broken()
   void flush();
   std::size_t pending() const { return pending_.size() - taken_; }
   bool is_broken() const { return is_broken_; }  // nobody reads any more, or the disk is full

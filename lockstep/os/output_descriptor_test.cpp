@@ -38,7 +38,8 @@ std::string long_text() {
 TEST(OutputDescriptor, NeverBlocksOnAPipeAndLeavesItsOtherUsersBlocking) {
   Pipe pipe = make_pipe();
   OutputDescriptor out(pipe.write.get());
-  out.write(long_text());
+  out.append(long_text());
+  out.flush();
   EXPECT_GT(out.pending(), 0U);
   EXPECT_EQ(fcntl(pipe.write.get(), F_GETFL) & O_NONBLOCK, 0);
   EXPECT_EQ(read_all(pipe.read.get(), out), long_text());
@@ -50,7 +51,8 @@ TEST(OutputDescriptor, NeverBlocksOnASocketWhichCannotBeOpenedAnew) {
   const Fd read_end(ends[0]);
   const Fd write_end(ends[1]);
   OutputDescriptor out(write_end.get());
-  out.write(long_text());
+  out.append(long_text());
+  out.flush();
   EXPECT_GT(out.pending(), 0U);
   EXPECT_EQ(read_all(read_end.get(), out), long_text());
 }
@@ -60,7 +62,8 @@ TEST(OutputDescriptor, AppendsWhereOthersWroteToAFile) {
   const Fd file(open(folder.write("out", "").c_str(), O_WRONLY));
   ASSERT_EQ(::write(file.get(), "before\n", 7), 7);
   OutputDescriptor out(file.get());
-  out.write("ours\n");
+  out.append("ours\n");
+  out.flush();
   ASSERT_EQ(::write(file.get(), "after\n", 6), 6);
   EXPECT_EQ(folder.read("out"), "before\nours\nafter\n");
 }
@@ -75,10 +78,12 @@ TEST(OutputDescriptor, IsBrokenWhenNobodyReads) {
   OutputDescriptor out(pipe.write.get());
   pipe.read.reset();
   EXPECT_FALSE(out.is_broken());
-  out.write("x");
+  out.append("x");
+  out.flush();
   EXPECT_TRUE(out.is_broken());
   EXPECT_EQ(out.pending(), 0U);
-  out.write("dropped");
+  out.append("dropped");
+  out.flush();
   EXPECT_EQ(out.pending(), 0U);
   const timespec no_wait{};
   sigtimedwait(&pipe_signal, nullptr, &no_wait);
