@@ -37,11 +37,12 @@ struct RunOptions {
   bool no_logs = false;
   bool no_prefix = false;
   bool no_affinity = false;
-  double grace_seconds = 0;
+  std::string grace;
   bool dry_run = false;
 };
 
 void describe_options(CLI::App& app, RunOptions& options) {
+  app.get_formatter()->label("OPTIONS", "OPTIONS] PROGRAM [ARGUMENTS");  // it puts the outer brackets itself
   app.footer(
       "Everything from PROGRAM on is the program's. Every rank gets RANK, LOCAL_RANK, WORLD_SIZE, "
       "LOCAL_WORLD_SIZE,\n"
@@ -50,20 +51,20 @@ void describe_options(CLI::App& app, RunOptions& options) {
       "stopped within a second, and the exit code is that rank's (128 + N for signal N); 64 usage, 70 "
       "internal error,\n"
       "126 not executable, 127 not found, 130 Ctrl-C. A second Ctrl-C ends everything at once.");
-  app.add_option("-n,--nproc-per-node,--nproc_per_node", options.ranks,
-                 "ranks to start: a number, cpu (one per usable core) or auto (one per GPU if there is any, "
-                 "else cpu)")
-      ->capture_default_str();
-  app.add_option("--log-dir,--log_dir", options.log_dir,
-                 "folder for the job's own folder with one file per rank (default: runs)");
-  app.add_flag("--no-logs,--no_logs", options.no_logs, "keep no files");
-  app.add_flag("--no-prefix,--no_prefix", options.no_prefix, "do not start every line with its rank");
-  app.add_flag("--no-affinity,--no_affinity", options.no_affinity, "do not give every rank its own cores");
   app.add_option(
-         "--grace", options.grace_seconds,
-         "seconds between asking ranks to stop and killing them (default: 5, and 0.5 after a failing rank)")
-      ->check(CLI::Range(0.0, 86400.0));
-  app.add_flag("--dry-run,--dry_run", options.dry_run, "print what every rank would get, and start nothing");
+         "-n,--nproc-per-node", options.ranks,
+         "ranks to start: a number, cpu (one per usable core) or auto (one per GPU, else as cpu); default 1")
+      ->type_name("N");
+  app.add_option("--log-dir", options.log_dir,
+                 "in DIR the job makes a folder with one file per rank; default runs")
+      ->type_name("DIR");
+  app.add_flag("--no-logs", options.no_logs, "keep no files");
+  app.add_flag("--no-prefix", options.no_prefix, "do not start every line with its rank");
+  app.add_flag("--no-affinity", options.no_affinity, "do not give every rank its own cores");
+  app.add_option("--grace", options.grace,
+                 "seconds from asking ranks to stop until killing them; default 5, after a failing rank 0.5")
+      ->type_name("SECONDS");
+  app.add_flag("--dry-run", options.dry_run, "print what every rank would get, and start nothing");
 }
 
 int rank_count(const std::string& text) {
@@ -78,7 +79,18 @@ int rank_count(const std::string& text) {
   return value;
 }
 
-LaunchSpec launch_spec(const RunOptions& options, bool has_grace, std::vector<std::string> program) {
+std::chrono::milliseconds grace_period(const std::string& text) {
+  constexpr double A_DAY = 86400;
+  double seconds = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
+  if (error != std::errc() || end != text.data() + text.size() || !(seconds >= 0 && seconds <= A_DAY)) {
+    throw UsageError(
+        str("--grace must be a number of seconds from 0 to 86400, not \"", printable(text), "\""));
+  }
+  return std::chrono::milliseconds(static_cast<long>(seconds * 1000));
+}
+
+LaunchSpec launch_spec(const RunOptions& options, std::vector<std::string> program) {
   LaunchSpec spec;
   spec.command = std::move(program);
   spec.ranks = rank_count(options.ranks);
@@ -86,8 +98,8 @@ LaunchSpec launch_spec(const RunOptions& options, bool has_grace, std::vector<st
   spec.prefix = !options.no_prefix;
   if (!options.log_dir.empty()) spec.log_base = options.log_dir;
   if (options.no_logs || options.dry_run) spec.log_base.clear();
-  if (has_grace) {
-    spec.stop_grace = std::chrono::milliseconds(static_cast<long>(options.grace_seconds * 1000));
+  if (!options.grace.empty()) {
+    spec.stop_grace = grace_period(options.grace);
     spec.failure_grace = spec.stop_grace;
   }
   return spec;
@@ -111,7 +123,6 @@ int run_command(const std::vector<std::string>& arguments) {
   const Arguments split = split_arguments(arguments, OPTIONS);
   RunOptions options;
   CLI::App app("Starts N ranks of a program on this machine and looks after them.", "lockstep run");
-  app.get_formatter()->label("[OPTIONS]", "[OPTIONS] PROGRAM [ARGUMENTS]");
   describe_options(app, options);
   try {
     app.parse(
@@ -127,8 +138,7 @@ int run_command(const std::vector<std::string>& arguments) {
                  "lockstep: %s is set but means nothing to this version; lockstep info lists what does\n",
                  printable(name).c_str());
   }
-  const PreparedJob job =
-      prepare(launch_spec(options, app.count("--grace") > 0, split.program), !options.log_dir.empty());
+  const PreparedJob job = prepare(launch_spec(options, split.program), !options.log_dir.empty());
   if (options.dry_run) {
     std::cout << describe(job.plan);
     return 0;

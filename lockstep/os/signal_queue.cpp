@@ -27,12 +27,18 @@ SignalQueue::SignalQueue(std::initializer_list<int> reported, std::initializer_l
   sigset_t block = report;
   for (const int signal : held) sigaddset(&block, signal);
   if (sigprocmask(SIG_BLOCK, &block, &previous_mask_) != 0) throw SystemError("cannot block signals", errno);
+  ours_ = block;
+  for (int signal = 1; signal <= SIGRTMAX; ++signal) {
+    if (sigismember(&previous_mask_, signal) == 1) sigdelset(&ours_, signal);
+  }
   queue_.reset(signalfd(-1, &report, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!queue_.valid()) throw SystemError("cannot open a signal descriptor", errno);
 }
 
 SignalQueue::~SignalQueue() {
-  while (next()) {
+  // A SIGPIPE that was held back must not end the process now.
+  const timespec no_wait{};
+  while (sigtimedwait(&ours_, nullptr, &no_wait) > 0) {
   }
   sigprocmask(SIG_SETMASK, &previous_mask_, nullptr);
 }

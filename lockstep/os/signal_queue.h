@@ -30,7 +30,7 @@ class SignalQueue {
   SignalQueue(std::initializer_list<int> reported, std::initializer_list<int> held);
   SignalQueue(const SignalQueue&) = delete;
   SignalQueue& operator=(const SignalQueue&) = delete;
-  ~SignalQueue();  // unblocks; what arrived and was not read is dropped
+  ~SignalQueue();  // unblocks; what arrived meanwhile and was not read is dropped, held signals too
 
   int descriptor() const { return queue_.get(); }
   std::optional<ReceivedSignal> next();
@@ -39,6 +39,7 @@ class SignalQueue {
  private:
   Fd queue_;
   sigset_t previous_mask_{};
+  sigset_t ours_{};  // blocked by this object
 };
 
 }  // namespace lockstep
