@@ -1,6 +1,7 @@
 #include "lockstep/tensor/collectives.h"
 
 #include <ATen/ATen.h>
+#include <ATen/MemoryOverlap.h>
 #include <c10/core/GradMode.h>
 
 #include <functional>
@@ -42,6 +43,16 @@ Contiguous contiguous(const char* verb, const at::Tensor& tensor) {
   const at::Tensor memory = plain.is_contiguous() ? plain : plain.contiguous();
   const bool same_memory = memory.data_ptr() == tensor.data_ptr() && tensor.is_contiguous();
   return {same_memory ? memory : tensor.detach(), memory, dtype};
+}
+
+// The same for a tensor that receives a result.
+Contiguous writable(const char* verb, const at::Tensor& tensor) {
+  Contiguous result = contiguous(verb, tensor);
+  if (at::has_internal_overlap(tensor) == at::MemOverlap::Yes) {
+    throw InvalidArgument(lockstep::str(verb, ": elements of the tensor overlap in memory (sizes ",
+                                        tensor.sizes(), ", strides ", tensor.strides(), "); pass a clone()"));
+  }
+  return result;
 }
 
 // Copies the result back into a tensor that was not contiguous, when the work is waited for.
@@ -109,12 +120,12 @@ DType dtype_of(at::ScalarType type) {
 }
 
 Work all_reduce(const at::Tensor& tensor, ReduceOp op, const ProcessGroup& group, bool async_op) {
-  const Contiguous t = contiguous("all_reduce", tensor);
+  const Contiguous t = writable("all_reduce", tensor);
   return finish(comm::all_reduce(group, t.data(), t.count(), t.dtype, op, true, keep(t.memory)), t, async_op);
 }
 
 Work broadcast(const at::Tensor& tensor, int root, const ProcessGroup& group, bool async_op) {
-  const Contiguous t = contiguous("broadcast", tensor);
+  const Contiguous t = writable("broadcast", tensor);
   return finish(comm::broadcast(group, t.data(), t.count(), t.dtype, root, true, keep(t.memory)), t,
                 async_op);
 }
@@ -126,7 +137,7 @@ Work all_gather(const std::vector<at::Tensor>& outputs, const at::Tensor& tensor
   std::vector<std::span<std::byte>> bytes;
   bool copies = false;
   for (std::size_t r = 0; r < outputs.size(); ++r) {
-    const Contiguous output = contiguous("all_gather", outputs[r]);
+    const Contiguous output = writable("all_gather", outputs[r]);
     if (output.dtype != input.dtype) {
       throw InvalidArgument(str("all_gather: output ", r, " is ", name_of(output.dtype), ", the input is ",
                                 name_of(input.dtype)));
@@ -159,7 +170,7 @@ Work isend(const at::Tensor& tensor, int destination, const ProcessGroup& group,
 }
 
 Work irecv(const at::Tensor& tensor, int source, const ProcessGroup& group, int tag) {
-  const Contiguous t = contiguous("irecv", tensor);
+  const Contiguous t = writable("irecv", tensor);
   return finish(comm::irecv(group, t.data(), t.count(), t.dtype, source, tag, keep(t.memory)), t, true);
 }
 
