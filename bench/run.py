@@ -1,12 +1,18 @@
 #!/usr/bin/env python3
-"""Runs the benchmarks beside their peers, interleaved, and writes bench/results/CPU.json and a table.
+"""Runs the benchmarks beside their peers and writes bench/results/MACHINE/*.json and a table, README.md.
 
-    cmake -S . -B build -DLOCKSTEP_BUILD_BENCH=ON && ninja -C build
-    bench/run.py --python .deps/venv/bin/python [--rounds 9] [--steps 100] [--build build]
+    cmake -G Ninja -S . -B build -DCMAKE_BUILD_TYPE=Release -DLOCKSTEP_BUILD_BENCH=ON && ninja -C build
+    bench/run.py --python .deps/venv/bin/python                # all; or --only mnist_step,start_up,all_reduce
 
-One thread a process, each process on a core of its own (the launcher's affinity, for the peers too). In every round each
-competitor runs once, in rotating order; a round's run is dropped when other processes used more than 5 % of the cores
-meanwhile. Reported are medians over rounds and the ratios of medians. Standard library only.
+How: one thread a process. In each round every competitor runs once, in rotating order; one unmeasured round goes before. A
+run during which processes other than its own used more than 5 % of the cores (/proc/stat, against the time of our own
+children) is dropped, and rounds go on until every competitor has --rounds undisturbed runs or --minutes are over. Figures
+are medians over runs, ratios are of medians. What falls short of that is marked preliminary. Exit status 1: a floor was
+missed, or nothing was measured.
+
+What runs where: `lockstep run` gives every rank a core of its own, and the processes that never talk are started by it
+too. Gloo has threads of its own; it is measured both without pinning, as torchrun leaves it, and pinned, and the better
+counts. Standard library only; the Python given needs torch.
 """
 import argparse
 import datetime
@@ -14,25 +20,25 @@ import json
 import os
 import pathlib
 import platform
+import re
 import resource
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+PEERS = ROOT / "bench/peers"
+UNDISTURBED = 0.05  # share of all cores that others may use during a run
 
 
-def cpu_name():
-    for line in open("/proc/cpuinfo"):
-        if line.startswith("model name"):
-            return line.split(":", 1)[1].strip()
-    return platform.processor()
-
+# ---- the machine and its load
 
 def busy_seconds():
-    fields = [int(x) for x in open("/proc/stat").readline().split()[1:9]]
-    return (sum(fields) - fields[3] - fields[4]) / os.sysconf("SC_CLK_TCK")
+    """Of all cores since boot; time stolen by the hypervisor counts as busy."""
+    user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, open("/proc/stat").readline().split()[1:9])
+    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
 
 
 def own_seconds():
@@ -40,10 +46,38 @@ def own_seconds():
     return usage.ru_utime + usage.ru_stime
 
 
-def run(command):
-    """(output, seconds, share of the cores that others used)"""
+def output_of(*command):
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def cpu():
+    fields = dict(re.findall(r"^(model name|cpu family|model|stepping)\s*: (.*)$", open("/proc/cpuinfo").read(), re.M))
+    return {"name": fields.get("model name", platform.machine()), "cores": os.cpu_count(),
+            "family_model_stepping": [fields.get(k) for k in ("cpu family", "model", "stepping")]}
+
+
+def versions(args):
+    cache = (args.build / "CMakeCache.txt").read_text()
+    if "CMAKE_BUILD_TYPE:STRING=Release" not in cache:
+        sys.exit(f"{args.build} is not a Release build: nothing to measure there")
+    compiler = next(args.build.glob("CMakeFiles/*/CMakeCXXCompiler.cmake")).read_text()
+    git = ["git", "-C", ROOT]
+    changed = output_of(*git, "status", "--porcelain", "--", "lockstep", "cli", "bench/*.cpp", "bench/peers")
+    return {"lockstep": output_of(*git, "rev-parse", "--short", "HEAD") + (" with changes" if changed else ""),
+            "torch": output_of(args.python, "-c", "import torch; print(torch.__version__)"),
+            "python": output_of(args.python, "-c", "import platform; print(platform.python_version())"),
+            "compiler": "g++ " + re.search(r'CMAKE_CXX_COMPILER_VERSION "(.*?)"', compiler).group(1),
+            "kernel": platform.release()}
+
+
+# ---- running and comparing
+
+def run(command, folder):
+    """(output, seconds, share of all cores that others used meanwhile)"""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
     busy, own, start = busy_seconds(), own_seconds(), time.monotonic()
-    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, cwd=ROOT)
+    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, cwd=folder,
+                          env=environment)
     seconds = time.monotonic() - start
     foreign = (busy_seconds() - busy) - (own_seconds() - own)
     if done.returncode != 0:
@@ -51,85 +85,189 @@ def run(command):
     return done.stdout, seconds, max(0.0, foreign / seconds / os.cpu_count())
 
 
-def compete(competitors, rounds, value_of):
-    """competitors: name -> command. Returns name -> list of values of undisturbed rounds."""
-    names = list(competitors)
-    values = {name: [] for name in names}
-    dropped = 0
-    for i in range(rounds):
-        for name in names[i % len(names):] + names[:i % len(names)]:
-            output, seconds, foreign = run(competitors[name])
-            if foreign > LIMIT:
-                dropped += 1
-                continue
-            values[name].append(value_of(output, seconds))
-        print(f"  round {i + 1}/{rounds}, {dropped} runs dropped", file=sys.stderr)
-    return values, dropped
+class Competition:
+    """Interleaved runs of named commands, until each has enough undisturbed ones."""
 
+    def __init__(self, commands, value_of, args):
+        self.values = {name: [] for name in commands}  # of undisturbed runs: what was measured -> value
+        self.dropped = {name: 0 for name in commands}
+        self.foreign = []  # of the runs that count
+        end = time.monotonic() + 60 * args.minutes
+        turn = 0
+        with tempfile.TemporaryDirectory() as folder:
+            for command in commands.values():
+                run(command, folder)
+            while min(map(len, self.values.values())) < args.rounds and time.monotonic() < end:
+                names = list(commands)
+                names = names[turn % len(names):] + names[:turn % len(names)]
+                turn += 1
+                for name in names:
+                    self.one_run(name, commands[name], value_of, args, folder)
+        missing = [name for name, values in self.values.items() if not values]
+        if missing:
+            sys.exit(f"no undisturbed run of {', '.join(missing)} in {args.minutes:g} minutes: nothing written")
+        self.complete = min(map(len, self.values.values())) >= args.rounds and args.disturbance <= UNDISTURBED
 
-def summary(values):
-    return {name: {"median": statistics.median(v), "min": min(v), "max": max(v), "runs": len(v)} if v else None
-            for name, v in values.items()}
+    def one_run(self, name, command, value_of, args, folder):
+        output, seconds, foreign = run(command, folder)
+        kept = foreign <= args.disturbance
+        if kept:
+            self.values[name].append(value_of(output, seconds))
+            self.foreign.append(foreign)
+        else:
+            self.dropped[name] += 1
+        shown = ", ".join(f"{what} {value:.4g}" for what, value in list(value_of(output, seconds).items())[:2])
+        print(f"  {name:40} others {foreign:6.1%}{'' if kept else ' dropped'}  {shown}", file=sys.stderr)
+
+    def report(self):
+        return {"preliminary": not self.complete, "dropped_runs": sum(self.dropped.values()),
+                "largest_share_of_others": round(max(self.foreign, default=0.0), 3)}
+
+    def medians(self, what):
+        return {name: statistics.median(v[what] for v in values) for name, values in self.values.items()}
+
+    def table(self, what):
+        rows = {}
+        for name, median in self.medians(what).items():
+            values = [v[what] for v in self.values[name]]
+            rows[name] = {"median": round(median, 3), "min": round(min(values), 3), "max": round(max(values), 3),
+                          "runs": len(values)}
+        return rows
 
 
 def objects(output):
     return [json.loads(line) for line in output.splitlines() if line.startswith("{")]
 
 
-def main():
-    global LIMIT
-    parser = argparse.ArgumentParser()
+def ratio(value, at_least=None, at_most=None):
+    bounds = {name: bound for name, bound in (("at least", at_least), ("at most", at_most)) if bound is not None}
+    met = (at_least is None or value >= at_least) and (at_most is None or value <= at_most)
+    return {"value": round(value, 3), **bounds, **({"met": met} if bounds else {})}
+
+
+# ---- the three benchmarks
+
+def launch(args, *options):
+    return [args.build / "lockstep", "run", "-n", "2", "--no-logs", "--no-prefix", *options]
+
+
+ALONE, DDP, PY_ALONE, GLOO, GLOO_PINNED = (
+    "(a) C++, two processes that never talk", "(c) Lockstep DDP", "(a') Python, two that never talk",
+    "(b) Python DDP, Gloo", "(b) Python DDP, Gloo, pinned")
+
+
+def mnist_step(args):
+    """Images per second of the pair."""
+    def pair(output, _):
+        ranks = objects(output)
+        return {"images/s": sum(r["images_per_second"] for r in ranks),
+                "CPU ms/step": statistics.mean(r["cpu_ms_per_step"] for r in ranks)}
+
+    program, peer, steps = args.build / "bench/mnist_step", PEERS / "mnist_step.py", str(args.steps)
+    runs = Competition({
+        ALONE: launch(args) + [program, "alone", steps],
+        DDP: launch(args) + [program, "ddp", steps],
+        GLOO: launch(args, "--no-affinity") + [args.python, peer, "ddp", steps],
+        PY_ALONE: launch(args) + [args.python, peer, "alone", steps],
+        GLOO_PINNED: launch(args) + [args.python, peer, "ddp", steps],
+    }, pair, args)
+    m, rows = runs.medians("images/s"), runs.table("images/s")
+    for name, cpu_time in runs.medians("CPU ms/step").items():
+        rows[name]["CPU ms/step"] = round(cpu_time, 2)
+    gloo = max(m[GLOO], m[GLOO_PINNED])
+    return runs.report() | {
+        "unit": "images/s of the pair", "steps_per_run": args.steps, "medians": rows,
+        "ratios": {"(c) / (a)": ratio(m[DDP] / m[ALONE], 0.88), "(c) / (b)": ratio(m[DDP] / gloo, 1.12),
+                   "(b) / (a)": ratio(gloo / m[ALONE]), "(b) / (a')": ratio(gloo / m[PY_ALONE])}}
+
+
+def start_up(args):
+    """Seconds from the command to its end, for a program that joins, adds up one tensor and leaves."""
+    torchrun = [args.python.parent / "torchrun", "--nproc-per-node", "2"]
+    static = torchrun + ["--master-addr", "127.0.0.1", "--master-port", "29533"]
+    standalone = torchrun + ["--standalone", "--local-addr", "127.0.0.1"]
+    hello, peer = args.build / "examples/hello_ranks", PEERS / "one_all_reduce.py"
+    runs = Competition({
+        "lockstep run, hello_ranks": [args.build / "lockstep", "run", "-n", "2", hello],
+        "torchrun, Gloo": static + [peer],
+        "torchrun --standalone, Gloo": standalone + [peer],
+        "torchrun --no-python, hello_ranks": static + ["--no-python", hello],
+    }, lambda _, seconds: {"seconds": seconds}, args)
+    m = list(runs.medians("seconds").values())
+    return runs.report() | {
+        "unit": "s", "medians": runs.table("seconds"),
+        "ratios": {"lockstep run / torchrun": ratio(m[0] / min(m[1:3]), at_most=0.5),
+                   "lockstep run / torchrun, same program": ratio(m[0] / m[3])}}
+
+
+def all_reduce(args):
+    """Microseconds of one all_reduce by size; the median over runs of each run's median."""
+    runs = Competition({
+        "lockstep": launch(args) + [args.build / "bench/all_reduce"],
+        "gloo": launch(args, "--no-affinity") + [args.python, PEERS / "all_reduce.py"],
+    }, lambda output, _: {(o["bytes"], o["memory"]): o["median_us"] for o in objects(output)}, args)
+    rows = {}
+    for values in runs.values.values():
+        for size, memory in values[0]:
+            rows.setdefault(f"{size} B", {})[memory] = round(statistics.median(v[size, memory] for v in values), 2)
+    return runs.report() | {"unit": "us", "medians": rows, "ratios": {}}
+
+
+# ---- results
+
+def table(results):
+    lines = ["# Measured here", "", "Written by `bench/run.py`, whose head says how.", ""]
+    for name, r in results.items():
+        lines += [f"## {name}{' (preliminary)' if r['preliminary'] else ''}", "",
+                  f"{r['what']} {r['date']}, {r['cpu']['cores']} cores of {r['cpu']['name']}, "
+                  + ", ".join(f"{k} {v}" for k, v in r["versions"].items())
+                  + f"; {r['dropped_runs']} disturbed runs dropped. `{r['command']}`", ""]
+        columns = list(dict.fromkeys(c for row in r["medians"].values() for c in row))
+        lines += [f"| {r['unit']} | " + " | ".join(columns) + " |", "| --- |" + " ---: |" * len(columns)]
+        for row, values in r["medians"].items():
+            lines += [f"| {row} | " + " | ".join(f"{values[c]:g}" if c in values else "" for c in columns) + " |"]
+        lines += [""]
+        for what, q in r["ratios"].items():
+            bound = [f" (floor: {k} {q[k]}: {'met' if q['met'] else 'MISSED'})" for k in ("at least", "at most") if k in q]
+            lines += [f"* {what} = {q['value']}{''.join(bound)}"]
+        lines += [""]
+    return "\n".join(lines)
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", default=ROOT / ".deps/venv/bin/python", type=pathlib.Path)
     parser.add_argument("--build", default=ROOT / "build", type=pathlib.Path)
-    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--only", default="mnist_step,start_up,all_reduce")
+    parser.add_argument("--rounds", type=int, default=9, help="undisturbed runs of every competitor")
+    parser.add_argument("--minutes", type=float, default=20, help="give up on a benchmark after this")
     parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument("--disturbance", type=float, default=0.05, help="share of the cores that others may use")
+    parser.add_argument("--disturbance", type=float, default=UNDISTURBED, help="share of the cores that others may use")
+    parser.add_argument("--results", default=ROOT / "bench/results", type=pathlib.Path)
     args = parser.parse_args()
-    LIMIT = args.disturbance
-    launch = [args.build / "lockstep", "run", "-n", "2", "--no-logs", "--no-prefix"]
-    torchrun = [args.python.parent / "torchrun", "--nproc-per-node", "2", "--master-addr", "127.0.0.1", "--master-port", "29533"]
-
-    def pair_speed(output, _):
-        return sum(o["images_per_second"] for o in objects(output))
-
-    step, peer = args.build / "bench/mnist_step", ROOT / "bench/peers/mnist_step.py"
-    mnist, mnist_dropped = compete({
-        "a: C++, two processes that never talk": launch + [step, "alone", str(args.steps)],
-        "a': Python, two processes that never talk": launch + [args.python, peer, "alone", str(args.steps)],
-        "b: Python DDP, Gloo": launch + [args.python, peer, "ddp", str(args.steps)],
-        "c: Lockstep DDP": launch + [step, "ddp", str(args.steps)],
-    }, args.rounds, pair_speed)
-    startup, startup_dropped = compete({
-        "lockstep run, hello_ranks": launch + [args.build / "examples/hello_ranks"],
-        "torchrun, one all_reduce over Gloo": torchrun + [ROOT / "bench/peers/one_all_reduce.py"],
-    }, args.rounds, lambda _, seconds: seconds)
-    reduce_rounds, reduce_dropped = compete({
-        "lockstep": launch + [args.build / "bench/all_reduce"],
-        "gloo": launch + [args.python, ROOT / "bench/peers/all_reduce.py"],
-    }, max(3, args.rounds // 3), lambda output, _: objects(output))
-    sizes = {}
-    for runs in reduce_rounds.values():
-        for one in runs:
-            for o in one:
-                sizes.setdefault((o["bytes"], o["memory"]), []).append(o["median_us"])
-
-    result = {
-        "date": datetime.date.today().isoformat(), "cpu": cpu_name(), "cores": os.cpu_count(), "system": platform.platform(),
-        "command": "bench/run.py " + " ".join(a for a in sys.argv[1:] if "/" not in a),
-        "dropped_runs": mnist_dropped + startup_dropped + reduce_dropped,
-        "mnist_images_per_second": summary(mnist), "startup_seconds": summary(startup),
-        "all_reduce_median_us": [{"bytes": b, "memory": m, "us": statistics.median(v)} for (b, m), v in sorted(sizes.items())],
-    }
-    median = {k[0:2].strip(": "): v["median"] for k, v in result["mnist_images_per_second"].items() if v}
-    starts = [v["median"] for v in result["startup_seconds"].values() if v]
-    result["ratios"] = {
-        "c / a (floor 0.88)": round(median["c"] / median["a"], 3), "c / b (floor 1.12)": round(median["c"] / median["b"], 3),
-        "b / a'": round(median["b"] / median["a'"], 3), "start-up, lockstep / torchrun (floor 0.5)": round(starts[0] / starts[1], 3),
-    }
-    name = "".join(c if c.isalnum() else "-" for c in result["cpu"]).strip("-").lower()
-    path = ROOT / "bench/results" / f"{name}-{result['cores']}-cores.json"
-    path.write_text(json.dumps(result, indent=1) + "\n")
-    print(json.dumps(result, indent=1))
+    args.python, args.build = args.python.absolute(), args.build.absolute()
+    return args
 
 
-main()
+def main():
+    args = parse_arguments()
+    machine = re.sub(r"[^a-z0-9]+", "-", re.sub(r"\(\w+\)", "", cpu()["name"]).lower()).strip("-")
+    folder = args.results / f"{machine}-{os.cpu_count()}-cores"
+    folder.mkdir(parents=True, exist_ok=True)
+    about = {"date": datetime.date.today().isoformat(), "cpu": cpu(), "versions": versions(args),
+             "command": f"bench/run.py --only {args.only} --rounds {args.rounds} --steps {args.steps}"
+                        + (f" --disturbance {args.disturbance}" if args.disturbance != UNDISTURBED else "")}
+    benchmarks = {f.__name__: f for f in (mnist_step, start_up, all_reduce)}
+    for name in args.only.split(","):
+        print(name, file=sys.stderr)
+        result = {"what": benchmarks[name].__doc__} | about | benchmarks[name](args)
+        (folder / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
+    files = {name: folder / f"{name}.json" for name in benchmarks}
+    results = {name: json.loads(file.read_text()) for name, file in files.items() if file.exists()}
+    (folder / "README.md").write_text(table(results))
+    print(table(results))
+    sys.exit(any(not q.get("met", True) for name in args.only.split(",") for q in results[name]["ratios"].values()))
+
+
+if __name__ == "__main__":
+    main()
