@@ -5,15 +5,17 @@
 #include <torch/torch.h>
 
 #include "lockstep/base/error.h"
-#include "lockstep/parallel/ddp/fake_backend.h"
 #include "lockstep/parallel/ddp/verify_models.h"
+#include "testing/fake_ddp.h"
 
 namespace lockstep {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::ElementsAre;
+using testing::fake_group;
 using ::testing::HasSubstr;
+using testing::one_bucket;
 using ::testing::Optional;
 using ::testing::ThrowsMessage;
 
@@ -36,38 +38,33 @@ struct TwoHeads : torch::nn::Module {
   torch::nn::Linear a, b;
 };
 
-std::shared_ptr<FakeBackend> fake() { return std::make_shared<FakeBackend>(2); }
-DistributedDataParallelOptions on(const std::shared_ptr<FakeBackend>& backend) {
-  return {.process_group = ProcessGroup(backend), .bucket_cap_mb = 25};
-}
-
 TEST(DistributedDataParallel, WrapsEveryFormOfModel) {
   const torch::Tensor x = torch::ones({4, 2});
   Block holder;
-  DistributedDataParallel from_holder(holder, on(fake()));
+  DistributedDataParallel from_holder(holder, one_bucket(fake_group()));
   static_assert(std::is_same_v<decltype(from_holder), DistributedDataParallel<BlockImpl>>);
   EXPECT_EQ(from_holder->forward(x).sizes(), (std::vector<std::int64_t>{4, 3}));
   EXPECT_EQ(from_holder.forward(x).sizes(), (std::vector<std::int64_t>{4, 3}));
   EXPECT_EQ(from_holder(x).sizes(), (std::vector<std::int64_t>{4, 3}));
   EXPECT_EQ(from_holder.module(), holder.ptr());
 
-  DistributedDataParallel from_pointer(std::make_shared<TwoHeads>(), on(fake()));
+  DistributedDataParallel from_pointer(std::make_shared<TwoHeads>(), one_bucket(fake_group()));
   static_assert(std::is_same_v<decltype(from_pointer), DistributedDataParallel<TwoHeads>>);
   auto [a, b] = from_pointer->forward(x, 2.0);
   (a.sum() + b.sum()).backward();
   EXPECT_EQ(from_pointer.stats().reductions, 1u);
 
   TwoHeads on_the_stack;
-  DistributedDataParallel from_module(on_the_stack, on(fake()));
+  DistributedDataParallel from_module(on_the_stack, one_bucket(fake_group()));
   static_assert(std::is_same_v<decltype(from_module), DistributedDataParallel<TwoHeads>>);
   EXPECT_EQ(from_module->parameters().size(), 4u);
 
   torch::nn::Sequential sequence(torch::nn::Linear(2, 3), torch::nn::ReLU());
-  DistributedDataParallel from_sequence(sequence, on(fake()));
+  DistributedDataParallel from_sequence(sequence, one_bucket(fake_group()));
   EXPECT_EQ(from_sequence->forward(x).sizes(), (std::vector<std::int64_t>{4, 3}));
 
   const torch::Tensor w = torch::ones({2, 1}, torch::requires_grad());
-  DistributedDataParallel from_tensors(NamedTensors{{"w", w}}, {}, on(fake()));
+  DistributedDataParallel from_tensors(NamedTensors{{"w", w}}, {}, one_bucket(fake_group()));
   from_tensors.forward([&] { return x.mm(w).sum(); }).backward();
   EXPECT_EQ(w.grad().sum().item<float>(), 8.0F);
 }
@@ -80,16 +77,16 @@ TEST(DistributedDataParallel, PassesReferencesAndMoveOnlyArgumentsThrough) {
       return in;
     }
   };
-  DistributedDataParallel ddp(std::make_shared<Fussy>(), on(fake()));
+  DistributedDataParallel ddp(std::make_shared<Fussy>(), one_bucket(fake_group()));
   int calls = 0;
   EXPECT_EQ(*ddp.forward(std::make_unique<int>(7), calls), 7);
   EXPECT_EQ(calls, 1);
 }
 
 TEST(DistributedDataParallel, IsMovable) {
-  auto backend = fake();
+  auto backend = fake_group();
   Block net;
-  auto make = [&] { return DistributedDataParallel(net, on(backend)); };
+  auto make = [&] { return DistributedDataParallel(net, one_bucket(backend)); };
   DistributedDataParallel ddp = make();
   DistributedDataParallel moved = std::move(ddp);
   moved->forward(torch::ones({4, 2})).sum().backward();
@@ -97,9 +94,9 @@ TEST(DistributedDataParallel, IsMovable) {
 }
 
 TEST(DistributedDataParallel, CommunicatesInForwardOnlyWhenTrainingWithGradients) {
-  auto backend = fake();
+  auto backend = fake_group();
   Block net;
-  DistributedDataParallel ddp(net, on(backend));
+  DistributedDataParallel ddp(net, one_bucket(backend));
   const torch::Tensor x = torch::ones({4, 2});
   const auto broadcasts_of = [&](const auto& action) {
     const int before = static_cast<int>(backend->started.size());
@@ -124,7 +121,7 @@ TEST(DistributedDataParallel, CommunicatesInForwardOnlyWhenTrainingWithGradients
   ddp->train();
   EXPECT_TRUE(net->norm->is_training());
 
-  auto options = on(backend);
+  auto options = one_bucket(backend);
   options.broadcast_buffers = false;
   DistributedDataParallel without(net, options);
   EXPECT_EQ(broadcasts_of([&] { without->forward(x); }), 0);
@@ -132,7 +129,7 @@ TEST(DistributedDataParallel, CommunicatesInForwardOnlyWhenTrainingWithGradients
 
 TEST(DistributedDataParallel, BroadcastingBuffersLeavesSavedGraphsValid) {
   Block net;
-  DistributedDataParallel ddp(net, on(fake()));
+  DistributedDataParallel ddp(net, one_bucket(fake_group()));
   const torch::Tensor first = ddp->forward(torch::rand({4, 2}));
   const torch::Tensor second = ddp->forward(torch::rand({4, 2}));
   (first.sum() + second.sum()).backward();
@@ -140,10 +137,11 @@ TEST(DistributedDataParallel, BroadcastingBuffersLeavesSavedGraphsValid) {
 }
 
 TEST(DistributedDataParallel, CountsASharedParameterOnceAndLeavesAFrozenOneAlone) {
-  auto backend = fake();
+  auto backend = fake_group();
   const torch::Tensor tied = torch::full({1}, 2.0, torch::requires_grad());
   const torch::Tensor frozen = torch::full({1}, 3.0);
-  DistributedDataParallel ddp(NamedTensors{{"in", tied}, {"scale", frozen}, {"out", tied}}, {}, on(backend));
+  DistributedDataParallel ddp(NamedTensors{{"in", tied}, {"scale", frozen}, {"out", tied}}, {},
+                              one_bucket(backend));
   EXPECT_EQ(ddp.parameters().size(), 2u);
   EXPECT_EQ(ddp.state_dict().size(), 3u);
   EXPECT_EQ(ddp.stats().bucket_bytes, sizeof(float));
@@ -154,7 +152,7 @@ TEST(DistributedDataParallel, CountsASharedParameterOnceAndLeavesAFrozenOneAlone
 
 TEST(DistributedDataParallel, NamesStateWithoutAPrefixAndStripsOneOnLoad) {
   Block net;
-  DistributedDataParallel ddp(net, on(fake()));
+  DistributedDataParallel ddp(net, one_bucket(fake_group()));
   const auto state = ddp.state_dict();
   EXPECT_THAT(state.keys(), ElementsAre("fc.weight", "fc.bias", "norm.weight", "norm.bias",
                                         "norm.running_mean", "norm.running_var", "norm.num_batches_tracked"));
@@ -186,7 +184,8 @@ TEST(DistributedDataParallel, NamesStateWithoutAPrefixAndStripsOneOnLoad) {
 TEST(DistributedDataParallel, RefusesWhatItCannotTrain) {
   const torch::Tensor frozen = torch::ones({1});
   const torch::Tensor leaf = torch::ones({1}, torch::requires_grad());
-  const auto wrap = [](const NamedTensors& parameters, DistributedDataParallelOptions options = on(fake())) {
+  const auto wrap = [](const NamedTensors& parameters,
+                       DistributedDataParallelOptions options = one_bucket(fake_group())) {
     return [=] { DistributedDataParallel ddp(parameters, NamedTensors(), options); };
   };
   EXPECT_THAT(wrap({{"w", frozen}}),
@@ -197,10 +196,10 @@ TEST(DistributedDataParallel, RefusesWhatItCannotTrain) {
               ThrowsMessage<InvalidArgument>(HasSubstr("\"w\" is an undefined tensor")));
   EXPECT_THAT(wrap({{"w", torch::eye(2).to_sparse()}}),
               ThrowsMessage<InvalidArgument>(HasSubstr("only dense")));
-  auto options = on(fake());
+  auto options = one_bucket(fake_group());
   options.bucket_cap_mb = 0;
   EXPECT_THAT(wrap({{"w", leaf}}, options), ThrowsMessage<InvalidArgument>(HasSubstr("bucket_cap_mb is 0")));
-  options = on(fake());
+  options = one_bucket(fake_group());
   options.backward_passes_per_step = 0;
   EXPECT_THAT(wrap({{"w", leaf}}, options), ThrowsMessage<InvalidArgument>(HasSubstr("at least 1")));
 }
@@ -213,7 +212,7 @@ TEST(DistributedDataParallel, UsesASmallFirstBucketUnlessTheCapIsGiven) {
     }
   };
   const auto buckets_of = [](DistributedDataParallelOptions options) {
-    options.process_group = ProcessGroup(fake());
+    options.process_group = ProcessGroup(fake_group());
     return DistributedDataParallel(std::make_shared<Wide>(), options).stats().buckets;
   };
   EXPECT_EQ(buckets_of({}), 2u);  // 2 MiB, 14 MiB

@@ -1,11 +1,11 @@
 // Reducer: averages the gradients of one model over the ranks of a group while backward runs. The heart of
 // DistributedDataParallel, which is what a program uses.
 //
-//             first gradient of a backward that is to be averaged         backward ends, all buckets started
-//      ┌──────┐ ──────────────────────────────────────────────▶ ┌────────────┐ ───────────────▶ ┌─────────┐
-//      │ IDLE │                                                 │ COLLECTING │                  │ WAITING │
-//      └──────┘ ◀───────────────────────────────────────────────└────────────┘──────────────── └─────────┘
-//       │    ▲                             all averages have arrived
+//             first gradient of a backward that is to be averaged        backward ends, all buckets started
+//      ┌──────┐ ─────────────────────────────────────────────▶ ┌────────────┐ ───────────────▶ ┌─────────┐
+//      │ IDLE │                                                │ COLLECTING │                  │ WAITING │
+//      └──────┘ ◀───────────────────────────────────────────── └────────────┘ ──────────────── └─────────┘
+//       │    ▲                            all averages have arrived
 //       ▼    │ backward ends
 //      ┌──────────────┐
 //      │ ACCUMULATING │  under no_sync, or an earlier one of several declared passes: nothing is communicated
@@ -31,28 +31,13 @@
 #include <optional>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "lockstep/comm/process_group.h"
 #include "lockstep/parallel/ddp/autograd_hooks.h"
-#include "lockstep/parallel/ddp/bucket_plan.h"
-#include "lockstep/parallel/ddp/gradient_slot.h"
+#include "lockstep/parallel/ddp/gradient_buckets.h"
 
 namespace lockstep {
-
-using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
-
-// Counted since construction, on this rank.
-struct DistributedDataParallelStats {
-  std::uint64_t buckets = 0;          // in the plan
-  std::uint64_t bucket_bytes = 0;     // of all buckets together
-  std::uint64_t reductions = 0;       // backward passes whose gradients were averaged
-  std::uint64_t buckets_started = 0;  // all-reduces
-  std::uint64_t buckets_overlapped =
-      0;  // of these, started while gradients of the same backward were still to come
-  std::uint64_t bytes_copied = 0;  // from fresh gradients into buckets
-};
 
 struct ReducerOptions {
   BucketCaps caps;
@@ -68,9 +53,9 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   Reducer(const Reducer&) = delete;
   Reducer& operator=(const Reducer&) = delete;
 
-  // Repeats the error of a failed reducer. Finds a backward that was left by an exception.
+  // Repeats the error of a failed reducer. Finds a backward that was left by an exception, and changed parameters.
   void before_forward();
-  // Whether the next two are worth calling: find_unused_parameters is set, and not under no_sync.
+  // Whether the next three are worth calling: find_unused_parameters is set, and not under no_sync.
   bool wants_outputs() const;
   // Parameters that no tensor in `outputs` depends on will not hold back their buckets.
   void note_outputs(const std::vector<at::Tensor>& outputs);
@@ -87,23 +72,9 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
 
  private:
   enum class State { IDLE, COLLECTING, ACCUMULATING, WAITING, FAILED };
-
-  struct Parameter {
-    GradientSlot slot;
-    std::size_t bucket;
-    bool used = false;     // got a gradient since the last average
-    bool arrived = false;  // got one in this backward
-    bool counted = false;  // its bucket no longer waits for it
-  };
-  struct Bucket {
-    at::Tensor flat;
-    std::size_t missing = 0;  // gradients that have not been counted
-    Work work;
-  };
   using Lock = std::unique_lock<std::mutex>;
 
   Reducer(const NamedTensors& parameters, const ProcessGroup& group, const ReducerOptions& options);
-  void make_buckets(const NamedTensors& parameters);
 
   void on_gradient(std::size_t index);
   void on_end_of_backward(std::uint64_t pass);
@@ -116,20 +87,11 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   void transition(State next);
   void join_pass();
   void begin_pass();
-  void follow_backward();
+  void follow_backward(int backward);
   void accept(std::size_t index);
-  void take(Parameter& parameter);
-  void count(Parameter& parameter);
-  void leave_out(Parameter& parameter);
-  void leave_out_unreached();
-  void start_complete_buckets();
-  void refuse_changed() const;
   void refuse_missing() const;
   void end_pass(Lock& lock);
   void average(Lock& lock);
-  void settle(const at::Tensor& used_by_any_rank);
-  at::Tensor used_map() const;
-  [[noreturn]] void refuse(const std::string& what) const;
 
   // constant after construction
   const ProcessGroup group_;
@@ -140,18 +102,14 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   // guarded by mutex_
   State state_ = State::IDLE;
   std::exception_ptr failure_;
-  std::vector<Parameter> parameters_;
-  std::vector<Bucket> buckets_;
+  GradientBuckets buckets_;  // in WAITING: used by the waiting thread, without the lock
   bool synchronised_ = true;
   int declared_passes_ = 0;  // synchronised backward passes since the last average
   std::uint64_t pass_ = 0;   // numbers the backward passes
   std::thread::id pass_thread_;
-  int last_backward_ = -1;       // autograd's number of the backward that queued the last callback
-  std::size_t arrived_ = 0;      // parameters that got a gradient in this backward
-  std::size_t next_bucket_ = 0;  // all before it have been started
+  int last_backward_ = -1;  // autograd's number of the backward that was followed last
   std::optional<std::vector<bool>>
       reached_;  // by the forwards since the last backward, if their outputs were seen
-  DistributedDataParallelStats stats_;
 };
 
 }  // namespace lockstep

@@ -15,7 +15,7 @@
 
 #include "lockstep/comm/backend.h"
 
-namespace lockstep {
+namespace lockstep::testing {
 
 class FakeBackend : public Backend {
  public:
@@ -66,4 +66,4 @@ class FakeBackend : public Backend {
   int rank_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::testing
