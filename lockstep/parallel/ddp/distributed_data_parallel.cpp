@@ -9,6 +9,7 @@
 #include "lockstep/job/job.h"
 #include "lockstep/parallel/ddp/broadcast_tensors.h"
 #include "lockstep/parallel/ddp/verify_models.h"
+#include "lockstep/tensor/collectives.h"
 
 namespace lockstep {
 namespace {
@@ -88,6 +89,17 @@ NamedTensors trainable(const NamedTensors& parameters) {
   return chosen;
 }
 
+// A rank that cannot have its buckets tells the others, which would otherwise wait for it in their first backward.
+std::shared_ptr<Reducer> make_reducer(const NamedTensors& parameters, const ProcessGroup& group,
+                                      const ReducerOptions& options) {
+  try {
+    return Reducer::create(parameters, group, options);
+  } catch (const std::exception& error) {
+    group.abort(lockstep::str("DistributedDataParallel, rank ", group.rank(), ": ", error.what()));
+    throw;
+  }
+}
+
 std::vector<at::Tensor> tensors_of(const NamedTensors& named) {
   std::vector<at::Tensor> tensors;
   for (const auto& [name, tensor] : named) tensors.push_back(tensor);
@@ -113,7 +125,7 @@ DistributedDataParallelBase::DistributedDataParallelBase(NamedTensors parameters
   std::vector<at::Tensor> state = tensors_of(distinct(parameters_));
   for (const auto& [name, tensor] : distinct(buffers_)) state.push_back(tensor);
   broadcast_tensors(state, group_);
-  reducer_ = Reducer::create(chosen, group_, settings);
+  reducer_ = make_reducer(chosen, group_, settings);
 }
 
 void DistributedDataParallelBase::before_forward(bool training) {

@@ -36,7 +36,8 @@
 //             bucket in memory shared by the ranks. zero_grad() costs one copy per gradient and step; zero_grad(false)
 //             costs none. Accumulation, clipping, several optimisers, hooks on parameters: as without DDP.
 // Unused      a parameter that got no gradient is an InvalidArgument that names it, thrown by that same backward(); its
-//             peers get an Aborted that names it too. With find_unused_parameters it contributes zeros; a parameter that no
+//             peers get an Aborted that names it and this rank, at their next collective at the latest. With
+//             find_unused_parameters it contributes zeros; a parameter that no
 //             rank used keeps its .grad as it was. (Not together with checkpointing that runs a backward inside the
 //             backward: what the checkpoint hides looks unused.) A backward that reaches no parameter of the model at
 //             all cannot be noticed without that option: peers then wait for this rank and say so after 5 s.
@@ -94,7 +95,7 @@ class DistributedDataParallelBase {
   };
   [[nodiscard]] NoSync no_sync() { return NoSync(reducer_); }
 
-  // In the order of registration, for optimisers; shared parameters once.
+  // In the order of registration, for optimisers; a shared parameter once (libtorch's own parameters() repeats it).
   std::vector<at::Tensor> parameters() const;
   torch::OrderedDict<std::string, at::Tensor> named_parameters() const;
   // Parameters and buffers by their names in the model, without a "module." prefix; the tensors themselves, no copies.

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 
+#include <algorithm>
+
 #include "lockstep/tensor/collectives.h"
 #include "testing/ranks.h"
 
@@ -76,8 +78,14 @@ torch::Tensor share(const torch::Tensor& batch, int rank, int size) {
   return batch.narrow(0, rank * (BATCH / size), BATCH / size);
 }
 
+// libtorch's Module::parameters() lists a shared parameter as often as it is registered.
 torch::optim::SGD momentum_sgd(const std::vector<torch::Tensor>& parameters) {
-  return torch::optim::SGD(parameters, torch::optim::SGDOptions(0.05).momentum(0.9));
+  std::vector<torch::Tensor> once;
+  for (const torch::Tensor& parameter : parameters) {
+    const auto same = [&](const torch::Tensor& other) { return other.is_same(parameter); };
+    if (std::none_of(once.begin(), once.end(), same)) once.push_back(parameter);
+  }
+  return torch::optim::SGD(once, torch::optim::SGDOptions(0.05).momentum(0.9));
 }
 
 // What one process without DDP makes of the whole batches.

@@ -230,8 +230,7 @@ void Reducer::accept(std::size_t index) {
 
 // --------------------------------------------------------------------------------------------------- end of backward
 
-void Reducer::refuse_missing() const {
-  const std::vector<std::string> names = buckets_.without_gradient();
+void Reducer::refuse_missing(const std::vector<std::string>& names) const {
   if (names.empty()) return;
   refuse(group_,
          str(names.size() == 1 ? "parameter " : "parameters ", list_of(names),
@@ -250,16 +249,24 @@ void Reducer::end_pass(Lock& lock) {
   }
 }
 
+// A rank that misses gradients takes part with zeros before it says so: by then all ranks have come through this backward, so
+// that each of them can find and name what it misses itself.
 void Reducer::average(Lock& lock) {
-  if (!options_.find_unused_parameters) refuse_missing();
+  const auto missing =
+      options_.find_unused_parameters ? std::vector<std::string>() : buckets_.without_gradient();
   for (std::size_t i = 0; i < buckets_.size(); ++i) buckets_.leave_out(i);
   buckets_.start_complete();
   if (options_.find_unused_parameters) buckets_.start_used_map();
   transition(State::WAITING);
   lock.unlock();
-  buckets_.wait();
+  try {
+    buckets_.wait();
+  } catch (const Aborted&) {  // perhaps by a peer that misses the same
+    if (missing.empty()) throw;
+  }
   lock.lock();
   if (state_ == State::FAILED) std::rethrow_exception(failure_);
+  refuse_missing(missing);
   buckets_.settle();
   declared_passes_ = 0;
   transition(State::IDLE);

@@ -19,7 +19,7 @@
 // Threads     autograd may call the hooks on any thread: one mutex guards everything. A gradient that arrives on another
 //             thread for another backward while one is under way is an error.
 // Failure     of this rank alone (a parameter without gradient, a sparse gradient) aborts the group with the reason, so
-//             that its peers get an error that names it instead of waiting.
+//             that its peers get an error that names it instead of waiting, in this backward or at their next collective.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -89,7 +89,7 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   void begin_pass();
   void follow_backward(int backward);
   void accept(std::size_t index);
-  void refuse_missing() const;
+  void refuse_missing(const std::vector<std::string>& names) const;
   void end_pass(Lock& lock);
   void average(Lock& lock);
 
