@@ -49,6 +49,26 @@ MnistOptions parse(int argc, char** argv) {
   return o;
 }
 
+// Whether all ranks hold the same bits; rank 0 saves the model and says so.
+bool save_and_report(const MnistOptions& options, SimpleCNNImpl& net, nlohmann::json summary,
+                     dist::MetricsFile& metrics, dist::Progress& progress) {
+  const std::string sha256 = dist::parameters_sha256(net.named_parameters().pairs());
+  const bool identical = dist::all_ranks_hold(sha256);  // *
+  progress.say(str(identical ? "all ranks hold bit-identical parameters, sha256 "
+                             : "PARAMETERS DIFFER BETWEEN RANKS, sha256 of rank 0 ",
+                   sha256));
+  if (dist::get_rank() == 0) {  // *
+    for (const std::string name : {"/model.safetensors", "/model.pt"}) {
+      dist::save_state_dict(net, options.save_dir + name);
+      progress.say("saved " + options.save_dir + name);
+    }
+    summary["parameters_identical"] = identical;
+    summary["parameters_sha256"] = sha256;
+    metrics.write(summary);
+  }
+  return identical;
+}
+
 void run(const MnistOptions& options) {
   dist::init_process_group();  // *
   const int rank = dist::get_rank();
@@ -106,25 +126,13 @@ void run(const MnistOptions& options) {
                    {"images_per_second", speed}});
   }
 
-  const std::string sha256 = dist::parameters_sha256(net->named_parameters().pairs());
-  const bool identical = dist::all_ranks_hold(sha256);  // *
-  progress.say(str(identical ? "all ranks hold bit-identical parameters, sha256 "
-                             : "PARAMETERS DIFFER BETWEEN RANKS, sha256 of rank 0 ",
-                   sha256));
-  if (rank == 0) {  // *
-    for (const std::string name : {"/model.safetensors", "/model.pt"}) {
-      dist::save_state_dict(*net, options.save_dir + name);
-      progress.say("saved " + options.save_dir + name);
-    }
-    metrics.write({{"processes", ranks},
-                   {"dataset", found.dataset},
-                   {"epochs", options.epochs},
-                   {"test_accuracy", job.test_accuracy},
-                   {"images_per_second", job.images_per_second},
-                   {"parameters_identical", identical},
-                   {"parameters_sha256", sha256}});
-    if (options.compare) progress.say(compare_with_one_process(options, train, test, *net, job));
-  }
+  nlohmann::json summary = {{"processes", ranks},
+                            {"dataset", found.dataset},
+                            {"epochs", options.epochs},
+                            {"test_accuracy", job.test_accuracy},
+                            {"images_per_second", job.images_per_second}};
+  const bool identical = save_and_report(options, *net, std::move(summary), metrics, progress);
+  if (options.compare && rank == 0) progress.say(compare_with_one_process(options, train, test, *net, job));
   dist::destroy_process_group();
   if (!identical) throw std::runtime_error("the ranks' parameters differ");
 }
