@@ -59,7 +59,7 @@ Plan& plan() {
 
 void fail_point(std::string_view name) {
   Plan& armed = plan();
-  if (!armed.armed || armed.name != name || armed.skip.fetch_sub(1) > 0) return;
+  if (!armed.armed || armed.name != name || armed.skip.fetch_sub(1) != 0) return;
   if (armed.action == "kill") kill(getpid(), SIGKILL);
   if (armed.action == "stop") kill(getpid(), SIGSTOP);
   if (armed.action == "exit") _exit(0);

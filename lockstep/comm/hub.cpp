@@ -162,11 +162,13 @@ std::vector<Message> Hub::collect_and_distribute(const std::string& text, const 
   }
   all[0].text = text;
   for (int fd : fds) all[0].fds.push_back(duplicate(fd));
+  // A rank that died since it sent its message is noticed in the next exchange or, after the last one, by the group. Giving
+  // up here would leave those that already have all messages with a group whose rank 0 never came.
   for (int r = 1; r < size_; ++r) {
     for (const Message& message : all) {
       std::vector<int> handles;
       for (const Fd& fd : message.fds) handles.push_back(fd.get());
-      if (!send_message(sockets_[static_cast<std::size_t>(r)].get(), message.text, handles)) give_up(r, true);
+      if (!send_message(sockets_[static_cast<std::size_t>(r)].get(), message.text, handles)) break;
     }
   }
   return all;

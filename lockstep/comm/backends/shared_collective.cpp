@@ -171,11 +171,14 @@ bool CollectiveOperation::reduce_slices(std::size_t limit) {
   const std::size_t slice = slice_bytes(total, engine_->size());
   const std::size_t count = slices_of(total, engine_->size());
   auto& counters = engine_->control().slot(sequence_);
+  auto& reducing = engine_->control().rank_line(engine_->rank()).reducing;
   std::vector<std::byte*> blocks;
   while (limit-- > 0) {
     std::uint64_t word = counters.claim.load(std::memory_order_relaxed);
     const std::uint64_t mine = number_for(word, sequence_);
     if (mine >= count) break;
+    reducing.store(sequence_,
+                   std::memory_order_relaxed);  // before the claim: whoever is stopped with a slice is named
     if (!counters.claim.compare_exchange_weak(word, pack(sequence_, mine + 1), std::memory_order_acq_rel))
       continue;
     fail_point("comm.claimed_slice");
@@ -194,6 +197,7 @@ bool CollectiveOperation::reduce_slices(std::size_t limit) {
     }
     if (number_for(done, sequence_) + 1 == count) engine_->control().ring();
   }
+  if (reducing.load(std::memory_order_relaxed) != 0) reducing.store(0, std::memory_order_relaxed);
   return number_for(counters.done.load(std::memory_order_acquire), sequence_) == count;
 }
 
@@ -256,8 +260,9 @@ std::vector<int> CollectiveOperation::awaited() const {
   std::vector<int> ranks;
   for (int r = 0; r < engine_->size(); ++r) {
     if (call_.verb == Verb::BROADCAST && r != call_.root) continue;
-    if (engine_->control().post_line(sequence_, r).sequence.load(std::memory_order_acquire) != sequence_)
-      ranks.push_back(r);
+    const auto posted = engine_->control().post_line(sequence_, r).sequence.load(std::memory_order_acquire);
+    const auto reducing = engine_->control().rank_line(r).reducing.load(std::memory_order_relaxed);
+    if (posted != sequence_ || reducing == sequence_) ranks.push_back(r);
   }
   return ranks;
 }

@@ -67,6 +67,7 @@ struct alignas(LINE) RankLine {
   std::atomic<std::uint32_t> presence{0};
   std::atomic<std::uint64_t> posted{0};  // last collective this rank called, for messages to people
   std::atomic<std::uint32_t> last_verb{0};
+  std::atomic<std::uint64_t> reducing{0};  // the collective of which this rank has a slice in hand
 };
 
 struct alignas(LINE) PostLine {
