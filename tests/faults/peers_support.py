@@ -1,0 +1,142 @@
+"""Starts the ranks of tests/faults/trial.cpp as `lockstep run` would, but alone, so that nobody else ends the survivors."""
+import os
+import pathlib
+import re
+import select
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import tempfile
+import time
+
+PROGRAM = pathlib.Path(os.environ["PEERS_TEST_PROGRAM"]).resolve()
+PATIENCE = 30.0  # seconds after which a rank counts as hanging; the machine may be busy
+
+
+def leftovers():
+    return sorted(os.listdir("/dev/shm"))
+
+
+class Ranks:
+    """The processes of one trial. Output goes to files; the ranks are not waited for until the end, so a dead one is a zombie
+    for its peers, as it is under many launchers."""
+
+    def __init__(self, size, steps=12, ending=None, variables=None, program=PROGRAM, arguments=None):
+        self.size = size
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="lockstep-trial-"))
+        self.stamps = self.folder / "stamps"
+        self.stamps.write_bytes(bytes(4096))
+        arguments = arguments or [str(self.stamps), str(steps)] + ([ending] if ending else [])
+        pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(size - 1)]
+        self.processes = []
+        for rank in range(size):
+            mine = [pair[0] for pair in pairs] if rank == 0 else [pairs[rank - 1][1]]
+            fds = [end.fileno() for end in mine]
+            environment = self.environment(rank, fds, variables or {})
+            with open(self.folder / f"rank{rank}", "wb") as output:
+                self.processes.append(subprocess.Popen([program, *arguments], pass_fds=fds, env=environment, cwd=self.folder,
+                                                       stdin=subprocess.DEVNULL, stdout=output, stderr=output))
+        for pair in pairs:
+            for end in pair:
+                end.close()
+
+    def environment(self, rank, fds, variables):
+        base = {name: value for name, value in os.environ.items() if not name.startswith("LOCKSTEP_")}
+        return {**base, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(self.size),
+                "LOCAL_WORLD_SIZE": str(self.size), "LOCKSTEP_JOB_ID": os.urandom(8).hex(), "OMP_NUM_THREADS": "1",
+                "LOCKSTEP_HUB_FDS": ",".join(map(str, fds)), **variables}
+
+    def output(self, rank):
+        return (self.folder / f"rank{rank}").read_text(errors="replace")
+
+    def stamp(self, rank):
+        """Monotonic clock in ns before the last thing this rank did."""
+        return struct.unpack_from("q", self.stamps.read_bytes(), 8 * rank)[0]
+
+    def wait_for(self, rank, text, patience=PATIENCE):
+        deadline = time.monotonic() + patience
+        while text not in self.output(rank):
+            assert time.monotonic() < deadline, f"rank {rank} never printed {text!r}:\n{self.everything()}"
+            time.sleep(0.0005)
+
+    def finish(self, patience=PATIENCE):
+        """Waits for all ranks without reaping any. Returns those that hang."""
+        poll = select.poll()
+        waiting = {}
+        for rank, process in enumerate(self.processes):
+            fd = os.pidfd_open(process.pid)
+            poll.register(fd, select.POLLIN)
+            waiting[fd] = rank
+        deadline = time.monotonic() + patience
+        while waiting and time.monotonic() < deadline:
+            for fd, _ in poll.poll(max(0, deadline - time.monotonic()) * 1000):
+                poll.unregister(fd)
+                os.close(fd)
+                del waiting[fd]
+        hanging = sorted(waiting.values())
+        for fd in waiting:
+            os.close(fd)
+        self.stopped_at = {rank: pathlib.Path(f"/proc/{self.processes[rank].pid}/stack").read_text() for rank in hanging}
+        for rank in hanging:
+            self.processes[rank].send_signal(signal.SIGKILL)
+        for process in self.processes:
+            process.wait()
+        return hanging
+
+    def code(self, rank):
+        return self.processes[rank].returncode
+
+    def everything(self):
+        return "".join(f"--- rank {rank}, exit code {self.code(rank)}\n{self.output(rank)}" for rank in range(self.size))
+
+    def error(self, rank):
+        """(time in ns, type, peer, message) of the error this rank printed; None if it printed none."""
+        found = re.search(r"^error (\d+) (\w+) (-?\d+) (.*)$", self.output(rank), re.MULTILINE)
+        return (int(found[1]), found[2], int(found[3]), found[4]) if found else None
+
+    def checksums(self):
+        return {rank: found[1] for rank in range(self.size) if (found := re.search(r"^done (\w+)$", self.output(rank), re.M))}
+
+    def close(self):
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+class Histogram:
+    """Times to notice, in milliseconds, collected over trials and printed in powers of two."""
+
+    def __init__(self):
+        self.times = {}
+
+    def add(self, phase, nanoseconds):
+        self.times.setdefault(phase, []).append(nanoseconds / 1e6)
+
+    @staticmethod
+    def percentile(times, share):
+        ordered = sorted(times)
+        return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+    def print(self, title):
+        if not self.times:
+            return
+        everything = [t for times in self.times.values() for t in times]
+        print(f"\n{title}\n{'':28}{'survivors':>10}{'p50 ms':>9}{'p99 ms':>9}{'max ms':>9}")
+        for phase, times in [*self.times.items(), ("all", everything)]:
+            print(f"  {phase:26}{len(times):10}{self.percentile(times, .5):9.1f}{self.percentile(times, .99):9.1f}{max(times):9.1f}")
+        low = 0.0
+        high = 1.0
+        while low < max(everything):
+            count = sum(low <= t < high for t in everything)
+            print(f"  {low:6.0f} to {high:5.0f} ms {count:6} {'#' * (60 * count // len(everything))}")
+            low, high = high, 2 * high

@@ -1,0 +1,248 @@
+#!/usr/bin/env python3
+"""Ranks that die, leave or stop in the middle of a job, and what the others make of it.
+
+    PEERS_TEST_PROGRAM=build/tests/faults/trial tests/faults/peers_test.py -v
+
+Each trial has a seed, which a failure prints; PEERS_TEST_TRIALS says how many per phase. Survivors must end by themselves, with
+an error that names the dead rank, its pid, the operation and its number; nothing may be left of them. The times from the
+last sign of life of the victim to the error of each survivor are printed."""
+import os
+import random
+import re
+import signal
+import time
+import unittest
+
+import peers_support
+from peers_support import Histogram, Ranks
+
+SIZE = 4
+TRIALS = int(os.environ.get("PEERS_TEST_TRIALS", "20"))
+OPERATION = r"(barrier|broadcast|all_reduce|all_gather) #\d+ on group \"world\", rank {rank} of 4: "
+
+
+class PeersTest(unittest.TestCase):
+    def setUp(self):
+        self.before = peers_support.leftovers()
+        self.histogram = Histogram()
+
+    def tearDown(self):
+        self.assertEqual(peers_support.leftovers(), self.before, "something is left in /dev/shm")
+        self.histogram.print(f"time to notice, {self.id().split('.')[-1]}")
+
+    def check_survivor(self, ranks, rank, victim, how, in_init=False):
+        """The error of one survivor; returns when it came."""
+        error = ranks.error(rank)
+        self.assertIsNotNone(error, f"rank {rank} has no error\n{ranks.everything()}")
+        when, kind, peer, message = error
+        self.assertEqual((kind, peer, ranks.code(rank)), ("PeerLost", victim, 3), ranks.everything())
+        if in_init and message.startswith("init_process_group"):
+            self.assertIn(f"rank {victim} ended before all ranks had met", message)
+        else:
+            self.assertRegex(message, "^" + OPERATION.format(rank=rank))
+            self.assertRegex(message, rf"rank {victim} \(pid {ranks.processes[victim].pid}\) {how}")
+        return when
+
+    def kill_trial(self, seed, phase, fail_point, skip_below=1, variables=None, victims=range(SIZE)):
+        """One rank is killed at a fail point. False if it never got there (another rank took its share of the work)."""
+        chance = random.Random(f"{phase}/{seed}")
+        victim = chance.choice(list(victims))
+        point = f"{fail_point}@{victim}+{chance.randrange(skip_below)}=kill"
+        with self.subTest(seed=seed, point=point), \
+                Ranks(SIZE, variables={"LOCKSTEP_FAIL_POINT": point, **(variables or {})}) as ranks:
+            self.assertEqual(ranks.finish(), [], f"these ranks hang\n{ranks.everything()}")
+            if ranks.code(victim) == 0:
+                return False
+            self.assertEqual(ranks.code(victim), -signal.SIGKILL, ranks.everything())
+            for rank in set(range(SIZE)) - {victim}:
+                when = self.check_survivor(ranks, rank, victim, "is dead", phase == "init")
+                self.histogram.add(phase, when - ranks.stamp(victim))
+        return True
+
+    def kill_trials(self, phase, fail_point, skip_below=1, trials=TRIALS, **options):
+        reached = 0
+        for seed in range(3 * trials):
+            reached += self.kill_trial(seed, phase, fail_point, skip_below, **options)
+            if reached == trials:
+                return
+        self.fail(f"only {reached} of {3 * trials} victims reached {fail_point}")
+
+
+class Killed(PeersTest):
+    """kill -9 of one of four ranks."""
+
+    def test_in_init(self):
+        self.kill_trials("init", "init.before_meet")
+        self.kill_trials("init", "init.after_meet")
+
+    def test_in_construction(self):
+        self.kill_trials("construction", "trial.construct", 3)
+
+    def test_in_mid_reduction(self):
+        self.kill_trials("slice claimed", "comm.claimed_slice", 8)
+        self.kill_trials("collective posted", "comm.posted", 30)
+        self.kill_trials("collective finishing", "comm.before_finish", 30)
+
+    def test_between_steps(self):
+        self.kill_trials("between steps", "trial.between_steps", 10)
+
+    def test_in_saving(self):
+        self.kill_trials("saving", "trial.saving")
+
+    def test_at_a_random_moment(self):
+        """By the driver: the victim may be anywhere, at the end as well, where nobody needs it any more."""
+        for seed in range(2 * TRIALS):
+            chance = random.Random(f"random/{seed}")
+            victim = chance.randrange(SIZE)
+            with self.subTest(seed=seed, victim=victim), Ranks(SIZE) as ranks:
+                time.sleep(chance.uniform(0, 0.08))
+                killed = time.monotonic_ns()
+                ranks.processes[victim].kill()
+                self.assertEqual(ranks.finish(), [], f"these ranks hang\n{ranks.everything()}")
+                for rank in set(range(SIZE)) - {victim}:
+                    if ranks.code(rank) == 0 and "phase teardown" in ranks.output(rank):
+                        continue  # it was through
+                    when = self.check_survivor(ranks, rank, victim, "(is dead|has left)", in_init=True)
+                    self.histogram.add("random", when - killed)
+
+    def test_in_teardown(self):
+        """Nobody needs the victim any more: the others leave as if nothing had happened, or in their last barrier learn of it."""
+        for seed in range(TRIALS):
+            victim = random.Random(f"teardown/{seed}").randrange(SIZE)
+            point = f"destroy.begin@{victim}=kill"
+            with self.subTest(seed=seed, point=point), Ranks(SIZE, variables={"LOCKSTEP_FAIL_POINT": point}) as ranks:
+                self.assertEqual(ranks.finish(), [], f"these ranks hang\n{ranks.everything()}")
+                self.assertEqual(ranks.code(victim), -signal.SIGKILL)
+                for rank in set(range(SIZE)) - {victim}:
+                    self.assertEqual(ranks.code(rank), 0, ranks.everything())
+
+    def test_two_at_once(self):
+        """Each survivor names one of the two."""
+        for seed in range(TRIALS):
+            chance = random.Random(f"two/{seed}")
+            victims = chance.sample(range(SIZE), 2)
+            with self.subTest(seed=seed, victims=victims), Ranks(SIZE, steps=100000) as ranks:
+                for rank in range(SIZE):
+                    ranks.wait_for(rank, "phase steps")
+                for victim in victims:
+                    ranks.processes[victim].kill()
+                self.assertEqual(ranks.finish(), [], f"these ranks hang\n{ranks.everything()}")
+                for rank in set(range(SIZE)) - set(victims):
+                    peer = (ranks.error(rank) or (0, "", -1, ""))[2]
+                    self.assertIn(peer, victims, ranks.everything())
+                    self.check_survivor(ranks, rank, peer, "is dead")
+
+
+class KilledWithoutPidfd(PeersTest):
+    """The same where the kernel has no pidfd: peers look at /proc instead."""
+    OLD_KERNEL = {"LOCKSTEP_DISABLE": "pidfd"}
+    FEWER = max(1, TRIALS // 4)
+
+    def test_in_each_phase(self):
+        for phase, point, skip in [("init", "init.before_meet", 1), ("init", "init.after_meet", 1),
+                                   ("construction", "trial.construct", 3), ("slice claimed", "comm.claimed_slice", 8),
+                                   ("collective posted", "comm.posted", 30), ("between steps", "trial.between_steps", 10),
+                                   ("saving", "trial.saving", 1)]:
+            self.kill_trials(phase, point, skip, trials=self.FEWER, variables=self.OLD_KERNEL)
+
+    def test_without_sealed_memory_either(self):
+        self.kill_trials("all features off", "comm.posted", 30, trials=self.FEWER,
+                         variables={"LOCKSTEP_DISABLE": "pidfd,seals"})
+
+
+class Ended(PeersTest):
+    """Ranks that end otherwise, with reductions pending."""
+
+    def check(self, how, words, code):
+        for seed in range(max(1, TRIALS // 4)):
+            chance = random.Random(f"{how}/{seed}")
+            victim, step = chance.randrange(SIZE), chance.randrange(6)
+            with self.subTest(seed=seed), Ranks(SIZE, ending=f"{how}@{victim}+{step}") as ranks:
+                self.assertEqual(ranks.finish(), [], f"these ranks hang\n{ranks.everything()}")
+                self.assertEqual(ranks.code(victim), code, ranks.everything())
+                for rank in set(range(SIZE)) - {victim}:
+                    self.histogram.add(how, self.check_survivor(ranks, rank, victim, words) - ranks.stamp(victim))
+
+    def test_by_segmentation_fault(self):
+        self.check("segv", "is dead", -signal.SIGSEGV)
+
+    def test_by_abort(self):
+        self.check("abort", "is dead", -signal.SIGABRT)
+
+    def test_by_an_uncaught_exception(self):
+        self.check("throw", "is dead", -signal.SIGABRT)
+
+    def test_early_with_code_0(self):
+        self.check("immediately", "is dead", 0)
+
+    def test_by_return_exit_and_quick_exit(self):
+        for how in ("return", "exit", "quick_exit"):
+            self.check(how, "has left the group", 0)
+
+    def test_by_an_error_of_the_library(self):
+        """The rank itself reports it and leaves; its peers learn that it left."""
+        for seed in range(max(1, TRIALS // 4)):
+            victim = seed % SIZE
+            point = f"comm.posted@{victim}+{seed + 5}=throw"
+            with self.subTest(seed=seed), Ranks(SIZE, variables={"LOCKSTEP_FAIL_POINT": point}) as ranks:
+                self.assertEqual(ranks.finish(), [], f"these ranks hang\n{ranks.everything()}")
+                self.assertIn("was asked to throw", ranks.output(victim))
+                for rank in set(range(SIZE)) - {victim}:
+                    self.check_survivor(ranks, rank, victim, "has left the group")
+
+
+class Stopped(PeersTest):
+    """SIGSTOP: named in a warning, and the job goes on with the same bits after SIGCONT."""
+
+    def undisturbed(self):
+        with Ranks(SIZE) as ranks:
+            self.assertEqual(ranks.finish(), [])
+            sums = ranks.checksums()
+            self.assertEqual(len(sums), SIZE, ranks.everything())
+            self.assertEqual(len(set(sums.values())), 1, sums)
+            return sums[0]
+
+    def test_a_stopped_rank_is_named_and_resumes_with_the_same_bits(self):
+        expected = self.undisturbed()
+        points = [("comm.posted", 20), ("comm.claimed_slice", 4), ("comm.before_finish", 20), ("trial.between_steps", 8)]
+        for seed in range(max(4, TRIALS // 2)):
+            chance = random.Random(f"stop/{seed}")
+            point, below = points[seed % len(points)]
+            victim = chance.randrange(SIZE)
+            variables = {"LOCKSTEP_FAIL_POINT": f"{point}@{victim}+{chance.randrange(below)}=stop", "LOCKSTEP_WARN_AFTER": "1"}
+            with self.subTest(seed=seed, **variables), Ranks(SIZE, variables=variables) as ranks:
+                if self.is_stopped(ranks, victim):
+                    for rank in set(range(SIZE)) - {victim}:
+                        self.check_warning(ranks, rank, victim)
+                    ranks.processes[victim].send_signal(signal.SIGCONT)
+                self.assertEqual(ranks.finish(), [], f"these ranks hang\n{ranks.everything()}")
+                self.assertEqual(ranks.checksums(), dict.fromkeys(range(SIZE), expected), ranks.everything())
+
+    def is_stopped(self, ranks, victim):
+        """Waits until the victim has stopped, or ended because it never came to the fail point."""
+        while True:
+            text = open(f"/proc/{ranks.processes[victim].pid}/stat", encoding="utf-8").read()
+            state = text[text.rfind(")") + 2]
+            if state in "TZ":
+                return state == "T"
+            time.sleep(0.001)
+
+    def check_warning(self, ranks, rank, victim):
+        ranks.wait_for(rank, "lockstep: ")
+        self.assertRegex(ranks.output(rank), "lockstep: " + OPERATION.format(rank=rank) + r"waiting for [\d.]+ s for .*"
+                         rf"rank {victim} \(pid {ranks.processes[victim].pid}\), which is stopped \(SIGSTOP\)")
+
+    def test_killing_a_stopped_rank_is_a_death(self):
+        for seed in range(max(1, TRIALS // 4)):
+            victim = seed % SIZE
+            point = f"comm.posted@{victim}+{10 + seed}=stop"
+            with self.subTest(seed=seed), Ranks(SIZE, variables={"LOCKSTEP_FAIL_POINT": point}) as ranks:
+                self.assertTrue(self.is_stopped(ranks, victim))
+                ranks.processes[victim].kill()
+                self.assertEqual(ranks.finish(), [], f"these ranks hang\n{ranks.everything()}")
+                for rank in set(range(SIZE)) - {victim}:
+                    self.check_survivor(ranks, rank, victim, "is dead")
+
+
+if __name__ == "__main__":
+    unittest.main()

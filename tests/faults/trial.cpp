@@ -1,0 +1,192 @@
+// One rank of a job without libtorch that goes through the phases of training, for peers_test.py to kill, stop and mistreat.
+//
+//   trial STAMPS STEPS [HOW@RANK+STEP]
+//
+// Phases      init; construction (parameters are broadcast); steps (several all_reduces in flight, a barrier every third step);
+//             saving (rank 0 writes a file, the others wait for it); teardown. Each is announced by a line "phase NAME".
+// Fail points trial.construct, trial.between_steps, trial.saving, besides those of the library.
+// HOW         at STEP, RANK ends by segv, abort, throw (uncaught), exit, quick_exit, immediately (_Exit(0)) or return.
+// STAMPS      a file of one 64-bit number per rank: the monotonic clock, in ns, before whatever that rank did last.
+// Prints      "done CHECKSUM", or "error TIME TYPE PEER MESSAGE" when another rank is lost; exit codes 0 and 3.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <charconv>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/environment.h"
+#include "lockstep/base/error.h"
+#include "lockstep/base/fail_point.h"
+#include "lockstep/comm/collectives.h"
+#include "lockstep/job/job.h"
+
+namespace {
+
+using namespace lockstep;  // NOLINT(google-build-using-namespace)
+
+std::int64_t now() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+// This rank's number in the file of stamps. The file, not the process, survives a kill.
+class Stamp {
+ public:
+  explicit Stamp(const char* path) {
+    const int fd = open(path, O_RDWR);
+    void* memory = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (fd < 0 || memory == MAP_FAILED) throw std::runtime_error("cannot map the file of stamps");
+    close(fd);
+    stamp_ = static_cast<std::atomic<std::int64_t>*>(memory) + job_environment().rank;
+  }
+  void alive() const { stamp_->store(now(), std::memory_order_relaxed); }
+
+ private:
+  std::atomic<std::int64_t>* stamp_;
+};
+
+struct Ending {
+  std::string how;
+  int rank = -1;
+  int step = -1;
+};
+
+Ending parse(const std::string& text) {  // HOW@RANK+STEP
+  const auto at = text.find('@');
+  const auto plus = text.find('+');
+  return {text.substr(0, at), std::stoi(text.substr(at + 1)), std::stoi(text.substr(plus + 1))};
+}
+
+// True: return from main.
+bool end_by(const std::string& how) {
+  if (how == "segv") std::raise(SIGSEGV);
+  if (how == "abort") std::abort();
+  if (how == "exit") std::exit(0);
+  if (how == "quick_exit") std::quick_exit(0);
+  if (how == "immediately") std::_Exit(0);
+  return how == "return";
+}
+
+class Trial {
+ public:
+  Trial(const Stamp& stamp, Ending ending) : stamp_(stamp), ending_(std::move(ending)) {}
+
+  // False when the rank is to return from main.
+  bool run(int steps) {
+    phase("init");
+    init_process_group();
+    phase("construction");
+    construct();
+    phase("steps");
+    for (int step = 0; step < steps; ++step) {
+      if (!train(step)) return false;
+    }
+    phase("saving");
+    save();
+    phase("teardown");
+    destroy_process_group();
+    std::printf("done %016llx\n", static_cast<unsigned long long>(checksum_));
+    return true;
+  }
+
+ private:
+  void phase(const char* name) const {
+    stamp_.alive();
+    std::printf("phase %s\n", name);
+  }
+
+  void construct() {
+    for (const std::size_t count : {10UL, 5000UL, 300000UL}) {
+      std::vector<float> parameters(count, static_cast<float>(get_rank()));
+      stamp_.alive();
+      fail_point("trial.construct");
+      comm::broadcast(world(), std::span(parameters), 0);
+    }
+  }
+
+  bool train(int step) {
+    std::vector<std::vector<float>> buckets;
+    std::vector<Work> works;
+    for (const std::size_t count : {100UL, 40000UL, 300000UL, 7UL}) {
+      buckets.emplace_back(count, 0.1F * static_cast<float>(get_rank() + step));
+    }
+    for (auto& bucket : buckets) {
+      stamp_.alive();
+      works.push_back(comm::all_reduce(world(), std::span(bucket), ReduceOp::AVG, /*async_op=*/true));
+    }
+    if (ending_.rank == get_rank() && ending_.step == step) {
+      stamp_.alive();
+      if (ending_.how == "throw") throw std::runtime_error("thrown on purpose");
+      if (end_by(ending_.how)) return false;
+    }
+    for (Work& work : works) {
+      stamp_.alive();
+      work.wait();
+    }
+    if (step % 3 == 0) comm::barrier(world());
+    for (const auto& bucket : buckets) digest(bucket);
+    stamp_.alive();
+    fail_point("trial.between_steps");
+    return true;
+  }
+
+  void save() const {
+    stamp_.alive();
+    if (get_rank() == 0) {
+      std::ofstream file("model", std::ios::binary);
+      for (int i = 0; i < 100; ++i) {
+        file << std::string(10000, 'x');
+        if (i == 50) fail_point("trial.saving");
+      }
+    } else {
+      fail_point("trial.saving");
+    }
+    comm::barrier(world());
+  }
+
+  void digest(const std::vector<float>& bucket) {  // FNV-1a over the bits
+    for (const float value : bucket) {
+      std::uint32_t bits = 0;
+      std::copy_n(reinterpret_cast<const unsigned char*>(&value), sizeof bits,
+                  reinterpret_cast<unsigned char*>(&bits));
+      checksum_ = (checksum_ ^ bits) * 0x100000001b3;
+    }
+  }
+
+  const Stamp& stamp_;
+  const Ending ending_;
+  std::uint64_t checksum_ = 0xcbf29ce484222325;
+};
+
+int report(const char* type, int peer, const char* message) {
+  std::printf("error %lld %s %d %s\n", static_cast<long long>(now()), type, peer, message);
+  if (is_initialized()) destroy_process_group();
+  return 3;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
+  const Stamp stamp(argv[1]);
+  try {
+    Trial trial(stamp, argc > 3 ? parse(argv[3]) : Ending());
+    trial.run(std::stoi(argv[2]));
+    return 0;
+  } catch (const PeerLost& error) {
+    return report("PeerLost", error.peer(), error.what());
+  } catch (const Error& error) {
+    return report("Error", -1, error.what());
+  }
+}
