@@ -4,13 +4,11 @@
 //   build/examples/mnist                                      # the same job on one process
 //
 // The lines marked with * are what makes it distributed.
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
 #include <nlohmann/json.hpp>
 
 #include "examples/mnist_job.h"
-#include "lockstep/base/environment.h"
 #include "lockstep/base/str.h"
 
 namespace dist = lockstep;
@@ -18,35 +16,24 @@ using dist::str;
 
 namespace {
 
-MnistOptions parse(int argc, char** argv) {
-  MnistOptions o;
-  CLI::App app("Trains a convolutional network on MNIST with every process of the job.", "mnist");
-  app.add_option("--data", o.data, "folder with the idx files, plain or .gz (default: found or downloaded)");
-  app.add_option("--dataset", o.dataset, "mnist or fashion-mnist")
-      ->check(CLI::IsMember({"mnist", "fashion-mnist"}));
-  app.add_option("--epochs", o.epochs, "passes over the training set")
-      ->check(CLI::Range(1, 10'000))
-      ->capture_default_str();
-  app.add_option("--batch-size", o.batch_size, "images per process and step")
-      ->check(CLI::Range(1, 60'000))
-      ->capture_default_str();
-  app.add_option("--lr", o.lr, "learning rate of Adam")->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--seed", o.seed, "of initial weights and order of images")->capture_default_str();
-  app.add_option("--workers", o.workers, "threads that prepare batches")
-      ->check(CLI::Range(0, 64))
-      ->capture_default_str();
-  app.add_option("--save-dir", o.save_dir, "folder for model.safetensors and model.pt")
-      ->capture_default_str();
-  app.add_option("--metrics", o.metrics, "file for one JSON object per epoch and one at the end");
-  app.add_flag("--compare", o.compare,
-               "afterwards rank 0 trains the same job alone and says how it compares");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    const bool speaks = dist::job_environment().rank == 0;  // once is enough
-    std::exit(speaks ? app.exit(error) : error.get_exit_code());
+// One pass over this rank's share of the images: the sum of their losses, and how many they were.
+template <typename Loader>
+std::pair<double, double> train_epoch(dist::DistributedDataParallel<SimpleCNNImpl>& ddp,
+                                      torch::optim::Adam& optimizer, Loader& loader,
+                                      dist::Progress& progress) {
+  double loss_sum = 0;
+  double images = 0;
+  for (auto& batch : loader) {
+    optimizer.zero_grad();
+    auto loss = torch::nn::functional::cross_entropy(ddp->forward(batch.data), batch.target);
+    loss.backward();  // gradients are averaged over the ranks while it runs
+    optimizer.step();
+    const auto count = batch.target.size(0);
+    loss_sum += loss.template item<double>() * static_cast<double>(count);
+    images += static_cast<double>(count);
+    progress.step(loss.template item<double>(), count * dist::get_world_size());
   }
-  return o;
+  return {loss_sum, images};
 }
 
 // Whether all ranks hold the same bits; rank 0 saves the model and says so.
@@ -99,18 +86,7 @@ void run(const MnistOptions& options) {
   for (int epoch = 0; epoch < options.epochs; ++epoch) {
     sampler.set_epoch(epoch);  // *
     const auto start = std::chrono::steady_clock::now();
-    double loss_sum = 0;
-    double images = 0;
-    for (auto& batch : loader) {
-      optimizer.zero_grad();
-      auto loss = torch::nn::functional::cross_entropy(ddp->forward(batch.data), batch.target);
-      loss.backward();  // gradients are averaged over the ranks while it runs
-      optimizer.step();
-      const auto count = batch.target.size(0);
-      loss_sum += loss.item<double>() * static_cast<double>(count);
-      images += static_cast<double>(count);
-      progress.step(loss.item<double>(), count * ranks);
-    }
+    const auto [loss_sum, images] = train_epoch(ddp, optimizer, loader, progress);
     const double seconds = seconds_since(start);
     const auto correct = static_cast<double>(count_correct(*net, test, rank, ranks));
     const auto totals = torch::tensor({loss_sum, images, correct}, torch::kDouble);
@@ -140,7 +116,7 @@ void run(const MnistOptions& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const MnistOptions options = parse(argc, argv);
+  const MnistOptions options = parse_mnist_options(argc, argv);
   try {
     run(options);
   } catch (const std::exception& error) {

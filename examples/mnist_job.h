@@ -5,15 +5,18 @@
 #include <torch/optim/adam.h>
 #include <torch/utils.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <numeric>
 #include <string>
 #include <vector>
 
 #include "examples/simple_cnn.h"
+#include "lockstep/base/environment.h"
 #include "lockstep/lockstep.h"
 
 struct MnistOptions {
@@ -28,6 +31,37 @@ struct MnistOptions {
   std::string metrics;
   bool compare = false;
 };
+
+inline MnistOptions parse_mnist_options(int argc, char** argv) {
+  MnistOptions o;
+  CLI::App app("Trains a convolutional network on MNIST with every process of the job.", "mnist");
+  app.add_option("--data", o.data, "folder with the idx files, plain or .gz (default: found or downloaded)");
+  app.add_option("--dataset", o.dataset, "mnist or fashion-mnist")
+      ->check(CLI::IsMember({"mnist", "fashion-mnist"}));
+  app.add_option("--epochs", o.epochs, "passes over the training set")
+      ->check(CLI::Range(1, 10'000))
+      ->capture_default_str();
+  app.add_option("--batch-size", o.batch_size, "images per process and step")
+      ->check(CLI::Range(1, 60'000))
+      ->capture_default_str();
+  app.add_option("--lr", o.lr, "learning rate of Adam")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--seed", o.seed, "of initial weights and order of images")->capture_default_str();
+  app.add_option("--workers", o.workers, "threads that prepare batches")
+      ->check(CLI::Range(0, 64))
+      ->capture_default_str();
+  app.add_option("--save-dir", o.save_dir, "folder for model.safetensors and model.pt")
+      ->capture_default_str();
+  app.add_option("--metrics", o.metrics, "file for one JSON object per epoch and one at the end");
+  app.add_flag("--compare", o.compare,
+               "afterwards rank 0 trains the same job alone and says how it compares");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    const bool speaks = lockstep::job_environment().rank == 0;  // once is enough
+    std::exit(speaks ? app.exit(error) : error.get_exit_code());
+  }
+  return o;
+}
 
 // Correct answers on this rank's share of the test set. The set is cut into the same batches for any number of ranks, and
 // each rank takes every ranks-th: there is no padding and no image is ever computed in another batch, so the sum over ranks
