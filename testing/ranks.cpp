@@ -103,6 +103,11 @@ const ProcessGroup& RanksBody::world() const {
   return place_.thread_group ? *place_.thread_group : process_world();
 }
 
+void RanksBody::rejoin() const {
+  leave_world();
+  join_world(place_.backend);
+}
+
 void RanksBody::die() {
   kill(getpid(), SIGKILL);
   while (true) pause();

@@ -20,7 +20,7 @@
 //             Within(5s)           time for the whole test, 60 s if not said
 //             Variable("A", "b")   environment of the ranks
 //             WithoutGroup()       no group is made: the body calls init_process_group() itself
-// Members     rank(), size(), world(), backend_name(), die(): what a body may use.
+// Members     rank(), size(), world(), backend_name(), rejoin(), die(): what a body may use.
 // Processes   Ranks of "shm" and "self" are processes, those of "thread" are threads of one process. The binary starts itself
 //             again for each (never a fork), with the environment that `lockstep run` would set, and this process only watches.
 // Failures    Every failed expectation is reported with its rank. Also failures: a rank that throws, dies, exits, skips or runs
@@ -112,6 +112,7 @@ class RanksBody {
   int size() const { return place_.size; }
   const ProcessGroup& world() const;
   const std::string& backend_name() const { return place_.backend; }
+  void rejoin() const;             // leaves the world and joins a new one, as all ranks must (processes only)
   [[noreturn]] static void die();  // SIGKILL to this rank; see Dies()
 
  private:

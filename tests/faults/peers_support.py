@@ -1,4 +1,4 @@
-"""Starts the ranks of tests/faults/trial.cpp as `lockstep run` would, but alone, so that nobody else ends the survivors."""
+"""Starts the ranks of tests/faults/trial.cpp or ddp_trial.cpp as `lockstep run` would, but alone, so that nobody else ends the survivors."""
 import os
 import pathlib
 import re
@@ -23,12 +23,12 @@ class Ranks:
     """The processes of one trial. Output goes to files; the ranks are not waited for until the end, so a dead one is a zombie
     for its peers, as it is under many launchers."""
 
-    def __init__(self, size, steps=12, ending=None, variables=None, program=PROGRAM, arguments=None):
+    def __init__(self, size, steps=12, ending=None, variables=None, program=PROGRAM):
         self.size = size
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="lockstep-trial-"))
         self.stamps = self.folder / "stamps"
         self.stamps.write_bytes(bytes(4096))
-        arguments = arguments or [str(self.stamps), str(steps)] + ([ending] if ending else [])
+        arguments = [str(self.stamps), str(steps)] + ([ending] if ending else [])
         pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(size - 1)]
         self.processes = []
         for rank in range(size):
@@ -38,6 +38,7 @@ class Ranks:
             with open(self.folder / f"rank{rank}", "wb") as output:
                 self.processes.append(subprocess.Popen([program, *arguments], pass_fds=fds, env=environment, cwd=self.folder,
                                                        stdin=subprocess.DEVNULL, stdout=output, stderr=output))
+        self.pidfds = [os.pidfd_open(process.pid) for process in self.processes]
         for pair in pairs:
             for end in pair:
                 end.close()
@@ -47,6 +48,10 @@ class Ranks:
         return {**base, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(self.size),
                 "LOCAL_WORLD_SIZE": str(self.size), "LOCKSTEP_JOB_ID": os.urandom(8).hex(), "OMP_NUM_THREADS": "1",
                 "LOCKSTEP_HUB_FDS": ",".join(map(str, fds)), **variables}
+
+    def send(self, rank, number):
+        """A signal; not through Popen, which would reap a rank that has ended."""
+        signal.pidfd_send_signal(self.pidfds[rank], number)
 
     def output(self, rank):
         return (self.folder / f"rank{rank}").read_text(errors="replace")
@@ -64,23 +69,17 @@ class Ranks:
     def finish(self, patience=PATIENCE):
         """Waits for all ranks without reaping any. Returns those that hang."""
         poll = select.poll()
-        waiting = {}
-        for rank, process in enumerate(self.processes):
-            fd = os.pidfd_open(process.pid)
+        waiting = {fd: rank for rank, fd in enumerate(self.pidfds)}
+        for fd in waiting:
             poll.register(fd, select.POLLIN)
-            waiting[fd] = rank
         deadline = time.monotonic() + patience
         while waiting and time.monotonic() < deadline:
             for fd, _ in poll.poll(max(0, deadline - time.monotonic()) * 1000):
                 poll.unregister(fd)
-                os.close(fd)
                 del waiting[fd]
         hanging = sorted(waiting.values())
-        for fd in waiting:
-            os.close(fd)
-        self.stopped_at = {rank: pathlib.Path(f"/proc/{self.processes[rank].pid}/stack").read_text() for rank in hanging}
         for rank in hanging:
-            self.processes[rank].send_signal(signal.SIGKILL)
+            self.send(rank, signal.SIGKILL)
         for process in self.processes:
             process.wait()
         return hanging
@@ -104,6 +103,8 @@ class Ranks:
             if process.poll() is None:
                 process.kill()
                 process.wait()
+        for fd in self.pidfds:
+            os.close(fd)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def __enter__(self):

@@ -43,13 +43,13 @@ class PeersTest(unittest.TestCase):
             self.assertRegex(message, rf"rank {victim} \(pid {ranks.processes[victim].pid}\) {how}")
         return when
 
-    def kill_trial(self, seed, phase, fail_point, skip_below=1, variables=None, victims=range(SIZE)):
+    def kill_trial(self, seed, phase, fail_point, skip_below=1, variables=None, **options):
         """One rank is killed at a fail point. False if it never got there (another rank took its share of the work)."""
         chance = random.Random(f"{phase}/{seed}")
-        victim = chance.choice(list(victims))
+        victim = chance.randrange(SIZE)
         point = f"{fail_point}@{victim}+{chance.randrange(skip_below)}=kill"
         with self.subTest(seed=seed, point=point), \
-                Ranks(SIZE, variables={"LOCKSTEP_FAIL_POINT": point, **(variables or {})}) as ranks:
+                Ranks(SIZE, variables={"LOCKSTEP_FAIL_POINT": point, **(variables or {})}, **options) as ranks:
             self.assertEqual(ranks.finish(), [], f"these ranks hang\n{ranks.everything()}")
             if ranks.code(victim) == 0:
                 return False
@@ -66,6 +66,17 @@ class PeersTest(unittest.TestCase):
             if reached == trials:
                 return
         self.fail(f"only {reached} of {3 * trials} victims reached {fail_point}")
+
+    def teardown_trials(self, trials, **options):
+        """Killed while leaving: nobody needs the victim any more, so the others leave as if nothing had happened."""
+        for seed in range(trials):
+            victim = random.Random(f"teardown/{seed}").randrange(SIZE)
+            variables = {"LOCKSTEP_FAIL_POINT": f"destroy.begin@{victim}=kill"}
+            with self.subTest(seed=seed, victim=victim), Ranks(SIZE, variables=variables, **options) as ranks:
+                self.assertEqual(ranks.finish(), [], f"these ranks hang\n{ranks.everything()}")
+                self.assertEqual(ranks.code(victim), -signal.SIGKILL)
+                for rank in set(range(SIZE)) - {victim}:
+                    self.assertEqual(ranks.code(rank), 0, ranks.everything())
 
 
 class Killed(PeersTest):
@@ -94,10 +105,10 @@ class Killed(PeersTest):
         for seed in range(2 * TRIALS):
             chance = random.Random(f"random/{seed}")
             victim = chance.randrange(SIZE)
-            with self.subTest(seed=seed, victim=victim), Ranks(SIZE) as ranks:
+            with self.subTest(seed=seed, victim=victim), Ranks(SIZE, steps=60) as ranks:
                 time.sleep(chance.uniform(0, 0.08))
                 killed = time.monotonic_ns()
-                ranks.processes[victim].kill()
+                ranks.send(victim, signal.SIGKILL)
                 self.assertEqual(ranks.finish(), [], f"these ranks hang\n{ranks.everything()}")
                 for rank in set(range(SIZE)) - {victim}:
                     if ranks.code(rank) == 0 and "phase teardown" in ranks.output(rank):
@@ -106,15 +117,7 @@ class Killed(PeersTest):
                     self.histogram.add("random", when - killed)
 
     def test_in_teardown(self):
-        """Nobody needs the victim any more: the others leave as if nothing had happened, or in their last barrier learn of it."""
-        for seed in range(TRIALS):
-            victim = random.Random(f"teardown/{seed}").randrange(SIZE)
-            point = f"destroy.begin@{victim}=kill"
-            with self.subTest(seed=seed, point=point), Ranks(SIZE, variables={"LOCKSTEP_FAIL_POINT": point}) as ranks:
-                self.assertEqual(ranks.finish(), [], f"these ranks hang\n{ranks.everything()}")
-                self.assertEqual(ranks.code(victim), -signal.SIGKILL)
-                for rank in set(range(SIZE)) - {victim}:
-                    self.assertEqual(ranks.code(rank), 0, ranks.everything())
+        self.teardown_trials(TRIALS)
 
     def test_two_at_once(self):
         """Each survivor names one of the two."""
@@ -125,7 +128,7 @@ class Killed(PeersTest):
                 for rank in range(SIZE):
                     ranks.wait_for(rank, "phase steps")
                 for victim in victims:
-                    ranks.processes[victim].kill()
+                    ranks.send(victim, signal.SIGKILL)
                 self.assertEqual(ranks.finish(), [], f"these ranks hang\n{ranks.everything()}")
                 for rank in set(range(SIZE)) - set(victims):
                     peer = (ranks.error(rank) or (0, "", -1, ""))[2]
@@ -214,7 +217,7 @@ class Stopped(PeersTest):
                 if self.is_stopped(ranks, victim):
                     for rank in set(range(SIZE)) - {victim}:
                         self.check_warning(ranks, rank, victim)
-                    ranks.processes[victim].send_signal(signal.SIGCONT)
+                    ranks.send(victim, signal.SIGCONT)
                 self.assertEqual(ranks.finish(), [], f"these ranks hang\n{ranks.everything()}")
                 self.assertEqual(ranks.checksums(), dict.fromkeys(range(SIZE), expected), ranks.everything())
 
@@ -238,7 +241,7 @@ class Stopped(PeersTest):
             point = f"comm.posted@{victim}+{10 + seed}=stop"
             with self.subTest(seed=seed), Ranks(SIZE, variables={"LOCKSTEP_FAIL_POINT": point}) as ranks:
                 self.assertTrue(self.is_stopped(ranks, victim))
-                ranks.processes[victim].kill()
+                ranks.send(victim, signal.SIGKILL)
                 self.assertEqual(ranks.finish(), [], f"these ranks hang\n{ranks.everything()}")
                 for rank in set(range(SIZE)) - {victim}:
                     self.check_survivor(ranks, rank, victim, "is dead")

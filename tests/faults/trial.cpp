@@ -8,14 +8,7 @@
 // HOW         at STEP, RANK ends by segv, abort, throw (uncaught), exit, quick_exit, immediately (_Exit(0)) or return.
 // STAMPS      a file of one 64-bit number per rank: the monotonic clock, in ns, before whatever that rank did last.
 // Prints      "done CHECKSUM", or "error TIME TYPE PEER MESSAGE" when another rank is lost; exit codes 0 and 3.
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <atomic>
-#include <charconv>
-#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -24,37 +17,14 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/base/environment.h"
-#include "lockstep/base/error.h"
 #include "lockstep/base/fail_point.h"
 #include "lockstep/comm/collectives.h"
-#include "lockstep/job/job.h"
+#include "tests/faults/trial.h"
 
 namespace {
 
 using namespace lockstep;  // NOLINT(google-build-using-namespace)
-
-std::int64_t now() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
-
-// This rank's number in the file of stamps. The file, not the process, survives a kill.
-class Stamp {
- public:
-  explicit Stamp(const char* path) {
-    const int fd = open(path, O_RDWR);
-    void* memory = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (fd < 0 || memory == MAP_FAILED) throw std::runtime_error("cannot map the file of stamps");
-    close(fd);
-    stamp_ = static_cast<std::atomic<std::int64_t>*>(memory) + job_environment().rank;
-  }
-  void alive() const { stamp_->store(now(), std::memory_order_relaxed); }
-
- private:
-  std::atomic<std::int64_t>* stamp_;
-};
+using trial::Stamp;
 
 struct Ending {
   std::string how;
@@ -84,28 +54,23 @@ class Trial {
 
   // False when the rank is to return from main.
   bool run(int steps) {
-    phase("init");
+    stamp_.phase("init");
     init_process_group();
-    phase("construction");
+    stamp_.phase("construction");
     construct();
-    phase("steps");
+    stamp_.phase("steps");
     for (int step = 0; step < steps; ++step) {
       if (!train(step)) return false;
     }
-    phase("saving");
+    stamp_.phase("saving");
     save();
-    phase("teardown");
+    stamp_.phase("teardown");
     destroy_process_group();
     std::printf("done %016llx\n", static_cast<unsigned long long>(checksum_));
     return true;
   }
 
  private:
-  void phase(const char* name) const {
-    stamp_.alive();
-    std::printf("phase %s\n", name);
-  }
-
   void construct() {
     for (const std::size_t count : {10UL, 5000UL, 300000UL}) {
       std::vector<float> parameters(count, static_cast<float>(get_rank()));
@@ -169,24 +134,10 @@ class Trial {
   std::uint64_t checksum_ = 0xcbf29ce484222325;
 };
 
-int report(const char* type, int peer, const char* message) {
-  std::printf("error %lld %s %d %s\n", static_cast<long long>(now()), type, peer, message);
-  if (is_initialized()) destroy_process_group();
-  return 3;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::setvbuf(stdout, nullptr, _IOLBF, 0);
   const Stamp stamp(argv[1]);
-  try {
-    Trial trial(stamp, argc > 3 ? parse(argv[3]) : Ending());
-    trial.run(std::stoi(argv[2]));
-    return 0;
-  } catch (const PeerLost& error) {
-    return report("PeerLost", error.peer(), error.what());
-  } catch (const Error& error) {
-    return report("Error", -1, error.what());
-  }
+  return trial::run_and_report(
+      [&] { Trial(stamp, argc > 3 ? parse(argv[3]) : Ending()).run(std::stoi(argv[2])); });
 }

@@ -3,7 +3,6 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/collectives.h"
-#include "lockstep/job/job.h"
 #include "testing/buffers.h"
 #include "testing/ranks.h"
 
@@ -97,8 +96,7 @@ RANKS_TEST(Mismatch, EveryPairOfCallsIsToldToEveryRank, Ranks(2, 3, 4), Backends
                 HasSubstr(usual_call.text), HasSubstr(str("rank ", odd)), HasSubstr("group \"world\"")))
           << "rank " << odd << " called " << odd_call.text << ", the others " << usual_call.text;
       check_later_calls(world());
-      destroy_process_group();
-      init_process_group("shm");
+      rejoin();
     }
   }
   int x = rank();
