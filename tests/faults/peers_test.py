@@ -18,6 +18,7 @@ from peers_support import Histogram, Ranks
 
 SIZE = 4
 TRIALS = int(os.environ.get("PEERS_TEST_TRIALS", "20"))
+DDP_PROGRAM = os.environ.get("PEERS_TEST_DDP_PROGRAM")
 OPERATION = r"(barrier|broadcast|all_reduce|all_gather) #\d+ on group \"world\", rank {rank} of 4: "
 
 
@@ -151,6 +152,25 @@ class KilledWithoutPidfd(PeersTest):
     def test_without_sealed_memory_either(self):
         self.kill_trials("all features off", "comm.posted", 30, trials=self.FEWER,
                          variables={"LOCKSTEP_DISABLE": "pidfd,seals"})
+
+
+@unittest.skipUnless(DDP_PROGRAM, "PEERS_TEST_DDP_PROGRAM is not set: built without libtorch")
+class KilledInDdp(PeersTest):
+    """A program with libtorch and DistributedDataParallel; four of them take seconds to start, so most phases get fewer trials."""
+    DDP = {"program": DDP_PROGRAM, "steps": 5}
+    FEWER = max(1, TRIALS // 4)
+
+    def test_in_construction(self):
+        self.kill_trials("DDP construction", "ddp.construct", **self.DDP)
+
+    def test_in_mid_reduction(self):
+        self.kill_trials("DDP mid-reduction", "ddp.mid_reduction", 5, **self.DDP)
+
+    def test_in_other_phases(self):
+        self.kill_trials("init", "init.after_meet", trials=self.FEWER, **self.DDP)
+        self.kill_trials("between steps", "trial.between_steps", 4, trials=self.FEWER, **self.DDP)
+        self.kill_trials("saving", "trial.saving", trials=self.FEWER, **self.DDP)
+        self.teardown_trials(self.FEWER, **self.DDP)
 
 
 class Ended(PeersTest):
