@@ -63,11 +63,11 @@ void take_option(std::span<const std::string> arguments, std::size_t& next, std:
   options.push_back(option->name);
   if (!option->takes_value) {
     if (equals != std::string::npos) throw UsageError(str(option->name, " takes no value"));
-  } else if (equals != std::string::npos) {
+  } else if (equals != std::string::npos && equals + 1 < text.size()) {
     options.push_back(text.substr(equals + 1));
   } else if (!is_long && text.size() > option->letter.size()) {
     options.push_back(text.substr(option->letter.size()));  // -n4
-  } else if (next < arguments.size()) {
+  } else if (equals == std::string::npos && next < arguments.size()) {
     options.push_back(arguments[next++]);
   } else {
     throw UsageError(str(option->name, " needs a value"));

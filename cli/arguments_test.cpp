@@ -75,6 +75,7 @@ TEST(SplitArguments, RefusesAProgramThatStartsWithADash) {
 
 TEST(SplitArguments, WantsValuesWhereTheyBelong) {
   EXPECT_EQ(complaint({"-n"}), "--nproc-per-node needs a value");
+  EXPECT_EQ(complaint({"--log-dir=", "./x"}), "--log-dir needs a value");
   EXPECT_EQ(complaint({"--no-prefix=yes", "./x"}), "--no-prefix takes no value");
 }
 

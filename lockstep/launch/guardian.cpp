@@ -43,7 +43,8 @@ void report(const PreparedJob& job, const RunResult& result, Console& console) {
     console.line("the ranks left processes behind, which were killed: " + names);
   }
   if (result.stop_signal != 0 && !result.first_failure) {
-    console.line(str("stopped by ", signal_name(result.stop_signal)));
+    console.line(result.stop_signal == SIGPIPE ? "stopped: nobody reads the output any more"
+                                               : str("stopped by ", signal_name(result.stop_signal)));
   }
   if (!result.first_failure) return;
   const FailureReport failure{job.facts.job_id, host_name(), job.plan.command, job.facts.log_folder, result};

@@ -175,7 +175,10 @@ ExitStatus wait_exit(pid_t pid) {
 
 void signal_process(pid_t pid, int signal) { kill(pid, signal); }
 
-void signal_process_group(pid_t leader, int signal) { kill(-leader, signal); }
+void signal_process_group(pid_t leader, int signal) {
+  kill(-leader, signal);
+  if (signal == SIGKILL || getpgid(leader) != leader) kill(leader, signal);
+}
 
 std::string signal_name(int signal) {
   if (const char* abbreviation = sigabbrev_np(signal)) return str("SIG", abbreviation);

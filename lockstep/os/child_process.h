@@ -79,7 +79,8 @@ ExitStatus wait_exit(pid_t pid);  // blocks
 
 void signal_process(pid_t pid, int signal);
 
-// Signals the process group that `leader` leads. Only for a leader that has not been reaped: its number still means it.
+// Signals the process group that `leader` founded, and `leader` itself should it have moved to another. Only for a leader
+// that has not been reaped: its number still means it.
 void signal_process_group(pid_t leader, int signal);
 
 // "SIGKILL", "SIGRTMIN+3"; and the reverse, 0 for an unknown name.

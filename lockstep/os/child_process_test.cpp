@@ -93,6 +93,23 @@ TEST(ChildProcess, InheritsTheNamedDescriptorsAlone) {
   EXPECT_EQ(output_of(request), "yes\nno\nno\n");
 }
 
+TEST(ChildProcess, IsReachedInWhateverGroupItIs) {
+  for (const int signal : {SIGTERM, SIGKILL}) {
+    Pipe output = make_pipe();
+    SpawnRequest request;
+    request.executable = "/usr/bin/perl";
+    request.arguments = {"perl", "-e", "setpgrp(0, $ENV{GROUP}); $| = 1; print 'moved'; sleep 1000"};
+    request.environment = {"GROUP=" + std::to_string(getpgrp())};
+    request.standard_output = output.write.get();
+    const ChildProcess child = spawn(request);
+    std::string text;
+    ASSERT_EQ(read_available(output.read.get(), text), ReadResult::MORE);
+    ASSERT_EQ(getpgid(child.pid), getpgrp());
+    signal_process_group(child.pid, signal);
+    EXPECT_EQ(wait_exit(child.pid).signal, signal);
+  }
+}
+
 TEST(ChildProcess, DiesWithItsParent) {
   Pipe life = make_pipe();
   // A process in between starts a sleep, which holds the pipe open as long as it lives.
