@@ -50,11 +50,10 @@ bool is_harmless(std::string_view text) {
       if (i + 1 >= text.size() || text[i + 1] != '[' || end == std::string_view::npos) return false;
       if (text[end] != 'm' && !(text[end] == 'K' && end == i + 2)) return false;
       i = end;
-    } else if ((byte < 0x20 && byte != '\t' && byte != '\r') || byte == 0x7f) {
-      return false;
-    } else if (byte == 0xc2 && static_cast<unsigned char>(text[i + 1]) < 0xa0) {
-      return false;
     }
+    const bool is_control = (byte < 0x20 && byte != 0x1b && byte != '\t' && byte != '\r') || byte == 0x7f;
+    const bool is_c1_control = byte == 0xc2 && static_cast<unsigned char>(text[i + 1]) < 0xa0;
+    if (is_control || is_c1_control) return false;
   }
   return true;
 }

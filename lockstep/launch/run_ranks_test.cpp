@@ -56,6 +56,23 @@ TEST(RunRanks, StopsTheOthersWhenOneFails) {
   }
 }
 
+TEST(RunRanks, LetsSurvivorsSayWhatTheySawBeforeTheyAreStopped) {
+  const TempFolder folder;
+  LaunchSpec spec = shell(3,
+                          "cd \"$PLACE\"; [ $RANK = 1 ] && { touch dead; kill -KILL $$; }; "
+                          "while [ ! -e dead ]; do sleep 0.01; done; sleep 0.1; echo rank 1 is dead; exit 5");
+  spec.environment = {{"PLACE", folder.path()}};
+  spec.report_window = 60s;
+  const RunResult result = run_ranks(spec);
+  EXPECT_THAT(result.first_failure, Optional(1));
+  EXPECT_EQ(result.exit_code, 137);
+  for (const std::size_t rank : {0U, 2U}) {
+    EXPECT_EQ(result.ranks[rank].output, "rank 1 is dead\n");
+    EXPECT_EQ(result.ranks[rank].status.code, 5);
+    EXPECT_FALSE(result.ranks[rank].was_stopped);
+  }
+}
+
 TEST(RunRanks, LetsSurvivorsFinishWhenAskedTo) {
   LaunchSpec spec = shell(3, "[ $RANK = 1 ] && kill -KILL $$; sleep 0.1; echo survived");
   spec.stop_on_failure = false;

@@ -130,6 +130,11 @@ void Supervisor::obey(int signal) {
   result_.stop_signal = signal;
   was_told_to_stop_ = true;
   enter(State::STOPPING, Deadline::in(setting_.spec.stop_grace));
+  if (setting_.console != nullptr && signal != SIGPIPE) {
+    const double grace = std::chrono::duration<double>(setting_.spec.stop_grace).count();
+    setting_.console->line(str("stopping: every rank got ", signal_name(signal), " and has ", grace,
+                               " s to end; a second signal ends everything at once"));
+  }
   signal_ranks(signal == SIGPIPE ? SIGTERM : signal);
   signal_ranks(SIGCONT);  // a stopped process acts on a signal only when it runs again
 }
