@@ -29,6 +29,8 @@ class Layers(unittest.TestCase):
         self.assertEqual(len(layers("cli/main.cpp", '"lockstep/tensor/collectives.h"')), 1)
         self.assertEqual(len(layers("lockstep/comm/work.cpp", '"testing/ranks.h"')), 1)
         self.assertEqual(layers("lockstep/comm/work_test.cpp", '"testing/ranks.h"'), [])
+        self.assertEqual(layers("lockstep/comm/work_ranks_test.cpp", '"lockstep/job/job.h"'), [])
+        self.assertEqual(len(layers("lockstep/comm/work_test.cpp", '"lockstep/job/job.h"')), 1)
 
     def test_headers_that_have_a_place(self):
         self.assertEqual(len(layers("lockstep/comm/work.h", "<ATen/ATen.h>")), 1)
