@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/base/error.h"
 #include "lockstep/comm/backend.h"
 
 namespace lockstep::testing {
@@ -49,6 +50,10 @@ class FakeBackend : public Backend {
     void* memory = std::aligned_alloc(64, rounded == 0 ? 64 : rounded);
     std::memset(memory, 0, rounded);
     return std::shared_ptr<void>(memory, std::free);
+  }
+  std::shared_ptr<Backend> split(const std::vector<std::vector<int>>&, const std::string&,
+                                 const GroupOptions&) override {
+    throw InternalError("the fake backend has no parts");
   }
   void abort(const std::string& reason) override { aborts.push_back(reason); }
   void close() override {}

@@ -29,7 +29,8 @@ constexpr std::array<Row, DTYPE_COUNT> ROWS = {{
     {"complex128", 16},
 }};
 
-constexpr std::array<std::string_view, REDUCE_OP_COUNT> OP_NAMES = {"sum", "avg", "product", "min", "max"};
+constexpr std::array<std::string_view, REDUCE_OP_COUNT> OP_NAMES = {"sum", "avg",  "product", "min",
+                                                                    "max", "band", "bor",     "bxor"};
 
 }  // namespace
 

@@ -39,8 +39,8 @@ enum class DType : std::uint8_t {
 };
 inline constexpr int DTYPE_COUNT = 15;
 
-enum class ReduceOp : std::uint8_t { SUM, AVG, PRODUCT, MIN, MAX };
-inline constexpr int REDUCE_OP_COUNT = 5;
+enum class ReduceOp : std::uint8_t { SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR };
+inline constexpr int REDUCE_OP_COUNT = 8;
 
 std::size_t size_of(DType dtype);
 std::string_view name_of(DType dtype);  // "float32", as torch prints it

@@ -18,21 +18,52 @@
 
 namespace lockstep {
 
-enum class Verb : std::uint8_t { BARRIER, BROADCAST, ALL_REDUCE, ALL_GATHER, SEND, RECV };
+enum class Verb : std::uint8_t {
+  BARRIER,
+  BROADCAST,
+  ALL_REDUCE,
+  REDUCE,
+  ALL_GATHER,
+  GATHER,
+  SCATTER,
+  REDUCE_SCATTER,
+  ALL_TO_ALL,
+  SEND,
+  RECV,
+};
+inline constexpr int VERB_COUNT = 11;
 std::string_view name_of(Verb verb);
 
-// One rank's call, after validation. Counts are elements of `dtype`.
+inline constexpr int ANY_SOURCE = -1;  // RECV: from whoever sends first
+
+// One rank's call, after validation. Counts are elements of `dtype`, ranks are those of the group. What a verb uses:
+//
+//   verb            count            input          output         inputs           outputs
+//   BROADCAST       of the buffer    the buffer     the buffer
+//   ALL_REDUCE      of the buffer    the buffer     the buffer
+//   REDUCE          of the buffer    the buffer     the buffer, written on the root only
+//   ALL_GATHER      of the input     contribution                                   one per rank
+//   GATHER          of the input     contribution                                   root: one per rank
+//   SCATTER         of the output                   received       root: one per rank
+//   REDUCE_SCATTER  of the output                   received       one per rank
+//   ALL_TO_ALL      of all inputs                                  one per rank     one per rank
+//   SEND            of the message   the message
+//   RECV            of the message                  the message
+//
+// Lists hold one entry per rank, which may differ in size. Sizes that belong together on two ranks (what one contributes and
+// the other expects) must be equal; a backend checks that and fails the group with Mismatch.
 struct Request {
   Verb verb = Verb::BARRIER;
   DType dtype = DType::UINT8;
-  ReduceOp op = ReduceOp::SUM;  // ALL_REDUCE
-  int root = 0;                 // BROADCAST: root; SEND, RECV: the peer
-  int tag = 0;                  // SEND, RECV
-  std::size_t count = 0;        // elements this rank contributes or, for RECV, expects
-  const void* input = nullptr;  // ALL_REDUCE in place: equal to output
+  ReduceOp op = ReduceOp::SUM;  // ALL_REDUCE, REDUCE, REDUCE_SCATTER
+  int root = 0;  // BROADCAST, REDUCE, GATHER, SCATTER: root; SEND, RECV: the peer, or ANY_SOURCE
+  int tag = 0;   // SEND, RECV
+  std::size_t count = 0;
+  const void* input = nullptr;
   void* output = nullptr;
-  std::vector<std::span<std::byte>> outputs;  // ALL_GATHER: one per rank, which may differ in size
-  std::shared_ptr<void> keep_alive;           // whatever owns the buffers; released when the work is done
+  std::vector<std::span<const std::byte>> inputs;
+  std::vector<std::span<std::byte>> outputs;
+  std::shared_ptr<void> keep_alive;  // whatever owns the buffers; released when the work is done
 };
 
 struct GroupOptions {
@@ -56,6 +87,13 @@ class Backend {
   // Memory that collectives on this group use in place, without copying; plain memory where a backend has none.
   // Zeroed, 64-byte aligned. Throws SystemError when it cannot be reserved. Freed with the last reference.
   virtual std::shared_ptr<void> allocate_shared(std::size_t bytes) = 0;
+
+  // Makes groups of some of this group's ranks. Every rank calls it with the same arguments, in the same order as its
+  // collectives. `parts` are disjoint lists of ranks of this group, each in the order of its new ranks, at least one
+  // rank each (checked by the caller). The answer is the group of the part that this rank is in, or null.
+  // Blocks until all ranks have called it. Destroying and making groups again does not grow anything.
+  virtual std::shared_ptr<Backend> split(const std::vector<std::vector<int>>& parts, const std::string& name,
+                                         const GroupOptions& options) = 0;
 
   // Fails every pending and later operation, on every rank, with `reason`.
   virtual void abort(const std::string& reason) = 0;

@@ -12,23 +12,24 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/base/deadline.h"
-#include "lockstep/os/unix_socket.h"
+#include "lockstep/comm/meeting.h"
 
 namespace lockstep {
 
-class Hub {
+class Hub : public Meeting {
  public:
   // `fds` is the value of LOCKSTEP_HUB_FDS: rank 0 has the ends towards ranks 1, 2, ..., others their end towards rank 0.
   static Hub inherited(int rank, int size, const std::string& fds);
   // Ranks find each other by `key`, which must name the job. Connections of other users are refused.
   static Hub meet(int rank, int size, const std::string& key, Deadline deadline);
 
-  int rank() const { return rank_; }
-  int size() const { return size_; }
-
-  // Blocks until every rank has called it. At most MAX_MESSAGE_BYTES - 16 bytes and MAX_MESSAGE_FDS descriptors a rank.
-  std::vector<Message> exchange(const std::string& text, const std::vector<int>& fds, Deadline deadline);
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  bool passes_descriptors() const override { return true; }
+  std::string local_address() const override { return "127.0.0.1"; }
+  std::optional<std::string> secret() const override { return std::nullopt; }
+  std::vector<Message> exchange(const std::string& text, const std::vector<int>& fds,
+                                Deadline deadline) override;
 
  private:
   Hub(int rank, int size) : rank_(rank), size_(size) {}

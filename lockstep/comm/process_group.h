@@ -9,12 +9,21 @@
 // quote. Operations on different groups may run concurrently. Two threads that use one group must be ordered by the
 // caller.
 //
+// Ranks: below libtorch every rank, root and peer is a rank of the group (0 to size() - 1). Where torch.distributed takes
+// ranks of the whole job ("global ranks"), the tensor forms do so too; ranks() has them in group order.
+//
+// A process that is not in the group holds the group all the same, as torch's NON_GROUP_MEMBER: rank() is -1, every
+// collective on it returns at once and does nothing.
+//
 // After a failure (a dead rank, ranks that disagree, a timeout) the group is closed: pending and later calls throw the
 // first failure again. The process lives; it may save what it has, destroy_process_group() and start anew.
 #pragma once
 
 #include <memory>
+#include <numeric>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "lockstep/comm/backend.h"
 
@@ -22,25 +31,41 @@ namespace lockstep {
 
 class ProcessGroup {
  public:
-  explicit ProcessGroup(std::shared_ptr<Backend> backend) : backend_(std::move(backend)) {}
+  // The world: its ranks are the global ranks.
+  explicit ProcessGroup(std::shared_ptr<Backend> backend) : backend_(std::move(backend)) {
+    auto ranks = std::make_shared<std::vector<int>>(static_cast<std::size_t>(backend_->size()));
+    std::iota(ranks->begin(), ranks->end(), 0);
+    ranks_ = std::move(ranks);
+  }
+  // A group of the given global ranks, in group order; `backend` is null in a process that is not one of them.
+  ProcessGroup(std::shared_ptr<Backend> backend, std::vector<int> ranks)
+      : backend_(std::move(backend)), ranks_(std::make_shared<const std::vector<int>>(std::move(ranks))) {}
 
-  int rank() const { return backend_->rank(); }
-  int size() const { return backend_->size(); }
-  const std::string& name() const { return backend_->group_name(); }
-  std::string_view backend_name() const { return backend_->name(); }
+  bool is_member() const { return backend_ != nullptr; }
+  int rank() const { return backend_ ? backend_->rank() : -1; }
+  int size() const { return static_cast<int>(ranks_->size()); }
+  const std::vector<int>& ranks() const { return *ranks_; }
+  const std::string& name() const;
+  std::string_view backend_name() const { return backend_ ? backend_->name() : "none"; }
 
   // Ends the group for every rank: all pending and later operations throw Aborted with `reason`.
-  void abort(const std::string& reason) const { backend_->abort(reason); }
+  void abort(const std::string& reason) const {
+    if (backend_) backend_->abort(reason);
+  }
   // Leaves the group. Peers that need this rank later get PeerLost; operations already complete stay complete.
-  void close() const { backend_->close(); }
+  void close() const {
+    if (backend_) backend_->close();
+  }
 
   // Memory on which this group's collectives copy nothing in or out (see Backend::allocate_shared).
-  std::shared_ptr<void> allocate_shared(std::size_t bytes) const { return backend_->allocate_shared(bytes); }
+  std::shared_ptr<void> allocate_shared(std::size_t bytes) const { return backend().allocate_shared(bytes); }
 
-  Backend& backend() const { return *backend_; }
+  // Throws InvalidArgument in a process that is not a member.
+  Backend& backend() const;
 
  private:
   std::shared_ptr<Backend> backend_;
+  std::shared_ptr<const std::vector<int>> ranks_;
 };
 
 }  // namespace lockstep

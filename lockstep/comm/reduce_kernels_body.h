@@ -170,6 +170,9 @@ template <typename Type> ReduceKernel real(ReduceOp op) {
     case ReduceOp::PRODUCT: return kernel<Type, Product, false>;
     case ReduceOp::MIN: return kernel<Type, Minimum, false>;
     case ReduceOp::MAX: return kernel<Type, Maximum, false>;
+    case ReduceOp::BAND:
+    case ReduceOp::BOR:
+    case ReduceOp::BXOR: break;
   }
   return nullptr;
 }
@@ -185,7 +188,10 @@ template <typename Signed, typename Unsigned> ReduceKernel integer(ReduceOp op, 
     case ReduceOp::MAX:
       return is_signed ? ReduceKernel(kernel<Same<Signed>, Maximum, false>)
                        : kernel<Same<Unsigned>, Maximum, false>;
-    case ReduceOp::AVG: break;
+    case ReduceOp::AVG:
+    case ReduceOp::BAND:
+    case ReduceOp::BOR:
+    case ReduceOp::BXOR: break;
   }
   return nullptr;
 }
@@ -196,7 +202,10 @@ ReduceKernel truth(ReduceOp op) {
     case ReduceOp::MAX: return kernel<Truth, Maximum, false>;
     case ReduceOp::PRODUCT:
     case ReduceOp::MIN: return kernel<Truth, Minimum, false>;
-    case ReduceOp::AVG: break;
+    case ReduceOp::AVG:
+    case ReduceOp::BAND:
+    case ReduceOp::BOR:
+    case ReduceOp::BXOR: break;
   }
   return nullptr;
 }

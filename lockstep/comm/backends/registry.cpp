@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-ProcessGroup make_self(Hub&, const std::string& group_name, const GroupOptions&, Deadline) {
+ProcessGroup make_self(Meeting&, const std::string& group_name, const GroupOptions&, Deadline) {
   return make_self_group(group_name);
 }
 

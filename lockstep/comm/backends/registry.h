@@ -19,7 +19,7 @@ struct BackendInfo {
   std::string_view name;
   std::string_view description;
   // Makes the group over all ranks of the hub; null for one that programs cannot ask for.
-  ProcessGroup (*make)(Hub& hub, const std::string& group_name, const GroupOptions& options,
+  ProcessGroup (*make)(Meeting& meeting, const std::string& group_name, const GroupOptions& options,
                        Deadline deadline);
   bool needs_hub;  // more than one rank: the hub's ranks must have met
 };

@@ -40,6 +40,11 @@ class SelfBackend : public Backend {
     return nullptr;
   }
 
+  std::shared_ptr<Backend> split(const std::vector<std::vector<int>>& parts, const std::string& name,
+                                 const GroupOptions&) override {
+    return parts.empty() ? nullptr : std::make_shared<SelfBackend>(name);
+  }
+
   std::shared_ptr<void> allocate_shared(std::size_t bytes) override {
     const std::size_t size = (bytes / ALIGNMENT + 1) * ALIGNMENT;
     void* memory = std::aligned_alloc(ALIGNMENT, size);

@@ -157,6 +157,11 @@ bool CollectiveOperation::try_advance(std::size_t slices) {
     case Verb::BROADCAST: over = copy_from_root(); break;
     case Verb::ALL_GATHER: over = copy_from_everybody(); break;
     case Verb::ALL_REDUCE: over = reduce_slices(slices); break;
+    case Verb::REDUCE:
+    case Verb::GATHER:
+    case Verb::SCATTER:
+    case Verb::REDUCE_SCATTER:
+    case Verb::ALL_TO_ALL: throw InternalError("not yet");
     case Verb::SEND:
     case Verb::RECV: throw InternalError("a message is not a collective");
   }

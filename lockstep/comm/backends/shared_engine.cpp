@@ -254,6 +254,11 @@ void SharedEngine::throw_unusable(const std::string& what) const {
   throw_error(static_cast<ErrorCode>(header.failure_code), where + text + ADVICE, header.failure_peer);
 }
 
+std::shared_ptr<Backend> SharedEngine::split(const std::vector<std::vector<int>>&, const std::string&,
+                                             const GroupOptions&) {
+  throw InternalError("not yet");
+}
+
 void SharedEngine::abort(const std::string& reason) {
   record_failure(ErrorCode::ABORTED, str("rank ", rank(), " aborted the group: ", reason));
 }

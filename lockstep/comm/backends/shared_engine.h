@@ -71,6 +71,8 @@ class SharedEngine : public Backend, public std::enable_shared_from_this<SharedE
   const std::string& group_name() const override { return membership_.group_name; }
   std::shared_ptr<WorkState> start(Request request) override;
   std::shared_ptr<void> allocate_shared(std::size_t bytes) override;
+  std::shared_ptr<Backend> split(const std::vector<std::vector<int>>& parts, const std::string& name,
+                                 const GroupOptions& options) override;
   void abort(const std::string& reason) override;
   void close() override;
 

@@ -41,37 +41,37 @@ pid_t parse_pid(const std::string& text) {
 
 }  // namespace
 
-ProcessGroup make_shm_group(Hub& hub, const std::string& group_name, const GroupOptions& options,
+ProcessGroup make_shm_group(Meeting& meeting, const std::string& group_name, const GroupOptions& options,
                             Deadline deadline) {
   shared::Membership membership;
-  membership.rank = hub.rank();
-  membership.size = hub.size();
+  membership.rank = meeting.rank();
+  membership.size = meeting.size();
   membership.group_name = group_name;
   membership.backend_name = "shm";
   membership.options = options;
   const auto mine = SharedMemory::create(physical_memory());
   std::vector<int> fds = {mine->fd()};
-  if (hub.rank() == 0) {
-    const std::size_t bytes = shared::Control::bytes(hub.size());
+  if (meeting.rank() == 0) {
+    const std::size_t bytes = shared::Control::bytes(meeting.size());
     membership.control = SharedMemory::create(bytes);
     membership.control->reserve(0, bytes);
-    const shared::Control control(membership.control->data(), hub.size(), /*fresh=*/true);
+    const shared::Control control(membership.control->data(), meeting.size(), /*fresh=*/true);
     fds.push_back(membership.control->fd());
   }
-  std::vector<Message> all = hub.exchange(std::to_string(current_pid()), fds, deadline);
+  std::vector<Message> all = meeting.exchange(std::to_string(current_pid()), fds, deadline);
   std::vector<ProcessHandle> handles;
-  for (int r = 0; r < hub.size(); ++r) {
+  for (int r = 0; r < meeting.size(); ++r) {
     Message& message = all[static_cast<std::size_t>(r)];
     if (message.fds.size() != (r == 0 ? 2U : 1U)) {
       throw StoreError(str("init_process_group: rank ", r, " sent ", message.fds.size(), " memory segments"));
     }
     handles.emplace_back(parse_pid(message.text));
-    membership.data.push_back(r == hub.rank() ? mine : SharedMemory::adopt(std::move(message.fds[0])));
+    membership.data.push_back(r == meeting.rank() ? mine : SharedMemory::adopt(std::move(message.fds[0])));
     if (r == 0 && !membership.control) membership.control = SharedMemory::adopt(std::move(message.fds[1]));
   }
   membership.peers = std::make_shared<Processes>(std::move(handles));
   // Everybody has mapped everything and holds a handle of everybody: from here on a death is seen by all.
-  hub.exchange("ready", {}, deadline);
+  meeting.exchange("ready", {}, deadline);
   return ProcessGroup(std::make_shared<shared::SharedEngine>(std::move(membership)));
 }
 

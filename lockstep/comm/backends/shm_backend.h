@@ -4,7 +4,7 @@
 //   ProcessGroup world = make_shm_group(hub, "world", {});
 //
 // Each rank makes one memfd for its data, rank 0 one more for the group's control segment; they are passed through the hub,
-// and every rank opens a process handle of every other while that one is known to wait in the hub.
+// and every rank opens a process handle of every other while that one is known to wait in the meeting.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@
 namespace lockstep {
 
 // Collective over the hub's ranks. Throws PeerLost or Timeout, naming who is missing, and SystemError.
-ProcessGroup make_shm_group(Hub& hub, const std::string& group_name, const GroupOptions& options,
+ProcessGroup make_shm_group(Meeting& meeting, const std::string& group_name, const GroupOptions& options,
                             Deadline deadline);
 
 }  // namespace lockstep

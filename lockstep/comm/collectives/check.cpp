@@ -8,8 +8,9 @@
 namespace lockstep {
 
 std::string_view name_of(Verb verb) {
-  constexpr std::array<std::string_view, 6> NAMES = {"barrier",    "broadcast", "all_reduce",
-                                                     "all_gather", "send",      "recv"};
+  constexpr std::array<std::string_view, VERB_COUNT> NAMES = {
+      "barrier", "broadcast",      "all_reduce", "reduce", "all_gather", "gather",
+      "scatter", "reduce_scatter", "all_to_all", "send",   "recv"};
   return NAMES.at(static_cast<std::size_t>(verb));
 }
 

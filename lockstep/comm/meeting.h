@@ -1,0 +1,45 @@
+// Meeting: how the ranks of a new group talk before they can communicate: whole rounds in which each rank gives one small
+// text and gets everybody's. Backends are built on it and need not know whether processes met through sockets inherited from
+// the launcher, a Unix socket, a TCP store or an existing group.
+//
+//   const std::vector<Message> all = meeting.exchange(my_address, {}, deadline);     // rank r's text at all[r].text
+//
+// Who         every rank makes the same calls. Blocks until all have. Fails: PeerLost, Timeout naming who did not come.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/deadline.h"
+#include "lockstep/os/unix_socket.h"
+
+namespace lockstep {
+
+class Meeting {
+ public:
+  Meeting(const Meeting&) = delete;
+  Meeting& operator=(const Meeting&) = delete;
+  virtual ~Meeting() = default;
+
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  // Whether descriptors can be passed, which is the proof that all ranks are on one machine.
+  virtual bool passes_descriptors() const = 0;
+  // The address at which the other ranks reach this process.
+  virtual std::string local_address() const = 0;
+  // What the job's processes know and nobody else; nullopt when whoever can take part in an exchange is trusted anyhow (then
+  // a rank may make one up and send it round).
+  virtual std::optional<std::string> secret() const = 0;
+
+  // At most MAX_MESSAGE_BYTES - 16 bytes and MAX_MESSAGE_FDS descriptors (where they can be passed) a rank.
+  virtual std::vector<Message> exchange(const std::string& text, const std::vector<int>& fds,
+                                        Deadline deadline) = 0;
+
+ protected:
+  Meeting() = default;
+  Meeting(Meeting&&) = default;
+  Meeting& operator=(Meeting&&) = default;
+};
+
+}  // namespace lockstep
