@@ -151,9 +151,9 @@ def launch(args, *options):
     return [args.build / "lockstep", "run", "-n", "2", "--no-logs", "--no-prefix", *options]
 
 
-ALONE, DDP, PY_ALONE, GLOO, GLOO_PINNED = (
-    "(a) C++, two processes that never talk", "(c) Lockstep DDP", "(a') Python, two that never talk",
-    "(b) Python DDP, Gloo", "(b) Python DDP, Gloo, pinned")
+ALONE, DDP, DDP_PLAIN, PY_ALONE, GLOO, GLOO_PINNED = (
+    "(a) C++, two processes that never talk", "(c) Lockstep DDP", "(c') Lockstep DDP, LOCKSTEP_ALLOCATOR=off",
+    "(a') Python, two that never talk", "(b) Python DDP, Gloo", "(b) Python DDP, Gloo, pinned")
 
 
 def mnist_step(args):
@@ -167,6 +167,7 @@ def mnist_step(args):
     runs = Competition({
         ALONE: launch(args) + [program, "alone", steps],
         DDP: launch(args) + [program, "ddp", steps],
+        DDP_PLAIN: ["env", "LOCKSTEP_ALLOCATOR=off"] + launch(args) + [program, "ddp", steps],
         GLOO: launch(args, "--no-affinity") + [args.python, peer, "ddp", steps],
         PY_ALONE: launch(args) + [args.python, peer, "alone", steps],
         GLOO_PINNED: launch(args) + [args.python, peer, "ddp", steps],
@@ -178,6 +179,7 @@ def mnist_step(args):
     return runs.report() | {
         "unit": "images/s of the pair", "steps_per_run": args.steps, "medians": rows,
         "ratios": {"(c) / (a)": ratio(m[DDP] / m[ALONE], 0.88), "(c) / (b)": ratio(m[DDP] / gloo, 1.12),
+                   "(c') / (a)": ratio(m[DDP_PLAIN] / m[ALONE]), "(c') / (b)": ratio(m[DDP_PLAIN] / gloo),
                    "(b) / (a)": ratio(gloo / m[ALONE]), "(b) / (a')": ratio(gloo / m[PY_ALONE])}}
 
 

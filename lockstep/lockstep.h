@@ -9,6 +9,7 @@
 #include "lockstep/data/mnist.h"                // MNIST and Fashion-MNIST
 #include "lockstep/job/job.h"                   // init_process_group, get_rank, world
 #include "lockstep/parallel/ddp/distributed_data_parallel.h"  // gradients averaged while backward runs
+#include "lockstep/tensor/caching_allocator.h"                // tensor memory kept between steps
 #include "lockstep/tensor/collectives.h"                      // all_reduce, broadcast, ... on tensors
 #include "lockstep/tensor/state_dict.h"                       // save_state_dict, load_state_dict
 #include "lockstep/train/metrics_file.h"                      // one JSON object per line

@@ -31,6 +31,8 @@ constexpr std::array TABLE = std::to_array<EnvironmentVariable>({
     {"LOCKSTEP_BACKEND", "user", "backend for init_process_group(\"auto\"): self, shm"},
     {"LOCKSTEP_TIMEOUT", "user", "seconds without progress after which a wait fails (default 1800)"},
     {"LOCKSTEP_WARN_AFTER", "user", "seconds after which a wait names the rank it waits for (default 5)"},
+    {"LOCKSTEP_ALLOCATOR", "user",
+     "off: tensors stay with libtorch's own CPU allocator (default: caching, with DistributedDataParallel)"},
     {"LOCKSTEP_DATA", "user", "folder with data sets, for example $LOCKSTEP_DATA/mnist"},
     {"LOCKSTEP_DISABLE", "user", "kernel features to do without, for tests: pidfd,seals,children"},
     {"LOCKSTEP_FAIL_POINT", "user",

@@ -9,6 +9,7 @@
 #include "lockstep/job/job.h"
 #include "lockstep/parallel/ddp/broadcast_tensors.h"
 #include "lockstep/parallel/ddp/verify_models.h"
+#include "lockstep/tensor/caching_allocator.h"
 #include "lockstep/tensor/collectives.h"
 
 namespace lockstep {
@@ -122,6 +123,7 @@ DistributedDataParallelBase::DistributedDataParallelBase(NamedTensors parameters
   const NamedTensors chosen = trainable(distinct(parameters_));
 
   fail_point("ddp.construct");
+  if (is_initialized()) install_caching_allocator();  // not in a host program that brings its own groups
   std::vector<at::Tensor> state = tensors_of(distinct(parameters_));
   for (const auto& [name, tensor] : distinct(buffers_)) state.push_back(tensor);
   broadcast_tensors(state, group_);

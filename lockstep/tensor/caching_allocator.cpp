@@ -1,0 +1,80 @@
+#include "lockstep/tensor/caching_allocator.h"
+
+#include <c10/core/Allocator.h>
+#include <c10/core/CPUAllocator.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <mutex>
+
+#include "lockstep/base/environment.h"
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
+#include "lockstep/os/shared_memory.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::size_t SHARE_OF_MEMORY = 4;
+constexpr std::uint8_t HIGHEST_PRIORITY = 255;
+
+// Outlives static destructors, because tensors do.
+BlockCache& cache() {
+  static BlockCache* const instance = [] {
+    const auto ranks = static_cast<std::size_t>(std::max(job_environment().local_world_size, 1));
+    auto* made = new BlockCache(physical_memory() / SHARE_OF_MEMORY / ranks);
+    pthread_atfork([] { cache().before_fork(); }, [] { cache().after_fork(); }, [] { cache().after_fork(); });
+    return made;
+  }();
+  return *instance;
+}
+
+void delete_block(void* block) {
+  if (block == nullptr) return;
+  c10::profiledCPUMemoryReporter().Delete(block);
+  cache().free(block);
+}
+
+// The context of a DataPtr is its data pointer, which libtorch demands of an allocator with a raw_deleter().
+struct CachingAllocator : c10::Allocator {
+  c10::DataPtr allocate(std::size_t bytes) override {
+    void* block = bytes == 0 ? nullptr : cache().allocate(bytes);
+    if (block != nullptr) c10::profiledCPUMemoryReporter().New(block, bytes);
+    return {block, block, &delete_block, c10::Device(c10::DeviceType::CPU)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &delete_block; }
+  void copy_data(void* destination, const void* source, std::size_t bytes) const override {
+    default_copy_data(destination, source, bytes);
+  }
+};
+
+CachingAllocator& allocator() {
+  static auto* const instance = new CachingAllocator;
+  return *instance;
+}
+
+bool is_switched_off() {
+  const auto value = env("LOCKSTEP_ALLOCATOR");
+  if (value && *value != "off" && *value != "caching") {
+    throw InvalidArgument("environment: LOCKSTEP_ALLOCATOR=\"" + printable(*value) +
+                          "\" must be caching (the default) or off");
+  }
+  return value && *value == "off";
+}
+
+}  // namespace
+
+bool install_caching_allocator() {
+  static std::once_flag once;
+  if (is_switched_off()) return false;
+  std::call_once(once, [] { c10::SetAllocator(c10::DeviceType::CPU, &allocator(), HIGHEST_PRIORITY); });
+  return is_caching_allocator_installed();
+}
+
+bool is_caching_allocator_installed() { return c10::GetAllocator(c10::DeviceType::CPU) == &allocator(); }
+
+BlockCacheStats allocator_stats() { return cache().stats(); }
+void empty_cache() { cache().empty(); }
+void set_allocator_cap(std::size_t bytes) { cache().set_cap(bytes); }
+
+}  // namespace lockstep

@@ -1,0 +1,29 @@
+// A CPU allocator for libtorch that keeps large blocks between training steps. libtorch takes CPU tensors from malloc, which
+// maps blocks anew and faults them in page by page at every step; keeping them made the step of the MNIST CNN about 1.2 times
+// as fast on a 2-core machine (bench/results).
+//
+//   lockstep::install_caching_allocator();            // DistributedDataParallel does this
+//   ...
+//   const auto stats = lockstep::allocator_stats();   // bytes in use and kept
+//   lockstep::empty_cache();                          // before something else needs the memory
+//
+// Who         DistributedDataParallel installs it when the job was joined with init_process_group(). A host program that brings
+//             its own groups does not get it unless it asks. LOCKSTEP_ALLOCATOR=off keeps libtorch's own.
+// What        os/block_cache.h: 64-byte alignment, at most 12.5 % slack, a cap (a quarter of the machine's memory, shared by
+//             the ranks of this machine), blocks unused for 10 s go back to the kernel.
+// Tensors     made before stay with the allocator they came from; both kinds mix freely.
+#pragma once
+
+#include "lockstep/os/block_cache.h"
+
+namespace lockstep {
+
+// Makes it libtorch's CPU allocator; true if it is from now on (or was already). Not while other threads make tensors.
+bool install_caching_allocator();
+bool is_caching_allocator_installed();
+
+BlockCacheStats allocator_stats();
+void empty_cache();
+void set_allocator_cap(std::size_t bytes);
+
+}  // namespace lockstep
