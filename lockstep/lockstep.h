@@ -8,6 +8,7 @@
 #include "lockstep/data/find_mnist.h"           // where MNIST is on this machine, or a download of it
 #include "lockstep/data/mnist.h"                // MNIST and Fashion-MNIST
 #include "lockstep/job/job.h"                   // init_process_group, get_rank, world
+#include "lockstep/job/spawn.h"                 // spawn: the ranks as processes started from here
 #include "lockstep/parallel/ddp/distributed_data_parallel.h"  // gradients averaged while backward runs
 #include "lockstep/tensor/caching_allocator.h"                // tensor memory kept between steps
 #include "lockstep/tensor/collectives.h"                      // all_reduce, broadcast, ... on tensors

@@ -25,6 +25,7 @@ constexpr std::array TABLE = std::to_array<EnvironmentVariable>({
     {"OMP_NUM_THREADS", "lockstep run", "this rank's share of the cores, unless the user set it"},
     {"LOCKSTEP_JOB_ID", "lockstep run", "random name of the job"},
     {"LOCKSTEP_HUB_FDS", "lockstep run", "inherited sockets through which the ranks of one machine meet"},
+    {"LOCKSTEP_SPAWN", "spawn()", "which call of spawn() this process was started for"},
     {"LOCKSTEP_TERMINAL", "lockstep run",
      "columns of the launcher's terminal, for rank 0; unset when output is not a terminal"},
     {"LOCKSTEP_LOG_DIR", "lockstep run", "folder with one output file per rank"},

@@ -18,7 +18,8 @@ void throw_error(ErrorCode code, const std::string& message, int peer) {
     case ErrorCode::FORMAT: throw FormatError(message);
     case ErrorCode::NONE:
     case ErrorCode::SYSTEM:
-    case ErrorCode::INTERNAL: break;
+    case ErrorCode::INTERNAL:
+    case ErrorCode::SPAWN: break;
   }
   throw Error(code, message);
 }

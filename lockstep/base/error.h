@@ -30,6 +30,7 @@ enum class ErrorCode : std::uint32_t {
   FORMAT,            // a file is not what it claims to be
   SYSTEM,            // the operating system refused; errno is kept
   INTERNAL,          // a bug of Lockstep
+  SPAWN,             // a process that spawn() started has failed
 };
 
 class Error : public std::runtime_error {
@@ -93,6 +94,19 @@ class SystemError : public Error {
 class InternalError : public Error {
  public:
   explicit InternalError(const std::string& message) : Error(ErrorCode::INTERNAL, message) {}
+};
+
+// A process that spawn() started threw, was killed or exited with another code than 0.
+class SpawnError : public Error {
+ public:
+  SpawnError(const std::string& message, int rank, long pid)
+      : Error(ErrorCode::SPAWN, message), rank_(rank), pid_(pid) {}
+  int rank() const { return rank_; }
+  long pid() const { return pid_; }
+
+ private:
+  int rank_;
+  long pid_;
 };
 
 // Throws the member of the family that belongs to `code`. `peer` is used by PEER_LOST only.

@@ -12,7 +12,7 @@ namespace {
 // Variables that describe a rank's place: whatever the launcher inherited of them (it may itself be a rank) is dropped.
 constexpr std::array PLACE = std::to_array<std::string_view>(
     {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "LOCKSTEP_JOB_ID",
-     "LOCKSTEP_HUB_FDS", "LOCKSTEP_TERMINAL", "LOCKSTEP_LOG_DIR"});
+     "LOCKSTEP_HUB_FDS", "LOCKSTEP_TERMINAL", "LOCKSTEP_LOG_DIR", "LOCKSTEP_SPAWN"});
 
 constexpr std::string_view THREADS = "OMP_NUM_THREADS";
 

@@ -8,6 +8,7 @@
 #include "lockstep/base/fail_point.h"
 #include "lockstep/base/str.h"
 #include "lockstep/launch/failure_report.h"
+#include "lockstep/launch/hub_sockets.h"
 #include "lockstep/os/descendants.h"
 #include "lockstep/os/pipe.h"
 
@@ -19,17 +20,6 @@ constexpr std::chrono::milliseconds KILL_TICK{2};
 // A child's death is also looked for without being told: in a process with several threads another one may swallow SIGCHLD.
 constexpr std::chrono::milliseconds TICK{100};
 constexpr std::size_t LONGEST_OUTPUT = 4U << 20U;
-
-// The star of socket pairs through which the ranks meet: rank 0 is the centre. Entry r of the result: rank r's ends.
-std::vector<std::vector<Fd>> make_hub(int ranks) {
-  std::vector<std::vector<Fd>> ends(static_cast<std::size_t>(ranks));
-  for (int rank = 1; rank < ranks; ++rank) {
-    SocketPair pair = make_packet_socket_pair();
-    ends[0].push_back(std::move(pair.first));
-    ends[static_cast<std::size_t>(rank)].push_back(std::move(pair.second));
-  }
-  return ends;
-}
 
 }  // namespace
 
@@ -56,7 +46,7 @@ RunResult Supervisor::run() {
 }
 
 void Supervisor::start_ranks() {
-  auto hub = make_hub(setting_.spec.ranks);
+  auto hub = make_hub_sockets(setting_.spec.ranks);
   for (int rank = 0; rank < setting_.spec.ranks; ++rank) {
     fail_point("launch.before_rank");
     RankStart start;

@@ -173,6 +173,12 @@ ExitStatus wait_exit(pid_t pid) {
   }
 }
 
+bool has_ended(pid_t pid) {
+  siginfo_t info{};
+  if (waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0) return errno != EINTR;
+  return info.si_pid == pid;
+}
+
 void signal_process(pid_t pid, int signal) { kill(pid, signal); }
 
 void signal_process_group(pid_t leader, int signal) {

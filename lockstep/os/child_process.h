@@ -77,6 +77,9 @@ struct ExitStatus {
 std::optional<ExitStatus> poll_exit(pid_t pid);
 ExitStatus wait_exit(pid_t pid);  // blocks
 
+// Whether the child `pid` has ended; it is not reaped, so that its number still means it.
+bool has_ended(pid_t pid);
+
 void signal_process(pid_t pid, int signal);
 
 // Signals the process group that `leader` founded, and `leader` itself should it have moved to another. Only for a leader

@@ -1,0 +1,63 @@
+// The half of spawn() that stays in the calling process: the ranks it started, until all have ended.
+//
+//              a rank fails            300 ms              500 ms
+//   RUNNING ───────────────▶ REPORTING ───────▶ STOPPING ─────────▶ KILLING
+//
+// Used by job/spawn.cpp only.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/deadline.h"
+#include "lockstep/job/spawn.h"
+#include "lockstep/job/spawn_child.h"
+#include "lockstep/os/child_process.h"
+#include "lockstep/os/fd.h"
+
+namespace lockstep {
+
+class SpawnContext::Children {
+ public:
+  // Starts them. Fails: SystemError; then none is left.
+  explicit Children(SpawnCall call);
+  Children(const Children&) = delete;
+  Children& operator=(const Children&) = delete;
+  ~Children();
+
+  // False when some still run at the deadline. Throws SpawnError.
+  bool join(Deadline deadline);
+  std::vector<pid_t> pids() const;
+
+ private:
+  struct Child {
+    int rank = 0;
+    pid_t pid = 0;
+    Fd report;
+    std::string text;  // what came through the pipe
+    std::optional<ExitStatus> status;
+    unsigned failed =
+        0;  // 1 for the first that failed, 2 for the next; 0: has not failed, or after it was stopped
+  };
+  enum class State { RUNNING, REPORTING, STOPPING, KILLING };
+
+  void start();
+  void step(Deadline deadline);
+  void look_at(Child& child);
+  bool has_failed(const Child& child) const;
+  void advance();
+  void stop_all(int signal) const;
+  bool any_running() const;
+  [[noreturn]] void throw_first() const;
+  std::string what_happened(const Child& child) const;
+
+  SpawnCall call_;
+  State state_ = State::RUNNING;
+  Deadline deadline_ = Deadline::never();  // of the state
+  unsigned failures_ = 0;
+  std::vector<Child> children_;
+};
+
+}  // namespace lockstep
