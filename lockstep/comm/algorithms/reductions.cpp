@@ -1,0 +1,138 @@
+// all_reduce, reduce, reduce_scatter: every combine gets all ranks' contributions as they were given.
+#include <algorithm>
+
+#include "lockstep/comm/algorithms/schedule.h"
+
+namespace lockstep::algorithms {
+namespace {
+
+// Where the contribution of each rank lies during a combine: this rank's own, and one block of scratch for each other.
+class Contributions {
+ public:
+  Contributions(const Shape& shape, std::size_t bytes) : shape_(shape), block_((bytes + 63) / 64 * 64) {}
+
+  Place of(int rank, const Place& own) const {
+    if (rank == shape_.rank) return own;
+    const int block = rank < shape_.rank ? rank : rank - 1;
+    return {Area::SCRATCH, block_ * static_cast<std::size_t>(block)};
+  }
+  Combine combine(const Place& own, const Place& output, std::size_t bytes) const {
+    Combine all{{}, output, bytes};
+    for (int r = 0; r < shape_.size; ++r) all.inputs.push_back(of(r, own));
+    return all;
+  }
+  std::size_t scratch_bytes() const { return block_ * static_cast<std::size_t>(shape_.size - 1); }
+
+ private:
+  const Shape& shape_;
+  const std::size_t block_;
+};
+
+std::size_t segments_of(std::size_t bytes, std::size_t segment) { return (bytes + segment - 1) / segment; }
+
+Schedule all_to_all(const Shape& shape, std::size_t bytes) {
+  const Contributions all(shape, bytes);
+  Step step;
+  for (int ahead = 1; ahead < shape.size; ++ahead) {
+    const int peer = (shape.rank + ahead) % shape.size;
+    step.sends.push_back({peer, 0, {Area::INPUT}, bytes, bytes});
+    step.receives.push_back({peer, 0, all.of(peer, {}), bytes, bytes});
+  }
+  step.combines.push_back(all.combine({Area::INPUT}, {Area::OUTPUT}, bytes));
+  return {{std::move(step)}, all.scratch_bytes()};
+}
+
+// Step k scatters segment k and gathers segment k - 1. Within a segment rank r combines part r.
+Schedule combine_parts(const Shape& shape, std::size_t bytes) {
+  const std::size_t segment = SEGMENT * static_cast<std::size_t>(shape.size);
+  const std::size_t segments = segments_of(bytes, segment);
+  const Contributions all(shape, slice_of(std::min(bytes, segment), shape.size, 0).bytes);
+  const auto part = [&](std::size_t k, int rank) {
+    const std::size_t begin = k * segment;
+    const Slice inside = slice_of(std::min(segment, bytes - begin), shape.size, rank);
+    return Slice{begin + inside.offset, inside.bytes};
+  };
+  Schedule schedule{std::vector<Step>(segments + 1), all.scratch_bytes()};
+  for (std::size_t k = 0; k < segments; ++k) {
+    const auto label = static_cast<std::uint32_t>(2 * k);
+    const Slice mine = part(k, shape.rank);
+    Step& scatter = schedule.steps[k];
+    Step& gather = schedule.steps[k + 1];
+    for (int ahead = 1; ahead < shape.size; ++ahead) {
+      const int peer = (shape.rank + ahead) % shape.size;
+      const Slice theirs = part(k, peer);
+      if (theirs.bytes > 0) {
+        scatter.sends.push_back({peer, label, {Area::INPUT, theirs.offset}, theirs.bytes, bytes});
+        gather.receives.push_back({peer, label + 1, {Area::OUTPUT, theirs.offset}, theirs.bytes, bytes});
+      }
+      if (mine.bytes > 0) {
+        scatter.receives.push_back({peer, label, all.of(peer, {}), mine.bytes, bytes});
+        gather.sends.push_back({peer, label + 1, {Area::OUTPUT, mine.offset}, mine.bytes, bytes});
+      }
+    }
+    if (mine.bytes > 0)
+      scatter.combines.push_back(
+          all.combine({Area::INPUT, mine.offset}, {Area::OUTPUT, mine.offset}, mine.bytes));
+  }
+  return schedule;
+}
+
+}  // namespace
+
+Schedule all_reduce(const Shape& shape) {
+  const std::size_t bytes = shape.count * shape.element;
+  return bytes <= SMALL || shape.size == 1 ? all_to_all(shape, bytes) : combine_parts(shape, bytes);
+}
+
+Schedule reduce(const Shape& shape) {
+  const std::size_t bytes = shape.count * shape.element;
+  const Contributions all(shape, std::min(bytes, SEGMENT));
+  Schedule schedule{std::vector<Step>(std::max<std::size_t>(1, segments_of(bytes, SEGMENT))), 0};
+  if (shape.rank == shape.root) schedule.scratch_bytes = all.scratch_bytes();
+  for (std::size_t k = 0; k < schedule.steps.size(); ++k) {
+    Step& step = schedule.steps[k];
+    const auto label = static_cast<std::uint32_t>(k);
+    const std::size_t begin = k * SEGMENT;
+    const std::size_t length = std::min(SEGMENT, bytes - begin);
+    if (shape.rank != shape.root) {
+      step.sends.push_back({shape.root, label, {Area::INPUT, begin}, length, bytes});
+      continue;
+    }
+    for (int peer = 0; peer < shape.size; ++peer) {
+      if (peer != shape.rank) step.receives.push_back({peer, label, all.of(peer, {}), length, bytes});
+    }
+    step.combines.push_back(all.combine({Area::INPUT, begin}, {Area::OUTPUT, begin}, length));
+  }
+  return schedule;
+}
+
+// Outputs may differ in size from rank to rank, so ranks differ in how many steps they take; labels count segments.
+Schedule reduce_scatter(const Shape& shape) {
+  const auto at = [](int rank) { return static_cast<std::size_t>(rank); };
+  const std::size_t mine = shape.count * shape.element;
+  const Contributions all(shape, std::min(mine, SEGMENT));
+  const std::size_t longest = *std::max_element(shape.inputs.begin(), shape.inputs.end());
+  const auto steps = [](std::size_t bytes) { return std::max<std::size_t>(1, segments_of(bytes, SEGMENT)); };
+  Schedule schedule{std::vector<Step>(steps(std::max(longest, mine))), all.scratch_bytes()};
+  for (std::size_t k = 0; k < schedule.steps.size(); ++k) {
+    Step& step = schedule.steps[k];
+    const auto label = static_cast<std::uint32_t>(k);
+    const std::size_t begin = k * SEGMENT;
+    for (int ahead = 1; ahead < shape.size; ++ahead) {
+      const int peer = (shape.rank + ahead) % shape.size;
+      const std::size_t theirs = shape.inputs[at(peer)];
+      if (k < steps(theirs))
+        step.sends.push_back(
+            {peer, label, {Area::INPUTS, begin, peer}, std::min(SEGMENT, theirs - begin), theirs});
+      if (k < steps(mine))
+        step.receives.push_back({peer, label, all.of(peer, {}), std::min(SEGMENT, mine - begin), mine});
+    }
+    if (k < steps(mine)) {
+      step.combines.push_back(all.combine({Area::INPUTS, begin, shape.rank}, {Area::OUTPUT, begin},
+                                          std::min(SEGMENT, mine - begin)));
+    }
+  }
+  return schedule;
+}
+
+}  // namespace lockstep::algorithms

@@ -1,0 +1,70 @@
+#include "lockstep/comm/algorithms/schedule.h"
+
+#include <algorithm>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
+
+namespace lockstep::algorithms {
+namespace {
+
+std::string describe(const Place& place, std::size_t bytes) {
+  const std::string range = str("[", place.offset, ",", place.offset + bytes, ")");
+  switch (place.area) {
+    case Area::INPUT: return "input" + range;
+    case Area::OUTPUT: return "output" + range;
+    case Area::INPUTS: return str("inputs.", place.index, range);
+    case Area::OUTPUTS: return str("outputs.", place.index, range);
+    case Area::SCRATCH: return "scratch" + range;
+  }
+  throw InternalError("a place is nowhere");
+}
+
+}  // namespace
+
+Schedule make_schedule(const Shape& shape) {
+  switch (shape.verb) {
+    case Verb::BARRIER: return barrier(shape);
+    case Verb::BROADCAST: return broadcast(shape);
+    case Verb::ALL_REDUCE: return all_reduce(shape);
+    case Verb::REDUCE: return reduce(shape);
+    case Verb::REDUCE_SCATTER: return reduce_scatter(shape);
+    case Verb::ALL_GATHER:
+    case Verb::GATHER:
+    case Verb::SCATTER:
+    case Verb::ALL_TO_ALL: return exchange(shape);
+    case Verb::SEND:
+    case Verb::RECV: break;
+  }
+  throw InternalError("a message is not a collective");
+}
+
+std::string to_text(const Schedule& schedule) {
+  std::string text;
+  for (std::size_t i = 0; i < schedule.steps.size(); ++i) {
+    const Step& step = schedule.steps[i];
+    text += str("step ", i, "\n");
+    for (const Copy& c : step.copies)
+      text += str("  copy    ", describe(c.from, c.bytes), " -> ", describe(c.to, c.bytes), "\n");
+    for (const Transfer& t : step.sends)
+      text += str("  send    ", describe(t.place, t.bytes), " -> rank ", t.peer, "\n");
+    for (const Transfer& t : step.receives)
+      text += str("  receive rank ", t.peer, " -> ", describe(t.place, t.bytes), "\n");
+    for (const Combine& c : step.combines) {
+      text += "  combine";
+      for (const Place& input : c.inputs) text += str(" ", describe(input, c.bytes));
+      text += str(" -> ", describe(c.output, c.bytes), "\n");
+    }
+  }
+  return text;
+}
+
+Slice slice_of(std::size_t bytes, int parts, int index) {
+  constexpr std::size_t LINE = 64;
+  const auto n = static_cast<std::size_t>(parts);
+  const std::size_t even = (bytes / n + (bytes % n == 0 ? 0 : 1) + LINE - 1) / LINE * LINE;
+  const std::size_t begin = std::min(bytes, even * static_cast<std::size_t>(index));
+  return {begin, std::min(bytes - begin, even)};
+}
+
+}  // namespace lockstep::algorithms

@@ -1,0 +1,107 @@
+// Schedule: what one rank does in one collective, as a table that is complete before the first byte moves. For backends that
+// only have messages (tcp); the tables know nothing of sockets, the code that follows them nothing of algorithms.
+//
+//   const Schedule mine = make_schedule({.verb = Verb::BROADCAST, .rank = 0, .size = 3, .element = 4, .count = 10});
+//   std::cout << to_text(mine);          // step 0
+//                                        //   send    input[0,40) -> rank 2
+//                                        //   send    input[0,40) -> rank 1
+//
+// A step      first makes its copies, then sends and receives at once in any order, and when all of that is over combines.
+//             The next step begins after that. Buffers may therefore be used again from step to step.
+// Labels      A message is known by its collective, sender, receiver and label: two ranks' tables have the same labels, in
+//             the same order, and the same bytes for what goes from one to the other.
+// Order       combines name all ranks' contributions in rank order, for the one balanced tree of comm/reduce_kernels.h: every
+//             algorithm gives the same bits, and half-precision partial sums are never rounded, because none travel.
+// Pure        The table depends on the arguments alone. Which algorithm is chosen depends only on what all ranks know to be
+//             equal (never on one rank's contribution).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "lockstep/comm/backend.h"
+
+namespace lockstep::algorithms {
+
+// Which of a Request's buffers, or the scratch memory that the executor provides.
+enum class Area : std::uint8_t { INPUT, OUTPUT, INPUTS, OUTPUTS, SCRATCH };
+
+struct Place {
+  Area area = Area::INPUT;
+  std::size_t offset = 0;  // bytes
+  int index = 0;           // of INPUTS and OUTPUTS
+};
+
+struct Transfer {
+  int peer = 0;
+  std::uint32_t label = 0;
+  Place place;
+  std::size_t bytes = 0;
+  std::size_t whole =
+      0;  // of the contribution that this is a part of; the receiver checks that it expects as much
+};
+
+struct Copy {
+  Place from;
+  Place to;
+  std::size_t bytes = 0;
+};
+
+struct Combine {
+  std::vector<Place> inputs;  // by rank
+  Place output;
+  std::size_t bytes = 0;
+};
+
+struct Step {
+  std::vector<Copy> copies;
+  std::vector<Transfer> sends;
+  std::vector<Transfer> receives;
+  std::vector<Combine> combines;
+};
+
+struct Schedule {
+  std::vector<Step> steps;
+  std::size_t scratch_bytes = 0;
+};
+
+// A collective of one rank. Counts are elements, sizes bytes; see the table in comm/backend.h for which verb has which.
+struct Shape {
+  Verb verb = Verb::BARRIER;
+  int rank = 0;
+  int size = 1;
+  int root = 0;
+  std::size_t element = 1;  // bytes of one
+  std::size_t count = 0;
+  std::vector<std::size_t> inputs;   // bytes, by rank
+  std::vector<std::size_t> outputs;  // bytes, by rank
+};
+
+// SEND and RECV have none: InternalError.
+Schedule make_schedule(const Shape& shape);
+
+std::string to_text(const Schedule& schedule);
+
+// ---- for algorithms
+struct Slice {
+  std::size_t offset = 0;  // bytes
+  std::size_t bytes = 0;
+};
+// Part `index` of `parts` nearly equal parts of `bytes` bytes that begin at multiples of 64, some empty if there is little.
+Slice slice_of(std::size_t bytes, int parts, int index);
+
+// At most this many bytes of each rank are combined in one step, which bounds scratch memory and how long a combine takes.
+inline constexpr std::size_t SEGMENT = std::size_t{4} << 20U;
+// Up to this size the fewest steps win, above it the fewest bytes. Not measured yet.
+inline constexpr std::size_t SMALL = std::size_t{32} << 10U;
+
+Schedule barrier(const Shape& shape);     // dissemination, log2(size) steps
+Schedule broadcast(const Shape& shape);   // binomial tree; large: parts to all, which pass them on to all
+Schedule all_reduce(const Shape& shape);  // all to all, one step; large: each combines a part, then gather
+Schedule reduce(const Shape& shape);      // everybody to the root
+Schedule reduce_scatter(const Shape& shape);  // everybody's part to its owner
+Schedule exchange(const Shape& shape);        // all_gather, gather, scatter, all_to_all: directly, one step
+
+}  // namespace lockstep::algorithms
