@@ -57,24 +57,11 @@ std::size_t slice_bytes(std::size_t total_bytes, int ranks) {
   return std::clamp(even / LINE * LINE, MIN_SLICE, MAX_SLICE);
 }
 
-std::string describe(const Call& call) {
-  if (call.verb == Verb::BARRIER) return "barrier()";
-  std::string text = str(name_of(call.verb), "(", name_of(call.dtype), "[", call.count, "]");
-  if (call.verb == Verb::ALL_REDUCE) text += str(", ", name_of(call.op));
-  if (call.verb == Verb::BROADCAST) text += str(", root ", call.root);
-  return text + ")";
-}
-
-bool agree(const Call& a, const Call& b) {
-  return a.verb == b.verb && a.dtype == b.dtype && a.op == b.op && a.root == b.root &&
-         (a.count == b.count || a.verb == Verb::ALL_GATHER);
-}
-
 CollectiveOperation::CollectiveOperation(std::shared_ptr<SharedEngine> engine, Request request,
                                          std::uint64_t sequence)
     : Operation(std::move(engine), std::move(request)),
       sequence_(sequence),
-      call_{request_.verb, request_.dtype, request_.op, request_.root, request_.count},
+      call_(call_of(request_)),
       posted_(static_cast<std::size_t>(engine_->size())),
       copied_(static_cast<std::size_t>(engine_->size())) {}
 
@@ -130,7 +117,7 @@ void CollectiveOperation::compare_with(int rank) {
     engine_->record_failure(
         ErrorCode::MISMATCH,
         str("ranks disagree about collective #", sequence_, ": rank ", engine_->rank(), " called ",
-            shared::describe(call_), ", rank ", rank, " called ", shared::describe(theirs),
+            lockstep::describe(call_), ", rank ", rank, " called ", lockstep::describe(theirs),
             "; all ranks must make the same calls in the same order"));
   } else if (call_.verb == Verb::ALL_GATHER) {
     const std::size_t expected = request_.outputs[static_cast<std::size_t>(rank)].size();
@@ -138,8 +125,8 @@ void CollectiveOperation::compare_with(int rank) {
     engine_->record_failure(
         ErrorCode::MISMATCH,
         str("ranks disagree about collective #", sequence_, ": rank ", engine_->rank(), " called ",
-            shared::describe(call_), " and expects ", expected / size_of(call_.dtype), " elements of rank ",
-            rank, ", which called ", shared::describe(theirs)));
+            lockstep::describe(call_), " and expects ", expected / size_of(call_.dtype), " elements of rank ",
+            rank, ", which called ", lockstep::describe(theirs)));
   }
 }
 

@@ -21,9 +21,6 @@ namespace lockstep::shared {
 // nothing. The same on every rank; never affects the result, which is element by element.
 std::size_t slice_bytes(std::size_t total_bytes, int ranks);
 
-std::string describe(const Call& call);
-bool agree(const Call& a, const Call& b);
-
 class CollectiveOperation : public Operation {
  public:
   CollectiveOperation(std::shared_ptr<SharedEngine> engine, Request request, std::uint64_t sequence);

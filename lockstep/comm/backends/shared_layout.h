@@ -29,6 +29,7 @@
 
 #include "lockstep/base/dtype.h"
 #include "lockstep/comm/backend.h"
+#include "lockstep/comm/call.h"
 
 namespace lockstep::shared {
 
@@ -36,15 +37,6 @@ inline constexpr std::uint64_t MAGIC = 0x6c6f636b73746570;  // "lockstep"
 inline constexpr std::uint64_t SLOTS = 64;                  // collectives in flight
 inline constexpr std::uint64_t LETTERS = 32;                // messages in flight from one rank to another
 inline constexpr std::size_t LINE = 128;                    // two cache lines: the prefetcher fetches pairs
-
-// What a rank called. Compared between ranks; `count` only where the verb needs equal counts.
-struct Call {
-  Verb verb = Verb::BARRIER;
-  DType dtype = DType::UINT8;
-  ReduceOp op = ReduceOp::SUM;
-  std::int32_t root = 0;
-  std::uint64_t count = 0;
-};
 
 enum class FailureState : std::uint32_t { NONE, WRITING, WRITTEN };
 

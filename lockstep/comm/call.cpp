@@ -1,0 +1,39 @@
+#include "lockstep/comm/call.h"
+
+#include "lockstep/base/str.h"
+
+namespace lockstep {
+namespace {
+
+bool reduces(Verb verb) {
+  return verb == Verb::ALL_REDUCE || verb == Verb::REDUCE || verb == Verb::REDUCE_SCATTER;
+}
+
+bool has_root(Verb verb) {
+  return verb == Verb::BROADCAST || verb == Verb::REDUCE || verb == Verb::GATHER || verb == Verb::SCATTER;
+}
+
+bool wants_equal_counts(Verb verb) {
+  return verb == Verb::BROADCAST || verb == Verb::ALL_REDUCE || verb == Verb::REDUCE;
+}
+
+}  // namespace
+
+Call call_of(const Request& request) {
+  return {request.verb, request.dtype, request.op, request.root, request.count};
+}
+
+std::string describe(const Call& call) {
+  if (call.verb == Verb::BARRIER) return "barrier()";
+  std::string text = str(name_of(call.verb), "(", name_of(call.dtype), "[", call.count, "]");
+  if (reduces(call.verb)) text += str(", ", name_of(call.op));
+  if (has_root(call.verb)) text += str(", root ", call.root);
+  return text + ")";
+}
+
+bool agree(const Call& a, const Call& b) {
+  return a.verb == b.verb && a.dtype == b.dtype && a.op == b.op && a.root == b.root &&
+         (a.count == b.count || !wants_equal_counts(a.verb));
+}
+
+}  // namespace lockstep
