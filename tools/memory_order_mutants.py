@@ -1,0 +1,141 @@
+#!/usr/bin/env python3
+"""Relaxes each acquire and release of the shared-memory protocol in turn; ThreadSanitizer, with ranks as threads on one mapping,
+must notice every time.
+
+    tools/memory_order_mutants.py                  # all; about half a minute each on two cores
+    tools/memory_order_mutants.py --list           # the places, numbered
+    tools/memory_order_mutants.py --only 3,7
+
+Works on a copy of the tree in a temporary folder. A place that no test notices must be in UNOBSERVABLE below, with the reason why
+it is there all the same; anything else that survives is a hole in the tests or an order that nobody needs: exit status 1.
+--record keeps the answer in tools/memory_order_mutants.txt."""
+
+import argparse
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+FILES = ("lockstep/comm/backends/shared_*.h", "lockstep/comm/backends/shared_*.cpp", "lockstep/comm/backends/backoff.h")
+ORDER = re.compile(r"std::memory_order_(acquire|release|acq_rel|seq_cst)")
+RECORD = ROOT / "tools/memory_order_mutants.txt"
+
+# A piece of the line -> why its order is needed although no test can show it on the machines at hand.
+UNOBSERVABLE = {
+    "atomic_thread_fence": "against sleeping through a ring (a store that passes a load): costs one sleep of at most 10 ms, which "
+                           "is no wrong result, and ThreadSanitizer does not know fences",
+    "doorbell": "the condition is checked again after every sleep, through other atomics; the order only saves a sleep",
+    "sleepers.fetch_add": "the other half of the fence in ring()",
+    "sequence_, std::memory_order_seq_cst": "Dekker's pattern between two ranks that post different calls at the same moment: "
+                                            "relaxed, both may overlook the other; the machine's own order hides it",
+}
+
+
+def places(root):
+    """[(file, line number, column, order, line)]"""
+    found = []
+    for pattern in FILES:
+        for path in sorted(root.glob(pattern)):
+            for number, line in enumerate(path.read_text().splitlines(), 1):
+                for match in ORDER.finditer(line):
+                    found.append((path.relative_to(root), number, match.start(), match.group(1), line.strip()))
+    return found
+
+
+def copy_tree(target):
+    """What git knows, as it is in the working tree."""
+    names = subprocess.run(["git", "-C", ROOT, "ls-files", "-z"], capture_output=True, text=True, check=True).stdout
+    for name in filter(None, names.split("\0")):
+        if (ROOT / name).exists():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, target / name)
+
+
+def build(root):
+    return subprocess.run(["ninja", "-C", root / "build", "lockstep_core_ranks_tests"], capture_output=True, text=True, check=False)
+
+
+def configure(root):
+    subprocess.run(["cmake", "-G", "Ninja", "-S", root, "-B", root / "build", "-DCMAKE_BUILD_TYPE=Release", "-DLOCKSTEP_WITH_TORCH=OFF",
+                    "-DLOCKSTEP_SANITIZE=thread", "-DLOCKSTEP_BUILD_EXAMPLES=OFF"], check=True, stdout=subprocess.DEVNULL)
+    done = build(root)
+    if done.returncode != 0:
+        sys.exit(done.stdout[-4000:])
+
+
+def verdict(root, patience):
+    """(noticed, by what) of one run of the tests with ranks as threads."""
+    environment = {**os.environ, "TSAN_OPTIONS": "halt_on_error=1 exitcode=66"}
+    command = [root / "build/testing/lockstep_core_ranks_tests", "--gtest_filter=*.thread_*:-*AnswersAreThoseOfTorch*",
+               "--gtest_fail_fast", "--gtest_brief=1"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=patience)
+    except subprocess.TimeoutExpired:
+        return True, "a test hangs"
+    if done.returncode == 0:
+        return False, "nothing"
+    output = done.stdout + done.stderr
+    failed = re.search(r"\[  FAILED  \] (\S+)", output)
+    what = "data race" if "WARNING: ThreadSanitizer" in output else "wrong result"
+    return True, f"{what} in {failed.group(1) if failed else 'a test'}"
+
+
+def mutate(path, number, column, order):
+    text = path.read_text()
+    lines = text.splitlines(keepends=True)
+    line = lines[number - 1]
+    lines[number - 1] = line[:column] + line[column:].replace(f"memory_order_{order}", "memory_order_relaxed", 1)
+    path.write_text("".join(lines))
+    return text
+
+
+def reason(line):
+    return next((why for piece, why in UNOBSERVABLE.items() if piece in line), None)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--only", default="")
+    parser.add_argument("--record", action="store_true", help=f"write {RECORD.name}")
+    parser.add_argument("--patience", type=float, default=120, help="seconds until a run of the tests counts as hanging")
+    args = parser.parse_args()
+    wanted = {int(number) for number in filter(None, args.only.split(","))}
+    rows, survivors, start = [], 0, time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="lockstep-mutants-") as folder:
+        root = pathlib.Path(folder)
+        copy_tree(root)
+        found = places(root)
+        if args.list:
+            for index, (path, number, _, order, line) in enumerate(found):
+                print(f"{index:3} {path.name}:{number} {order}: {line}")
+            return
+        configure(root)
+        noticed, by = verdict(root, args.patience)
+        if noticed:
+            sys.exit(f"the tests fail without any change: {by}")
+        for index, (path, number, column, order, line) in enumerate(found):
+            if wanted and index not in wanted:
+                continue
+            original = mutate(root / path, number, column, order)
+            compiled = build(root)
+            noticed, by = verdict(root, args.patience) if compiled.returncode == 0 else (True, "the compiler")
+            (root / path).write_text(original)
+            why = reason(line)
+            survivors += not noticed and why is None
+            rows.append(f"{path.name}:{number} {order}: " + (f"noticed, {by}" if noticed else f"not noticed; {why or 'NO REASON KNOWN'}"))
+            print(rows[-1], flush=True)
+    summary = f"{len(rows)} orders relaxed in turn, {survivors} survived without a known reason, {time.monotonic() - start:.0f} s"
+    print(summary)
+    if args.record:
+        RECORD.write_text("Written by tools/memory_order_mutants.py --record\n\n" + "\n".join(rows + ["", summary]) + "\n")
+    sys.exit(1 if survivors else 0)
+
+
+if __name__ == "__main__":
+    main()
