@@ -192,12 +192,15 @@ int port_for_connecting() {
   }
 }
 
-// Who connects to such a port is given one number after the other, at last that very port, and is then connected with itself.
+// Who connects to such a port is given one number after the other, mostly also that very port in the end, and is then connected
+// with itself.
 TEST(TcpSocketConnect, NeverTalksToItself) {
-  constexpr int MORE_THAN_ALL_PORTS = 17'000;
-  const int port = port_for_connecting();
-  for (int i = 0; i < MORE_THAN_ALL_PORTS; ++i) {
-    ASSERT_THROW(tcp_connect("127.0.0.1", port, Deadline::in(0ms)), Timeout) << "attempt " << i;
+  constexpr int ALL_PORTS = 15'000;
+  for (int round = 0; round < 4; ++round) {
+    const int port = port_for_connecting();
+    for (int i = 0; i < ALL_PORTS; ++i) {
+      ASSERT_THROW(tcp_connect("127.0.0.1", port, Deadline::in(0ms)), Timeout) << "attempt " << i;
+    }
   }
 }
 
