@@ -31,12 +31,19 @@ class SelfBackend : public Backend {
     }
     const std::size_t bytes = request.count * size_of(request.dtype);
     if (bytes == 0) return nullptr;
-    if (request.verb == Verb::ALL_REDUCE) {
-      auto* data = static_cast<std::byte*>(request.output);
-      const std::byte* input = data;
-      reduce(request.dtype, request.op, {&input, 1}, {&data, 1}, request.count);
+    switch (request.verb) {
+      case Verb::ALL_REDUCE:
+      case Verb::REDUCE: reduce_alone(request, static_cast<const std::byte*>(request.input)); break;
+      case Verb::REDUCE_SCATTER: reduce_alone(request, request.inputs[0].data()); break;
+      case Verb::ALL_GATHER:
+      case Verb::GATHER: std::memmove(request.outputs[0].data(), request.input, bytes); break;
+      case Verb::SCATTER: std::memmove(request.output, request.inputs[0].data(), bytes); break;
+      case Verb::ALL_TO_ALL: std::memmove(request.outputs[0].data(), request.inputs[0].data(), bytes); break;
+      case Verb::RECV: throw_alone(request);
+      case Verb::BARRIER:
+      case Verb::BROADCAST:
+      case Verb::SEND: break;
     }
-    if (request.verb == Verb::ALL_GATHER) std::memmove(request.outputs[0].data(), request.input, bytes);
     return nullptr;
   }
 
@@ -57,6 +64,16 @@ class SelfBackend : public Backend {
   void close() override { close_because("this rank has left the group (destroy_process_group)"); }
 
  private:
+  // One input: MIN of a number is the number, but a bool of 2 becomes 1 and AVG divides by one, as with several ranks.
+  static void reduce_alone(const Request& request, const std::byte* input) {
+    auto* output = static_cast<std::byte*>(request.output);
+    reduce(request.dtype, request.op, {&input, 1}, {&output, 1}, request.count);
+  }
+  [[noreturn]] void throw_alone(const Request& request) const {
+    throw InvalidArgument(str(name_of(request.verb), " on group \"", group_name_,
+                              "\", rank 0 of 1: there is no other rank a message could come from"));
+  }
+
   void close_because(const std::string& reason) {
     const std::lock_guard lock(mutex_);
     if (closed_because_.empty()) closed_because_ = reason;

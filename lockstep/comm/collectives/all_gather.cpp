@@ -6,6 +6,7 @@ namespace lockstep::comm {
 
 Work all_gather(const ProcessGroup& group, const void* input, std::size_t count, DType dtype,
                 std::vector<std::span<std::byte>> outputs, bool async_op, std::shared_ptr<void> keep_alive) {
+  if (!takes_part(Verb::ALL_GATHER, group)) return {};
   check_buffer(Verb::ALL_GATHER, group, input, count, dtype);
   if (outputs.size() != static_cast<std::size_t>(group.size())) {
     refuse(Verb::ALL_GATHER, group, "one output per rank is needed: ", group.size(), " of ", count,

@@ -5,6 +5,7 @@
 namespace lockstep::comm {
 
 Work barrier(const ProcessGroup& group, bool async_op) {
+  if (!takes_part(Verb::BARRIER, group)) return {};
   Request request;
   request.verb = Verb::BARRIER;
   return run(group, std::move(request), async_op);

@@ -2,8 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <limits>
+
+#include "lockstep/base/log.h"
+#include "lockstep/comm/reduce_kernels.h"
 
 namespace lockstep {
 
@@ -15,6 +19,17 @@ std::string_view name_of(Verb verb) {
 }
 
 namespace comm {
+
+bool takes_part(Verb verb, const ProcessGroup& group) {
+  if (group.is_member()) return true;
+  static std::atomic<std::uint32_t> warned{0};
+  const std::uint32_t bit = std::uint32_t{1} << static_cast<unsigned>(verb);
+  if ((warned.fetch_or(bit, std::memory_order_relaxed) & bit) == 0) {
+    log(LogLevel::WARNING,
+        str(name_of(verb), " was called by a process that is not in the group; it does nothing here"));
+  }
+  return false;
+}
 
 void check_buffer(Verb verb, const ProcessGroup& group, const void* data, std::size_t count, DType dtype) {
   const std::size_t element = size_of(dtype);
@@ -30,6 +45,12 @@ void check_buffer(Verb verb, const ProcessGroup& group, const void* data, std::s
 void check_rank(Verb verb, const ProcessGroup& group, int rank, const char* role) {
   if (rank < 0 || rank >= group.size())
     refuse(verb, group, role, " ", rank, " is not a rank of the group (0 to ", group.size() - 1, ")");
+}
+
+void check_reduction(Verb verb, const ProcessGroup& group, DType dtype, ReduceOp op) {
+  if (can_reduce(dtype, op)) return;
+  refuse(verb, group, "there is no ", name_of(op), " of ", name_of(dtype),
+         op == ReduceOp::AVG ? "; reduce with sum and divide" : "");
 }
 
 Work run(const ProcessGroup& group, Request request, bool async_op) {

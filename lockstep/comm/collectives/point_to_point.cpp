@@ -6,7 +6,8 @@ namespace lockstep::comm {
 namespace {
 
 Request message(Verb verb, const ProcessGroup& group, int peer, int tag, std::size_t count, DType dtype) {
-  check_rank(verb, group, peer, verb == Verb::SEND ? "destination" : "source");
+  if (verb != Verb::RECV || peer != ANY_SOURCE)
+    check_rank(verb, group, peer, verb == Verb::SEND ? "destination" : "source");
   if (peer == group.rank()) refuse(verb, group, "the peer is this rank itself");
   if (tag < 0) refuse(verb, group, "tag ", tag, " is negative");
   Request request;
@@ -22,6 +23,7 @@ Request message(Verb verb, const ProcessGroup& group, int peer, int tag, std::si
 
 Work isend(const ProcessGroup& group, const void* data, std::size_t count, DType dtype, int destination,
            int tag, std::shared_ptr<void> keep_alive) {
+  if (!takes_part(Verb::SEND, group)) return {};
   Request request = message(Verb::SEND, group, destination, tag, count, dtype);
   check_buffer(Verb::SEND, group, data, count, dtype);
   request.input = data;
@@ -31,6 +33,7 @@ Work isend(const ProcessGroup& group, const void* data, std::size_t count, DType
 
 Work irecv(const ProcessGroup& group, void* data, std::size_t count, DType dtype, int source, int tag,
            std::shared_ptr<void> keep_alive) {
+  if (!takes_part(Verb::RECV, group)) return {};
   Request request = message(Verb::RECV, group, source, tag, count, dtype);
   check_buffer(Verb::RECV, group, data, count, dtype);
   request.output = data;

@@ -5,6 +5,8 @@
 //
 // Who         the two ranks; others take no part. Messages from one rank to another with one tag arrive in the order sent;
 //             different tags may be received in any order. Peer and tag as torch: tag >= 0, the peer is not oneself.
+// Source      ANY_SOURCE receives from whoever sends first; the answer is the rank. A message goes to the receive that was
+//             called first of those that match it (as MPI).
 // Blocks      recv until the message is here. send returns when its buffer may be reused, which does not wait for the
 //             receiver unless 32 messages to it are unreceived. isend and irecv return a Work.
 // Fails       InvalidArgument here. Mismatch on both ranks when dtype or count differ. PeerLost when the peer is gone and

@@ -1,0 +1,56 @@
+// all_to_all: each rank has one buffer for every rank; each rank gets the buffers that are meant for it.
+//
+//   // counts[r] elements of `out` go to rank r; from rank r come received[r] elements, into `in`, in rank order
+//   comm::all_to_all(world, std::span<const float>(out), counts, std::span(in), received);
+//
+// Collective  every rank of `group`, same dtype. What rank a has for rank b is as large as what b expects of a.
+// Blocks      until all outputs are filled, unless async_op.
+// Fails       InvalidArgument here: not one input and one output per rank, splits that do not add up to the buffer, or an
+//             own input of another size than the own output. Mismatch when two ranks disagree about what passes between
+//             them. Otherwise as all_reduce. Inputs and outputs must not overlap.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "lockstep/comm/collectives/parts.h"
+#include "lockstep/comm/process_group.h"
+
+namespace lockstep::comm {
+
+struct AllToAllBuffers {
+  std::vector<std::span<const std::byte>> inputs;  // [r] goes to rank r
+  std::vector<std::span<std::byte>> outputs;       // [r] comes from rank r
+};
+
+Work all_to_all(const ProcessGroup& group, DType dtype, AllToAllBuffers buffers, bool async_op = false,
+                std::shared_ptr<void> keep_alive = nullptr);
+
+template <typename T>
+Work all_to_all(const ProcessGroup& group, const std::vector<std::span<const T>>& inputs,
+                const std::vector<std::span<T>>& outputs, bool async_op = false) {
+  return all_to_all(group, dtype_of<T>(), {bytes_of(inputs), bytes_of(outputs)}, async_op);
+}
+
+// Equal parts: element counts are size() times the same number.
+template <typename T>
+Work all_to_all(const ProcessGroup& group, std::span<const T> input, std::span<T> output,
+                bool async_op = false) {
+  const auto ranks = static_cast<std::size_t>(group.size());
+  return all_to_all(
+      group, dtype_of<T>(),
+      {even_parts(group, input, input.size() / ranks), even_parts(group, output, output.size() / ranks)},
+      async_op);
+}
+
+// Parts of the given numbers of elements, in rank order.
+template <typename T>
+Work all_to_all(const ProcessGroup& group, std::span<const T> input,
+                std::span<const std::size_t> input_splits, std::span<T> output,
+                std::span<const std::size_t> output_splits, bool async_op = false) {
+  return all_to_all(group, dtype_of<T>(),
+                    {split_parts(input, input_splits), split_parts(output, output_splits)}, async_op);
+}
+
+}  // namespace lockstep::comm

@@ -1,0 +1,30 @@
+#include "lockstep/comm/collectives/scatter.h"
+
+#include "lockstep/comm/collectives/check.h"
+
+namespace lockstep::comm {
+
+Work scatter(const ProcessGroup& group, Destination output, std::vector<std::span<const std::byte>> inputs,
+             const ScatterOptions& options, std::shared_ptr<void> keep_alive) {
+  if (!takes_part(Verb::SCATTER, group)) return {};
+  check_rank(Verb::SCATTER, group, options.root, "root");
+  check_buffer(Verb::SCATTER, group, output.data, output.count, output.dtype);
+  if (group.rank() != options.root && !inputs.empty()) {
+    refuse(Verb::SCATTER, group, "inputs are given, but only the root, rank ", options.root, ", sends");
+  }
+  if (group.rank() == options.root) {
+    check_parts(Verb::SCATTER, group, inputs, output.dtype, "input");
+    check_own_part(Verb::SCATTER, group, inputs, output.count, output.dtype);
+  }
+  Request request;
+  request.verb = Verb::SCATTER;
+  request.dtype = output.dtype;
+  request.root = options.root;
+  request.count = output.count;
+  request.output = output.data;
+  request.inputs = std::move(inputs);
+  request.keep_alive = std::move(keep_alive);
+  return run(group, std::move(request), options.async_op);
+}
+
+}  // namespace lockstep::comm
