@@ -1,42 +1,61 @@
-// The verbs of torch.distributed on tensors. Each is the verb of comm/collectives/ of the same name; read the contract there.
+// The collectives of torch.distributed on tensors, with its names, argument order and meaning. Each is the verb of
+// comm/collectives/ of the same name; the contract is there.
 //
 //   torch::Tensor x = torch::ones({2, 2}) * (dist::get_rank() + 1);
 //   dist::all_reduce(x);                                              // 10 everywhere, with four ranks
-//   auto work = dist::all_reduce(x, ReduceOp::AVG, dist::world(), /*async_op=*/true);
+//   auto work = dist::all_reduce(x, dist::ReduceOp::AVG, dist::world(), /*async_op=*/true);
 //   work.wait();
 //
-// Tensors     CPU, dense, any strides (a non-contiguous tensor is copied through a contiguous one), 0-d, empty, requires-grad (the
-//             result is written outside autograd, as torch does). dtypes: float64/32/16, bfloat16, (u)int8..64, bool, complex64/128.
-//             Anything else is an InvalidArgument that names it.
+// Who         every rank of `group` (default: world()). A process outside the group is warned once and returns at once with a
+//             finished Work, having done nothing.
+// src, dst    ranks of the whole job, as in torch; GroupRank{1} is torch's group_src=1 (peer.h).
+// Tensors     CPU, dense, any strides, 0-d, empty, requires-grad (results are written outside autograd, as torch does),
+//             conjugate and negative views. dtypes: float64/32/16, bfloat16, (u)int8..64, bool, complex64/128. Elements meet by
+//             index, so strides may differ from rank to rank. A result must not overlap itself (expand()). Anything else is an
+//             InvalidArgument that says what and names the verb.
+// Copies      a tensor that is not contiguous travels through a contiguous copy. Its result is copied back by wait() and by
+//             is_completed(): when a started Work of such a tensor is dropped before, the tensor does not change (logged).
 // Lifetime    a started operation holds its tensors.
-// group       defaults to world().
+// Blocks      until the result is here, unless async_op. Fails: InvalidArgument before anything is sent; PeerLost, Mismatch,
+//             Timeout, Aborted while waiting.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
+#include <chrono>
 #include <vector>
 
 #include "lockstep/comm/process_group.h"
 #include "lockstep/job/job.h"
+#include "lockstep/tensor/peer.h"
+#include "lockstep/tensor/point_to_point.h"
 
 namespace lockstep {
 
+// Every rank gets the tensor of `src`.
+Work broadcast(const at::Tensor& tensor, Peer src, const ProcessGroup& group = world(),
+               bool async_op = false);
+
+// Every rank gets the combination of all, in place. Where this differs from Gloo: AVG of float16 does not overflow (the sum is
+// kept in float32), NaN always wins in MIN and MAX, and uint16, uint32, uint64 and int16 are carried.
+// Sparse COO tensors: SUM only. The tensor becomes the coalesced sum. Sizes, sparse_dim and dtype must agree; how many elements
+// each rank has need not. Blocks even with async_op.
 Work all_reduce(const at::Tensor& tensor, ReduceOp op = ReduceOp::SUM, const ProcessGroup& group = world(),
                 bool async_op = false);
 
-Work broadcast(const at::Tensor& tensor, int root, const ProcessGroup& group = world(),
-               bool async_op = false);
+// All of them in one exchange; same dtype, dense.
+Work all_reduce_coalesced(const std::vector<at::Tensor>& tensors, ReduceOp op = ReduceOp::SUM,
+                          const ProcessGroup& group = world(), bool async_op = false);
 
-// outputs[r] has the shape and dtype of rank r's tensor; shapes may differ from rank to rank.
-Work all_gather(const std::vector<at::Tensor>& outputs, const at::Tensor& tensor,
+// tensor_list[r] gets rank r's tensor and has its shape; shapes may differ from rank to rank.
+Work all_gather(const std::vector<at::Tensor>& tensor_list, const at::Tensor& tensor,
                 const ProcessGroup& group = world(), bool async_op = false);
 
-Work barrier(const ProcessGroup& group = world(), bool async_op = false);
+// `output` has size() times the elements of `input`, in rank order: concatenated or stacked along dimension 0.
+Work all_gather_into_tensor(const at::Tensor& output, const at::Tensor& input,
+                            const ProcessGroup& group = world(), bool async_op = false);
 
-Work isend(const at::Tensor& tensor, int destination, const ProcessGroup& group = world(), int tag = 0);
-Work irecv(const at::Tensor& tensor, int source, const ProcessGroup& group = world(), int tag = 0);
-void send(const at::Tensor& tensor, int destination, const ProcessGroup& group = world(), int tag = 0);
-int recv(const at::Tensor& tensor, int source, const ProcessGroup& group = world(), int tag = 0);
+Work barrier(const ProcessGroup& group = world(), bool async_op = false);
 
 // The element type below libtorch. Throws InvalidArgument for a dtype that collectives do not carry.
 DType dtype_of(at::ScalarType type);

@@ -27,7 +27,7 @@ void broadcast_pack(const std::vector<at::Tensor>& tensors, std::size_t bytes, c
   if (group.rank() == 0) {
     for (std::size_t i = 0; i < tensors.size(); ++i) places[i].copy_(tensors[i]);
   }
-  broadcast(pack, /*root=*/0, group);
+  broadcast(pack, GroupRank{0}, group);
   if (group.rank() == 0) return;
   for (std::size_t i = 0; i < tensors.size(); ++i) tensors[i].copy_(places[i]);
 }
@@ -47,7 +47,7 @@ void broadcast_tensors(const std::vector<at::Tensor>& tensors, const ProcessGrou
     const at::Tensor data = tensor.variable_data();  // same memory, a version counter of its own
     if (data.nbytes() == 0) continue;
     if (data.nbytes() >= ALONE_BYTES) {
-      broadcast(data, /*root=*/0, group);
+      broadcast(data, GroupRank{0}, group);
       continue;
     }
     packed.push_back(data);

@@ -15,16 +15,14 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "lockstep/comm/process_group.h"
 #include "lockstep/parallel/ddp/bucket_plan.h"
 #include "lockstep/parallel/ddp/gradient_slot.h"
+#include "lockstep/tensor/named_tensors.h"
 
 namespace lockstep {
-
-using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
 // Counted since construction, on this rank.
 struct DistributedDataParallelStats {

@@ -1,0 +1,211 @@
+#include "lockstep/tensor/tensor_call.h"
+
+#include <ATen/ATen.h>
+#include <ATen/MemoryOverlap.h>
+#include <c10/core/GradMode.h>
+
+#include <mutex>
+#include <set>
+
+#include "lockstep/base/log.h"
+
+namespace lockstep {
+namespace {
+
+using Buffers = std::deque<TensorBuffer>;
+
+// all_reduce on group "world", rank 0 of 2:
+std::string prefix_of(const char* verb, const ProcessGroup& group) {
+  return str(verb, " on group \"", group.name(), "\", rank ", group.rank(), " of ", group.size(), ": ");
+}
+
+// The work of a call: copies results back into tensors that were not contiguous, and knows its tensors.
+class TensorWork : public WorkState {
+ public:
+  TensorWork(Work work, const char* verb, ProcessGroup group, std::shared_ptr<Buffers> buffers)
+      : work_(std::move(work)), verb_(verb), group_(std::move(group)), buffers_(std::move(buffers)) {
+    for (const TensorBuffer& buffer : *buffers_) has_copies_ |= buffer.is_result && buffer.is_copy();
+  }
+  TensorWork(const TensorWork&) = delete;
+  TensorWork& operator=(const TensorWork&) = delete;
+  ~TensorWork() override {
+    if (has_copies_ && work_.exception() == nullptr) {
+      log(LogLevel::WARNING, prefix_of(verb_, group_) +
+                                 "a Work was dropped before anybody waited for it; its tensor is not "
+                                 "contiguous, so the result was not copied back into it");
+    }
+  }
+
+  void wait(std::optional<std::chrono::nanoseconds> timeout) override {
+    if (timeout) {
+      work_.wait(*timeout);
+    } else {
+      work_.wait();
+    }
+    copy_back();
+  }
+  bool poll() override {
+    if (!work_.is_completed()) return false;
+    if (work_.exception() == nullptr) copy_back();
+    return true;
+  }
+  std::exception_ptr exception() const override { return work_.exception(); }
+  int source_rank() const override {
+    const int source = work_.source_rank();
+    return source < 0 ? source : group_.ranks()[static_cast<std::size_t>(source)];
+  }
+
+ private:
+  void copy_back() {
+    if (!std::exchange(has_copies_, false)) return;
+    const c10::NoGradGuard no_grad;
+    for (const TensorBuffer& buffer : *buffers_) {
+      if (buffer.is_result && buffer.is_copy()) buffer.original.copy_(buffer.memory);
+    }
+  }
+
+  Work work_;
+  const char* verb_;
+  ProcessGroup group_;
+  std::shared_ptr<Buffers> buffers_;
+  bool has_copies_ = false;
+};
+
+void warn_once(const std::string& verb) {
+  static std::mutex mutex;
+  static auto* const warned = new std::set<std::string>;
+  const std::lock_guard lock(mutex);
+  if (!warned->insert(verb).second) return;
+  log(LogLevel::WARNING, verb + ": this process is not in the group it was called on; the call does nothing");
+}
+
+}  // namespace
+
+std::optional<DType> carried_dtype(at::ScalarType type) {
+  switch (type) {
+    case at::kDouble: return DType::FLOAT64;
+    case at::kFloat: return DType::FLOAT32;
+    case at::kHalf: return DType::FLOAT16;
+    case at::kBFloat16: return DType::BFLOAT16;
+    case at::kChar: return DType::INT8;
+    case at::kByte: return DType::UINT8;
+    case at::kShort: return DType::INT16;
+    case at::kUInt16: return DType::UINT16;
+    case at::kInt: return DType::INT32;
+    case at::kUInt32: return DType::UINT32;
+    case at::kLong: return DType::INT64;
+    case at::kUInt64: return DType::UINT64;
+    case at::kBool: return DType::BOOL;
+    case at::kComplexFloat: return DType::COMPLEX64;
+    case at::kComplexDouble: return DType::COMPLEX128;
+    default: return std::nullopt;
+  }
+}
+
+TensorCall::TensorCall(const char* verb, const ProcessGroup& group)
+    : verb_(verb), group_(group), buffers_(std::make_shared<Buffers>()) {}
+
+std::string TensorCall::prefix() const { return prefix_of(verb_, group_); }
+
+bool TensorCall::is_member() const {
+  if (!group_.is_member()) warn_once(verb_);
+  return group_.is_member();
+}
+
+const TensorBuffer& TensorCall::add(const at::Tensor& tensor, bool is_result) {
+  if (!tensor.defined()) refuse("the tensor is undefined");
+  if (tensor.layout() != at::kStrided) {
+    refuse("only dense tensors are supported, this one is ", tensor.layout(),
+           " (all_reduce also takes sparse COO with SUM)");
+  }
+  if (!tensor.device().is_cpu())
+    refuse("only CPU tensors are supported, this one is on ", tensor.device().str());
+  const auto dtype = carried_dtype(tensor.scalar_type());
+  if (!dtype) refuse("tensors of dtype ", c10::toString(tensor.scalar_type()), " are not carried");
+  if (is_result && at::has_internal_overlap(tensor) == at::MemOverlap::Yes) {
+    refuse("elements of the tensor overlap in memory (sizes ", tensor.sizes(), ", strides ", tensor.strides(),
+           "); pass a clone()");
+  }
+  const at::Tensor plain = tensor.detach().resolve_conj().resolve_neg();
+  // Any dense layout (channels-last, transposed) may travel as it lies in memory only if all ranks have the same strides,
+  // which nobody checks; so everything but the default layout goes through a copy.
+  const at::Tensor memory = plain.is_contiguous() ? plain : plain.contiguous();
+  const bool same_memory = memory.data_ptr() == tensor.data_ptr() && tensor.is_contiguous();
+  buffers_->push_back({same_memory ? memory : tensor.detach(), memory, *dtype, is_result});
+  return buffers_->back();
+}
+
+const TensorBuffer& TensorCall::read(const at::Tensor& tensor) { return add(tensor, /*is_result=*/false); }
+const TensorBuffer& TensorCall::write(const at::Tensor& tensor) { return add(tensor, /*is_result=*/true); }
+
+void TensorCall::expect_dtype(const TensorBuffer& buffer, DType dtype, const char* which) const {
+  if (buffer.dtype == dtype) return;
+  refuse("all tensors must have the same dtype; ", which, " is ", name_of(buffer.dtype), ", another is ",
+         name_of(dtype));
+}
+
+void TensorCall::expect_one_per_rank(const char* name, std::size_t length) const {
+  if (length != static_cast<std::size_t>(group_.size()))
+    refuse(name, " must have one tensor per rank: ", group_.size(), ", not ", length);
+}
+
+void TensorCall::expect_whole(const TensorBuffer& whole, const char* name, const TensorBuffer& part) const {
+  expect_dtype(whole, part.dtype, name);
+  if (whole.count() == part.count() * static_cast<std::size_t>(group_.size())) return;
+  refuse("the ", name, " tensor must have ", group_.size(), " x ", part.count(),
+         " elements, one part per rank; it has ", whole.count(), " (sizes ", whole.original.sizes(), ")");
+}
+
+std::vector<std::span<const std::byte>> TensorCall::read_all(const std::vector<at::Tensor>& tensors,
+                                                             DType dtype) {
+  std::vector<std::span<const std::byte>> bytes;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const TensorBuffer& buffer = read(tensors[i]);
+    expect_dtype(buffer, dtype, str("input ", i).c_str());
+    bytes.emplace_back(buffer.bytes());
+  }
+  return bytes;
+}
+
+std::vector<std::span<std::byte>> TensorCall::write_all(const std::vector<at::Tensor>& tensors, DType dtype) {
+  std::vector<std::span<std::byte>> bytes;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const TensorBuffer& buffer = write(tensors[i]);
+    expect_dtype(buffer, dtype, str("output ", i).c_str());
+    bytes.push_back(buffer.bytes());
+  }
+  return bytes;
+}
+
+TensorBuffer TensorCall::write_flat(const std::vector<at::Tensor>& tensors) {
+  std::int64_t count = 0;
+  for (const at::Tensor& tensor : tensors) {
+    const TensorBuffer& buffer = write(tensor);
+    expect_dtype(buffer, buffers_->front().dtype, "one");
+    count += tensor.numel();
+  }
+  const at::Tensor flat = at::empty({count}, tensors[0].scalar_type());
+  std::int64_t at = 0;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    TensorBuffer& buffer = (*buffers_)[i];
+    const at::Tensor part = flat.narrow(0, at, tensors[i].numel()).view(tensors[i].sizes());
+    part.copy_(buffer.memory);
+    at += tensors[i].numel();
+    buffer.original = tensors[i].detach();
+    buffer.memory = part;
+  }
+  return {flat, flat, buffers_->front().dtype, true};
+}
+
+DType TensorCall::dtype_of_first(const std::vector<at::Tensor>& tensors) {
+  TensorCall first(verb_, group_);
+  return first.read(tensors.at(0)).dtype;
+}
+
+Work TensorCall::finish(Work work, bool async_op) const {
+  Work wrapped(std::make_shared<TensorWork>(std::move(work), verb_, group_, buffers_));
+  if (!async_op) wrapped.wait();
+  return wrapped;
+}
+
+}  // namespace lockstep

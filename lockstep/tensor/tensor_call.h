@@ -1,0 +1,92 @@
+// TensorCall: one call of a verb on tensors. Turns tensors of any strides into memory that the verbs of comm/ take, and copies
+// results back. Used by the verbs of this room.
+//
+//   TensorCall call("all_reduce", group);
+//   if (!call.is_member()) return {};
+//   const TensorBuffer& x = call.write(tensor);                       // contiguous: the tensor's own memory
+//   return call.finish(comm::all_reduce(group, x.data(), x.count(), x.dtype, op, true, call.keep()), async_op);
+//
+// Fails  InvalidArgument, naming verb, group and rank, before anything is sent.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lockstep/base/dtype.h"
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
+#include "lockstep/comm/process_group.h"
+
+namespace lockstep {
+
+// `memory` is contiguous: the tensor's own, or a copy of it.
+struct TensorBuffer {
+  at::Tensor original;
+  at::Tensor memory;
+  DType dtype;
+  bool is_result;
+
+  void* data() const { return memory.data_ptr(); }
+  std::size_t count() const { return static_cast<std::size_t>(memory.numel()); }
+  std::span<std::byte> bytes() const { return {static_cast<std::byte*>(data()), count() * size_of(dtype)}; }
+  bool is_copy() const { return !memory.is_same(original); }
+};
+
+class TensorCall {
+ public:
+  TensorCall(const char* verb, const ProcessGroup& group);
+
+  // False in a process outside the group, which is warned of once per verb (as torch does) and does nothing.
+  bool is_member() const;
+
+  // Outside autograd, and with inference tensors allowed, as torch's collectives are. The answers live as long as the call.
+  const TensorBuffer& read(const at::Tensor& tensor);
+  const TensorBuffer& write(const at::Tensor& tensor);  // it receives a result
+  // The bytes of each, in order, all of `dtype`.
+  std::vector<std::span<const std::byte>> read_all(const std::vector<at::Tensor>& tensors, DType dtype);
+  std::vector<std::span<std::byte>> write_all(const std::vector<at::Tensor>& tensors, DType dtype);
+  // One buffer with the elements of all tensors (at least one, of one dtype), each of which receives its part of the result.
+  TensorBuffer write_flat(const std::vector<at::Tensor>& tensors);
+  DType dtype_of_first(const std::vector<at::Tensor>& tensors);
+  // One tensor per rank; one part of `part`'s size per rank.
+  void expect_one_per_rank(const char* name, std::size_t length) const;
+  void expect_whole(const TensorBuffer& whole, const char* name, const TensorBuffer& part) const;
+  void expect_dtype(const TensorBuffer& buffer, DType dtype, const char* which) const;
+
+  // Holds the tensors until the work is done.
+  std::shared_ptr<void> keep() const { return buffers_; }
+  // Copies results back when the work is waited for, and waits for it unless async_op.
+  Work finish(Work work, bool async_op) const;
+
+  template <typename... Parts> [[noreturn]] void refuse(const Parts&... reason) const {
+    throw InvalidArgument(lockstep::str(prefix(), reason...));
+  }
+
+ private:
+  std::string prefix() const;
+  const TensorBuffer& add(const at::Tensor& tensor, bool is_result);
+
+  const char* verb_;
+  const ProcessGroup& group_;
+  std::shared_ptr<std::deque<TensorBuffer>> buffers_;
+};
+
+// `whole` cut into one equal part per rank.
+template <typename Bytes> std::vector<Bytes> equal_parts(Bytes whole, int ranks) {
+  std::vector<Bytes> parts;
+  const std::size_t size = whole.size() / static_cast<std::size_t>(ranks);
+  for (int r = 0; r < ranks; ++r) parts.push_back(whole.subspan(static_cast<std::size_t>(r) * size, size));
+  return parts;
+}
+
+// The element type below libtorch; nullopt for one that collectives do not carry.
+std::optional<DType> carried_dtype(at::ScalarType type);
+
+}  // namespace lockstep
