@@ -7,6 +7,7 @@
 #include "lockstep/base/log.h"
 #include "lockstep/base/str.h"
 #include "testing/ranks.h"
+#include "testing/tensors.h"
 
 // Every backend is tried below libtorch (comm/collectives/). A process with libtorch takes half a second to start, so here one
 // test does it and the others use processes only.
@@ -18,30 +19,11 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 using ::testing::ThrowsMessage;
 
-constexpr at::ScalarType DTYPES[] = {at::kDouble, at::kFloat,        at::kHalf,         at::kBFloat16,
-                                     at::kChar,   at::kByte,         at::kShort,        at::kUInt16,
-                                     at::kInt,    at::kUInt32,       at::kLong,         at::kUInt64,
-                                     at::kBool,   at::kComplexFloat, at::kComplexDouble};
-
-// 0, 1, 2, ... 6, 0, ... + shift in any shape and dtype; small enough that sums are exact.
-at::Tensor counting(at::IntArrayRef sizes, at::ScalarType dtype, double shift) {
-  std::int64_t count = 1;
-  for (const std::int64_t size : sizes) count *= size;
-  return (at::arange(count, at::kDouble).remainder(7) + shift).reshape(sizes).to(dtype);
-}
-
-double sum_of_ranks(int size) { return size * (size - 1) / 2.0; }
-
-// What all_reduce of counting(sizes, dtype, rank) must give.
-at::Tensor expected_sum(at::IntArrayRef sizes, at::ScalarType dtype, int size) {
-  at::Tensor sum = counting(sizes, at::kDouble, 0) * size + sum_of_ranks(size);
-  return dtype == at::kBool ? sum.ne(0) : sum.to(dtype);
-}
-
-bool same_values(const at::Tensor& a, const at::Tensor& b) {
-  return a.sizes() == b.sizes() && a.scalar_type() == b.scalar_type() &&
-         a.to(at::kComplexDouble).equal(b.to(at::kComplexDouble));
-}
+using testing::counting;
+using testing::DTYPES;
+using testing::expected_sum;
+using testing::same_values;
+using testing::sum_of_ranks;
 
 RANKS_TEST(TensorAllReduce, EveryDtypeAndShape, Ranks(1, 2, 3, 4), EveryBackend()) {
   const std::vector<std::vector<std::int64_t>> shapes = {{},      {0},          {1},    {5, 0, 3},
@@ -242,78 +224,6 @@ RANKS_TEST(TensorShared, BucketsAreReducedInPlace, Ranks(2, 3)) {
       ThrowsMessage<InvalidArgument>(HasSubstr("too large")));
 }
 
-RANKS_TEST(TensorCollectives, RefuseWhatTheyCannotCarry, Ranks(2)) {
-  const auto refuses = [&](const at::Tensor& tensor, const char* why) {
-    EXPECT_THAT([&] { all_reduce(tensor, ReduceOp::SUM, world()); },
-                ThrowsMessage<InvalidArgument>(AllOf(StartsWith("all_reduce on group"), HasSubstr(why))));
-    EXPECT_THAT([&] { isend(tensor, 1 - rank(), world()); },
-                ThrowsMessage<InvalidArgument>(StartsWith("isend on group")))
-        << why;
-  };
-  refuses(at::Tensor(), "undefined");
-  refuses(at::ones({3}).to(at::kFloat8_e4m3fn), "Float8_e4m3fn");
-  refuses(at::ones({2}, at::TensorOptions().device(at::kMeta)), "meta");
-  EXPECT_THAT([&] { all_reduce(at::ones({1}).expand({3}), ReduceOp::SUM, world()); },
-              ThrowsMessage<InvalidArgument>(HasSubstr("overlap")));
-  EXPECT_THAT(
-      [&] {
-        broadcast(at::ones({2, 2}).to_sparse(), 0, world());
-      },
-      ThrowsMessage<InvalidArgument>(AllOf(StartsWith("broadcast on group"), HasSubstr("dense"))));
-  all_reduce(at::ones({1}), ReduceOp::SUM, world());  // and the group is none the worse
-  EXPECT_THAT(
-      [&] {
-        all_gather({at::ones({2}), at::ones({2})}, at::ones({2}, at::kDouble), world());
-      },
-      ThrowsMessage<InvalidArgument>(AllOf(HasSubstr("float32"), HasSubstr("float64"))));
-  EXPECT_THAT([&] { all_gather({at::ones({2})}, at::ones({2}), world()); },
-              ThrowsMessage<InvalidArgument>(HasSubstr("one tensor per rank: 2, not 1")));
-  EXPECT_THAT([&] { all_gather_into_tensor(at::ones({3}), at::ones({2}), world()); },
-              ThrowsMessage<InvalidArgument>(HasSubstr("2 x 2 elements, one part per rank; it has 3")));
-}
-
-RANKS_TEST(TensorCollectives, RanksOutsideTheGroupAreRefused, Ranks(2)) {
-  const auto message = [](const char* what) { return ThrowsMessage<InvalidArgument>(HasSubstr(what)); };
-  EXPECT_THAT([&] { broadcast(at::ones({1}), 2, world()); }, message("src 2 is not a rank of the group"));
-  EXPECT_THAT([&] { broadcast(at::ones({1}), GroupRank{-1}, world()); },
-              message("src GroupRank{-1} is not a rank of the group (0 to 1)"));
-  EXPECT_THAT([&] { broadcast(at::ones({1}), std::nullopt, world()); }, message("src must be a rank"));
-  EXPECT_THAT([&] { isend(at::ones({1}), -2, world()); }, message("dst -2 is not a rank of the group"));
-}
-
-// A group object of a process that is not in the group, as torch's NON_GROUP_MEMBER.
-RANKS_TEST(TensorCollectives, OutsideTheGroupNothingHappensAndOneWarningIsGiven, Ranks(1)) {
-  std::vector<std::string> lines;
-  set_log_sink([&](LogLevel, const std::string& line) { lines.push_back(line); });
-  const ProcessGroup group(nullptr, {1, 2});
-  const at::Tensor x = at::full({2}, 7);
-  EXPECT_TRUE(all_reduce(x, ReduceOp::SUM, group, /*async_op=*/true).is_success());
-  all_reduce(x, ReduceOp::SUM, group);
-  broadcast(x, 1, group);
-  barrier(group);
-  send(x, 1, group);
-  EXPECT_EQ(recv(x, 1, group), -1);
-  EXPECT_TRUE(x.equal(at::full({2}, 7)));
-  EXPECT_EQ(lines.size(), 5U) << "one line per verb";
-  EXPECT_THAT(lines[0], StartsWith("all_reduce: this process is not in the group"));
-  set_log_sink(nullptr);
-}
-
-RANKS_TEST(TensorCollectives, ADroppedWorkOfANonContiguousTensorIsLogged, Ranks(2)) {
-  std::vector<std::string> lines;
-  set_log_sink([&](LogLevel, const std::string& line) { lines.push_back(line); });
-  const at::Tensor turned = counting({3, 4}, at::kFloat, rank()).t();
-  const at::Tensor plain = counting({3, 4}, at::kFloat, rank());
-  all_reduce(turned, ReduceOp::SUM, world(), /*async_op=*/true);
-  all_reduce(plain, ReduceOp::SUM, world(), /*async_op=*/true);
-  barrier(world());
-  set_log_sink(nullptr);
-  EXPECT_TRUE(same_values(turned, counting({3, 4}, at::kFloat, rank()).t()));
-  EXPECT_TRUE(same_values(plain, expected_sum({3, 4}, at::kFloat, size())));
-  ASSERT_EQ(lines.size(), 1U);
-  EXPECT_THAT(lines[0], AllOf(StartsWith("all_reduce on group"), HasSubstr("not copied back")));
-}
-
 RANKS_TEST(TensorAllGather, IntoOneTensor, Ranks(1, 2, 3, 4), EveryBackend()) {
   for (const at::ScalarType dtype : DTYPES) {
     const at::Tensor x = counting({2, 3}, dtype, rank());
@@ -348,43 +258,6 @@ RANKS_TEST(TensorAllReduce, Coalesced, Ranks(1, 2, 3, 4)) {
         all_reduce_coalesced({at::ones({1}), at::ones({1}, at::kInt)}, ReduceOp::SUM, world());
       },
       ThrowsMessage<InvalidArgument>(AllOf(StartsWith("all_reduce_coalesced"), HasSubstr("same dtype"))));
-}
-
-// Rank r has r + 1 elements, one of them twice; rank 1 has none. The answer is the sum of the dense forms.
-RANKS_TEST(TensorAllReduce, Sparse, Ranks(1, 2, 3, 4)) {
-  for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kLong, at::kComplexFloat}) {
-    for (const std::vector<std::int64_t>& dense : {std::vector<std::int64_t>{}, {3}}) {
-      std::vector<std::int64_t> sizes = {4, 5};
-      sizes.insert(sizes.end(), dense.begin(), dense.end());
-      const auto of_rank = [&](int r) {
-        const std::int64_t count = r == 1 ? 0 : r + 2;
-        at::Tensor indices =
-            at::stack({at::arange(count).remainder(2), (at::arange(count) / 2).floor().to(at::kLong)});
-        if (count > 1) indices.select(1, 1).copy_(indices.select(1, 0));
-        std::vector<std::int64_t> value_sizes = {count};
-        value_sizes.insert(value_sizes.end(), dense.begin(), dense.end());
-        return at::sparse_coo_tensor(indices, counting(value_sizes, dtype, r), sizes);
-      };
-      at::Tensor expected = at::zeros(sizes, dtype);
-      for (int r = 0; r < size(); ++r) expected = expected + of_rank(r).to_dense();
-      const at::Tensor x = of_rank(rank());
-      all_reduce(x, ReduceOp::SUM, world());
-      EXPECT_TRUE(x.is_sparse() && x.is_coalesced());
-      EXPECT_TRUE(same_values(x.to_dense(), expected)) << c10::toString(dtype);
-    }
-  }
-  EXPECT_THAT(
-      [&] {
-        all_reduce(at::ones({2, 2}).to_sparse(), ReduceOp::MAX, world());
-      },
-      ThrowsMessage<InvalidArgument>(HasSubstr("only be summed (as in torch), the operator is max")));
-}
-
-RANKS_TEST(TensorAllReduce, SparseTensorsThatDoNotFitAreAMismatchEverywhere, Ranks(3)) {
-  const at::Tensor x = at::ones(rank() == 2 ? at::IntArrayRef{2, 3} : at::IntArrayRef{2, 2}).to_sparse();
-  EXPECT_THAT([&] { all_reduce(x, ReduceOp::SUM, world()); },
-              ThrowsMessage<Mismatch>(AllOf(HasSubstr("[2, 2] with sparse_dim 2"),
-                                            HasSubstr("rank 2 has Float"), HasSubstr("[2, 3]"))));
 }
 
 // Each rank sends to its right and receives from its left, all at once.
