@@ -6,7 +6,6 @@ import gzip
 import json
 import os
 import pathlib
-import struct
 import subprocess
 import sys
 import tempfile
@@ -15,34 +14,15 @@ import unittest
 import safetensors.torch
 import torch
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from mnist_data import cut  # noqa: E402
+
 EVALUATION = sys.argv.pop()
 MNIST = sys.argv.pop()
 LOCKSTEP = sys.argv.pop()
 PROCESSES = (1, 2, 3)
 TRAIN_IMAGES, TEST_IMAGES = 1538, 1130  # neither divides by 2 * 64 or 3 * 64; the test set's last batch is not full
-FASHION = pathlib.Path("/usr/share/datasets/fashion-mnist")
 NAMES = ["conv1.weight", "conv1.bias", "conv2.weight", "conv2.bias", "fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"]
-
-
-def source():
-    places = [pathlib.Path(os.environ.get("LOCKSTEP_DATA") or "/nowhere") / "mnist", FASHION]
-    for place in places:
-        if (place / "train-images-idx3-ubyte.gz").exists():
-            return place
-    raise FileNotFoundError(f"no images in {places}: install the Debian package dataset-fashion-mnist")
-
-
-def cut(name, count, target, pack):
-    """Writes the first `count` items of an idx file."""
-    with gzip.open(source() / (name + ".gz")) as file:
-        magic, = struct.unpack(">I", file.read(4))
-        dims = struct.unpack(f">{magic & 0xff}I", file.read(4 * (magic & 0xff)))
-        size = 28 * 28 if len(dims) == 3 else 1
-        content = struct.pack(f">I{len(dims)}I", magic, count, *dims[1:]) + file.read(count * size)
-    if pack:
-        (target / (name + ".gz")).write_bytes(gzip.compress(content))
-    else:
-        (target / name).write_bytes(content)
 
 
 def lockstep(processes, *command):

@@ -1,0 +1,112 @@
+"""Several hosts on one machine: network namespaces with their own addresses and ports, joined by a switch, and a runtime folder
+each, so that their processes can neither meet at a Unix socket nor share memory. Needs root and iproute2."""
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+import time
+
+
+def ip(*words):
+    subprocess.run(["ip", *words], check=True, capture_output=True, text=True)
+
+
+def why_not():
+    """Why hosts cannot be made here; None if they can."""
+    if os.geteuid() != 0:
+        return "network namespaces need root"
+    if shutil.which("ip") is None:
+        return "the Debian package iproute2 is not installed"
+    try:
+        Hosts(1).close()
+    except subprocess.CalledProcessError as error:
+        return f"no network namespaces here: {' '.join(error.cmd)}: {error.stderr.strip()}"
+    return None
+
+
+class Hosts:
+    """Hosts 0, 1, ... with the addresses 10.90.0.1, 10.90.0.2, ..."""
+    made = 0
+
+    def __init__(self, count):
+        Hosts.made += 1
+        self.prefix = f"ls{os.getpid()}x{Hosts.made}"
+        self.switch = f"{self.prefix}s"
+        self.names = [f"{self.prefix}h{i}" for i in range(count)]
+        self.addresses = [f"10.90.0.{i + 1}" for i in range(count)]
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="lockstep-hosts-"))
+        self.processes = []
+        try:
+            self.make()
+        except BaseException:
+            self.close()
+            raise
+
+    def make(self):
+        ip("netns", "add", self.switch)
+        ip("-n", self.switch, "link", "add", "bridge", "type", "bridge")
+        ip("-n", self.switch, "link", "set", "bridge", "up")
+        for i, name in enumerate(self.names):
+            ip("netns", "add", name)
+            ip("link", "add", "net", "netns", name, "type", "veth", "peer", "name", f"port{i}", "netns", self.switch)
+            ip("-n", self.switch, "link", "set", f"port{i}", "master", "bridge", "up")
+            ip("-n", name, "addr", "add", f"{self.addresses[i]}/24", "dev", "net")
+            ip("-n", name, "link", "set", "net", "up")
+            ip("-n", name, "link", "set", "lo", "up")
+            (self.folder / name).mkdir(mode=0o700)
+
+    def cut_link(self, host):
+        """The cable is pulled at the switch: the host itself sees no error."""
+        ip("-n", self.switch, "link", "set", f"port{host}", "nomaster")
+
+    def start(self, host, command, environment=None):
+        """Output goes to a file; text() reads it."""
+        path = self.folder / f"output{len(self.processes)}"
+        variables = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE", "OMP_NUM_THREADS")}
+        variables |= {"XDG_RUNTIME_DIR": str(self.folder / self.names[host]), "OMP_NUM_THREADS": "1", **(environment or {})}
+        with open(path, "wb") as output:
+            process = subprocess.Popen(["ip", "netns", "exec", self.names[host], *map(str, command)], stdin=subprocess.DEVNULL,
+                                       stdout=output, stderr=subprocess.STDOUT, env=variables, start_new_session=True)
+        process.path = path
+        self.processes.append(process)
+        return process
+
+    def text(self, process):
+        return process.path.read_text(errors="replace")
+
+    def wait_for(self, process, words, patience=30):
+        deadline = time.monotonic() + patience
+        while words not in self.text(process):
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise AssertionError(f"no {words!r} from {' '.join(process.args)}:\n{self.everything()}")
+            time.sleep(0.01)
+
+    def finish(self, patience=60):
+        """Exit codes of all processes, in the order they were started; None for one that had to be killed."""
+        deadline = time.monotonic() + patience
+        codes = []
+        for process in self.processes:
+            try:
+                codes.append(process.wait(max(0.1, deadline - time.monotonic())))
+            except subprocess.TimeoutExpired:
+                codes.append(None)
+        return codes
+
+    def everything(self):
+        return "\n".join(f"--- {' '.join(p.args[4:])}: {p.poll()}\n{self.text(p)}" for p in self.processes)
+
+    def close(self):
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+        for name in [*self.names, self.switch]:
+            subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.close()

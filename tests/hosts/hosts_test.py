@@ -1,0 +1,161 @@
+#!/usr/bin/env python3
+"""Jobs over two and three hosts with their own addresses (network namespaces).
+
+    hosts_test.py build/lockstep build/tests/hosts/host_rank [build/examples/mnist]
+"""
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from hosts import Hosts, why_not  # noqa: E402
+from mnist_data import cut_all  # noqa: E402
+
+MNIST = sys.argv.pop() if len(sys.argv) == 4 else None
+HOST_RANK = sys.argv.pop()
+LOCKSTEP = sys.argv.pop()
+PORT = "29531"
+REASON = why_not()
+DEADLINE = 4  # seconds without progress, LOCKSTEP_TIMEOUT
+
+
+def write_secret(folder):
+    path = folder / "secret"
+    path.touch(mode=0o600)
+    path.write_text(os.urandom(32).hex() + "\n")
+    return {"LOCKSTEP_SECRET_FILE": str(path)}
+
+
+@unittest.skipIf(REASON, REASON)
+class HostsTest(unittest.TestCase):
+    def check_all_done(self, hosts, size, backend="tcp"):
+        codes = hosts.finish()
+        self.assertEqual(codes, [0] * len(codes), hosts.everything())
+        for rank in range(size):
+            self.assertIn(f"joined as rank {rank} of {size} over {backend}\n", hosts.everything())
+
+
+class Meeting(HostsTest):
+    def start_by_environment(self, hosts, ranks_per_host, steps, variables):
+        size = len(hosts.names) * ranks_per_host
+        for rank in range(size):
+            hosts.start(rank // ranks_per_host, [HOST_RANK, "env", steps],
+                        {"RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank % ranks_per_host),
+                         "LOCAL_WORLD_SIZE": str(ranks_per_host), "MASTER_ADDR": hosts.addresses[0], "MASTER_PORT": PORT, **variables})
+        return size
+
+    def test_by_environment(self):
+        for count, ranks_per_host in ((2, 1), (3, 1), (2, 2)):
+            with self.subTest(hosts=count, ranks_per_host=ranks_per_host), Hosts(count) as hosts:
+                size = self.start_by_environment(hosts, ranks_per_host, 200, write_secret(hosts.folder))
+                self.check_all_done(hosts, size)
+
+    def test_by_address(self):
+        for count in (2, 3):
+            with self.subTest(hosts=count), Hosts(count) as hosts:
+                secret = write_secret(hosts.folder)
+                for rank in range(count):
+                    hosts.start(rank, [HOST_RANK, f"tcp://{hosts.addresses[0]}:{PORT}", 200, rank, count], secret)
+                self.check_all_done(hosts, count)
+
+    def test_without_a_secret_is_refused_with_a_word_on_how_to_make_one(self):
+        with Hosts(2) as hosts:
+            self.start_by_environment(hosts, 1, 10, {"LOCKSTEP_TIMEOUT": "10"})
+            self.assertEqual(hosts.finish(), [3, 3], hosts.everything())
+            for process in hosts.processes:
+                self.assertIn("LOCKSTEP_SECRET_FILE", hosts.text(process))
+
+    def test_with_different_secrets_is_refused(self):
+        with Hosts(2) as hosts:
+            (hosts.folder / "other").mkdir()
+            for rank, folder in enumerate((hosts.folder, hosts.folder / "other")):
+                hosts.start(rank, [HOST_RANK, f"tcp://{hosts.addresses[0]}:{PORT}", 10, rank, 2],
+                            {"LOCKSTEP_TIMEOUT": "5", **write_secret(folder)})
+            self.assertEqual(hosts.finish(), [3, 3], hosts.everything())
+            self.assertIn("secret", hosts.text(hosts.processes[1]))
+
+    def test_by_launchers(self):
+        with Hosts(2) as hosts:
+            secret = hosts.folder / "secret"
+            write_secret(hosts.folder)
+            for node in range(2):
+                hosts.start(node, [LOCKSTEP, "run", "--nnodes", "2", "--node-rank", node, "--master-addr", hosts.addresses[0],
+                                   "--master-port", PORT, "--nproc-per-node", "2", "--secret-file", secret, "--no-logs",
+                                   HOST_RANK, "env", 200])
+            codes = hosts.finish()
+            self.assertEqual(codes, [0, 0], hosts.everything())
+            for rank in range(4):
+                self.assertIn(f"joined as rank {rank} of 4 over tcp", hosts.everything())
+
+
+class Failing(HostsTest):
+    def start_endless(self, hosts, variables=None):
+        secret = write_secret(hosts.folder)
+        for rank in range(len(hosts.names)):
+            hosts.start(rank, [HOST_RANK, f"tcp://{hosts.addresses[0]}:{PORT}", 0, rank, len(hosts.names)],
+                        {"LOCKSTEP_TIMEOUT": str(DEADLINE), **secret, **(variables or {})})
+        for process in hosts.processes:
+            hosts.wait_for(process, "step 100\n")
+
+    def test_a_killed_rank_is_named_on_the_other_hosts(self):
+        with Hosts(3) as hosts:
+            self.start_endless(hosts)
+            victim = hosts.processes[1]
+            victim.send_signal(signal.SIGKILL)
+            start = time.monotonic()
+            self.assertEqual(hosts.finish(), [3, -signal.SIGKILL, 3], hosts.everything())
+            self.assertLess(time.monotonic() - start, DEADLINE, "a death is proven by the closed connection, not by the deadline")
+            for process in (hosts.processes[0], hosts.processes[2]):
+                self.assertIn("PeerLost 1: ", hosts.text(process))
+                self.assertIn(hosts.addresses[1], hosts.text(process))
+
+    def test_a_link_taken_down_is_an_error_within_the_deadline_that_names_peer_and_direction(self):
+        with Hosts(3) as hosts:
+            self.start_endless(hosts)
+            hosts.cut_link(2)
+            start = time.monotonic()
+            codes = hosts.finish(DEADLINE + 20)
+            seconds = time.monotonic() - start
+            self.assertEqual(codes, [3, 3, 3], hosts.everything())
+            print(f"\nlink taken down: all three ranks had ended after {seconds:.1f} s, deadline {DEADLINE} s")
+            for rank in (0, 1):
+                self.assertRegex(hosts.text(hosts.processes[rank]), r"(Timeout|PeerLost 2): .*rank 2.*10\.90\.0\.3")
+            for process in hosts.processes:
+                self.assertRegex(hosts.text(process), "(to|from) rank|receive|send")
+            self.assertRegex(hosts.text(hosts.processes[2]), r"(Timeout|PeerLost [01]): .*rank [01].*10\.90\.0\.[12]")
+
+
+@unittest.skipUnless(MNIST, "built without libtorch")
+class Training(HostsTest):
+    def final(self, folder):
+        return json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])
+
+    def test_weights_are_those_of_one_host(self):
+        for count in (2, 3):
+            with self.subTest(hosts=count), Hosts(count) as hosts:
+                data, here, there = (hosts.folder / name for name in ("data", "here", "there"))
+                for folder in (data, here, there):
+                    folder.mkdir()
+                cut_all(data, 900, 300)
+                options = ["--data", data, "--epochs", 2]
+                subprocess.run([LOCKSTEP, "run", "-n", str(count), "--no-logs", MNIST, *map(str, options), "--save-dir", here,
+                                "--metrics", here / "metrics.jsonl"], check=True, capture_output=True, timeout=100)
+                secret = write_secret(hosts.folder)
+                for rank in range(count):
+                    hosts.start(rank, [MNIST, *options, "--save-dir", there, "--metrics", there / "metrics.jsonl"],
+                                {"RANK": str(rank), "WORLD_SIZE": str(count), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1",
+                                 "MASTER_ADDR": hosts.addresses[0], "MASTER_PORT": PORT, **secret})
+                codes = hosts.finish(120)
+                self.assertEqual(codes, [0] * count, hosts.everything())
+                self.assertEqual(self.final(here)["processes"], count)
+                self.assertEqual(self.final(there)["parameters_sha256"], self.final(here)["parameters_sha256"])
+                self.assertEqual(self.final(there)["test_accuracy"], self.final(here)["test_accuracy"])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
