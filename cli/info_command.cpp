@@ -6,6 +6,7 @@
 #include "cli/commands.h"
 #include "lockstep/base/environment.h"
 #include "lockstep/base/str.h"
+#include "lockstep/comm/backends/registry.h"
 #include "lockstep/launch/core_plan.h"
 #include "lockstep/os/cpu_topology.h"
 #include "lockstep/os/kernel_features.h"
@@ -41,6 +42,9 @@ int info_command(const std::vector<std::string>& arguments) {
     throw UsageError(str("lockstep info takes no arguments, got ", printable(arguments[0])));
   std::cout << "lockstep     " LOCKSTEP_VERSION ", built with " << __VERSION__ << "\n";
   print_machine();
+  for (const BackendInfo& backend : backends()) {
+    std::cout << "backend      " << backend.name << ": " << backend.description << "\n";
+  }
   std::cout << "\nenvironment variables that Lockstep reads or sets\n";
   for (const auto& variable : environment_table()) {
     const auto value = env(variable.name);
