@@ -17,6 +17,14 @@ void PollSet::run(const Deadline& deadline) {
   }
 }
 
+std::vector<int> PollSet::ready() const {
+  std::vector<int> fds;
+  for (const pollfd& entry : entries_) {
+    if (entry.revents != 0) fds.push_back(entry.fd);
+  }
+  return fds;
+}
+
 bool PollSet::is_ready(int fd) const {
   return std::any_of(entries_.begin(), entries_.end(),
                      [&](const pollfd& entry) { return entry.fd == fd && entry.revents != 0; });

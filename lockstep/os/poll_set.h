@@ -20,6 +20,7 @@ class PollSet {
   void want_write(int fd) { entries_.push_back({fd, POLLOUT, 0}); }
   void run(const Deadline& deadline);  // returns early when a signal handler ran
   bool is_ready(int fd) const;         // readable, writable, closed by the other side, or broken
+  std::vector<int> ready() const;      // all that are
 
  private:
   std::vector<pollfd> entries_;

@@ -12,7 +12,6 @@ namespace lockstep {
 namespace {
 
 constexpr std::uint32_t DELETED = 0xffffffffU;
-constexpr std::size_t MAX_TEXT = std::size_t{1} << 20U;   // of a key or value
 constexpr std::size_t MAX_FILE = std::size_t{64} << 20U;  // the store carries addresses, not data
 
 struct RecordHeader {
@@ -30,7 +29,7 @@ FileStore::Contents FileStore::read() const {
     RecordHeader header = {};
     std::memcpy(&header, bytes.data() + at, sizeof(header));
     const std::size_t value_bytes = header.value_bytes == DELETED ? 0 : header.value_bytes;
-    if (header.key_bytes > MAX_TEXT || value_bytes > MAX_TEXT) {
+    if (header.key_bytes > MAX_STORE_TEXT || value_bytes > MAX_STORE_TEXT) {
       throw StoreError("file store " + printable(file_.path()) +
                        " is not a store; use a new file for each job");
     }
@@ -47,10 +46,7 @@ FileStore::Contents FileStore::read() const {
 }
 
 void FileStore::append(const Contents& contents, const std::string& key, const std::string* value) const {
-  if (key.size() > MAX_TEXT || (value != nullptr && value->size() > MAX_TEXT)) {
-    throw StoreError("file store " + printable(file_.path()) +
-                     ": keys and values must be smaller than 1 MiB");
-  }
+  check_store_text(key, value == nullptr ? std::string() : *value);
   const RecordHeader header = {static_cast<std::uint32_t>(key.size()),
                                value == nullptr ? DELETED : static_cast<std::uint32_t>(value->size())};
   std::string record(reinterpret_cast<const char*>(&header), sizeof(header));
@@ -81,6 +77,7 @@ long FileStore::add(const std::string& key, long amount) {
 
 std::string FileStore::compare_set(const std::string& key, const std::string& expected,
                                    const std::string& desired) {
+  check_store_text(key, desired);
   const auto guard = file_.lock();
   Contents contents = read();
   const Table before = contents.table;

@@ -9,7 +9,6 @@
 #include <string_view>
 #include <utility>
 
-#include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/os/tcp_socket.h"
 
@@ -94,8 +93,8 @@ void run(int socket, Handshake& handshake, const char* them, Deadline deadline) 
     std::array<std::byte, HANDSHAKE_HELLO_BYTES> bytes{};
     const auto part = std::span(bytes).first(std::min(bytes.size(), handshake.needed()));
     if (!tcp_read_all(socket, part, deadline)) {
-      throw StoreError(str(them, ' ', peer,
-                           " closed the connection before it was authenticated; has it the same secret?"));
+      throw HandshakeCutOff(str(
+          them, ' ', peer, " closed the connection before it was authenticated; has it the same secret?"));
     }
     handshake.feed(part);
   }

@@ -31,6 +31,7 @@
 #include <string>
 
 #include "lockstep/base/deadline.h"
+#include "lockstep/base/error.h"
 #include "lockstep/os/secret.h"
 
 namespace lockstep {
@@ -108,8 +109,15 @@ class ClientHandshake {
   std::string reason_;
 };
 
+// The other side closed the connection without a word: it refused us, is no server of ours, or drops connections at random
+// because it is flooded.
+class HandshakeCutOff : public StoreError {
+ public:
+  using StoreError::StoreError;
+};
+
 // Blocking forms on a connected socket (os/tcp_socket.h). Throw StoreError naming the other side's address and why it was
-// refused or refused us, Timeout.
+// refused or refused us (HandshakeCutOff if it did not say), Timeout.
 void authenticate_to_server(int socket, const Secret& secret, const HandshakeHello& hello, Deadline deadline);
 HandshakeHello authenticate_client(int socket, const Secret& secret, HandshakePurpose purpose,
                                    Deadline deadline);

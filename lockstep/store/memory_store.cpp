@@ -5,6 +5,7 @@
 namespace lockstep {
 
 void MemoryStore::set(const std::string& key, const std::string& value) {
+  check_store_text(key, value);
   const std::lock_guard lock(mutex_);
   table_[key] = value;
   changed_.notify_all();
@@ -17,6 +18,7 @@ std::optional<std::string> MemoryStore::find(const std::string& key) {
 }
 
 long MemoryStore::add(const std::string& key, long amount) {
+  check_store_text(key);
   const std::lock_guard lock(mutex_);
   changed_.notify_all();
   return table_add(table_, key, amount);
@@ -24,6 +26,7 @@ long MemoryStore::add(const std::string& key, long amount) {
 
 std::string MemoryStore::compare_set(const std::string& key, const std::string& expected,
                                      const std::string& desired) {
+  check_store_text(key, desired);
   const std::lock_guard lock(mutex_);
   changed_.notify_all();
   return table_compare_set(table_, key, expected, desired);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <thread>
+#include <utility>
 
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/error.h"
@@ -10,17 +12,23 @@
 
 namespace lockstep {
 
-std::string Store::get(const std::string& key, std::chrono::milliseconds timeout) {
-  const Deadline deadline = Deadline::in(timeout);
+std::optional<StoreEntry> Store::first_of(const std::vector<std::string>& keys, Deadline deadline) {
   while (true) {
-    if (auto value = find(key)) return *value;
-    if (deadline.expired()) {
-      throw StoreError(str("store: key \"", printable(key), "\" was not set within ", timeout.count(),
-                           " ms; did the process that sets it start?"));
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      if (auto value = find(keys[i])) return StoreEntry{i, std::move(*value)};
     }
+    if (deadline.expired()) return std::nullopt;
     wait_for_change(std::chrono::ceil<std::chrono::milliseconds>(
         std::min(deadline.remaining(), std::chrono::nanoseconds(std::chrono::seconds(1)))));
   }
+}
+
+void Store::wait_for_change(std::chrono::milliseconds at_most) { std::this_thread::sleep_for(at_most); }
+
+std::string Store::get(const std::string& key, std::chrono::milliseconds timeout) {
+  if (auto entry = first_of({key}, Deadline::in(timeout))) return std::move(entry->value);
+  throw StoreError(str("store: key \"", printable(key), "\" was not set within ", timeout.count(),
+                       " ms; did the process that sets it start?"));
 }
 
 void Store::wait(const std::vector<std::string>& keys, std::chrono::milliseconds timeout) {
@@ -31,8 +39,16 @@ void Store::wait(const std::vector<std::string>& keys, std::chrono::milliseconds
   }
 }
 
+void check_store_text(const std::string& key, const std::string& value) {
+  if (key.size() > MAX_STORE_TEXT || value.size() > MAX_STORE_TEXT) {
+    throw StoreError(str("store: key \"", printable(key, 40), "\" of ", key.size(), " bytes with a value of ",
+                         value.size(), " bytes: neither may be larger than 1 MiB"));
+  }
+}
+
 long table_add(Table& table, const std::string& key, long amount) {
-  std::string& text = table[key];
+  const auto at = table.find(key);
+  const std::string text = at == table.end() ? "" : at->second;
   long value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   const bool is_number = text.empty() || (error == std::errc() && end == text.data() + text.size());
@@ -41,7 +57,7 @@ long table_add(Table& table, const std::string& key, long amount) {
     throw StoreError(str("store: cannot add ", amount, " to key \"", printable(key), "\": its value is \"",
                          printable(text), "\""));
   }
-  text = std::to_string(sum);
+  table[key] = std::to_string(sum);
   return sum;
 }
 

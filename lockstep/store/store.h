@@ -5,18 +5,30 @@
 //   store.get("address", 30s);                      // on the others: waits until it is there
 //   const long arrived = store.add("arrived", 1);   // atomic
 //
-// Blocks      get() and wait() until the keys exist or the timeout has passed (StoreError that names the missing key).
-// Threads     all functions may be called from any thread; each call is atomic also between processes.
+// Blocks      get(), wait() and first_of() until the keys exist or the timeout has passed (StoreError that names the missing
+//             key; first_of() returns nothing).
+// Threads     all functions may be called from any thread; each call is atomic also between processes. A TcpStore serves one
+//             call after the other, so a waiting get() keeps other threads' calls waiting.
+// Limits      keys and values of at most 1 MiB each, StoreError otherwise: a store carries addresses, not data.
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "lockstep/base/deadline.h"
+
 namespace lockstep {
 
 inline constexpr std::chrono::milliseconds STORE_TIMEOUT = std::chrono::minutes(5);
+inline constexpr std::size_t MAX_STORE_TEXT = std::size_t{1} << 20U;  // bytes of a key or value
+
+struct StoreEntry {
+  std::size_t index = 0;  // of the key in the list that was asked for
+  std::string value;
+};
 
 class Store {
  public:
@@ -34,12 +46,15 @@ class Store {
   virtual bool delete_key(const std::string& key) = 0;  // whether it existed
   virtual std::size_t num_keys() = 0;
 
+  // The first of `keys` (in this order) that exists, as soon as one does; nullopt when none did at the deadline.
+  virtual std::optional<StoreEntry> first_of(const std::vector<std::string>& keys, Deadline deadline);
+
   std::string get(const std::string& key, std::chrono::milliseconds timeout = STORE_TIMEOUT);
   void wait(const std::vector<std::string>& keys, std::chrono::milliseconds timeout = STORE_TIMEOUT);
 
  protected:
-  // Returns when something may have changed, at the latest after `at_most`.
-  virtual void wait_for_change(std::chrono::milliseconds at_most) = 0;
+  // Returns when something may have changed, at the latest after `at_most`. For stores that do not override first_of().
+  virtual void wait_for_change(std::chrono::milliseconds at_most);
 };
 
 }  // namespace lockstep

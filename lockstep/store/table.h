@@ -1,4 +1,5 @@
-// The operations of a store on a plain map; MemoryStore guards it with a mutex, FileStore with a file lock.
+// The operations of a store on a plain map; MemoryStore guards it with a mutex, FileStore with a file lock, the TCP store's
+// server has one thread.
 #pragma once
 
 #include <map>
@@ -8,6 +9,10 @@ namespace lockstep {
 
 using Table = std::map<std::string, std::string>;
 
+// Throws StoreError when one of them is larger than MAX_STORE_TEXT.
+void check_store_text(const std::string& key, const std::string& value = {});
+
+// Throws StoreError, and leaves the table as it is, when the value is not a number or the sum does not fit.
 long table_add(Table& table, const std::string& key, long amount);
 std::string table_compare_set(Table& table, const std::string& key, const std::string& expected,
                               const std::string& desired);

@@ -1,0 +1,125 @@
+#include "lockstep/store/tcp_store.h"
+
+#include <algorithm>
+#include <array>
+#include <thread>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
+#include "lockstep/os/poll_set.h"
+#include "lockstep/store/handshake.h"
+#include "lockstep/store/table.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::chrono::seconds SILENCE{60};
+constexpr std::chrono::seconds ONE_HANDSHAKE{10};
+constexpr std::chrono::seconds SLACK{10};  // for the answer to a wait that has timed out on the server
+
+// A server that is being flooded drops connections that have not authenticated yet, ours may be among them: a few attempts.
+Fd connect_and_authenticate(const TcpStoreOptions& options) {
+  constexpr int ATTEMPTS = 5;
+  const HandshakeHello hello = {HandshakePurpose::STORE, 0, opaque_text(options.farewell)};
+  for (int attempt = 1;; ++attempt) {
+    Fd socket = tcp_connect(options.host, options.port, options.deadline);
+    const auto limit = std::min<std::chrono::nanoseconds>(options.deadline.remaining(), ONE_HANDSHAKE);
+    try {
+      authenticate_to_server(socket.get(), options.secret, hello, Deadline::in(limit));
+      return socket;
+    } catch (const HandshakeCutOff&) {
+      if (attempt == ATTEMPTS || options.deadline.expired()) throw;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(10 << attempt));
+  }
+}
+
+}  // namespace
+
+TcpStore::TcpStore(const TcpStoreOptions& options)
+    : timeout_(options.timeout), socket_(connect_and_authenticate(options)) {
+  tcp_set_liveness(socket_.get(), SILENCE);
+  local_ = tcp_local_address(socket_.get());
+  server_ = tcp_peer_address(socket_.get());
+  num_keys();  // an answer: the server has accepted this client, and has removed its farewell key
+}
+
+void TcpStore::set(const std::string& key, const std::string& value) {
+  check_store_text(key, value);
+  call({StoreOp::SET, 0, {key, value}});
+}
+
+std::optional<std::string> TcpStore::find(const std::string& key) {
+  check_store_text(key);
+  StoreReply reply = call({StoreOp::FIND, 0, {key}});
+  if (reply.status == StoreStatus::MISSING) return std::nullopt;
+  return std::move(reply.texts.at(0));
+}
+
+long TcpStore::add(const std::string& key, long amount) {
+  check_store_text(key);
+  return static_cast<long>(call({StoreOp::ADD, amount, {key}}).number);
+}
+
+std::string TcpStore::compare_set(const std::string& key, const std::string& expected,
+                                  const std::string& desired) {
+  check_store_text(key, desired);
+  check_store_text(key, expected);
+  return call({StoreOp::COMPARE_SET, 0, {key, expected, desired}}).texts.at(0);
+}
+
+bool TcpStore::delete_key(const std::string& key) {
+  check_store_text(key);
+  return call({StoreOp::DELETE_KEY, 0, {key}}).number != 0;
+}
+
+std::size_t TcpStore::num_keys() { return static_cast<std::size_t>(call({StoreOp::NUM_KEYS, 0, {}}).number); }
+
+std::optional<StoreEntry> TcpStore::first_of(const std::vector<std::string>& keys, Deadline deadline) {
+  if (keys.empty()) throw InvalidArgument("store: first_of() needs at least one key");
+  for (const std::string& key : keys) check_store_text(key);
+  std::int64_t wait_ms = -1;
+  if (!deadline.is_never()) {
+    wait_ms = std::chrono::ceil<std::chrono::milliseconds>(deadline.remaining()).count();
+  }
+  const Deadline answer = deadline.is_never() ? deadline : Deadline::in(deadline.remaining() + SLACK);
+  StoreReply reply = call({StoreOp::FIRST_OF, wait_ms, keys}, answer);
+  if (reply.status == StoreStatus::MISSING) return std::nullopt;
+  return StoreEntry{static_cast<std::size_t>(reply.number), std::move(reply.texts.at(0))};
+}
+
+StoreReply TcpStore::call(const StoreRequest& request, Deadline deadline) {
+  const std::string message = encode(request);
+  const std::lock_guard lock(mutex_);
+  if (!socket_.valid()) lost(why_lost_);
+  std::optional<StoreReply> reply;
+  try {
+    if (!tcp_write_all(socket_.get(), std::as_bytes(std::span(message)), deadline))
+      lost("the connection is over");
+    for (std::string buffer; !reply; reply = take_reply(buffer)) {
+      std::array<std::byte, 4096> bytes{};
+      const long got = tcp_read(socket_.get(), bytes);
+      if (got < 0) lost("the connection is over: the process that serves it has ended or cannot be reached");
+      buffer.append(reinterpret_cast<const char*>(bytes.data()), static_cast<std::size_t>(got));
+      if (got > 0) continue;
+      if (deadline.expired()) lost("it does not answer");
+      PollSet wait;
+      wait.want_read(socket_.get());
+      wait.run(deadline);
+    }
+  } catch (const Timeout& error) {
+    lost(error.what());
+  }
+  if (reply->status == StoreStatus::FAILED)
+    throw StoreError(reply->texts.empty() ? "store: refused" : reply->texts[0]);
+  return std::move(*reply);
+}
+
+// A reply that comes after all would be taken for that of the next call: the connection is given up.
+void TcpStore::lost(const std::string& why) {
+  socket_.reset();
+  why_lost_ = why;
+  throw StoreError(str("store at ", text(server_), ": ", why));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,65 @@
+// A store that one process serves (tcp_store_server.h) and others use over TCP; see store.h for what it does.
+//
+//   TcpStore store({.host = "10.0.0.1", .port = 29500, .secret = Secret::from_file(path)});
+//   const std::string address = store.get("address", 30s);       // the server waits, nobody polls
+//
+// Blocks      the constructor until the server is there and both sides have proved that they know the secret.
+// Fails       StoreError naming the server when it, or this process, has another secret, when the connection is over, or when
+//             a call that does not wait is not answered within `timeout`; Timeout when the server did not come.
+// Left behind nothing: the connection ends with the object. A process that exists only by its connection can say so by a
+//             farewell key: the server removes it when the client comes and sets it when the connection ends, however it does.
+#pragma once
+
+#include <chrono>
+#include <mutex>
+#include <string>
+
+#include "lockstep/base/deadline.h"
+#include "lockstep/os/fd.h"
+#include "lockstep/os/secret.h"
+#include "lockstep/os/tcp_socket.h"
+#include "lockstep/store/store.h"
+#include "lockstep/store/tcp_store_protocol.h"
+
+namespace lockstep {
+
+struct TcpStoreOptions {
+  std::string host;
+  int port = 0;
+  Secret secret;
+  Deadline deadline = Deadline::in(STORE_TIMEOUT);    // for connecting
+  std::chrono::milliseconds timeout = STORE_TIMEOUT;  // for every call that does not wait
+  std::string farewell = {};                          // at most 63 bytes; empty: none
+};
+
+class TcpStore : public Store {
+ public:
+  explicit TcpStore(const TcpStoreOptions& options);
+
+  void set(const std::string& key, const std::string& value) override;
+  std::optional<std::string> find(const std::string& key) override;
+  long add(const std::string& key, long amount) override;
+  std::string compare_set(const std::string& key, const std::string& expected,
+                          const std::string& desired) override;
+  bool delete_key(const std::string& key) override;
+  std::size_t num_keys() override;
+  std::optional<StoreEntry> first_of(const std::vector<std::string>& keys, Deadline deadline) override;
+
+  TcpAddress local_address() const { return local_; }  // of this process, on the way to the server
+  TcpAddress server_address() const { return server_; }
+
+ private:
+  StoreReply call(const StoreRequest& request, Deadline deadline);
+  StoreReply call(const StoreRequest& request) { return call(request, Deadline::in(timeout_)); }
+  [[noreturn]] void lost(const std::string& why);
+
+  const std::chrono::milliseconds timeout_;
+  TcpAddress local_;
+  TcpAddress server_;
+  std::mutex mutex_;
+  // guarded by mutex_
+  Fd socket_;
+  std::string why_lost_;
+};
+
+}  // namespace lockstep
