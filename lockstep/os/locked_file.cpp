@@ -39,8 +39,9 @@ LockedFile::LockedFile(const std::string& path)
 }
 
 LockedFile::Guard LockedFile::lock() const {
+  std::unique_lock threads(mutex_);
   if (!change_lock(file_.get(), F_WRLCK)) fail(path_, "lock", errno);
-  return Guard(file_.get());
+  return {std::move(threads), file_.get()};
 }
 
 std::string LockedFile::read(std::size_t limit) const {

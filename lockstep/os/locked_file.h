@@ -6,11 +6,14 @@
 //   std::string bytes = file.read(limit);
 //   file.write_at(bytes.size(), "more");
 //
-// Throws SystemError that names the file. Uses open file description locks, which exclude other descriptors of this process.
+// Throws SystemError that names the file. Uses open file description locks, which exclude other descriptors of this process,
+// and a mutex, which excludes other threads with the same descriptor.
 #pragma once
 
 #include <cstddef>
+#include <mutex>
 #include <string>
+#include <utility>
 
 #include "lockstep/os/fd.h"
 
@@ -20,12 +23,13 @@ class LockedFile {
  public:
   class Guard {
    public:
-    explicit Guard(int fd) : fd_(fd) {}
+    Guard(std::unique_lock<std::mutex> threads, int fd) : threads_(std::move(threads)), fd_(fd) {}
     Guard(const Guard&) = delete;
     Guard& operator=(const Guard&) = delete;
     ~Guard();
 
    private:
+    std::unique_lock<std::mutex> threads_;  // given back after the file's lock
     int fd_;
   };
 
@@ -41,6 +45,7 @@ class LockedFile {
  private:
   std::string path_;
   Fd file_;
+  mutable std::mutex mutex_;
 };
 
 }  // namespace lockstep
