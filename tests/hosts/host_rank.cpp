@@ -20,7 +20,8 @@ namespace {
 void step(const lockstep::ProcessGroup& world, int number) {
   std::vector<double> x(1000, world.rank() + number);
   lockstep::comm::all_reduce(world, std::span(x));
-  const double expected = world.size() * (world.size() - 1) / 2.0 + static_cast<double>(world.size()) * number;
+  const double expected =
+      world.size() * (world.size() - 1) / 2.0 + static_cast<double>(world.size()) * number;
   if (std::count(x.begin(), x.end(), expected) != 1000) {
     std::printf("wrong sum %g in step %d, expected %g\n", x[0], number, expected);
     std::exit(1);
@@ -36,7 +37,8 @@ void run(int argc, char** argv) {
   }
   lockstep::init_process_group("auto", options);
   const lockstep::ProcessGroup& world = lockstep::world();
-  std::printf("joined as rank %d of %d over %s\n", world.rank(), world.size(), lockstep::get_backend().c_str());
+  std::printf("joined as rank %d of %d over %s\n", world.rank(), world.size(),
+              lockstep::get_backend().c_str());
   const int steps = std::atoi(argv[2]);
   for (int number = 0; steps == 0 || number < steps; ++number) {
     step(world, number);

@@ -1,0 +1,40 @@
+// What `lockstep bench` measures and how it says it; pure.
+//
+//   parse_sizes("8,1K,25M")                        // {8, 1024, 26214400}
+//   bus_factor(Verb::ALL_REDUCE, 4)                // 1.5: busbw = algbw * 2 * (n - 1) / n
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "lockstep/comm/backend.h"
+
+namespace lockstep::cli {
+
+// Bytes; K, M and G are powers of 1024. UsageError for anything else.
+std::vector<std::size_t> parse_sizes(const std::string& text);
+
+// The verb of that name. UsageError that lists the names.
+Verb parse_verb(const std::string& name);
+
+// What turns bytes per second of the operation into those of the busiest link, as nccl-tests defines it: comparable between
+// verbs and numbers of ranks.
+double bus_factor(Verb verb, int ranks);
+
+// How often one size is measured: about 256 MiB in all, at least 20 and at most 2000 times.
+std::size_t rounds_for(std::size_t bytes);
+
+struct BenchRow {
+  std::size_t bytes = 0;  // of the whole operation: what all_gather gathers, what reduce_scatter takes
+  std::size_t count = 0;
+  double median_us = 0;
+  double best_us = 0;
+};
+
+std::string header_line();
+std::string text_line(const BenchRow& row, Verb verb, int ranks);
+std::string json_line(const BenchRow& row, Verb verb, int ranks, const std::string& backend,
+                      const std::string& memory);
+
+}  // namespace lockstep::cli
