@@ -39,6 +39,16 @@ Work all_reduce_coalesced(const std::vector<at::Tensor>& tensors, ReduceOp op, c
                      async_op);
 }
 
+Work reduce(const at::Tensor& tensor, Peer dst, ReduceOp op, const ProcessGroup& group, bool async_op) {
+  TensorCall call("reduce", group);
+  if (!call.is_member()) return {};
+  const int root = dst.in(group, "reduce", "dst");
+  const TensorBuffer& x = root == group.rank() ? call.write(tensor) : call.read(tensor);
+  return call.finish(comm::reduce(group, x.data(), x.count(), x.dtype,
+                                  {.root = root, .op = op, .async_op = true}, call.keep()),
+                     async_op);
+}
+
 Work all_gather(const std::vector<at::Tensor>& tensor_list, const at::Tensor& tensor,
                 const ProcessGroup& group, bool async_op) {
   TensorCall call("all_gather", group);

@@ -47,6 +47,10 @@ Work all_reduce(const at::Tensor& tensor, ReduceOp op = ReduceOp::SUM, const Pro
 Work all_reduce_coalesced(const std::vector<at::Tensor>& tensors, ReduceOp op = ReduceOp::SUM,
                           const ProcessGroup& group = world(), bool async_op = false);
 
+// `dst` gets the combination, in place; the tensors of the others keep their values.
+Work reduce(const at::Tensor& tensor, Peer dst, ReduceOp op = ReduceOp::SUM,
+            const ProcessGroup& group = world(), bool async_op = false);
+
 // tensor_list[r] gets rank r's tensor and has its shape; shapes may differ from rank to rank.
 Work all_gather(const std::vector<at::Tensor>& tensor_list, const at::Tensor& tensor,
                 const ProcessGroup& group = world(), bool async_op = false);
@@ -54,6 +58,33 @@ Work all_gather(const std::vector<at::Tensor>& tensor_list, const at::Tensor& te
 // `output` has size() times the elements of `input`, in rank order: concatenated or stacked along dimension 0.
 Work all_gather_into_tensor(const at::Tensor& output, const at::Tensor& input,
                             const ProcessGroup& group = world(), bool async_op = false);
+
+// gather_list[r] of `dst` gets rank r's tensor. The list is given on `dst` and must be empty elsewhere.
+Work gather(const at::Tensor& tensor, const std::vector<at::Tensor>& gather_list = {}, Peer dst = 0,
+            const ProcessGroup& group = world(), bool async_op = false);
+
+// Rank r gets scatter_list[r] of `src`. The list is given on `src` and must be empty elsewhere.
+Work scatter(const at::Tensor& tensor, const std::vector<at::Tensor>& scatter_list = {}, Peer src = 0,
+             const ProcessGroup& group = world(), bool async_op = false);
+
+// Rank r gets the combination of everybody's input_list[r].
+Work reduce_scatter(const at::Tensor& output, const std::vector<at::Tensor>& input_list,
+                    ReduceOp op = ReduceOp::SUM, const ProcessGroup& group = world(), bool async_op = false);
+
+// The same with the list concatenated or stacked along dimension 0: `input` has size() times the elements of `output`.
+Work reduce_scatter_tensor(const at::Tensor& output, const at::Tensor& input, ReduceOp op = ReduceOp::SUM,
+                           const ProcessGroup& group = world(), bool async_op = false);
+
+// output_tensor_list[r] gets rank r's input_tensor_list[this rank]; shapes that belong together are equal.
+Work all_to_all(const std::vector<at::Tensor>& output_tensor_list,
+                const std::vector<at::Tensor>& input_tensor_list, const ProcessGroup& group = world(),
+                bool async_op = false);
+
+// The same with the lists concatenated along dimension 0. Split sizes are rows per rank; empty: equal parts.
+Work all_to_all_single(const at::Tensor& output, const at::Tensor& input,
+                       const std::vector<std::int64_t>& output_split_sizes = {},
+                       const std::vector<std::int64_t>& input_split_sizes = {},
+                       const ProcessGroup& group = world(), bool async_op = false);
 
 Work barrier(const ProcessGroup& group = world(), bool async_op = false);
 
