@@ -1,25 +1,16 @@
 #include "lockstep/comm/backends/shared_collective.h"
 
-#include <algorithm>
 #include <cstring>
 #include <limits>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/fail_point.h"
 #include "lockstep/base/str.h"
-#include "lockstep/comm/reduce_kernels.h"
+#include "lockstep/comm/backends/shared_copies.h"
+#include "lockstep/comm/backends/shared_reductions.h"
 
 namespace lockstep::shared {
 namespace {
-
-constexpr std::size_t MIN_SLICE = std::size_t{16} << 10U;
-constexpr std::size_t MAX_SLICE = std::size_t{256} << 10U;
-constexpr std::size_t SLICES_PER_RANK = 8;
-
-std::size_t slices_of(std::size_t bytes, int ranks) {
-  const std::size_t slice = slice_bytes(bytes, ranks);
-  return (bytes + slice - 1) / slice;
-}
 
 // Waits until a slot of the ring may be used again: everybody has finished the collective that used it last.
 class SlotFree : public Waitable {
@@ -50,20 +41,16 @@ class SlotFree : public Waitable {
   const std::string what_;
 };
 
-}  // namespace
+constexpr std::size_t round_up(std::size_t bytes) { return (bytes + LINE - 1) / LINE * LINE; }
 
-std::size_t slice_bytes(std::size_t total_bytes, int ranks) {
-  const std::size_t even = total_bytes / (static_cast<std::size_t>(ranks) * SLICES_PER_RANK);
-  return std::clamp(even / LINE * LINE, MIN_SLICE, MAX_SLICE);
-}
+}  // namespace
 
 CollectiveOperation::CollectiveOperation(std::shared_ptr<SharedEngine> engine, Request request,
                                          std::uint64_t sequence)
     : Operation(std::move(engine), std::move(request)),
       sequence_(sequence),
       call_(call_of(request_)),
-      posted_(static_cast<std::size_t>(engine_->size())),
-      copied_(static_cast<std::size_t>(engine_->size())) {}
+      posted_(static_cast<std::size_t>(engine_->size())) {}
 
 std::string CollectiveOperation::describe() const { return str(name_of(call_.verb), " #", sequence_); }
 
@@ -72,7 +59,7 @@ void CollectiveOperation::post(std::unique_lock<std::mutex>& lock) {
     SlotFree slot(*engine_, sequence_, describe());
     engine_->wait(lock, slot, std::nullopt);
   }
-  stage_input();
+  stage();
   engine_->sequence_ = sequence_;
   auto& line = engine_->control().post_line(sequence_, engine_->rank());
   line.call = call_;
@@ -87,19 +74,43 @@ void CollectiveOperation::post(std::unique_lock<std::mutex>& lock) {
   if (engine_->failed()) engine_->throw_unusable(describe());
 }
 
-void CollectiveOperation::stage_input() {
-  const std::size_t bytes = bytes_of(call_.count);
-  const bool contributes = call_.verb == Verb::ALL_REDUCE || call_.verb == Verb::ALL_GATHER ||
-                           (call_.verb == Verb::BROADCAST && call_.root == engine_->rank());
-  if (!contributes || bytes == 0) return;
-  Arena& arena = engine_->arena();
-  if (call_.verb == Verb::ALL_REDUCE && arena.contains(request_.output, bytes)) {
-    block_ = arena.offset_of(request_.output);
-    return;
-  }
-  block_ = arena.allocate(bytes);
+void CollectiveOperation::stage_copy(const void* data, std::size_t bytes) {
+  if (bytes == 0) return;
+  block_ = engine_->arena().allocate(bytes);
   staged_ = true;
-  std::memcpy(arena.at(block_), request_.input, bytes);
+  std::memcpy(engine_->arena().at(block_), data, bytes);
+}
+
+void CollectiveOperation::stage_parts(const std::vector<std::span<const std::byte>>& parts) {
+  std::size_t end = round_up(parts.size() * sizeof(Part));
+  std::vector<Part> table;
+  for (const auto& part : parts) {
+    table.push_back({end, part.size()});
+    end += round_up(part.size());
+  }
+  Arena& arena = engine_->arena();
+  block_ = arena.allocate(end);
+  staged_ = true;
+  for (std::size_t r = 0; r < parts.size(); ++r) {
+    table[r].offset += block_;
+    if (!parts[r].empty()) std::memcpy(arena.at(table[r].offset), parts[r].data(), parts[r].size());
+  }
+  std::memcpy(arena.at(block_), table.data(), table.size() * sizeof(Part));
+}
+
+std::byte* CollectiveOperation::block_of(int rank, std::size_t bytes) const {
+  return engine_->block(rank, engine_->control().post_line(sequence_, rank).offset, bytes);
+}
+
+const std::byte* CollectiveOperation::part_of(int rank, std::size_t bytes) {
+  const auto ranks = static_cast<std::size_t>(engine_->size());
+  Part part;
+  std::memcpy(&part,
+              block_of(rank, ranks * sizeof(Part)) + static_cast<std::size_t>(engine_->rank()) * sizeof(Part),
+              sizeof(part));
+  if (part.bytes == bytes) return engine_->block(rank, part.offset, bytes);
+  size_mismatch(rank, bytes, part.bytes);
+  return nullptr;
 }
 
 bool CollectiveOperation::has_posted(int rank) {
@@ -113,21 +124,24 @@ bool CollectiveOperation::has_posted(int rank) {
 
 void CollectiveOperation::compare_with(int rank) {
   const Call theirs = engine_->control().post_line(sequence_, rank).call;
-  if (!agree(call_, theirs)) {
-    engine_->record_failure(
-        ErrorCode::MISMATCH,
-        str("ranks disagree about collective #", sequence_, ": rank ", engine_->rank(), " called ",
-            lockstep::describe(call_), ", rank ", rank, " called ", lockstep::describe(theirs),
-            "; all ranks must make the same calls in the same order"));
-  } else if (call_.verb == Verb::ALL_GATHER) {
-    const std::size_t expected = request_.outputs[static_cast<std::size_t>(rank)].size();
-    if (bytes_of(theirs.count) == expected) return;
-    engine_->record_failure(
-        ErrorCode::MISMATCH,
-        str("ranks disagree about collective #", sequence_, ": rank ", engine_->rank(), " called ",
-            lockstep::describe(call_), " and expects ", expected / size_of(call_.dtype), " elements of rank ",
-            rank, ", which called ", lockstep::describe(theirs)));
+  if (agree(call_, theirs)) {
+    check_sizes(rank, theirs);
+    return;
   }
+  engine_->record_failure(ErrorCode::MISMATCH, str("ranks disagree about collective #", sequence_, ": rank ",
+                                                   engine_->rank(), " called ", lockstep::describe(call_),
+                                                   ", rank ", rank, " called ", lockstep::describe(theirs),
+                                                   "; all ranks must make the same calls in the same order"));
+}
+
+void CollectiveOperation::size_mismatch(int rank, std::size_t expected_bytes, std::size_t found_bytes) {
+  const Call theirs = engine_->control().post_line(sequence_, rank).call;
+  const std::size_t element = size_of(call_.dtype);
+  engine_->record_failure(
+      ErrorCode::MISMATCH,
+      str("ranks disagree about collective #", sequence_, ": rank ", engine_->rank(), " called ",
+          lockstep::describe(call_), " and expects ", expected_bytes / element, " elements of rank ", rank,
+          ", which called ", lockstep::describe(theirs), " and has ", found_bytes / element, " for it"));
 }
 
 bool CollectiveOperation::all_posted() {
@@ -137,98 +151,14 @@ bool CollectiveOperation::all_posted() {
 }
 
 bool CollectiveOperation::try_advance(std::size_t slices) {
-  if (engine_->failed()) return false;
-  bool over = false;
-  switch (call_.verb) {
-    case Verb::BARRIER: over = all_posted(); break;
-    case Verb::BROADCAST: over = copy_from_root(); break;
-    case Verb::ALL_GATHER: over = copy_from_everybody(); break;
-    case Verb::ALL_REDUCE: over = reduce_slices(slices); break;
-    case Verb::REDUCE:
-    case Verb::GATHER:
-    case Verb::SCATTER:
-    case Verb::REDUCE_SCATTER:
-    case Verb::ALL_TO_ALL: throw InternalError("not yet");
-    case Verb::SEND:
-    case Verb::RECV: throw InternalError("a message is not a collective");
-  }
-  if (!over || engine_->failed()) return false;
+  if (engine_->failed() || !move(slices) || engine_->failed()) return false;
   finish();
   return true;
 }
 
-bool CollectiveOperation::reduce_slices(std::size_t limit) {
-  if (!all_posted() || engine_->failed()) return false;
-  const std::size_t total = bytes_of(call_.count);
-  const std::size_t slice = slice_bytes(total, engine_->size());
-  const std::size_t count = slices_of(total, engine_->size());
-  auto& counters = engine_->control().slot(sequence_);
-  auto& reducing = engine_->control().rank_line(engine_->rank()).reducing;
-  std::vector<std::byte*> blocks;
-  while (limit-- > 0) {
-    std::uint64_t word = counters.claim.load(std::memory_order_relaxed);
-    const std::uint64_t mine = number_for(word, sequence_);
-    if (mine >= count) break;
-    reducing.store(sequence_,
-                   std::memory_order_relaxed);  // before the claim: whoever is stopped with a slice is named
-    if (!counters.claim.compare_exchange_weak(word, pack(sequence_, mine + 1), std::memory_order_acq_rel))
-      continue;
-    fail_point("comm.claimed_slice");
-    const std::size_t begin = mine * slice;
-    const std::size_t bytes = std::min(slice, total - begin);
-    blocks.clear();
-    for (int r = 0; r < engine_->size(); ++r) {
-      const std::uint64_t offset = engine_->control().post_line(sequence_, r).offset;
-      blocks.push_back(engine_->block(r, offset + begin, bytes));
-    }
-    const std::vector<const std::byte*> inputs(blocks.begin(), blocks.end());
-    reduce(call_.dtype, call_.op, inputs, blocks, bytes / size_of(call_.dtype));
-    std::uint64_t done = counters.done.load(std::memory_order_relaxed);
-    while (!counters.done.compare_exchange_weak(done, pack(sequence_, number_for(done, sequence_) + 1),
-                                                std::memory_order_acq_rel)) {
-    }
-    if (number_for(done, sequence_) + 1 == count) engine_->control().ring();
-  }
-  if (reducing.load(std::memory_order_relaxed) != 0) reducing.store(0, std::memory_order_relaxed);
-  return number_for(counters.done.load(std::memory_order_acquire), sequence_) == count;
-}
-
-bool CollectiveOperation::copy_from_root() {
-  if (engine_->rank() == call_.root) return true;
-  if (!has_posted(call_.root)) return false;
-  if (engine_->failed()) return false;
-  const std::size_t bytes = bytes_of(call_.count);
-  if (bytes == 0) return true;
-  const auto& line = engine_->control().post_line(sequence_, call_.root);
-  std::memcpy(request_.output, engine_->block(call_.root, line.offset, bytes), bytes);
-  return true;
-}
-
-bool CollectiveOperation::copy_from_everybody() {
-  bool all = true;
-  for (int r = 0; r < engine_->size(); ++r) {
-    const auto at = static_cast<std::size_t>(r);
-    if (copied_[at]) continue;
-    if (!has_posted(r)) {
-      all = false;
-      continue;
-    }
-    if (engine_->failed()) return false;
-    const auto& output = request_.outputs[at];
-    if (!output.empty()) {
-      const auto& line = engine_->control().post_line(sequence_, r);
-      std::memcpy(output.data(), engine_->block(r, line.offset, output.size()), output.size());
-    }
-    copied_[at] = true;
-  }
-  return all;
-}
-
 void CollectiveOperation::finish() {
   fail_point("comm.before_finish");
-  if (staged_ && call_.verb == Verb::ALL_REDUCE) {
-    std::memcpy(request_.output, engine_->arena().at(block_), bytes_of(call_.count));
-  }
+  take_out();
   engine_->control()
       .post_line(sequence_, engine_->rank())
       .finished.store(sequence_, std::memory_order_release);
@@ -239,9 +169,8 @@ void CollectiveOperation::finish() {
 std::uint64_t CollectiveOperation::progress() const {
   std::uint64_t posted = 0;
   for (int r = 0; r < engine_->size(); ++r) {
-    posted += engine_->control().post_line(sequence_, r).sequence.load(std::memory_order_relaxed) == sequence_
-                  ? 1
-                  : 0;
+    const auto& line = engine_->control().post_line(sequence_, r);
+    posted += line.sequence.load(std::memory_order_relaxed) == sequence_ ? 1 : 0;
   }
   const auto& counters = engine_->control().slot(sequence_);
   return posted + number_for(counters.claim.load(std::memory_order_relaxed), sequence_) +
@@ -251,12 +180,30 @@ std::uint64_t CollectiveOperation::progress() const {
 std::vector<int> CollectiveOperation::awaited() const {
   std::vector<int> ranks;
   for (int r = 0; r < engine_->size(); ++r) {
-    if (call_.verb == Verb::BROADCAST && r != call_.root) continue;
+    if (!needs(r)) continue;
     const auto posted = engine_->control().post_line(sequence_, r).sequence.load(std::memory_order_acquire);
     const auto reducing = engine_->control().rank_line(r).reducing.load(std::memory_order_relaxed);
     if (posted != sequence_ || reducing == sequence_) ranks.push_back(r);
   }
   return ranks;
+}
+
+std::shared_ptr<CollectiveOperation> make_collective(const std::shared_ptr<SharedEngine>& engine,
+                                                     Request request, std::uint64_t sequence) {
+  switch (request.verb) {
+    case Verb::BARRIER: return std::make_shared<Barrier>(engine, std::move(request), sequence);
+    case Verb::BROADCAST: return std::make_shared<Broadcast>(engine, std::move(request), sequence);
+    case Verb::ALL_REDUCE:
+    case Verb::REDUCE: return std::make_shared<SlicedReduction>(engine, std::move(request), sequence);
+    case Verb::REDUCE_SCATTER: return std::make_shared<ReduceScatter>(engine, std::move(request), sequence);
+    case Verb::ALL_GATHER:
+    case Verb::GATHER: return std::make_shared<Gather>(engine, std::move(request), sequence);
+    case Verb::SCATTER: return std::make_shared<Scatter>(engine, std::move(request), sequence);
+    case Verb::ALL_TO_ALL: return std::make_shared<AllToAll>(engine, std::move(request), sequence);
+    case Verb::SEND:
+    case Verb::RECV: break;
+  }
+  throw InternalError("a message is not a collective");
 }
 
 }  // namespace lockstep::shared

@@ -57,8 +57,7 @@ std::shared_ptr<WorkState> SharedEngine::start(Request request) {
   } else if (request.verb == Verb::RECV) {
     operation = std::make_shared<ReceiveOperation>(shared_from_this(), std::move(request));
   } else {
-    auto collective =
-        std::make_shared<CollectiveOperation>(shared_from_this(), std::move(request), sequence_ + 1);
+    auto collective = make_collective(shared_from_this(), std::move(request), sequence_ + 1);
     collective->post(lock);
     operation = std::move(collective);
   }

@@ -85,6 +85,7 @@ class SharedEngine : public Backend, public std::enable_shared_from_this<SharedE
   std::byte* block(int rank, std::uint64_t offset, std::size_t bytes) const;
   bool has_left(int rank) const;
   std::uint64_t& sent_to(int rank) { return sent_.at(static_cast<std::size_t>(rank)); }
+  ReceiveQueue& receives() { return receives_; }
   Inbox& inbox(int source) { return inboxes_.at(static_cast<std::size_t>(source)); }
   // Advances all pending operations, oldest first; each may take at most `slices` slices.
   void advance_pending(std::size_t slices);
@@ -127,6 +128,7 @@ class SharedEngine : public Backend, public std::enable_shared_from_this<SharedE
   std::uint64_t sequence_ = 0;       // of the last collective
   std::vector<std::uint64_t> sent_;  // messages to each rank
   std::vector<Inbox> inboxes_;       // by source
+  ReceiveQueue receives_;
   bool closed_ = false;
   // Blocks of allocate_shared() whose last reference is gone. Its own lock, because that may happen while `mutex` is held.
   std::mutex returned_mutex_;

@@ -1,24 +1,25 @@
-// What a rank keeps about messages from one other rank: whose turn it is to receive, and messages that came too early.
+// What a rank keeps about messages: receives in the order they were called, and messages of a rank that came too early.
 //
-// Receives with one tag are served in the order they were called, so a later one may not take a letter that arrives between
-// two looks. And when all letters between two ranks hold messages that nobody here has asked for yet, the next receive puts
-// them aside, or the sender could never publish the one that is asked for.
+// A message goes to the receive that was called first of those that match its source and tag (as MPI), so a later one may
+// not take a letter that arrives between two looks. And when all letters between two ranks hold messages that nobody here
+// has asked for yet, the next receive puts them aside, or the sender could never publish the one that is asked for.
 //
 // Threads: the engine's lock.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <map>
 #include <vector>
 
 #include "lockstep/base/dtype.h"
+#include "lockstep/comm/backend.h"
 
 namespace lockstep::shared {
 
-class Inbox {
- public:
+// Messages from one rank.
+struct Inbox {
   struct Message {
     std::uint64_t number;
     int tag;
@@ -27,26 +28,37 @@ class Inbox {
     std::vector<std::byte> data;
   };
 
-  // A receive with `tag` was called; the answer is its turn.
-  std::uint64_t called(int tag) { return turns_[tag].called++; }
-  bool is_turn(int tag, std::uint64_t turn) const {
-    const auto found = turns_.find(tag);
-    return found != turns_.end() && found->second.served == turn;
-  }
-  void served(int tag) {
-    const auto found = turns_.find(tag);
-    if (++found->second.served == found->second.called) turns_.erase(found);
-  }
-
   std::deque<Message> aside;  // oldest first; all of them older than any letter
   std::uint64_t oldest = 0;   // number of the first message that may not have been taken
+};
+
+// Receives that are not served yet.
+class ReceiveQueue {
+ public:
+  // A receive was called; the answer is its ticket. `source` may be ANY_SOURCE.
+  std::uint64_t called(int source, int tag) {
+    waiting_.push_back({next_, source, tag});
+    return next_++;
+  }
+  // Whether a message from `source` with `tag` may go to this receive: no older one wants it.
+  bool is_first(std::uint64_t ticket, int source, int tag) const {
+    return std::none_of(waiting_.begin(), waiting_.end(), [&](const Receive& other) {
+      return other.ticket < ticket && other.tag == tag &&
+             (other.source == source || other.source == ANY_SOURCE);
+    });
+  }
+  void served(std::uint64_t ticket) {
+    std::erase_if(waiting_, [&](const Receive& other) { return other.ticket == ticket; });
+  }
 
  private:
-  struct Turns {
-    std::uint64_t called = 0;
-    std::uint64_t served = 0;
+  struct Receive {
+    std::uint64_t ticket;
+    int source;
+    int tag;
   };
-  std::map<int, Turns> turns_;  // of tags with receives pending
+  std::vector<Receive> waiting_;  // in the order of their calls
+  std::uint64_t next_ = 0;
 };
 
 }  // namespace lockstep::shared

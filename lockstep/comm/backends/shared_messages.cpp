@@ -11,8 +11,9 @@ namespace lockstep::shared {
 namespace {
 
 std::string describe_message(const char* verb, const Request& request, const char* direction) {
-  return str(verb, "(", name_of(request.dtype), "[", request.count, "], ", direction, " rank ", request.root,
-             ", tag ", request.tag, ")");
+  const std::string peer = request.root == ANY_SOURCE ? "any rank" : str("rank ", request.root);
+  return str(verb, "(", name_of(request.dtype), "[", request.count, "], ", direction, " ", peer, ", tag ",
+             request.tag, ")");
 }
 
 struct Waiting {
@@ -82,56 +83,75 @@ bool SendOperation::try_advance(std::size_t) {
 
 ReceiveOperation::ReceiveOperation(std::shared_ptr<SharedEngine> engine, Request request)
     : Operation(std::move(engine), std::move(request)),
-      turn_(engine_->inbox(request_.root).called(request_.tag)) {}
+      ticket_(engine_->receives().called(request_.root, request_.tag)) {}
 
 std::string ReceiveOperation::describe() const { return describe_message("recv", request_, "from"); }
 
+std::vector<int> ReceiveOperation::awaited() const {
+  if (request_.root != ANY_SOURCE) return {request_.root};
+  std::vector<int> others;
+  std::vector<int> present;
+  for (int r = 0; r < engine_->size(); ++r) {
+    if (r == engine_->rank()) continue;
+    others.push_back(r);
+    if (!engine_->has_left(r)) present.push_back(r);
+  }
+  return present.empty() ? others : present;
+}
+
 bool ReceiveOperation::try_advance(std::size_t) {
-  Inbox& inbox = engine_->inbox(request_.root);
-  if (engine_->failed() || !inbox.is_turn(request_.tag, turn_)) return false;
-  if (!take_from_aside() && !take_from_letters()) return false;
   if (engine_->failed()) return false;
-  inbox.served(request_.tag);
-  source_ = request_.root;
+  if (request_.root != ANY_SOURCE) return take_from(request_.root);
+  for (int r = 0; r < engine_->size(); ++r) {
+    if (r != engine_->rank() && take_from(r)) return true;
+  }
+  return false;
+}
+
+bool ReceiveOperation::take_from(int source) {
+  if (!engine_->receives().is_first(ticket_, source, request_.tag)) return false;
+  if (!take_from_aside(source) && !take_from_letters(source)) return false;
+  if (engine_->failed()) return false;
+  engine_->receives().served(ticket_);
+  source_ = source;
   return true;
 }
 
-bool ReceiveOperation::take_from_aside() {
-  auto& aside = engine_->inbox(request_.root).aside;
+bool ReceiveOperation::take_from_aside(int source) {
+  auto& aside = engine_->inbox(source).aside;
   const auto message =
       std::find_if(aside.begin(), aside.end(), [&](const auto& m) { return m.tag == request_.tag; });
   if (message == aside.end()) return false;
-  if (fits(message->number, message->dtype, message->count) && !message->data.empty()) {
+  if (fits(source, message->number, message->dtype, message->count) && !message->data.empty()) {
     std::memcpy(request_.output, message->data.data(), message->data.size());
   }
   aside.erase(message);
   return true;
 }
 
-bool ReceiveOperation::take_from_letters() {
-  const auto waiting = waiting_letters(*engine_, request_.root);
+bool ReceiveOperation::take_from_letters(int source) {
+  const auto waiting = waiting_letters(*engine_, source);
   const auto found = std::find_if(waiting.begin(), waiting.end(),
                                   [&](const auto& entry) { return entry.letter->tag == request_.tag; });
   if (found == waiting.end()) {
-    if (waiting.size() == LETTERS) put_aside(*engine_, request_.root, waiting);
+    if (waiting.size() == LETTERS) put_aside(*engine_, source, waiting);
     return false;
   }
   const auto& [number, letter] = *found;
-  if (!fits(number, letter->dtype, letter->count)) return true;
+  if (!fits(source, number, letter->dtype, letter->count)) return true;
   const std::size_t bytes = letter->count * size_of(letter->dtype);
-  if (bytes > 0) std::memcpy(request_.output, engine_->block(request_.root, letter->offset, bytes), bytes);
+  if (bytes > 0) std::memcpy(request_.output, engine_->block(source, letter->offset, bytes), bytes);
   letter->taken.store(number + 1, std::memory_order_release);
   engine_->control().ring();
   return true;
 }
 
-bool ReceiveOperation::fits(std::uint64_t number, DType dtype, std::uint64_t count) {
+bool ReceiveOperation::fits(int source, std::uint64_t number, DType dtype, std::uint64_t count) {
   if (count == request_.count && dtype == request_.dtype) return true;
-  engine_->record_failure(
-      ErrorCode::MISMATCH,
-      str("ranks disagree about message ", number, " from rank ", request_.root, " to rank ", engine_->rank(),
-          ", tag ", request_.tag, ": sent ", name_of(dtype), "[", count, "], received as ",
-          name_of(request_.dtype), "[", request_.count, "]"));
+  engine_->record_failure(ErrorCode::MISMATCH,
+                          str("ranks disagree about message ", number, " from rank ", source, " to rank ",
+                              engine_->rank(), ", tag ", request_.tag, ": sent ", name_of(dtype), "[", count,
+                              "], received as ", name_of(request_.dtype), "[", request_.count, "]"));
   return false;
 }
 

@@ -37,19 +37,21 @@ class ReceiveOperation : public Operation {
 
   int source_rank() const override { return source_; }
   std::uint64_t progress() const override { return 0; }
-  std::vector<int> awaited() const override { return {request_.root}; }
+  // From any source: whoever could still send.
+  std::vector<int> awaited() const override;
   std::string describe() const override;
 
  protected:
   bool try_advance(std::size_t slices) override;
 
  private:
-  bool take_from_aside();
-  bool take_from_letters();
+  bool take_from(int source);
+  bool take_from_aside(int source);
+  bool take_from_letters(int source);
   // True when the message is what was asked for, else the mismatch is recorded.
-  bool fits(std::uint64_t number, DType dtype, std::uint64_t count);
+  bool fits(int source, std::uint64_t number, DType dtype, std::uint64_t count);
 
-  const std::uint64_t turn_;
+  const std::uint64_t ticket_;
   int source_ = -1;
 };
 
