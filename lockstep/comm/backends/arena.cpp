@@ -21,6 +21,7 @@ Arena::Arena(std::shared_ptr<SharedMemory> memory) : memory_(std::move(memory)) 
 
 std::size_t Arena::allocate(std::size_t bytes) {
   const std::size_t size = round_up(std::max(bytes, ALIGNMENT), ALIGNMENT);
+  const std::lock_guard lock(mutex_);
   for (auto block = free_.begin(); block != free_.end() && size >= bytes; ++block) {
     if (block->second < size) continue;
     const auto [offset, available] = *block;
@@ -31,7 +32,7 @@ std::size_t Arena::allocate(std::size_t bytes) {
     }
     free_.erase(block);
     if (available > size) free_[offset + size] = available - size;
-    allocated_[offset] = size;
+    allocated_[offset] = {size};
     return offset;
   }
   throw SystemError(str("shared memory: no room for ", bytes, " bytes in a segment of ", memory_->size(),
@@ -40,10 +41,29 @@ std::size_t Arena::allocate(std::size_t bytes) {
 }
 
 void Arena::free(std::size_t offset) {
+  const std::lock_guard lock(mutex_);
   const auto block = allocated_.find(offset);
   if (block == allocated_.end()) throw InternalError(str("arena: offset ", offset, " is not allocated"));
-  add_free(offset, block->second);
+  if (!block->second.condemned) add_free(offset, block->second.bytes);
   allocated_.erase(block);
+}
+
+void Arena::condemn(std::size_t offset) {
+  const std::lock_guard lock(mutex_);
+  auto block = allocated_.upper_bound(offset);
+  if (block == allocated_.begin()) return;
+  --block;
+  if (offset - block->first < block->second.bytes) block->second.condemned = true;
+}
+
+std::size_t Arena::reserved_bytes() const {
+  const std::lock_guard lock(mutex_);
+  return reserved_;
+}
+
+std::size_t Arena::allocated_blocks() const {
+  const std::lock_guard lock(mutex_);
+  return allocated_.size();
 }
 
 void Arena::add_free(std::size_t offset, std::size_t bytes) {

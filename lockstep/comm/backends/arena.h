@@ -7,13 +7,13 @@
 //
 // First fit over free blocks ordered by address, neighbours merged. Pages are reserved when a block first covers them and
 // kept, so that a training loop allocates memory once. Blocks are aligned to 128 bytes (two cache lines: no false sharing).
-// Threads: the caller locks.
+// All groups of a rank use one arena, from any thread: it has its own lock, which is taken last.
 #pragma once
 
 #include <cstddef>
 #include <map>
 #include <memory>
-#include <unordered_map>
+#include <mutex>
 
 #include "lockstep/os/shared_memory.h"
 
@@ -26,19 +26,28 @@ class Arena {
   // Throws SystemError when memory or address space runs out. allocate(0) is valid.
   std::size_t allocate(std::size_t bytes);
   void free(std::size_t offset);
+  // The block that `offset` lies in is never handed out again, also not after free(): a peer may still write to it.
+  void condemn(std::size_t offset);
 
   std::byte* at(std::size_t offset) const { return memory_->data() + offset; }
   bool contains(const void* address, std::size_t bytes) const;
   std::size_t offset_of(const void* address) const;
-  std::size_t reserved_bytes() const { return reserved_; }
+  std::size_t reserved_bytes() const;
+  std::size_t allocated_blocks() const;
 
  private:
+  struct Block {
+    std::size_t bytes;
+    bool condemned = false;
+  };
   void add_free(std::size_t offset, std::size_t bytes);
 
-  std::shared_ptr<SharedMemory> memory_;
-  std::map<std::size_t, std::size_t> free_;                 // offset -> bytes
-  std::unordered_map<std::size_t, std::size_t> allocated_;  // offset -> bytes
-  std::size_t reserved_ = 0;                                // pages exist below this offset
+  const std::shared_ptr<SharedMemory> memory_;
+  mutable std::mutex mutex_;
+  // guarded by mutex_
+  std::map<std::size_t, std::size_t> free_;  // offset -> bytes
+  std::map<std::size_t, Block> allocated_;   // by offset
+  std::size_t reserved_ = 0;                 // pages exist below this offset
 };
 
 }  // namespace lockstep

@@ -30,6 +30,18 @@ TEST(Arena, RefusesToFreeWhatIsNotAllocated) {
   EXPECT_THROW(arena.free(block), InternalError);
 }
 
+TEST(Arena, ACondemnedBlockIsNeverHandedOutAgain) {
+  Arena arena(SharedMemory::create(SEGMENT));
+  const std::size_t block = arena.allocate(1000);
+  const std::size_t other = arena.allocate(1000);
+  arena.condemn(block + 999);
+  arena.condemn(SEGMENT - 1);  // in no block
+  arena.free(block);
+  arena.free(other);
+  EXPECT_EQ(arena.allocate(1000), other);
+  EXPECT_THROW(arena.free(block), InternalError);
+}
+
 // A loop that allocates and frees the same sizes needs no more memory than its first round.
 TEST(Arena, ReusesBlocks) {
   Arena arena(SharedMemory::create(SEGMENT));

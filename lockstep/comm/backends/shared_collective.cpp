@@ -58,6 +58,7 @@ void CollectiveOperation::post(std::unique_lock<std::mutex>& lock) {
   if (sequence_ > SLOTS) {
     SlotFree slot(*engine_, sequence_, describe());
     engine_->wait(lock, slot, std::nullopt);
+    if (!engine_->usable()) engine_->throw_unusable(describe());
   }
   stage();
   engine_->sequence_ = sequence_;
@@ -113,6 +114,13 @@ const std::byte* CollectiveOperation::part_of(int rank, std::size_t bytes) {
   return nullptr;
 }
 
+// A rank that stopped with a slice in hand may write to the block when it goes on.
+void CollectiveOperation::give_up() {
+  if (in_place_) engine_->arena().condemn(block_);
+  if (staged_) engine_->retire(sequence_, block_);
+  staged_ = in_place_ = false;
+}
+
 bool CollectiveOperation::has_posted(int rank) {
   if (posted_[static_cast<std::size_t>(rank)]) return true;
   const auto& line = engine_->control().post_line(sequence_, rank);
@@ -164,6 +172,7 @@ void CollectiveOperation::finish() {
       .finished.store(sequence_, std::memory_order_release);
   engine_->control().ring();
   if (staged_) engine_->retire(sequence_, block_);
+  staged_ = in_place_ = false;
 }
 
 std::uint64_t CollectiveOperation::progress() const {

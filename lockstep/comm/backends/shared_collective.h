@@ -32,6 +32,7 @@ class CollectiveOperation : public Operation {
 
   // Announces the call to the other ranks. Throws Mismatch when one of them has announced another.
   void post(std::unique_lock<std::mutex>& lock);
+  void give_up() override;
 
   std::uint64_t progress() const override;
   std::vector<int> awaited() const override;
@@ -62,6 +63,7 @@ class CollectiveOperation : public Operation {
   const Call call_;
   std::size_t block_ = 0;  // offset of this rank's block
   bool staged_ = false;    // the block is a copy that the engine frees
+  bool in_place_ = false;  // the block is the caller's memory, to which other ranks write
 
   bool try_advance(std::size_t slices) final;
 

@@ -35,9 +35,8 @@ double seconds(std::chrono::nanoseconds span) { return std::chrono::duration<dou
 
 SharedEngine::SharedEngine(Membership membership)
     : membership_(std::move(membership)),
-      control_(membership_.control->data(), membership_.size, false),
+      control_(membership_.control.get(), membership_.size, false),
       fork_generation_(fork_generation()),
-      arena_(membership_.data.at(static_cast<std::size_t>(membership_.rank))),
       sent_(static_cast<std::size_t>(membership_.size)),
       inboxes_(static_cast<std::size_t>(membership_.size)) {}
 
@@ -80,19 +79,6 @@ std::byte* SharedEngine::block(int rank, std::uint64_t offset, std::size_t bytes
   return memory->data() + offset;
 }
 
-bool SharedEngine::has_left(int rank) const {
-  return control_.rank_line(rank).presence.load(std::memory_order_acquire) ==
-         static_cast<std::uint32_t>(Presence::LEFT);
-}
-
-bool SharedEngine::all_finished(std::uint64_t sequence) const {
-  for (int r = 0; r < size(); ++r) {
-    if (control_.post_line(sequence, r).finished.load(std::memory_order_acquire) < sequence && !has_left(r))
-      return false;
-  }
-  return true;
-}
-
 void SharedEngine::retire(std::uint64_t sequence, std::size_t offset) {
   retired_.push_back({sequence, offset});
 }
@@ -101,38 +87,40 @@ void SharedEngine::retire_message(int destination, std::uint64_t number, std::si
   retired_.push_back({number, offset, destination});
 }
 
-bool SharedEngine::is_over(const Retired& block) const {
-  if (block.destination < 0) return all_finished(block.number);
-  const auto& letter = control_.letter(rank(), block.destination, block.number);
-  return letter.taken.load(std::memory_order_acquire) > block.number;
+void SharedEngine::help() {
+  const std::unique_lock lock(mutex, std::try_to_lock);
+  if (lock.owns_lock() && usable()) advance_pending(ALL_SLICES);
 }
 
-void SharedEngine::reap_retired() {
-  std::erase_if(retired_, [&](const Retired& block) {
-    if (!is_over(block)) return false;
-    arena_.free(block.offset);
-    return true;
-  });
-}
+void SharedEngine::reap_retired() { free_finished(retired_, arena(), control_, rank(), size()); }
 
 std::shared_ptr<void> SharedEngine::allocate_shared(std::size_t bytes) {
-  const std::lock_guard lock(mutex);
-  if (!usable()) throw_unusable("allocate_shared");
-  free_returned();
-  const std::size_t offset = arena_.allocate(bytes);
-  std::memset(arena_.at(offset), 0, bytes);
-  return {arena_.at(offset), [self = shared_from_this(), offset](void*) {
-            const std::lock_guard guard(self->returned_mutex_);
-            self->returned_.push_back(offset);
-          }};
+  {
+    const std::lock_guard lock(mutex);
+    if (!usable()) throw_unusable("allocate_shared");
+  }
+  const std::size_t offset = arena().allocate(bytes);
+  std::memset(arena().at(offset), 0, bytes);
+  return {arena().at(offset), [own = membership_.own, offset](void*) { own->arena.free(offset); }};
 }
 
-// Not after a failure: a peer may still be writing to a block, so the segment is not used again.
-void SharedEngine::free_returned() {
-  const std::lock_guard guard(returned_mutex_);
-  for (const std::size_t offset : returned_) arena_.free(offset);
-  returned_.clear();
-}
+// Counts the calls that may look at the control segment without the lock.
+class SharedEngine::Waiting {
+ public:
+  Waiting(SharedEngine& engine, std::unique_lock<std::mutex>& lock) : engine_(engine), lock_(lock) {
+    ++engine_.waiting_;
+  }
+  Waiting(const Waiting&) = delete;
+  Waiting& operator=(const Waiting&) = delete;
+  ~Waiting() {
+    if (!lock_.owns_lock()) lock_.lock();
+    if (--engine_.waiting_ == 0 && engine_.closed_) engine_.leave_for_good();
+  }
+
+ private:
+  SharedEngine& engine_;
+  std::unique_lock<std::mutex>& lock_;
+};
 
 void SharedEngine::wait(std::unique_lock<std::mutex>& lock, Waitable& target,
                         std::optional<std::chrono::nanoseconds> timeout) {
@@ -141,6 +129,7 @@ void SharedEngine::wait(std::unique_lock<std::mutex>& lock, Waitable& target,
   auto warned = changed;
   std::uint64_t progress = target.progress();
   Backoff backoff(size());
+  const Waiting waiting(*this, lock);
   while (!target.ready()) {
     if (!usable()) throw_unusable(target.describe());
     lock.unlock();
@@ -148,6 +137,7 @@ void SharedEngine::wait(std::unique_lock<std::mutex>& lock, Waitable& target,
       const std::lock_guard guard(mutex);
       return failed() || target.ready();
     });
+    if (slept) membership_.own->help_groups();
     lock.lock();
     if (!slept) continue;
     check_peers(target);
@@ -171,7 +161,7 @@ void SharedEngine::check_peers(Waitable& target) {
     if (r == rank()) continue;
     const bool left = has_left(r);
     const bool needed = std::find(awaited.begin(), awaited.end(), r) != awaited.end();
-    if (left ? !needed : peers().alive(r)) continue;
+    if (left ? !needed : membership_.peers->alive(membership_.world_rank(r))) continue;
     if (target.ready()) return;  // its part was done before it went
     const auto& line = control_.rank_line(r);
     const std::uint64_t posted = line.posted.load(std::memory_order_relaxed);
@@ -180,11 +170,24 @@ void SharedEngine::check_peers(Waitable& target) {
                                  : str("its last collective call was ",
                                        name_of(static_cast<Verb>(line.last_verb.load())), " #", posted);
     record_failure(ErrorCode::PEER_LOST,
-                   str(peers().describe(r), left ? " has left the group" : " is dead", " while rank ", rank(),
+                   str(describe_peer(r), left ? " has left the group" : " is dead", " while rank ", rank(),
                        " was in ", target.describe(), "; ", last),
                    r);
     return;
   }
+}
+
+std::string SharedEngine::describe_peer(int rank) const {
+  const int global = membership_.world_rank(rank);
+  const std::string detail = membership_.peers->detail(global);
+  if (global == rank) return str("rank ", rank, detail.empty() ? "" : " (" + detail + ")");
+  return str("rank ", rank, " (rank ", global, " of the world", detail.empty() ? "" : ", ", detail, ")");
+}
+
+std::string SharedEngine::own_place() const {
+  const int global = membership_.world_rank(rank());
+  return str("group \"", group_name(), "\", rank ", rank(), " of ", size(),
+             global == rank() ? "" : str(" (rank ", global, " of the world)"));
 }
 
 std::string SharedEngine::who_is_late(const Waitable& target) const {
@@ -193,7 +196,8 @@ std::string SharedEngine::who_is_late(const Waitable& target) const {
     if (!late.empty()) late += ", ";
     const auto& line = control_.rank_line(r);
     const std::uint64_t posted = line.posted.load(std::memory_order_relaxed);
-    late += str(peers().describe(r), peers().stopped(r) ? ", which is stopped (SIGSTOP)" : "");
+    const bool stopped = membership_.peers->stopped(membership_.world_rank(r));
+    late += str(describe_peer(r), stopped ? ", which is stopped (SIGSTOP)" : "");
     if (posted != 0) {
       late += str(" (last collective call: ", name_of(static_cast<Verb>(line.last_verb.load())), " #", posted,
                   ")");
@@ -203,13 +207,13 @@ std::string SharedEngine::who_is_late(const Waitable& target) const {
 }
 
 void SharedEngine::warn(const Waitable& target, std::chrono::nanoseconds waited) const {
-  log(LogLevel::WARNING, str(target.describe(), " on group \"", group_name(), "\", rank ", rank(), " of ",
-                             size(), ": waiting for ", seconds(waited), " s for ", who_is_late(target)));
+  log(LogLevel::WARNING, str(target.describe(), " on ", own_place(), ": waiting for ", seconds(waited),
+                             " s for ", who_is_late(target)));
 }
 
 bool SharedEngine::failed() const {
-  return control_.header().failure_state.load(std::memory_order_acquire) !=
-         static_cast<std::uint32_t>(FailureState::NONE);
+  return !gone_ && control_.header().failure_state.load(std::memory_order_acquire) !=
+                       static_cast<std::uint32_t>(FailureState::NONE);
 }
 
 void SharedEngine::record_failure(ErrorCode code, const std::string& text, int peer) {
@@ -231,8 +235,7 @@ void SharedEngine::record_failure(ErrorCode code, const std::string& text, int p
 bool SharedEngine::usable() const { return fork_generation() == fork_generation_ && !failed() && !closed_; }
 
 void SharedEngine::throw_unusable(const std::string& what) const {
-  const std::string where =
-      str(what, " on group \"", group_name(), "\", rank ", rank(), " of ", size(), ": ");
+  const std::string where = str(what, " on ", own_place(), ": ");
   if (fork_generation() != fork_generation_) {
     throw Aborted(where +
                   "this process is a fork of the one that joined the group; start ranks with exec, or call "
@@ -253,12 +256,9 @@ void SharedEngine::throw_unusable(const std::string& what) const {
   throw_error(static_cast<ErrorCode>(header.failure_code), where + text + ADVICE, header.failure_peer);
 }
 
-std::shared_ptr<Backend> SharedEngine::split(const std::vector<std::vector<int>>&, const std::string&,
-                                             const GroupOptions&) {
-  throw InternalError("not yet");
-}
-
 void SharedEngine::abort(const std::string& reason) {
+  const std::lock_guard lock(mutex);
+  if (gone_ || fork_generation() != fork_generation_) return;
   record_failure(ErrorCode::ABORTED, str("rank ", rank(), " aborted the group: ", reason));
 }
 
@@ -266,10 +266,20 @@ void SharedEngine::close() {
   const std::lock_guard lock(mutex);
   if (closed_ || fork_generation() != fork_generation_) return;
   closed_ = true;
+  for (const auto& operation : pending_) operation->give_up();
   pending_.clear();
   control_.rank_line(rank()).presence.store(static_cast<std::uint32_t>(Presence::LEFT),
                                             std::memory_order_release);
   control_.ring();
+  if (waiting_ == 0) leave_for_good();
+}
+
+// A failure stays readable: the segment of a failed group is never used for anything else.
+void SharedEngine::leave_for_good() {
+  if (gone_ || failed()) return;
+  gone_ = true;
+  membership_.own->leave({membership_.control, control_, rank(), size(), std::move(retired_)});
+  retired_.clear();
 }
 
 void Operation::wait(std::optional<std::chrono::nanoseconds> timeout) {
@@ -297,7 +307,7 @@ bool Operation::ready() {
 bool Operation::advance(std::size_t slices) {
   if (state_ != State::PENDING) return true;
   try {
-    if (try_advance(slices)) {
+    if (engine_->usable() && try_advance(slices)) {
       state_ = State::DONE;
     } else if (!engine_->usable()) {
       engine_->throw_unusable(describe());
@@ -305,6 +315,7 @@ bool Operation::advance(std::size_t slices) {
   } catch (...) {
     exception_ = std::current_exception();
     state_ = State::FAILED;
+    give_up();
   }
   if (state_ != State::PENDING) request_.keep_alive.reset();
   return state_ != State::PENDING;

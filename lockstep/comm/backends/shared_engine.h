@@ -22,19 +22,19 @@
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/error.h"
 #include "lockstep/comm/backend.h"
-#include "lockstep/comm/backends/arena.h"
 #include "lockstep/comm/backends/shared_inbox.h"
 #include "lockstep/comm/backends/shared_layout.h"
+#include "lockstep/comm/backends/shared_rank_memory.h"
 
 namespace lockstep::shared {
 
 // What an engine knows about the other ranks besides shared memory.
-class Peers {
+class Peers {  // by rank in the world
  public:
   virtual ~Peers() = default;
   virtual bool alive(int rank) const = 0;
-  virtual std::string describe(int rank) const = 0;  // "rank 3 (pid 4121)"
-  virtual bool stopped(int rank) const = 0;          // by SIGSTOP or a debugger
+  virtual std::string detail(int rank) const = 0;  // "pid 4121" or nothing
+  virtual bool stopped(int rank) const = 0;        // by SIGSTOP or a debugger
 };
 
 struct Membership {
@@ -42,10 +42,16 @@ struct Membership {
   int size = 1;
   std::string group_name;
   std::string backend_name;
-  std::shared_ptr<SharedMemory> control;
+  std::vector<int> world_ranks;                     // by rank; empty: the same
+  std::shared_ptr<std::byte> control;               // a control segment, made for `size` ranks
   std::vector<std::shared_ptr<SharedMemory>> data;  // by rank
+  std::shared_ptr<RankMemory> own;                  // of this rank's data
   std::shared_ptr<Peers> peers;
   GroupOptions options;
+
+  int world_rank(int of) const {
+    return world_ranks.empty() ? of : world_ranks.at(static_cast<std::size_t>(of));
+  }
 };
 
 class Operation;
@@ -60,7 +66,7 @@ class Waitable {
   virtual std::string describe() const = 0;      // "all_reduce #118"
 };
 
-class SharedEngine : public Backend, public std::enable_shared_from_this<SharedEngine> {
+class SharedEngine : public Backend, public Helped, public std::enable_shared_from_this<SharedEngine> {
  public:
   explicit SharedEngine(Membership membership);
   ~SharedEngine() override;
@@ -75,15 +81,15 @@ class SharedEngine : public Backend, public std::enable_shared_from_this<SharedE
                                  const GroupOptions& options) override;
   void abort(const std::string& reason) override;
   void close() override;
+  void help() override;
 
   // ---- for operations; `mutex` is held unless said otherwise
   std::mutex mutex;
   const Control& control() const { return control_; }
-  Arena& arena() { return arena_; }
-  const Peers& peers() const { return *membership_.peers; }
+  Arena& arena() { return membership_.own->arena; }
   // Address of `bytes` bytes at `offset` of `rank`'s data segment; InternalError when they are not inside it.
   std::byte* block(int rank, std::uint64_t offset, std::size_t bytes) const;
-  bool has_left(int rank) const;
+  bool has_left(int rank) const { return shared::has_left(control_, rank); }
   std::uint64_t& sent_to(int rank) { return sent_.at(static_cast<std::size_t>(rank)); }
   ReceiveQueue& receives() { return receives_; }
   Inbox& inbox(int source) { return inboxes_.at(static_cast<std::size_t>(source)); }
@@ -102,37 +108,31 @@ class SharedEngine : public Backend, public std::enable_shared_from_this<SharedE
   // Not failed, not left, not a fork: one load each, for the hot paths; the function below says which.
   bool usable() const;
   // Throws the recorded failure, or Aborted, in the words of `what` ("all_reduce #118").
-  void throw_unusable(const std::string& what) const;
+  [[noreturn]] void throw_unusable(const std::string& what) const;
 
  private:
-  struct Retired {
-    std::uint64_t number;  // of the collective or, with a destination, of the message
-    std::size_t offset;
-    int destination = -1;
-  };
-  bool is_over(const Retired& block) const;
+  class Waiting;
+  std::string describe_peer(int rank) const;  // "rank 3 (pid 4121)", "rank 1 (rank 3 of the world, pid 4121)"
+  std::string own_place() const;              // "group "world", rank 2 of 4"
+  void leave_for_good();
   void check_peers(Waitable& target);
   void warn(const Waitable& target, std::chrono::nanoseconds waited) const;
   std::string who_is_late(const Waitable& target) const;
-  bool all_finished(std::uint64_t sequence) const;
   void reap_retired();
-  void free_returned();
 
   const Membership membership_;
   const Control control_;
   const unsigned fork_generation_;
   // guarded by mutex
-  Arena arena_;
   std::deque<std::shared_ptr<Operation>> pending_;
-  std::deque<Retired> retired_;
+  RetiredBlocks retired_;
   std::uint64_t sequence_ = 0;       // of the last collective
   std::vector<std::uint64_t> sent_;  // messages to each rank
   std::vector<Inbox> inboxes_;       // by source
   ReceiveQueue receives_;
-  bool closed_ = false;
-  // Blocks of allocate_shared() whose last reference is gone. Its own lock, because that may happen while `mutex` is held.
-  std::mutex returned_mutex_;
-  std::vector<std::size_t> returned_;
+  int waiting_ = 0;      // calls of wait() that have not returned
+  bool closed_ = false;  // close() was called
+  bool gone_ = false;    // and nothing here may look at the control segment any more
 
   friend class CollectiveOperation;
 };
@@ -150,6 +150,8 @@ class Operation : public WorkState, public Waitable, public std::enable_shared_f
 
   // With the engine's lock: takes at most `slices` slices of work. True when done or failed.
   bool advance(std::size_t slices);
+  // With the engine's lock, when the group failed or is left before this was done: peers may still use its memory.
+  virtual void give_up() {}
 
  protected:
   enum class State { PENDING, DONE, FAILED };

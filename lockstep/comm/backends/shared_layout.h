@@ -1,7 +1,8 @@
 // The memory that the ranks of one group share: how they tell each other what they called, where their data lies, how far
 // they are, and what went wrong. Plain data and atomics; the rules are here, the code that follows them in shared_engine.
 //
-//   control segment (one per group, made by rank 0)                data segments (one per rank: an Arena)
+//   control segment (one per group: the world's made by rank 0,    data segments (one per rank: an Arena)
+//   a sub-group's a block in the data segment of its rank 0)
 //   +-----------+------------+----------------------+----------+   +-------------------------------+
 //   | Header    | RankLine   | Slot, PostLine[rank] | Letter   |   | blocks: staged messages,      |
 //   | failure,  | one per    | 64 times: collective | ring per |   | gradient buckets              |
@@ -53,7 +54,9 @@ struct Header {
   alignas(LINE) std::atomic<std::uint32_t> doorbell{0};
 };
 
-enum class Presence : std::uint32_t { JOINED, LEFT };
+// LEFT: takes part in nothing more. GONE: touches neither the control segment nor others' blocks any more, and needs none of
+// its own; when all are gone, the memory of a sub-group is used for other things.
+enum class Presence : std::uint32_t { JOINED, LEFT, GONE };
 
 struct alignas(LINE) RankLine {
   std::atomic<std::uint32_t> presence{0};

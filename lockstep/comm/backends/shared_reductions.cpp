@@ -25,6 +25,7 @@ void SlicedReduction::stage() {
   const Arena& arena = engine_->arena();
   if (bytes > 0 && arena.contains(request_.output, bytes)) {
     block_ = arena.offset_of(request_.output);
+    in_place_ = true;
   } else {
     stage_copy(request_.input, bytes);
   }

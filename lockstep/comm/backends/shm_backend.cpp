@@ -4,7 +4,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
-#include "lockstep/comm/backends/shared_engine.h"
+#include "lockstep/comm/backends/shared_split.h"
 #include "lockstep/os/process.h"
 #include "lockstep/os/process_handle.h"
 
@@ -16,9 +16,7 @@ class Processes : public shared::Peers {
   explicit Processes(std::vector<ProcessHandle> handles) : handles_(std::move(handles)) {}
 
   bool alive(int rank) const override { return handle(rank).alive(); }
-  std::string describe(int rank) const override {
-    return str("rank ", rank, " (pid ", handle(rank).pid(), ")");
-  }
+  std::string detail(int rank) const override { return str("pid ", handle(rank).pid()); }
   bool stopped(int rank) const override {
     const char state = handle(rank).state();
     return state == 'T' || state == 't';
@@ -50,13 +48,14 @@ ProcessGroup make_shm_group(Meeting& meeting, const std::string& group_name, con
   membership.backend_name = "shm";
   membership.options = options;
   const auto mine = SharedMemory::create(physical_memory());
+  std::shared_ptr<SharedMemory> control;
   std::vector<int> fds = {mine->fd()};
   if (meeting.rank() == 0) {
     const std::size_t bytes = shared::Control::bytes(meeting.size());
-    membership.control = SharedMemory::create(bytes);
-    membership.control->reserve(0, bytes);
-    const shared::Control control(membership.control->data(), meeting.size(), /*fresh=*/true);
-    fds.push_back(membership.control->fd());
+    control = SharedMemory::create(bytes);
+    control->reserve(0, bytes);
+    const shared::Control fresh(control->data(), meeting.size(), /*fresh=*/true);
+    fds.push_back(control->fd());
   }
   std::vector<Message> all = meeting.exchange(std::to_string(current_pid()), fds, deadline);
   std::vector<ProcessHandle> handles;
@@ -67,12 +66,14 @@ ProcessGroup make_shm_group(Meeting& meeting, const std::string& group_name, con
     }
     handles.emplace_back(parse_pid(message.text));
     membership.data.push_back(r == meeting.rank() ? mine : SharedMemory::adopt(std::move(message.fds[0])));
-    if (r == 0 && !membership.control) membership.control = SharedMemory::adopt(std::move(message.fds[1]));
+    if (r == 0 && !control) control = SharedMemory::adopt(std::move(message.fds[1]));
   }
+  membership.control = {control, control->data()};
+  membership.own = std::make_shared<shared::RankMemory>(mine);
   membership.peers = std::make_shared<Processes>(std::move(handles));
   // Everybody has mapped everything and holds a handle of everybody: from here on a death is seen by all.
   meeting.exchange("ready", {}, deadline);
-  return ProcessGroup(std::make_shared<shared::SharedEngine>(std::move(membership)));
+  return ProcessGroup(shared::make_engine(std::move(membership)));
 }
 
 }  // namespace lockstep

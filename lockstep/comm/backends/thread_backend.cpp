@@ -1,7 +1,6 @@
 #include "lockstep/comm/backends/thread_backend.h"
 
-#include "lockstep/base/str.h"
-#include "lockstep/comm/backends/shared_engine.h"
+#include "lockstep/comm/backends/shared_split.h"
 
 namespace lockstep {
 namespace {
@@ -9,7 +8,7 @@ namespace {
 class Threads : public shared::Peers {
  public:
   bool alive(int) const override { return true; }
-  std::string describe(int rank) const override { return str("rank ", rank); }
+  std::string detail(int) const override { return {}; }
   bool stopped(int) const override { return false; }
 };
 
@@ -23,13 +22,16 @@ std::vector<ProcessGroup> make_thread_groups(int size, const GroupOptions& optio
   membership.options = options;
   membership.peers = std::make_shared<Threads>();
   const std::size_t bytes = shared::Control::bytes(size);
-  membership.control = SharedMemory::create(bytes);
-  membership.control->reserve(0, bytes);
-  const shared::Control control(membership.control->data(), size, /*fresh=*/true);
+  const auto control = SharedMemory::create(bytes);
+  control->reserve(0, bytes);
+  const shared::Control fresh(control->data(), size, /*fresh=*/true);
+  membership.control = {control, control->data()};
   for (int r = 0; r < size; ++r) membership.data.push_back(SharedMemory::create(physical_memory()));
   std::vector<ProcessGroup> groups;
   for (membership.rank = 0; membership.rank < size; ++membership.rank) {
-    groups.emplace_back(std::make_shared<shared::SharedEngine>(membership));
+    membership.own =
+        std::make_shared<shared::RankMemory>(membership.data[static_cast<std::size_t>(membership.rank)]);
+    groups.emplace_back(shared::make_engine(membership));
   }
   return groups;
 }

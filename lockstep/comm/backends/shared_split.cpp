@@ -1,0 +1,145 @@
+#include "lockstep/comm/backends/shared_split.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <limits>
+
+#include "lockstep/base/str.h"
+
+namespace lockstep::shared {
+namespace {
+
+constexpr std::uint64_t NO_ROOM = std::numeric_limits<std::uint64_t>::max();
+
+// What a rank tells the others.
+struct Ticket {
+  std::uint64_t arguments = 0;  // their hash
+  std::uint64_t offset = 0;     // of the control block, from the first rank of each part
+};
+
+std::string list(const std::vector<int>& ranks) {
+  std::string text;
+  for (const int rank : ranks) text += str(text.empty() ? "" : ", ", rank);
+  return text;
+}
+
+std::string describe_arguments(const std::vector<std::vector<int>>& parts, const std::string& name) {
+  std::string text = str("\"", printable(name), "\" of the ranks");
+  for (const auto& part : parts) text += str(&part == &parts.front() ? " {" : ", {", list(part), "}");
+  return parts.empty() ? text + " of nobody" : text;
+}
+
+std::uint64_t hash(const std::string& text) {  // FNV-1a
+  std::uint64_t value = 0xcbf29ce484222325U;
+  for (const char c : text) value = (value ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
+  return value;
+}
+
+// Every rank's `mine`.
+template <typename T> std::vector<T> gather_from_all(SharedEngine& engine, const T& mine) {
+  std::vector<T> all(static_cast<std::size_t>(engine.size()));
+  Request request;
+  request.verb = Verb::ALL_GATHER;
+  request.count = sizeof(T);
+  request.input = &mine;
+  for (T& place : all) request.outputs.push_back(std::as_writable_bytes(std::span(&place, 1)));
+  engine.start(std::move(request))->wait(std::nullopt);
+  return all;
+}
+
+// Every rank sees the same tickets, so all of them come here or none.
+[[noreturn]] void fail_for_disagreement(SharedEngine& engine, const std::string& mine, std::size_t other) {
+  struct Text {
+    char characters[400] = {};
+  } text;
+  mine.copy(text.characters, sizeof(text.characters) - 1);
+  const auto all = gather_from_all(engine, text);
+  const std::string what = str("ranks disagree about the groups to make: rank 0 called split ",
+                               all[0].characters, ", rank ", other, " called split ", all[other].characters,
+                               "; all ranks must make the same groups in the same order");
+  const std::lock_guard lock(engine.mutex);
+  engine.record_failure(ErrorCode::MISMATCH, what);
+  engine.throw_unusable("split");
+}
+
+const std::vector<int>* part_of(const std::vector<std::vector<int>>& parts, int rank) {
+  const auto found = std::find_if(parts.begin(), parts.end(), [&](const auto& part) {
+    return std::find(part.begin(), part.end(), rank) != part.end();
+  });
+  return found == parts.end() ? nullptr : &*found;
+}
+
+Membership membership_in(const std::vector<int>& part, const Membership& parent, std::uint64_t offset,
+                         int parent_rank) {
+  Membership mine;
+  const auto& memory = parent.data.at(static_cast<std::size_t>(part[0]));
+  const std::size_t bytes = Control::bytes(static_cast<int>(part.size()));
+  if (offset > memory->size() || bytes > memory->size() - offset)
+    throw InternalError(str("shared memory: the control block at ", offset, " is outside"));
+  mine.control = {memory, memory->data() + offset};
+  mine.size = static_cast<int>(part.size());
+  mine.backend_name = parent.backend_name;
+  mine.own = parent.own;
+  mine.peers = parent.peers;
+  for (const int rank : part) {
+    if (rank == parent_rank) mine.rank = static_cast<int>(mine.data.size());
+    mine.data.push_back(parent.data.at(static_cast<std::size_t>(rank)));
+    mine.world_ranks.push_back(parent.world_rank(rank));
+  }
+  return mine;
+}
+
+}  // namespace
+
+std::shared_ptr<SharedEngine> make_engine(Membership membership) {
+  const auto own = membership.own;
+  auto engine = std::make_shared<SharedEngine>(std::move(membership));
+  own->add_group(engine);
+  return engine;
+}
+
+std::shared_ptr<Backend> split_group(SharedEngine& engine, const Membership& parent,
+                                     const std::vector<std::vector<int>>& parts, const std::string& name,
+                                     const GroupOptions& options) {
+  const std::string arguments = describe_arguments(parts, name);
+  const std::vector<int>* mine = part_of(parts, engine.rank());
+  const bool leads = mine != nullptr && mine->front() == engine.rank();
+  Ticket ticket = {hash(arguments)};
+  if (leads) {
+    try {
+      ticket.offset = parent.own->make_control(static_cast<int>(mine->size()));
+    } catch (const SystemError&) {
+      ticket.offset = NO_ROOM;  // told to everybody below
+    }
+  }
+  // On a failure here the block stays: a member may have got its address.
+  const auto all = gather_from_all(engine, ticket);
+  const auto other = std::find_if(all.begin(), all.end(),
+                                  [&](const Ticket& theirs) { return theirs.arguments != all[0].arguments; });
+  if (other != all.end())
+    fail_for_disagreement(engine, arguments, static_cast<std::size_t>(other - all.begin()));
+  for (const auto& part : parts) {
+    if (all[static_cast<std::size_t>(part[0])].offset != NO_ROOM) continue;
+    if (leads && ticket.offset != NO_ROOM) parent.own->discard_control(ticket.offset);
+    throw SystemError(str("split ", arguments, ": rank ", part[0], " has no shared memory for it"), ENOMEM);
+  }
+  if (mine == nullptr) return nullptr;
+  Membership membership =
+      membership_in(*mine, parent, all[static_cast<std::size_t>(mine->front())].offset, engine.rank());
+  membership.group_name = name;
+  membership.options = options;
+  return make_engine(std::move(membership));
+}
+
+std::shared_ptr<Backend> SharedEngine::split(const std::vector<std::vector<int>>& parts,
+                                             const std::string& name, const GroupOptions& options) {
+  {
+    const std::lock_guard lock(mutex);
+    if (!usable()) throw_unusable("split");
+  }
+  membership_.own->settle();
+  return split_group(*this, membership_, parts, name, options);
+}
+
+}  // namespace lockstep::shared
