@@ -3,12 +3,17 @@
 //   build/lockstep run -n 2 build/examples/point_to_point
 //   [0] blocking: rank 0 has data 1
 //   [1] blocking: rank 1 has data 1
+//   [0] rank 0 started sending
+//   [1] rank 1 started receiving
 //   [0] non-blocking: rank 0 has data 1
 //   [1] non-blocking: rank 1 has data 1
+//
+//   build/examples/point_to_point --spawn 2                 # the same without the launcher
 #include <ATen/ATen.h>
 
 #include <cstdio>
 
+#include "examples/job.h"
 #include "lockstep/tensor/collectives.h"
 
 namespace dist = lockstep;
@@ -18,9 +23,9 @@ double blocking() {
   at::Tensor tensor = at::zeros({1});
   if (dist::get_rank() == 0) {
     tensor += 1;
-    dist::send(tensor, /*destination=*/1);
+    dist::send(tensor, /*dst=*/1);
   } else if (dist::get_rank() == 1) {
-    dist::recv(tensor, /*source=*/0);
+    dist::recv(tensor, /*src=*/0);
   }
   return tensor.item<double>();
 }
@@ -31,24 +36,27 @@ double non_blocking() {
   dist::Work work;
   if (dist::get_rank() == 0) {
     tensor += 1;
-    work = dist::isend(tensor, /*destination=*/1);
+    work = dist::isend(tensor, /*dst=*/1);
+    std::printf("rank 0 started sending\n");
   } else if (dist::get_rank() == 1) {
-    work = dist::irecv(tensor, /*source=*/0);
+    work = dist::irecv(tensor, /*src=*/0);
+    std::printf("rank 1 started receiving\n");
   }
   work.wait();
   return tensor.item<double>();
 }
 
-int main() {
+void run() {
   dist::init_process_group();
   if (dist::get_world_size() < 2) {
     std::printf("start this with two processes: lockstep run -n 2 build/examples/point_to_point\n");
-    return 0;
+    return;
   }
   const int rank = dist::get_rank();
   const double first = blocking();
   if (rank < 2) std::printf("blocking: rank %d has data %g\n", rank, first);
   const double second = non_blocking();
   if (rank < 2) std::printf("non-blocking: rank %d has data %g\n", rank, second);
-  return rank >= 2 || (first == 1 && second == 1) ? 0 : 1;
 }
+
+int main(int argc, char** argv) { return run_job(argc, argv, run); }

@@ -49,6 +49,7 @@ class Work {
   bool is_success() const { return is_completed() && exception() == nullptr; }
   std::exception_ptr exception() const { return state_ ? state_->exception() : nullptr; }
   int source_rank() const { return state_ ? state_->source_rank() : -1; }
+  const std::shared_ptr<WorkState>& state() const { return state_; }  // null for a finished one
 
  private:
   std::shared_ptr<WorkState> state_;

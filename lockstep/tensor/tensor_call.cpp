@@ -55,6 +55,14 @@ class TensorWork : public WorkState {
     return source < 0 ? source : group_.ranks()[static_cast<std::size_t>(source)];
   }
 
+  std::vector<at::Tensor> results() const {
+    std::vector<at::Tensor> tensors;
+    for (const TensorBuffer& buffer : *buffers_) {
+      if (buffer.is_result) tensors.push_back(buffer.original);
+    }
+    return tensors;
+  }
+
  private:
   void copy_back() {
     if (!std::exchange(has_copies_, false)) return;
@@ -80,6 +88,11 @@ void warn_once(const std::string& verb) {
 }
 
 }  // namespace
+
+std::vector<at::Tensor> result(const Work& work) {
+  const auto* tensor_work = dynamic_cast<const TensorWork*>(work.state().get());
+  return tensor_work != nullptr ? tensor_work->results() : std::vector<at::Tensor>();
+}
 
 std::optional<DType> carried_dtype(at::ScalarType type) {
   switch (type) {

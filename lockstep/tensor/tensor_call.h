@@ -86,6 +86,10 @@ template <typename Bytes> std::vector<Bytes> equal_parts(Bytes whole, int ranks)
   return parts;
 }
 
+// The tensors into which the operation of `work` writes here, in the order of its arguments, as torch's Work.result(). To be
+// looked at after wait(). None for what writes nothing here (send, barrier, gather on other ranks than the root).
+std::vector<at::Tensor> result(const Work& work);
+
 // The element type below libtorch; nullopt for one that collectives do not carry.
 std::optional<DType> carried_dtype(at::ScalarType type);
 

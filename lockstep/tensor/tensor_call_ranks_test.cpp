@@ -76,6 +76,18 @@ RANKS_TEST(TensorCollectives, OutsideTheGroupNothingHappensAndOneWarningIsGiven,
   set_log_sink(nullptr);
 }
 
+RANKS_TEST(TensorCollectives, AWorkKnowsItsResults, Ranks(2)) {
+  const at::Tensor x = counting({3, 4}, at::kFloat, rank()).t();
+  Work work = all_reduce(x, ReduceOp::SUM, world(), /*async_op=*/true);
+  work.wait();
+  ASSERT_EQ(result(work).size(), 1U);
+  EXPECT_EQ(result(work)[0].data_ptr(), x.data_ptr());
+  EXPECT_TRUE(same_values(result(work)[0], expected_sum({3, 4}, at::kFloat, size()).t()));
+  const std::vector<at::Tensor> outputs = {at::zeros({2}), at::zeros({2})};
+  EXPECT_EQ(result(all_gather(outputs, at::ones({2}), world())).size(), 2U);
+  EXPECT_TRUE(result(barrier(world())).empty());
+}
+
 RANKS_TEST(TensorCollectives, ADroppedWorkOfANonContiguousTensorIsLogged, Ranks(2)) {
   std::vector<std::string> lines;
   set_log_sink([&](LogLevel, const std::string& line) { lines.push_back(line); });
