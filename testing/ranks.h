@@ -15,13 +15,13 @@
 // AllReduce/SumsEveryRanksContribution.shm_4. A file with such tests is listed under RANK_TESTS in its room.
 //
 // Arguments   Ranks(n...)          how many ranks, required
-//             Backends("shm"...)   over what; "shm" if not said. EveryBackend(): self (one rank), thread, shm
+//             Backends("shm"...)   over what; "shm" if not said. EveryBackend(): self (one rank), thread, shm, tcp
 //             Dies({r...})         these ranks are killed by die() or otherwise with SIGKILL; others may not die
 //             Within(5s)           time for the whole test, 60 s if not said
 //             Variable("A", "b")   environment of the ranks
 //             WithoutGroup()       no group is made: the body calls init_process_group() itself
 // Members     rank(), size(), world(), backend_name(), rejoin(), die(): what a body may use.
-// Processes   Ranks of "shm" and "self" are processes, those of "thread" are threads of one process. The binary starts itself
+// Processes   Ranks of "shm", "tcp" and "self" are processes, those of "thread" are threads of one process. The binary starts itself
 //             again for each (never a fork), with the environment that `lockstep run` would set, and this process only watches.
 // Failures    Every failed expectation is reported with its rank. Also failures: a rank that throws, dies, exits, skips or runs
 //             no test. At the deadline all ranks are killed and their last output and place in the kernel are shown.
@@ -63,7 +63,7 @@ struct Backends {
 };
 struct EveryBackend {
   void apply(Plan& plan) const {
-    plan.backends = {"self", "thread", "shm"};
+    plan.backends = {"self", "thread", "shm", "tcp"};
     plan.every_backend = true;
   }
 };

@@ -6,6 +6,7 @@
 #include "lockstep/base/str.h"
 #include "lockstep/comm/backends/self_backend.h"
 #include "lockstep/comm/backends/shm_backend.h"
+#include "lockstep/comm/backends/tcp_backend.h"
 
 namespace lockstep {
 namespace {
@@ -14,9 +15,10 @@ ProcessGroup make_self(Meeting&, const std::string& group_name, const GroupOptio
   return make_self_group(group_name);
 }
 
-constexpr std::array<BackendInfo, 2> TABLE = {{
+constexpr std::array<BackendInfo, 3> TABLE = {{
     {"self", "one process: collectives are the identity", make_self, false},
     {"shm", "processes of one machine, over shared memory", make_shm_group, true},
+    {"tcp", "processes of one or several machines, over TCP", make_tcp_group, true},
 }};
 
 }  // namespace

@@ -1,0 +1,38 @@
+#include "lockstep/comm/backends/call_log.h"
+
+#include "lockstep/base/str.h"
+
+namespace lockstep {
+
+std::optional<CallLog::Disagreement> CallLog::add(const Call& mine) {
+  ++last_;
+  mine_.push_back(mine);
+  if (mine_.size() > MEMORY) mine_.pop_front();
+  const auto others = ahead_.extract(last_);
+  if (others.empty()) return std::nullopt;
+  for (const auto& [rank, theirs] : others.mapped()) {
+    if (!agree(mine, theirs)) return Disagreement{last_, rank, mine, theirs};
+  }
+  return std::nullopt;
+}
+
+std::optional<CallLog::Disagreement> CallLog::hear(int rank, std::uint64_t sequence, const Call& theirs) {
+  Heard& latest = last_heard_.at(static_cast<std::size_t>(rank));
+  if (sequence > latest.sequence) latest = {sequence, theirs};
+  if (sequence > last_) {
+    ahead_[sequence].emplace(rank, theirs);
+    return std::nullopt;
+  }
+  const std::uint64_t back = last_ - sequence;
+  if (back >= mine_.size()) return std::nullopt;
+  const Call& mine = mine_[mine_.size() - 1 - back];
+  if (agree(mine, theirs)) return std::nullopt;
+  return Disagreement{sequence, rank, mine, theirs};
+}
+
+std::string CallLog::last_call_of(int rank) const {
+  const Heard& latest = heard(rank);
+  return latest.sequence == 0 ? "" : str(name_of(latest.call.verb), " #", latest.sequence);
+}
+
+}  // namespace lockstep

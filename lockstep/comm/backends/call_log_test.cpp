@@ -1,0 +1,52 @@
+#include "lockstep/comm/backends/call_log.h"
+
+#include <gtest/gtest.h>
+
+namespace lockstep {
+namespace {
+
+Call sum_of(std::uint64_t count) { return {Verb::ALL_REDUCE, DType::FLOAT32, ReduceOp::SUM, 0, count}; }
+
+TEST(CallLog, CallsThatAgreeAreSilent) {
+  CallLog log(3);
+  EXPECT_FALSE(log.hear(1, 1, sum_of(5)));  // before this rank's call
+  EXPECT_FALSE(log.add(sum_of(5)));
+  EXPECT_FALSE(log.hear(2, 1, sum_of(5)));  // and after
+  EXPECT_EQ(log.last(), 1U);
+}
+
+TEST(CallLog, FindsADisagreementWhoeverIsFirst) {
+  CallLog log(3);
+  EXPECT_FALSE(log.hear(1, 1, sum_of(6)));
+  const auto late = log.add(sum_of(5));
+  ASSERT_TRUE(late);
+  EXPECT_EQ(late->rank, 1);
+  EXPECT_EQ(late->mine.count, 5U);
+  EXPECT_EQ(late->theirs.count, 6U);
+  const auto early = log.hear(2, 1, {Verb::BARRIER});
+  ASSERT_TRUE(early);
+  EXPECT_EQ(early->sequence, 1U);
+  EXPECT_EQ(early->theirs.verb, Verb::BARRIER);
+}
+
+TEST(CallLog, KnowsWhoHasCalledWhatLast) {
+  CallLog log(2);
+  EXPECT_EQ(log.last_call_of(1), "");
+  log.hear(1, 7, sum_of(1));
+  log.hear(1, 6, {Verb::BARRIER});
+  EXPECT_TRUE(log.has_called(1, 7));
+  EXPECT_FALSE(log.has_called(1, 8));
+  EXPECT_EQ(log.last_call_of(1), "all_reduce #7");
+}
+
+TEST(CallLog, RemembersTheLastThousandCalls) {
+  CallLog log(2);
+  for (std::size_t i = 0; i < 3 * CallLog::MEMORY; ++i) log.add(sum_of(i));
+  const std::uint64_t oldest = 2 * CallLog::MEMORY + 1;
+  EXPECT_FALSE(log.hear(1, oldest, sum_of(oldest - 1)));
+  EXPECT_TRUE(log.hear(1, oldest, sum_of(oldest)));
+  EXPECT_FALSE(log.hear(1, oldest - 1, sum_of(99999)));  // forgotten
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,28 @@
+// Ranks as processes of one or several hosts, over one TCP connection for every two of them.
+//
+//   Hub hub = Hub::inherited(...);                          // or any other Meeting; job/ does this
+//   ProcessGroup world = make_tcp_group(hub, "world", {}, deadline);
+//
+// Messages    of at most 64 KiB leave at once; send() returns when its buffer may be used again, which such a message does not
+//             keep waiting for the receiver unless more than 1 MiB of them is unreceived. Larger ones wait until they are
+//             asked for and go straight into the receiver's buffer. A rank that leaves the group or ends takes with it
+//             what it has been keeping back.
+// Progress    One thread per process serves all connections: operations complete without their owner calling anything.
+// Death       of a process is seen by all within the time of a packet. A host that stops answering, or a link that is down,
+//             counts as lost after the group's timeout; who waits gets a Timeout that names peer and direction then.
+// Security    Connections are authenticated with the job's secret and not encrypted.
+// Shared      memory has no meaning here: allocate_shared() gives plain memory.
+#pragma once
+
+#include <string>
+
+#include "lockstep/comm/meeting.h"
+#include "lockstep/comm/process_group.h"
+
+namespace lockstep {
+
+// Collective over the meeting's ranks; for what it throws see tcp_mesh.h.
+ProcessGroup make_tcp_group(Meeting& meeting, const std::string& group_name, const GroupOptions& options,
+                            Deadline deadline);
+
+}  // namespace lockstep

@@ -1,0 +1,282 @@
+#include "lockstep/comm/backends/tcp_connection.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "lockstep/base/str.h"
+#include "lockstep/os/stream.h"
+
+namespace lockstep::tcp {
+namespace {
+
+constexpr std::size_t STAGING = std::size_t{64} << 10U;
+constexpr std::size_t READ_AT_ONCE = std::size_t{4} << 20U;  // then other connections have their turn
+
+std::span<const std::byte> bytes_of(const Header& header) { return std::as_bytes(std::span(&header, 1)); }
+
+template <typename T> std::span<T> from(std::span<T> whole, std::size_t offset) {
+  return whole.subspan(std::min(offset, whole.size()));
+}
+
+}  // namespace
+
+Connection::Connection(Fd socket, int peer, EventPoll& poll, FrameReceiver& receiver)
+    : socket_(std::move(socket)), peer_(peer), poll_(poll), receiver_(receiver), staging_(STAGING) {
+  poll_.add(socket_.get(), static_cast<std::uint64_t>(peer));
+}
+
+// ---- outgoing
+void Connection::Frame::own() {
+  owned.assign(payload.begin(), payload.end());
+  payload = owned;
+  send.reset();
+}
+
+void Connection::post(Header header, const std::string& text) {
+  if (closed()) return;
+  Frame frame{
+      header, {}, nullptr, std::as_bytes(std::span(text.data(), std::min(text.size(), LARGEST_TEXT)))};
+  frame.header.payload = static_cast<std::uint32_t>(frame.payload.size());
+  queue_.push_back(std::move(frame));
+  queue_.back().own();
+  write();
+}
+
+void Connection::post(const std::shared_ptr<Send>& send) {
+  Frame frame{send->header, {}, nullptr, {}};
+  frame.header.bytes = send->data.size();
+  const std::size_t cost = cost_of(send->data.size());
+  if (send->data.size() <= EAGER_LIMIT && in_window_ + cost <= EAGER_WINDOW) {
+    in_window_ += cost;
+    frame.header.kind = Kind::MESSAGE;
+    frame.header.payload = static_cast<std::uint32_t>(send->data.size());
+    frame.payload = send->data;
+    frame.send = send;
+  } else {
+    frame.header.kind = Kind::OFFER;
+    frame.header.transfer = ++last_transfer_;
+    offered_[last_transfer_] = send;
+  }
+  queue_.push_back(std::move(frame));
+  write();
+}
+
+void Connection::accept(const Header& offer, const std::shared_ptr<Receive>& receive) {
+  accepted_[offer.transfer] = receive;
+  Header answer;
+  answer.kind = Kind::ACCEPT;
+  answer.transfer = offer.transfer;
+  post(answer);
+}
+
+void Connection::start_stream(const Header& accepted) {
+  const auto offer = offered_.find(accepted.transfer);
+  if (offer == offered_.end()) return;  // cancelled meanwhile
+  offer->second->header.transfer = accepted.transfer;
+  streams_.push_back(offer->second);
+  offered_.erase(offer);
+  write();
+}
+
+void Connection::cancel(Send& send) {
+  send.owner = nullptr;
+  const auto is_it = [&](const auto& other) { return other.get() == &send; };
+  if (current_ && is_it(current_->send)) current_->own();  // a frame that was begun is finished
+  for (Frame& frame : queue_) {
+    if (is_it(frame.send)) frame.own();
+  }
+  std::erase_if(offered_, [&](const auto& entry) { return is_it(entry.second); });
+  std::erase_if(streams_, is_it);
+}
+
+bool Connection::next_frame() {
+  if (!queue_.empty()) {
+    current_ = std::move(queue_.front());
+    queue_.pop_front();
+    return true;
+  }
+  if (streams_.empty()) return false;
+  const std::shared_ptr<Send> send = streams_.front();
+  streams_.pop_front();
+  const auto chunk = send->data.subspan(send->taken, std::min(CHUNK_BYTES, send->data.size() - send->taken));
+  send->taken += chunk.size();
+  if (send->taken < send->data.size()) streams_.push_back(send);
+  current_ = Frame{send->header, {}, send, chunk};
+  current_->header.kind = Kind::CHUNK;
+  current_->header.payload = static_cast<std::uint32_t>(chunk.size());
+  return true;
+}
+
+void Connection::write() {
+  while (!closed() && !broken_ && (current_ || next_frame())) {
+    const std::size_t header_written = std::min(current_written_, sizeof(Header));
+    const StreamResult result =
+        send_some(socket_.get(), {from(bytes_of(current_->header), header_written),
+                                  from(current_->payload, current_written_ - header_written)});
+    broken_ = result.closed;
+    if (result.bytes == 0) break;
+    current_written_ += result.bytes;
+    if (current_->send && current_->send->owner != nullptr) current_->send->owner->moved();
+    if (current_written_ == sizeof(Header) + current_->payload.size()) finish_written();
+  }
+  const bool wanted = !closed() && !broken_ && current_.has_value();
+  if (wanted != wants_write_ && !closed()) {
+    poll_.want_write(socket_.get(), static_cast<std::uint64_t>(peer_), wanted);
+    wants_write_ = wanted;
+  }
+}
+
+void Connection::finish_written() {
+  const Frame frame = std::move(*current_);
+  current_.reset();
+  current_written_ = 0;
+  if (!frame.send || frame.send->owner == nullptr) return;
+  if (frame.header.kind == Kind::CHUNK && frame.send->taken < frame.send->data.size()) return;
+  frame.send->over = true;
+  frame.send->owner->sent(*frame.send);
+}
+
+bool Connection::flushed() const {
+  return closed() || broken_ || (!current_ && queue_.empty() && unacknowledged(socket_.get()) == 0);
+}
+
+void Connection::close(const std::string& reason) {
+  if (closed()) return;
+  closed_because_ = reason;
+  poll_.remove(socket_.get());
+  socket_.reset();
+  accepted_.clear();
+}
+
+std::vector<std::shared_ptr<Send>> Connection::abandoned() {
+  std::vector<std::shared_ptr<Send>> sends(streams_.begin(), streams_.end());
+  for (const auto& [transfer, send] : offered_) sends.push_back(send);
+  for (const Frame& frame : queue_) {
+    if (frame.send) sends.push_back(frame.send);
+  }
+  if (current_ && current_->send && std::find(sends.begin(), sends.end(), current_->send) == sends.end())
+    sends.push_back(current_->send);
+  streams_.clear();
+  offered_.clear();
+  queue_.clear();
+  current_.reset();
+  return sends;
+}
+
+// ---- incoming
+void Connection::consumed(std::size_t bytes) {
+  not_credited_ += cost_of(bytes);
+  if (not_credited_ < EAGER_WINDOW / 4) return;
+  Header credit;
+  credit.kind = Kind::CREDIT;
+  credit.bytes = std::exchange(not_credited_, 0);
+  post(credit);
+}
+
+void Connection::cancel(Receive& receive) {
+  receive.owner = nullptr;
+  std::erase_if(accepted_, [&](const auto& entry) { return entry.second.get() == &receive; });
+}
+
+void Connection::read() {
+  for (std::size_t total = 0; total < READ_AT_ONCE && !closed();) {
+    const bool direct = in_payload_ && staged_begin_ == staged_end_;
+    const std::span<std::byte> target = direct ? payload_target() : from(std::span(staging_), staged_end_);
+    const StreamResult result = receive_some(socket_.get(), target);
+    if (result.closed) return close(result.reason);
+    if (result.bytes == 0) return;
+    total += result.bytes;
+    if (direct) {
+      take_payload(result.bytes);
+    } else {
+      staged_end_ += result.bytes;
+    }
+    parse();
+  }
+}
+
+// Where the next bytes of the payload go; what nobody wants goes into the staging memory, which is empty then.
+std::span<std::byte> Connection::payload_target() {
+  if (receive_ && receive_->owner != nullptr) return receive_->data.subspan(receive_->arrived, payload_left_);
+  if (keep_) return std::span(kept_).last(payload_left_);
+  return std::span(staging_).first(std::min(payload_left_, staging_.size()));
+}
+
+void Connection::take_payload(std::size_t bytes) {
+  payload_left_ -= bytes;
+  if (!receive_ || receive_->owner == nullptr) return;
+  receive_->arrived += bytes;
+  receive_->owner->moved();
+}
+
+void Connection::take_staged() {
+  const std::size_t bytes = std::min(payload_left_, staged_end_ - staged_begin_);
+  if (bytes == 0) return;
+  if (keep_ || (receive_ && receive_->owner != nullptr))
+    std::memcpy(payload_target().data(), &staging_[staged_begin_], bytes);
+  staged_begin_ += bytes;
+  take_payload(bytes);
+}
+
+void Connection::parse() {
+  while (!closed()) {
+    if (!in_payload_) {
+      if (staged_end_ - staged_begin_ < sizeof(Header)) break;
+      std::memcpy(&header_, &staging_[staged_begin_], sizeof(Header));
+      staged_begin_ += sizeof(Header);
+      begin_frame();
+      if (closed()) return;
+    }
+    take_staged();
+    if (payload_left_ > 0) break;
+    in_payload_ = false;
+    finish_frame();
+  }
+  std::memmove(staging_.data(), staging_.data() + staged_begin_, staged_end_ - staged_begin_);
+  staged_end_ -= staged_begin_;
+  staged_begin_ = 0;
+}
+
+void Connection::begin_frame() {
+  if (const std::string wrong = check(header_); !wrong.empty())
+    return close("what came from it is no frame of Lockstep: " + wrong);
+  in_payload_ = true;
+  payload_left_ = header_.payload;
+  receive_.reset();
+  keep_ = header_.kind == Kind::FAILURE;
+  if (header_.kind == Kind::MESSAGE) {
+    auto destination = receiver_.place_for(peer_, header_);
+    receive_ = std::move(destination.receive);
+    keep_ = destination.keep;
+  } else if (header_.kind == Kind::CHUNK) {
+    const auto found = accepted_.find(header_.transfer);
+    if (found != accepted_.end()) receive_ = found->second;
+  }
+  if (receive_ && receive_->data.size() - receive_->arrived < payload_left_)
+    return close(str("what came from it is no frame of Lockstep: ", payload_left_, " bytes for a buffer of ",
+                     receive_->data.size() - receive_->arrived));
+  kept_.assign(keep_ ? payload_left_ : 0, std::byte{});
+}
+
+void Connection::finish_frame() {
+  const std::shared_ptr<Receive> receive = std::exchange(receive_, nullptr);
+  if (receive && receive->owner != nullptr && receive->arrived == receive->data.size()) {
+    if (header_.kind == Kind::CHUNK) accepted_.erase(header_.transfer);
+    receive->over = true;
+    receive->owner->received(*receive);
+  }
+  switch (header_.kind) {
+    case Kind::CHUNK: return;
+    case Kind::ACCEPT: return start_stream(header_);
+    case Kind::CREDIT: in_window_ -= std::min<std::size_t>(in_window_, header_.bytes); return;
+    case Kind::MESSAGE:
+      if (!keep_) return consumed(header_.bytes);
+      [[fallthrough]];
+    case Kind::OFFER:
+    case Kind::CALL:
+    case Kind::FAILURE:
+    case Kind::GOODBYE: receiver_.arrived(peer_, header_, std::move(kept_)); return;
+  }
+}
+
+}  // namespace lockstep::tcp

@@ -1,0 +1,119 @@
+// Fabric: the connections of this process to all other ranks of the world, the thread that serves them, and the groups whose
+// messages they carry. There is one fabric per world; groups made of its ranks share the connections.
+//
+//   std::shared_ptr<Running> running = start_fabric(std::move(peers), my_rank);
+//   const Session session(running->fabric);         // lock; on leaving it, whatever became ready is carried on
+//   running->fabric.to(3)->post(header);
+//
+// Threads     one lock for everything here and in the groups. Work is done by whoever holds it: the thread for what arrives,
+//             callers for what can be written at once.
+// Lifetime    the thread ends with the last group. A group or operation whose last reference goes while the lock is held is
+//             destroyed after the lock is released (hold_until_unlocked), by the thread itself if need be.
+#pragma once
+
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "lockstep/comm/backends/tcp_connection.h"
+
+namespace lockstep::tcp {
+
+class Group;
+class Operation;
+
+struct Peer {
+  Fd socket;  // connected, authenticated, non-blocking; invalid for this rank itself
+  std::string address;
+  long pid = 0;
+};
+
+class Fabric final : public FrameReceiver {
+ public:
+  Fabric(std::vector<Peer> peers, int rank);
+
+  std::mutex mutex;
+  std::condition_variable changed;  // an operation is done or has failed
+
+  // ---- with the lock
+  int rank() const { return rank_; }
+  Connection& to(int rank) { return *connections_.at(static_cast<std::size_t>(rank)); }
+  // How the connection to `rank` ended; empty while it lives, and for this rank itself.
+  const std::string& lost(int rank) const;
+  const Peer& peer(int rank) const { return peers_.at(static_cast<std::size_t>(rank)); }
+  void add(std::uint64_t id, const std::shared_ptr<Group>& group) { groups_[id] = group; }
+  void remove(std::uint64_t id) { groups_.erase(id); }
+  // For groups led by this rank: unique in the world together with the rank.
+  std::uint32_t next_group() { return ++last_group_; }
+  // `operation` has nothing left to wait for and can carry on.
+  void ready(std::shared_ptr<Operation> operation) { ready_.push_back(std::move(operation)); }
+  void has_ended() { ended_ = true; }  // an operation: waiters are told on unlocking
+  void hold_until_unlocked(std::shared_ptr<void> object) { held_.push_back(std::move(object)); }
+  // Carries on everything that is ready. What is to be released after unlocking is returned.
+  std::vector<std::shared_ptr<void>> settle();
+  bool flushed() const;
+
+  // ---- without it
+  // Serves what has arrived, waiting for it until the deadline.
+  void turn(Deadline deadline);
+  void run();  // the thread, until stop()
+  void stop();
+
+ private:
+  Destination place_for(int peer, const Header& header) override;
+  void arrived(int peer, const Header& header, std::vector<std::byte> payload) override;
+  std::shared_ptr<Group> find(std::uint64_t id);
+  void tell_of_loss(int peer);
+
+  const int rank_;
+  EventPoll poll_;
+  // guarded by mutex
+  std::vector<Peer> peers_;
+  std::vector<std::unique_ptr<Connection>> connections_;  // by rank, null for this one
+  std::map<std::uint64_t, std::weak_ptr<Group>> groups_;
+  std::vector<std::shared_ptr<Operation>> ready_;
+  std::vector<std::shared_ptr<void>> held_;
+  std::uint32_t last_group_ = 0;
+  bool ended_ = false;
+  bool stopping_ = false;
+};
+
+// Holds the lock of a fabric.
+class Session {
+ public:
+  explicit Session(Fabric& fabric) : fabric_(fabric), lock_(fabric.mutex) {}
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  void settle() { keep(fabric_.settle()); }  // and keep the lock
+  std::unique_lock<std::mutex>& lock() { return lock_; }
+
+ private:
+  void keep(std::vector<std::shared_ptr<void>> released);
+
+  Fabric& fabric_;
+  std::vector<std::shared_ptr<void>> released_;  // after the lock, which is declared later
+  std::unique_lock<std::mutex> lock_;
+};
+
+// A fabric and its thread; the last reference stops it, from whichever thread.
+class Running {
+ public:
+  Running(std::vector<Peer> peers, int rank);
+  ~Running();
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+
+  Fabric& fabric() { return *fabric_; }
+
+ private:
+  std::shared_ptr<Fabric> fabric_;
+  std::thread thread_;
+};
+
+}  // namespace lockstep::tcp

@@ -1,0 +1,131 @@
+// Group: one process group of the tcp backend, from this rank's side: what it has called, what waits to be received, who has
+// left, and the first failure, which is thrown from then on.
+//
+// A failure is recorded by the rank that sees it first and sent to all others; a rank keeps the first that it sees or is sent.
+// A rank whose connection ends without a goodbye is dead, one that said goodbye has left: both fail the operations that need
+// something from it, which fails the group. What a rank had sent before is still received.
+//
+// Threads: functions of Backend by any; all others with the fabric's lock unless said otherwise.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/comm/backend.h"
+#include "lockstep/comm/backends/call_log.h"
+#include "lockstep/comm/backends/tcp_fabric.h"
+#include "lockstep/comm/backends/tcp_inbox.h"
+#include "lockstep/comm/backends/tcp_operation.h"
+
+namespace lockstep::tcp {
+
+class Group final : public Backend, public std::enable_shared_from_this<Group> {
+ public:
+  struct Membership {
+    std::shared_ptr<Running> running;
+    std::uint64_t id = 0;    // the same on all ranks
+    std::vector<int> ranks;  // of the fabric, in the order of the group's
+    int rank = 0;
+    std::string name;
+    GroupOptions options;
+  };
+
+  static std::shared_ptr<Group> make(Membership membership);
+  ~Group() override;
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+
+  std::string_view name() const override { return "tcp"; }
+  int rank() const override { return membership_.rank; }
+  int size() const override { return static_cast<int>(membership_.ranks.size()); }
+  const std::string& group_name() const override { return membership_.name; }
+  std::shared_ptr<WorkState> start(Request request) override;
+  std::shared_ptr<void> allocate_shared(std::size_t bytes) override;
+  std::shared_ptr<Backend> split(const std::vector<std::vector<int>>& parts, const std::string& name,
+                                 const GroupOptions& options) override;
+  void abort(const std::string& reason) override;
+  void close() override;
+
+  // ---- for operations
+  std::uint64_t id() const { return membership_.id; }
+  Fabric& fabric() const { return membership_.running->fabric(); }
+  Connection& to(int rank) const { return fabric().to(fabric_rank(rank)); }
+  void post(const std::shared_ptr<Send>& send);
+  void post(const std::shared_ptr<Receive>& receive, const Operation& operation);
+  void forget(Receive& receive);
+  void over(Operation& operation);  // done or failed
+  std::uint64_t progress() const { return progress_; }
+  void count_progress() { ++progress_; }
+  // Throws Aborted in a fork of the process that made the group; needs no lock.
+  void refuse_fork(const std::string& what) const;
+  // Returns when the operation is done or failed, or records the failure that ends it.
+  void wait(Session& session, Operation& operation, std::optional<std::chrono::nanoseconds> timeout);
+  void announce_after_a_while();
+  bool is_dead(int rank) const { return !fabric().lost(fabric_rank(rank)).empty(); }
+  bool everybody_is_gone() const;
+
+  // ---- for the fabric; `peer` is a rank of it
+  FrameReceiver::Destination place_for(int peer, const Header& header);
+  void arrived(int peer, const Header& header, std::vector<std::byte> payload);
+  void lost(int peer);
+
+ private:
+  struct Failure {
+    ErrorCode code = ErrorCode::NONE;
+    std::string text;
+    int peer = -1;
+    int reporter = -1;
+  };
+
+  explicit Group(Membership membership);
+  bool forked() const;
+  bool usable() const { return !failure_ && !closed_; }
+  [[noreturn]] void throw_unusable(const std::string& what) const;
+  std::exception_ptr failure_of(const std::string& what) const;
+  void record(ErrorCode code, const std::string& text, int peer = -1);
+  void fail_with(Failure failure);
+  void fail_all();
+  void record_disagreement(const CallLog::Disagreement& disagreement);
+  void record_gone(int rank, const Operation& operation);
+  std::shared_ptr<Operation> make_operation(Request request);
+  void activate_next();
+  void send_to_all(Header header, const std::string& text = {});
+  void announce(const CollectiveOperation& operation);
+  void empty_inbox();
+
+  int fabric_rank(int rank) const { return membership_.ranks.at(static_cast<std::size_t>(rank)); }
+  int group_rank(int peer) const;  // -1 if it is not a member
+  bool is_gone(int rank) const { return is_dead(rank) || left_.at(static_cast<std::size_t>(rank)); }
+  void check_gone(int rank);
+  void hear(int rank, const Header& header);
+  bool fits(const Receive& receive, int source, const Header& header);
+  void match(const std::shared_ptr<Receive>& receive, Inbox::Arrived message);
+
+  std::string describe(int rank) const;
+  std::string how_gone(int rank) const;
+  std::string who_is_late(const Operation& operation) const;
+  void warn(const Operation& operation, std::chrono::nanoseconds waited) const;
+
+  Membership membership_;
+  const unsigned made_in_;  // generation of forks
+  // guarded by the fabric's lock
+  CallLog calls_;
+  Inbox inbox_;
+  std::vector<std::shared_ptr<Operation>> pending_;  // oldest first
+  std::deque<std::shared_ptr<Operation>> queued_;    // of them, collectives that have not begun
+  int active_ = 0;                                   // of them, collectives that have
+  std::vector<std::uint64_t> sent_;                  // messages, by rank
+  std::vector<bool> left_;
+  std::uint64_t progress_ = 0;
+  std::uint64_t announced_ = 0;    // collective
+  std::uint64_t waiting_for_ = 0;  // the oldest pending collective,
+  std::chrono::steady_clock::time_point waiting_since_;
+  std::optional<Failure> failure_;
+  bool closed_ = false;
+};
+
+}  // namespace lockstep::tcp

@@ -1,0 +1,194 @@
+// Group: failures, and waiting until there is one or the work is done.
+#include <algorithm>
+
+#include "lockstep/base/log.h"
+#include "lockstep/base/str.h"
+#include "lockstep/comm/backends/tcp_group.h"
+
+namespace lockstep::tcp {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Ranks that only wait for each other tell each other what they called after this time.
+constexpr std::chrono::milliseconds SILENCE{20};
+constexpr std::chrono::hours LONGEST_WAIT{24 * 365 * 10};
+
+double seconds(std::chrono::nanoseconds span) { return std::chrono::duration<double>(span).count(); }
+
+bool contains(const std::vector<int>& list, int value) {
+  return std::find(list.begin(), list.end(), value) != list.end();
+}
+
+std::string direction(const Operation& operation, int rank) {
+  if (contains(operation.receiving_from(), rank)) return ", waiting to receive from it";
+  if (contains(operation.sending_to(), rank)) return ", waiting to send to it";
+  return "";
+}
+
+}  // namespace
+
+void Group::refuse_fork(const std::string& what) const {
+  if (!forked()) return;
+  throw Aborted(
+      str(what, " on group \"", group_name(), "\", rank ", rank(), " of ", size(),
+          ": this process is a fork of the one that joined the group; start ranks with exec, or call "
+          "init_process_group() only after fork"));
+}
+
+void Group::throw_unusable(const std::string& what) const {
+  const std::string where =
+      str(what, " on group \"", group_name(), "\", rank ", rank(), " of ", size(), ": ");
+  if (!failure_) throw Aborted(where + "this rank has left the group (destroy_process_group)");
+  constexpr const char* ADVICE =
+      "; the group is closed: destroy_process_group(), then init_process_group() to start anew";
+  std::string text = failure_->text;
+  if (failure_->reporter != rank()) text += str(" (found by rank ", failure_->reporter, ")");
+  throw_error(failure_->code, where + text + ADVICE, failure_->peer);
+}
+
+std::exception_ptr Group::failure_of(const std::string& what) const {
+  try {
+    throw_unusable(what);
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
+void Group::record(ErrorCode code, const std::string& text, int peer) {
+  if (!usable()) return;
+  Header header;
+  header.kind = Kind::FAILURE;
+  header.count = static_cast<std::uint64_t>(code);
+  header.root = peer;
+  send_to_all(header, text);
+  fail_with({code, text, peer, rank()});
+}
+
+void Group::fail_with(Failure failure) {
+  if (failure_) return;
+  failure_ = std::move(failure);
+  fail_all();
+  empty_inbox();
+}
+
+void Group::fail_all() {
+  const auto operations = std::exchange(pending_, {});
+  queued_.clear();
+  for (const auto& operation : operations) {
+    operation->fail(failure_of(operation->describe()));
+    fabric().hold_until_unlocked(operation);
+  }
+}
+
+void Group::record_disagreement(const CallLog::Disagreement& other) {
+  record(ErrorCode::MISMATCH,
+         str("ranks disagree about collective #", other.sequence, ": rank ", rank(), " called ",
+             lockstep::describe(other.mine), ", rank ", other.rank, " called ",
+             lockstep::describe(other.theirs), "; all ranks must make the same calls in the same order"));
+}
+
+std::string Group::describe(int rank) const {
+  const Peer& peer = fabric().peer(fabric_rank(rank));
+  return str("rank ", rank, " (pid ", peer.pid, " at ", peer.address, ")");
+}
+
+std::string Group::how_gone(int rank) const {
+  if (left_.at(static_cast<std::size_t>(rank))) return " has left the group";
+  const std::string& reason = fabric().lost(fabric_rank(rank));
+  if (reason == "end of stream" || reason == "Connection reset by peer" || reason == "Broken pipe")
+    return " is dead";
+  return " cannot be reached (" + reason + ")";
+}
+
+void Group::record_gone(int rank, const Operation& operation) {
+  const std::string last = calls_.last_call_of(rank);
+  record(ErrorCode::PEER_LOST,
+         str(describe(rank), how_gone(rank), " while rank ", this->rank(), " was in ", operation.describe(),
+             direction(operation, rank), "; ",
+             last.empty() ? "it had made no collective call" : "its last collective call was " + last),
+         rank);
+}
+
+// Those that have not made this call at all, of the ranks that this one exchanges something with if possible: who waits for
+// a rank that waits itself should name the one at the end of the chain.
+std::string Group::who_is_late(const Operation& operation) const {
+  std::vector<int> direct = operation.receiving_from();
+  for (const int r : operation.sending_to()) {
+    if (!contains(direct, r)) direct.push_back(r);
+  }
+  std::vector<int> late;
+  const auto has_not_called = [&](int r) { return !calls_.has_called(r, operation.sequence()); };
+  if (operation.sequence() != 0) {
+    std::copy_if(direct.begin(), direct.end(), std::back_inserter(late), has_not_called);
+    for (int r = 0; r < size() && late.empty(); ++r) {
+      if (r != rank() && has_not_called(r)) late.push_back(r);
+    }
+  }
+  if (late.empty()) late = direct;
+  std::string text;
+  for (const int r : late) {
+    if (r == ANY_SOURCE) return "a message from any rank";
+    const std::string last = calls_.last_call_of(r);
+    text += str(text.empty() ? "" : ", ", describe(r), direction(operation, r));
+    if (!last.empty()) text += str(" (last collective call: ", last, ")");
+  }
+  return text.empty() ? "the other ranks to finish their part" : text;
+}
+
+void Group::warn(const Operation& operation, std::chrono::nanoseconds waited) const {
+  log(LogLevel::WARNING, str(operation.describe(), " on group \"", group_name(), "\", rank ", rank(), " of ",
+                             size(), ": waiting for ", seconds(waited), " s for ", who_is_late(operation)));
+}
+
+void Group::announce(const CollectiveOperation& operation) {
+  Header header = operation.header();
+  header.kind = Kind::CALL;
+  send_to_all(header);
+}
+
+void Group::announce_after_a_while() {
+  const auto oldest = std::find_if(pending_.begin(), pending_.end(),
+                                   [](const auto& operation) { return operation->sequence() != 0; });
+  if (oldest == pending_.end() || (*oldest)->sequence() == announced_) return;
+  const auto now = Clock::now();
+  if (waiting_for_ != (*oldest)->sequence()) {
+    waiting_for_ = (*oldest)->sequence();
+    waiting_since_ = now;
+  } else if (now - waiting_since_ >= SILENCE) {
+    announced_ = waiting_for_;
+    announce(static_cast<const CollectiveOperation&>(**oldest));
+  }
+}
+
+void Group::wait(Session& session, Operation& operation, std::optional<std::chrono::nanoseconds> timeout) {
+  const auto patience =
+      std::min<std::chrono::nanoseconds>(timeout.value_or(membership_.options.timeout), LONGEST_WAIT);
+  const auto warn_after = std::min<std::chrono::nanoseconds>(membership_.options.warn_after, LONGEST_WAIT);
+  auto changed = Clock::now();
+  auto warned = changed;
+  std::uint64_t progress = operation.progress();
+  session.settle();
+  while (operation.pending()) {
+    const auto now = Clock::now();
+    if (operation.progress() != progress) {
+      progress = operation.progress();
+      changed = warned = now;
+    } else if (now - changed >= patience) {
+      record(ErrorCode::TIMEOUT,
+             str("no progress for ", seconds(patience), " s, waiting for ", who_is_late(operation)));
+      break;
+    } else if (now - warned >= warn_after) {
+      warn(operation, now - changed);
+      warned = now;
+    }
+    announce_after_a_while();
+    session.settle();
+    if (!operation.pending()) break;
+    const bool announcing = operation.sequence() != 0 && announced_ < operation.sequence();
+    const auto next = std::min(changed + patience, warned + warn_after);
+    fabric().changed.wait_until(session.lock(), announcing ? std::min(next, now + SILENCE) : next);
+  }
+}
+
+}  // namespace lockstep::tcp

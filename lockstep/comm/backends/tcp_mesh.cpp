@@ -1,0 +1,179 @@
+#include "lockstep/comm/backends/tcp_mesh.h"
+
+#include <algorithm>
+#include <charconv>
+#include <list>
+#include <optional>
+#include <sstream>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
+#include "lockstep/os/poll_set.h"
+#include "lockstep/os/process.h"
+#include "lockstep/os/tcp_socket.h"
+#include "lockstep/store/handshake.h"
+
+namespace lockstep::tcp {
+namespace {
+
+// All ranks are here when connecting begins, so nobody has a reason to take longer.
+constexpr std::chrono::seconds LONGEST_STEP{30};
+constexpr std::size_t MOST_STRANGERS = 256;
+
+struct Announcement {
+  TcpAddress address;
+  long pid = 0;
+  std::string secret;  // of rank 0, if the meeting has none
+};
+
+Announcement parse(const std::string& text, int rank) {
+  std::istringstream words(text);
+  Announcement parsed;
+  words >> parsed.pid >> parsed.address.host >> parsed.address.port >> parsed.secret;
+  if (parsed.pid <= 0 || parsed.address.host.empty() || parsed.address.port <= 0 ||
+      parsed.address.port > 65535)
+    throw StoreError(str("init_process_group: rank ", rank, " announced itself as \"", printable(text),
+                         "\" instead of its address"));
+  return parsed;
+}
+
+// A connection names its ends, so that one meant for another rank is of no use here.
+std::string ends(int from, int to) { return str("tcp rank ", from, " to ", to); }
+
+class Mesh {
+ public:
+  Mesh(Meeting& meeting, Deadline deadline)
+      : meeting_(meeting),
+        deadline_(std::min(deadline.remaining(), std::chrono::nanoseconds(LONGEST_STEP))) {}
+
+  std::vector<Peer> connect(Deadline deadline) {
+    const Fd listener = tcp_listen(meeting_.local_address(), 0);
+    announce(listener.get(), deadline);
+    const Deadline step = Deadline::in(deadline_);
+    for (int r = 0; r < rank(); ++r) connect_to(r, step);
+    // From here on all connections exist; those that this rank is to accept wait in the listener's queue.
+    meeting_.exchange("connected", {}, deadline);
+    const Deadline handshakes = Deadline::in(deadline_);
+    for (int r = 0; r < rank(); ++r) introduce_to(r, handshakes);
+    accept_all(listener.get(), handshakes);
+    meeting_.exchange("ready", {}, deadline);
+    return std::move(peers_);
+  }
+
+ private:
+  struct Guest {
+    Fd socket;
+    ServerHandshake handshake;
+  };
+
+  int rank() const { return meeting_.rank(); }
+  int size() const { return meeting_.size(); }
+  std::string who() const { return str("init_process_group, rank ", rank(), " of ", size(), ": "); }
+  Peer& peer(int r) { return peers_[static_cast<std::size_t>(r)]; }
+
+  void announce(int listener, Deadline deadline) {
+    const auto known = meeting_.secret();
+    const std::string fresh = !known && rank() == 0 ? Secret::random().as_hex() : "";
+    const std::string mine = str(current_pid(), ' ', meeting_.local_address(), ' ',
+                                 tcp_local_address(listener).port, fresh.empty() ? "" : " ", fresh);
+    const std::vector<Message> all = meeting_.exchange(mine, {}, deadline);
+    for (int r = 0; r < size(); ++r) {
+      announced_.push_back(parse(all[static_cast<std::size_t>(r)].text, r));
+      peers_.push_back({Fd(), text(announced_.back().address), announced_.back().pid});
+    }
+    secret_ = known ? Secret::from_text(*known, "the secret of the job")
+                    : Secret::from_text(announced_[0].secret, "the secret of rank 0");
+  }
+
+  void connect_to(int r, Deadline deadline) {
+    const TcpAddress& address = announced_[static_cast<std::size_t>(r)].address;
+    try {
+      peer(r).socket = tcp_connect(address.host, address.port, deadline);
+    } catch (const Timeout& timeout) {
+      throw Timeout(str(who(), "no connection to rank ", r, " (pid ", peer(r).pid, "): ", timeout.what()));
+    }
+  }
+
+  void introduce_to(int r, Deadline deadline) {
+    try {
+      authenticate_to_server(peer(r).socket.get(), *secret_,
+                             {HandshakePurpose::GROUP, 0, opaque_text(ends(rank(), r))}, deadline);
+    } catch (const StoreError& error) {
+      throw StoreError(
+          str(who(), "rank ", r, " (pid ", peer(r).pid, " at ", peer(r).address, "): ", error.what()));
+    } catch (const Timeout& timeout) {
+      throw Timeout(
+          str(who(), "rank ", r, " (pid ", peer(r).pid, " at ", peer(r).address, "): ", timeout.what()));
+    }
+  }
+
+  void accept_all(int listener, Deadline deadline) {
+    std::list<Guest> guests;
+    while (!missing().empty()) {
+      PollSet ready;
+      ready.want_read(listener);
+      for (const Guest& guest : guests) ready.want_read(guest.socket.get());
+      ready.run(deadline);
+      if (deadline.expired()) throw_missing();
+      while (true) {
+        TcpAccepted accepted = tcp_accept(listener);
+        if (!accepted.socket.valid()) break;
+        guests.push_back({std::move(accepted.socket), ServerHandshake(*secret_, HandshakePurpose::GROUP)});
+        if (guests.size() > MOST_STRANGERS + static_cast<std::size_t>(size())) guests.pop_front();
+      }
+      guests.remove_if([&](Guest& guest) { return ready.is_ready(guest.socket.get()) && talk_to(guest); });
+    }
+  }
+
+  // True when there is no more to say: the guest has become a peer, or is refused or gone.
+  bool talk_to(Guest& guest) {
+    std::array<std::byte, HANDSHAKE_HELLO_BYTES> bytes{};
+    const long got = tcp_read(guest.socket.get(), std::span(bytes).first(guest.handshake.needed()));
+    if (got < 0) return true;
+    guest.handshake.feed(std::span(bytes).first(static_cast<std::size_t>(got)));
+    const std::string answer = guest.handshake.take_output();  // less than any socket's buffer
+    if (tcp_write(guest.socket.get(), std::as_bytes(std::span(answer))) != static_cast<long>(answer.size()))
+      return true;
+    if (guest.handshake.state() != HandshakeState::ACCEPTED)
+      return guest.handshake.state() == HandshakeState::REFUSED;
+    const std::string name = opaque_text(guest.handshake.hello().opaque);
+    for (const int r : missing()) {
+      if (name == ends(r, rank())) peer(r).socket = std::move(guest.socket);
+    }
+    return true;
+  }
+
+  std::vector<int> missing() {
+    std::vector<int> ranks;
+    for (int r = rank() + 1; r < size(); ++r) {
+      if (!peer(r).socket.valid()) ranks.push_back(r);
+    }
+    return ranks;
+  }
+
+  [[noreturn]] void throw_missing() {
+    std::string text;
+    for (const int r : missing())
+      text += str(text.empty() ? "" : ", ", r, " (pid ", peer(r).pid, " at ", peer(r).address, ")");
+    throw Timeout(str(who(), "no connection came from rank(s) ", text, " in ", LONGEST_STEP.count(),
+                      " s; do they reach ", peer(rank()).address, ", and do they know the same secret?"));
+  }
+
+  Meeting& meeting_;
+  const std::chrono::nanoseconds deadline_;
+  std::optional<Secret> secret_;
+  std::vector<Announcement> announced_;
+  std::vector<Peer> peers_;
+};
+
+}  // namespace
+
+std::vector<Peer> connect_mesh(Meeting& meeting, std::chrono::milliseconds silence, Deadline deadline) {
+  std::vector<Peer> peers = Mesh(meeting, deadline).connect(deadline);
+  for (const Peer& peer : peers) {
+    if (peer.socket.valid()) tcp_set_liveness(peer.socket.get(), silence);
+  }
+  return peers;
+}
+
+}  // namespace lockstep::tcp

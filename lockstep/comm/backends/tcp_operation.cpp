@@ -1,0 +1,284 @@
+#include "lockstep/comm/backends/tcp_operation.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/fail_point.h"
+#include "lockstep/base/str.h"
+#include "lockstep/comm/backends/tcp_group.h"
+#include "lockstep/comm/reduce_kernels.h"
+
+namespace lockstep::tcp {
+namespace {
+
+std::string describe_message(const char* verb, const Request& request, const char* direction) {
+  const std::string peer = request.root == ANY_SOURCE ? "any rank" : str("rank ", request.root);
+  return str(verb, "(", name_of(request.dtype), "[", request.count, "], ", direction, " ", peer, ", tag ",
+             request.tag, ")");
+}
+
+algorithms::Shape shape_of(const Request& request, int rank, int size) {
+  algorithms::Shape shape{request.verb,           rank,          size, request.root,
+                          size_of(request.dtype), request.count, {},   {}};
+  for (const auto& input : request.inputs) shape.inputs.push_back(input.size());
+  for (const auto& output : request.outputs) shape.outputs.push_back(output.size());
+  return shape;
+}
+
+template <typename Transfers> std::vector<int> peers_of(const Transfers& transfers) {
+  std::vector<int> peers;
+  for (const auto& transfer : transfers) {
+    if (!transfer->over) peers.push_back(transfer->peer);
+  }
+  return peers;
+}
+
+}  // namespace
+
+Operation::Operation(std::shared_ptr<Group> group, Request request)
+    : group_(std::move(group)), request_(std::move(request)) {}
+
+void Operation::wait(std::optional<std::chrono::nanoseconds> timeout) {
+  group_->refuse_fork("a wait");
+  Session session(group_->fabric());
+  group_->wait(session, *this, timeout);
+  if (exception_) std::rethrow_exception(exception_);
+}
+
+bool Operation::poll() {
+  group_->refuse_fork("a test for completion");
+  group_->fabric().turn(Deadline::in(std::chrono::nanoseconds(0)));
+  const Session session(group_->fabric());
+  if (pending()) group_->announce_after_a_while();
+  return !pending();
+}
+
+std::exception_ptr Operation::exception() const {
+  group_->refuse_fork("a look at an operation");
+  const Session session(group_->fabric());
+  return exception_;
+}
+
+std::vector<int> Operation::receiving_from() const { return peers_of(receives_); }
+std::vector<int> Operation::sending_to() const { return peers_of(sends_); }
+
+// Of one that has not begun: what the group does meanwhile.
+std::uint64_t Operation::progress() const { return progress_ + (begun_ ? 0 : group_->progress()); }
+
+void Operation::moved() {
+  ++progress_;
+  group_->count_progress();
+}
+
+void Operation::carry_on() {
+  if (stepping_) return;
+  stepping_ = begun_ = true;
+  try {
+    while (pending() && under_way_ == 0) step();
+  } catch (...) {
+    fail(std::current_exception());
+  }
+  stepping_ = false;
+}
+
+void Operation::post_send(int peer, Header header, std::span<const std::byte> data) {
+  if (!pending()) return;
+  ++under_way_;
+  sends_.push_back(std::make_shared<Send>(Send{this, peer, header, data}));
+  group_->post(sends_.back());
+}
+
+void Operation::post_receive(Receive receive) {
+  if (!pending()) return;
+  ++under_way_;
+  receive.owner = this;
+  receives_.push_back(std::make_shared<Receive>(receive));
+  group_->post(receives_.back(), *this);
+}
+
+void Operation::sent(Send&) { one_less(); }
+void Operation::received(Receive&) { one_less(); }
+
+void Operation::one_less() {
+  moved();
+  if (--under_way_ == 0 && !stepping_) group_->fabric().ready(shared_from_this());
+}
+
+void Operation::drop_sends_to(int rank) {
+  for (std::size_t i = 0; i < sends_.size() && pending(); ++i) {
+    Send& send = *sends_[i];
+    if (send.peer != rank || send.over) continue;
+    group_->to(rank).cancel(send);
+    send.over = true;
+    dropped(send);
+  }
+}
+
+void Operation::finish() {
+  fail_point("comm.before_finish");
+  state_ = State::DONE;
+  let_go();
+}
+
+void Operation::fail(std::exception_ptr exception) {
+  if (!pending()) return;
+  exception_ = std::move(exception);
+  state_ = State::FAILED;
+  for (const auto& send : sends_) {
+    if (!send->over) group_->to(send->peer).cancel(*send);
+  }
+  for (const auto& receive : receives_) {
+    if (!receive->over) group_->forget(*receive);
+  }
+  let_go();
+}
+
+void Operation::let_go() {
+  sends_.clear();
+  receives_.clear();
+  request_.keep_alive.reset();
+  group_->over(*this);
+  group_->fabric().has_ended();
+}
+
+// ---- collectives
+CollectiveOperation::CollectiveOperation(std::shared_ptr<Group> group, Request request,
+                                         std::uint64_t sequence)
+    : Operation(std::move(group), std::move(request)),
+      sequence_(sequence),
+      call_(call_of(request_)),
+      schedule_(algorithms::make_schedule(shape_of(request_, group_->rank(), group_->size()))) {}
+
+std::string CollectiveOperation::describe() const { return str(name_of(call_.verb), " #", sequence_); }
+
+bool CollectiveOperation::needs(int rank) const {
+  const auto peers = receiving_from();
+  return std::find(peers.begin(), peers.end(), rank) != peers.end();
+}
+
+Header CollectiveOperation::header() const {
+  Header header;
+  header.group = group_->id();
+  header.sequence = sequence_;
+  header.set(call_);
+  return header;
+}
+
+std::byte* CollectiveOperation::at(const algorithms::Place& place) const {
+  using algorithms::Area;
+  const auto index = static_cast<std::size_t>(place.index);
+  const auto writable = [](const void* data) { return static_cast<std::byte*>(const_cast<void*>(data)); };
+  std::byte* base = nullptr;
+  switch (place.area) {
+    case Area::INPUT: base = writable(request_.input); break;
+    case Area::OUTPUT: base = static_cast<std::byte*>(request_.output); break;
+    case Area::INPUTS: base = writable(request_.inputs.at(index).data()); break;
+    case Area::OUTPUTS: base = request_.outputs.at(index).data(); break;
+    case Area::SCRATCH: base = scratch_.get(); break;
+  }
+  return base == nullptr ? nullptr : base + place.offset;
+}
+
+void CollectiveOperation::step() {
+  if (in_step_) {
+    combine(schedule_.steps[at_]);
+    sends_.clear();
+    receives_.clear();
+    in_step_ = false;
+    ++at_;
+  }
+  if (at_ == schedule_.steps.size()) {
+    scratch_.reset();
+    return finish();
+  }
+  in_step_ = true;
+  begin(schedule_.steps[at_]);
+}
+
+void CollectiveOperation::begin(const algorithms::Step& step) {
+  constexpr std::size_t ALIGNMENT = 64;
+  if (!scratch_ && schedule_.scratch_bytes > 0) {
+    const std::size_t bytes = (schedule_.scratch_bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    scratch_.reset(static_cast<std::byte*>(std::aligned_alloc(ALIGNMENT, bytes)));
+    if (!scratch_) throw std::bad_alloc();
+  }
+  for (const auto& copy : step.copies) {
+    if (copy.bytes > 0 && at(copy.from) != at(copy.to)) std::memmove(at(copy.to), at(copy.from), copy.bytes);
+  }
+  for (const auto& transfer : step.receives) {
+    post_receive({nullptr,
+                  transfer.peer,
+                  sequence_,
+                  transfer.label,
+                  {at(transfer.place), transfer.bytes},
+                  transfer.whole});
+  }
+  for (const auto& transfer : step.sends) {
+    Header message = header();
+    message.label = transfer.label;
+    message.whole = transfer.whole;
+    post_send(transfer.peer, message, {at(transfer.place), transfer.bytes});
+  }
+}
+
+void CollectiveOperation::combine(const algorithms::Step& step) {
+  for (const auto& combination : step.combines) {
+    if (combination.bytes == 0) continue;
+    fail_point("comm.claimed_slice");
+    std::vector<const std::byte*> inputs;
+    for (const auto& place : combination.inputs) inputs.push_back(at(place));
+    std::byte* output = at(combination.output);
+    reduce(call_.dtype, call_.op, inputs, {&output, 1}, combination.bytes / size_of(call_.dtype));
+  }
+}
+
+// ---- messages
+SendOperation::SendOperation(std::shared_ptr<Group> group, Request request, std::uint64_t number)
+    : Operation(std::move(group), std::move(request)), number_(number) {}
+
+std::string SendOperation::describe() const { return describe_message("send", request_, "to"); }
+
+void SendOperation::step() {
+  if (posted_) return finish();
+  posted_ = true;
+  Header header;
+  header.group = group_->id();
+  header.sequence = number_;
+  header.set(call_of(request_));
+  header.label = static_cast<std::uint32_t>(request_.tag);
+  const std::size_t bytes = request_.count * size_of(request_.dtype);
+  post_send(request_.root, header, {static_cast<const std::byte*>(request_.input), bytes});
+}
+
+std::string ReceiveOperation::describe() const { return describe_message("recv", request_, "from"); }
+
+bool ReceiveOperation::needs(int rank) const {
+  const auto peers = receiving_from();
+  return std::any_of(peers.begin(), peers.end(), [&](int peer) {
+    return peer == rank || (peer == ANY_SOURCE && (group_->is_dead(rank) || group_->everybody_is_gone()));
+  });
+}
+
+int ReceiveOperation::source_rank() const {
+  group_->refuse_fork("a look at an operation");
+  const Session session(group_->fabric());
+  return source_;
+}
+
+void ReceiveOperation::step() {
+  if (posted_) {
+    source_ = receives_.front()->peer;
+    return finish();
+  }
+  posted_ = true;
+  const std::size_t bytes = request_.count * size_of(request_.dtype);
+  post_receive({nullptr,
+                request_.root,
+                0,
+                static_cast<std::uint32_t>(request_.tag),
+                {static_cast<std::byte*>(request_.output), bytes}});
+}
+
+}  // namespace lockstep::tcp

@@ -1,0 +1,130 @@
+// Operations of the tcp backend: state machines that the fabric carries on when messages have come or gone.
+//
+//   PENDING --step() has posted transfers--> waits until all of them are over --> step() --...--> finish() --> DONE
+//      |                                                                                             |
+//      +------------------- the group fails or is left, or a step throws ----------------------> FAILED
+//
+// A collective follows its schedule (comm/algorithms/schedule.h). All transfers of a failed operation are cancelled before its
+// waiters hear of it, so the caller may free its buffers.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lockstep/comm/algorithms/schedule.h"
+#include "lockstep/comm/backends/tcp_transfer.h"
+#include "lockstep/comm/work.h"
+
+namespace lockstep::tcp {
+
+class Group;
+
+class Operation : public WorkState, public TransferOwner, public std::enable_shared_from_this<Operation> {
+ public:
+  Operation(std::shared_ptr<Group> group, Request request);
+
+  void wait(std::optional<std::chrono::nanoseconds> timeout) override;
+  bool poll() override;
+  std::exception_ptr exception() const override;
+
+  // ---- with the fabric's lock
+  virtual std::string describe() const = 0;             // "all_reduce #118"
+  virtual std::uint64_t sequence() const { return 0; }  // 0: not a collective
+  // Whether it cannot complete without something that has yet to come from, or to be taken by, this rank.
+  virtual bool needs(int rank) const = 0;
+  const Request& request() const { return request_; }
+  bool pending() const { return state_ == State::PENDING; }
+  std::uint64_t progress() const;  // changes whenever something happened
+  std::vector<int> receiving_from() const;
+  std::vector<int> sending_to() const;
+  void carry_on();  // takes steps until something has to be waited for
+  void fail(std::exception_ptr exception);
+  void drop_sends_to(int rank);
+
+ protected:
+  virtual void step() = 0;  // nothing is under way: post the next transfers, or finish()
+  void post_send(int peer, Header header, std::span<const std::byte> data);
+  void post_receive(Receive receive);
+  void finish();
+
+  void moved() override;
+  void sent(Send& send) override;
+  void dropped(Send& send) override { sent(send); }
+  void received(Receive& receive) override;
+
+  const std::shared_ptr<Group> group_;
+  Request request_;
+  std::vector<std::shared_ptr<Send>> sends_;  // of this step
+  std::vector<std::shared_ptr<Receive>> receives_;
+
+ private:
+  enum class State { PENDING, DONE, FAILED };
+  void one_less();
+  void let_go();
+
+  State state_ = State::PENDING;
+  bool begun_ = false;
+  bool stepping_ = false;
+  std::size_t under_way_ = 0;
+  std::uint64_t progress_ = 0;
+  std::exception_ptr exception_;
+};
+
+class CollectiveOperation final : public Operation {
+ public:
+  CollectiveOperation(std::shared_ptr<Group> group, Request request, std::uint64_t sequence);
+
+  std::string describe() const override;
+  std::uint64_t sequence() const override { return sequence_; }
+  bool needs(int rank) const override;
+  const Call& call() const { return call_; }
+  Header header() const;
+
+ private:
+  void step() override;
+  void begin(const algorithms::Step& step);
+  void combine(const algorithms::Step& step);
+  std::byte* at(const algorithms::Place& place) const;
+
+  struct Free {
+    void operator()(std::byte* memory) const { std::free(memory); }
+  };
+
+  const std::uint64_t sequence_;
+  const Call call_;
+  algorithms::Schedule schedule_;
+  std::unique_ptr<std::byte, Free> scratch_;
+  std::size_t at_ = 0;
+  bool in_step_ = false;
+};
+
+class SendOperation final : public Operation {
+ public:
+  SendOperation(std::shared_ptr<Group> group, Request request, std::uint64_t number);
+  std::string describe() const override;
+  bool needs(int rank) const override { return rank == request_.root; }
+
+ private:
+  void step() override;
+  void dropped(Send&) override {}  // then somebody is needed who is gone
+
+  const std::uint64_t number_;  // of the message, among those to this rank
+  bool posted_ = false;
+};
+
+class ReceiveOperation final : public Operation {
+ public:
+  using Operation::Operation;
+  std::string describe() const override;
+  bool needs(int rank) const override;
+  int source_rank() const override;
+
+ private:
+  void step() override;
+
+  bool posted_ = false;
+  int source_ = -1;
+};
+
+}  // namespace lockstep::tcp

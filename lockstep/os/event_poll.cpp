@@ -1,0 +1,66 @@
+#include "lockstep/os/event_poll.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <limits>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::uint64_t WAKE = std::numeric_limits<std::uint64_t>::max();
+
+int timeout_of(Deadline deadline) {
+  if (deadline.is_never()) return -1;
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline.remaining()).count();
+  return static_cast<int>(std::min<long long>(left, 1'000'000));
+}
+
+}  // namespace
+
+EventPoll::EventPoll() : epoll_(epoll_create1(EPOLL_CLOEXEC)), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (!epoll_.valid() || !wake_.valid()) throw SystemError("cannot make an epoll descriptor", errno);
+  add(wake_.get(), WAKE);
+}
+
+void EventPoll::control(int operation, int fd, std::uint64_t token, bool write) const {
+  epoll_event event = {};
+  event.events = EPOLLIN | (write ? EPOLLOUT : 0U);
+  event.data.u64 = token;
+  if (epoll_ctl(epoll_.get(), operation, fd, &event) != 0)
+    throw SystemError("cannot watch a descriptor with epoll", errno);
+}
+
+void EventPoll::add(int fd, std::uint64_t token) { control(EPOLL_CTL_ADD, fd, token, false); }
+
+void EventPoll::want_write(int fd, std::uint64_t token, bool wanted) {
+  control(EPOLL_CTL_MOD, fd, token, wanted);
+}
+
+void EventPoll::remove(int fd) { control(EPOLL_CTL_DEL, fd, 0, false); }
+
+std::vector<EventPoll::Event> EventPoll::wait(Deadline deadline) {
+  std::array<epoll_event, 64> events = {};
+  const int count = epoll_wait(epoll_.get(), events.data(), events.size(), timeout_of(deadline));
+  if (count < 0 && errno != EINTR) throw SystemError("cannot wait with epoll", errno);
+  std::vector<Event> ready;
+  for (int i = 0; i < count; ++i) {
+    const epoll_event& event = events.at(static_cast<std::size_t>(i));
+    if (event.data.u64 == WAKE) {
+      eventfd_t ignored = 0;
+      eventfd_read(wake_.get(), &ignored);
+      continue;
+    }
+    ready.push_back({event.data.u64, (event.events & ~EPOLLOUT) != 0, (event.events & EPOLLOUT) != 0});
+  }
+  return ready;
+}
+
+void EventPoll::wake() { eventfd_write(wake_.get(), 1); }
+
+}  // namespace lockstep

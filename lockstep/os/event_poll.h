@@ -1,0 +1,42 @@
+// EventPoll: one thread waits for many descriptors (epoll, level-triggered); others may add, change and wake meanwhile.
+//
+//   EventPoll poll;
+//   poll.add(fd, /*token=*/7);
+//   for (const EventPoll::Event& event : poll.wait(Deadline::never())) use(event.token, event.readable, event.writable);
+//
+// Threads: wait() by one thread at a time; everything else by any.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "lockstep/base/deadline.h"
+#include "lockstep/os/fd.h"
+
+namespace lockstep {
+
+class EventPoll {
+ public:
+  struct Event {
+    std::uint64_t token = 0;
+    bool readable = false;  // or closed, or broken: reading tells which
+    bool writable = false;
+  };
+
+  EventPoll();
+
+  void add(int fd, std::uint64_t token);  // for reading
+  void want_write(int fd, std::uint64_t token, bool wanted);
+  void remove(int fd);
+  // What is ready; empty at the deadline, or when somebody woke this thread.
+  std::vector<Event> wait(Deadline deadline);
+  void wake();
+
+ private:
+  void control(int operation, int fd, std::uint64_t token, bool write) const;
+
+  Fd epoll_;
+  Fd wake_;
+};
+
+}  // namespace lockstep
