@@ -13,8 +13,9 @@ ProcessGroup make_tcp_group(Meeting& meeting, const std::string& group_name, con
   std::iota(ranks.begin(), ranks.end(), 0);
   auto running =
       std::make_shared<tcp::Running>(tcp::connect_mesh(meeting, options.timeout, deadline), meeting.rank());
-  return ProcessGroup(
-      tcp::Group::make({std::move(running), 0, std::move(ranks), meeting.rank(), group_name, options}));
+  auto world = tcp::Group::make({running, 0, std::move(ranks), meeting.rank(), group_name, options});
+  running->start();
+  return ProcessGroup(std::move(world));
 }
 
 }  // namespace lockstep

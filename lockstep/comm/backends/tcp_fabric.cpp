@@ -110,8 +110,7 @@ void Session::keep(std::vector<std::shared_ptr<void>> released) {
 
 Session::~Session() { settle(); }
 
-Running::Running(std::vector<Peer> peers, int rank)
-    : fabric_(std::make_shared<Fabric>(std::move(peers), rank)) {
+void Running::start() {
   thread_ = std::thread([fabric = fabric_] { fabric->run(); });
 }
 
@@ -119,7 +118,7 @@ Running::~Running() {
   fabric_->stop();
   if (thread_.get_id() == std::this_thread::get_id()) {
     thread_.detach();
-  } else {
+  } else if (thread_.joinable()) {
     thread_.join();
   }
 }

@@ -1,9 +1,10 @@
 // Fabric: the connections of this process to all other ranks of the world, the thread that serves them, and the groups whose
 // messages they carry. There is one fabric per world; groups made of its ranks share the connections.
 //
-//   std::shared_ptr<Running> running = start_fabric(std::move(peers), my_rank);
-//   const Session session(running->fabric);         // lock; on leaving it, whatever became ready is carried on
-//   running->fabric.to(3)->post(header);
+//   auto running = std::make_shared<Running>(std::move(peers), my_rank);
+//   running->start();
+//   const Session session(running->fabric());       // lock; on leaving it, whatever became ready is carried on
+//   running->fabric().to(3).post(header);
 //
 // Threads     one lock for everything here and in the groups. Work is done by whoever holds it: the thread for what arrives,
 //             callers for what can be written at once.
@@ -104,12 +105,14 @@ class Session {
 // A fabric and its thread; the last reference stops it, from whichever thread.
 class Running {
  public:
-  Running(std::vector<Peer> peers, int rank);
+  Running(std::vector<Peer> peers, int rank) : fabric_(std::make_shared<Fabric>(std::move(peers), rank)) {}
   ~Running();
   Running(const Running&) = delete;
   Running& operator=(const Running&) = delete;
 
   Fabric& fabric() { return *fabric_; }
+  // Begins to read; the first group has been added by then, or what others have sent to it already would be lost.
+  void start();
 
  private:
   std::shared_ptr<Fabric> fabric_;

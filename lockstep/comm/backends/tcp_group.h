@@ -1,7 +1,8 @@
 // Group: one process group of the tcp backend, from this rank's side: what it has called, what waits to be received, who has
 // left, and the first failure, which is thrown from then on.
 //
-// A failure is recorded by the rank that sees it first and sent to all others; a rank keeps the first that it sees or is sent.
+// A failure is recorded by the rank that sees it first and sent to all others, who pass it on; a rank keeps the first that it
+// sees or is sent.
 // A rank whose connection ends without a goodbye is dead, one that said goodbye has left: both fail the operations that need
 // something from it, which fails the group. What a rank had sent before is still received.
 //

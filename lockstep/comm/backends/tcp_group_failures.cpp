@@ -56,18 +56,20 @@ std::exception_ptr Group::failure_of(const std::string& what) const {
 }
 
 void Group::record(ErrorCode code, const std::string& text, int peer) {
-  if (!usable()) return;
-  Header header;
-  header.kind = Kind::FAILURE;
-  header.count = static_cast<std::uint64_t>(code);
-  header.root = peer;
-  send_to_all(header, text);
-  fail_with({code, text, peer, rank()});
+  if (usable()) fail_with({code, text, peer, rank()});
 }
 
+// Also one that another rank found is passed on: this rank may now leave or end because of it, and nobody is to take that for
+// the cause.
 void Group::fail_with(Failure failure) {
   if (failure_) return;
   failure_ = std::move(failure);
+  Header header;
+  header.kind = Kind::FAILURE;
+  header.count = static_cast<std::uint64_t>(failure_->code);
+  header.root = failure_->peer;
+  header.label = static_cast<std::uint32_t>(failure_->reporter);
+  send_to_all(header, failure_->text);
   fail_all();
   empty_inbox();
 }

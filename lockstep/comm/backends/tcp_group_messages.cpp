@@ -6,6 +6,11 @@
 #include "lockstep/comm/backends/tcp_group.h"
 
 namespace lockstep::tcp {
+namespace {
+
+constexpr auto LAST_CODE = static_cast<std::uint64_t>(ErrorCode::INTERNAL);
+
+}  // namespace
 
 int Group::group_rank(int peer) const {
   const auto& ranks = membership_.ranks;
@@ -101,10 +106,9 @@ void Group::arrived(int peer, const Header& header, std::vector<std::byte> paylo
   }
   switch (header.kind) {
     case Kind::FAILURE:
-      return fail_with({static_cast<ErrorCode>(std::min<std::uint64_t>(
-                            header.count, static_cast<std::uint64_t>(ErrorCode::INTERNAL))),
+      return fail_with({static_cast<ErrorCode>(std::min<std::uint64_t>(header.count, LAST_CODE)),
                         std::string(reinterpret_cast<const char*>(payload.data()), payload.size()),
-                        header.root, source});
+                        header.root, static_cast<int>(header.label)});
     case Kind::GOODBYE: left_.at(static_cast<std::size_t>(source)) = true; return check_gone(source);
     case Kind::CALL: return hear(source, header);
     default: break;

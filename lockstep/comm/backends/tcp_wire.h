@@ -7,7 +7,8 @@
 //   CHUNK     the next bytes of `transfer`
 //   CALL      "I have called this": sent by a rank that waits, so that two ranks that only wait learn that they disagree
 //   CREDIT    `bytes` of MESSAGEs have been taken out of the receiver's memory
-//   FAILURE   the group has failed: `count` is the ErrorCode, `root` the peer it names, the payload its text
+//   FAILURE   the group has failed: `count` is the ErrorCode, `root` the peer it names, `label` who found it, the
+//             payload its text
 //   GOODBYE   the sender has left the group
 //
 // Order between two ranks: everything but chunks arrives in the order sent. Nothing here is trusted: check() is made before

@@ -81,7 +81,7 @@ void check_later_calls(const ProcessGroup& group) {
 }
 
 // Rank `odd` calls one thing, the others another: each ordered pair, with a fresh world for each.
-RANKS_TEST(Mismatch, EveryPairOfCallsIsToldToEveryRank, Ranks(2, 3, 4), Backends("shm"),
+RANKS_TEST(Mismatch, EveryPairOfCallsIsToldToEveryRank, Ranks(2, 3, 4), Backends("shm", "tcp"),
            Within(std::chrono::seconds(240))) {
   const std::vector<Call> table = calls();
   for (std::size_t i = 0; i < table.size(); ++i) {
@@ -105,7 +105,8 @@ RANKS_TEST(Mismatch, EveryPairOfCallsIsToldToEveryRank, Ranks(2, 3, 4), Backends
 }
 
 // Pending operations fail as well, and those complete before the disagreement stay complete.
-RANKS_TEST(Mismatch, PendingOperationsFailAndFinishedOnesStay, Ranks(2, 3, 4), Backends("thread", "shm")) {
+RANKS_TEST(Mismatch, PendingOperationsFailAndFinishedOnesStay, Ranks(2, 3, 4),
+           Backends("thread", "shm", "tcp")) {
   std::vector<float> x(100, 1);
   std::vector<float> y(100, 1);
   comm::all_reduce(world(), std::span(x));
@@ -128,7 +129,7 @@ RANKS_TEST(Mismatch, PendingOperationsFailAndFinishedOnesStay, Ranks(2, 3, 4), B
 }
 
 // Uneven contributions are legal where every rank expects them; one rank that expects others is told.
-RANKS_TEST(Mismatch, AllGatherWithOtherSizesThanExpected, Ranks(2, 3, 4), Backends("thread", "shm")) {
+RANKS_TEST(Mismatch, AllGatherWithOtherSizesThanExpected, Ranks(2, 3, 4), Backends("thread", "shm", "tcp")) {
   const std::vector<float> mine(rank() == 0 ? 5 : 4);
   std::vector<std::vector<float>> everyone(static_cast<std::size_t>(size()), std::vector<float>(4));
   everyone[static_cast<std::size_t>(rank())].resize(mine.size());
@@ -142,7 +143,7 @@ RANKS_TEST(Mismatch, AllGatherWithOtherSizesThanExpected, Ranks(2, 3, 4), Backen
 }
 
 // A rank that makes one call fewer than the others is found at its next one.
-RANKS_TEST(Mismatch, AForgottenCallShowsAtTheNext, Ranks(2, 3), Backends("thread", "shm")) {
+RANKS_TEST(Mismatch, AForgottenCallShowsAtTheNext, Ranks(2, 3), Backends("thread", "shm", "tcp")) {
   std::vector<float> x(10);
   const auto train = [&] {
     for (int step = 0; step < 5; ++step) {

@@ -7,8 +7,10 @@
 //             different tags may be received in any order. Peer and tag as torch: tag >= 0, the peer is not oneself.
 // Source      ANY_SOURCE receives from whoever sends first; the answer is the rank. A message goes to the receive that was
 //             called first of those that match it (as MPI).
-// Blocks      recv until the message is here. send returns when its buffer may be reused, which does not wait for the
-//             receiver unless 32 messages to it are unreceived. isend and irecv return a Work.
+// Blocks      recv until the message is here. send returns when its buffer may be reused. Whether that waits for the receiver
+//             depends on the backend, so two ranks that both send first may wait for each other: over shared memory when
+//             32 messages to it are unreceived, over tcp when a message has more than 64 KiB or 1 MiB is unreceived.
+//             isend and irecv return a Work.
 // Fails       InvalidArgument here. Mismatch on both ranks when dtype or count differ. PeerLost when the peer is gone and
 //             has not sent the message. The group is then closed.
 #pragma once
