@@ -19,17 +19,29 @@ constexpr std::array TABLE = std::to_array<EnvironmentVariable>({
     {"WORLD_SIZE", "lockstep run, torchrun", "number of processes in the job"},
     {"LOCAL_RANK", "lockstep run, torchrun", "number of this process on its machine, from 0"},
     {"LOCAL_WORLD_SIZE", "lockstep run, torchrun", "number of the job's processes on this machine"},
-    {"MASTER_ADDR", "lockstep run, torchrun", "address of rank 0, for other libraries"},
+    {"MASTER_ADDR", "lockstep run, torchrun",
+     "where the ranks of several machines meet: address of rank 0's machine"},
     {"MASTER_PORT", "lockstep run, torchrun",
-     "a port that was free at start, for other libraries; Lockstep never opens it"},
+     "its port; on one machine it is for other libraries, Lockstep does not open it"},
+    {"GROUP_RANK", "lockstep run, torchrun", "number of this machine in the job, from 0"},
+    {"GROUP_WORLD_SIZE", "lockstep run, torchrun", "number of machines in the job"},
+    {"ROLE_RANK", "lockstep run, torchrun", "as RANK"},
+    {"ROLE_WORLD_SIZE", "lockstep run, torchrun", "as WORLD_SIZE"},
     {"OMP_NUM_THREADS", "lockstep run", "this rank's share of the cores, unless the user set it"},
     {"LOCKSTEP_JOB_ID", "lockstep run", "random name of the job"},
     {"LOCKSTEP_HUB_FDS", "lockstep run", "inherited sockets through which the ranks of one machine meet"},
+    {"LOCKSTEP_STORE", "lockstep run",
+     "launcher: the launcher serves the store at MASTER_ADDR:MASTER_PORT, else rank 0"},
+    {"LOCKSTEP_SECRET_FD", "lockstep run", "inherited descriptor with the job's secret"},
+    {"LOCKSTEP_SECRET_FILE", "user",
+     "file (mode 0600) with the job's secret, the same on every machine: head -c 32 /dev/urandom > FILE"},
+    {"LOCKSTEP_SOCKET_IFNAME", "user",
+     "network interface at which other machines reach this one, such as eth0"},
     {"LOCKSTEP_SPAWN", "spawn()", "which call of spawn() this process was started for"},
     {"LOCKSTEP_TERMINAL", "lockstep run",
      "columns of the launcher's terminal, for rank 0; unset when output is not a terminal"},
     {"LOCKSTEP_LOG_DIR", "lockstep run", "folder with one output file per rank"},
-    {"LOCKSTEP_BACKEND", "user", "backend for init_process_group(\"auto\"): self, shm"},
+    {"LOCKSTEP_BACKEND", "user", "backend for init_process_group(\"auto\"): self, shm, tcp"},
     {"LOCKSTEP_TIMEOUT", "user", "seconds without progress after which a wait fails (default 1800)"},
     {"LOCKSTEP_WARN_AFTER", "user", "seconds after which a wait names the rank it waits for (default 5)"},
     {"LOCKSTEP_ALLOCATOR", "user",
@@ -42,11 +54,15 @@ constexpr std::array TABLE = std::to_array<EnvironmentVariable>({
     {"TERM", "system", "kind of terminal; nothing is redrawn on a dumb one"},
     {"XDG_RUNTIME_DIR", "system", "where ranks that were not started by `lockstep run` meet"},
     {"TORCHELASTIC_RUN_ID", "torchrun", "name of the job"},
+    {"TORCHELASTIC_RESTART_COUNT", "torchrun", "how often the job was started anew"},
+    {"TORCHELASTIC_USE_AGENT_STORE", "torchrun",
+     "True: torchrun itself holds MASTER_PORT; Lockstep uses the next one"},
     {"SLURM_STEP_ID", "Slurm", "set inside an srun step"},
     {"SLURM_JOB_ID", "Slurm", "name of the job"},
     {"SLURM_PROCID", "Slurm", "rank"},
     {"SLURM_NTASKS", "Slurm", "world size"},
     {"SLURM_LOCALID", "Slurm", "local rank"},
+    {"SLURM_NODEID", "Slurm", "number of this machine in the step, from 0"},
     {"SLURM_STEP_TASKS_PER_NODE", "Slurm", "local world sizes, such as 2(x3)"},
     {"OMPI_COMM_WORLD_RANK", "Open MPI", "rank"},
     {"OMPI_COMM_WORLD_SIZE", "Open MPI", "world size"},
@@ -84,10 +100,15 @@ JobEnvironment read(const Variables& names) {
     throw InvalidArgument(str("environment: ", names.rank, "=", job.rank, " must be smaller than ",
                               names.world_size, "=", job.world_size));
   }
-  job.local_rank = static_cast<int>(env_number(names.local_rank, 0, MAX_RANKS - 1).value_or(job.rank));
+  job.local_rank =
+      static_cast<int>(env_number(names.local_rank, 0, MAX_RANKS - 1).value_or(JobEnvironment::UNKNOWN));
   job.local_world_size =
-      static_cast<int>(env_number(names.local_world_size, 1, MAX_RANKS).value_or(job.world_size));
-  if (job.local_rank >= job.local_world_size) {
+      static_cast<int>(env_number(names.local_world_size, 1, MAX_RANKS).value_or(JobEnvironment::UNKNOWN));
+  if (job.local_world_size > job.world_size) {
+    throw InvalidArgument(str("environment: ", names.local_world_size, "=", job.local_world_size,
+                              " must not be larger than ", names.world_size, "=", job.world_size));
+  }
+  if (job.local_world_size != JobEnvironment::UNKNOWN && job.local_rank >= job.local_world_size) {
     throw InvalidArgument(str("environment: ", names.local_rank, "=", job.local_rank,
                               " must be smaller than ", names.local_world_size, "=", job.local_world_size));
   }
@@ -95,13 +116,36 @@ JobEnvironment read(const Variables& names) {
   return job;
 }
 
-// Slurm writes "2(x3),1": only a step on one node (no comma, no repeat) can be taken from it without its node number.
-int slurm_local_size(int world_size) {
-  const std::string text = env("SLURM_STEP_TASKS_PER_NODE").value_or("");
+// Reads a number off the front; 0 when there is none.
+long take_number(std::string_view& text) {
   long value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const bool one_node = error == std::errc() && end == text.data() + text.size();
-  return one_node && value >= 1 && value <= world_size ? static_cast<int>(value) : world_size;
+  if (error != std::errc() || value < 0) return 0;
+  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+  return value;
+}
+
+// Slurm writes "2(x3),1": three machines with two tasks, then one with one. The entry of this machine.
+int slurm_local_size(int world_size) {
+  const std::string value = env("SLURM_STEP_TASKS_PER_NODE").value_or("");
+  const long node = env_number("SLURM_NODEID", 0, MAX_RANKS).value_or(0);
+  std::string_view text = value;
+  for (long first = 0; !text.empty();) {
+    const long tasks = take_number(text);
+    long machines = 1;
+    if (text.starts_with("(x")) {
+      text.remove_prefix(2);
+      machines = take_number(text);
+      if (!text.starts_with(')')) break;
+      text.remove_prefix(1);
+    }
+    if (tasks < 1 || machines < 1 || tasks > world_size) break;
+    first += machines;
+    if (node < first) return static_cast<int>(tasks);
+    if (!text.starts_with(',')) break;
+    text.remove_prefix(1);
+  }
+  return JobEnvironment::UNKNOWN;
 }
 
 }  // namespace
@@ -157,7 +201,11 @@ JobEnvironment job_environment() {
     const std::string_view source = ours ? "lockstep" : (torchrun ? "torchrun" : "env");
     JobEnvironment job = read({source, "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
                                ours ? "LOCKSTEP_JOB_ID" : "TORCHELASTIC_RUN_ID"});
-    if (job.job_id.empty()) job.job_id = env("MASTER_PORT").value_or("0");
+    // torchrun's own name is often just "none": its port tells jobs apart.
+    if (!ours) {
+      job.job_id +=
+          str('/', env("MASTER_PORT").value_or("0"), '/', env("TORCHELASTIC_RESTART_COUNT").value_or("0"));
+    }
     return job;
   }
   if (env("SLURM_STEP_ID") && env("SLURM_PROCID")) {

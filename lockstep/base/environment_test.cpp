@@ -64,7 +64,48 @@ TEST(Environment, TorchrunVariablesCount) {
   EXPECT_EQ(job.local_world_size, 4);
   EXPECT_FALSE(job.is_single_node());
   EXPECT_EQ(job.source, "torchrun");
-  EXPECT_EQ(job.job_id, "job");
+  EXPECT_THAT(job.job_id, testing::StartsWith("job"));
+}
+
+TEST(Environment, JobsOfTorchrunWithoutANameDifferByTheirPort) {
+  const auto name = [](const std::string& port, const std::string& restart) {
+    const Environment environment({{"RANK", "0"},
+                                   {"WORLD_SIZE", "2"},
+                                   {"TORCHELASTIC_RUN_ID", "none"},
+                                   {"MASTER_PORT", port},
+                                   {"TORCHELASTIC_RESTART_COUNT", restart}});
+    return job_environment().job_id;
+  };
+  EXPECT_NE(name("29500", "0"), name("29501", "0"));
+  EXPECT_NE(name("29500", "0"), name("29500", "1"));
+}
+
+TEST(Environment, WhatNobodySaysIsUnknown) {
+  const Environment environment({{"RANK", "1"}, {"WORLD_SIZE", "2"}});
+  const JobEnvironment job = job_environment();
+  EXPECT_EQ(job.local_rank, JobEnvironment::UNKNOWN);
+  EXPECT_EQ(job.local_world_size, JobEnvironment::UNKNOWN);
+  EXPECT_FALSE(job.is_single_node());
+}
+
+TEST(Environment, SlurmListsTheTasksOfEveryMachine) {
+  const auto local_size = [](const std::string& list, const std::string& node) {
+    const Environment environment({{"SLURM_STEP_ID", "0"},
+                                   {"SLURM_PROCID", "0"},
+                                   {"SLURM_NTASKS", "9"},
+                                   {"SLURM_LOCALID", "0"},
+                                   {"SLURM_STEP_TASKS_PER_NODE", list},
+                                   {"SLURM_NODEID", node}});
+    return job_environment().local_world_size;
+  };
+  EXPECT_EQ(local_size("9", "0"), 9);
+  EXPECT_EQ(local_size("2(x3),1,2", "0"), 2);
+  EXPECT_EQ(local_size("2(x3),1,2", "2"), 2);
+  EXPECT_EQ(local_size("2(x3),1,2", "3"), 1);
+  EXPECT_EQ(local_size("2(x3),1,2", "4"), 2);
+  for (const char* nonsense : {"", "x", "2(x3", "2(x3),", "-1", "10", "0(x9)"}) {
+    EXPECT_EQ(local_size(nonsense, "5"), JobEnvironment::UNKNOWN) << nonsense;
+  }
 }
 
 TEST(Environment, SlurmCountsOnlyInsideAStep) {

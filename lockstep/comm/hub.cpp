@@ -72,6 +72,12 @@ Hub Hub::inherited(int rank, int size, const std::string& fds) {
   return hub;
 }
 
+Hub Hub::over(int rank, int size, std::vector<Fd> sockets) {
+  Hub hub(rank, size);
+  hub.sockets_ = std::move(sockets);
+  return hub;
+}
+
 Hub Hub::meet(int rank, int size, const std::string& key, Deadline deadline) {
   Hub hub(rank, size);
   if (size == 1) return hub;

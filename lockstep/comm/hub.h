@@ -22,6 +22,8 @@ class Hub : public Meeting {
   static Hub inherited(int rank, int size, const std::string& fds);
   // Ranks find each other by `key`, which must name the job. Connections of other users are refused.
   static Hub meet(int rank, int size, const std::string& key, Deadline deadline);
+  // Over connections that are there. Rank 0: by rank, the entry for rank 0 unused; others: one, towards rank 0.
+  static Hub over(int rank, int size, std::vector<Fd> sockets);
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }

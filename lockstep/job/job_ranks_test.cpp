@@ -128,8 +128,8 @@ RANKS_TEST(Job, RefusesWhatItDoesNotKnow, Ranks(1, 2), WithoutGroup()) {
               ThrowsMessage<InvalidArgument>(HasSubstr("both rank and world_size")));
   EXPECT_THAT([] { init_process_group("shm", {.rank = 2, .world_size = 2}); },
               ThrowsMessage<InvalidArgument>(HasSubstr("rank 2 does not fit world_size 2")));
-  EXPECT_THAT([] { init_process_group("shm", {.init_method = "tcp://a:1", .rank = 0, .world_size = 2}); },
-              ThrowsMessage<InvalidArgument>(HasSubstr("tcp://a:1")));
+  EXPECT_THAT([] { init_process_group("shm", {.init_method = "etcd://a:1", .rank = 0, .world_size = 2}); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("etcd://a:1")));
 }
 
 RANKS_TEST(Job, AbortReachesEveryRank, Ranks(3)) {

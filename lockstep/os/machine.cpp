@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <climits>
 #include <filesystem>
+#include <fstream>
 #include <vector>
 
 #include "lockstep/base/error.h"
@@ -20,6 +21,13 @@ namespace lockstep {
 std::string host_name() {
   std::array<char, HOST_NAME_MAX + 1> name{};
   return gethostname(name.data(), name.size() - 1) == 0 ? printable(name.data()) : "localhost";
+}
+
+std::string boot_id() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  file >> id;
+  return printable(id);
 }
 
 std::string random_hex(std::size_t bytes) {

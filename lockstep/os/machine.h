@@ -8,6 +8,9 @@ namespace lockstep {
 
 std::string host_name();
 
+// Names this start of this machine's kernel; containers and network namespaces share it. "" where the kernel does not tell.
+std::string boot_id();
+
 // 2 * `bytes` hexadecimal digits from the kernel's random generator.
 std::string random_hex(std::size_t bytes);
 

@@ -129,6 +129,12 @@ std::optional<std::size_t> wait_readable(const std::vector<int>& sockets, Deadli
   }
 }
 
+pid_t peer_pid(int socket) {
+  ucred peer = {};
+  socklen_t size = sizeof(peer);
+  return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 ? peer.pid : 0;
+}
+
 bool is_packet_socket(int fd) {
   int type = 0;
   socklen_t size = sizeof(type);

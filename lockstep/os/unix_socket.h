@@ -5,6 +5,8 @@
 //   if (auto message = receive_message(socket, Deadline::in(5s))) use(message->text, message->fds);
 #pragma once
 
+#include <sys/types.h>
+
 #include <optional>
 #include <string>
 #include <vector>
@@ -31,6 +33,9 @@ Received receive_message(int socket, Deadline deadline, Message& message);
 // Waits until one of `sockets` (negative entries are skipped) can be read or is closed; its index, or nullopt when the
 // deadline has passed.
 std::optional<std::size_t> wait_readable(const std::vector<int>& sockets, Deadline deadline);
+
+// The process at the other end when the connection was made, as seen from this process's PID namespace; 0: not seen.
+pid_t peer_pid(int socket);
 
 // Descriptors inherited from a launcher: whether one is a socket for messages, and keeping it from further programs.
 bool is_packet_socket(int fd);

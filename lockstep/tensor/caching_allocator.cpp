@@ -21,7 +21,9 @@ constexpr std::uint8_t HIGHEST_PRIORITY = 255;
 // Outlives static destructors, because tensors do.
 BlockCache& cache() {
   static BlockCache* const instance = [] {
-    const auto ranks = static_cast<std::size_t>(std::max(job_environment().local_world_size, 1));
+    const JobEnvironment job = job_environment();
+    const bool is_known = job.local_world_size != JobEnvironment::UNKNOWN;
+    const auto ranks = static_cast<std::size_t>(is_known ? job.local_world_size : job.world_size);
     auto* made = new BlockCache(physical_memory() / SHARE_OF_MEMORY / ranks);
     pthread_atfork([] { cache().before_fork(); }, [] { cache().after_fork(); }, [] { cache().after_fork(); });
     return made;

@@ -1,0 +1,269 @@
+#include "lockstep/job/rendezvous.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
+#include "lockstep/job/same_machine.h"
+#include "lockstep/os/machine.h"
+#include "lockstep/os/process.h"
+#include "lockstep/os/tcp_socket.h"
+#include "lockstep/store/file_store.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int LARGEST_PORT = 65535;
+constexpr int MOST_DESCRIPTORS = 1 << 20;
+
+std::string who(const JobEnvironment& place) {
+  return str("init_process_group, rank ", place.rank, " of ", place.world_size, ": ");
+}
+
+JobEnvironment given_place(int rank, int world_size) {
+  if (world_size < 1 || rank < 0 || rank >= world_size) {
+    throw InvalidArgument(str("init_process_group: rank ", rank, " does not fit world_size ", world_size));
+  }
+  JobEnvironment place;
+  place.rank = rank;
+  place.world_size = world_size;
+  place.local_rank = place.local_world_size = JobEnvironment::UNKNOWN;
+  // Who gives the numbers of the environment again has a place on this machine as well.
+  if (env("RANK").value_or(std::to_string(rank)) == std::to_string(rank) &&
+      env("WORLD_SIZE").value_or(std::to_string(world_size)) == std::to_string(world_size)) {
+    const auto local = [](const char* name) {
+      return static_cast<int>(env_number(name, 0, MOST_DESCRIPTORS).value_or(JobEnvironment::UNKNOWN));
+    };
+    place.local_rank = local("LOCAL_RANK");
+    place.local_world_size = local("LOCAL_WORLD_SIZE");
+  }
+  place.source = "options";
+  place.job_id = env("MASTER_PORT").value_or("0");
+  return place;
+}
+
+// The place by options or the URL; nullopt: the environment's.
+std::optional<JobEnvironment> place_by_caller(const InitOptions& options) {
+  std::optional<int> rank = options.rank;
+  std::optional<int> world_size = options.world_size;
+  if (options.init_method.starts_with("tcp://")) {
+    const TcpUrl url = parse_tcp_url(options.init_method);
+    const bool differs = (rank && url.rank && rank != url.rank) ||
+                         (world_size && url.world_size && world_size != url.world_size);
+    if (differs)
+      throw InvalidArgument(
+          "init_process_group: the options and init_method name different ranks or world sizes");
+    if (!rank) rank = url.rank;
+    if (!world_size) world_size = url.world_size;
+  }
+  if (rank.has_value() != world_size.has_value()) {
+    throw InvalidArgument("init_process_group: give both rank and world_size, or neither");
+  }
+  if (!rank) return std::nullopt;
+  return given_place(*rank, *world_size);
+}
+
+// What each rank says of itself before the group is made.
+struct Introduction {
+  std::string backend;
+  std::string boot_id;
+  std::string address;
+  std::string offer;
+};
+
+std::string pack(const Introduction& mine) {
+  return str(mine.backend, '\n', mine.boot_id, '\n', mine.address, '\n', mine.offer);
+}
+
+Introduction unpack(std::string text) {
+  Introduction result;
+  for (std::string* part : {&result.backend, &result.boot_id, &result.address}) {
+    const std::size_t end = text.find('\n');
+    if (end == std::string::npos)
+      throw StoreError("init_process_group: a rank introduced itself wrongly; do all run the same Lockstep?");
+    *part = text.substr(0, end);
+    text.erase(0, end + 1);
+  }
+  result.offer = text;
+  return result;
+}
+
+void check(const std::vector<Introduction>& all) {
+  for (std::size_t r = 1; r < all.size(); ++r) {
+    if (all[r].backend != all[0].backend) {
+      throw Mismatch(str("init_process_group: rank 0 asks for backend \"", printable(all[0].backend),
+                         "\", rank ", r, " for \"", printable(all[r].backend), "\""));
+    }
+  }
+  const auto is_elsewhere = [&](const Introduction& rank) {
+    return rank.boot_id != all[0].boot_id || !is_loopback(rank.address);
+  };
+  if (std::none_of(all.begin(), all.end(), is_elsewhere)) return;
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    if (!is_loopback(all[r].address)) continue;
+    throw InvalidArgument(
+        str("init_process_group: rank ", r, " would be reached at ", printable(all[r].address),
+            ", which only its own machine can; set LOCKSTEP_SOCKET_IFNAME to the network interface that the "
+            "other machines reach, or MASTER_ADDR to its address in digits"));
+  }
+}
+
+int count_before(const std::vector<Introduction>& all, int rank) {
+  const auto mine = all.begin() + rank;
+  return static_cast<int>(
+      std::count_if(all.begin(), mine, [&](const auto& other) { return other.boot_id == mine->boot_id; }));
+}
+
+Secret job_secret(const RendezvousFacts& facts) {
+  return facts.secret_fd ? Secret::from_descriptor(*facts.secret_fd) : Secret::from_file(facts.secret_file);
+}
+
+std::unique_ptr<TcpStoreServer> serve(const Secret& secret, const RendezvousFacts& facts,
+                                      const RendezvousPlan& plan) {
+  const bool in_digits = plan.host.find_first_not_of("0123456789abcdefABCDEF.:") == std::string::npos;
+  try {
+    return std::make_unique<TcpStoreServer>(
+        TcpStoreServerOptions{.secret = secret, .address = in_digits ? plan.host : "", .port = plan.port});
+  } catch (const SystemError& error) {
+    throw SystemError(
+        str(who(facts.place), "cannot serve the store at ", text({plan.host, plan.port}), " (", plan.why,
+            error.error_number() == EADDRINUSE
+                ? "); another program has this port, choose another MASTER_PORT"
+                : "); MASTER_ADDR must be an address of rank 0's machine"),
+        error.error_number());
+  }
+}
+
+// What tells this world from others of the user on this machine, by a file that all ranks see.
+std::string name_in_file(const RendezvousFacts& facts, const RendezvousPlan& plan, unsigned world,
+                         Deadline deadline) {
+  FileStore store(plan.name);
+  const std::string key = str("lockstep/world/", world);
+  if (facts.place.rank == 0) {
+    store.set(key, str(current_pid(), '-', std::chrono::system_clock::now().time_since_epoch().count()));
+  }
+  auto entry = store.first_of({key}, deadline);
+  if (!entry) {
+    throw Timeout(
+        str(who(facts.place), "rank 0 did not write into ", printable(plan.name), " before the timeout"));
+  }
+  return std::move(entry->value);
+}
+
+}  // namespace
+
+RendezvousFacts rendezvous_facts(const InitOptions& options) {
+  RendezvousFacts facts;
+  const auto given = place_by_caller(options);
+  facts.is_place_given = given.has_value();
+  facts.place = given ? *given : job_environment();
+  facts.has_store = options.store != nullptr;
+  facts.init_method = options.init_method;
+  facts.has_hub = env("LOCKSTEP_HUB_FDS").has_value();
+  facts.master_addr = env("MASTER_ADDR").value_or("");
+  if (const auto port = env_number("MASTER_PORT", 0, LARGEST_PORT))
+    facts.master_port = static_cast<int>(*port);
+  facts.has_agent_store = env("TORCHELASTIC_USE_AGENT_STORE") == "True";
+  facts.does_launcher_serve = env("LOCKSTEP_STORE") == "launcher";
+  if (const auto fd = env_number("LOCKSTEP_SECRET_FD", 0, MOST_DESCRIPTORS))
+    facts.secret_fd = static_cast<int>(*fd);
+  facts.secret_file = env("LOCKSTEP_SECRET_FILE").value_or("");
+  return facts;
+}
+
+Met Rendezvous::meet(const InitOptions& options, const RendezvousFacts& facts, const std::string& backend,
+                     Deadline deadline) {
+  const JobEnvironment& place = facts.place;
+  const RendezvousPlan plan = plan_rendezvous(facts);
+  if (!is_inherited_) ++worlds_;
+  if (place.world_size > 1 && plan.way == RendezvousWay::TCP_STORE) {
+    join_store(facts, plan, deadline);
+    return meet_over_store(tcp_store_, facts, plan, backend, deadline);
+  }
+  if (place.world_size > 1 && plan.way == RendezvousWay::GIVEN_STORE) {
+    return meet_over_store(options.store, facts, plan, backend, deadline);
+  }
+  meet_here(facts, plan, deadline);
+  const bool is_known = place.local_rank != JobEnvironment::UNKNOWN;
+  return {hub_.get(),
+          backend != "auto"       ? backend
+          : place.world_size == 1 ? "self"
+                                  : "shm",
+          is_known ? place.local_rank : place.rank};
+}
+
+void Rendezvous::meet_here(const RendezvousFacts& facts, const RendezvousPlan& plan, Deadline deadline) {
+  const int rank = facts.place.rank;
+  const int size = facts.place.world_size;
+  if (plan.way == RendezvousWay::INHERITED_SOCKETS) {
+    if (!is_inherited_) hub_ = std::make_unique<Hub>(Hub::inherited(rank, size, *env("LOCKSTEP_HUB_FDS")));
+    is_inherited_ = true;
+    return;
+  }
+  is_inherited_ = false;
+  const std::string name = plan.way == RendezvousWay::FILE ? name_in_file(facts, plan, worlds_, deadline)
+                                                           : str(plan.name, '/', worlds_);
+  hub_ = std::make_unique<Hub>(Hub::meet(rank, size, name, deadline));
+}
+
+void Rendezvous::join_store(const RendezvousFacts& facts, const RendezvousPlan& plan, Deadline deadline) {
+  const std::string at = text({plan.host, plan.port});
+  if (tcp_store_ && store_place_ == at) return;
+  tcp_store_.reset();
+  server_.reset();
+  secret_ = job_secret(facts);
+  if (plan.serves) server_ = serve(*secret_, facts, plan);
+  try {
+    tcp_store_ = std::make_shared<TcpStore>(TcpStoreOptions{.host = plan.host,
+                                                            .port = plan.port,
+                                                            .secret = *secret_,
+                                                            .deadline = deadline,
+                                                            .farewell = meeting_farewell(facts.place.rank)});
+  } catch (const Timeout& error) {
+    throw Timeout(str(who(facts.place), error.what(), "; the store is served ",
+                      facts.does_launcher_serve ? "by the launcher of node 0" : "by rank 0",
+                      ": was it started?"));
+  }
+  store_place_ = at;
+}
+
+Met Rendezvous::meet_over_store(std::shared_ptr<Store> store, const RendezvousFacts& facts,
+                                const RendezvousPlan& plan, const std::string& backend, Deadline deadline) {
+  const JobEnvironment& place = facts.place;
+  StoreMeetingOptions options = {.store = std::move(store),
+                                 .rank = place.rank,
+                                 .size = place.world_size,
+                                 .name = str(plan.name, '/', worlds_)};
+  if (const auto* tcp = dynamic_cast<const TcpStore*>(options.store.get()))
+    options.local_address = tcp->local_address().host;
+  if (plan.way == RendezvousWay::TCP_STORE) options.secret = secret_->raw();
+  if (const auto interface = env("LOCKSTEP_SOCKET_IFNAME"))
+    options.local_address = interface_address(*interface);
+  store_meeting_ = std::make_unique<StoreMeeting>(options);
+  try {
+    SameMachineProof proof(*store_meeting_);
+    const Introduction mine = {backend, boot_id(), options.local_address, proof.offer()};
+    std::vector<Introduction> all;
+    for (const Message& message : store_meeting_->exchange(pack(mine), {}, deadline))
+      all.push_back(unpack(message.text));
+    check(all);
+    Met met{store_meeting_.get(), backend, place.local_rank};
+    if (place.local_rank == JobEnvironment::UNKNOWN) met.local_rank = count_before(all, place.rank);
+    if (backend != "auto" && backend != "shm") return met;
+    met.backend = "tcp";
+    if (auto hub = proof.run(all[0].offer, deadline)) {
+      hub_ = std::move(hub);
+      return {hub_.get(), "shm", met.local_rank};
+    }
+    if (backend == "auto") return met;
+  } catch (const StoreError&) {
+    tcp_store_.reset();  // the next attempt connects anew
+    throw;
+  }
+  throw InvalidArgument(who(place) +
+                        "backend \"shm\" needs all ranks on one machine, and they are not; use tcp or auto");
+}
+
+}  // namespace lockstep

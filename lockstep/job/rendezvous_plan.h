@@ -1,0 +1,68 @@
+// How the processes of a job find each other: decided from the environment and the caller's options, before anything is
+// opened. Pure: facts in, plan out; `lockstep info` prints the plan.
+//
+//   const RendezvousPlan plan = plan_rendezvous(rendezvous_facts(options));
+//
+//   first row that holds                                           the ranks meet
+//   a store is given                                               over this store
+//   init_method file://                                            at a Unix socket whose name is in the file
+//   one rank                                                       not at all
+//   init_method tcp://, loopback address                           at a Unix socket named after the port, which is not opened
+//   init_method tcp://, another address                            over a TCP store there, served by rank 0; secret needed
+//   sockets inherited from `lockstep run` on one machine           over these sockets
+//   the launcher says that all ranks are on this machine           at a Unix socket named after the job
+//   it does not say, and MASTER_ADDR is unset or loopback          at a Unix socket named after the job
+//   otherwise                                                      over a TCP store at MASTER_ADDR:MASTER_PORT; secret needed
+//
+// The TCP store is served by rank 0, or by our launcher (LOCKSTEP_STORE=launcher). Where torchrun itself holds MASTER_PORT
+// (TORCHELASTIC_USE_AGENT_STORE=True) it is at MASTER_PORT + 1. The secret is the launcher's (LOCKSTEP_SECRET_FD) or in a file
+// (LOCKSTEP_SECRET_FILE).
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "lockstep/base/environment.h"
+
+namespace lockstep {
+
+// A tcp:// address: "tcp://host:port", "tcp://[::1]:port", each with "?rank=R&world_size=N" or a part of it.
+struct TcpUrl {
+  std::string host;
+  int port = 0;
+  std::optional<int> rank;
+  std::optional<int> world_size;
+};
+TcpUrl parse_tcp_url(const std::string& url);  // throws InvalidArgument that shows how one looks
+
+struct RendezvousFacts {
+  JobEnvironment place;
+  bool is_place_given = false;  // by the caller's options, not by the environment
+  bool has_store = false;       // given by the caller
+  std::string init_method;      // "", "env://", "file://...", "tcp://..."
+  bool has_hub = false;         // LOCKSTEP_HUB_FDS
+  std::string master_addr;
+  std::optional<int> master_port;
+  bool has_agent_store = false;      // torchrun holds MASTER_PORT
+  bool does_launcher_serve = false;  // LOCKSTEP_STORE=launcher
+  std::optional<int> secret_fd;
+  std::string secret_file;
+};
+
+enum class RendezvousWay { INHERITED_SOCKETS, UNIX_SOCKET, FILE, GIVEN_STORE, TCP_STORE };
+
+struct RendezvousPlan {
+  RendezvousWay way = RendezvousWay::UNIX_SOCKET;
+  std::string name;  // the job's; FILE: the path
+  std::string host;  // TCP_STORE
+  int port = 0;
+  bool serves = false;  // this rank serves the store
+  std::string why;      // for people
+};
+
+// Fails: InvalidArgument that says what to set (and how to make a secret).
+RendezvousPlan plan_rendezvous(const RendezvousFacts& facts);
+
+std::string describe(const RendezvousPlan& plan);  // one line
+
+}  // namespace lockstep

@@ -1,0 +1,165 @@
+#include "lockstep/job/rendezvous_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+RendezvousFacts facts(int rank, int world_size, int local_world_size, const std::string& master_addr = "") {
+  RendezvousFacts result;
+  result.place = {rank, world_size, 0, local_world_size, "test", "job"};
+  result.master_addr = master_addr;
+  result.master_port = 29500;
+  result.secret_file = "/secret";
+  return result;
+}
+
+RendezvousFacts with_method(const std::string& method, int rank = 0) {
+  RendezvousFacts result = facts(rank, 2, JobEnvironment::UNKNOWN);
+  result.init_method = method;
+  result.is_place_given = true;
+  return result;
+}
+
+std::string refusal(const RendezvousFacts& facts) {
+  try {
+    return "planned " + describe(plan_rendezvous(facts));
+  } catch (const InvalidArgument& error) {
+    return error.what();
+  }
+}
+
+TEST(RendezvousPlan, OneMachineMeetsAtAUnixSocketWithoutASecret) {
+  const int unknown = JobEnvironment::UNKNOWN;
+  for (RendezvousFacts row :
+       {facts(1, 2, 2), facts(1, 2, 2, "10.0.0.1"), facts(1, 2, unknown), facts(1, 2, unknown, "127.0.0.1"),
+        facts(1, 2, unknown, "localhost"), facts(0, 1, 1)}) {
+    row.secret_file.clear();
+    const RendezvousPlan plan = plan_rendezvous(row);
+    EXPECT_EQ(plan.way, RendezvousWay::UNIX_SOCKET) << describe(plan);
+    EXPECT_EQ(plan.name, row.place.world_size == 1 ? "test/job/1" : "test/job/2");
+  }
+}
+
+TEST(RendezvousPlan, SeveralMachinesMeetOverATcpStoreThatRank0Serves) {
+  for (const int local : {1, JobEnvironment::UNKNOWN}) {
+    for (const int rank : {0, 1}) {
+      const RendezvousPlan plan = plan_rendezvous(facts(rank, 2, local, "10.0.0.1"));
+      EXPECT_EQ(plan.way, RendezvousWay::TCP_STORE);
+      EXPECT_EQ(plan.host, "10.0.0.1");
+      EXPECT_EQ(plan.port, 29500);
+      EXPECT_EQ(plan.serves, rank == 0);
+    }
+  }
+}
+
+// Two launchers on one machine, for trying: what the launcher says counts more than the address.
+TEST(RendezvousPlan, ALauncherThatHasOnlySomeOfTheRanksCountsMoreThanALoopbackAddress) {
+  EXPECT_EQ(plan_rendezvous(facts(0, 4, 2, "127.0.0.2")).way, RendezvousWay::TCP_STORE);
+}
+
+TEST(RendezvousPlan, TheLauncherMayServe) {
+  RendezvousFacts row = facts(0, 2, 1, "10.0.0.1");
+  row.does_launcher_serve = true;
+  EXPECT_FALSE(plan_rendezvous(row).serves);
+}
+
+TEST(RendezvousPlan, WhereTorchrunHoldsThePortTheNextOneIsUsed) {
+  RendezvousFacts row = facts(0, 2, 1, "10.0.0.1");
+  row.has_agent_store = true;
+  EXPECT_EQ(plan_rendezvous(row).port, 29501);
+  row.master_port = 65535;
+  EXPECT_THAT(refusal(row), HasSubstr("65535"));
+}
+
+TEST(RendezvousPlan, WithoutASecretItSaysHowToMakeOne) {
+  RendezvousFacts row = facts(0, 2, 1, "10.0.0.1");
+  row.secret_file.clear();
+  EXPECT_THAT(refusal(row), AllOf(HasSubstr("head -c 32 /dev/urandom"), HasSubstr("LOCKSTEP_SECRET_FILE"),
+                                  HasSubstr("umask 077")));
+  row.secret_fd = 9;
+  EXPECT_EQ(plan_rendezvous(row).way, RendezvousWay::TCP_STORE);
+}
+
+TEST(RendezvousPlan, SeveralMachinesWithoutAnAddressSayWhatToSet) {
+  EXPECT_THAT(refusal(facts(0, 4, 2)),
+              AllOf(HasSubstr("only 2 of 4"), HasSubstr("MASTER_ADDR is not set"), HasSubstr("scontrol")));
+  RendezvousFacts row = facts(0, 4, 2, "10.0.0.1");
+  row.master_port.reset();
+  EXPECT_THAT(refusal(row), HasSubstr("MASTER_PORT is not set"));
+}
+
+TEST(RendezvousPlan, InheritedSocketsCountUnlessTheCallerSaysWhoItIs) {
+  RendezvousFacts row = facts(0, 2, 2);
+  row.has_hub = true;
+  EXPECT_EQ(plan_rendezvous(row).way, RendezvousWay::INHERITED_SOCKETS);
+  row.is_place_given = true;
+  EXPECT_EQ(plan_rendezvous(row).way, RendezvousWay::UNIX_SOCKET);
+}
+
+TEST(RendezvousPlan, AUrlOfThisMachineNeverOpensItsPort) {
+  for (const char* url : {"tcp://127.0.0.1:4000", "tcp://localhost:4000", "tcp://[::1]:4000"}) {
+    RendezvousFacts row = with_method(url);
+    row.secret_file.clear();
+    EXPECT_EQ(plan_rendezvous(row).way, RendezvousWay::UNIX_SOCKET);
+    EXPECT_THAT(plan_rendezvous(row).name, HasSubstr("4000"));
+  }
+}
+
+TEST(RendezvousPlan, AUrlOfANetworkIsServedByRank0) {
+  EXPECT_TRUE(plan_rendezvous(with_method("tcp://10.0.0.1:4000", 0)).serves);
+  EXPECT_FALSE(plan_rendezvous(with_method("tcp://10.0.0.1:4000", 1)).serves);
+  EXPECT_EQ(plan_rendezvous(with_method("tcp://node1:4000", 1)).host, "node1");
+}
+
+TEST(RendezvousPlan, FileNeedsTheCallersPlace) {
+  EXPECT_EQ(plan_rendezvous(with_method("file:///tmp/x")).name, "/tmp/x");
+  RendezvousFacts row = with_method("file:///tmp/x");
+  row.is_place_given = false;
+  EXPECT_THAT(refusal(row), HasSubstr("needs rank and world_size"));
+}
+
+TEST(RendezvousPlan, AGivenStoreIsUsedAndExcludesAMethod) {
+  RendezvousFacts row = facts(0, 4, 2, "10.0.0.1");
+  row.secret_file.clear();
+  row.has_store = true;
+  EXPECT_EQ(plan_rendezvous(row).way, RendezvousWay::GIVEN_STORE);
+  row.init_method = "env://";
+  EXPECT_THAT(refusal(row), HasSubstr("not both"));
+}
+
+TEST(RendezvousPlan, AnotherMethodIsRefusedByName) {
+  EXPECT_THAT(refusal(with_method("etcd://x")), AllOf(HasSubstr("etcd://x"), HasSubstr("tcp://")));
+}
+
+TEST(TcpUrl, IsTakenApart) {
+  const TcpUrl url = parse_tcp_url("tcp://[fe80::1]:65535?world_size=4&rank=3");
+  EXPECT_EQ(url.host, "fe80::1");
+  EXPECT_EQ(url.port, 65535);
+  EXPECT_EQ(url.rank, 3);
+  EXPECT_EQ(url.world_size, 4);
+  EXPECT_EQ(parse_tcp_url("tcp://node-1.example.org:1/").host, "node-1.example.org");
+}
+
+TEST(TcpUrl, WhatIsWrongIsRefusedWithAnExample) {
+  for (const char* url :
+       {"tcp://", "tcp://host", "tcp://:80", "tcp://host:", "tcp://host:0", "tcp://host:65536",
+        "tcp://host:80x", "tcp://fe80::1:80", "tcp://[]:80", "tcp://a/b:80", "tcp://host:80?rank",
+        "tcp://host:80?rank=-1", "tcp://host:80?rank=1&size=2", "tcp://host:80?rank=x"}) {
+    EXPECT_THAT(refusal(with_method(url)), HasSubstr("should look like tcp://10.0.0.1:29500?rank=0")) << url;
+  }
+}
+
+TEST(RendezvousPlan, IsDescribedInOneLine) {
+  EXPECT_EQ(describe(plan_rendezvous(facts(0, 4, 2, "10.0.0.1"))),
+            "a TCP store at 10.0.0.1:29500, served by this rank: only 2 of 4 ranks are on this machine");
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,148 @@
+// Ranks that find each other over a TCP store, as on several machines, on the addresses of this one.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <string>
+
+#include "lockstep/base/environment.h"
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
+#include "lockstep/comm/collectives.h"
+#include "lockstep/job/job.h"
+#include "lockstep/os/secret.h"
+#include "lockstep/os/tcp_socket.h"
+#include "lockstep/store/file_store.h"
+#include "testing/ranks.h"
+#include "testing/temp_folder.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using testing::TempFolder;
+using ::testing::ThrowsMessage;
+
+constexpr char SECRET[] = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+constexpr char OTHER_SECRET[] = "ffffffffffffffff0123456789abcdef0123456789abcdef0123456789abcdef";
+
+void set_variable(const char* name, const std::string& value) { setenv(name, value.c_str(), 1); }
+
+std::string secret_file(const TempFolder& folder, const std::string& secret) {
+  const std::string path = folder.write("secret", secret);
+  chmod(path.c_str(), 0600);
+  return path;
+}
+
+// What a rank on a machine of its own would see: no inherited sockets, one rank here, MASTER_ADDR and a secret.
+class OwnMachine {
+ public:
+  explicit OwnMachine(const std::string& secret = SECRET) {
+    unsetenv("LOCKSTEP_HUB_FDS");
+    set_variable("LOCAL_WORLD_SIZE", "1");
+    set_variable("LOCAL_RANK", "0");
+    set_variable("LOCKSTEP_SECRET_FILE", secret_file(folder_, secret));
+  }
+  const TempFolder& folder() const { return folder_; }
+
+ private:
+  TempFolder folder_;
+};
+
+int sum_of_ranks() {
+  int sum = lockstep::get_rank();
+  comm::all_reduce(lockstep::world(), std::span(&sum, 1));
+  return sum;
+}
+
+RANKS_TEST(Rendezvous, OverATcpStoreTheMachineIsProvedAndMemoryShared, Ranks(2, 3, 4), WithoutGroup()) {
+  const OwnMachine machine;
+  for (int round = 0; round < 3; ++round) {
+    init_process_group();
+    EXPECT_EQ(get_backend(), "shm");
+    EXPECT_EQ(get_rank(), rank());
+    EXPECT_EQ(sum_of_ranks(), size() * (size() - 1) / 2);
+    comm::barrier(lockstep::world());
+    destroy_process_group();
+  }
+}
+
+RANKS_TEST(Rendezvous, WithoutACommonFolderThereIsNoProof, Ranks(2, 3), WithoutGroup()) {
+  const OwnMachine machine;
+  set_variable("XDG_RUNTIME_DIR", machine.folder().path());
+  EXPECT_THAT([] { init_process_group("shm"); },
+              ThrowsMessage<InvalidArgument>(
+                  AllOf(HasSubstr("needs all ranks on one machine"), HasSubstr("use tcp or auto"))));
+}
+
+RANKS_TEST(Rendezvous, ATcpUrlOfThisMachineNeedsNoSecretAndOpensNoPort, Ranks(2, 4), WithoutGroup()) {
+  unsetenv("LOCKSTEP_HUB_FDS");
+  const std::string url = str("tcp://127.0.0.1:", *env("MASTER_PORT"), "?rank=", rank());
+  init_process_group("auto", {.init_method = str(url, "&world_size=", size())});
+  EXPECT_EQ(get_backend(), "shm");
+  EXPECT_EQ(sum_of_ranks(), size() * (size() - 1) / 2);
+  EXPECT_EQ(get_local_rank(), rank());
+  if (rank() == 0)
+    EXPECT_TRUE(tcp_listen("127.0.0.1", std::stoi(*env("MASTER_PORT"))).valid()) << "nobody listens there";
+}
+
+RANKS_TEST(Rendezvous, OverAGivenStore, Ranks(1, 2, 4), WithoutGroup()) {
+  const std::string path =
+      str(std::filesystem::temp_directory_path().string(), "/lockstep-store-", *env("LOCKSTEP_JOB_ID"));
+  init_process_group("auto",
+                     {.rank = rank(), .world_size = size(), .store = std::make_shared<FileStore>(path)});
+  EXPECT_EQ(get_backend(), size() == 1 ? "self" : "shm");
+  EXPECT_EQ(sum_of_ranks(), size() * (size() - 1) / 2);
+  comm::barrier(lockstep::world());
+  std::filesystem::remove(path);
+}
+
+RANKS_TEST(Rendezvous, WhereNobodySaysTheLocalRankIsCounted, Ranks(3), WithoutGroup()) {
+  const OwnMachine machine;
+  unsetenv("LOCAL_RANK");
+  init_process_group();
+  EXPECT_EQ(get_local_rank(), rank());
+}
+
+RANKS_TEST(Rendezvous, AnotherSecretIsRefused, Ranks(2), WithoutGroup()) {
+  const OwnMachine machine(rank() == 1 ? OTHER_SECRET : SECRET);
+  const InitOptions options = {.timeout = std::chrono::seconds(2)};
+  if (rank() == 0) {
+    EXPECT_THAT([&] { init_process_group("auto", options); },
+                ThrowsMessage<Timeout>(HasSubstr("rank(s) 1 did not come before the timeout")));
+  } else {
+    EXPECT_THAT([&] { init_process_group("auto", options); },
+                ThrowsMessage<StoreError>(AllOf(HasSubstr("secret"), Not(HasSubstr(OTHER_SECRET)))));
+  }
+}
+
+RANKS_TEST(Rendezvous, WithoutASecretItSaysHowToMakeOne, Ranks(2), WithoutGroup()) {
+  const OwnMachine machine;
+  unsetenv("LOCKSTEP_SECRET_FILE");
+  EXPECT_THAT([] { init_process_group(); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("head -c 32 /dev/urandom")));
+}
+
+RANKS_TEST(Rendezvous, DifferentBackendsAreNamed, Ranks(2), WithoutGroup()) {
+  const OwnMachine machine;
+  EXPECT_THAT([&] { init_process_group(rank() == 0 ? "auto" : "shm"); },
+              ThrowsMessage<Mismatch>(HasSubstr("rank 0 asks for backend \"auto\", rank 1 for \"shm\"")));
+}
+
+RANKS_TEST(Rendezvous, ARankThatDiesBeforeAllHaveMetIsNamed, Ranks(3), Dies({2}), WithoutGroup(),
+           Variable("LOCKSTEP_FAIL_POINT", "init.after_meet@2=kill")) {
+  const OwnMachine machine;
+  try {
+    init_process_group();
+    comm::barrier(lockstep::world());
+    ADD_FAILURE() << "nobody noticed";
+  } catch (const PeerLost& lost) {
+    EXPECT_EQ(lost.peer(), 2);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
