@@ -28,7 +28,7 @@ bool SpawnContext::join(std::chrono::nanoseconds timeout) {
 std::vector<pid_t> SpawnContext::pids() const { return children_ ? children_->pids() : std::vector<pid_t>(); }
 
 SpawnContext spawn(int ranks, const std::function<void(int rank)>& fn, const SpawnOptions& options,
-                   std::source_location here) {
+                   CallPlace here) {
   static std::atomic<unsigned> calls = 0;
   if (ranks < 1) throw InvalidArgument(str("spawn: at least one rank is needed, not ", ranks));
   if (!fn) throw InvalidArgument("spawn: the function is empty");
@@ -36,7 +36,7 @@ SpawnContext spawn(int ranks, const std::function<void(int rank)>& fn, const Spa
   call.number = calls++;
   call.ranks = ranks;
   call.parent = current_pid();
-  call.place = str(here.file_name(), ':', here.line(), ':', here.column());
+  call.place = str(here.file, ':', here.line);
   if (const auto wanted = spawned_for()) {
     replay(*wanted, call, fn);
     return SpawnContext(nullptr);

@@ -31,7 +31,6 @@
 #include <chrono>
 #include <functional>
 #include <memory>
-#include <source_location>
 #include <vector>
 
 #include "lockstep/os/process.h"
@@ -67,7 +66,17 @@ class SpawnContext {
   std::unique_ptr<Children> children_;
 };
 
+// Where the call stands in the program. std::source_location, which clang 14 does not have.
+struct CallPlace {
+  const char* file;
+  unsigned line;
+
+  static CallPlace current(const char* file = __builtin_FILE(), unsigned line = __builtin_LINE()) {
+    return {file, line};
+  }
+};
+
 SpawnContext spawn(int ranks, const std::function<void(int rank)>& fn, const SpawnOptions& options = {},
-                   std::source_location here = std::source_location::current());
+                   CallPlace here = CallPlace::current());
 
 }  // namespace lockstep

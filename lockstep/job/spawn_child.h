@@ -22,7 +22,7 @@ struct SpawnCall {
   int ranks = 0;
   pid_t parent = 0;
   int report = -1;    // descriptor of the pipe
-  std::string place;  // "main.cpp:12:3"
+  std::string place;  // "main.cpp:12"
 
   std::string text() const;
 };
