@@ -30,7 +30,6 @@ UNOBSERVABLE = {
     "atomic_thread_fence": "against sleeping through a ring (a store that passes a load): costs one sleep of at most 10 ms, which "
                            "is no wrong result, and ThreadSanitizer does not know fences",
     "doorbell": "the condition is checked again after every sleep, through other atomics; the order only saves a sleep",
-    "sleepers.fetch_add": "the other half of the fence in ring()",
     "sequence_, std::memory_order_seq_cst": "Dekker's pattern between two ranks that post different calls at the same moment: "
                                             "relaxed, both may overlook the other; the machine's own order hides it",
 }

@@ -32,7 +32,10 @@ class Backoff {
       return false;
     }
     Header& header = control.header();
-    header.sleepers.fetch_add(1, std::memory_order_seq_cst);
+    header.sleepers.fetch_add(1, std::memory_order_relaxed);
+    // Pairs with the fence in Control::ring(): either that sees this sleeper, or `done` sees the change.
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    // Pairs with the ringer's increment: whoever reads the new number sees the change as well, and does not sleep on it.
     const std::uint32_t seen = header.doorbell.load(std::memory_order_acquire);
     if (!done()) futex_wait(header.doorbell, seen, std::chrono::milliseconds(10));
     header.sleepers.fetch_sub(1, std::memory_order_relaxed);

@@ -29,6 +29,7 @@ class SlotFree : public Waitable {
     std::vector<int> ranks;
     for (int r = 0; r < engine_.size(); ++r) {
       const auto& line = engine_.control().post_line(previous_, r);
+      // What r read there, it read before this rank writes there again.
       if (line.finished.load(std::memory_order_acquire) < previous_ && !engine_.has_left(r))
         ranks.push_back(r);
     }
@@ -65,6 +66,8 @@ void CollectiveOperation::post(std::unique_lock<std::mutex>& lock) {
   auto& line = engine_->control().post_line(sequence_, engine_->rank());
   line.call = call_;
   line.offset = block_;
+  // Publishes line and block to has_posted(), and is in one order with what this rank then looks at there: of two ranks that
+  // post different calls at the same time, at least one sees the other's.
   line.sequence.store(sequence_, std::memory_order_seq_cst);
   auto& mine = engine_->control().rank_line(engine_->rank());
   mine.last_verb.store(static_cast<std::uint32_t>(call_.verb), std::memory_order_relaxed);
@@ -167,6 +170,7 @@ bool CollectiveOperation::try_advance(std::size_t slices) {
 void CollectiveOperation::finish() {
   fail_point("comm.before_finish");
   take_out();
+  // Behind this rank's last look at the others' lines and blocks, which their owners use again once they see it.
   engine_->control()
       .post_line(sequence_, engine_->rank())
       .finished.store(sequence_, std::memory_order_release);
@@ -190,7 +194,7 @@ std::vector<int> CollectiveOperation::awaited() const {
   std::vector<int> ranks;
   for (int r = 0; r < engine_->size(); ++r) {
     if (!needs(r)) continue;
-    const auto posted = engine_->control().post_line(sequence_, r).sequence.load(std::memory_order_acquire);
+    const auto posted = engine_->control().post_line(sequence_, r).sequence.load(std::memory_order_relaxed);
     const auto reducing = engine_->control().rank_line(r).reducing.load(std::memory_order_relaxed);
     if (posted != sequence_ || reducing == sequence_) ranks.push_back(r);
   }

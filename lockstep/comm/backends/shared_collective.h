@@ -43,8 +43,8 @@ class CollectiveOperation : public Operation {
   virtual void stage() {}                     // puts this rank's contribution into its block
   virtual bool move(std::size_t slices) = 0;  // true when this rank's part is over
   virtual void take_out() {}                  // the result, when everything is over
-  virtual void check_sizes(int rank, const Call& theirs) {
-  }  // what rank contributes against what is expected here
+  // What `rank` contributes against what is expected here.
+  virtual void check_sizes(int /*rank*/, const Call& /*theirs*/) {}
   virtual bool needs(int /*rank*/) const { return true; }  // whether this rank waits for that one
 
   // ---- what a verb works with

@@ -165,10 +165,11 @@ void SharedEngine::check_peers(Waitable& target) {
     if (target.ready()) return;  // its part was done before it went
     const auto& line = control_.rank_line(r);
     const std::uint64_t posted = line.posted.load(std::memory_order_relaxed);
-    const std::string last = posted == 0
-                                 ? std::string("it had made no collective call")
-                                 : str("its last collective call was ",
-                                       name_of(static_cast<Verb>(line.last_verb.load())), " #", posted);
+    const std::string last =
+        posted == 0
+            ? std::string("it had made no collective call")
+            : str("its last collective call was ",
+                  name_of(static_cast<Verb>(line.last_verb.load(std::memory_order_relaxed))), " #", posted);
     record_failure(ErrorCode::PEER_LOST,
                    str(describe_peer(r), left ? " has left the group" : " is dead", " while rank ", rank(),
                        " was in ", target.describe(), "; ", last),
@@ -199,8 +200,9 @@ std::string SharedEngine::who_is_late(const Waitable& target) const {
     const bool stopped = membership_.peers->stopped(membership_.world_rank(r));
     late += str(describe_peer(r), stopped ? ", which is stopped (SIGSTOP)" : "");
     if (posted != 0) {
-      late += str(" (last collective call: ", name_of(static_cast<Verb>(line.last_verb.load())), " #", posted,
-                  ")");
+      late +=
+          str(" (last collective call: ",
+              name_of(static_cast<Verb>(line.last_verb.load(std::memory_order_relaxed))), " #", posted, ")");
     }
   }
   return late.empty() ? "the other ranks to finish their part" : late;
@@ -212,15 +214,18 @@ void SharedEngine::warn(const Waitable& target, std::chrono::nanoseconds waited)
 }
 
 bool SharedEngine::failed() const {
-  return !gone_ && control_.header().failure_state.load(std::memory_order_acquire) !=
+  // What the failure was is read in throw_unusable(), which acquires it.
+  return !gone_ && control_.header().failure_state.load(std::memory_order_relaxed) !=
                        static_cast<std::uint32_t>(FailureState::NONE);
 }
 
 void SharedEngine::record_failure(ErrorCode code, const std::string& text, int peer) {
   Header& header = control_.header();
   auto expected = static_cast<std::uint32_t>(FailureState::NONE);
+  // Only decides who writes the text; WRITTEN publishes it.
   if (header.failure_state.compare_exchange_strong(expected,
-                                                   static_cast<std::uint32_t>(FailureState::WRITING))) {
+                                                   static_cast<std::uint32_t>(FailureState::WRITING),
+                                                   std::memory_order_relaxed, std::memory_order_relaxed)) {
     header.failure_code = static_cast<std::uint32_t>(code);
     header.failure_peer = peer;
     header.failure_reporter = rank();
@@ -268,6 +273,7 @@ void SharedEngine::close() {
   closed_ = true;
   for (const auto& operation : pending_) operation->give_up();
   pending_.clear();
+  // As `finished`, for all collectives: nothing of the others is looked at behind this.
   control_.rank_line(rank()).presence.store(static_cast<std::uint32_t>(Presence::LEFT),
                                             std::memory_order_release);
   control_.ring();

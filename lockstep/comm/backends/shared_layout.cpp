@@ -59,7 +59,7 @@ Letter& Control::letter(int source, int destination, std::uint64_t number) const
 }
 
 void Control::ring() const {
-  // Pairs with the sleeper's increment: either it sees the change, or this sees the sleeper.
+  // Pairs with the fence of a rank that goes to sleep (backoff.h): either it sees the change, or this sees the sleeper.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (header().sleepers.load(std::memory_order_relaxed) == 0) return;
   header().doorbell.fetch_add(1, std::memory_order_release);

@@ -58,7 +58,8 @@ SendOperation::SendOperation(std::shared_ptr<SharedEngine> engine, Request reque
 std::string SendOperation::describe() const { return describe_message("send", request_, "to"); }
 
 bool SendOperation::published() const {
-  return engine_->control().letter(engine_->rank(), request_.root, number_).sequence.load() >= number_ + 1;
+  const auto& letter = engine_->control().letter(engine_->rank(), request_.root, number_);
+  return letter.sequence.load(std::memory_order_relaxed) >= number_ + 1;  // written by this rank only
 }
 
 bool SendOperation::try_advance(std::size_t) {
@@ -67,8 +68,10 @@ bool SendOperation::try_advance(std::size_t) {
   auto& letter = control.letter(engine_->rank(), request_.root, number_);
   if (number_ >= LETTERS && letter.taken.load(std::memory_order_acquire) != number_ + 1 - LETTERS)
     return false;
-  if (number_ > 0 && control.letter(engine_->rank(), request_.root, number_ - 1).sequence.load() < number_)
-    return false;
+  if (number_ > 0) {
+    const auto& before = control.letter(engine_->rank(), request_.root, number_ - 1);
+    if (before.sequence.load(std::memory_order_relaxed) < number_) return false;  // written by this rank only
+  }
   const std::size_t bytes = request_.count * size_of(request_.dtype);
   letter.offset = engine_->arena().allocate(bytes);
   if (bytes > 0) std::memcpy(engine_->arena().at(letter.offset), request_.input, bytes);

@@ -19,7 +19,7 @@ bool all_finished(const Control& control, int size, std::uint64_t sequence) {
 }
 
 bool has_failed(const Control& control) {
-  return control.header().failure_state.load(std::memory_order_acquire) !=
+  return control.header().failure_state.load(std::memory_order_relaxed) !=
          static_cast<std::uint32_t>(FailureState::NONE);
 }
 

@@ -44,13 +44,16 @@ bool SlicedReduction::move(std::size_t limit) {
     if (mine >= count) break;
     // Before the claim: whoever is stopped with a slice in hand is named.
     reducing.store(sequence_, std::memory_order_relaxed);
-    if (!counters.claim.compare_exchange_weak(word, pack(sequence_, mine + 1), std::memory_order_acq_rel))
+    // A claim tells nothing but the number; the blocks were seen through the posts.
+    if (!counters.claim.compare_exchange_weak(word, pack(sequence_, mine + 1), std::memory_order_relaxed,
+                                              std::memory_order_relaxed))
       continue;
     fail_point("comm.claimed_slice");
     reduce_slice(mine * slice, std::min(slice, total - mine * slice));
     std::uint64_t done = counters.done.load(std::memory_order_relaxed);
+    // Every increment publishes its slice; whoever reads the last one has seen them all (a release sequence).
     while (!counters.done.compare_exchange_weak(done, pack(sequence_, number_for(done, sequence_) + 1),
-                                                std::memory_order_acq_rel)) {
+                                                std::memory_order_release, std::memory_order_relaxed)) {
     }
     if (number_for(done, sequence_) + 1 == count) engine_->control().ring();
   }
