@@ -92,7 +92,8 @@ template <typename T> T sample(int rank, std::size_t index, std::uint64_t seed =
 // ---- reduction
 template <typename T> T combine_two(ReduceOp op, T a, T b) {
   if constexpr (std::is_same_v<T, bool>) {
-    return op == ReduceOp::SUM || op == ReduceOp::MAX ? a || b : a && b;
+    if (op == ReduceOp::BXOR) return a != b;
+    return op == ReduceOp::SUM || op == ReduceOp::MAX || op == ReduceOp::BOR ? a || b : a && b;
   } else if constexpr (IS_COMPLEX<T>) {
     return a + b;
   } else if constexpr (std::integral<T>) {
@@ -100,6 +101,9 @@ template <typename T> T combine_two(ReduceOp op, T a, T b) {
       return static_cast<T>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
     if (op == ReduceOp::PRODUCT)
       return static_cast<T>(static_cast<std::uint64_t>(a) * static_cast<std::uint64_t>(b));
+    if (op == ReduceOp::BAND) return static_cast<T>(a & b);
+    if (op == ReduceOp::BOR) return static_cast<T>(a | b);
+    if (op == ReduceOp::BXOR) return static_cast<T>(a ^ b);
     return (op == ReduceOp::MIN) == (a < b) ? a : b;
   } else {
     if (op == ReduceOp::PRODUCT) return a * b;
@@ -158,12 +162,13 @@ inline constexpr bool THOROUGH = false;
 inline constexpr bool THOROUGH = true;
 #endif
 
-inline constexpr ReduceOp OPS[] = {ReduceOp::SUM, ReduceOp::AVG, ReduceOp::PRODUCT, ReduceOp::MIN,
-                                   ReduceOp::MAX};
+inline constexpr ReduceOp OPS[] = {ReduceOp::SUM, ReduceOp::AVG,  ReduceOp::PRODUCT, ReduceOp::MIN,
+                                   ReduceOp::MAX, ReduceOp::BAND, ReduceOp::BOR,     ReduceOp::BXOR};
 
 template <typename T> constexpr bool is_refused(ReduceOp op) {
   if constexpr (IS_COMPLEX<T>) return op != ReduceOp::SUM && op != ReduceOp::AVG;
-  return op == ReduceOp::AVG && std::integral<T>;
+  const bool bitwise = op == ReduceOp::BAND || op == ReduceOp::BOR || op == ReduceOp::BXOR;
+  return std::integral<T> ? op == ReduceOp::AVG : bitwise;
 }
 
 // Calls body.operator()<T>() for each of the 15 element types.

@@ -105,6 +105,15 @@ struct Product {
     }
   }
 };
+struct BitAnd {
+  template <typename T> static T combine(T a, T b) { return static_cast<T>(a & b); }
+};
+struct BitOr {
+  template <typename T> static T combine(T a, T b) { return static_cast<T>(a | b); }
+};
+struct BitXor {
+  template <typename T> static T combine(T a, T b) { return static_cast<T>(a ^ b); }
+};
 // NaN wins: `a != a` is true for NaN only, and every comparison with it is false.
 struct Minimum {
   template <typename T> static T combine(T a, T b) { return (a < b || a != a) ? a : b; }
@@ -188,10 +197,10 @@ template <typename Signed, typename Unsigned> ReduceKernel integer(ReduceOp op, 
     case ReduceOp::MAX:
       return is_signed ? ReduceKernel(kernel<Same<Signed>, Maximum, false>)
                        : kernel<Same<Unsigned>, Maximum, false>;
-    case ReduceOp::AVG:
-    case ReduceOp::BAND:
-    case ReduceOp::BOR:
-    case ReduceOp::BXOR: break;
+    case ReduceOp::BAND: return kernel<Same<Unsigned>, BitAnd, false>;
+    case ReduceOp::BOR: return kernel<Same<Unsigned>, BitOr, false>;
+    case ReduceOp::BXOR: return kernel<Same<Unsigned>, BitXor, false>;
+    case ReduceOp::AVG: break;
   }
   return nullptr;
 }
@@ -199,13 +208,13 @@ template <typename Signed, typename Unsigned> ReduceKernel integer(ReduceOp op, 
 ReduceKernel truth(ReduceOp op) {
   switch (op) {
     case ReduceOp::SUM:
+    case ReduceOp::BOR:
     case ReduceOp::MAX: return kernel<Truth, Maximum, false>;
     case ReduceOp::PRODUCT:
-    case ReduceOp::MIN: return kernel<Truth, Minimum, false>;
-    case ReduceOp::AVG:
     case ReduceOp::BAND:
-    case ReduceOp::BOR:
-    case ReduceOp::BXOR: break;
+    case ReduceOp::MIN: return kernel<Truth, Minimum, false>;
+    case ReduceOp::BXOR: return kernel<Truth, BitXor, false>;
+    case ReduceOp::AVG: break;
   }
   return nullptr;
 }

@@ -167,7 +167,20 @@ TEST(ReduceKernels, IntegersWrap) {
   EXPECT_EQ(reduce_two<std::uint64_t>(ReduceOp::MAX, ~0ULL, 3), ~0ULL);
 }
 
+TEST(ReduceKernels, CombinesBits) {
+  EXPECT_EQ(reduce_two<std::uint8_t>(ReduceOp::BAND, 0b1100, 0b1010), 0b1000);
+  EXPECT_EQ(reduce_two<std::int64_t>(ReduceOp::BOR, -8, 5), -3);
+  EXPECT_EQ(reduce_two<std::int16_t>(ReduceOp::BXOR, -1, 0x0ff0), static_cast<std::int16_t>(0xf00f));
+}
+
 TEST(ReduceKernels, KnowsWhatTorchReduces) {
+  for (const ReduceOp op : {ReduceOp::BAND, ReduceOp::BOR, ReduceOp::BXOR}) {
+    EXPECT_FALSE(can_reduce(DType::FLOAT32, op));
+    EXPECT_FALSE(can_reduce(DType::BFLOAT16, op));
+    EXPECT_FALSE(can_reduce(DType::COMPLEX64, op));
+    EXPECT_TRUE(can_reduce(DType::UINT64, op));
+    EXPECT_TRUE(can_reduce(DType::BOOL, op));
+  }
   EXPECT_FALSE(can_reduce(DType::INT32, ReduceOp::AVG));
   EXPECT_FALSE(can_reduce(DType::BOOL, ReduceOp::AVG));
   EXPECT_FALSE(can_reduce(DType::COMPLEX64, ReduceOp::PRODUCT));

@@ -17,7 +17,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 NAN, INF = float("nan"), float("inf")
-OPS = ["SUM", "AVG", "PRODUCT", "MIN", "MAX"]
+OPS = ["SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR"]
 # dtype -> values of rank 0, values of rank 1
 INPUTS = {
     "float64": ([1.5, NAN, 2.0, 0.0, INF], [2.0, 1.0, NAN, -0.0, -INF]),

@@ -6,7 +6,8 @@
 // Collective  every rank of `group`; same count, dtype and op, in the same order of calls.
 // Blocks      until the buffer holds the result, unless async_op; see work.h.
 // Fails       InvalidArgument here, before anything is sent: AVG of integers or bool, anything but SUM and AVG of complex
-//             numbers (as torch). PeerLost, Mismatch, Timeout, Aborted while waiting; the group is then closed.
+//             numbers, BAND, BOR and BXOR of anything but integers and bool (as torch). PeerLost, Mismatch, Timeout, Aborted
+//             while waiting; the group is then closed.
 // Result      SUM and AVG combine in one balanced binary tree over the ranks, ((0+1)+(2+3)), (0+1)+2 for three, so the
 //             bits are equal on every rank, run and backend. float16 and bfloat16 accumulate in float32 and round once; AVG
 //             divides once. MIN and MAX of floating point give NaN if any rank has one. bool: SUM and MAX are "or", PRODUCT

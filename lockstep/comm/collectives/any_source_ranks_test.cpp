@@ -1,0 +1,106 @@
+// Receives from whoever sends first.
+#include <set>
+
+#include "lockstep/base/error.h"
+#include "lockstep/comm/collectives/barrier.h"
+#include "lockstep/comm/collectives/point_to_point.h"
+#include "testing/ranks.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+int receive(const ProcessGroup& group, int source, int tag, int* value) {
+  return comm::recv(group, std::span(value, 1), source, tag);
+}
+
+void give(const ProcessGroup& group, int destination, int tag, int value) {
+  comm::send(group, std::span<const int>(&value, 1), destination, tag);
+}
+
+// Every rank sends its number to rank 0, which learns it from the value and from the answer alike.
+RANKS_TEST(AnySource, SaysWhoSent, Ranks(2, 3, 4), EveryBackend()) {
+  for (int round = 0; round < 50; ++round) {
+    if (rank() != 0) {
+      give(world(), 0, 5, rank());
+      continue;
+    }
+    std::multiset<int> seen;
+    for (int i = 1; i < size(); ++i) {
+      int value = -1;
+      const int source = receive(world(), ANY_SOURCE, 5, &value);
+      EXPECT_EQ(source, value);
+      seen.insert(source);
+    }
+    // A quick rank may be a round ahead; order and completeness are the next test.
+    EXPECT_EQ(seen.size(), static_cast<std::size_t>(size() - 1));
+  }
+  comm::barrier(world());
+}
+
+// Messages of one rank with one tag arrive in the order sent, whoever is asked for.
+RANKS_TEST(AnySource, KeepsTheOrderOfEachSender, Ranks(2, 3, 4), EveryBackend()) {
+  constexpr int MESSAGES = 200;
+  if (rank() != 0) {
+    for (int i = 0; i < MESSAGES; ++i) give(world(), 0, 1, i);
+    return;
+  }
+  std::vector<int> next(static_cast<std::size_t>(size()), 0);
+  for (int i = 0; i < MESSAGES * (size() - 1); ++i) {
+    int value = -1;
+    const int source = receive(world(), ANY_SOURCE, 1, &value);
+    EXPECT_EQ(value, next[static_cast<std::size_t>(source)]++);
+  }
+  for (int r = 1; r < size(); ++r) EXPECT_EQ(next[static_cast<std::size_t>(r)], MESSAGES);
+}
+
+// Only messages with the tag that was asked for.
+RANKS_TEST(AnySource, LooksAtTheTag, Ranks(2, 3, 4), EveryBackend()) {
+  if (rank() != 0) {
+    give(world(), 0, 1, 100 + rank());
+    give(world(), 0, 2, 200 + rank());
+    return;
+  }
+  for (const int tag : {2, 1}) {
+    std::set<int> values;
+    for (int i = 1; i < size(); ++i) {
+      int value = -1;
+      const int source = receive(world(), ANY_SOURCE, tag, &value);
+      EXPECT_EQ(value, 100 * tag + source);
+      values.insert(value);
+    }
+    EXPECT_EQ(values.size(), static_cast<std::size_t>(size() - 1));
+  }
+}
+
+// A message goes to the receive that was called first of those that match.
+RANKS_TEST(AnySource, ServesReceivesInTheOrderOfTheirCalls, Ranks(2), EveryBackend()) {
+  if (rank() == 1) {
+    comm::barrier(world());
+    for (int i = 0; i < 4; ++i) give(world(), 0, 3, i);
+    return;
+  }
+  int values[4] = {-1, -1, -1, -1};
+  std::vector<Work> works;
+  for (int i = 0; i < 4; ++i) {
+    const int source = i % 2 == 0 ? ANY_SOURCE : 1;
+    works.push_back(comm::irecv(world(), std::span(&values[i], 1), source, 3));
+  }
+  comm::barrier(world());
+  for (int i = 3; i >= 0; --i) works[static_cast<std::size_t>(i)].wait();
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_EQ(values[i], i);
+    EXPECT_EQ(works[static_cast<std::size_t>(i)].source_rank(), 1);
+  }
+}
+
+RANKS_TEST(AnySource, NeedsAnotherRank, Ranks(1), EveryBackend()) {
+  int value = 0;
+  EXPECT_THAT([&] { receive(world(), ANY_SOURCE, 0, &value); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("no other rank")));
+}
+
+}  // namespace
+}  // namespace lockstep

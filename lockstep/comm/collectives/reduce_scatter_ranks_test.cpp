@@ -1,0 +1,100 @@
+#include "lockstep/comm/collectives/reduce_scatter.h"
+
+#include <deque>
+
+#include "lockstep/base/error.h"
+#include "testing/buffers.h"
+#include "testing/ranks.h"
+
+namespace lockstep {
+namespace {
+
+using reference::combine;
+using reference::is_refused;
+using reference::sample;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+// How many elements belong to rank r: the same for all, or different for each and none for rank 0.
+std::size_t count_of(bool even, std::size_t base, int r) {
+  return even ? base : base * static_cast<std::size_t>(r % 3) + static_cast<std::size_t>(r);
+}
+
+template <typename T> struct Case {
+  ReduceOp op;
+  Memory memory;
+  bool even;
+  std::size_t base;
+};
+
+// Rank a's part for rank b holds sample(a, i, b): rank b gets their combination over all a.
+template <typename T> void check_reduce_scatter(const ProcessGroup& group, const Case<T>& c) {
+  SCOPED_TRACE(str(name_of(c.op), " of ", name_of(dtype_of<T>()), c.even ? ", even " : ", uneven ", c.base,
+                   ", ", MEMORY_NAMES[static_cast<int>(c.memory)]));
+  std::deque<Buffer<T>> all;
+  std::vector<std::span<const T>> inputs;
+  for (int r = 0; r < group.size(); ++r) {
+    all.emplace_back(group, c.memory, count_of(c.even, c.base, r)).fill([&](std::size_t i) {
+      return sample<T>(group.rank(), i, static_cast<std::uint64_t>(r));
+    });
+    inputs.push_back(all.back().span());
+  }
+  const Buffer<T> mine(group, c.memory, count_of(c.even, c.base, group.rank()));
+  comm::reduce_scatter(group, mine.span(), inputs, c.op);
+  const auto part = static_cast<std::uint64_t>(group.rank());
+  EXPECT_EQ(mine.difference(
+                [&](std::size_t i) { return combine<T>(c.op, samples_of_all<T>(group.size(), i, part)); }),
+            "");
+}
+
+RANKS_TEST(ReduceScatter, EveryDtypeOperatorAndMemory, Ranks(1, 2, 3, 4), EveryBackend()) {
+  reference::for_each_dtype([&]<typename T>() {
+    for (const ReduceOp op : reference::OPS) {
+      if (is_refused<T>(op)) continue;
+      for (const Memory memory : MEMORIES) {
+        for (const std::size_t base : {0, 1, 65, 513}) {
+          check_reduce_scatter<T>(world(), {op, memory, true, base});
+          check_reduce_scatter<T>(world(), {op, memory, false, base});
+        }
+      }
+    }
+  });
+}
+
+RANKS_TEST(ReduceScatter, LargeParts, Ranks(2, 3, 4), EveryBackend()) {
+  check_reduce_scatter<float>(world(), {ReduceOp::SUM, Memory::PRIVATE, true, 200003});
+  check_reduce_scatter<BFloat16>(world(), {ReduceOp::AVG, Memory::SHARED, false, 100003});
+}
+
+// One buffer, in rank order, and the output inside of it.
+RANKS_TEST(ReduceScatter, InPlace, Ranks(1, 2, 3, 4), EveryBackend()) {
+  constexpr std::size_t COUNT = 5000;
+  std::vector<double> all(COUNT * static_cast<std::size_t>(size()));
+  for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<double>(i) + 1000.0 * rank();
+  const auto mine = std::span(all).subspan(COUNT * static_cast<std::size_t>(rank()), COUNT);
+  comm::reduce_scatter(world(), mine, std::span<const double>(all));
+  for (std::size_t i = 0; i < COUNT; ++i) {
+    const double index = static_cast<double>(COUNT) * rank() + static_cast<double>(i);
+    ASSERT_EQ(mine[i], size() * index + 1000.0 * size() * (size() - 1) / 2) << i;
+  }
+}
+
+RANKS_TEST(ReduceScatter, RefusesWhatDoesNotFit, Ranks(1, 2, 3), EveryBackend()) {
+  std::vector<float> mine(4);
+  const std::vector<float> all(4 * static_cast<std::size_t>(size()) + 1);
+  EXPECT_THAT([&] { comm::reduce_scatter(world(), std::span(mine), std::span<const float>(all)); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("one input per rank is needed")));
+  const std::vector<std::span<const float>> short_ones(static_cast<std::size_t>(size()),
+                                                       std::span(all).first(3));
+  EXPECT_THAT([&] { comm::reduce_scatter(world(), std::span(mine), short_ones); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("has 3 elements, the rank's own buffer has 4")));
+  EXPECT_THAT(
+      [&] {
+        comm::reduce_scatter(world(), std::span(mine), std::span(all).first(all.size() - 1), ReduceOp::BXOR);
+      },
+      ThrowsMessage<InvalidArgument>(HasSubstr("no bxor of float32")));
+  comm::reduce_scatter(world(), std::span(mine), std::span(all).first(all.size() - 1));
+}
+
+}  // namespace
+}  // namespace lockstep
