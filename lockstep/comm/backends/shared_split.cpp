@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "lockstep/base/str.h"
+#include "lockstep/comm/backends/split_agreement.h"
 
 namespace lockstep::shared {
 namespace {
@@ -18,56 +19,12 @@ struct Ticket {
   std::uint64_t offset = 0;     // of the control block, from the first rank of each part
 };
 
-std::string list(const std::vector<int>& ranks) {
-  std::string text;
-  for (const int rank : ranks) text += str(text.empty() ? "" : ", ", rank);
-  return text;
-}
-
-std::string describe_arguments(const std::vector<std::vector<int>>& parts, const std::string& name) {
-  std::string text = str("\"", printable(name), "\" of the ranks");
-  for (const auto& part : parts) text += str(&part == &parts.front() ? " {" : ", {", list(part), "}");
-  return parts.empty() ? text + " of nobody" : text;
-}
-
-std::uint64_t hash(const std::string& text) {  // FNV-1a
-  std::uint64_t value = 0xcbf29ce484222325U;
-  for (const char c : text) value = (value ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
-  return value;
-}
-
-// Every rank's `mine`.
-template <typename T> std::vector<T> gather_from_all(SharedEngine& engine, const T& mine) {
-  std::vector<T> all(static_cast<std::size_t>(engine.size()));
-  Request request;
-  request.verb = Verb::ALL_GATHER;
-  request.count = sizeof(T);
-  request.input = &mine;
-  for (T& place : all) request.outputs.push_back(std::as_writable_bytes(std::span(&place, 1)));
-  engine.start(std::move(request))->wait(std::nullopt);
-  return all;
-}
-
 // Every rank sees the same tickets, so all of them come here or none.
 [[noreturn]] void fail_for_disagreement(SharedEngine& engine, const std::string& mine, std::size_t other) {
-  struct Text {
-    char characters[400] = {};
-  } text;
-  mine.copy(text.characters, sizeof(text.characters) - 1);
-  const auto all = gather_from_all(engine, text);
-  const std::string what = str("ranks disagree about the groups to make: rank 0 called split ",
-                               all[0].characters, ", rank ", other, " called split ", all[other].characters,
-                               "; all ranks must make the same groups in the same order");
+  const std::string what = split_disagreement(engine, mine, other);
   const std::lock_guard lock(engine.mutex);
   engine.record_failure(ErrorCode::MISMATCH, what);
   engine.throw_unusable("split");
-}
-
-const std::vector<int>* part_of(const std::vector<std::vector<int>>& parts, int rank) {
-  const auto found = std::find_if(parts.begin(), parts.end(), [&](const auto& part) {
-    return std::find(part.begin(), part.end(), rank) != part.end();
-  });
-  return found == parts.end() ? nullptr : &*found;
 }
 
 Membership membership_in(const std::vector<int>& part, const Membership& parent, std::uint64_t offset,
@@ -102,10 +59,10 @@ std::shared_ptr<SharedEngine> make_engine(Membership membership) {
 std::shared_ptr<Backend> split_group(SharedEngine& engine, const Membership& parent,
                                      const std::vector<std::vector<int>>& parts, const std::string& name,
                                      const GroupOptions& options) {
-  const std::string arguments = describe_arguments(parts, name);
+  const std::string arguments = describe_split(parts, name);
   const std::vector<int>* mine = part_of(parts, engine.rank());
   const bool leads = mine != nullptr && mine->front() == engine.rank();
-  Ticket ticket = {hash(arguments)};
+  Ticket ticket = {text_hash(arguments)};
   if (leads) {
     try {
       ticket.offset = parent.own->make_control(static_cast<int>(mine->size()));

@@ -6,25 +6,18 @@
 
 #include "lockstep/base/fail_point.h"
 #include "lockstep/base/str.h"
+#include "lockstep/comm/backends/split_agreement.h"
 #include "lockstep/os/fork_generation.h"
 
 namespace lockstep::tcp {
 namespace {
 
 constexpr int ACTIVE_LIMIT = 8;  // collectives that move data at once; bounds their scratch memory
-constexpr std::uint64_t SAME = 0xcbf29ce484222325U;
-
-// FNV-1a over what all ranks must give to split() alike.
-std::uint64_t digest(const std::vector<std::vector<int>>& parts, const std::string& name) {
-  std::uint64_t hash = SAME;
-  const auto add = [&](std::uint64_t value) { hash = (hash ^ value) * 0x100000001b3U; };
-  for (const auto& part : parts) {
-    add(part.size());
-    for (const int rank : part) add(static_cast<std::uint64_t>(rank));
-  }
-  for (const char c : name) add(static_cast<unsigned char>(c));
-  return hash;
-}
+// What a rank tells the others in split().
+struct Ticket {
+  std::uint64_t arguments = 0;  // their hash
+  std::uint64_t id = 0;         // of the new groups, from rank 0
+};
 
 }  // namespace
 
@@ -137,35 +130,35 @@ std::shared_ptr<void> Group::allocate_shared(std::size_t bytes) {
 // unique in the world. All ranks have registered their group before any of them can send to it.
 std::shared_ptr<Backend> Group::split(const std::vector<std::vector<int>>& parts, const std::string& name,
                                       const GroupOptions& options) {
-  const std::uint64_t mine = digest(parts, name);
-  std::vector<std::uint64_t> words = {0, mine, ~mine};
+  const std::string arguments = describe_split(parts, name);
+  Ticket mine{text_hash(arguments), 0};
   if (rank() == 0) {
+    refuse_fork("split");
     const Session session(fabric());
-    words[0] = (static_cast<std::uint64_t>(fabric().rank()) << 32U) + fabric().next_group();
+    mine.id = (static_cast<std::uint64_t>(fabric().rank()) << 32U) + fabric().next_group();
   }
-  Request agreement;
-  agreement.verb = Verb::ALL_REDUCE;
-  agreement.dtype = DType::UINT64;
-  agreement.op = ReduceOp::MAX;
-  agreement.count = words.size();
-  agreement.input = agreement.output = words.data();
-  start(std::move(agreement))->wait(std::nullopt);
-  if (words[1] != mine || words[2] != ~mine) {
+  const auto all = gather_from_all(*this, mine);
+  const auto other = std::find_if(all.begin(), all.end(),
+                                  [&](const Ticket& theirs) { return theirs.arguments != all[0].arguments; });
+  if (other != all.end()) {
+    const std::string what =
+        split_disagreement(*this, arguments, static_cast<std::size_t>(other - all.begin()));
     const Session session(fabric());
-    record(ErrorCode::MISMATCH,
-           "ranks disagree about the groups to make; all ranks must name the same ranks in the same order");
-    throw_unusable("new group \"" + name + "\"");
+    record(ErrorCode::MISMATCH, what);
+    throw_unusable("split");
   }
   std::shared_ptr<Group> group;
-  for (const auto& part : parts) {
-    const auto place = std::find(part.begin(), part.end(), rank());
-    if (place == part.end()) continue;
-    Membership membership{
-        membership_.running, words[0], {}, static_cast<int>(place - part.begin()), name, options};
-    for (const int member : part) membership.ranks.push_back(fabric_rank(member));
+  if (const std::vector<int>* part = part_of(parts, rank())) {
+    Membership membership{membership_.running, all[0].id, {}, 0, name, options};
+    for (const int member : *part) {
+      if (member == rank()) membership.rank = static_cast<int>(membership.ranks.size());
+      membership.ranks.push_back(fabric_rank(member));
+    }
     group = make(std::move(membership));
   }
-  start({.verb = Verb::BARRIER})->wait(std::nullopt);
+  Request everybody;
+  everybody.verb = Verb::BARRIER;
+  start(std::move(everybody))->wait(std::nullopt);
   return group;
 }
 

@@ -106,7 +106,8 @@ class Group final : public Backend, public std::enable_shared_from_this<Group> {
   bool fits(const Receive& receive, int source, const Header& header);
   void match(const std::shared_ptr<Receive>& receive, Inbox::Arrived message);
 
-  std::string describe(int rank) const;
+  std::string describe(int rank) const;  // "rank 3 (pid 4121 at 10.0.0.2:4711)"
+  std::string own_place() const;         // "group \"world\", rank 2 of 4"
   std::string how_gone(int rank) const;
   std::string who_is_late(const Operation& operation) const;
   void warn(const Operation& operation, std::chrono::nanoseconds waited) const;

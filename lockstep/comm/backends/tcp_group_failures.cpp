@@ -37,8 +37,7 @@ void Group::refuse_fork(const std::string& what) const {
 }
 
 void Group::throw_unusable(const std::string& what) const {
-  const std::string where =
-      str(what, " on group \"", group_name(), "\", rank ", rank(), " of ", size(), ": ");
+  const std::string where = str(what, " on ", own_place(), ": ");
   if (!failure_) throw Aborted(where + "this rank has left the group (destroy_process_group)");
   constexpr const char* ADVICE =
       "; the group is closed: destroy_process_group(), then init_process_group() to start anew";
@@ -91,8 +90,16 @@ void Group::record_disagreement(const CallLog::Disagreement& other) {
 }
 
 std::string Group::describe(int rank) const {
-  const Peer& peer = fabric().peer(fabric_rank(rank));
-  return str("rank ", rank, " (pid ", peer.pid, " at ", peer.address, ")");
+  const int global = fabric_rank(rank);
+  const Peer& peer = fabric().peer(global);
+  return str("rank ", rank, " (", global == rank ? "" : str("rank ", global, " of the world, "), "pid ",
+             peer.pid, " at ", peer.address, ")");
+}
+
+std::string Group::own_place() const {
+  const int global = fabric_rank(rank());
+  return str("group \"", group_name(), "\", rank ", rank(), " of ", size(),
+             global == rank() ? "" : str(" (rank ", global, " of the world)"));
 }
 
 std::string Group::how_gone(int rank) const {
@@ -139,8 +146,8 @@ std::string Group::who_is_late(const Operation& operation) const {
 }
 
 void Group::warn(const Operation& operation, std::chrono::nanoseconds waited) const {
-  log(LogLevel::WARNING, str(operation.describe(), " on group \"", group_name(), "\", rank ", rank(), " of ",
-                             size(), ": waiting for ", seconds(waited), " s for ", who_is_late(operation)));
+  log(LogLevel::WARNING, str(operation.describe(), " on ", own_place(), ": waiting for ", seconds(waited),
+                             " s for ", who_is_late(operation)));
 }
 
 void Group::announce(const CollectiveOperation& operation) {

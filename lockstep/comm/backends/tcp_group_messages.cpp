@@ -81,7 +81,7 @@ bool Group::fits(const Receive& receive, int source, const Header& header) {
   record(ErrorCode::MISMATCH,
          str("ranks disagree about collective #", header.sequence, ": rank ", rank(), " called ",
              lockstep::describe(mine), " and expects ", receive.whole / element, " elements of rank ", source,
-             ", which called ", lockstep::describe(theirs), " and gives ", header.whole / element));
+             ", which called ", lockstep::describe(theirs), " and has ", header.whole / element, " for it"));
   return false;
 }
 

@@ -1,0 +1,48 @@
+#include "lockstep/comm/backends/split_agreement.h"
+
+#include <algorithm>
+
+#include "lockstep/base/str.h"
+
+namespace lockstep {
+namespace {
+
+std::string list(const std::vector<int>& ranks) {
+  std::string text;
+  for (const int rank : ranks) text += str(text.empty() ? "" : ", ", rank);
+  return text;
+}
+
+}  // namespace
+
+std::string describe_split(const std::vector<std::vector<int>>& parts, const std::string& name) {
+  std::string text = str("\"", printable(name), "\" of the ranks");
+  for (const auto& part : parts) text += str(&part == &parts.front() ? " {" : ", {", list(part), "}");
+  return parts.empty() ? text + " of nobody" : text;
+}
+
+std::uint64_t text_hash(const std::string& text) {  // FNV-1a
+  std::uint64_t value = 0xcbf29ce484222325U;
+  for (const char c : text) value = (value ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
+  return value;
+}
+
+const std::vector<int>* part_of(const std::vector<std::vector<int>>& parts, int rank) {
+  const auto found = std::find_if(parts.begin(), parts.end(), [&](const auto& part) {
+    return std::find(part.begin(), part.end(), rank) != part.end();
+  });
+  return found == parts.end() ? nullptr : &*found;
+}
+
+std::string split_disagreement(Backend& backend, const std::string& mine, std::size_t other) {
+  struct Text {
+    char characters[400] = {};
+  } text;
+  mine.copy(text.characters, sizeof(text.characters) - 1);
+  const auto all = gather_from_all(backend, text);
+  return str("ranks disagree about the groups to make: rank 0 called split ", all[0].characters, ", rank ",
+             other, " called split ", all[other].characters,
+             "; all ranks must make the same groups in the same order");
+}
+
+}  // namespace lockstep
