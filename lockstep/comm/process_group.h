@@ -62,6 +62,9 @@ class ProcessGroup {
 
   // Throws InvalidArgument in a process that is not a member.
   Backend& backend() const;
+  std::shared_ptr<Backend> shared_backend() const {
+    return backend_;
+  }  // null in a process that is not a member
 
  private:
   std::shared_ptr<Backend> backend_;

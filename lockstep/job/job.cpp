@@ -11,6 +11,7 @@
 #include "lockstep/base/log.h"
 #include "lockstep/base/str.h"
 #include "lockstep/comm/backends/registry.h"
+#include "lockstep/job/group_list.h"
 #include "lockstep/job/rendezvous.h"
 
 namespace lockstep {
@@ -31,6 +32,7 @@ Job& job() {
 
 void leave_at_exit() {
   const std::lock_guard lock(job().mutex);
+  close_listed_groups();
   if (job().world) job().world->close();
 }
 
@@ -79,6 +81,7 @@ void init_process_group(const std::string& backend, const InitOptions& options) 
   fail_point("init.after_meet");
   mine.world = std::make_unique<ProcessGroup>(
       find_backend(met.backend, size).make(*met.meeting, "world", group, deadline));
+  begin_group_list(group);
   mine.local_rank = met.local_rank;
   static const int registered = std::atexit(leave_at_exit) + std::at_quick_exit(leave_at_exit);
   (void)registered;
@@ -89,6 +92,7 @@ void destroy_process_group() {
   const std::lock_guard lock(mine.mutex);
   if (!mine.world) throw InvalidArgument("destroy_process_group: not initialised");
   fail_point("destroy.begin");
+  close_listed_groups();
   mine.world->close();
   mine.world.reset();
 }

@@ -46,8 +46,8 @@ struct InitOptions {
 //             StoreError: another secret; SystemError: the store's port is taken; PeerLost and Timeout while meeting.
 void init_process_group(const std::string& backend = "auto", const InitOptions& options = {});
 
-// Leaves the job: pending work is dropped, peers that still need this rank get PeerLost("left"). A new
-// init_process_group() may follow. Throws InvalidArgument when not initialised.
+// Leaves the job and all groups made in it (groups.h): pending work is dropped, peers that still need this rank get
+// PeerLost("left"). A new init_process_group() may follow. Throws InvalidArgument when not initialised.
 void destroy_process_group();
 
 bool is_initialized();

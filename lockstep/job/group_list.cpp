@@ -1,0 +1,66 @@
+#include "lockstep/job/group_list.h"
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "lockstep/base/str.h"
+
+namespace lockstep {
+namespace {
+
+struct GroupList {
+  std::mutex mutex;
+  // guarded by mutex
+  std::vector<ProcessGroup> groups;
+  GroupOptions defaults;
+  unsigned names = 0;
+};
+
+GroupList& list() {
+  static GroupList* const instance = new GroupList;  // outlives static destructors, as the job does
+  return *instance;
+}
+
+}  // namespace
+
+void begin_group_list(const GroupOptions& defaults) {
+  const std::lock_guard lock(list().mutex);
+  list().groups.clear();
+  list().defaults = defaults;
+  list().names = 0;
+}
+
+void close_listed_groups() {
+  std::vector<ProcessGroup> groups;
+  {
+    const std::lock_guard lock(list().mutex);
+    groups = std::exchange(list().groups, {});
+  }
+  for (auto group = groups.rbegin(); group != groups.rend(); ++group) group->close();
+}
+
+GroupOptions default_group_options() {
+  const std::lock_guard lock(list().mutex);
+  return list().defaults;
+}
+
+std::string next_group_name() {
+  const std::lock_guard lock(list().mutex);
+  return str("group ", ++list().names);
+}
+
+void list_group(const ProcessGroup& group) {
+  if (!group.is_member()) return;
+  const std::lock_guard lock(list().mutex);
+  list().groups.push_back(group);
+}
+
+bool unlist_group(const ProcessGroup& group) {
+  const std::lock_guard lock(list().mutex);
+  return std::erase_if(list().groups,
+                       [&](const ProcessGroup& listed) { return &listed.backend() == &group.backend(); }) > 0;
+}
+
+}  // namespace lockstep
