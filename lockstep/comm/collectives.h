@@ -1,13 +1,14 @@
 // All verbs below libtorch, one header each.
 #pragma once
 
-#include "lockstep/comm/collectives/all_gather.h"      // every rank gets every rank's buffer
-#include "lockstep/comm/collectives/all_reduce.h"      // every rank gets the combination of all buffers
-#include "lockstep/comm/collectives/all_to_all.h"      // every rank sends another buffer to every rank
-#include "lockstep/comm/collectives/barrier.h"         // wait for each other
-#include "lockstep/comm/collectives/broadcast.h"       // every rank gets the root's buffer
-#include "lockstep/comm/collectives/gather.h"          // the root gets every rank's buffer
-#include "lockstep/comm/collectives/point_to_point.h"  // one rank to another
-#include "lockstep/comm/collectives/reduce.h"          // the root gets the combination of all buffers
-#include "lockstep/comm/collectives/reduce_scatter.h"  // every rank gets its part of the combination
-#include "lockstep/comm/collectives/scatter.h"         // every rank gets its part of the root's buffer
+#include "lockstep/comm/collectives/all_gather.h"         // every rank gets every rank's buffer
+#include "lockstep/comm/collectives/all_reduce.h"         // every rank gets the combination of all buffers
+#include "lockstep/comm/collectives/all_to_all.h"         // every rank sends another buffer to every rank
+#include "lockstep/comm/collectives/barrier.h"            // wait for each other
+#include "lockstep/comm/collectives/broadcast.h"          // every rank gets the root's buffer
+#include "lockstep/comm/collectives/gather.h"             // the root gets every rank's buffer
+#include "lockstep/comm/collectives/monitored_barrier.h"  // a barrier that says who did not come
+#include "lockstep/comm/collectives/point_to_point.h"     // one rank to another
+#include "lockstep/comm/collectives/reduce.h"             // the root gets the combination of all buffers
+#include "lockstep/comm/collectives/reduce_scatter.h"     // every rank gets its part of the combination
+#include "lockstep/comm/collectives/scatter.h"            // every rank gets its part of the root's buffer

@@ -1,0 +1,75 @@
+#include "lockstep/comm/collectives/monitored_barrier.h"
+
+#include <thread>
+#include <vector>
+
+#include "lockstep/base/deadline.h"
+#include "lockstep/comm/collectives/check.h"
+
+namespace lockstep::comm {
+namespace {
+
+constexpr int TAG = -2;  // programs' tags are not negative
+constexpr std::chrono::milliseconds LOOK(1);
+
+Work token(const ProcessGroup& group, Verb verb, int peer, std::uint8_t* byte) {
+  Request request;
+  request.verb = verb;
+  request.root = peer;
+  request.tag = TAG;
+  request.count = 1;
+  request.input = byte;
+  request.output = byte;
+  return run(group, std::move(request), /*async_op=*/true);
+}
+
+std::vector<int> missing_ranks(const std::vector<Work>& arrivals) {
+  std::vector<int> missing;
+  for (std::size_t i = 0; i < arrivals.size(); ++i) {
+    if (!arrivals[i].is_completed()) missing.push_back(static_cast<int>(i) + 1);
+  }
+  return missing;
+}
+
+[[noreturn]] void give_up(const ProcessGroup& group, const std::vector<int>& missing,
+                          std::chrono::milliseconds timeout) {
+  std::string ranks = missing.size() == 1 ? "rank " : "ranks ";
+  for (const int rank : missing) ranks += str(rank == missing.front() ? "" : ", ", rank);
+  const std::string reason = str(ranks, " did not come within ", timeout.count(), " ms");
+  group.abort(str("monitored_barrier: ", reason));
+  throw Timeout(str("monitored_barrier on group \"", group.name(), "\", rank 0 of ", group.size(), ": ",
+                    reason, "; the group is closed"));
+}
+
+void collect(const ProcessGroup& group, std::chrono::milliseconds timeout, bool wait_all_ranks) {
+  std::vector<std::uint8_t> bytes(static_cast<std::size_t>(group.size()));
+  std::vector<Work> arrivals;
+  for (int r = 1; r < group.size(); ++r)
+    arrivals.push_back(token(group, Verb::RECV, r, &bytes[static_cast<std::size_t>(r)]));
+  const Deadline deadline = Deadline::in(timeout);
+  std::vector<int> missing = missing_ranks(arrivals);
+  while (!missing.empty()) {
+    if (deadline.expired()) {
+      if (!wait_all_ranks) missing.resize(1);
+      give_up(group, missing, timeout);
+    }
+    std::this_thread::sleep_for(LOOK);  // a wait for one of them would not tell of the others
+    missing = missing_ranks(arrivals);
+  }
+  for (Work& arrival : arrivals) arrival.wait();  // throws what failed
+  for (int r = 1; r < group.size(); ++r) token(group, Verb::SEND, r, bytes.data()).wait();
+}
+
+}  // namespace
+
+void monitored_barrier(const ProcessGroup& group, std::chrono::milliseconds timeout, bool wait_all_ranks) {
+  if (!takes_part(Verb::BARRIER, group)) return;
+  if (timeout <= std::chrono::milliseconds::zero())
+    refuse(Verb::BARRIER, group, "the timeout must be positive");
+  if (group.rank() == 0) return collect(group, timeout, wait_all_ranks);
+  std::uint8_t byte = 1;
+  token(group, Verb::SEND, 0, &byte).wait();
+  token(group, Verb::RECV, 0, &byte).wait(2 * timeout);  // rank 0's verdict, which names more, comes first
+}
+
+}  // namespace lockstep::comm

@@ -1,0 +1,55 @@
+// Collectives for objects whose size only their owner knows: byte strings, and JSON values. What torch does with pickled
+// objects, without the danger: nothing that is received is ever executed.
+//
+//   std::vector<std::string> hosts = comm::all_gather_object(world, host_name());
+//   nlohmann::json settings = ...;                                   // #include <nlohmann/json.hpp>
+//   comm::broadcast_object(world, settings, /*root=*/0);
+//   comm::send_object(world, nlohmann::json{{"loss", 0.5}}, /*destination=*/1);
+//
+// Collective  every rank of `group` (send_object and recv_object: the two ranks). Sizes are exchanged first, then the bytes:
+//             two collectives or messages each.
+// Size        at most MAX_OBJECT_BYTES; InvalidArgument for more, before anything is sent.
+// Blocks      until the result is here.
+// Fails       as the verbs that carry the bytes. FormatError that names the sender when what was received as JSON is none, or
+//             claims to be larger than an object may be; the group stays usable.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "lockstep/comm/process_group.h"
+
+namespace lockstep::comm {
+
+inline constexpr std::size_t MAX_OBJECT_BYTES = std::size_t{1} << 30U;
+
+// By rank, on every rank.
+std::vector<std::string> all_gather_object(const ProcessGroup& group, const std::string& object);
+std::vector<nlohmann::json> all_gather_object(const ProcessGroup& group, const nlohmann::json& object);
+
+// By rank, on the root; empty elsewhere.
+std::vector<std::string> gather_object(const ProcessGroup& group, const std::string& object, int root);
+std::vector<nlohmann::json> gather_object(const ProcessGroup& group, const nlohmann::json& object, int root);
+
+// The root's object, on every rank.
+void broadcast_object(const ProcessGroup& group, std::string& object, int root);
+void broadcast_object(const ProcessGroup& group, nlohmann::json& object, int root);
+
+// This rank's of the root's objects, of which there is one per rank; other ranks give none.
+std::string scatter_object(const ProcessGroup& group, const std::vector<std::string>& objects, int root);
+nlohmann::json scatter_object(const ProcessGroup& group, const std::vector<nlohmann::json>& objects,
+                              int root);
+
+void send_object(const ProcessGroup& group, const std::string& object, int destination, int tag = 0);
+void send_object(const ProcessGroup& group, const nlohmann::json& object, int destination, int tag = 0);
+
+struct ReceivedObject {
+  std::string bytes;
+  int source = -1;
+};
+// `source` may be ANY_SOURCE.
+ReceivedObject recv_object(const ProcessGroup& group, int source, int tag = 0);
+nlohmann::json recv_json_object(const ProcessGroup& group, int source, int tag = 0);
+
+}  // namespace lockstep::comm
