@@ -8,12 +8,14 @@
 
 #include "cli/arguments.h"
 #include "cli/commands.h"
+#include "cli/streams.h"
 #include "lockstep/base/environment.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/launch/guardian.h"
 #include "lockstep/os/cpu_topology.h"
 #include "lockstep/os/machine.h"
+#include "lockstep/os/secret.h"
 
 namespace lockstep::cli {
 namespace {
@@ -22,6 +24,14 @@ constexpr int MAX_RANKS = 4096;
 
 const std::array OPTIONS = std::to_array<Option>({
     {"--nproc-per-node", "-n", true},
+    {"--nnodes", "", true},
+    {"--node-rank", "", true},
+    {"--master-addr", "", true},
+    {"--master-port", "", true},
+    {"--secret-file", "", true},
+    {"--tee", "", true},
+    {"--redirects", "", true},
+    {"--pass-local-rank", "", false},
     {"--log-dir", "", true},
     {"--no-logs", "", false},
     {"--no-prefix", "", false},
@@ -33,6 +43,14 @@ const std::array OPTIONS = std::to_array<Option>({
 
 struct RunOptions {
   std::string ranks = "1";
+  std::string nodes = "1";
+  std::string node;
+  std::string master_addr;
+  std::string master_port;
+  std::string secret_file;
+  std::string tee;
+  std::string redirects;
+  bool pass_local_rank = false;
   std::string log_dir;
   bool no_logs = false;
   bool no_prefix = false;
@@ -41,9 +59,31 @@ struct RunOptions {
   bool dry_run = false;
 };
 
+void describe_node_options(CLI::App& app, RunOptions& options) {
+  app.add_option("--nnodes", options.nodes, "machines of the job; default 1")->type_name("N");
+  app.add_option("--node-rank", options.node, "number of this machine, from 0")->type_name("N");
+  app.add_option("--master-addr", options.master_addr, "address of node 0, where the others reach it")
+      ->type_name("ADDRESS");
+  app.add_option("--master-port", options.master_port, "a port that is free there; default 29500")
+      ->type_name("PORT");
+  app.add_option(
+         "--secret-file", options.secret_file,
+         "file (mode 0600) with the job's secret, needed for several machines; default $LOCKSTEP_SECRET_FILE")
+      ->type_name("FILE");
+  app.add_option("--tee", options.tee,
+                 "streams shown and kept: 0, 1 (output), 2 (errors), 3, or by local rank: 0:3,1:1");
+  app.add_option("--redirects", options.redirects,
+                 "streams kept in the files and not shown, as --tee; default: all are shown and kept");
+  app.add_flag("--pass-local-rank", options.pass_local_rank,
+               "--local_rank=N becomes the program's first argument, as torch.distributed.launch did");
+}
+
 void describe_options(CLI::App& app, RunOptions& options) {
   app.get_formatter()->label("OPTIONS", "OPTIONS] PROGRAM [ARGUMENTS");  // it puts the outer brackets itself
   app.footer(
+      "On several machines start the same command on each, with its own --node-rank and the same secret "
+      "file:\n"
+      "  (umask 077; head -c 32 /dev/urandom > ~/.lockstep-secret), copied to every machine.\n\n"
       "Everything from PROGRAM on is the program's. Every rank gets RANK, LOCAL_RANK, WORLD_SIZE, "
       "LOCAL_WORLD_SIZE,\n"
       "MASTER_ADDR, MASTER_PORT and OMP_NUM_THREADS. Standard input goes to rank 0. When one rank fails the "
@@ -55,6 +95,7 @@ void describe_options(CLI::App& app, RunOptions& options) {
          "-n,--nproc-per-node", options.ranks,
          "ranks to start: a number, cpu (one per usable core) or auto (one per GPU, else as cpu); default 1")
       ->type_name("N");
+  describe_node_options(app, options);
   app.add_option("--log-dir", options.log_dir,
                  "in DIR the job makes a folder with one file per rank; default runs")
       ->type_name("DIR");
@@ -79,6 +120,55 @@ int rank_count(const std::string& text) {
   return value;
 }
 
+int number_option(const char* name, const std::string& text, int minimum, int maximum) {
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < minimum || value > maximum) {
+    throw UsageError(
+        str(name, " must be a number from ", minimum, " to ", maximum, ", not \"", printable(text), "\""));
+  }
+  return value;
+}
+
+NodePlace node_place(const RunOptions& options, int ranks) {
+  constexpr int DEFAULT_PORT = 29500;
+  constexpr int LARGEST_PORT = 65535;
+  NodePlace place;
+  place.nodes = number_option("--nnodes", options.nodes, 1, MAX_RANKS);
+  if (!options.node.empty()) place.node = number_option("--node-rank", options.node, 0, place.nodes - 1);
+  if (!options.master_addr.empty()) place.master_addr = options.master_addr;
+  if (!options.master_port.empty())
+    place.master_port = number_option("--master-port", options.master_port, 1, LARGEST_PORT);
+  if (place.nodes == 1) return place;
+  if (options.node.empty() || options.master_addr.empty()) {
+    throw UsageError(
+        "several machines (--nnodes) need --node-rank, a number from 0, and --master-addr, the address of "
+        "node 0");
+  }
+  if (place.master_port == 0) place.master_port = DEFAULT_PORT;
+  place.first_rank = place.node * ranks;  // until the launchers have told each other
+  place.world_size = place.nodes * ranks;
+  return place;
+}
+
+NodeAccess node_access(const NodePlace& place, const RunOptions& options) {
+  const std::string file =
+      options.secret_file.empty() ? env("LOCKSTEP_SECRET_FILE").value_or("") : options.secret_file;
+  if (file.empty()) {
+    throw UsageError(
+        "several machines need a secret that only they know: (umask 077; head -c 32 /dev/urandom > "
+        "~/.lockstep-secret), copy the "
+        "file to every machine and give it with --secret-file");
+  }
+  return {place.master_addr, place.master_port, Secret::from_file(file), place.node, place.nodes};
+}
+
+Deadline deadline_for_others() {
+  constexpr long YEAR = 365L * 24 * 3600;
+  constexpr long HALF_AN_HOUR = 1800;
+  return Deadline::in(std::chrono::seconds(env_number("LOCKSTEP_TIMEOUT", 1, YEAR).value_or(HALF_AN_HOUR)));
+}
+
 std::chrono::milliseconds grace_period(const std::string& text) {
   constexpr double A_DAY = 86400;
   double seconds = 0;
@@ -94,6 +184,9 @@ LaunchSpec launch_spec(const RunOptions& options, std::vector<std::string> progr
   LaunchSpec spec;
   spec.command = std::move(program);
   spec.ranks = rank_count(options.ranks);
+  spec.place = node_place(options, spec.ranks);
+  spec.streams = stream_choices(options.tee, options.redirects, spec.ranks);
+  spec.pass_local_rank = options.pass_local_rank;
   spec.pin = !options.no_affinity;
   spec.prefix = !options.no_prefix;
   if (!options.log_dir.empty()) spec.log_base = options.log_dir;
@@ -105,7 +198,11 @@ LaunchSpec launch_spec(const RunOptions& options, std::vector<std::string> progr
   return spec;
 }
 
-PreparedJob prepare(const LaunchSpec& spec, bool is_log_dir_chosen) {
+PreparedJob prepare(const LaunchSpec& spec, const RunOptions& options) {
+  const bool is_log_dir_chosen = !options.log_dir.empty();
+  if (spec.place.nodes > 1 && !options.dry_run) {
+    return prepare_job_with_others(spec, node_access(spec.place, options), deadline_for_others());
+  }
   try {
     return prepare_job(spec);
   } catch (const SystemError& error) {
@@ -138,7 +235,7 @@ int run_command(const std::vector<std::string>& arguments) {
                  "lockstep: %s is set but means nothing to this version; lockstep info lists what does\n",
                  printable(name).c_str());
   }
-  const PreparedJob job = prepare(launch_spec(options, split.program), !options.log_dir.empty());
+  const PreparedJob job = prepare(launch_spec(options, split.program), options);
   if (options.dry_run) {
     std::cout << describe(job.plan);
     return 0;

@@ -122,10 +122,9 @@ Secret job_secret(const RendezvousFacts& facts) {
 
 std::unique_ptr<TcpStoreServer> serve(const Secret& secret, const RendezvousFacts& facts,
                                       const RendezvousPlan& plan) {
-  const bool in_digits = plan.host.find_first_not_of("0123456789abcdefABCDEF.:") == std::string::npos;
   try {
-    return std::make_unique<TcpStoreServer>(
-        TcpStoreServerOptions{.secret = secret, .address = in_digits ? plan.host : "", .port = plan.port});
+    return std::make_unique<TcpStoreServer>(TcpStoreServerOptions{
+        .secret = secret, .address = address_to_listen_at(plan.host), .port = plan.port});
   } catch (const SystemError& error) {
     throw SystemError(
         str(who(facts.place), "cannot serve the store at ", text({plan.host, plan.port}), " (", plan.why,

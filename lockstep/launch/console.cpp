@@ -10,20 +10,20 @@ namespace {
 // A terminal that can erase a line.
 bool is_screen(int fd) { return is_terminal(fd) && env("TERM") != "dumb"; }
 
-OutputMuxOptions mux_options(bool prefix) {
+OutputMuxOptions mux_options(bool prefix, int first_rank) {
   const bool out = is_screen(STANDARD_OUTPUT);
   const bool err = is_screen(STANDARD_ERROR);
   const int columns = out || err ? terminal_columns(out ? STANDARD_OUTPUT : STANDARD_ERROR) : 80;
-  return {prefix, out, err, static_cast<std::size_t>(columns)};
+  return {prefix, first_rank, out, err, static_cast<std::size_t>(columns)};
 }
 
 }  // namespace
 
-Console::Console(bool prefix)
+Console::Console(bool prefix, int first_rank)
     : out_(STANDARD_OUTPUT),
       err_(STANDARD_ERROR),
       is_one_file_(is_same_file(STANDARD_OUTPUT, STANDARD_ERROR)),
-      mux_(mux_options(prefix), [this](Stream stream, std::string_view text) {
+      mux_(mux_options(prefix, first_rank), [this](Stream stream, std::string_view text) {
         (stream == Stream::OUT || is_one_file_ ? out_ : err_).append(text);
       }) {}
 

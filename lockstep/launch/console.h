@@ -15,7 +15,7 @@ namespace lockstep {
 
 class Console {
  public:
-  explicit Console(bool prefix);
+  explicit Console(bool prefix, int first_rank = 0);
 
   void feed(int rank, Stream stream, std::string_view bytes) { mux_.feed(rank, stream, bytes); }
   void close(int rank, Stream stream) { mux_.close(rank, stream); }

@@ -29,12 +29,12 @@ std::string seconds(std::chrono::milliseconds span) {
 }
 
 // "rank 0 exit code 1, rank 3 stopped"
-std::string victims(const RunResult& result) {
+std::string victims(const RunResult& result, int first_rank) {
   std::string text;
   for (const auto& rank : result.ranks) {
     if (rank.rank == *result.first_failure || rank.status.success()) continue;
     text += text.empty() ? "" : ", ";
-    text += str("rank ", rank.rank, " ", rank.was_stopped ? "stopped" : describe(rank.status));
+    text += str("rank ", first_rank + rank.rank, " ", rank.was_stopped ? "stopped" : describe(rank.status));
   }
   return text;
 }
@@ -57,13 +57,16 @@ std::optional<std::size_t> first_failure(std::span<const RankResult> deaths) {
 std::vector<std::string> failure_summary(const FailureReport& report) {
   const RunResult& result = report.result;
   const RankResult& cause = result.ranks.at(static_cast<std::size_t>(*result.first_failure));
-  std::vector<std::string> lines = {str("rank ", cause.rank, " of ", result.ranks.size(),
+  const NodePlace& place = report.place;
+  const auto world_size = place.world_size > 0 ? place.world_size : static_cast<int>(result.ranks.size());
+  std::vector<std::string> lines = {str("rank ", place.first_rank + cause.rank, " of ", world_size,
                                         " failed first: ", describe(cause.status), ", pid ", cause.pid,
-                                        " on ", report.host, ", after ", seconds(cause.ended_after))};
+                                        " on ", place.nodes > 1 ? str("node ", place.node, ", ") : "",
+                                        report.host, ", after ", seconds(cause.ended_after))};
   lines.emplace_back(cause.last_lines.empty() ? "it printed nothing" : "its last lines:");
-  const std::string prefix = str("  [", cause.rank, "] ");
+  const std::string prefix = str("  [", place.first_rank + cause.rank, "] ");
   for (const auto& line : cause.last_lines) lines.push_back(prefix + safe_text(line));
-  const std::string others = victims(result);
+  const std::string others = victims(result, place.first_rank);
   if (!others.empty()) lines.push_back("because of it: " + others);
   if (!report.log_folder.empty()) lines.push_back("more in " + printable(report.log_folder, 4096));
   return lines;
@@ -73,27 +76,29 @@ std::string failure_json(const FailureReport& report) {
   const RunResult& result = report.result;
   nlohmann::ordered_json ranks = nlohmann::ordered_json::array();
   for (const auto& rank : result.ranks) {
-    nlohmann::ordered_json entry = {{"rank", rank.rank}, {"pid", rank.pid}};
+    nlohmann::ordered_json entry = {{"rank", report.place.first_rank + rank.rank}, {"pid", rank.pid}};
+    const bool is_cause = result.first_failure == rank.rank;
     if (rank.status.signal != 0) {
       entry["signal"] = signal_name(rank.status.signal);
     } else {
       entry["exit_code"] = rank.status.code;
     }
     entry["ended_after_seconds"] = static_cast<double>(rank.ended_after.count()) / 1000.0;
-    entry["role"] = rank.rank == *result.first_failure ? "cause"
-                    : rank.was_stopped                 ? "stopped"
-                    : rank.status.success()            ? "finished"
-                                                       : "victim";
-    if (rank.rank == *result.first_failure) entry["last_lines"] = rank.last_lines;
+    entry["role"] = is_cause                ? "cause"
+                    : rank.was_stopped      ? "stopped"
+                    : rank.status.success() ? "finished"
+                                            : "victim";
+    if (is_cause) entry["last_lines"] = rank.last_lines;
     ranks.push_back(std::move(entry));
   }
-  const nlohmann::ordered_json record = {{"job_id", report.job_id},
-                                         {"host", report.host},
-                                         {"command", report.command},
-                                         {"exit_code", result.exit_code},
-                                         {"first_failing_rank", *result.first_failure},
-                                         {"ranks", std::move(ranks)},
-                                         {"left_behind", result.left_behind}};
+  nlohmann::ordered_json first = nullptr;
+  if (result.first_failure) first = report.place.first_rank + *result.first_failure;
+  nlohmann::ordered_json record = {{"job_id", report.job_id},          {"host", report.host},
+                                   {"command", report.command},        {"exit_code", result.exit_code},
+                                   {"first_failing_rank", first},      {"ranks", std::move(ranks)},
+                                   {"left_behind", result.left_behind}};
+  if (report.place.nodes > 1) record["node"] = report.place.node;
+  if (!result.other_node.empty()) record["failed_first"] = result.other_node;
   return record.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 

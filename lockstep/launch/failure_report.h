@@ -4,6 +4,8 @@
 //   lockstep: its last lines:
 //   lockstep:   [2] epoch 3
 //   lockstep: because of it: rank 0 exit code 1, rank 1 exit code 1, rank 3 stopped
+//
+// With several machines the numbers are those of the job, and the first line names the node.
 #pragma once
 
 #include <optional>
@@ -26,7 +28,8 @@ struct FailureReport {
   std::string host;
   std::vector<std::string> command;
   std::string log_folder;  // empty: none
-  RunResult result;        // with first_failure set
+  RunResult result;        // with first_failure set, or other_node
+  NodePlace place;         // of this launcher
 };
 
 std::vector<std::string> failure_summary(const FailureReport& report);  // one entry a line

@@ -21,6 +21,8 @@ namespace lockstep {
 namespace {
 
 constexpr std::chrono::seconds KILL_LIMIT{10};
+constexpr std::chrono::milliseconds STORE_TICK{200};
+constexpr std::chrono::seconds OTHERS_HEAR_OF_FAILURE{3};
 
 struct GuardianEnds {
   int control = -1;
@@ -42,12 +44,13 @@ void report(const PreparedJob& job, const RunResult& result, Console& console) {
     for (const auto& name : result.left_behind) names += (names.empty() ? "" : ", ") + name;
     console.line("the ranks left processes behind, which were killed: " + names);
   }
-  if (result.stop_signal != 0 && !result.first_failure) {
+  if (result.stop_signal != 0 && !result.first_failure && result.other_node.empty()) {
     console.line(result.stop_signal == SIGPIPE ? "stopped: nobody reads the output any more"
                                                : str("stopped by ", signal_name(result.stop_signal)));
   }
-  if (!result.first_failure) return;
-  const FailureReport failure{job.facts.job_id, host_name(), job.plan.command, job.facts.log_folder, result};
+  if (!result.first_failure && result.other_node.empty()) return;
+  const FailureReport failure{job.facts.job_id,     host_name(), job.plan.command,
+                              job.facts.log_folder, result,      job.spec.place};
   if (job.logs) {
     try {
       write_all(job.logs->create_file("failure.json"), failure_json(failure));
@@ -55,6 +58,8 @@ void report(const PreparedJob& job, const RunResult& result, Console& console) {
       console.line(error.what());
     }
   }
+  if (!result.other_node.empty())
+    return console.line("the job failed on another machine: " + printable(result.other_node));
   for (const auto& line : failure_summary(failure)) console.line(line);
 }
 
@@ -73,9 +78,13 @@ int supervise(const PreparedJob& job, const GuardianEnds& ends, SignalQueue& sig
   try {
     console.line(job.plan.cores.summary);
     if (job.logs) console.line("the output of each rank is kept in " + printable(job.logs->path(), 4096));
+    std::optional<NodeLink> link;
+    if (job.nodes) link.emplace(*job.nodes);
     Supervisor supervisor({job.spec, job.plan, signals, ends.rank_mask, &console,
-                           job.logs ? &*job.logs : nullptr, ends.control, ends.standard_input});
+                           job.logs ? &*job.logs : nullptr, ends.control, ends.standard_input,
+                           link ? &*link : nullptr});
     const RunResult result = supervisor.run();
+    if (link && result.exit_code == 0) link->finish();
     if (result.start_error != 0) {
       console.line(program_error(job.plan.command[0], result.start_error).what());
     } else {
@@ -96,7 +105,7 @@ int run_guardian(const PreparedJob& job, const GuardianEnds& ends) {
     raise_descriptor_limit();
     fail_point("launch.guardian");
     SignalQueue signals({SIGCHLD}, {});
-    Console console(job.spec.prefix);
+    Console console(job.spec.prefix, job.spec.place.first_rank);
     const int code = supervise(job, ends, signals, console);
     flush(console, ends.control);
     return code;
@@ -122,6 +131,18 @@ class Front {
       }
       if (const auto status = poll_exit(guardian)) return *status;
       reap_children(std::array{guardian});  // as process 1 of a container it gets everybody's orphans
+    }
+  }
+
+  // Until the process that serves the store has ended, a signal says to stop, or the deadline passes.
+  void wait_for_store(pid_t server, Deadline deadline) {
+    while (!poll_exit(server) && !deadline.expired()) {
+      PollSet wait;
+      wait.want_read(signals_.descriptor());
+      wait.run(Deadline::in(std::min<std::chrono::nanoseconds>(deadline.remaining(), STORE_TICK)));
+      while (const auto signal = signals_.next()) {
+        if (signal->number != SIGCHLD && signal->number != SIGCONT) return;
+      }
     }
   }
 
@@ -163,6 +184,10 @@ int run_guarded(const PreparedJob& job) {
   fail_point("launch.front");
   Front front(signals, std::move(control.write), Keyboard(STANDARD_INPUT, std::move(keys.write)));
   const ExitStatus status = front.wait_for(guardian);
+  if (job.store_server > 0) {
+    front.wait_for_store(job.store_server,
+                         status.success() ? Deadline::never() : Deadline::in(OTHERS_HEAR_OF_FAILURE));
+  }
   const auto left = kill_all_children({}, KILL_LIMIT);
   if (status.signal != 0) {
     write_available(STANDARD_ERROR, str("lockstep: the launcher's guardian process was ", describe(status),

@@ -10,9 +10,26 @@ namespace lockstep {
 namespace {
 
 // Variables that describe a rank's place: whatever the launcher inherited of them (it may itself be a rank) is dropped.
-constexpr std::array PLACE = std::to_array<std::string_view>(
-    {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "LOCKSTEP_JOB_ID",
-     "LOCKSTEP_HUB_FDS", "LOCKSTEP_TERMINAL", "LOCKSTEP_LOG_DIR", "LOCKSTEP_SPAWN"});
+constexpr std::array PLACE = std::to_array<std::string_view>({"RANK",
+                                                              "WORLD_SIZE",
+                                                              "LOCAL_RANK",
+                                                              "LOCAL_WORLD_SIZE",
+                                                              "MASTER_ADDR",
+                                                              "MASTER_PORT",
+                                                              "LOCKSTEP_JOB_ID",
+                                                              "GROUP_RANK",
+                                                              "GROUP_WORLD_SIZE",
+                                                              "ROLE_RANK",
+                                                              "ROLE_WORLD_SIZE",
+                                                              "LOCKSTEP_STORE",
+                                                              "LOCKSTEP_SECRET_FD",
+                                                              "TORCHELASTIC_RUN_ID",
+                                                              "TORCHELASTIC_RESTART_COUNT",
+                                                              "TORCHELASTIC_USE_AGENT_STORE",
+                                                              "LOCKSTEP_HUB_FDS",
+                                                              "LOCKSTEP_TERMINAL",
+                                                              "LOCKSTEP_LOG_DIR",
+                                                              "LOCKSTEP_SPAWN"});
 
 constexpr std::string_view THREADS = "OMP_NUM_THREADS";
 
@@ -27,18 +44,25 @@ std::optional<std::string> value_in(const std::vector<std::string>& environment,
 }
 
 std::vector<std::string> variables_of(const LaunchSpec& spec, const JobFacts& facts, int rank, int threads) {
+  const NodePlace& place = spec.place;
+  const int world_size = place.world_size > 0 ? place.world_size : spec.ranks;
   std::vector<std::string> out = {
-      str("RANK=", rank),
-      str("WORLD_SIZE=", spec.ranks),
+      str("RANK=", place.first_rank + rank),
+      str("WORLD_SIZE=", world_size),
       str("LOCAL_RANK=", rank),
       str("LOCAL_WORLD_SIZE=", spec.ranks),
-      "MASTER_ADDR=127.0.0.1",
-      str("MASTER_PORT=", facts.master_port),
+      str("GROUP_RANK=", place.node),
+      str("GROUP_WORLD_SIZE=", place.nodes),
+      str("ROLE_RANK=", place.first_rank + rank),
+      str("ROLE_WORLD_SIZE=", world_size),
+      "MASTER_ADDR=" + place.master_addr,
+      str("MASTER_PORT=", place.master_port > 0 ? place.master_port : facts.master_port),
       "LOCKSTEP_JOB_ID=" + facts.job_id,
   };
+  if (place.nodes > 1) out.push_back("LOCKSTEP_STORE=launcher");
   if (threads > 0) out.push_back(str(THREADS, "=", threads));
   if (!facts.log_folder.empty()) out.push_back("LOCKSTEP_LOG_DIR=" + facts.log_folder);
-  if (rank == 0 && facts.terminal_columns > 0)
+  if (place.first_rank + rank == 0 && facts.terminal_columns > 0)
     out.push_back(str("LOCKSTEP_TERMINAL=", facts.terminal_columns));
   for (const auto& [name, value] : spec.environment) {
     const auto is_same = [&, &name = name](const std::string& other) { return name_of(other) == name; };
@@ -58,6 +82,9 @@ std::string quoted(const std::string& argument) {
 LaunchPlan launch_plan(const LaunchSpec& spec, const JobFacts& facts) {
   LaunchPlan plan;
   plan.command = spec.command;
+  plan.first_rank = spec.place.first_rank;
+  plan.has_hub = spec.place.nodes == 1 && spec.ranks > 1;
+  plan.pass_local_rank = spec.pass_local_rank;
   auto user_threads = value_in(facts.environment, THREADS);
   for (const auto& [name, value] : spec.environment) {
     if (name == THREADS) user_threads = value;
@@ -88,21 +115,27 @@ std::vector<std::string> rank_environment(const LaunchPlan& plan, int rank, cons
   return out;
 }
 
+std::vector<std::string> rank_command(const LaunchPlan& plan, int rank) {
+  std::vector<std::string> out = plan.command;
+  if (plan.pass_local_rank) out.insert(out.begin() + 1, str("--local_rank=", rank));
+  return out;
+}
+
 std::string describe(const LaunchPlan& plan) {
-  std::string command;
-  for (const auto& argument : plan.command) command += " " + quoted(argument);
   std::string text = plan.cores.summary + "\n";
   const auto ranks = plan.variables.size();
   for (std::size_t rank = 0; rank < ranks; ++rank) {
-    text += str("rank ", rank, "\n");
+    text += str("rank ", plan.first_rank + static_cast<int>(rank), "\n");
     for (const auto& variable : plan.variables[rank]) text += "  " + printable(variable, 4096) + "\n";
-    if (ranks > 1) {
+    if (plan.has_hub) {
       const std::size_t sockets = rank == 0 ? ranks - 1 : 1;
       text += str("  LOCKSTEP_HUB_FDS=<", sockets, sockets == 1 ? " inherited socket" : " inherited sockets",
                   ">\n");
     }
     text += str("  cpus ", plan.cores.cpus[rank].empty() ? "any" : cpu_list(plan.cores.cpus[rank]), "\n");
-    text += " " + command + "\n";
+    text += " ";
+    for (const auto& argument : rank_command(plan, static_cast<int>(rank))) text += " " + quoted(argument);
+    text += "\n";
   }
   return text;
 }

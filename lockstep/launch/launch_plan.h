@@ -23,6 +23,9 @@ struct JobFacts {
 struct LaunchPlan {
   std::string executable;            // the file that is run
   std::vector<std::string> command;  // argv, unchanged
+  bool pass_local_rank = false;      // with --local_rank=N after the program
+  int first_rank = 0;                // of this machine
+  bool has_hub = false;              // the ranks inherit sockets to each other
   CorePlan cores;
   std::vector<std::vector<std::string>> variables;  // per rank: the ones we set, "NAME=value"
   std::vector<std::string> inherited;  // the launcher's, without those we set or that must not reach a rank
@@ -32,6 +35,9 @@ LaunchPlan launch_plan(const LaunchSpec& spec, const JobFacts& facts);
 
 // The whole environment of one rank; `hub_fds` are the descriptors of LOCKSTEP_HUB_FDS (none for a job of one).
 std::vector<std::string> rank_environment(const LaunchPlan& plan, int rank, const std::vector<int>& hub_fds);
+
+// argv of local rank `rank`.
+std::vector<std::string> rank_command(const LaunchPlan& plan, int rank);
 
 // One paragraph per rank: variables, CPUs, command. No shell reads it, so arguments are quoted for people only.
 std::string describe(const LaunchPlan& plan);

@@ -26,10 +26,36 @@ LaunchSpec two_ranks() {
 TEST(LaunchPlan, SetsTheContractsVariables) {
   const LaunchPlan plan = launch_plan(two_ranks(), facts());
   EXPECT_THAT(plan.variables[1],
-              ElementsAre("RANK=1", "WORLD_SIZE=2", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2",
-                          "MASTER_ADDR=127.0.0.1", "MASTER_PORT=4711", "LOCKSTEP_JOB_ID=0123456789abcdef",
-                          "OMP_NUM_THREADS=2", "LOCKSTEP_LOG_DIR=/logs"));
+              ElementsAre("RANK=1", "WORLD_SIZE=2", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2", "GROUP_RANK=0",
+                          "GROUP_WORLD_SIZE=1", "ROLE_RANK=1", "ROLE_WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1",
+                          "MASTER_PORT=4711", "LOCKSTEP_JOB_ID=0123456789abcdef", "OMP_NUM_THREADS=2",
+                          "LOCKSTEP_LOG_DIR=/logs"));
   EXPECT_THAT(plan.command, ElementsAre("./train", "--flag"));
+}
+
+TEST(LaunchPlan, OfASecondMachineCountsOnAndInheritsNoSockets) {
+  LaunchSpec spec = two_ranks();
+  spec.place = {.nodes = 2,
+                .node = 1,
+                .first_rank = 3,
+                .world_size = 5,
+                .master_addr = "10.0.0.1",
+                .master_port = 29500};
+  const LaunchPlan plan = launch_plan(spec, facts());
+  for (const char* variable :
+       {"RANK=4", "WORLD_SIZE=5", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2", "GROUP_RANK=1", "GROUP_WORLD_SIZE=2",
+        "MASTER_ADDR=10.0.0.1", "MASTER_PORT=29500", "LOCKSTEP_STORE=launcher"}) {
+    EXPECT_THAT(plan.variables[1], Contains(variable));
+  }
+  EXPECT_FALSE(plan.has_hub);
+}
+
+TEST(LaunchPlan, TheLocalRankIsTheFirstArgumentIfAskedFor) {
+  LaunchSpec spec = two_ranks();
+  EXPECT_THAT(rank_command(launch_plan(spec, facts()), 1), ElementsAre("./train", "--flag"));
+  spec.pass_local_rank = true;
+  EXPECT_THAT(rank_command(launch_plan(spec, facts()), 1),
+              ElementsAre("./train", "--local_rank=1", "--flag"));
 }
 
 TEST(LaunchPlan, ListsTheInheritedSockets) {

@@ -16,9 +16,32 @@
 
 namespace lockstep {
 
+// The place of this launcher among those of the job, one per machine.
+struct NodePlace {
+  int nodes = 1;
+  int node = 0;
+  int first_rank = 0;  // of this node; its ranks follow each other
+  int world_size = 0;  // 0: the ranks of this node are all
+  std::string master_addr = "127.0.0.1";
+  int master_port = 0;  // 0: any that is free
+};
+
+// Which of a rank's two streams are shown on the console and kept in its file: bits of torchrun's --tee and --redirects.
+struct StreamChoice {
+  static constexpr int OUT = 1;
+  static constexpr int ERR = 2;
+  static constexpr int BOTH = OUT | ERR;
+  int shown = BOTH;
+  int kept = BOTH;
+};
+
 struct LaunchSpec {
   std::vector<std::string> command;  // program and its arguments, passed on unchanged; no shell is involved
-  int ranks = 1;
+  int ranks = 1;                     // on this machine
+  NodePlace place;
+  std::vector<StreamChoice> streams;  // by local rank; empty: all is shown and kept
+  std::string job_id = {};            // empty: a random one
+  bool pass_local_rank = false;       // --local_rank=N is the program's first argument
   std::vector<std::pair<std::string, std::string>>
       environment;  // for every rank, on top of the launcher's own variables
 
@@ -48,6 +71,7 @@ struct RankResult {
 struct RunResult {
   std::vector<RankResult> ranks;
   std::optional<int> first_failure;  // the rank whose failure is the cause (failure_report.h)
+  std::string other_node;            // "node 1: ...": where the job failed first, when that was not here
   int stop_signal = 0;               // SIGINT and the like, when the job was told to stop
   bool timed_out = false;            // `time_limit` was reached
   std::vector<std::string>

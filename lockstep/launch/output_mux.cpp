@@ -20,7 +20,7 @@ std::string_view last_overwrite(std::string_view line) {
 }  // namespace
 
 std::string OutputMux::prefix_of(int rank) const {
-  return options_.prefix ? "[" + std::to_string(rank) + "] " : "";
+  return options_.prefix ? "[" + std::to_string(options_.first_rank + rank) + "] " : "";
 }
 
 void OutputMux::feed(int rank, Stream stream, std::string_view bytes) {

@@ -23,6 +23,7 @@ enum class Stream { OUT, ERR };
 
 struct OutputMuxOptions {
   bool prefix = true;
+  int first_rank = 0;  // what is fed as rank 0 is called this
   bool out_is_terminal = false;
   bool err_is_terminal = false;
   std::size_t columns = 80;  // of the terminal

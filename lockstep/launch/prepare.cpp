@@ -47,20 +47,46 @@ ProgramError program_error(const std::string& program, int error_number) {
   }
 }
 
-PreparedJob prepare_job(const LaunchSpec& spec) {
+namespace {
+
+ProgramPath require_program(const LaunchSpec& spec) {
   if (spec.command.empty()) throw InvalidArgument("a launch needs a program to run");
   if (spec.ranks < 1) throw InvalidArgument(str("a launch needs at least one rank, not ", spec.ranks));
   const ProgramPath program =
       find_program(spec.command[0], env("PATH").value_or("/usr/local/bin:/usr/bin:/bin"));
   if (program.error_number != 0) throw program_error(spec.command[0], program.error_number);
+  return program;
+}
+
+}  // namespace
+
+PreparedJob prepare_job_with_others(const LaunchSpec& spec, const NodeAccess& access, Deadline deadline) {
+  require_program(spec);  // before the others wait for it
+  const Nodes nodes(access);
+  const std::string own_id = random_hex(JOB_ID_BYTES);
+  const Nodes::Joined joined = nodes.meet(spec.ranks, own_id, deadline);
+  LaunchSpec whole = spec;
+  whole.place.first_rank = joined.first_rank;
+  whole.place.world_size = joined.world_size;
+  whole.job_id = joined.job_id;
+  PreparedJob job = prepare_job(whole);
+  job.nodes = access;
+  job.store_server = nodes.server();
+  return job;
+}
+
+PreparedJob prepare_job(const LaunchSpec& spec) {
+  const ProgramPath program = require_program(spec);
   PreparedJob job{spec, {}, {}, std::nullopt};
-  job.facts.job_id = random_hex(JOB_ID_BYTES);
+  job.facts.job_id = spec.job_id.empty() ? random_hex(JOB_ID_BYTES) : spec.job_id;
   job.facts.master_port = free_port();
   job.facts.terminal_columns = columns_for_ranks(spec.prefix);
   job.facts.environment = whole_environment();
   job.facts.machine = cpu_topology();
   if (!spec.log_base.empty()) {
-    job.logs = PrivateFolder::create(spec.log_base, str(time_stamp(), "-", job.facts.job_id));
+    job.logs = PrivateFolder::create(
+        spec.log_base,
+        str(time_stamp(), "-", job.facts.job_id, spec.place.nodes > 1 ? str("-node", spec.place.node) : ""));
     job.facts.log_folder = job.logs->path();
   }
   job.plan = launch_plan(spec, job.facts);

@@ -6,6 +6,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/launch/launch_plan.h"
 #include "lockstep/launch/launch_spec.h"
+#include "lockstep/launch/node_group.h"
 #include "lockstep/os/private_folder.h"
 
 namespace lockstep {
@@ -15,10 +16,15 @@ struct PreparedJob {
   JobFacts facts;
   LaunchPlan plan;
   std::optional<PrivateFolder> logs;
+  std::optional<NodeAccess> nodes = {};  // several machines
+  pid_t store_server = 0;                // node 0: the process that serves the store
 };
 
 // Fails: ProgramError, before anything exists; SystemError when the log folder cannot be made.
 PreparedJob prepare_job(const LaunchSpec& spec);
+
+// For a job on several machines: first waits for the launchers of the others (node_group.h), to know this one's ranks.
+PreparedJob prepare_job_with_others(const LaunchSpec& spec, const NodeAccess& access, Deadline deadline);
 
 // The program cannot be started. exit_code(): EXIT_NOT_FOUND or EXIT_NOT_EXECUTABLE.
 class ProgramError : public InvalidArgument {

@@ -5,7 +5,10 @@
 namespace lockstep {
 
 RankProcess::RankProcess(int rank, const RankStart& start, Fd log)
-    : rank_(rank), sources_{Source{Stream::OUT, {}, {}}, Source{Stream::ERR, {}, {}}}, log_(std::move(log)) {
+    : rank_(rank),
+      sources_{Source{Stream::OUT, {}, {}}, Source{Stream::ERR, {}, {}}},
+      log_(std::move(log)),
+      kept_(start.kept) {
   Pipe out = make_pipe();
   Pipe err = make_pipe();
   SpawnRequest request;
@@ -58,7 +61,7 @@ bool RankProcess::read_source(Source& source, const OnOutput& on_output) {
   const ReadResult result = read_available(source.pipe.get(), bytes);
   if (result == ReadResult::END) end_source(source, on_output);
   if (result != ReadResult::MORE) return false;
-  write_log(bytes);
+  write_log(source.stream, bytes);
   last_lines_.feed(source.unfinished, bytes);
   on_output(rank_, source.stream, bytes);
   return true;
@@ -72,7 +75,8 @@ void RankProcess::end_source(Source& source, const OnOutput& on_output) {
   on_output(rank_, source.stream, {});
 }
 
-void RankProcess::write_log(std::string_view bytes) {
+void RankProcess::write_log(Stream stream, std::string_view bytes) {
+  if ((kept_ & (stream == Stream::OUT ? StreamChoice::OUT : StreamChoice::ERR)) == 0) return;
   while (log_.valid() && !bytes.empty()) {
     const long put = write_available(log_.get(), bytes);
     if (put < 0) {  // a full disk must not stop the job: the terminal still has the lines

@@ -23,7 +23,8 @@ struct RankStart {
   std::vector<std::string> environment;
   std::vector<int> cpus;
   std::vector<int> inherited;
-  int standard_input = -1;  // -1: /dev/null
+  int standard_input = -1;        // -1: /dev/null
+  int kept = StreamChoice::BOTH;  // the streams that go into the log
   const sigset_t* signal_mask = nullptr;
 };
 
@@ -57,13 +58,14 @@ class RankProcess {
 
   bool read_source(Source& source, const OnOutput& on_output);  // false: nothing more now
   void end_source(Source& source, const OnOutput& on_output);
-  void write_log(std::string_view bytes);
+  void write_log(Stream stream, std::string_view bytes);
 
   int rank_;
   ChildProcess child_;
   bool ended_ = false;
   std::array<Source, 2> sources_;
   Fd log_;
+  int kept_;
   bool log_failed_ = false;
   LastLines last_lines_;
 };

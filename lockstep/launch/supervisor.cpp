@@ -46,18 +46,14 @@ RunResult Supervisor::run() {
 }
 
 void Supervisor::start_ranks() {
-  auto hub = make_hub_sockets(setting_.spec.ranks);
+  auto hub = make_hub_sockets(setting_.plan.has_hub ? setting_.spec.ranks : 1);
+  hub.resize(static_cast<std::size_t>(setting_.spec.ranks));
+  const Fd secret = setting_.link != nullptr ? setting_.link->secret().to_descriptor() : Fd();
   for (int rank = 0; rank < setting_.spec.ranks; ++rank) {
     fail_point("launch.before_rank");
-    RankStart start;
-    for (const auto& end : hub[static_cast<std::size_t>(rank)]) start.inherited.push_back(end.get());
-    start.executable = setting_.plan.executable;
-    start.command = setting_.plan.command;
-    start.environment = rank_environment(setting_.plan, rank, start.inherited);
-    start.cpus = setting_.plan.cores.cpus[static_cast<std::size_t>(rank)];
-    start.standard_input = rank == 0 ? setting_.standard_input : -1;
-    start.signal_mask = &setting_.rank_mask;
-    Fd log = setting_.logs != nullptr ? setting_.logs->create_file(str("rank", rank, ".log")) : Fd();
+    const RankStart start = start_of(rank, hub[static_cast<std::size_t>(rank)], secret);
+    const int number = setting_.plan.first_rank + rank;
+    Fd log = setting_.logs != nullptr ? setting_.logs->create_file(str("rank", number, ".log")) : Fd();
     ranks_.push_back(std::make_unique<RankProcess>(rank, start, std::move(log)));
     hub[static_cast<std::size_t>(rank)].clear();
     RankResult& result = result_.ranks[static_cast<std::size_t>(rank)];
@@ -66,6 +62,24 @@ void Supervisor::start_ranks() {
   }
   enter(State::RUNNING, Deadline::never());
   fail_point("launch.running");
+}
+
+RankStart Supervisor::start_of(int rank, const std::vector<Fd>& hub_ends, const Fd& secret) const {
+  RankStart start;
+  for (const auto& end : hub_ends) start.inherited.push_back(end.get());
+  start.executable = setting_.plan.executable;
+  start.command = rank_command(setting_.plan, rank);
+  start.environment = rank_environment(setting_.plan, rank, start.inherited);
+  if (secret.valid()) {
+    start.inherited.push_back(secret.get());
+    start.environment.push_back(str("LOCKSTEP_SECRET_FD=", secret.get()));
+  }
+  start.cpus = setting_.plan.cores.cpus[static_cast<std::size_t>(rank)];
+  start.standard_input = setting_.plan.first_rank + rank == 0 ? setting_.standard_input : -1;
+  start.signal_mask = &setting_.rank_mask;
+  if (!setting_.spec.streams.empty())
+    start.kept = setting_.spec.streams.at(static_cast<std::size_t>(rank)).kept;
+  return start;
 }
 
 void Supervisor::step() {
@@ -77,6 +91,8 @@ void Supervisor::step() {
     for (const auto& rank : ranks_) rank->add_to(wait);
   }
   if (setting_.console != nullptr) setting_.console->add_to(wait);
+  if (setting_.link != nullptr && setting_.link->descriptor() >= 0)
+    wait.want_read(setting_.link->descriptor());
   const auto tick = state_ == State::KILLING ? KILL_TICK : TICK;
   wait.run(Deadline::in(
       std::min({deadline_.remaining(), time_limit_.remaining(), std::chrono::nanoseconds(tick)})));
@@ -86,7 +102,25 @@ void Supervisor::step() {
   for (const auto& rank : ranks_) rank->read_output(wait, on_output_);
   if (setting_.console != nullptr) setting_.console->flush();
   note_deaths(wait);
+  hear_nodes(wait);
   advance();
+}
+
+void Supervisor::tell_nodes(int exit_code, const std::string& what) {
+  if (setting_.link == nullptr || !result_.other_node.empty()) return;
+  const int node = setting_.spec.place.node;
+  const NodeFailure first = setting_.link->report({node, exit_code, what});
+  if (first.node == node) return;
+  result_.other_node = str("node ", first.node, ": ", first.what);
+  other_node_code_ = first.exit_code;
+}
+
+void Supervisor::hear_nodes(const PollSet& wait) {
+  const auto news = setting_.link != nullptr ? setting_.link->news(wait) : std::nullopt;
+  if (!news || !result_.other_node.empty() || first_failure(deaths_)) return;
+  result_.other_node = str("node ", news->node, ": ", news->what);
+  other_node_code_ = news->exit_code;
+  if (state_ == State::RUNNING) enter(State::REPORTING, Deadline::in(setting_.spec.report_window));
 }
 
 void Supervisor::note_starts(const PollSet& wait) {
@@ -118,6 +152,7 @@ void Supervisor::obey(int signal) {
     return;
   }
   result_.stop_signal = signal;
+  tell_nodes(128 + signal, "the launcher was stopped by " + signal_name(signal));
   was_told_to_stop_ = true;
   enter(State::STOPPING, Deadline::in(setting_.spec.stop_grace));
   if (setting_.console != nullptr && signal != SIGPIPE) {
@@ -184,7 +219,11 @@ void Supervisor::advance() {
   }
   switch (state_) {
     case State::RUNNING:
-      if (setting_.spec.stop_on_failure && first_failure(deaths_)) {
+      if (const auto first = first_failure(deaths_); setting_.spec.stop_on_failure && first) {
+        const RankResult& cause = deaths_[*first];
+        const int number = setting_.plan.first_rank + cause.rank;
+        tell_nodes(cause.status.shell_code(),
+                   str("rank ", number, " failed first: ", describe(cause.status)));
         enter(State::REPORTING, Deadline::in(setting_.spec.report_window));
       } else if (setting_.console != nullptr && setting_.console->is_broken()) {
         obey(SIGPIPE);
@@ -242,13 +281,17 @@ void Supervisor::finish() {
     }
   }
   const auto first = first_failure(deaths_);
-  if (first && result_.start_error == 0) result_.first_failure = deaths_[*first].rank;
+  if (first && result_.start_error == 0 && result_.other_node.empty())
+    result_.first_failure = deaths_[*first].rank;
   result_.exit_code = exit_code();
   fail_point("launch.drained");
 }
 
 void Supervisor::on_output(int rank, Stream stream, std::string_view text) {
   if (setting_.console != nullptr) {
+    const auto& streams = setting_.spec.streams;
+    const int shown = streams.empty() ? StreamChoice::BOTH : streams.at(static_cast<std::size_t>(rank)).shown;
+    if ((shown & (stream == Stream::OUT ? StreamChoice::OUT : StreamChoice::ERR)) == 0) return;
     if (text.empty()) {
       setting_.console->close(rank, stream);
     } else {
@@ -272,6 +315,7 @@ bool Supervisor::all_ended() const {
 int Supervisor::exit_code() const {
   if (result_.start_error != 0) return result_.start_error == ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_EXECUTABLE;
   if (result_.timed_out) return EXIT_TIMED_OUT;
+  if (!result_.other_node.empty()) return other_node_code_ != 0 ? other_node_code_ : 1;
   if (result_.first_failure) {
     return result_.ranks[static_cast<std::size_t>(*result_.first_failure)].status.shell_code();
   }

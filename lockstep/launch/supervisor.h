@@ -23,6 +23,7 @@
 #include "lockstep/launch/console.h"
 #include "lockstep/launch/launch_plan.h"
 #include "lockstep/launch/launch_spec.h"
+#include "lockstep/launch/node_group.h"
 #include "lockstep/launch/rank_process.h"
 #include "lockstep/os/fd.h"
 #include "lockstep/os/poll_set.h"
@@ -39,8 +40,9 @@ struct SupervisorSetting {
   const sigset_t& rank_mask;   // blocked signals of the ranks
   Console* console = nullptr;  // null: output is kept in RankResult::output
   const PrivateFolder* logs = nullptr;
-  int control = -1;         // the front's messages, one signal number a byte; end of file: the front is gone
-  int standard_input = -1;  // of rank 0
+  int control = -1;          // the front's messages, one signal number a byte; end of file: the front is gone
+  int standard_input = -1;   // of rank 0
+  NodeLink* link = nullptr;  // to the launchers of other machines
 };
 
 class Supervisor {
@@ -55,6 +57,7 @@ class Supervisor {
   using Clock = std::chrono::steady_clock;
 
   void start_ranks();
+  RankStart start_of(int rank, const std::vector<Fd>& hub_ends, const Fd& secret) const;
   void step();
   void note_starts(const PollSet& wait);
   void read_control(const PollSet& wait);
@@ -62,6 +65,8 @@ class Supervisor {
   void note_deaths(const PollSet& wait);
   std::vector<pid_t> not_to_reap() const;
   void note_death(RankProcess& rank);
+  void tell_nodes(int exit_code, const std::string& what);
+  void hear_nodes(const PollSet& wait);
   void enter(State next, Deadline deadline);
   void advance();
   void kill_round();
@@ -86,6 +91,7 @@ class Supervisor {
   std::vector<std::unique_ptr<RankProcess>> ranks_;
   std::vector<RankResult> deaths_;  // in order
   std::set<pid_t> seen_behind_;
+  int other_node_code_ = 0;
   RunResult result_;
 };
 

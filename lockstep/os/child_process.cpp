@@ -153,6 +153,8 @@ void raise_descriptor_limit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+void die_with_parent() { prctl(PR_SET_PDEATHSIG, SIGKILL); }
+
 void leave_process_group() { setpgid(0, 0); }
 
 void name_process(const std::string& name) { prctl(PR_SET_NAME, name.c_str()); }

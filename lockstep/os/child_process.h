@@ -58,6 +58,9 @@ void raise_descriptor_limit();
 // Only for a process with one thread. Fails: SystemError.
 pid_t fork_child(const std::function<int()>& body);
 
+// Has the kernel kill the calling process when the thread that forked it ends.
+void die_with_parent();
+
 // Puts the calling process into a process group of its own, so that signals to its old group (Ctrl-C) miss it.
 void leave_process_group();
 

@@ -192,6 +192,10 @@ Fd tcp_listen(const std::string& address, int port) {
   throw SystemError("cannot listen at " + place, error);
 }
 
+std::string address_to_listen_at(const std::string& host) {
+  return resolve(host, 0, AI_NUMERICHOST).addresses.empty() ? "" : host;
+}
+
 Fd tcp_connect(const std::string& host, int port, Deadline deadline) {
   const std::string place = text({printable(host), port});
   for (std::chrono::milliseconds pause = FIRST_PAUSE;; pause = std::min(2 * pause, LONGEST_PAUSE)) {

@@ -34,6 +34,10 @@ bool is_loopback(const std::string& host);    // 127.x.x.x, ::1, localhost; asks
 // used a moment ago is taken. Throws SystemError naming both (EADDRINUSE, EADDRNOTAVAIL), InvalidArgument for a bad address.
 Fd tcp_listen(const std::string& address, int port);
 
+// Where to listen so that others reach this machine as `host`: an address in digits is taken as it is; for a name, which may mean
+// something else here than elsewhere, "" (every address).
+std::string address_to_listen_at(const std::string& host);
+
 // Connects, trying all addresses of `host` in turn until one answers: the server may start later, so a refused connection or an
 // unreachable host is tried again until the deadline. Throws Timeout naming host, port and the last reason; SystemError for
 // what does not pass (no permission, a name that does not exist). The name server is asked without a deadline of ours.

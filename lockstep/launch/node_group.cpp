@@ -1,0 +1,198 @@
+#include "lockstep/launch/node_group.h"
+
+#include <charconv>
+#include <csignal>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/log.h"
+#include "lockstep/base/str.h"
+#include "lockstep/os/child_process.h"
+#include "lockstep/os/pipe.h"
+#include "lockstep/store/tcp_store_server.h"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* FAILED = "lockstep/launch/failed";
+constexpr std::chrono::seconds ANSWER{2};  // of the store, while ranks are to be stopped
+
+std::string node_key(const char* what, int node) { return str("lockstep/launch/", what, '/', node); }
+
+TcpStoreOptions store_options(const NodeAccess& access, Deadline deadline, const std::string& farewell) {
+  return {.host = access.host,
+          .port = access.port,
+          .secret = access.secret,
+          .deadline = deadline,
+          .timeout = ANSWER,
+          .farewell = farewell};
+}
+
+std::string pack(const NodeFailure& failure) {
+  return str(failure.node, ' ', failure.exit_code, ' ', failure.what);
+}
+
+NodeFailure unpack(const std::string& text) {
+  NodeFailure failure;
+  const char* const end = text.data() + text.size();
+  const auto first = std::from_chars(text.data(), end, failure.node);
+  if (first.ec != std::errc() || first.ptr == end) return {0, 1, "the store does not say what"};
+  const auto second = std::from_chars(first.ptr + 1, end, failure.exit_code);
+  if (second.ec == std::errc() && second.ptr != end) failure.what.assign(second.ptr + 1, end);
+  return failure;
+}
+
+// Serves the store until all nodes are done or gone, or this process is killed.
+int serve(const NodeAccess& access, int ready) {
+  set_log_sink(
+      [](LogLevel, const std::string& line) { write_available(STANDARD_ERROR, "lockstep: " + line + "\n"); });
+  std::unique_ptr<TcpStoreServer> server;
+  try {
+    server = std::make_unique<TcpStoreServer>(TcpStoreServerOptions{
+        .secret = access.secret, .address = address_to_listen_at(access.host), .port = access.port});
+  } catch (const SystemError& error) {
+    write_available(ready, std::to_string(error.error_number()));
+    return 1;
+  }
+  write_available(ready, "0");
+  try {
+    TcpStore store(store_options(access, Deadline::in(ANSWER), ""));
+    for (int node = 0; node < access.nodes; ++node) {
+      store.first_of({node_key("done", node), node_key("gone", node)}, Deadline::never());
+    }
+  } catch (const Error&) {
+    return 1;
+  }
+  return 0;
+}
+
+// Waits for bad news; an end without any is told by the end of the pipe.
+int watch(const NodeAccess& access, int news) {
+  try {
+    TcpStore store(store_options(access, Deadline::in(ANSWER), ""));
+    std::vector<int> others;
+    for (int node = 0; node < access.nodes; ++node) {
+      if (node != access.node) others.push_back(node);
+    }
+    while (true) {
+      std::vector<std::string> keys = {FAILED};
+      for (const int node : others) keys.push_back(node_key("done", node));
+      for (const int node : others) keys.push_back(node_key("gone", node));
+      const auto entry = store.first_of(keys, Deadline::never());
+      if (entry->index == 0) {
+        write_available(news, entry->value);
+        return 0;
+      }
+      const std::size_t at = (entry->index - 1) % others.size();
+      if (entry->index > others.size()) {
+        write_available(news, pack({others[at], 1, str("the launcher of node ", others[at], " is gone")}));
+        return 0;
+      }
+      others.erase(others.begin() + static_cast<std::ptrdiff_t>(at));
+    }
+  } catch (const Error&) {
+    write_available(news, pack({0, 1, "the launcher of node 0, which serves the store, is gone"}));
+  }
+  return 0;
+}
+
+}  // namespace
+
+Nodes::Nodes(NodeAccess access) : access_(std::move(access)) {
+  if (access_.node != 0) return;
+  Pipe ready = make_pipe();
+  server_ = fork_child([&] {
+    leave_process_group();
+    die_with_parent();
+    name_process("lockstep-store");
+    ready.read.reset();
+    return serve(access_, ready.write.get());
+  });
+  ready.write.reset();
+  std::string said;
+  while (read_available(ready.read.get(), said) == ReadResult::NOTHING_NOW) {
+  }
+  int error = 0;
+  std::from_chars(said.data(), said.data() + said.size(), error);
+  if (error == 0) return;
+  throw SystemError(str("cannot serve the store of the job at ", text({access_.host, access_.port}),
+                        "; --master-addr must be an address of node 0 and --master-port free there"),
+                    error);
+}
+
+Nodes::Joined Nodes::meet(int ranks_here, const std::string& job_id, Deadline deadline) const {
+  TcpStore store(store_options(access_, deadline, ""));
+  const std::string mine = str(ranks_here, ' ', access_.nodes, ' ', job_id);
+  if (store.compare_set(node_key("ranks", access_.node), "", mine) != mine) {
+    throw InvalidArgument(str("there are two launchers with --node-rank ", access_.node));
+  }
+  Joined joined;
+  std::string missing;
+  for (int node = 0; node < access_.nodes; ++node) {
+    const auto entry = store.first_of({node_key("ranks", node)}, deadline);
+    if (!entry) {
+      missing += str(missing.empty() ? "" : ", ", node);
+      continue;
+    }
+    int ranks = 0;
+    int nodes = 0;
+    const char* const end = entry->value.data() + entry->value.size();
+    const auto first = std::from_chars(entry->value.data(), end, ranks);
+    const auto second = first.ptr == end ? first : std::from_chars(first.ptr + 1, end, nodes);
+    if (nodes != access_.nodes) {
+      throw InvalidArgument(str("node ", node, " was started with --nnodes ", nodes,
+                                ", this one with --nnodes ", access_.nodes));
+    }
+    if (node < access_.node) joined.first_rank += ranks;
+    joined.world_size += ranks;
+    if (node == 0) joined.job_id.assign(second.ptr + 1, end);
+  }
+  if (!missing.empty()) throw Timeout(str("the launcher of node(s) ", missing, " did not come"));
+  return joined;
+}
+
+NodeLink::NodeLink(const NodeAccess& access) : access_(access) {
+  Pipe pipe = make_pipe();
+  watcher_ = fork_child([&] {
+    die_with_parent();
+    name_process("lockstep-watch");
+    pipe.read.reset();
+    return watch(access_, pipe.write.get());
+  });
+  news_ = std::move(pipe.read);
+  set_nonblocking(news_.get());
+  store_ = std::make_unique<TcpStore>(
+      store_options(access_, Deadline::in(std::chrono::seconds(30)), node_key("gone", access_.node)));
+}
+
+NodeLink::~NodeLink() {
+  signal_process(watcher_, SIGKILL);
+  wait_exit(watcher_);
+}
+
+std::optional<NodeFailure> NodeLink::news(const PollSet& wait) {
+  if (!news_.valid() || !wait.is_ready(news_.get())) return std::nullopt;
+  std::string said;
+  const ReadResult result = read_available(news_.get(), said);
+  if (result == ReadResult::NOTHING_NOW) return std::nullopt;
+  news_.reset();
+  if (said.empty()) return std::nullopt;
+  const NodeFailure failure = unpack(said);
+  return failure.node == access_.node ? std::nullopt : std::optional(failure);
+}
+
+NodeFailure NodeLink::report(const NodeFailure& mine) {
+  try {
+    return unpack(store_->compare_set(FAILED, "", pack(mine)));
+  } catch (const Error&) {
+    return mine;  // nobody is there to be told
+  }
+}
+
+void NodeLink::finish() {
+  try {
+    store_->set(node_key("done", access_.node), "");
+  } catch (const Error&) {  // NOLINT(bugprone-empty-catch): nobody is there to be told
+  }
+}
+
+}  // namespace lockstep
