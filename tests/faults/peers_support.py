@@ -12,6 +12,7 @@ import tempfile
 import time
 
 PROGRAM = pathlib.Path(os.environ["PEERS_TEST_PROGRAM"]).resolve()
+BACKEND = os.environ.get("PEERS_TEST_BACKEND", "shm")
 PATIENCE = 30.0  # seconds after which a rank counts as hanging; the machine may be busy
 
 
@@ -47,7 +48,7 @@ class Ranks:
         base = {name: value for name, value in os.environ.items() if not name.startswith("LOCKSTEP_")}
         return {**base, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(self.size),
                 "LOCAL_WORLD_SIZE": str(self.size), "LOCKSTEP_JOB_ID": os.urandom(8).hex(), "OMP_NUM_THREADS": "1",
-                "LOCKSTEP_HUB_FDS": ",".join(map(str, fds)), **variables}
+                "LOCKSTEP_HUB_FDS": ",".join(map(str, fds)), "LOCKSTEP_BACKEND": BACKEND, **variables}
 
     def send(self, rank, number):
         """A signal; not through Popen, which would reap a rank that has ended."""

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <list>
+#include <map>
 #include <optional>
 #include <sstream>
 
@@ -18,6 +19,7 @@ namespace {
 
 // All ranks are here when connecting begins, so nobody has a reason to take longer.
 constexpr std::chrono::seconds LONGEST_STEP{30};
+constexpr std::chrono::seconds ATTEMPT{2};
 constexpr std::size_t MOST_STRANGERS = 256;
 
 struct Announcement {
@@ -52,7 +54,7 @@ class Mesh {
     const Deadline step = Deadline::in(deadline_);
     for (int r = 0; r < rank(); ++r) connect_to(r, step);
     // From here on all connections exist; those that this rank is to accept wait in the listener's queue.
-    meeting_.exchange("connected", {}, deadline);
+    learn_ports(meeting_.exchange(own_ports(), {}, deadline));
     const Deadline handshakes = Deadline::in(deadline_);
     for (int r = 0; r < rank(); ++r) introduce_to(r, handshakes);
     accept_all(listener.get(), handshakes);
@@ -64,6 +66,7 @@ class Mesh {
   struct Guest {
     Fd socket;
     ServerHandshake handshake;
+    int port = 0;
   };
 
   int rank() const { return meeting_.rank(); }
@@ -85,11 +88,45 @@ class Mesh {
                     : Secret::from_text(announced_[0].secret, "the secret of rank 0");
   }
 
+  // It may have ended because of another rank's end, of which the meeting tells.
+  [[noreturn]] void throw_ended(int r) {
+    meeting_.exchange("ended", {}, Deadline::in(deadline_));
+    throw PeerLost(
+        str("init_process_group, group of ", size(), ": rank ", r, " ended before all ranks had met"), r);
+  }
+
+  // The port of this rank's connection to each lower one, so that who accepts knows whose connection has ended.
+  std::string own_ports() {
+    std::string ports = "connected";
+    for (int r = 0; r < rank(); ++r) ports += str(' ', tcp_local_address(peer(r).socket.get()).port);
+    return ports.size() <= MAX_MESSAGE_BYTES - 16 ? ports : "connected";
+  }
+
+  void learn_ports(const std::vector<Message>& all) {
+    for (int r = 0; r < size(); ++r) {
+      std::istringstream words(all[static_cast<std::size_t>(r)].text);
+      std::string word;
+      int port = 0;
+      words >> word;
+      for (int to = 0; words >> port; ++to) {
+        if (to == rank()) port_of_[port] = r;
+      }
+    }
+  }
+
+  void ended(const Guest& guest) {
+    const auto known = port_of_.find(guest.port);
+    if (known != port_of_.end() && !peer(known->second).socket.valid()) throw_ended(known->second);
+  }
+
+  // It listens since before this rank knew its address, so it has ended if nobody listens there.
   void connect_to(int r, Deadline deadline) {
     const TcpAddress& address = announced_[static_cast<std::size_t>(r)].address;
     try {
-      peer(r).socket = tcp_connect(address.host, address.port, deadline);
+      peer(r).socket = tcp_connect(address.host, address.port, Deadline::in(ATTEMPT));
     } catch (const Timeout& timeout) {
+      if (std::string(timeout.what()).find("refused") != std::string::npos) throw_ended(r);
+      if (!deadline.expired()) return connect_to(r, deadline);
       throw Timeout(str(who(), "no connection to rank ", r, " (pid ", peer(r).pid, "): ", timeout.what()));
     }
   }
@@ -99,6 +136,8 @@ class Mesh {
       authenticate_to_server(peer(r).socket.get(), *secret_,
                              {HandshakePurpose::GROUP, 0, opaque_text(ends(rank(), r))}, deadline);
     } catch (const StoreError& error) {
+      // The meeting was a meeting of those who know the secret.
+      if (std::string(error.what()).find("closed the connection") != std::string::npos) throw_ended(r);
       throw StoreError(
           str(who(), "rank ", r, " (pid ", peer(r).pid, " at ", peer(r).address, "): ", error.what()));
     } catch (const Timeout& timeout) {
@@ -118,7 +157,9 @@ class Mesh {
       while (true) {
         TcpAccepted accepted = tcp_accept(listener);
         if (!accepted.socket.valid()) break;
-        guests.push_back({std::move(accepted.socket), ServerHandshake(*secret_, HandshakePurpose::GROUP)});
+        const int port = tcp_peer_address(accepted.socket.get()).port;
+        guests.push_back(
+            {std::move(accepted.socket), ServerHandshake(*secret_, HandshakePurpose::GROUP), port});
         if (guests.size() > MOST_STRANGERS + static_cast<std::size_t>(size())) guests.pop_front();
       }
       guests.remove_if([&](Guest& guest) { return ready.is_ready(guest.socket.get()) && talk_to(guest); });
@@ -129,7 +170,7 @@ class Mesh {
   bool talk_to(Guest& guest) {
     std::array<std::byte, HANDSHAKE_HELLO_BYTES> bytes{};
     const long got = tcp_read(guest.socket.get(), std::span(bytes).first(guest.handshake.needed()));
-    if (got < 0) return true;
+    if (got < 0) return ended(guest), true;
     guest.handshake.feed(std::span(bytes).first(static_cast<std::size_t>(got)));
     const std::string answer = guest.handshake.take_output();  // less than any socket's buffer
     if (tcp_write(guest.socket.get(), std::as_bytes(std::span(answer))) != static_cast<long>(answer.size()))
@@ -164,6 +205,7 @@ class Mesh {
   std::optional<Secret> secret_;
   std::vector<Announcement> announced_;
   std::vector<Peer> peers_;
+  std::map<int, int> port_of_;  // ranks that connect to this one
 };
 
 }  // namespace
