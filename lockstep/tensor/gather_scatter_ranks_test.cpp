@@ -38,7 +38,7 @@ at::Tensor parcel(int from, int to, at::ScalarType dtype) {
   return counting({rows, 3}, dtype, from * 10 + to);
 }
 
-RANKS_TEST(TensorReduce, OnlyTheRootsTensorChanges, Ranks(1, 2, 3, 4)) {
+RANKS_TEST(TensorReduce, OnlyTheRootsTensorChanges, Ranks(1, 2, 3, 4), EveryBackend()) {
   for (const at::ScalarType dtype : DTYPES) {
     for (int root = 0; root < size(); ++root) {
       const at::Tensor x = counting({4, 3}, dtype, rank());
@@ -54,7 +54,7 @@ RANKS_TEST(TensorReduce, OnlyTheRootsTensorChanges, Ranks(1, 2, 3, 4)) {
 }
 
 // Rank r gives r x 4 elements, rank 0 none.
-RANKS_TEST(TensorGather, EveryDtypeRootAndShape, Ranks(1, 2, 3, 4)) {
+RANKS_TEST(TensorGather, EveryDtypeRootAndShape, Ranks(1, 2, 3, 4), EveryBackend()) {
   for (const at::ScalarType dtype : DTYPES) {
     for (int root = 0; root < size(); ++root) {
       std::vector<at::Tensor> list;
@@ -66,7 +66,7 @@ RANKS_TEST(TensorGather, EveryDtypeRootAndShape, Ranks(1, 2, 3, 4)) {
   }
 }
 
-RANKS_TEST(TensorScatter, EveryDtypeRootAndShape, Ranks(1, 2, 3, 4)) {
+RANKS_TEST(TensorScatter, EveryDtypeRootAndShape, Ranks(1, 2, 3, 4), EveryBackend()) {
   for (const at::ScalarType dtype : DTYPES) {
     for (int root = 0; root < size(); ++root) {
       std::vector<at::Tensor> list;
@@ -79,7 +79,7 @@ RANKS_TEST(TensorScatter, EveryDtypeRootAndShape, Ranks(1, 2, 3, 4)) {
   }
 }
 
-RANKS_TEST(TensorReduceScatter, ListsOfDifferentShapes, Ranks(1, 2, 3, 4)) {
+RANKS_TEST(TensorReduceScatter, ListsOfDifferentShapes, Ranks(1, 2, 3, 4), EveryBackend()) {
   for (const at::ScalarType dtype : DTYPES) {
     std::vector<at::Tensor> list;
     for (int r = 0; r < size(); ++r) list.push_back(turned(counting({3, r}, dtype, rank())));
@@ -89,7 +89,7 @@ RANKS_TEST(TensorReduceScatter, ListsOfDifferentShapes, Ranks(1, 2, 3, 4)) {
   }
 }
 
-RANKS_TEST(TensorReduceScatter, OneTensorAndEveryOperator, Ranks(1, 2, 3, 4)) {
+RANKS_TEST(TensorReduceScatter, OneTensorAndEveryOperator, Ranks(1, 2, 3, 4), EveryBackend()) {
   const auto of_rank = [&](int r) {
     return (at::arange(6 * size(), at::kFloat) * (r + 1)).remainder(13).view({2 * size(), 3}) - 5;
   };
@@ -108,7 +108,7 @@ RANKS_TEST(TensorReduceScatter, OneTensorAndEveryOperator, Ranks(1, 2, 3, 4)) {
   }
 }
 
-RANKS_TEST(TensorAllToAll, ListsOfDifferentShapes, Ranks(1, 2, 3, 4)) {
+RANKS_TEST(TensorAllToAll, ListsOfDifferentShapes, Ranks(1, 2, 3, 4), EveryBackend()) {
   for (const at::ScalarType dtype : DTYPES) {
     std::vector<at::Tensor> inputs;
     std::vector<at::Tensor> outputs;
@@ -121,7 +121,7 @@ RANKS_TEST(TensorAllToAll, ListsOfDifferentShapes, Ranks(1, 2, 3, 4)) {
   }
 }
 
-RANKS_TEST(TensorAllToAll, SingleWithUnevenAndEqualSplits, Ranks(1, 2, 3, 4)) {
+RANKS_TEST(TensorAllToAll, SingleWithUnevenAndEqualSplits, Ranks(1, 2, 3, 4), EveryBackend()) {
   for (const at::ScalarType dtype : {at::kFloat, at::kByte, at::kComplexDouble}) {
     std::vector<at::Tensor> to;
     std::vector<at::Tensor> from;
@@ -161,7 +161,7 @@ RANKS_TEST(TensorVerbs, Asynchronously, Ranks(2, 3)) {
   EXPECT_TRUE(mine.equal(at::full({2}, size(), at::kFloat)));
 }
 
-RANKS_TEST(TensorMessages, FromAnyRank, Ranks(2, 3, 4)) {
+RANKS_TEST(TensorMessages, FromAnyRank, Ranks(2, 3, 4), EveryBackend()) {
   if (rank() != 0) return send(at::full({2}, rank(), at::kFloat), 0, world());
   at::Tensor seen = at::zeros({size()});
   for (int i = 1; i < size(); ++i) {

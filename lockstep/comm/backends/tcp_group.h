@@ -67,6 +67,7 @@ class Group final : public Backend, public std::enable_shared_from_this<Group> {
   void wait(Session& session, Operation& operation, std::optional<std::chrono::nanoseconds> timeout);
   void announce_after_a_while();
   bool is_dead(int rank) const { return !fabric().lost(fabric_rank(rank)).empty(); }
+  bool has_left(int rank) const { return left_.at(static_cast<std::size_t>(rank)); }
   bool everybody_is_gone() const;
 
   // ---- for the fabric; `peer` is a rank of it

@@ -256,8 +256,10 @@ std::string ReceiveOperation::describe() const { return describe_message("recv",
 
 bool ReceiveOperation::needs(int rank) const {
   const auto peers = receiving_from();
+  // One that has left and then ended its process is not missed while another may still send.
+  const bool died = group_->is_dead(rank) && !group_->has_left(rank);
   return std::any_of(peers.begin(), peers.end(), [&](int peer) {
-    return peer == rank || (peer == ANY_SOURCE && (group_->is_dead(rank) || group_->everybody_is_gone()));
+    return peer == rank || (peer == ANY_SOURCE && (died || group_->everybody_is_gone()));
   });
 }
 

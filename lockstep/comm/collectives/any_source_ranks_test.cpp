@@ -4,6 +4,8 @@
 #include "lockstep/base/error.h"
 #include "lockstep/comm/collectives/barrier.h"
 #include "lockstep/comm/collectives/point_to_point.h"
+#include "lockstep/os/process.h"
+#include "lockstep/os/process_handle.h"
 #include "testing/ranks.h"
 
 namespace lockstep {
@@ -100,6 +102,27 @@ RANKS_TEST(AnySource, NeedsAnotherRank, Ranks(1), EveryBackend()) {
   int value = 0;
   EXPECT_THAT([&] { receive(world(), ANY_SOURCE, 0, &value); },
               ThrowsMessage<InvalidArgument>(HasSubstr("no other rank")));
+}
+
+// The last rank gives its number, leaves and ends its process; only then rank 1 gives its own.
+RANKS_TEST(AnySource, ARankThatHasLeftIsNotMissed, Ranks(3), Backends("shm", "tcp")) {
+  if (rank() == 2) {
+    give(world(), 1, 3, current_pid());
+    return give(world(), 0, 5, rank());
+  }
+  if (rank() == 1) {
+    int pid = 0;
+    receive(world(), 2, 3, &pid);
+    while (ProcessHandle(pid).alive()) yield_cpu();
+    return give(world(), 0, 5, rank());
+  }
+  std::set<int> sources;
+  for (int i = 0; i < 2; ++i) {
+    int value = 0;
+    sources.insert(receive(world(), ANY_SOURCE, 5, &value));
+    EXPECT_EQ(sources.count(value), 1U);
+  }
+  EXPECT_EQ(sources, (std::set<int>{1, 2}));
 }
 
 }  // namespace
