@@ -10,15 +10,25 @@
 // Fails       wait() throws the error of the operation: PeerLost, Mismatch, Timeout, Aborted. The group is then closed.
 // Lifetime    buffers must stay alive and untouched until the work is done, even if the Work is dropped: later calls on the
 //             group complete it. Copies of a Work are the same work.
+// Callbacks   run once, in the order they were added, on the thread whose wait() or is_completed() is the first to see the work
+//             done or failed, before that call returns or throws and with no lock held: they may call anything. At once if
+//             that has happened already. Never if nobody asks: there is no thread that would. What one throws comes
+//             out of the call that ran it; those behind it run at the next call.
 // Threads     may be waited for on any thread; one at a time.
 #pragma once
 
 #include <chrono>
+#include <deque>
 #include <exception>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <string>
 
 namespace lockstep {
+
+class Work;
 
 // What a backend keeps per started operation. Backends derive from it; users hold a Work.
 class WorkState {
@@ -32,6 +42,15 @@ class WorkState {
   virtual std::exception_ptr exception() const = 0;
   // The rank a message was received from; -1 for everything but a finished recv.
   virtual int source_rank() const { return -1; }
+
+ private:
+  friend class Work;
+  using Callback = std::function<void(const Work&)>;
+
+  std::mutex callbacks_mutex_;
+  std::deque<Callback> callbacks_;  // that have not run; guarded by the mutex, as is:
+  bool seen_ = false;               // done or failed, by a call of a Work
+  bool running_ = false;            // a callback, which may itself ask for the work
 };
 
 class Work {
@@ -39,19 +58,23 @@ class Work {
   Work() = default;  // a finished one
   explicit Work(std::shared_ptr<WorkState> state) : state_(std::move(state)) {}
 
-  void wait() {
-    if (state_) state_->wait(std::nullopt);
-  }
-  void wait(std::chrono::nanoseconds timeout) {
-    if (state_) state_->wait(timeout);
-  }
-  bool is_completed() const { return !state_ || state_->poll(); }
+  void wait() { wait_for(std::nullopt); }
+  void wait(std::chrono::nanoseconds timeout) { wait_for(timeout); }
+  bool is_completed() const;
   bool is_success() const { return is_completed() && exception() == nullptr; }
   std::exception_ptr exception() const { return state_ ? state_->exception() : nullptr; }
+  std::string error_text() const;  // of exception(); empty without one
   int source_rank() const { return state_ ? state_->source_rank() : -1; }
+
   const std::shared_ptr<WorkState>& state() const { return state_; }  // null for a finished one
 
+  // work.add_callback([](const Work& done) { if (done.exception()) ...; });
+  void add_callback(std::function<void(const Work&)> callback) const;
+
  private:
+  void wait_for(std::optional<std::chrono::nanoseconds> timeout) const;
+  void run_callbacks() const;
+
   std::shared_ptr<WorkState> state_;
 };
 

@@ -126,11 +126,12 @@ void CollectiveOperation::give_up() {
 
 bool CollectiveOperation::has_posted(int rank) {
   if (posted_[static_cast<std::size_t>(rank)]) return true;
+  if (disagrees_) return false;
   const auto& line = engine_->control().post_line(sequence_, rank);
   if (line.sequence.load(std::memory_order_seq_cst) != sequence_) return false;
   compare_with(rank);
-  posted_[static_cast<std::size_t>(rank)] = true;
-  return true;
+  posted_[static_cast<std::size_t>(rank)] = !disagrees_;
+  return !disagrees_;
 }
 
 void CollectiveOperation::compare_with(int rank) {
@@ -139,6 +140,7 @@ void CollectiveOperation::compare_with(int rank) {
     check_sizes(rank, theirs);
     return;
   }
+  disagrees_ = true;
   engine_->record_failure(ErrorCode::MISMATCH, str("ranks disagree about collective #", sequence_, ": rank ",
                                                    engine_->rank(), " called ", lockstep::describe(call_),
                                                    ", rank ", rank, " called ", lockstep::describe(theirs),
@@ -148,6 +150,7 @@ void CollectiveOperation::compare_with(int rank) {
 void CollectiveOperation::size_mismatch(int rank, std::size_t expected_bytes, std::size_t found_bytes) {
   const Call theirs = engine_->control().post_line(sequence_, rank).call;
   const std::size_t element = size_of(call_.dtype);
+  disagrees_ = true;
   engine_->record_failure(
       ErrorCode::MISMATCH,
       str("ranks disagree about collective #", sequence_, ": rank ", engine_->rank(), " called ",
@@ -162,7 +165,7 @@ bool CollectiveOperation::all_posted() {
 }
 
 bool CollectiveOperation::try_advance(std::size_t slices) {
-  if (engine_->failed() || !move(slices) || engine_->failed()) return false;
+  if (disagrees_ || !move(slices)) return false;
   finish();
   return true;
 }

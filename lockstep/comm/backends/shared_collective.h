@@ -72,6 +72,7 @@ class CollectiveOperation : public Operation {
   void finish();
 
   std::vector<bool> posted_;  // ranks whose call was seen and agrees
+  bool disagrees_ = false;    // another rank's does not
 };
 
 // The operation of request.verb, which is a collective.

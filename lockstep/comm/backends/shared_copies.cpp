@@ -10,7 +10,7 @@ void Broadcast::stage() {
 
 bool Broadcast::move(std::size_t) {
   if (is_root()) return true;
-  if (!has_posted(call_.root) || engine_->failed()) return false;
+  if (!has_posted(call_.root)) return false;
   const std::size_t bytes = bytes_of(call_.count);
   if (bytes > 0) std::memcpy(request_.output, block_of(call_.root, bytes), bytes);
   return true;
@@ -22,7 +22,7 @@ void Scatter::stage() {
 
 bool Scatter::move(std::size_t) {
   if (copied_) return true;
-  if (!has_posted(call_.root) || engine_->failed()) return false;
+  if (!has_posted(call_.root)) return false;
   const std::size_t bytes = bytes_of(call_.count);
   const std::byte* part = part_of(call_.root, bytes);
   if (part == nullptr) return false;
@@ -44,7 +44,6 @@ bool FromEveryRank::move(std::size_t) {
       all = false;
       continue;
     }
-    if (engine_->failed()) return false;
     const std::byte* from = source(r);
     if (from == nullptr) return false;
     const auto& output = request_.outputs[at];

@@ -131,7 +131,7 @@ void SharedEngine::wait(std::unique_lock<std::mutex>& lock, Waitable& target,
   Backoff backoff(size());
   const Waiting waiting(*this, lock);
   while (!target.ready()) {
-    if (!usable()) throw_unusable(target.describe());
+    if (!usable() && !target.ready()) throw_unusable(target.describe());
     lock.unlock();
     const bool slept = backoff.pause(control_, [&] {
       const std::lock_guard guard(mutex);
@@ -237,7 +237,9 @@ void SharedEngine::record_failure(ErrorCode code, const std::string& text, int p
   control_.ring();
 }
 
-bool SharedEngine::usable() const { return fork_generation() == fork_generation_ && !failed() && !closed_; }
+bool SharedEngine::is_member() const { return fork_generation() == fork_generation_ && !closed_; }
+
+bool SharedEngine::usable() const { return is_member() && !failed(); }
 
 void SharedEngine::throw_unusable(const std::string& what) const {
   const std::string where = str(what, " on ", own_place(), ": ");
@@ -313,7 +315,8 @@ bool Operation::ready() {
 bool Operation::advance(std::size_t slices) {
   if (state_ != State::PENDING) return true;
   try {
-    if (engine_->usable() && try_advance(slices)) {
+    // Also after a failure: what is complete stays complete.
+    if (engine_->is_member() && try_advance(slices)) {
       state_ = State::DONE;
     } else if (!engine_->usable()) {
       engine_->throw_unusable(describe());

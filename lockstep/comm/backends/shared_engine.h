@@ -105,7 +105,9 @@ class SharedEngine : public Backend, public Helped, public std::enable_shared_fr
   // Records the group's first failure; does not throw.
   void record_failure(ErrorCode code, const std::string& text, int peer = -1);
   bool failed() const;
-  // Not failed, not left, not a fork: one load each, for the hot paths; the function below says which.
+  // Not left, not a fork: the group's memory may be looked at.
+  bool is_member() const;
+  // And not failed: one load each, for the hot paths; the function below says which.
   bool usable() const;
   // Throws the recorded failure, or Aborted, in the words of `what` ("all_reduce #118").
   [[noreturn]] void throw_unusable(const std::string& what) const;

@@ -32,7 +32,8 @@ void SlicedReduction::stage() {
 }
 
 bool SlicedReduction::move(std::size_t limit) {
-  if (!all_posted() || engine_->failed()) return false;
+  if (!all_posted()) return false;
+  if (engine_->failed()) limit = 0;  // its owner may have given up on a block; what others finished counts
   const std::size_t total = bytes_of(call_.count);
   const std::size_t slice = slice_bytes(total, engine_->size());
   const std::size_t count = (total + slice - 1) / slice;
@@ -80,7 +81,7 @@ void SlicedReduction::take_out() {
 
 bool ReduceScatter::find_inputs() {
   if (!inputs_.empty()) return true;
-  if (!all_posted() || engine_->failed()) return false;
+  if (!all_posted()) return false;
   std::vector<const std::byte*> inputs;
   for (int r = 0; r < engine_->size(); ++r) {
     inputs.push_back(part_of(r, bytes_of(call_.count)));

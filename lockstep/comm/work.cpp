@@ -1,0 +1,67 @@
+#include "lockstep/comm/work.h"
+
+namespace lockstep {
+
+void Work::wait_for(std::optional<std::chrono::nanoseconds> timeout) const {
+  if (!state_) return;
+  try {
+    state_->wait(timeout);
+  } catch (...) {
+    if (state_->poll()) run_callbacks();
+    throw;
+  }
+  run_callbacks();
+}
+
+bool Work::is_completed() const {
+  if (!state_) return true;
+  if (!state_->poll()) return false;
+  run_callbacks();
+  return true;
+}
+
+std::string Work::error_text() const {
+  const std::exception_ptr error = exception();
+  if (!error) return {};
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& known) {
+    return known.what();
+  } catch (...) {
+    return "an exception of unknown type";
+  }
+}
+
+void Work::add_callback(std::function<void(const Work&)> callback) const {
+  if (state_) {
+    const std::lock_guard lock(state_->callbacks_mutex_);
+    if (!state_->seen_) {
+      state_->callbacks_.push_back(std::move(callback));
+      return;
+    }
+  }
+  callback(*this);
+}
+
+// Not from within a callback: they are in order.
+void Work::run_callbacks() const {
+  const std::shared_ptr<WorkState> state = state_;  // a callback may assign to the Work it came through
+  while (true) {
+    WorkState::Callback callback;
+    {
+      const std::lock_guard lock(state->callbacks_mutex_);
+      state->seen_ = true;
+      if (state->running_ || state->callbacks_.empty()) return;
+      state->running_ = true;
+      callback = std::move(state->callbacks_.front());
+      state->callbacks_.pop_front();
+    }
+    const std::shared_ptr<void> ended(nullptr, [&](void*) {
+      const std::lock_guard lock(state->callbacks_mutex_);
+      state->running_ = false;
+    });
+    callback(Work(state));
+  }
+}
+
+}  // namespace lockstep
