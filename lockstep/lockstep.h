@@ -9,11 +9,15 @@
 #include "lockstep/data/distributed_sampler.h"            // which items are this rank's
 #include "lockstep/data/find_mnist.h"  // where MNIST is on this machine, or a download of it
 #include "lockstep/data/mnist.h"       // MNIST and Fashion-MNIST
+#include "lockstep/job/device_mesh.h"  // ranks on a grid with named axes
+#include "lockstep/job/groups.h"       // new_group, new_subgroups, split_group
 #include "lockstep/job/job.h"          // init_process_group, get_rank, world
 #include "lockstep/job/spawn.h"        // spawn: the ranks as processes started from here
 #include "lockstep/parallel/ddp/distributed_data_parallel.h"  // gradients averaged while backward runs
 #include "lockstep/tensor/caching_allocator.h"                // tensor memory kept between steps
 #include "lockstep/tensor/collectives.h"                      // all_reduce, broadcast, ... on tensors
+#include "lockstep/tensor/functional.h"                       // collectives through which gradients flow
+#include "lockstep/tensor/point_to_point.h"                   // send, recv, isend, irecv, batch_isend_irecv
 #include "lockstep/tensor/state_dict.h"                       // save_state_dict, load_state_dict
 #include "lockstep/train/metrics_file.h"                      // one JSON object per line
 #include "lockstep/train/parameters_sha256.h"                 // do all ranks hold the same bits?
