@@ -97,7 +97,7 @@ const ProcessGroup& DeviceMesh::get_group() const {
       str("DeviceMesh: this mesh has ", axes_.size(), " axes; say the name of the one that is meant"));
 }
 
-DeviceMesh DeviceMesh::operator[](const std::vector<std::string>& names) const {
+DeviceMesh DeviceMesh::slice(const std::vector<std::string>& names) const {
   std::vector<Axis> axes;
   for (const std::string& name : names) axes.push_back(axis(name));
   return DeviceMesh(std::move(axes));

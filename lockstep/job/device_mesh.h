@@ -48,9 +48,9 @@ class DeviceMesh {
   int get_local_rank(const std::string& name) const { return axis(name).coordinate; }
   std::vector<int> get_coordinate() const;
 
-  // The part of the mesh along these axes that this rank lies on: mesh["tp"], or mesh[{"dp", "tp"}] in any order of names.
+  // The part of the mesh along these axes that this rank lies on: mesh["tp"], or mesh.slice({"tp", "dp"}), in that order.
   DeviceMesh operator[](const std::string& name) const { return DeviceMesh({axis(name)}); }
-  DeviceMesh operator[](const std::vector<std::string>& names) const;
+  DeviceMesh slice(const std::vector<std::string>& names) const;
 
  private:
   const Axis& axis(const std::string& name) const;

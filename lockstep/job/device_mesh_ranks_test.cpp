@@ -43,7 +43,7 @@ RANKS_TEST(DeviceMesh, TwoByTwo, Ranks(4), Backends("shm", "tcp")) {
   const DeviceMesh column = mesh["dp"];
   EXPECT_EQ(column.ndim(), 1);
   EXPECT_EQ(sum_over(column.get_group(), 1), 2);
-  const DeviceMesh turned = mesh[{"tp", "dp"}];
+  const DeviceMesh turned = mesh.slice({"tp", "dp"});
   EXPECT_THAT(turned.get_coordinate(), ElementsAre(rank() % 2, rank() / 2));
   EXPECT_THAT([&] { mesh.get_group(); }, ThrowsMessage<InvalidArgument>(HasSubstr("2 axes")));
   EXPECT_THAT([&] { mesh.get_group("pp"); }, ThrowsMessage<InvalidArgument>(HasSubstr("there are dp, tp")));
