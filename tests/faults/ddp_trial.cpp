@@ -2,7 +2,7 @@
 //
 //   ddp_trial STAMPS STEPS
 //
-// Fail points ddp.construct and ddp.mid_reduction of the library, trial.between_steps and trial.saving here.
+// Fail points ddp.construct and ddp.mid_reduction of the library; trial.between_steps, trial.saving, trial.last_barrier here.
 #include <ATen/ATen.h>
 
 #include <fstream>
@@ -73,6 +73,8 @@ void run(const trial::Stamp& stamp, int steps) {
   stamp.phase("saving");
   save(weights);
   stamp.phase("teardown");
+  fail_point("trial.last_barrier");
+  barrier();
   destroy_process_group();
   std::printf("done %a\n", weights.front().second.sum().item<double>());
 }

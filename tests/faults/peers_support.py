@@ -83,7 +83,20 @@ class Ranks:
             self.send(rank, signal.SIGKILL)
         for process in self.processes:
             process.wait()
+        strays = self.strays()
+        assert not strays, f"these processes are left: {strays}\n{self.everything()}"
         return hanging
+
+    def strays(self):
+        """Processes of this trial that still exist: those that work in its folder, as all its children and theirs do."""
+        found = []
+        for entry in pathlib.Path("/proc").iterdir():
+            try:
+                if entry.name.isdigit() and (entry / "cwd").resolve(strict=True) == self.folder.resolve():
+                    found.append((int(entry.name), (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")))
+            except OSError:  # it has ended meanwhile, or is another user's
+                pass
+        return found
 
     def code(self, rank):
         return self.processes[rank].returncode

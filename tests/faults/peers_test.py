@@ -10,6 +10,7 @@ import os
 import random
 import re
 import signal
+import subprocess
 import time
 import unittest
 
@@ -72,6 +73,10 @@ class PeersTest(unittest.TestCase):
                 return
         self.fail(f"only {reached} of {3 * trials} victims reached {fail_point}")
 
+    def last_barrier_trials(self, **options):
+        """Killed when all work is done, but before the last barrier, so that the others do need it."""
+        self.kill_trials("last barrier", "trial.last_barrier", **options)
+
     def teardown_trials(self, trials, **options):
         """Killed while leaving: nobody needs the victim any more, so the others leave as if nothing had happened."""
         for seed in range(trials):
@@ -122,7 +127,14 @@ class Killed(PeersTest):
                     self.histogram.add("random", when - killed)
 
     def test_in_teardown(self):
+        self.last_barrier_trials()
         self.teardown_trials(TRIALS)
+
+    def test_a_process_that_is_left_would_be_seen(self):
+        with Ranks(SIZE) as ranks, subprocess.Popen(["sleep", "60"], cwd=ranks.folder) as stray:
+            with self.assertRaisesRegex(AssertionError, f"are left: .*{stray.pid}, 'sleep 60"):
+                ranks.finish()
+            stray.kill()
 
     def test_two_at_once(self):
         """Each survivor names one of the two."""
@@ -161,9 +173,11 @@ class KilledWithoutPidfd(PeersTest):
 
 @unittest.skipUnless(DDP_PROGRAM, "PEERS_TEST_DDP_PROGRAM is not set: built without libtorch")
 class KilledInDdp(PeersTest):
-    """A program with libtorch and DistributedDataParallel; four of them take seconds to start, so most phases get fewer trials."""
+    """A program with libtorch and DistributedDataParallel; four of them take seconds to start."""
     DDP = {"program": DDP_PROGRAM, "steps": 5}
-    FEWER = max(1, TRIALS // 4)
+
+    def test_in_init(self):
+        self.kill_trials("init", "init.after_meet", **self.DDP)
 
     def test_in_construction(self):
         self.kill_trials("DDP construction", "ddp.construct", **self.DDP)
@@ -171,11 +185,15 @@ class KilledInDdp(PeersTest):
     def test_in_mid_reduction(self):
         self.kill_trials("DDP mid-reduction", "ddp.mid_reduction", 5, **self.DDP)
 
-    def test_in_other_phases(self):
-        self.kill_trials("init", "init.after_meet", trials=self.FEWER, **self.DDP)
-        self.kill_trials("between steps", "trial.between_steps", 4, trials=self.FEWER, **self.DDP)
-        self.kill_trials("saving", "trial.saving", trials=self.FEWER, **self.DDP)
-        self.teardown_trials(self.FEWER, **self.DDP)
+    def test_between_steps(self):
+        self.kill_trials("between steps", "trial.between_steps", 4, **self.DDP)
+
+    def test_in_saving(self):
+        self.kill_trials("saving", "trial.saving", **self.DDP)
+
+    def test_in_teardown(self):
+        self.last_barrier_trials(**self.DDP)
+        self.teardown_trials(TRIALS, **self.DDP)
 
 
 class Ended(PeersTest):

@@ -4,7 +4,7 @@
 //
 // Phases      init; construction (parameters are broadcast); steps (several all_reduces in flight, a barrier every third step);
 //             saving (rank 0 writes a file, the others wait for it); teardown. Each is announced by a line "phase NAME".
-// Fail points trial.construct, trial.between_steps, trial.saving, besides those of the library.
+// Fail points trial.construct, trial.between_steps, trial.saving, trial.last_barrier, besides those of the library.
 // HOW         at STEP, RANK ends by segv, abort, throw (uncaught), exit, quick_exit, immediately (_Exit(0)) or return.
 // STAMPS      a file of one 64-bit number per rank: the monotonic clock, in ns, before whatever that rank did last.
 // Prints      "done CHECKSUM", or "error TIME TYPE PEER MESSAGE" when another rank is lost; exit codes 0 and 3.
@@ -65,6 +65,8 @@ class Trial {
     stamp_.phase("saving");
     save();
     stamp_.phase("teardown");
+    fail_point("trial.last_barrier");
+    comm::barrier(world());
     destroy_process_group();
     std::printf("done %016llx\n", static_cast<unsigned long long>(checksum_));
     return true;
