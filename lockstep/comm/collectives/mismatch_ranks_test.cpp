@@ -41,8 +41,58 @@ template <typename T> Call all_gather_call(std::size_t count) {
           }};
 }
 
+template <typename T> Call reduce_call(std::size_t count, ReduceOp op, int root) {
+  return {str("reduce(", name_of(dtype_of<T>()), "[", count, "], ", name_of(op), ", root ", root, ")"),
+          [=](const auto& group) {
+            std::vector<T> x(count);
+            comm::reduce(group, std::span(x), root, op);
+          }};
+}
+
+template <typename T> Call gather_call(std::size_t count, int root) {
+  return {str("gather(", name_of(dtype_of<T>()), "[", count, "], root ", root, ")"), [=](const auto& group) {
+            const std::vector<T> x(count);
+            std::vector<T> all(group.rank() == root ? count * static_cast<std::size_t>(group.size()) : 0);
+            if (group.rank() == root) {
+              comm::gather(group, std::span<const T>(x), std::span(all), root);
+            } else {
+              comm::gather(group, std::span<const T>(x), std::vector<std::span<T>>(), root);
+            }
+          }};
+}
+
+template <typename T> Call scatter_call(std::size_t count, int root) {
+  return {str("scatter(", name_of(dtype_of<T>()), "[", count, "], root ", root, ")"), [=](const auto& group) {
+            std::vector<T> x(count);
+            const std::vector<T> all(count * static_cast<std::size_t>(group.size()));
+            if (group.rank() == root) {
+              comm::scatter(group, std::span(x), std::span<const T>(all), root);
+            } else {
+              comm::scatter(group, std::span(x), std::vector<std::span<const T>>(), root);
+            }
+          }};
+}
+
+template <typename T> Call reduce_scatter_call(std::size_t count, ReduceOp op) {
+  return {str("reduce_scatter(", name_of(dtype_of<T>()), "[", count, "], ", name_of(op), ")"),
+          [=](const auto& group) {
+            std::vector<T> x(count);
+            const std::vector<T> all(count * static_cast<std::size_t>(group.size()));
+            comm::reduce_scatter(group, std::span(x), std::span<const T>(all), op);
+          }};
+}
+
+template <typename T> Call all_to_all_call(std::size_t count, int ranks) {
+  const std::size_t total = count * static_cast<std::size_t>(ranks);
+  return {str("all_to_all(", name_of(dtype_of<T>()), "[", total, "])"), [=](const auto& group) {
+            const std::vector<T> input(total);
+            std::vector<T> output(total);
+            comm::all_to_all(group, std::span(input), std::span(output));
+          }};
+}
+
 // Every pair of these differs: in the verb, the element type, the count, the operator or the root.
-std::vector<Call> calls() {
+std::vector<Call> calls(int ranks) {
   return {
       {"barrier()", [](const auto& group) { comm::barrier(group); }},
       all_reduce_call<float>(10, ReduceOp::SUM),
@@ -60,6 +110,18 @@ std::vector<Call> calls() {
       all_gather_call<float>(10),
       all_gather_call<float>(9),
       all_gather_call<std::uint8_t>(10),
+      reduce_call<float>(10, ReduceOp::SUM, 0),
+      reduce_call<float>(10, ReduceOp::SUM, 1),
+      reduce_call<float>(10, ReduceOp::MIN, 0),
+      reduce_call<std::int32_t>(10, ReduceOp::BAND, 0),
+      gather_call<float>(10, 0),
+      gather_call<double>(10, 1),
+      scatter_call<float>(10, 0),
+      scatter_call<float>(10, 1),
+      reduce_scatter_call<float>(10, ReduceOp::SUM),
+      reduce_scatter_call<std::uint8_t>(10, ReduceOp::BXOR),
+      all_to_all_call<float>(10, ranks),
+      all_to_all_call<std::int64_t>(10, ranks),
   };
 }
 
@@ -80,24 +142,37 @@ void check_later_calls(const ProcessGroup& group) {
               ::testing::ThrowsMessage<Mismatch>(HasSubstr("ranks disagree")));
 }
 
-// Rank `odd` calls one thing, the others another: each ordered pair, with a fresh world for each.
-RANKS_TEST(Mismatch, EveryPairOfCallsIsToldToEveryRank, Ranks(2, 3, 4), Backends("shm", "tcp"),
+// Rank `odd` calls one thing, the others another.
+void check_pair(const ProcessGroup& group, int odd, const Call& odd_call, const Call& usual_call) {
+  EXPECT_THAT(disagreement(group, group.rank() == odd ? odd_call : usual_call),
+              AllOf(HasSubstr("ranks disagree about collective #1"), HasSubstr(odd_call.text),
+                    HasSubstr(usual_call.text), HasSubstr(str("rank ", odd)),
+                    HasSubstr(str("group \"", group.name(), "\""))))
+      << "rank " << odd << " called " << odd_call.text << ", the others " << usual_call.text;
+  check_later_calls(group);
+}
+
+// Each ordered pair, with a fresh group of all ranks for each: the group that they were split from goes on.
+RANKS_TEST(Mismatch, EveryPairOfCallsIsToldToEveryRank, Ranks(2, 3, 4), Backends("thread", "shm", "tcp"),
            Within(std::chrono::seconds(240))) {
-  const std::vector<Call> table = calls();
+  const std::vector<Call> table = calls(size());
   for (std::size_t i = 0; i < table.size(); ++i) {
     for (std::size_t j = 0; j < table.size(); ++j) {
       if (i == j) continue;
-      const int odd = static_cast<int>(i + j) % size();
-      const Call& odd_call = table[i];
-      const Call& usual_call = table[j];
-      EXPECT_THAT(
-          disagreement(world(), rank() == odd ? odd_call : usual_call),
-          AllOf(HasSubstr("ranks disagree about collective #1"), HasSubstr(odd_call.text),
-                HasSubstr(usual_call.text), HasSubstr(str("rank ", odd)), HasSubstr("group \"world\"")))
-          << "rank " << odd << " called " << odd_call.text << ", the others " << usual_call.text;
-      check_later_calls(world());
-      rejoin();
+      const ProcessGroup pair(world().backend().split({world().ranks()}, "pair", {}), world().ranks());
+      check_pair(pair, static_cast<int>(i + j) % size(), table[i], table[j]);
     }
+  }
+  int x = rank();
+  comm::all_reduce(world(), std::span(&x, 1));
+  EXPECT_EQ(x, size() * (size() - 1) / 2);
+}
+
+RANKS_TEST(Mismatch, TheWorldCanBeJoinedAgain, Ranks(2, 3, 4), Backends("shm", "tcp")) {
+  const std::vector<Call> table = calls(size());
+  for (std::size_t i = 1; i < table.size(); ++i) {
+    check_pair(world(), static_cast<int>(i) % size(), table[i - 1], table[i]);
+    rejoin();
   }
   int x = rank();
   comm::all_reduce(world(), std::span(&x, 1));
