@@ -126,6 +126,24 @@ RANKS_TEST(NewGroup, OverShmInAWorldOverSelf, Ranks(1), Backends("self")) {
   EXPECT_EQ(sum_over(shared, 7), 7);
 }
 
+// The ranks meet over the world's messages, and pass memory through sockets of the machine.
+RANKS_TEST(NewGroup, OverShmInAWorldOverTcp, Ranks(2, 3, 4), Backends("tcp")) {
+  const ProcessGroup group = new_group({0, size() - 1}, {.backend = "shm"});
+  EXPECT_EQ(group.is_member(), rank() == 0 || rank() == size() - 1);
+  if (group.is_member()) {
+    EXPECT_EQ(group.backend_name(), "shm");
+    EXPECT_EQ(sum_over(group, rank()), size() - 1);
+  }
+  EXPECT_EQ(sum_over(world(), 1), size());
+}
+
+RANKS_TEST(NewGroup, OverTcpInAWorldOverShm, Ranks(2, 3, 4)) {
+  const ProcessGroup group = new_group({.backend = "tcp"});
+  EXPECT_EQ(group.backend_name(), "tcp");
+  EXPECT_EQ(sum_over(group, rank()), size() * (size() - 1) / 2);
+  EXPECT_EQ(sum_over(world(), 1), size());
+}
+
 // Splitting a group of some ranks does not change what the others call their groups.
 RANKS_TEST(NewGroup, AfterAGroupWasSplit, Ranks(3)) {
   const ProcessGroup pair = new_group({0, 1});
