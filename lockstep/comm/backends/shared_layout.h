@@ -18,8 +18,8 @@
 // a word of an older collective counts as (s, 0), so nobody resets it. After writing the slice to all blocks the claimer
 // adds one to `done` in the same way. done == (s, slices) means: nobody touches the blocks any more.
 //
-// Sleeping. A waiter adds itself to `sleepers`, reads `doorbell`, checks its condition once more and sleeps on that value.
-// Whoever changes something that others may wait for rings: fence, and if there are sleepers, doorbell + 1 and wake.
+// Sleeping. A waiter adds itself to `sleepers`, fences, reads `doorbell`, checks its condition once more and sleeps on that
+// value. Whoever changes something that others may wait for rings: fence, and if there are sleepers, doorbell + 1 and wake.
 //
 // Everything read from here was written by a process of the same user and job, but offsets are checked before use.
 #pragma once
