@@ -139,6 +139,7 @@ void Supervisor::read_control(const PollSet& wait) {
   for (const char signal : signals) obey(signal);
   if (result != ReadResult::END) return;
   front_is_gone_ = true;
+  tell_nodes(128 + SIGKILL, str("the launcher of node ", setting_.spec.place.node, " was killed"));
   enter(State::KILLING, Deadline::in(UNKILLABLE_AFTER));
 }
 

@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+"""lockstep run --nnodes: several launchers on this machine, as on several machines."""
+import os
+import pathlib
+import signal
+import subprocess
+import tempfile
+import unittest
+
+from slurm import free_ports
+
+LOCKSTEP = os.environ["LAUNCHER_TEST_COMMAND"]
+PROGRAM = os.environ["LAUNCHERS_TEST_PROGRAM"]
+
+
+class Nodes(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="lockstep-nodes-")
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.secret = self.folder / "secret"
+        self.secret.write_bytes(os.urandom(32))
+        self.secret.chmod(0o600)
+        self.port = free_ports(1)[0]
+        self.processes = []
+        self.addCleanup(self.end)
+
+    def end(self):
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+            process.stdout.close()
+
+    def start(self, node, ranks, command, nodes=2, options=(), runtime=None):
+        runtime = self.folder / (runtime or "shared")
+        runtime.mkdir(exist_ok=True, mode=0o700)
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("RANK", "WORLD_SIZE", "LOCKSTEP_"))}
+        environment |= {"XDG_RUNTIME_DIR": str(runtime), "OMP_NUM_THREADS": "1"}
+        words = [LOCKSTEP, "run", "--nnodes", nodes, "--node-rank", node, "--master-addr", "127.0.0.2", "--master-port", self.port,
+                 "--nproc-per-node", ranks, "--secret-file", self.secret, "--no-logs", *options, *command]
+        process = subprocess.Popen([str(word) for word in words], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                   text=True)
+        self.processes.append(process)
+        return process
+
+    def finish(self):
+        outputs = [process.communicate(timeout=60)[0] for process in self.processes]
+        return [process.returncode for process in self.processes], outputs
+
+    def check_ranks(self, counts, backend, runtimes):
+        for node, ranks in enumerate(counts):
+            self.start(node, ranks, [PROGRAM], nodes=len(counts), runtime=runtimes[node])
+        codes, outputs = self.finish()
+        self.assertEqual(codes, [0] * len(counts), outputs)
+        size = sum(counts)
+        first = 0
+        for ranks, output in zip(counts, outputs):
+            for local in range(ranks):
+                rank = first + local
+                self.assertIn(f"[{rank}] rank {rank} of {size}, local rank {local}, started by lockstep, over {backend}: "
+                              f"sum {size * (size + 1) // 2}\n", output)
+            first += ranks
+
+    def test_ranks_are_numbered_node_by_node_and_share_memory_where_it_is_proved(self):
+        self.check_ranks([2, 1], "shm", ["shared", "shared"])
+
+    def test_without_the_proof_they_talk_over_tcp(self):
+        self.check_ranks([1, 2], "tcp", ["a", "b"])
+
+    def test_three_nodes(self):
+        self.check_ranks([1, 2, 1], "tcp", ["a", "a", "b"])
+
+    def test_a_failing_rank_stops_the_job_on_all_nodes_and_everybody_says_which(self):
+        self.start(0, 1, ["sleep", "60"])
+        self.start(1, 2, ["sh", "-c", "[ $RANK != 2 ] && exec sleep 60; exit 7"])
+        codes, outputs = self.finish()
+        self.assertEqual(codes, [7, 7], outputs)
+        self.assertIn("node 1: rank 2 failed first: exit code 7", outputs[0])
+        self.assertIn("rank 2 of 3 failed first: exit code 7", outputs[1])
+        self.assertIn("on node 1", outputs[1])
+
+    def test_a_killed_launcher_ends_the_job_on_the_other_node(self):
+        for killed in (0, 1):
+            self.port = free_ports(1)[0]
+            processes = [self.start(node, 1, ["sh", "-c", "echo started; exec sleep 60"]) for node in range(2)]
+            for process in processes:
+                while "started" not in process.stdout.readline():
+                    self.assertIsNone(process.poll())
+            processes[killed].send_signal(signal.SIGKILL)
+            output = processes[1 - killed].communicate(timeout=30)[0]
+            processes[killed].communicate(timeout=30)
+            self.assertNotEqual(processes[1 - killed].returncode, 0)
+            self.assertIn(f"node {killed}: the launcher of node {killed}", output)
+
+    def test_ctrl_c_on_one_node_stops_both(self):
+        processes = [self.start(node, 1, ["sh", "-c", "echo started; exec sleep 60"]) for node in range(2)]
+        for process in processes:
+            while "started" not in process.stdout.readline():
+                self.assertIsNone(process.poll())
+        processes[1].send_signal(signal.SIGINT)
+        codes, outputs = self.finish()
+        self.assertEqual(codes, [130, 130], outputs)
+
+    def test_nobody_else_sees_the_secret(self):
+        self.start(0, 1, ["sh", "-c", "tr '\\0' '\\n' < /proc/self/environ; cat /proc/$PPID/cmdline"], nodes=1)
+        self.start(0, 1, ["sh", "-c", "env; tr '\\0' ' ' < /proc/self/cmdline"], nodes=2)
+        self.start(1, 1, ["true"], nodes=2)
+        codes, outputs = self.finish()
+        self.assertEqual(codes, [0, 0, 0], outputs)
+        for form in (self.secret.read_bytes().hex(), self.secret.read_bytes().decode("latin-1")):
+            self.assertNotIn(form, "".join(outputs))
+        self.assertIn("LOCKSTEP_SECRET_FD=", outputs[1])
+
+    def test_mistakes_are_named_before_anything_starts(self):
+        self.secret.chmod(0o644)
+        self.start(0, 1, ["true"])
+        self.secret.chmod(0o600)
+        _, outputs = self.finish()
+        self.assertIn("chmod 600", outputs[0])
+
+    def test_a_node_that_does_not_come_is_named(self):
+        self.processes.append(subprocess.Popen(
+            [LOCKSTEP, "run", "--nnodes", "2", "--node-rank", "0", "--master-addr", "127.0.0.2", "--master-port", str(self.port),
+             "--secret-file", str(self.secret), "--no-logs", "true"],
+            env={**os.environ, "LOCKSTEP_TIMEOUT": "1"}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+        codes, outputs = self.finish()
+        self.assertNotEqual(codes, [0])
+        self.assertIn("node(s) 1 did not come", outputs[0])
+
+
+if __name__ == "__main__":
+    unittest.main()
