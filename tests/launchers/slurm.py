@@ -97,6 +97,19 @@ class Slurm:
         return subprocess.run(["srun", *options, *command], env={**self.environment, **(environment or {})}, capture_output=True,
                               text=True, timeout=60)
 
+    def steps(self):
+        """The slurmstepd processes of this cluster, told by their environment."""
+        mark = f"SLURM_CONF={self.folder}/slurm.conf".encode()
+        found = []
+        for process in pathlib.Path("/proc").glob("[0-9]*"):
+            try:
+                name = (process / "cmdline").read_bytes()
+                if name.startswith(b"slurmstepd") and mark in (process / "environ").read_bytes().split(b"\0"):
+                    found.append(int(process.name))
+            except OSError:
+                continue
+        return found
+
     def __exit__(self, *_):
         for daemon in reversed(self.daemons):
             daemon.send_signal(signal.SIGTERM)
@@ -106,4 +119,6 @@ class Slurm:
             except subprocess.TimeoutExpired:
                 daemon.kill()
                 daemon.wait()
+        for pid in self.steps():  # a step outlives its slurmd
+            os.kill(pid, signal.SIGKILL)
         shutil.rmtree(self.folder, ignore_errors=True)
