@@ -1,7 +1,11 @@
 // Random programs: every rank derives the same sequence of calls from a seed, makes some of them blocking and leaves others
 // pending, and checks every element.
+#include <algorithm>
+#include <deque>
 #include <functional>
+#include <numeric>
 #include <random>
+#include <thread>
 
 #include "lockstep/comm/collectives.h"
 #include "testing/buffers.h"
@@ -19,7 +23,13 @@ class Program {
       : group_(group), shared_(seed), own_(seed * 31 + group.rank()) {}
 
   void run(int calls) {
-    for (step_ = 0; step_ < calls; ++step_) {
+    make(calls);
+    finish_all();
+  }
+
+  // Some of the calls are left pending.
+  void make(int calls) {
+    for (const int end = step_ + calls; step_ < end; ++step_) {
       switch (shared_() % 7) {
         case 0: finish(comm::barrier(group_, true), [] { return std::string(); }); break;
         case 1:
@@ -30,8 +40,8 @@ class Program {
         case 6: check_some(shared_() % 4 == 0 ? 0 : pending_.size() / 2); break;
       }
     }
-    check_some(0);
   }
+  void finish_all() { check_some(0); }
 
  private:
   struct Pending {
@@ -154,6 +164,54 @@ RANKS_TEST(RandomPrograms, EveryElementIsRight, Ranks(1, 2, 3, 4), EveryBackend(
   for (unsigned seed = 1; seed <= (reference::THOROUGH ? 20 : 5) && !::testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE(str("seed ", seed));
     Program(world(), seed).run(60);
+  }
+}
+
+// Random parts of the ranks, the same on every rank; some ranks may be in none.
+ProcessGroup random_group(const ProcessGroup& parent, unsigned seed) {
+  std::mt19937 random(seed);
+  std::vector<std::vector<int>> parts(1 + random() % 2);
+  std::vector<int> order(static_cast<std::size_t>(parent.size()));
+  std::iota(order.begin(), order.end(), 0);
+  std::shuffle(order.begin(), order.end(), random);
+  for (const int rank : order) parts[random() % parts.size()].push_back(rank);
+  std::erase_if(parts, [&](const auto& part) { return part.empty() || random() % 5 == 0; });
+  std::vector<int> mine;
+  for (const auto& part : parts) {
+    if (std::find(part.begin(), part.end(), parent.rank()) != part.end()) mine = part;
+  }
+  return {parent.backend().split(parts, str("random ", seed), {}), mine};
+}
+
+// Calls of the world and of two overlapping groups are pending at once, on one thread.
+RANKS_TEST(RandomPrograms, InterleavedInSeveralGroups, Ranks(1, 2, 3, 4), EveryBackend()) {
+  for (unsigned seed = 1; seed <= (reference::THOROUGH ? 20 : 4) && !::testing::Test::HasFailure(); ++seed) {
+    SCOPED_TRACE(str("seed ", seed));
+    const ProcessGroup groups[] = {world(), random_group(world(), seed), random_group(world(), seed + 100)};
+    std::deque<Program> programs;
+    for (const ProcessGroup& group : groups) {
+      if (group.is_member()) programs.emplace_back(group, seed);
+    }
+    for (int turn = 0; turn < 15; ++turn) {
+      for (Program& program : programs) program.make(3);
+    }
+    for (Program& program : programs) program.finish_all();
+    for (const ProcessGroup& group : {groups[1], groups[2]}) group.close();
+  }
+}
+
+// Each group on a thread of its own.
+RANKS_TEST(RandomPrograms, InSeveralGroupsOnThreads, Ranks(1, 2, 3, 4), EveryBackend()) {
+  for (unsigned seed = 1; seed <= (reference::THOROUGH ? 20 : 3) && !::testing::Test::HasFailure(); ++seed) {
+    SCOPED_TRACE(str("seed ", seed));
+    const ProcessGroup groups[] = {world(), random_group(world(), seed), random_group(world(), seed + 100)};
+    {
+      std::vector<std::jthread> threads;
+      for (const ProcessGroup& group : groups) {
+        if (group.is_member()) threads.emplace_back([&group, seed] { Program(group, seed).run(40); });
+      }
+    }
+    for (const ProcessGroup& group : {groups[1], groups[2]}) group.close();
   }
 }
 

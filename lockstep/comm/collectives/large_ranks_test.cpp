@@ -1,0 +1,59 @@
+// More elements than a signed 32-bit number counts.
+#include <cstdint>
+#include <cstdio>
+#include <fstream>
+
+#include "lockstep/comm/collectives.h"
+#include "testing/ranks.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::size_t COUNT = (std::size_t{1} << 31U) + 1;
+
+std::size_t available_memory() {
+  std::ifstream file("/proc/meminfo");
+  for (std::string name; file >> name;) {
+    std::size_t kib = 0;
+    if (name == "MemAvailable:" && file >> kib) return kib * 1024;
+  }
+  return 0;
+}
+
+std::uint8_t sample(std::size_t index, std::size_t rank) {
+  return static_cast<std::uint8_t>(index * 7 + (index >> 16U) + rank);
+}
+
+template <typename Expected>
+std::size_t wrong_elements(std::span<const std::uint8_t> data, Expected expected) {
+  std::size_t wrong = 0;
+  for (std::size_t i = 0; i < data.size(); ++i) wrong += data[i] != expected(i) ? 1 : 0;
+  return wrong;
+}
+
+// Needs 2 GiB a rank for the buffer and 2 GiB for the root's copy of it.
+RANKS_TEST(Large, TwoToThe31Elements, Ranks(2), Within(std::chrono::seconds(300))) {
+  int enough = available_memory() > 4 * COUNT ? 1 : 0;
+  comm::all_reduce(world(), std::span(&enough, 1), ReduceOp::MIN);
+  if (enough == 0) {
+    std::fprintf(stderr, "not run: needs %zu bytes of memory, %zu are available\n", 4 * COUNT,
+                 available_memory());
+    return;
+  }
+  const auto memory = world().allocate_shared(COUNT);
+  const std::span<std::uint8_t> data(static_cast<std::uint8_t*>(memory.get()), COUNT);
+  const auto me = static_cast<std::size_t>(rank());
+  for (std::size_t i = 0; i < COUNT; ++i) data[i] = sample(i, me);
+  comm::all_reduce(world(), data);
+  EXPECT_EQ(wrong_elements(
+                data, [](std::size_t i) { return static_cast<std::uint8_t>(sample(i, 0) + sample(i, 1)); }),
+            0U);
+  comm::barrier(world());
+  for (std::size_t i = 0; i < COUNT; ++i) data[i] = sample(i, me);
+  comm::broadcast(world(), data, 1);
+  EXPECT_EQ(wrong_elements(data, [](std::size_t i) { return sample(i, 1); }), 0U);
+  comm::barrier(world());
+}
+
+}  // namespace
+}  // namespace lockstep
