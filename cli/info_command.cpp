@@ -5,8 +5,10 @@
 #include "cli/arguments.h"
 #include "cli/commands.h"
 #include "lockstep/base/environment.h"
+#include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/comm/backends/registry.h"
+#include "lockstep/job/rendezvous.h"
 #include "lockstep/launch/core_plan.h"
 #include "lockstep/os/cpu_topology.h"
 #include "lockstep/os/kernel_features.h"
@@ -35,6 +37,18 @@ void print_machine() {
   }
 }
 
+// How init_process_group() would meet the other ranks if it were called in this environment.
+void print_rendezvous() {
+  std::cout << "job          ";
+  try {
+    const RendezvousFacts facts = rendezvous_facts({});
+    std::cout << "rank " << facts.place.rank << " of " << facts.place.world_size
+              << " (says: " << facts.place.source << "); " << describe(plan_rendezvous(facts)) << "\n";
+  } catch (const InvalidArgument& error) {
+    std::cout << error.what() << "\n";
+  }
+}
+
 }  // namespace
 
 int info_command(const std::vector<std::string>& arguments) {
@@ -45,6 +59,7 @@ int info_command(const std::vector<std::string>& arguments) {
   for (const BackendInfo& backend : backends()) {
     std::cout << "backend      " << backend.name << ": " << backend.description << "\n";
   }
+  print_rendezvous();
   std::cout << "\nenvironment variables that Lockstep reads or sets\n";
   for (const auto& variable : environment_table()) {
     const auto value = env(variable.name);
