@@ -115,7 +115,6 @@ class Nodes(unittest.TestCase):
     def test_mistakes_are_named_before_anything_starts(self):
         self.secret.chmod(0o644)
         self.start(0, 1, ["true"])
-        self.secret.chmod(0o600)
         _, outputs = self.finish()
         self.assertIn("chmod 600", outputs[0])
 
