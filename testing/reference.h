@@ -162,6 +162,13 @@ inline constexpr bool THOROUGH = false;
 inline constexpr bool THOROUGH = true;
 #endif
 
+// Memory is used differently under the sanitizers: growth of a process says nothing there.
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+inline constexpr bool SANITIZED = true;
+#else
+inline constexpr bool SANITIZED = false;
+#endif
+
 inline constexpr ReduceOp OPS[] = {ReduceOp::SUM, ReduceOp::AVG,  ReduceOp::PRODUCT, ReduceOp::MIN,
                                    ReduceOp::MAX, ReduceOp::BAND, ReduceOp::BOR,     ReduceOp::BXOR};
 

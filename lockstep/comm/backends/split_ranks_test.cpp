@@ -1,4 +1,5 @@
 // Groups of some of the ranks: that they are right, independent of each other, and leave nothing behind.
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -10,6 +11,7 @@
 #include "lockstep/comm/backends/shared_engine.h"
 #include "lockstep/comm/collectives.h"
 #include "testing/ranks.h"
+#include "testing/reference.h"
 
 namespace lockstep {
 namespace {
@@ -149,7 +151,8 @@ RANKS_TEST(Split, AThousandTimesWithoutGrowth, Ranks(2, 4), Backends("thread", "
   EXPECT_EQ(usages.back().reserved, usages[1].reserved);
   EXPECT_LE(usages.back().blocks, usages[1].blocks + 8);  // what the last rounds have left
   EXPECT_EQ(usages.back().descriptors, usages[1].descriptors);
-  EXPECT_LE(usages.back().resident_pages, usages[1].resident_pages + MORE_PAGES) << pages;
+  if (!reference::SANITIZED)
+    EXPECT_LE(usages.back().resident_pages, usages[1].resident_pages + MORE_PAGES) << pages;
 }
 
 // Nothing of a group is used again while a member has not left it.
@@ -275,6 +278,11 @@ RANKS_TEST(Split, AWaitInOneGroupHelpsTheOthers, Ranks(2), Backends("thread", "s
 }
 
 RANKS_TEST(Split, OneThreadPerGroup, Ranks(1, 2, 3, 4), EveryBackend()) {
+  if (!reference::THOROUGH && backend_name() == "shm") {
+    std::fprintf(stderr,
+                 "not run: ThreadSanitizer does not see what another process orders; `thread` is checked\n");
+    return;
+  }
   constexpr int GROUPS = 3;
   std::vector<int> all(static_cast<std::size_t>(size()));
   std::iota(all.begin(), all.end(), 0);

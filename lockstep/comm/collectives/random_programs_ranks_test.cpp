@@ -1,6 +1,7 @@
 // Random programs: every rank derives the same sequence of calls from a seed, makes some of them blocking and leaves others
 // pending, and checks every element.
 #include <algorithm>
+#include <cstdio>
 #include <deque>
 #include <functional>
 #include <numeric>
@@ -10,6 +11,7 @@
 #include "lockstep/comm/collectives.h"
 #include "testing/buffers.h"
 #include "testing/ranks.h"
+#include "testing/reference.h"
 
 namespace lockstep {
 namespace {
@@ -202,6 +204,11 @@ RANKS_TEST(RandomPrograms, InterleavedInSeveralGroups, Ranks(1, 2, 3, 4), EveryB
 
 // Each group on a thread of its own.
 RANKS_TEST(RandomPrograms, InSeveralGroupsOnThreads, Ranks(1, 2, 3, 4), EveryBackend()) {
+  if (!reference::THOROUGH && backend_name() == "shm") {
+    std::fprintf(stderr,
+                 "not run: ThreadSanitizer does not see what another process orders; `thread` is checked\n");
+    return;
+  }
   for (unsigned seed = 1; seed <= (reference::THOROUGH ? 20 : 3) && !::testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE(str("seed ", seed));
     const ProcessGroup groups[] = {world(), random_group(world(), seed), random_group(world(), seed + 100)};
