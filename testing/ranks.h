@@ -134,7 +134,7 @@ bool register_ranks_test(const Registration& registration, const Plan& plan);
 
 }  // namespace lockstep::harness
 
-// NOLINTBEGIN(cppcoreguidelines-macro-usage): a test needs a class, a registration and a body under one name.
+// NOLINTBEGIN(cppcoreguidelines-macro-usage,google-build-using-namespace): a test needs a class, a registration and a body under one name.
 #define RANKS_TEST(suite, name, ...)                                                                  \
   class suite##_##name##_Ranks : public ::lockstep::harness::RanksBody {                              \
     void run() override;                                                                              \
@@ -150,4 +150,4 @@ bool register_ranks_test(const Registration& registration, const Plan& plan);
         ::lockstep::harness::register_ranks_test({#suite, #name, __FILE__, __LINE__, &make}, plan()); \
   };                                                                                                  \
   void suite##_##name##_Ranks::run()
-// NOLINTEND(cppcoreguidelines-macro-usage)
+// NOLINTEND(cppcoreguidelines-macro-usage,google-build-using-namespace)

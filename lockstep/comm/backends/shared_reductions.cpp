@@ -31,15 +31,15 @@ void SlicedReduction::stage() {
   }
 }
 
-bool SlicedReduction::move(std::size_t limit) {
+bool SlicedReduction::move(std::size_t slices) {
   if (!all_posted()) return false;
-  if (engine_->failed()) limit = 0;  // its owner may have given up on a block; what others finished counts
+  if (engine_->failed()) slices = 0;  // its owner may have given up on a block; what others finished counts
   const std::size_t total = bytes_of(call_.count);
   const std::size_t slice = slice_bytes(total, engine_->size());
   const std::size_t count = (total + slice - 1) / slice;
   auto& counters = engine_->control().slot(sequence_);
   auto& reducing = engine_->control().rank_line(engine_->rank()).reducing;
-  while (limit-- > 0) {
+  while (slices-- > 0) {
     std::uint64_t word = counters.claim.load(std::memory_order_relaxed);
     const std::uint64_t mine = number_for(word, sequence_);
     if (mine >= count) break;
@@ -91,10 +91,10 @@ bool ReduceScatter::find_inputs() {
   return true;
 }
 
-bool ReduceScatter::move(std::size_t limit) {
+bool ReduceScatter::move(std::size_t slices) {
   if (!find_inputs()) return false;
   const std::size_t total = bytes_of(call_.count);
-  for (; limit > 0 && reduced_ < total; --limit) {
+  for (; slices > 0 && reduced_ < total; --slices) {
     const std::size_t bytes = std::min(MAX_SLICE, total - reduced_);
     std::vector<const std::byte*> inputs;
     for (const std::byte* input : inputs_) inputs.push_back(input + reduced_);

@@ -25,6 +25,7 @@ namespace lockstep::tcp {
 // Whom a connection hands frames to.
 class FrameReceiver {
  public:
+  virtual ~FrameReceiver() = default;
   struct Destination {
     std::shared_ptr<Receive> receive;  // who waits for it, or
     bool keep = false;                 // whether arrived() wants the payload; else it is dropped
@@ -38,7 +39,6 @@ class FrameReceiver {
   FrameReceiver() = default;
   FrameReceiver(const FrameReceiver&) = default;
   FrameReceiver& operator=(const FrameReceiver&) = default;
-  ~FrameReceiver() = default;
 };
 
 class Connection {

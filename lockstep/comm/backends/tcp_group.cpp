@@ -38,7 +38,8 @@ std::shared_ptr<Group> Group::make(Membership membership) {
 Group::~Group() {
   if (forked()) {
     // The fabric's thread and lock are the parent's; nothing of it may be touched or ended here.
-    new std::shared_ptr<Running>(std::move(membership_.running));  // NOLINT(cppcoreguidelines-owning-memory)
+    // NOLINTNEXTLINE(cppcoreguidelines-owning-memory,bugprone-unhandled-exception-at-new)
+    new std::shared_ptr<Running>(std::move(membership_.running));
     return;
   }
   const std::lock_guard lock(fabric().mutex);
@@ -188,7 +189,7 @@ void Group::close() {
     fabric().changed.wait_for(session.lock(), std::chrono::milliseconds(1));
 }
 
-void Group::send_to_all(Header header, const std::string& text) {
+void Group::send_to_all(Header header, const std::string& text) const {
   header.group = id();
   for (int r = 0; r < size(); ++r) {
     if (r != rank() && !is_dead(r)) to(r).post(header, text);

@@ -95,7 +95,7 @@ class Group final : public Backend, public std::enable_shared_from_this<Group> {
   void record_gone(int rank, const Operation& operation);
   std::shared_ptr<Operation> make_operation(Request request);
   void activate_next();
-  void send_to_all(Header header, const std::string& text = {});
+  void send_to_all(Header header, const std::string& text = {}) const;
   void announce(const CollectiveOperation& operation);
   void empty_inbox();
 

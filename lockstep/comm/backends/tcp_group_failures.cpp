@@ -82,11 +82,11 @@ void Group::fail_all() {
   }
 }
 
-void Group::record_disagreement(const CallLog::Disagreement& other) {
-  record(ErrorCode::MISMATCH,
-         str("ranks disagree about collective #", other.sequence, ": rank ", rank(), " called ",
-             lockstep::describe(other.mine), ", rank ", other.rank, " called ",
-             lockstep::describe(other.theirs), "; all ranks must make the same calls in the same order"));
+void Group::record_disagreement(const CallLog::Disagreement& disagreement) {
+  record(ErrorCode::MISMATCH, str("ranks disagree about collective #", disagreement.sequence, ": rank ",
+                                  rank(), " called ", lockstep::describe(disagreement.mine), ", rank ",
+                                  disagreement.rank, " called ", lockstep::describe(disagreement.theirs),
+                                  "; all ranks must make the same calls in the same order"));
 }
 
 std::string Group::describe(int rank) const {
