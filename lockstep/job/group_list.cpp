@@ -19,7 +19,7 @@ struct GroupList {
 };
 
 GroupList& list() {
-  static GroupList* const instance = new GroupList;  // outlives static destructors, as the job does
+  static auto* const instance = new GroupList;  // outlives static destructors, as the job does
   return *instance;
 }
 

@@ -59,7 +59,7 @@ std::vector<std::string> variables_of(const LaunchSpec& spec, const JobFacts& fa
       str("MASTER_PORT=", place.master_port > 0 ? place.master_port : facts.master_port),
       "LOCKSTEP_JOB_ID=" + facts.job_id,
   };
-  if (place.nodes > 1) out.push_back("LOCKSTEP_STORE=launcher");
+  if (place.nodes > 1) out.emplace_back("LOCKSTEP_STORE=launcher");
   if (threads > 0) out.push_back(str(THREADS, "=", threads));
   if (!facts.log_folder.empty()) out.push_back("LOCKSTEP_LOG_DIR=" + facts.log_folder);
   if (place.first_rank + rank == 0 && facts.terminal_columns > 0)

@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <csignal>
+#include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
@@ -150,7 +151,7 @@ Nodes::Joined Nodes::meet(int ranks_here, const std::string& job_id, Deadline de
   return joined;
 }
 
-NodeLink::NodeLink(const NodeAccess& access) : access_(access) {
+NodeLink::NodeLink(NodeAccess access) : access_(std::move(access)) {
   Pipe pipe = make_pipe();
   watcher_ = fork_child([&] {
     die_with_parent();

@@ -67,7 +67,7 @@ struct NodeFailure {
 
 class NodeLink {
  public:
-  explicit NodeLink(const NodeAccess& access);
+  explicit NodeLink(NodeAccess access);
   NodeLink(const NodeLink&) = delete;
   NodeLink& operator=(const NodeLink&) = delete;
   ~NodeLink();

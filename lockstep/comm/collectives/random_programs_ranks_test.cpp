@@ -123,13 +123,14 @@ class Program {
         outputs.emplace_back(group_, own_memory(), count);
         spans.push_back(outputs.back().span());
       }
-      finish(comm::all_gather(group_, std::span<const T>(input.span()), spans, true), [=] {
+      // `input` must live until the work is done.
+      finish(comm::all_gather(group_, std::span<const T>(input.span()), spans, true), [=, kept = input] {
         std::string wrong;
         for (int r = 0; r < static_cast<int>(outputs.size()); ++r) {
           wrong += outputs[static_cast<std::size_t>(r)].difference(
               [&](std::size_t i) { return sample<T>(r, i, seed); });
         }
-        return input.span().empty() ? wrong : wrong;
+        return wrong;
       });
     });
   }
