@@ -45,8 +45,8 @@ class PeersTest(unittest.TestCase):
         if in_init and message.startswith("init_process_group"):
             self.assertIn(f"rank {victim} ended before all ranks had met", message)
         else:
-            self.assertRegex(message, "^" + OPERATION.format(rank=rank))
-            self.assertRegex(message, rf"rank {victim} \(pid {ranks.processes[victim].pid}{PLACE}\) {how}")
+            self.assertRegex(message, "^" + OPERATION.format(rank=rank), ranks.everything())
+            self.assertRegex(message, rf"rank {victim} \(pid {ranks.processes[victim].pid}{PLACE}\) {how}", ranks.everything())
         return when
 
     def kill_trial(self, seed, phase, fail_point, skip_below=1, variables=None, **options):

@@ -83,12 +83,9 @@ class Trial {
   }
 
   bool train(int step) {
-    std::vector<std::vector<float>> buckets;
     std::vector<Work> works;
-    for (const std::size_t count : {100UL, 40000UL, 300000UL, 7UL}) {
-      buckets.emplace_back(count, 0.1F * static_cast<float>(get_rank() + step));
-    }
-    for (auto& bucket : buckets) {
+    for (auto& bucket : buckets_) {
+      std::fill(bucket.begin(), bucket.end(), 0.1F * static_cast<float>(get_rank() + step));
       stamp_.alive();
       works.push_back(comm::all_reduce(world(), std::span(bucket), ReduceOp::AVG, /*async_op=*/true));
     }
@@ -102,7 +99,7 @@ class Trial {
       work.wait();
     }
     if (step % 3 == 0) comm::barrier(world());
-    for (const auto& bucket : buckets) digest(bucket);
+    for (const auto& bucket : buckets_) digest(bucket);
     stamp_.alive();
     fail_point("trial.between_steps");
     return true;
@@ -131,8 +128,15 @@ class Trial {
     }
   }
 
+  static std::vector<std::vector<float>> buckets() {
+    std::vector<std::vector<float>> all;
+    for (const std::size_t count : {100UL, 40000UL, 300000UL, 7UL}) all.emplace_back(count);
+    return all;
+  }
+
   const Stamp& stamp_;
   const Ending ending_;
+  std::vector<std::vector<float>> buckets_ = buckets();
   std::uint64_t checksum_ = 0xcbf29ce484222325;
 };
 
@@ -140,6 +144,7 @@ class Trial {
 
 int main(int argc, char** argv) {
   const Stamp stamp(argv[1]);
-  return trial::run_and_report(
-      [&] { Trial(stamp, argc > 3 ? parse(argv[3]) : Ending()).run(std::stoi(argv[2])); });
+  // Its buckets may be in use until this rank has left the group, however it ends; that is after main for some endings.
+  static Trial trial(stamp, argc > 3 ? parse(argv[3]) : Ending());
+  return trial::run_and_report([&] { trial.run(std::stoi(argv[2])); });
 }

@@ -198,6 +198,20 @@ RANKS_TEST(Split, CallsAfterCloseAreRefused, Ranks(2), Backends("thread", "shm",
   EXPECT_EQ(sum_over(other, 1), 2);
 }
 
+// The goodbye fails what still needs that rank, but not the barrier, whose messages came before it.
+RANKS_TEST(Split, ALeaverFailsNothingThatHadItsMessages, Ranks(2), Backends("thread", "shm", "tcp")) {
+  for (int round = 0; round < 20; ++round) {
+    const ProcessGroup group = split(world(), {{0, 1}}, "pair");
+    int x = 0;
+    Work never;
+    if (rank() == 1) never = comm::irecv(group, std::span(&x, 1), 0);
+    comm::barrier(group);
+    if (rank() == 1)
+      EXPECT_THAT([&] { never.wait(); }, ThrowsMessage<PeerLost>(HasSubstr("has left the group")));
+    group.close();
+  }
+}
+
 RANKS_TEST(Split, DisagreementNamesBoth, Ranks(2, 3), Backends("thread", "shm", "tcp")) {
   const bool last = rank() == size() - 1;
   EXPECT_THAT(

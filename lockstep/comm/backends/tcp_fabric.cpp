@@ -36,6 +36,7 @@ FrameReceiver::Destination Fabric::place_for(int peer, const Header& header) {
 
 void Fabric::arrived(int peer, const Header& header, std::vector<std::byte> payload) {
   const auto group = find(header.group);
+  if (header.kind == Kind::FAILURE || header.kind == Kind::GOODBYE) carry_on();
   if (group) {
     group->arrived(peer, header, std::move(payload));
   } else if (header.kind == Kind::MESSAGE) {
@@ -44,6 +45,7 @@ void Fabric::arrived(int peer, const Header& header, std::vector<std::byte> payl
 }
 
 void Fabric::tell_of_loss(int peer) {
+  carry_on();
   for (const auto& send : to(peer).abandoned()) {
     send->over = true;
     if (send->owner != nullptr) send->owner->dropped(*send);
@@ -55,7 +57,7 @@ void Fabric::tell_of_loss(int peer) {
   }
 }
 
-std::vector<std::shared_ptr<void>> Fabric::settle() {
+void Fabric::carry_on() {
   while (!ready_.empty()) {
     const auto batch = std::exchange(ready_, {});
     for (const auto& operation : batch) {
@@ -63,6 +65,10 @@ std::vector<std::shared_ptr<void>> Fabric::settle() {
       operation->carry_on();
     }
   }
+}
+
+std::vector<std::shared_ptr<void>> Fabric::settle() {
+  carry_on();
   if (std::exchange(ended_, false)) changed.notify_all();
   return std::exchange(held_, {});
 }

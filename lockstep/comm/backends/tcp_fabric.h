@@ -54,7 +54,9 @@ class Fabric final : public FrameReceiver {
   void ready(std::shared_ptr<Operation> operation) { ready_.push_back(std::move(operation)); }
   void has_ended() { ended_ = true; }  // an operation: waiters are told on unlocking
   void hold_until_unlocked(std::shared_ptr<void> object) { held_.push_back(std::move(object)); }
-  // Carries on everything that is ready. What is to be released after unlocking is returned.
+  // Everything that is ready. Comes before news of a failure too: what had arrived by then is not undone by it.
+  void carry_on();
+  // Carries on and tells waiters. What is to be released after unlocking is returned.
   std::vector<std::shared_ptr<void>> settle();
   bool flushed() const;
 
