@@ -1,0 +1,127 @@
+#include "lockstep/os/shared_memory.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <limits>
+#include <string>
+
+#include "lockstep/base/error.h"
+#include "lockstep/os/child_process.h"
+#include "lockstep/os/kernel_features.h"
+#include "lockstep/os/unix_socket.h"
+#include "testing/temp_folder.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::size_t MIB = std::size_t{1} << 20U;
+
+std::size_t allocated(const SharedMemory& memory) {
+  struct stat status = {};
+  EXPECT_EQ(fstat(memory.fd(), &status), 0);
+  return static_cast<std::size_t>(status.st_blocks) * 512;
+}
+
+template <typename Call> int error_number_of(Call call) {
+  try {
+    call();
+  } catch (const SystemError& error) {
+    return error.error_number();
+  }
+  return 0;
+}
+
+TEST(SharedMemory, OnlyWhatIsReservedIsRealAndReadsAsZero) {
+  const auto memory = SharedMemory::create(64 * MIB);
+  EXPECT_EQ(memory->size(), 64 * MIB);
+  EXPECT_EQ(allocated(*memory), 0U);
+  memory->reserve(4 * MIB, 2 * MIB);
+  EXPECT_EQ(allocated(*memory), 2 * MIB);
+  const std::byte* first = memory->data() + 4 * MIB;
+  EXPECT_TRUE(std::all_of(first, first + 2 * MIB, [](std::byte b) { return b == std::byte{0}; }));
+  EXPECT_EQ(allocated(*memory), 2 * MIB);
+}
+
+TEST(SharedMemory, NothingBehindTheEndIsReserved) {
+  const auto memory = SharedMemory::create(MIB);
+  constexpr std::size_t HUGE_SIZE = std::numeric_limits<std::size_t>::max();
+  EXPECT_EQ(error_number_of([&] { memory->reserve(0, MIB + 1); }), ENOMEM);
+  EXPECT_EQ(error_number_of([&] { memory->reserve(MIB, 1); }), ENOMEM);
+  EXPECT_EQ(error_number_of([&] { memory->reserve(2 * MIB, 0); }), ENOMEM);
+  EXPECT_EQ(error_number_of([&] { memory->reserve(10, HUGE_SIZE - 5); }), ENOMEM);
+  EXPECT_EQ(error_number_of([&] { memory->reserve(0, MIB); }), 0);
+}
+
+TEST(SharedMemory, AnotherProcessSeesTheSame) {
+  const auto memory = SharedMemory::create(MIB);
+  memory->reserve(0, MIB);
+  memory->data()[100] = std::byte{41};
+  const pid_t child = fork_child([&] {
+    const auto same = SharedMemory::adopt(duplicate(memory->fd()));
+    if (same->size() != MIB || same->data()[100] != std::byte{41}) return 1;
+    same->data()[MIB - 1] = std::byte{42};
+    return 0;
+  });
+  EXPECT_EQ(wait_exit(child).code, 0);
+  EXPECT_EQ(memory->data()[MIB - 1], std::byte{42});
+}
+
+TEST(SharedMemory, LivesUntilTheLastOneLetsGo) {
+  Fd fd;
+  {
+    const auto memory = SharedMemory::create(MIB);
+    memory->reserve(0, MIB);
+    memory->data()[7] = std::byte{7};
+    fd = duplicate(memory->fd());
+  }
+  EXPECT_EQ(SharedMemory::adopt(std::move(fd))->data()[7], std::byte{7});
+}
+
+// A child that runs on after fork must not keep the memory of a rank that has ended.
+TEST(SharedMemory, AForkDoesNotInheritTheMapping) {
+  const auto memory = SharedMemory::create(MIB);
+  const pid_t child = fork_child([&] {
+    return msync(memory->data(), memory->size(), MS_ASYNC) != 0 && errno == ENOMEM ? 0 : 1;  // not mapped
+  });
+  EXPECT_EQ(wait_exit(child).code, 0);
+}
+
+TEST(SharedMemory, CannotBeResizedByAnybody) {
+  if (!kernel_has(KernelFeature::SEALS)) GTEST_SKIP() << "LOCKSTEP_DISABLE asks to do without seals";
+  const auto memory = SharedMemory::create(MIB);
+  for (const off_t size : {0L, 4096L, 2L << 20U}) {
+    EXPECT_EQ(ftruncate(memory->fd(), size), -1);
+    EXPECT_EQ(errno, EPERM);
+  }
+  EXPECT_EQ(fcntl(memory->fd(), F_ADD_SEALS, F_SEAL_WRITE), -1);
+  EXPECT_EQ(errno, EPERM);
+}
+
+TEST(SharedMemory, WhatAPeerCouldShrinkIsRefused) {
+  if (!kernel_has(KernelFeature::SEALS)) GTEST_SKIP() << "LOCKSTEP_DISABLE asks to do without seals";
+  const testing::TempFolder folder;
+  const std::string path = folder.write("file", std::string(4096, 'x'));
+  EXPECT_EQ(error_number_of([&] { SharedMemory::adopt(Fd(open(path.c_str(), O_RDWR | O_CLOEXEC))); }), EPERM);
+  Fd open_ended(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(ftruncate(open_ended.get(), 4096), 0);
+  ASSERT_EQ(fcntl(open_ended.get(), F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SEAL), 0);
+  EXPECT_EQ(error_number_of([&] { SharedMemory::adopt(std::move(open_ended)); }), EPERM);
+}
+
+TEST(SharedMemory, HasNoNameAndIsNotPassedToPrograms) {
+  const auto memory = SharedMemory::create(MIB);
+  struct stat status = {};
+  ASSERT_EQ(fstat(memory->fd(), &status), 0);
+  EXPECT_EQ(status.st_nlink, 0U);
+  EXPECT_EQ(fcntl(memory->fd(), F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
+}
+
+}  // namespace
+}  // namespace lockstep
