@@ -31,9 +31,9 @@ class LauncherTest(unittest.TestCase):
         path.chmod(0o600)
         return {"LOCKSTEP_SECRET_FILE": str(path)}
 
-    def run_command(self, command, environment=None):
+    def run_command(self, command, environment=None, patience=90):
         return subprocess.run([str(word) for word in command], env={**self.environment, **(environment or {})}, cwd=self.folder,
-                              capture_output=True, text=True, timeout=90)
+                              capture_output=True, text=True, timeout=patience)
 
     def check(self, result, size, source, backend="shm", local_ranks=None):
         """Every rank says who it is once, and 1 + 2 + ... + size is right."""
@@ -55,14 +55,38 @@ class LauncherTest(unittest.TestCase):
             self.check_hello(self.run_command([*command, HELLO]), size)
 
 
+def finish(test, processes, patience):
+    """What all of them said, and the largest exit code. None outlives the test."""
+    for process in processes:
+        test.addCleanup(lambda process=process: (process.kill(), process.communicate()))
+    said = [process.communicate(timeout=patience) for process in processes]
+    return subprocess.CompletedProcess([], max(process.returncode for process in processes), "".join(out or "" for out, _ in said),
+                                       "".join(err or "" for _, err in said))
+
+
+def torchrun(test):
+    if not PYTHON or test.run_command([PYTHON, "-c", "import torch.distributed.run"]).returncode != 0:
+        test.skipTest("no Python with torch (LOCKSTEP_PYTHON)")
+    return [PYTHON, "-m", "torch.distributed.run"]
+
+
+def mpirun(test, which):
+    path = shutil.which(f"mpirun.{which}")
+    if not path:
+        test.skipTest(f"mpirun.{which} is not installed")
+    if which == "mpich":
+        return [path]
+    test.environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    return [path, "--oversubscribe"]
+
+
 class Torchrun(LauncherTest):
     def setUp(self):
         super().setUp()
-        if not PYTHON or self.run_command([PYTHON, "-c", "import torch.distributed.run"]).returncode != 0:
-            self.skipTest("no Python with torch (LOCKSTEP_PYTHON)")
+        self.launcher = torchrun(self)
 
     def torchrun(self, *options):
-        return [PYTHON, "-m", "torch.distributed.run", *options, "--no-python"]
+        return [*self.launcher, *options, "--no-python"]
 
     def test_standalone(self):
         self.both(self.torchrun("--standalone", "--nproc-per-node=3"), 3, "torchrun")
@@ -73,8 +97,7 @@ class Torchrun(LauncherTest):
         started = [subprocess.Popen(command, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
                    for command in commands]
         for process in started:
-            out, err = process.communicate(timeout=90)
-            self.check(subprocess.CompletedProcess([], process.returncode, out, err), 2, "torchrun")
+            self.check(finish(self, [process], 90), 2, "torchrun")
 
     def test_two_nodes_by_hand(self):
         """Two agents on one machine, each with one rank: the agent of node 0 holds MASTER_PORT, we use the next."""
@@ -84,26 +107,15 @@ class Torchrun(LauncherTest):
                                                     f"--master-port={port}"), PROGRAM],
                                     env={**self.environment, **secret}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
                    for node in range(2)]
-        results = [process.communicate(timeout=90) for process in started]
-        whole = subprocess.CompletedProcess([], max(process.returncode for process in started), "".join(out for out, _ in results),
-                                            "".join(err for _, err in results))
-        self.check(whole, 2, "torchrun", local_ranks=[0, 0])
+        self.check(finish(self, started, 90), 2, "torchrun", local_ranks=[0, 0])
 
 
 class Mpirun(LauncherTest):
-    def launcher(self, name, *options):
-        path = shutil.which(name)
-        if not path:
-            self.skipTest(f"{name} is not installed")
-        return [path, *options]
-
     def test_open_mpi(self):
-        variables = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-        self.environment |= variables
-        self.both(self.launcher("mpirun.openmpi", "--oversubscribe", "-n", "3"), 3, "Open MPI")
+        self.both([*mpirun(self, "openmpi"), "-n", "3"], 3, "Open MPI")
 
     def test_mpich(self):
-        self.both(self.launcher("mpirun.mpich", "-n", "3"), 3, "MPICH")
+        self.both([*mpirun(self, "mpich"), "-n", "3"], 3, "MPICH")
 
 
 class Srun(LauncherTest):
@@ -124,16 +136,18 @@ class Srun(LauncherTest):
             self.assertIn("MASTER_ADDR is not set", without.stdout + without.stderr)
 
     def test_an_allocation_without_a_step_runs_alone(self):
-        result = self.run_command([PROGRAM], {"SLURM_JOB_ID": "17", "SLURM_NTASKS": "4", "SLURM_PROCID": "0", "SLURM_NODEID": "0"})
-        self.check(result, 1, "none", backend="self")
+        allocation = {"SLURM_JOB_ID": "17", "SLURM_JOBID": "17", "SLURM_NTASKS": "4", "SLURM_NPROCS": "4", "SLURM_NNODES": "2",
+                      "SLURM_JOB_NODELIST": "n[1-2]", "SLURM_TASKS_PER_NODE": "2(x2)"}
+        in_a_batch_script = {"SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NODEID": "0"}
+        for variables in (allocation, allocation | in_a_batch_script):
+            self.check(self.run_command([PROGRAM], variables), 1, "none", backend="self")
 
 
 class ByHand(LauncherTest):
     def start(self, count, variables):
         started = [subprocess.Popen([PROGRAM], env={**self.environment, **variables, "RANK": str(rank), "WORLD_SIZE": str(count)},
                                     stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for rank in range(count)]
-        said = [process.communicate(timeout=60)[0] for process in started]
-        return subprocess.CompletedProcess([], max(process.returncode for process in started), "".join(said), "")
+        return finish(self, started, 60)
 
     def test_rank_and_world_size_alone(self):
         self.check(self.start(3, {}), 3, "env")

@@ -93,9 +93,9 @@ class Slurm:
     def logs(self):
         return "\n".join(f"== {path}\n{path.read_text(errors='replace')[-2000:]}" for path in sorted((self.folder / "log").iterdir()))
 
-    def run(self, options, command, environment=None):
-        return subprocess.run(["srun", *options, *command], env={**self.environment, **(environment or {})}, capture_output=True,
-                              text=True, timeout=60)
+    def run(self, options, command, environment=None, patience=60):
+        return subprocess.run(["srun", *options, *map(str, command)], env={**self.environment, **(environment or {})},
+                              capture_output=True, text=True, timeout=patience)
 
     def steps(self):
         """The slurmstepd processes of this cluster, told by their environment."""

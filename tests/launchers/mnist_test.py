@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+"""Two epochs of the MNIST example with two ranks under every launcher that is not ours.
+
+It learns, all ranks end with the same weights, and the bits do not depend on who started the ranks. The data are the first images
+of MNIST or Fashion-MNIST (mnist_data.py); LAUNCHERS_TEST_IMAGES="60000 10000" takes so many for training and for the test.
+That the weights are right, and not only the same, is the business of end_to_end/mnist_test.py.
+"""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from launchers_test import LauncherTest, finish, mpirun, torchrun  # noqa: E402
+from mnist_data import cut_all  # noqa: E402
+from slurm import Slurm, free_ports  # noqa: E402
+
+MNIST = os.environ["LAUNCHERS_TEST_MNIST"]
+TRAIN_IMAGES, TEST_IMAGES = map(int, os.environ.get("LAUNCHERS_TEST_IMAGES", "900 300").split())
+PATIENCE = 60 + TRAIN_IMAGES // 50
+FILES = ("model.safetensors", "model.pt")
+
+
+class Mnist(LauncherTest):
+    weights = {}  # by launcher: what its job saved
+
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory(prefix="lockstep-launchers-mnist-")
+        cls.addClassCleanup(folder.cleanup)
+        cls.data = pathlib.Path(folder.name)
+        cut_all(cls.data, TRAIN_IMAGES, TEST_IMAGES)
+
+    def command(self):
+        return [MNIST, "--data", self.data, "--epochs", 2, "--save-dir", self.folder, "--metrics", self.folder / "metrics.jsonl"]
+
+    def check_job(self, result):
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        *epochs, final = map(json.loads, (self.folder / "metrics.jsonl").read_text().splitlines())
+        self.assertEqual([epoch["epoch"] for epoch in epochs], [1, 2])
+        self.assertEqual((final["processes"], final["epochs"]), (2, 2), "one job of two ranks, not two of one")
+        self.assertIs(final["parameters_identical"], True)
+        self.assertGreater(final["test_accuracy"], 0.5, "it learns something: guessing gives 0.1")
+        print(f"accuracy {100 * final['test_accuracy']:.2f} %, {final['images_per_second']:.0f} images/s, sha256 of all ranks "
+              f"{final['parameters_sha256']}")
+        self.weights[self.id()] = tuple((self.folder / name).read_bytes() for name in FILES)
+        first, *others = self.weights
+        for other in others:
+            self.assertTrue(self.weights[first] == self.weights[other], f"{first} and {other} saved different weights")
+
+    def test_by_hand(self):
+        started = [subprocess.Popen([str(word) for word in self.command()], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                    env={**self.environment, "RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank),
+                                         "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)})
+                   for port in free_ports(1) for rank in range(2)]
+        self.check_job(finish(self, started, PATIENCE))
+
+    def test_torchrun(self):
+        self.check_job(self.run_command([*torchrun(self), "--standalone", "--nproc-per-node=2", "--no-python", *self.command()],
+                                        patience=PATIENCE))
+
+    def test_open_mpi(self):
+        self.check_job(self.run_command([*mpirun(self, "openmpi"), "-n", 2, *self.command()], patience=PATIENCE))
+
+    def test_mpich(self):
+        self.check_job(self.run_command([*mpirun(self, "mpich"), "-n", 2, *self.command()], patience=PATIENCE))
+
+    def test_srun(self):
+        if not Slurm.is_installed():
+            self.skipTest("slurmctld, slurmd or srun is not installed")
+        with Slurm(nodes=1) as slurm:
+            alone = {**self.environment, "RANK": "", "WORLD_SIZE": ""}
+            self.check_job(slurm.run(["-N1", "-n2"], self.command(), alone, patience=PATIENCE))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
