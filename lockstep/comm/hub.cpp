@@ -7,6 +7,8 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/base/text_hash.h"
+#include "lockstep/os/private_folder.h"
 
 namespace lockstep {
 namespace {
@@ -20,10 +22,9 @@ std::string list(const std::vector<int>& ranks) {
   return text;
 }
 
-// FNV-1a: turns a job's name, which may hold anything, into a file name.
+// A job's name may hold anything; this is one for its socket.
 std::string file_name(const std::string& key) {
-  std::uint64_t hash = 0xcbf29ce484222325U;
-  for (const char c : key) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
+  std::uint64_t hash = text_hash(key);
   std::string text(16, '0');
   for (std::size_t i = text.size(); i-- > 0; hash >>= 4U) text[i] = "0123456789abcdef"[hash & 0xfU];
   return text;
@@ -81,7 +82,7 @@ Hub Hub::over(int rank, int size, std::vector<Fd> sockets) {
 Hub Hub::meet(int rank, int size, const std::string& key, Deadline deadline) {
   Hub hub(rank, size);
   if (size == 1) return hub;
-  const std::string path = private_folder() + "/" + file_name(key);
+  const std::string path = user_private_folder() + "/" + file_name(key);
   if (rank != 0) {
     // Rank 0 may start later: there is nothing to wait on until its socket exists.
     std::optional<Fd> socket;

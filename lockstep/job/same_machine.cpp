@@ -7,6 +7,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/os/machine.h"
+#include "lockstep/os/private_folder.h"
 #include "lockstep/os/process.h"
 #include "lockstep/os/shared_memory.h"
 #include "lockstep/os/unix_socket.h"
@@ -44,7 +45,7 @@ SameMachineProof::SameMachineProof(Meeting& meeting) : meeting_(meeting) {
   if (meeting.rank() != 0) return;
   try {
     const std::string name = "proof-" + random_hex(NONCE_BYTES);
-    path_ = private_folder() + "/" + name;
+    path_ = user_private_folder() + "/" + name;
     listener_ = listen_at(path_);
     offer_ = name;
   } catch (const SystemError&) {
@@ -73,7 +74,7 @@ std::unique_ptr<Hub> SameMachineProof::run(const std::string& offer_of_rank_0, D
 std::string SameMachineProof::connect(const std::string& offer) {
   try {
     const bool is_name = !offer.empty() && offer.find('/') == std::string::npos;
-    std::optional<Fd> socket = is_name ? connect_to(private_folder() + "/" + offer) : std::nullopt;
+    std::optional<Fd> socket = is_name ? connect_to(user_private_folder() + "/" + offer) : std::nullopt;
     if (!socket || !send_message(socket->get(), str(meeting_.rank(), ' ', current_pid()))) return "not there";
     sockets_.push_back(std::move(*socket));
     return CONNECTED;

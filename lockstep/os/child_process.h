@@ -89,7 +89,7 @@ void signal_process(pid_t pid, int signal);
 // that has not been reaped: its number still means it.
 void signal_process_group(pid_t leader, int signal);
 
-// "SIGKILL", "SIGRTMIN+3"; and the reverse, 0 for an unknown name.
+// "SIGKILL", "SIGRTMIN+3".
 std::string signal_name(int signal);
 
 // "exit code 3", "killed by SIGSEGV".

@@ -3,23 +3,17 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <limits>
 
 #include "lockstep/base/error.h"
+#include "lockstep/os/poll_set.h"
 
 namespace lockstep {
 namespace {
 
 constexpr std::uint64_t WAKE = std::numeric_limits<std::uint64_t>::max();
-
-int timeout_of(Deadline deadline) {
-  if (deadline.is_never()) return -1;
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline.remaining()).count();
-  return static_cast<int>(std::min<long long>(left, 1'000'000));
-}
 
 }  // namespace
 
@@ -46,7 +40,7 @@ void EventPoll::remove(int fd) { control(EPOLL_CTL_DEL, fd, 0, false); }
 
 std::vector<EventPoll::Event> EventPoll::wait(Deadline deadline) {
   std::array<epoll_event, 64> events = {};
-  const int count = epoll_wait(epoll_.get(), events.data(), events.size(), timeout_of(deadline));
+  const int count = epoll_wait(epoll_.get(), events.data(), events.size(), poll_milliseconds(deadline));
   if (count < 0 && errno != EINTR) throw SystemError("cannot wait with epoll", errno);
   std::vector<Event> ready;
   for (int i = 0; i < count; ++i) {

@@ -5,14 +5,15 @@
 
 namespace lockstep {
 
+int poll_milliseconds(const Deadline& deadline) {
+  constexpr std::chrono::milliseconds LONGEST = std::chrono::hours(1);
+  if (deadline.is_never()) return -1;
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline.remaining());
+  return static_cast<int>(std::min(left, LONGEST).count());
+}
+
 void PollSet::run(const Deadline& deadline) {
-  int timeout_ms = -1;
-  if (!deadline.is_never()) {
-    constexpr std::chrono::milliseconds LONGEST{3'600'000};
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline.remaining());
-    timeout_ms = static_cast<int>(std::min(left, LONGEST).count());
-  }
-  if (poll(entries_.data(), entries_.size(), timeout_ms) <= 0) {
+  if (poll(entries_.data(), entries_.size(), poll_milliseconds(deadline)) <= 0) {
     for (auto& entry : entries_) entry.revents = 0;
   }
 }

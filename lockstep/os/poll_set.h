@@ -14,6 +14,9 @@
 
 namespace lockstep {
 
+// The deadline as poll() and epoll_wait() take it: rounded up, at most an hour (who waits looks at the deadline again), -1: never.
+int poll_milliseconds(const Deadline& deadline);
+
 class PollSet {
  public:
   void want_read(int fd) { entries_.push_back({fd, POLLIN, 0}); }

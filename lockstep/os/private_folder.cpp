@@ -2,10 +2,12 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <filesystem>
 
+#include "lockstep/base/environment.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 
@@ -39,6 +41,23 @@ Fd PrivateFolder::create_file(const std::string& name) const {
                  0600));
   if (!file.valid()) throw SystemError(str("cannot make ", printable(path_ + "/" + name)), errno);
   return file;
+}
+
+std::string user_private_folder() {
+  const auto runtime = env("XDG_RUNTIME_DIR");
+  const std::string folder = runtime ? *runtime + "/lockstep" : str("/tmp/lockstep-", geteuid());
+  if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
+    throw SystemError("cannot create the folder " + printable(folder), errno);
+  }
+  struct stat status = {};
+  if (lstat(folder.c_str(), &status) != 0) throw SystemError("cannot inspect " + printable(folder), errno);
+  constexpr mode_t OTHERS = S_IRWXG | S_IRWXO;
+  if (!S_ISDIR(status.st_mode) || status.st_uid != geteuid() || (status.st_mode & OTHERS) != 0) {
+    throw SystemError(
+        printable(folder) + " must be a folder of this user with mode 0700; remove it or set XDG_RUNTIME_DIR",
+        EPERM);
+  }
+  return folder;
 }
 
 }  // namespace lockstep

@@ -1,7 +1,8 @@
-// A new folder that only this user can enter (0700), with files only this user can read (0600), whatever the umask.
+// Folders that only this user can enter (0700), whatever the umask: a new one for files, and one per user for sockets.
 //
 //   PrivateFolder run = PrivateFolder::create("runs", "20261120-1a2b3c4d");
-//   Fd log = run.create_file("rank0.log");
+//   Fd log = run.create_file("rank0.log");                                      // 0600
+//   Fd listener = listen_at(user_private_folder() + "/job");                    // os/unix_socket.h
 //
 // Files are created through the folder's descriptor and must not exist yet (O_EXCL, O_NOFOLLOW): nobody can redirect them.
 #pragma once
@@ -26,5 +27,9 @@ class PrivateFolder {
   Fd folder_;
   std::string path_;
 };
+
+// The folder in which processes of this user meet: $XDG_RUNTIME_DIR/lockstep or /tmp/lockstep-UID. Created if missing. Fails:
+// SystemError when it is a link, or somebody else's, or open to others.
+std::string user_private_folder();
 
 }  // namespace lockstep

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -11,18 +10,12 @@
 #include <cerrno>
 #include <cstring>
 
-#include "lockstep/base/environment.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/os/poll_set.h"
 
 namespace lockstep {
 namespace {
-
-int poll_timeout(Deadline deadline) {
-  if (deadline.is_never()) return -1;
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline.remaining()).count();
-  return static_cast<int>(std::min<long long>(left, 1'000'000));
-}
 
 sockaddr_un address_of(const std::string& path) {
   sockaddr_un address = {};
@@ -120,7 +113,7 @@ std::optional<std::size_t> wait_readable(const std::vector<int>& sockets, Deadli
   std::vector<pollfd> entries;
   for (const int socket : sockets) entries.push_back({socket, POLLIN, 0});
   while (true) {
-    const int ready = poll(entries.data(), entries.size(), poll_timeout(deadline));
+    const int ready = poll(entries.data(), entries.size(), poll_milliseconds(deadline));
     if (ready < 0 && errno != EINTR) throw SystemError("cannot poll the sockets of other ranks", errno);
     for (std::size_t i = 0; ready > 0 && i < entries.size(); ++i) {
       if (entries[i].fd >= 0 && entries[i].revents != 0) return i;
@@ -147,23 +140,6 @@ Fd duplicate(int fd) {
   Fd copy(fcntl(fd, F_DUPFD_CLOEXEC, 0));
   if (!copy.valid()) throw SystemError("cannot duplicate a descriptor", errno);
   return copy;
-}
-
-std::string private_folder() {
-  const auto runtime = env("XDG_RUNTIME_DIR");
-  const std::string folder = runtime ? *runtime + "/lockstep" : str("/tmp/lockstep-", geteuid());
-  if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
-    throw SystemError("cannot create the folder " + printable(folder), errno);
-  }
-  struct stat status = {};
-  if (lstat(folder.c_str(), &status) != 0) throw SystemError("cannot inspect " + printable(folder), errno);
-  constexpr mode_t OTHERS = S_IRWXG | S_IRWXO;
-  if (!S_ISDIR(status.st_mode) || status.st_uid != geteuid() || (status.st_mode & OTHERS) != 0) {
-    throw SystemError(
-        printable(folder) + " must be a folder of this user with mode 0700; remove it or set XDG_RUNTIME_DIR",
-        EPERM);
-  }
-  return folder;
 }
 
 Fd listen_at(const std::string& path) {

@@ -42,10 +42,6 @@ bool is_packet_socket(int fd);
 void set_close_on_exec(int fd);
 Fd duplicate(int fd);
 
-// A folder of this user, mode 0700, that is not a link: $XDG_RUNTIME_DIR/lockstep or /tmp/lockstep-UID. Created if missing;
-// throws SystemError when somebody else made it.
-std::string private_folder();
-
 // A listening socket at `path`; replaces a socket there that nobody listens on any more.
 Fd listen_at(const std::string& path);
 void remove_socket(const std::string& path);

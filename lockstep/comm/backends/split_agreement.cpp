@@ -21,12 +21,6 @@ std::string describe_split(const std::vector<std::vector<int>>& parts, const std
   return parts.empty() ? text + " of nobody" : text;
 }
 
-std::uint64_t text_hash(const std::string& text) {  // FNV-1a
-  std::uint64_t value = 0xcbf29ce484222325U;
-  for (const char c : text) value = (value ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
-  return value;
-}
-
 const std::vector<int>* part_of(const std::vector<std::vector<int>>& parts, int rank) {
   const auto found = std::find_if(parts.begin(), parts.end(), [&](const auto& part) {
     return std::find(part.begin(), part.end(), rank) != part.end();

@@ -5,17 +5,16 @@
 //   if (somebody_differs) fail(split_disagreement(backend, mine, who));        // collective
 #pragma once
 
-#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "lockstep/base/text_hash.h"
 #include "lockstep/comm/backend.h"
 
 namespace lockstep {
 
 std::string describe_split(const std::vector<std::vector<int>>& parts, const std::string& name);
-std::uint64_t text_hash(const std::string& text);
 // The part that `rank` is in, or null.
 const std::vector<int>* part_of(const std::vector<std::vector<int>>& parts, int rank);
 
