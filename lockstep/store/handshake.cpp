@@ -73,6 +73,12 @@ std::string hello_message(const HandshakeHello& hello) {
   return message;
 }
 
+// What is no message of ours from its first bytes on is refused at once, not when enough of it has come.
+bool begins_as_ours(std::string_view message) {
+  const std::size_t known = std::min(message.size(), MAGIC.size());
+  return message.substr(0, known) == MAGIC.substr(0, known);
+}
+
 std::string other_version(char version) {
   return str("it speaks version ", static_cast<int>(static_cast<unsigned char>(version)),
              " of the handshake, this process version ", static_cast<int>(VERSION),
@@ -127,9 +133,7 @@ std::size_t ServerHandshake::feed(std::span<const std::byte> bytes) {
   std::size_t used = 0;
   while (state_ == HandshakeState::RUNNING && used < bytes.size()) {
     used += take(bytes.subspan(used), needed(), input_);
-    // What is no hello from its first bytes on is refused at once, not when enough of it has come.
-    const std::size_t known = std::min(input_.size(), MAGIC.size());
-    if (!has_hello_ && std::string_view(input_).substr(0, known) != MAGIC.substr(0, known)) {
+    if (!has_hello_ && !begins_as_ours(input_)) {
       refuse("it does not speak this protocol");
     } else if (needed() == 0) {
       has_hello_ ? check_proof() : read_hello();
@@ -178,8 +182,7 @@ ClientHandshake::ClientHandshake(const Secret& secret, const HandshakeHello& hel
 
 std::size_t ClientHandshake::feed(std::span<const std::byte> bytes) {
   const std::size_t used = take(bytes, needed(), input_);
-  const std::size_t known = std::min(input_.size(), MAGIC.size());
-  if (std::string_view(input_).substr(0, known) != MAGIC.substr(0, known)) {
+  if (!begins_as_ours(input_)) {
     refuse("it does not speak this protocol");
   } else if (state_ == HandshakeState::RUNNING && needed() == 0) {
     check_challenge();
