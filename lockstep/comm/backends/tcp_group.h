@@ -101,7 +101,7 @@ class Group final : public Backend, public std::enable_shared_from_this<Group> {
 
   int fabric_rank(int rank) const { return membership_.ranks.at(static_cast<std::size_t>(rank)); }
   int group_rank(int peer) const;  // -1 if it is not a member
-  bool is_gone(int rank) const { return is_dead(rank) || left_.at(static_cast<std::size_t>(rank)); }
+  bool is_gone(int rank) const { return is_dead(rank) || has_left(rank); }
   void check_gone(int rank);
   void hear(int rank, const Header& header);
   bool fits(const Receive& receive, int source, const Header& header);

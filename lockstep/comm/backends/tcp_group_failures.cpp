@@ -103,7 +103,7 @@ std::string Group::own_place() const {
 }
 
 std::string Group::how_gone(int rank) const {
-  if (left_.at(static_cast<std::size_t>(rank))) return " has left the group";
+  if (has_left(rank)) return " has left the group";
   const std::string& reason = fabric().lost(fabric_rank(rank));
   if (reason == "end of stream" || reason == "Connection reset by peer" || reason == "Broken pipe")
     return " is dead";

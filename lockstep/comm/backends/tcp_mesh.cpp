@@ -1,7 +1,7 @@
 #include "lockstep/comm/backends/tcp_mesh.h"
 
 #include <algorithm>
-#include <charconv>
+#include <array>
 #include <list>
 #include <map>
 #include <optional>
@@ -45,19 +45,18 @@ std::string ends(int from, int to) { return str("tcp rank ", from, " to ", to); 
 class Mesh {
  public:
   Mesh(Meeting& meeting, Deadline deadline)
-      : meeting_(meeting),
-        deadline_(std::min(deadline.remaining(), std::chrono::nanoseconds(LONGEST_STEP))) {}
+      : meeting_(meeting), step_(std::min(deadline.remaining(), std::chrono::nanoseconds(LONGEST_STEP))) {}
 
   std::vector<Peer> connect(Deadline deadline) {
     const Fd listener = tcp_listen(meeting_.local_address(), 0);
     announce(listener.get(), deadline);
-    const Deadline step = Deadline::in(deadline_);
-    for (int r = 0; r < rank(); ++r) connect_to(r, step);
+    const Deadline connected = Deadline::in(step_);
+    for (int r = 0; r < rank(); ++r) connect_to(r, connected);
     // From here on all connections exist; those that this rank is to accept wait in the listener's queue.
     learn_ports(meeting_.exchange(own_ports(), {}, deadline));
-    const Deadline handshakes = Deadline::in(deadline_);
-    for (int r = 0; r < rank(); ++r) introduce_to(r, handshakes);
-    accept_all(listener.get(), handshakes);
+    const Deadline authenticated = Deadline::in(step_);
+    for (int r = 0; r < rank(); ++r) introduce_to(r, authenticated);
+    accept_all(listener.get(), authenticated);
     meeting_.exchange("ready", {}, deadline);
     return std::move(peers_);
   }
@@ -73,6 +72,7 @@ class Mesh {
   int size() const { return meeting_.size(); }
   std::string who() const { return str("init_process_group, rank ", rank(), " of ", size(), ": "); }
   Peer& peer(int r) { return peers_[static_cast<std::size_t>(r)]; }
+  std::string place_of(int r) { return str(r, " (pid ", peer(r).pid, " at ", peer(r).address, ")"); }
 
   void announce(int listener, Deadline deadline) {
     const auto known = meeting_.secret();
@@ -90,7 +90,7 @@ class Mesh {
 
   // It may have ended because of another rank's end, of which the meeting tells.
   [[noreturn]] void throw_ended(int r) {
-    meeting_.exchange("ended", {}, Deadline::in(deadline_));
+    meeting_.exchange("ended", {}, Deadline::in(step_));
     throw PeerLost(
         str("init_process_group, group of ", size(), ": rank ", r, " ended before all ranks had met"), r);
   }
@@ -135,14 +135,12 @@ class Mesh {
     try {
       authenticate_to_server(peer(r).socket.get(), *secret_,
                              {HandshakePurpose::GROUP, 0, opaque_text(ends(rank(), r))}, deadline);
+    } catch (const HandshakeCutOff&) {
+      throw_ended(r);  // the meeting was a meeting of those who know the secret
     } catch (const StoreError& error) {
-      // The meeting was a meeting of those who know the secret.
-      if (std::string(error.what()).find("closed the connection") != std::string::npos) throw_ended(r);
-      throw StoreError(
-          str(who(), "rank ", r, " (pid ", peer(r).pid, " at ", peer(r).address, "): ", error.what()));
+      throw StoreError(str(who(), "rank ", place_of(r), ": ", error.what()));
     } catch (const Timeout& timeout) {
-      throw Timeout(
-          str(who(), "rank ", r, " (pid ", peer(r).pid, " at ", peer(r).address, "): ", timeout.what()));
+      throw Timeout(str(who(), "rank ", place_of(r), ": ", timeout.what()));
     }
   }
 
@@ -194,14 +192,13 @@ class Mesh {
 
   [[noreturn]] void throw_missing() {
     std::string text;
-    for (const int r : missing())
-      text += str(text.empty() ? "" : ", ", r, " (pid ", peer(r).pid, " at ", peer(r).address, ")");
+    for (const int r : missing()) text += str(text.empty() ? "" : ", ", place_of(r));
     throw Timeout(str(who(), "no connection came from rank(s) ", text, " in ", LONGEST_STEP.count(),
                       " s; do they reach ", peer(rank()).address, ", and do they know the same secret?"));
   }
 
   Meeting& meeting_;
-  const std::chrono::nanoseconds deadline_;
+  const std::chrono::nanoseconds step_;  // at most, for each
   std::optional<Secret> secret_;
   std::vector<Announcement> announced_;
   std::vector<Peer> peers_;
