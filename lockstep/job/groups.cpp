@@ -6,6 +6,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/comm/backends/registry.h"
+#include "lockstep/comm/backends/split_agreement.h"
 #include "lockstep/comm/collectives/all_gather.h"
 #include "lockstep/comm/group_meeting.h"
 #include "lockstep/job/group_list.h"
@@ -50,7 +51,7 @@ const BackendInfo* other_backend(const char* function, const ProcessGroup& paren
     }
     const bool alone =
         std::all_of(parts.begin(), parts.end(), [](const auto& part) { return part.size() <= 1; });
-    if (!row.needs_hub && !alone)
+    if (!row.serves_many && !alone)
       refuse(function, parent, "backend \"", name, "\" serves groups of one rank");
     return &row;
   }
@@ -78,11 +79,9 @@ ProcessGroup make_parts(const char* function, const ProcessGroup& parent, const 
                         const std::string& name, const NewGroupOptions& options) {
   const GroupOptions group = group_options(options);
   const BackendInfo* other = other_backend(function, parent, parts, options.backend);
-  const auto mine = std::find_if(parts.begin(), parts.end(), [&](const auto& part) {
-    return std::find(part.begin(), part.end(), parent.rank()) != part.end();
-  });
+  const std::vector<int>* mine = part_of(parts, parent.rank());
   std::shared_ptr<Backend> backend = parent.backend().split(parts, name, group);
-  if (mine == parts.end()) return {nullptr, {}};
+  if (mine == nullptr) return {nullptr, {}};
   ProcessGroup made(std::move(backend), global_ranks(parent, *mine));
   if (other != nullptr) {
     const ProcessGroup first = std::move(made);

@@ -69,7 +69,7 @@ void init_process_group(const std::string& backend, const InitOptions& options) 
   const RendezvousFacts facts = rendezvous_facts(options);
   const int size = facts.place.world_size;
   const std::string wanted = backend == "auto" ? env("LOCKSTEP_BACKEND").value_or("auto") : backend;
-  if (const BackendInfo& row = find_backend(wanted, size); !row.needs_hub && size != 1) {
+  if (const BackendInfo& row = find_backend(wanted, size); !row.serves_many && size != 1) {
     throw InvalidArgument(
         str("init_process_group: backend \"", row.name, "\" serves one rank, the job has ", size));
   }

@@ -2,7 +2,7 @@
 // inherited sockets, the connection to the store, and the store's server. Used by job.cpp only.
 //
 //   Rendezvous rendezvous;                                   // one per process
-//   const Met met = rendezvous.meet(options, "auto", group_options, deadline);
+//   const Met met = rendezvous.meet(options, rendezvous_facts(options), "auto", deadline);
 //   ... find_backend(met.backend, size).make(*met.meeting, ...)
 #pragma once
 

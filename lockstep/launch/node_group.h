@@ -1,14 +1,15 @@
 // The launchers of one job on several machines: who starts which ranks, and telling each other when a rank fails. They talk over
 // a TCP store at MASTER_ADDR:MASTER_PORT that a process of node 0's launcher serves; the ranks meet over the same store.
 //
-//   Nodes nodes(node_spec, secret);               // node 0 forks the process that serves the store
-//   NodePlace place = nodes.meet(ranks_here, job_id, deadline);    // blocks until all launchers are here
+//   const Nodes nodes(access);                    // node 0 forks the process that serves the store
+//   const Nodes::Joined joined = nodes.meet(ranks_here, job_id, deadline);    // blocks until all launchers are here
 //   ... in the process that supervises: ...
-//   NodeLink link(nodes.access(), place);          // forks the watcher
+//   NodeLink link(access);                        // forks the watcher
 //   wait.want_read(link.descriptor()); ... if (auto news = link.news(wait)) stop(*news);
-//   link.report("rank 3 was killed by SIGKILL", 137);   // the first report of the job counts
+//   link.report({node, 137, "rank 3 failed first: killed by SIGKILL"});       // the first report of the job counts
 //   link.finish();                                // this node is done
-//   nodes.wait_for_others(...)                    // node 0: until nobody needs the store any more
+//
+// The process that serves the store ends when all nodes are done or gone; node 0's launcher waits for it.
 //
 // Nothing here has a thread: processes that fork are to have one only.
 #pragma once
@@ -50,7 +51,6 @@ class Nodes {
   // or launchers that were told different numbers of nodes.
   Joined meet(int ranks_here, const std::string& job_id, Deadline deadline) const;
 
-  const NodeAccess& access() const { return access_; }
   pid_t server() const { return server_; }  // 0: another node's
 
  private:

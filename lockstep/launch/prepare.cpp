@@ -24,6 +24,15 @@ std::string time_stamp() {
   return text.data();
 }
 
+ProgramPath require_program(const LaunchSpec& spec) {
+  if (spec.command.empty()) throw InvalidArgument("a launch needs a program to run");
+  if (spec.ranks < 1) throw InvalidArgument(str("a launch needs at least one rank, not ", spec.ranks));
+  const ProgramPath program =
+      find_program(spec.command[0], env("PATH").value_or("/usr/local/bin:/usr/bin:/bin"));
+  if (program.error_number != 0) throw program_error(spec.command[0], program.error_number);
+  return program;
+}
+
 }  // namespace
 
 ProgramError program_error(const std::string& program, int error_number) {
@@ -46,19 +55,6 @@ ProgramError program_error(const std::string& program, int error_number) {
     default: return {SystemError(str("cannot run ", name), error_number).what(), EXIT_NOT_EXECUTABLE};
   }
 }
-
-namespace {
-
-ProgramPath require_program(const LaunchSpec& spec) {
-  if (spec.command.empty()) throw InvalidArgument("a launch needs a program to run");
-  if (spec.ranks < 1) throw InvalidArgument(str("a launch needs at least one rank, not ", spec.ranks));
-  const ProgramPath program =
-      find_program(spec.command[0], env("PATH").value_or("/usr/local/bin:/usr/bin:/bin"));
-  if (program.error_number != 0) throw program_error(spec.command[0], program.error_number);
-  return program;
-}
-
-}  // namespace
 
 PreparedJob prepare_job_with_others(const LaunchSpec& spec, const NodeAccess& access, Deadline deadline) {
   require_program(spec);  // before the others wait for it

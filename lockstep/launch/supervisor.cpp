@@ -247,10 +247,7 @@ void Supervisor::advance() {
 }
 
 void Supervisor::kill_round() {
-  std::vector<pid_t> keep = not_ours_;
-  for (const auto& rank : ranks_) {
-    if (!rank->has_ended()) keep.push_back(rank->pid());
-  }
+  const std::vector<pid_t> keep = not_to_reap();
   for (const pid_t pid :
        children_of_this_process()) {  // before the kill: a dead process has no name for long
     if (std::find(keep.begin(), keep.end(), pid) != keep.end() || !seen_behind_.insert(pid).second) continue;

@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "lockstep/base/deadline.h"
-#include "lockstep/comm/hub.h"
+#include "lockstep/comm/meeting.h"
 #include "lockstep/comm/process_group.h"
 
 namespace lockstep {
@@ -18,10 +18,10 @@ namespace lockstep {
 struct BackendInfo {
   std::string_view name;
   std::string_view description;
-  // Makes the group over all ranks of the hub; null for one that programs cannot ask for.
+  // Makes the group of all ranks of the meeting.
   ProcessGroup (*make)(Meeting& meeting, const std::string& group_name, const GroupOptions& options,
                        Deadline deadline);
-  bool needs_hub;  // more than one rank: the hub's ranks must have met
+  bool serves_many;  // groups of more than one rank
 };
 
 std::span<const BackendInfo> backends();
