@@ -108,6 +108,11 @@ template <typename T> bool all_are(const std::vector<T>& values, T expected) {
   return std::all_of(values.begin(), values.end(), [&](const T& value) { return value == expected; });
 }
 
+// How many elements belong to rank r: the same for all, or different for each and none for rank 0.
+inline std::size_t count_of(bool even, std::size_t base, int r) {
+  return even ? base : base * static_cast<std::size_t>(r % 3) + static_cast<std::size_t>(r);
+}
+
 // One value per rank, for reference::combine.
 template <typename T> std::vector<T> samples_of_all(int size, std::size_t index, std::uint64_t seed) {
   std::vector<T> values;

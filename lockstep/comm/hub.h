@@ -3,7 +3,7 @@
 //
 //   Hub hub = Hub::inherited(rank, size, *env("LOCKSTEP_HUB_FDS"));     // from the launcher
 //   Hub hub = Hub::meet(rank, size, "torchrun-1234", deadline);         // or at a socket in the user's private folder
-//   std::vector<Message> all = hub.exchange({"hello", {}}, deadline);   // rank r's message at [r]
+//   std::vector<Message> all = hub.exchange("hello", {}, deadline);     // rank r's message at [r]
 //
 // Who         every rank makes the same calls. No listening socket remains after meet(); nothing is left on disk.
 // Fails       PeerLost when a rank's connection closed (its process ended), Timeout naming the ranks that did not come.

@@ -47,6 +47,15 @@ void check_rank(Verb verb, const ProcessGroup& group, int rank, const char* role
     refuse(verb, group, role, " ", rank, " is not a rank of the group (0 to ", group.size() - 1, ")");
 }
 
+void check_message(Verb verb, const ProcessGroup& group, int peer, int tag) {
+  if (verb != Verb::RECV || peer != ANY_SOURCE)
+    check_rank(verb, group, peer, verb == Verb::SEND ? "destination" : "source");
+  if (peer == ANY_SOURCE && group.size() == 1)
+    refuse(verb, group, "there is no other rank that a message could come from");
+  if (peer == group.rank()) refuse(verb, group, "the peer is this rank itself");
+  if (tag < 0) refuse(verb, group, "tag ", tag, " is negative");
+}
+
 void check_reduction(Verb verb, const ProcessGroup& group, DType dtype, ReduceOp op) {
   if (can_reduce(dtype, op)) return;
   refuse(verb, group, "there is no ", name_of(op), " of ", name_of(dtype),

@@ -22,6 +22,8 @@ bool takes_part(Verb verb, const ProcessGroup& group);
 // Buffers of more than no elements exist and are aligned to their element type (the kernels read whole elements).
 void check_buffer(Verb verb, const ProcessGroup& group, const void* data, std::size_t count, DType dtype);
 void check_rank(Verb verb, const ProcessGroup& group, int rank, const char* role);
+// SEND, RECV: the peer is another rank, or ANY_SOURCE where that can be; the tag is a program's.
+void check_message(Verb verb, const ProcessGroup& group, int peer, int tag);
 // There is such an operator for the dtype.
 void check_reduction(Verb verb, const ProcessGroup& group, DType dtype, ReduceOp op);
 
@@ -47,6 +49,17 @@ void check_own_part(Verb verb, const ProcessGroup& group, const std::vector<std:
   if (own != count)
     refuse(verb, group, "the list's entry for this rank has ", own, " elements, the rank's own buffer has ",
            count);
+}
+// What only the root has (gather, scatter): one buffer per rank there, none elsewhere. `does` says what the root does with them.
+template <typename Byte>
+void check_root_parts(const ProcessGroup& group, const Request& request,
+                      const std::vector<std::span<Byte>>& parts, const char* role, const char* does) {
+  if (group.rank() == request.root) {
+    check_parts(request.verb, group, parts, request.dtype, role);
+    check_own_part(request.verb, group, parts, request.count, request.dtype);
+  } else if (!parts.empty()) {
+    refuse(request.verb, group, role, "s are given, but only the root, rank ", request.root, ", ", does);
+  }
 }
 
 // Starts the request; waits for it unless async_op.

@@ -45,13 +45,10 @@ class CoalescedWork : public WorkState {
   std::vector<std::span<std::byte>> buffers_;  // guarded by mutex_; empty once they hold the result
 };
 
-void check_message(const ProcessGroup& group, const P2POp& op) {
+void check_op(const ProcessGroup& group, const P2POp& op) {
   if (op.verb != Verb::SEND && op.verb != Verb::RECV)
     refuse(op.verb, group, "batch_isend_irecv takes send and recv only");
-  if (op.verb == Verb::SEND || op.peer != ANY_SOURCE)
-    check_rank(op.verb, group, op.peer, op.verb == Verb::SEND ? "destination" : "source");
-  if (op.peer == group.rank()) refuse(op.verb, group, "the peer is this rank itself");
-  if (op.tag < 0) refuse(op.verb, group, "tag ", op.tag, " is negative");
+  check_message(op.verb, group, op.peer, op.tag);
   check_buffer(op.verb, group, op.data, op.count, op.dtype);
 }
 
@@ -86,7 +83,7 @@ std::vector<Work> batch_isend_irecv(const ProcessGroup& group, const std::vector
     for (const P2POp& op : ops) takes_part(op.verb, group);
     return std::vector<Work>(ops.size());
   }
-  for (const P2POp& op : ops) check_message(group, op);
+  for (const P2POp& op : ops) check_op(group, op);
   for (const P2POp& op : ops) {
     works.push_back(op.verb == Verb::SEND ? isend(group, op.data, op.count, op.dtype, op.peer, op.tag)
                                           : irecv(group, op.data, op.count, op.dtype, op.peer, op.tag));

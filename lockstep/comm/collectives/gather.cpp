@@ -9,13 +9,6 @@ Work gather(const ProcessGroup& group, Contribution input, std::vector<std::span
   if (!takes_part(Verb::GATHER, group)) return {};
   check_rank(Verb::GATHER, group, options.root, "root");
   check_buffer(Verb::GATHER, group, input.data, input.count, input.dtype);
-  if (group.rank() != options.root && !outputs.empty()) {
-    refuse(Verb::GATHER, group, "outputs are given, but only the root, rank ", options.root, ", receives");
-  }
-  if (group.rank() == options.root) {
-    check_parts(Verb::GATHER, group, outputs, input.dtype, "output");
-    check_own_part(Verb::GATHER, group, outputs, input.count, input.dtype);
-  }
   Request request;
   request.verb = Verb::GATHER;
   request.dtype = input.dtype;
@@ -24,6 +17,7 @@ Work gather(const ProcessGroup& group, Contribution input, std::vector<std::span
   request.input = input.data;
   request.outputs = std::move(outputs);
   request.keep_alive = std::move(keep_alive);
+  check_root_parts(group, request, request.outputs, "output", "receives");
   return run(group, std::move(request), options.async_op);
 }
 

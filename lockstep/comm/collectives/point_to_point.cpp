@@ -6,12 +6,7 @@ namespace lockstep::comm {
 namespace {
 
 Request message(Verb verb, const ProcessGroup& group, int peer, int tag, std::size_t count, DType dtype) {
-  if (verb != Verb::RECV || peer != ANY_SOURCE)
-    check_rank(verb, group, peer, verb == Verb::SEND ? "destination" : "source");
-  if (peer == ANY_SOURCE && group.size() == 1)
-    refuse(verb, group, "there is no other rank that a message could come from");
-  if (peer == group.rank()) refuse(verb, group, "the peer is this rank itself");
-  if (tag < 0) refuse(verb, group, "tag ", tag, " is negative");
+  check_message(verb, group, peer, tag);
   Request request;
   request.verb = verb;
   request.dtype = dtype;

@@ -15,11 +15,6 @@ using reference::sample;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-// How many elements belong to rank r: the same for all, or different for each and none for rank 0.
-std::size_t count_of(bool even, std::size_t base, int r) {
-  return even ? base : base * static_cast<std::size_t>(r % 3) + static_cast<std::size_t>(r);
-}
-
 template <typename T> struct Case {
   ReduceOp op;
   Memory memory;

@@ -9,13 +9,6 @@ Work scatter(const ProcessGroup& group, Destination output, std::vector<std::spa
   if (!takes_part(Verb::SCATTER, group)) return {};
   check_rank(Verb::SCATTER, group, options.root, "root");
   check_buffer(Verb::SCATTER, group, output.data, output.count, output.dtype);
-  if (group.rank() != options.root && !inputs.empty()) {
-    refuse(Verb::SCATTER, group, "inputs are given, but only the root, rank ", options.root, ", sends");
-  }
-  if (group.rank() == options.root) {
-    check_parts(Verb::SCATTER, group, inputs, output.dtype, "input");
-    check_own_part(Verb::SCATTER, group, inputs, output.count, output.dtype);
-  }
   Request request;
   request.verb = Verb::SCATTER;
   request.dtype = output.dtype;
@@ -24,6 +17,7 @@ Work scatter(const ProcessGroup& group, Destination output, std::vector<std::spa
   request.output = output.data;
   request.inputs = std::move(inputs);
   request.keep_alive = std::move(keep_alive);
+  check_root_parts(group, request, request.inputs, "input", "sends");
   return run(group, std::move(request), options.async_op);
 }
 

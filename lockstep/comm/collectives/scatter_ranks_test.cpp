@@ -13,11 +13,6 @@ using reference::sample;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-// How many elements belong to rank r: the same for all, or different for each and none for rank 0.
-std::size_t count_of(bool even, std::size_t base, int r) {
-  return even ? base : base * static_cast<std::size_t>(r % 3) + static_cast<std::size_t>(r);
-}
-
 template <typename T>
 void check_scatter(const ProcessGroup& group, Memory memory, bool even, std::size_t base, int root) {
   SCOPED_TRACE(str(name_of(dtype_of<T>()), even ? ", even " : ", uneven ", base, ", from rank ", root));
