@@ -40,7 +40,7 @@ struct JobEnvironment {
   int world_size = 1;
   int local_rank = 0;           // UNKNOWN: nobody says
   int local_world_size = 1;     // UNKNOWN: nobody says
-  std::string source = "none";  // "lockstep", "torchrun", "env", "Slurm", "Open MPI", "PMIx", "MPICH", "none"
+  std::string source = "none";  // "lockstep", "torchrun", "env", "Slurm", "Open MPI", "MPICH", "none"
   std::string job_id;           // tells jobs of one user on one machine apart; empty when source is "none"
 
   static constexpr int UNKNOWN = -1;
@@ -48,7 +48,7 @@ struct JobEnvironment {
 };
 
 // First match wins: RANK + WORLD_SIZE (set by `lockstep run`, torchrun, or by hand), Slurm inside an srun step (an salloc
-// shell is alone), Open MPI, PMIx, MPICH; otherwise a job of one process. Throws InvalidArgument when a variable is not a
+// shell is alone), Open MPI, MPICH; otherwise a job of one process. Throws InvalidArgument when a variable is not a
 // number, when rank >= world size, or when one of a pair is missing ("RANK is set but WORLD_SIZE is not"). The local pair is
 // UNKNOWN where the launcher does not give it (by hand, mostly).
 JobEnvironment job_environment();

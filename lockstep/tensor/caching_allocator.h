@@ -1,5 +1,5 @@
 // A CPU allocator for libtorch that keeps large blocks between training steps. libtorch takes CPU tensors from malloc, which
-// maps blocks anew and faults them in page by page at every step; keeping them made the step of the MNIST CNN about 1.2 times
+// maps blocks anew and faults them in page by page at every step; keeping them made the step of the MNIST CNN about 1.1 times
 // as fast on a 2-core machine (bench/results).
 //
 //   lockstep::install_caching_allocator();            // DistributedDataParallel does this

@@ -11,8 +11,8 @@
 //             as src: any rank; recv and Work::source_rank() tell which it was, as a rank of the whole job.
 // tag         >= 0. Messages from one rank to another with one tag arrive in the order sent.
 // Tensors     as in collectives.h; both ends have the same dtype and number of elements (else Mismatch on both).
-// Blocks      send until the tensor may be used again, which rarely means that it has arrived; recv until it is here. isend and
-//             irecv return at once; their tensors must not be touched before wait().
+// Blocks      recv until it is here; send until the tensor may be used again, over tcp from 64 KiB on when the receiver has asked
+//             (comm/collectives/point_to_point.h). isend and irecv return at once; touch their tensors only after wait().
 #pragma once
 
 #include <ATen/core/Tensor.h>
