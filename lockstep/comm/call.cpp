@@ -1,5 +1,7 @@
 #include "lockstep/comm/call.h"
 
+#include <array>
+
 #include "lockstep/base/str.h"
 
 namespace lockstep {
@@ -18,6 +20,13 @@ bool wants_equal_counts(Verb verb) {
 }
 
 }  // namespace
+
+std::string_view name_of(Verb verb) {
+  constexpr std::array<std::string_view, VERB_COUNT> NAMES = {
+      "barrier", "broadcast",      "all_reduce", "reduce", "all_gather", "gather",
+      "scatter", "reduce_scatter", "all_to_all", "send",   "recv"};
+  return NAMES.at(static_cast<std::size_t>(verb));
+}
 
 Call call_of(const Request& request) {
   return {request.verb, request.dtype, request.op, request.root, request.count};

@@ -1,7 +1,6 @@
 #include "lockstep/comm/collectives/check.h"
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <limits>
@@ -9,16 +8,7 @@
 #include "lockstep/base/log.h"
 #include "lockstep/comm/reduce_kernels.h"
 
-namespace lockstep {
-
-std::string_view name_of(Verb verb) {
-  constexpr std::array<std::string_view, VERB_COUNT> NAMES = {
-      "barrier", "broadcast",      "all_reduce", "reduce", "all_gather", "gather",
-      "scatter", "reduce_scatter", "all_to_all", "send",   "recv"};
-  return NAMES.at(static_cast<std::size_t>(verb));
-}
-
-namespace comm {
+namespace lockstep::comm {
 
 bool takes_part(Verb verb, const ProcessGroup& group) {
   if (group.is_member()) return true;
@@ -68,5 +58,4 @@ Work run(const ProcessGroup& group, Request request, bool async_op) {
   return work;
 }
 
-}  // namespace comm
-}  // namespace lockstep
+}  // namespace lockstep::comm
