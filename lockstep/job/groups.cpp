@@ -8,6 +8,7 @@
 #include "lockstep/comm/backends/registry.h"
 #include "lockstep/comm/backends/split_agreement.h"
 #include "lockstep/comm/collectives/all_gather.h"
+#include "lockstep/comm/collectives/check.h"
 #include "lockstep/comm/group_meeting.h"
 #include "lockstep/job/group_list.h"
 #include "lockstep/job/job.h"
@@ -15,13 +16,8 @@
 namespace lockstep {
 namespace {
 
+using comm::refuse;
 using Parts = std::vector<std::vector<int>>;
-
-template <typename... Reason>
-[[noreturn]] void refuse(const char* function, const ProcessGroup& parent, const Reason&... reason) {
-  throw InvalidArgument(str(function, " on group \"", parent.name(), "\", rank ", parent.rank(), " of ",
-                            parent.size(), ": ", reason...));
-}
 
 GroupOptions group_options(const NewGroupOptions& options) {
   GroupOptions group = default_group_options();

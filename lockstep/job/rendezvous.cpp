@@ -17,6 +17,7 @@ namespace {
 
 constexpr int LARGEST_PORT = 65535;
 constexpr int MOST_DESCRIPTORS = 1 << 20;
+constexpr int MOST_RANKS = 1 << 20;
 
 std::string who(const JobEnvironment& place) {
   return str("init_process_group, rank ", place.rank, " of ", place.world_size, ": ");
@@ -34,7 +35,7 @@ JobEnvironment given_place(int rank, int world_size) {
   if (env("RANK").value_or(std::to_string(rank)) == std::to_string(rank) &&
       env("WORLD_SIZE").value_or(std::to_string(world_size)) == std::to_string(world_size)) {
     const auto local = [](const char* name) {
-      return static_cast<int>(env_number(name, 0, MOST_DESCRIPTORS).value_or(JobEnvironment::UNKNOWN));
+      return static_cast<int>(env_number(name, 0, MOST_RANKS).value_or(JobEnvironment::UNKNOWN));
     };
     place.local_rank = local("LOCAL_RANK");
     place.local_world_size = local("LOCAL_WORLD_SIZE");

@@ -1,7 +1,7 @@
 // Argument checks that all verbs share; every message names the verb, the group and this rank.
 #pragma once
 
-#include <string>
+#include <string_view>
 #include <vector>
 
 #include "lockstep/base/error.h"
@@ -11,9 +11,13 @@
 namespace lockstep::comm {
 
 template <typename... Parts>
-[[noreturn]] void refuse(Verb verb, const ProcessGroup& group, const Parts&... reason) {
-  throw InvalidArgument(str(name_of(verb), " on group \"", group.name(), "\", rank ", group.rank(), " of ",
+[[noreturn]] void refuse(std::string_view call, const ProcessGroup& group, const Parts&... reason) {
+  throw InvalidArgument(str(call, " on group \"", group.name(), "\", rank ", group.rank(), " of ",
                             group.size(), ": ", reason...));
+}
+template <typename... Parts>
+[[noreturn]] void refuse(Verb verb, const ProcessGroup& group, const Parts&... reason) {
+  refuse(name_of(verb), group, reason...);
 }
 
 // Whether this process is in the group. If not, its call does nothing; the first such call of a verb logs a warning.
