@@ -4,10 +4,8 @@
 #include <ATen/MemoryOverlap.h>
 #include <c10/core/GradMode.h>
 
-#include <mutex>
-#include <set>
-
 #include "lockstep/base/log.h"
+#include "lockstep/comm/collectives/check.h"
 
 namespace lockstep {
 namespace {
@@ -79,14 +77,6 @@ class TensorWork : public WorkState {
   bool has_copies_ = false;
 };
 
-void warn_once(const std::string& verb) {
-  static std::mutex mutex;
-  static auto* const warned = new std::set<std::string>;
-  const std::lock_guard lock(mutex);
-  if (!warned->insert(verb).second) return;
-  log(LogLevel::WARNING, verb + ": this process is not in the group it was called on; the call does nothing");
-}
-
 }  // namespace
 
 std::vector<at::Tensor> result(const Work& work) {
@@ -120,10 +110,7 @@ TensorCall::TensorCall(const char* verb, const ProcessGroup& group)
 
 std::string TensorCall::prefix() const { return prefix_of(verb_, group_); }
 
-bool TensorCall::is_member() const {
-  if (!group_.is_member()) warn_once(verb_);
-  return group_.is_member();
-}
+bool TensorCall::is_member() const { return comm::takes_part(verb_, group_); }
 
 const TensorBuffer& TensorCall::add(const at::Tensor& tensor, bool is_result) {
   if (!tensor.defined()) refuse("the tensor is undefined");

@@ -1,22 +1,26 @@
 #include "lockstep/comm/collectives/check.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstdint>
+#include <functional>
 #include <limits>
+#include <mutex>
+#include <set>
+#include <string>
 
 #include "lockstep/base/log.h"
 #include "lockstep/comm/reduce_kernels.h"
 
 namespace lockstep::comm {
 
-bool takes_part(Verb verb, const ProcessGroup& group) {
+bool takes_part(std::string_view call, const ProcessGroup& group) {
   if (group.is_member()) return true;
-  static std::atomic<std::uint32_t> warned{0};
-  const std::uint32_t bit = std::uint32_t{1} << static_cast<unsigned>(verb);
-  if ((warned.fetch_or(bit, std::memory_order_relaxed) & bit) == 0) {
+  static std::mutex mutex;
+  static auto* const warned = new std::set<std::string, std::less<>>;
+  const std::lock_guard lock(mutex);
+  if (warned->emplace(call).second) {
     log(LogLevel::WARNING,
-        str(name_of(verb), " was called by a process that is not in the group; it does nothing here"));
+        str(call, ": this process is not in the group it was called on; the call does nothing"));
   }
   return false;
 }

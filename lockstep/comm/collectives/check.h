@@ -21,7 +21,8 @@ template <typename... Parts>
 }
 
 // Whether this process is in the group. If not, its call does nothing; the first such call of a verb logs a warning.
-bool takes_part(Verb verb, const ProcessGroup& group);
+bool takes_part(std::string_view call, const ProcessGroup& group);
+inline bool takes_part(Verb verb, const ProcessGroup& group) { return takes_part(name_of(verb), group); }
 
 // Buffers of more than no elements exist and are aligned to their element type (the kernels read whole elements).
 void check_buffer(Verb verb, const ProcessGroup& group, const void* data, std::size_t count, DType dtype);
