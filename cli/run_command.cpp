@@ -235,12 +235,12 @@ int run_command(const std::vector<std::string>& arguments) {
                  "lockstep: %s is set but means nothing to this version; lockstep info lists what does\n",
                  printable(name).c_str());
   }
-  const PreparedJob job = prepare(launch_spec(options, split.program), options);
+  PreparedJob job = prepare(launch_spec(options, split.program), options);
   if (options.dry_run) {
     std::cout << describe(job.plan);
     return 0;
   }
-  return run_guarded(job);
+  return run_guarded(std::move(job));
 }
 
 }  // namespace lockstep::cli

@@ -74,12 +74,12 @@ void flush(Console& console, int control) {
   }
 }
 
-int supervise(const PreparedJob& job, const GuardianEnds& ends, SignalQueue& signals, Console& console) {
+int supervise(PreparedJob& job, const GuardianEnds& ends, SignalQueue& signals, Console& console) {
   try {
     console.line(job.plan.cores.summary);
     if (job.logs) console.line("the output of each rank is kept in " + printable(job.logs->path(), 4096));
     std::optional<NodeLink> link;
-    if (job.nodes) link.emplace(*job.nodes);
+    if (job.nodes) link.emplace(*job.nodes, std::move(job.store));
     Supervisor supervisor({job.spec, job.plan, signals, ends.rank_mask, &console,
                            job.logs ? &*job.logs : nullptr, ends.control, ends.standard_input,
                            link ? &*link : nullptr});
@@ -97,7 +97,7 @@ int supervise(const PreparedJob& job, const GuardianEnds& ends, SignalQueue& sig
   }
 }
 
-int run_guardian(const PreparedJob& job, const GuardianEnds& ends) {
+int run_guardian(PreparedJob& job, const GuardianEnds& ends) {
   try {
     leave_process_group();
     name_process("lockstep-guard");
@@ -161,7 +161,7 @@ class Front {
 
 }  // namespace
 
-int run_guarded(const PreparedJob& job) {
+int run_guarded(PreparedJob job) {
   SignalQueue signals({SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT, SIGCHLD},
                       {SIGPIPE, SIGTTIN, SIGTTOU});
   adopt_orphans();
@@ -181,6 +181,7 @@ int run_guarded(const PreparedJob& job) {
   });
   control.read.reset();
   keys.read.reset();
+  job.store.reset();
   fail_point("launch.front");
   Front front(signals, std::move(control.write), Keyboard(STANDARD_INPUT, std::move(keys.write)));
   const ExitStatus status = front.wait_for(guardian);

@@ -17,6 +17,6 @@ namespace lockstep {
 
 // Blocks until the job has ended. Returns the exit code for the command. Prints to standard output and error. Must be
 // called from the only thread of the process. Fails: SystemError when the guardian cannot be started.
-int run_guarded(const PreparedJob& job);
+int run_guarded(PreparedJob job);
 
 }  // namespace lockstep

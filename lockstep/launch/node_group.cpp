@@ -15,7 +15,9 @@ namespace lockstep {
 namespace {
 
 constexpr const char* FAILED = "lockstep/launch/failed";
-constexpr std::chrono::seconds ANSWER{2};  // of the store, while ranks are to be stopped
+constexpr std::chrono::seconds PATIENCE{
+    30};  // with a store that is there: its machine may stand still for a while
+constexpr std::chrono::seconds LAST_ANSWER{2};  // of the store, while ranks are to be stopped
 
 std::string node_key(const char* what, int node) { return str("lockstep/launch/", what, '/', node); }
 
@@ -24,7 +26,7 @@ TcpStoreOptions store_options(const NodeAccess& access, Deadline deadline, const
           .port = access.port,
           .secret = access.secret,
           .deadline = deadline,
-          .timeout = ANSWER,
+          .timeout = PATIENCE,
           .farewell = farewell};
 }
 
@@ -56,7 +58,7 @@ int serve(const NodeAccess& access, int ready) {
   }
   write_available(ready, "0");
   try {
-    TcpStore store(store_options(access, Deadline::in(ANSWER), ""));
+    TcpStore store(store_options(access, Deadline::never(), ""));  // this very process answers
     for (int node = 0; node < access.nodes; ++node) {
       store.first_of({node_key("done", node), node_key("gone", node)}, Deadline::never());
     }
@@ -69,7 +71,7 @@ int serve(const NodeAccess& access, int ready) {
 // Waits for bad news; an end without any is told by the end of the pipe.
 int watch(const NodeAccess& access, int news) {
   try {
-    TcpStore store(store_options(access, Deadline::in(ANSWER), ""));
+    TcpStore store(store_options(access, Deadline::in(PATIENCE), ""));
     std::vector<int> others;
     for (int node = 0; node < access.nodes; ++node) {
       if (node != access.node) others.push_back(node);
@@ -121,12 +123,13 @@ Nodes::Nodes(NodeAccess access) : access_(std::move(access)) {
 }
 
 Nodes::Joined Nodes::meet(int ranks_here, const std::string& job_id, Deadline deadline) const {
-  TcpStore store(store_options(access_, deadline, ""));
+  Joined joined;
+  joined.store = std::make_unique<TcpStore>(store_options(access_, deadline, node_key("gone", access_.node)));
+  TcpStore& store = *joined.store;
   const std::string mine = str(ranks_here, ' ', access_.nodes, ' ', job_id);
   if (store.compare_set(node_key("ranks", access_.node), "", mine) != mine) {
     throw InvalidArgument(str("there are two launchers with --node-rank ", access_.node));
   }
-  Joined joined;
   std::string missing;
   for (int node = 0; node < access_.nodes; ++node) {
     const auto entry = store.first_of({node_key("ranks", node)}, deadline);
@@ -151,18 +154,18 @@ Nodes::Joined Nodes::meet(int ranks_here, const std::string& job_id, Deadline de
   return joined;
 }
 
-NodeLink::NodeLink(NodeAccess access) : access_(std::move(access)) {
+NodeLink::NodeLink(NodeAccess access, std::unique_ptr<TcpStore> store)
+    : access_(std::move(access)), store_(std::move(store)) {
   Pipe pipe = make_pipe();
   watcher_ = fork_child([&] {
     die_with_parent();
     name_process("lockstep-watch");
     pipe.read.reset();
+    store_.reset();  // this process's copy: the connection is to end with its parent
     return watch(access_, pipe.write.get());
   });
   news_ = std::move(pipe.read);
   set_nonblocking(news_.get());
-  store_ = std::make_unique<TcpStore>(
-      store_options(access_, Deadline::in(std::chrono::seconds(30)), node_key("gone", access_.node)));
 }
 
 NodeLink::~NodeLink() {
@@ -182,6 +185,7 @@ std::optional<NodeFailure> NodeLink::news(const PollSet& wait) {
 }
 
 NodeFailure NodeLink::report(const NodeFailure& mine) {
+  store_->set_timeout(LAST_ANSWER);
   try {
     return unpack(store_->compare_set(FAILED, "", pack(mine)));
   } catch (const Error&) {

@@ -2,9 +2,9 @@
 // a TCP store at MASTER_ADDR:MASTER_PORT that a process of node 0's launcher serves; the ranks meet over the same store.
 //
 //   const Nodes nodes(access);                    // node 0 forks the process that serves the store
-//   const Nodes::Joined joined = nodes.meet(ranks_here, job_id, deadline);    // blocks until all launchers are here
+//   Nodes::Joined joined = nodes.meet(ranks_here, job_id, deadline);    // blocks until all launchers are here
 //   ... in the process that supervises: ...
-//   NodeLink link(access);                        // forks the watcher
+//   NodeLink link(access, std::move(joined.store));                          // forks the watcher
 //   wait.want_read(link.descriptor()); ... if (auto news = link.news(wait)) stop(*news);
 //   link.report({node, 137, "rank 3 failed first: killed by SIGKILL"});       // the first report of the job counts
 //   link.finish();                                // this node is done
@@ -46,6 +46,8 @@ class Nodes {
     int first_rank = 0;
     int world_size = 0;
     std::string job_id;  // node 0's
+    // The connection by which this launcher exists: when its last copy is closed, before finish(), the node is gone.
+    std::unique_ptr<TcpStore> store;
   };
   // Fails: Timeout naming the nodes that did not come; StoreError (another secret); InvalidArgument: a node number that is taken,
   // or launchers that were told different numbers of nodes.
@@ -67,7 +69,7 @@ struct NodeFailure {
 
 class NodeLink {
  public:
-  explicit NodeLink(NodeAccess access);
+  NodeLink(NodeAccess access, std::unique_ptr<TcpStore> store);
   NodeLink(const NodeLink&) = delete;
   NodeLink& operator=(const NodeLink&) = delete;
   ~NodeLink();

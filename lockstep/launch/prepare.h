@@ -1,6 +1,7 @@
 // Gathers what a launch depends on (machine, environment, a name, a port, a folder) and makes the plan. Starts nothing.
 #pragma once
 
+#include <memory>
 #include <optional>
 
 #include "lockstep/base/error.h"
@@ -17,6 +18,7 @@ struct PreparedJob {
   LaunchPlan plan;
   std::optional<PrivateFolder> logs;
   std::optional<NodeAccess> nodes = {};  // several machines
+  std::unique_ptr<TcpStore> store = {};  // several machines: by which this launcher exists (node_group.h)
   pid_t store_server = 0;                // node 0: the process that serves the store
 };
 

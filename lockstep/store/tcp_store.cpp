@@ -41,7 +41,7 @@ TcpStore::TcpStore(const TcpStoreOptions& options)
   tcp_set_liveness(socket_.get(), SILENCE);
   local_ = tcp_local_address(socket_.get());
   server_ = tcp_peer_address(socket_.get());
-  num_keys();  // an answer: the server has accepted this client, and has removed its farewell key
+  call({StoreOp::NUM_KEYS, 0, {}}, options.deadline);  // an answer: the server has removed the farewell key
 }
 
 void TcpStore::set(const std::string& key, const std::string& value) {

@@ -10,6 +10,7 @@
 //             farewell key: the server removes it when the client comes and sets it when the connection ends, however it does.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <mutex>
 #include <string>
@@ -27,7 +28,7 @@ struct TcpStoreOptions {
   std::string host;
   int port = 0;
   Secret secret;
-  Deadline deadline = Deadline::in(STORE_TIMEOUT);    // for connecting
+  Deadline deadline = Deadline::in(STORE_TIMEOUT);    // for connecting, the first answer included
   std::chrono::milliseconds timeout = STORE_TIMEOUT;  // for every call that does not wait
   std::string farewell = {};                          // at most 63 bytes; empty: none
 };
@@ -45,15 +46,16 @@ class TcpStore : public Store {
   std::size_t num_keys() override;
   std::optional<StoreEntry> first_of(const std::vector<std::string>& keys, Deadline deadline) override;
 
+  void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }  // as the option, from now on
   TcpAddress local_address() const { return local_; }  // of this process, on the way to the server
   TcpAddress server_address() const { return server_; }
 
  private:
   StoreReply call(const StoreRequest& request, Deadline deadline);
-  StoreReply call(const StoreRequest& request) { return call(request, Deadline::in(timeout_)); }
+  StoreReply call(const StoreRequest& request) { return call(request, Deadline::in(timeout_.load())); }
   [[noreturn]] void lost(const std::string& why);
 
-  const std::chrono::milliseconds timeout_;
+  std::atomic<std::chrono::milliseconds> timeout_;
   TcpAddress local_;
   TcpAddress server_;
   std::mutex mutex_;

@@ -13,6 +13,16 @@ LOCKSTEP = os.environ["LAUNCHER_TEST_COMMAND"]
 PROGRAM = os.environ["LAUNCHERS_TEST_PROGRAM"]
 
 
+def child_process(process, name, state=""):
+    """The number of the child of that name, once it is in that state."""
+    while process.poll() is None:
+        for number in pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
+            found, _, rest = pathlib.Path(f"/proc/{number}/stat").read_text().partition("(")[2].rpartition(") ")
+            if found == name and rest.startswith(state):
+                return int(number)
+    raise AssertionError(f"there is no {name}: {process.communicate()[0]}")
+
+
 class Nodes(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory(prefix="lockstep-nodes-")
@@ -32,11 +42,11 @@ class Nodes(unittest.TestCase):
             process.wait()
             process.stdout.close()
 
-    def start(self, node, ranks, command, nodes=2, options=(), runtime=None):
+    def start(self, node, ranks, command, nodes=2, options=(), runtime=None, variables=None):
         runtime = self.folder / (runtime or "shared")
         runtime.mkdir(exist_ok=True, mode=0o700)
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("RANK", "WORLD_SIZE", "LOCKSTEP_"))}
-        environment |= {"XDG_RUNTIME_DIR": str(runtime), "OMP_NUM_THREADS": "1"}
+        environment |= {"XDG_RUNTIME_DIR": str(runtime), "OMP_NUM_THREADS": "1", **(variables or {})}
         words = [LOCKSTEP, "run", "--nnodes", nodes, "--node-rank", node, "--master-addr", "127.0.0.2", "--master-port", self.port,
                  "--nproc-per-node", ranks, "--secret-file", self.secret, "--no-logs", *options, *command]
         process = subprocess.Popen([str(word) for word in words], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -93,6 +103,13 @@ class Nodes(unittest.TestCase):
             self.assertNotEqual(processes[1 - killed].returncode, 0)
             self.assertIn(f"node {killed}: the launcher of node {killed}", output)
 
+    def test_a_launcher_that_dies_before_it_has_started_its_ranks_is_told_to_the_other_node(self):
+        self.start(0, 1, ["sleep", "60"])
+        self.start(1, 1, ["sleep", "60"], variables={"LOCKSTEP_FAIL_POINT": "launch.guardian@0=kill"})
+        codes, outputs = self.finish()
+        self.assertEqual(codes, [1, 137], outputs)
+        self.assertIn("node 1: the launcher of node 1 is gone", outputs[0])
+
     def test_ctrl_c_on_one_node_stops_both(self):
         processes = [self.start(node, 1, ["sh", "-c", "echo started; exec sleep 60"]) for node in range(2)]
         for process in processes:
@@ -101,6 +118,23 @@ class Nodes(unittest.TestCase):
         processes[1].send_signal(signal.SIGINT)
         codes, outputs = self.finish()
         self.assertEqual(codes, [130, 130], outputs)
+
+    def test_a_store_that_is_late_ends_nothing(self):
+        """As on a machine that stands still for a while. The launcher of node 0 stops itself when all have met and it has not
+        turned to the store yet."""
+        launchers = [self.start(0, 1, [PROGRAM], variables={"LOCKSTEP_FAIL_POINT": "launch.guardian@0=stop"}),
+                     self.start(1, 1, [PROGRAM])]
+        guardian = child_process(launchers[0], "lockstep-guard", "T")
+        store = child_process(launchers[0], "lockstep-store")
+        os.kill(store, signal.SIGSTOP)
+        try:
+            os.kill(guardian, signal.SIGCONT)
+            with self.assertRaises(subprocess.TimeoutExpired):
+                launchers[0].wait(timeout=3)
+        finally:
+            os.kill(store, signal.SIGCONT)
+        codes, outputs = self.finish()
+        self.assertEqual(codes, [0, 0], outputs)
 
     def test_nobody_else_sees_the_secret(self):
         self.start(0, 1, ["sh", "-c", "tr '\\0' '\\n' < /proc/self/environ; cat /proc/$PPID/cmdline"], nodes=1)
