@@ -1,5 +1,7 @@
 #include "lockstep/comm/work.h"
 
+#include "lockstep/base/exception_text.h"
+
 namespace lockstep {
 
 void Work::wait_for(std::optional<std::chrono::nanoseconds> timeout) const {
@@ -20,17 +22,7 @@ bool Work::is_completed() const {
   return true;
 }
 
-std::string Work::error_text() const {
-  const std::exception_ptr error = exception();
-  if (!error) return {};
-  try {
-    std::rethrow_exception(error);
-  } catch (const std::exception& known) {
-    return known.what();
-  } catch (...) {
-    return "an exception of unknown type";
-  }
-}
+std::string Work::error_text() const { return exception_text(exception()); }
 
 void Work::add_callback(std::function<void(const Work&)> callback) const {
   if (state_) {

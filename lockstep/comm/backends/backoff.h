@@ -5,6 +5,7 @@
 //
 // With as many cores as ranks, a late peer is usually microseconds away: spin for about 20 us. With more ranks than cores
 // the awaited rank may need this very core: yield almost at once (pure spinning costs a scheduler slice, 4 ms, a step).
+// Where others want the cores as well, a yield lasts as long as their slices: 2 ms of it are enough.
 // After that sleep on the group's doorbell, 10 ms at most, so that dead peers are noticed: under 0.1 % of a core.
 #pragma once
 
@@ -27,7 +28,9 @@ class Backoff {
       for (int i = 0; i < 4; ++i) relax();
       return false;
     }
-    if (round_ <= spins_ + YIELDS) {
+    const auto now = Clock::now();
+    if (round_ == spins_ + 1) yielding_since_ = now;
+    if (round_ <= spins_ + YIELDS && now - yielding_since_ < LONGEST_YIELDING) {
       yield_cpu();
       return false;
     }
@@ -43,7 +46,9 @@ class Backoff {
   }
 
  private:
+  using Clock = std::chrono::steady_clock;
   static constexpr int YIELDS = 100;
+  static constexpr std::chrono::milliseconds LONGEST_YIELDING{2};
   static void relax() {
 #ifdef __x86_64__
     __builtin_ia32_pause();
@@ -52,6 +57,7 @@ class Backoff {
 
   const int spins_;
   int round_ = 0;
+  Clock::time_point yielding_since_;
 };
 
 }  // namespace lockstep::shared

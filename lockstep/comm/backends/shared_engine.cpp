@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/exception_text.h"
 #include "lockstep/base/log.h"
 #include "lockstep/base/str.h"
 #include "lockstep/comm/backends/backoff.h"
@@ -324,6 +325,11 @@ bool Operation::advance(std::size_t slices) {
   } catch (...) {
     exception_ = std::current_exception();
     state_ = State::FAILED;
+    // An error of this rank alone, with a part in hand that nobody else does: the others must not wait for it.
+    if (engine_->usable()) {
+      engine_->record_failure(ErrorCode::ABORTED, str("rank ", engine_->rank(), " gave up ", describe(), ": ",
+                                                      exception_text(exception_)));
+    }
     give_up();
   }
   if (state_ != State::PENDING) request_.keep_alive.reset();

@@ -59,6 +59,8 @@ class Group final : public Backend, public std::enable_shared_from_this<Group> {
   void post(const std::shared_ptr<Receive>& receive, const Operation& operation);
   void forget(Receive& receive);
   void over(Operation& operation);  // done or failed
+  // `operation` has failed by an error of this rank alone: the others must not wait for its part.
+  void give_up(const Operation& operation, const std::exception_ptr& error);
   std::uint64_t progress() const { return progress_; }
   void count_progress() { ++progress_; }
   // Throws Aborted in a fork of the process that made the group; needs no lock.

@@ -1,6 +1,7 @@
 // Group: failures, and waiting until there is one or the work is done.
 #include <algorithm>
 
+#include "lockstep/base/exception_text.h"
 #include "lockstep/base/log.h"
 #include "lockstep/base/str.h"
 #include "lockstep/comm/backends/tcp_group.h"
@@ -80,6 +81,11 @@ void Group::fail_all() {
     operation->fail(failure_of(operation->describe()));
     fabric().hold_until_unlocked(operation);
   }
+}
+
+void Group::give_up(const Operation& operation, const std::exception_ptr& error) {
+  record(ErrorCode::ABORTED,
+         str("rank ", rank(), " gave up ", operation.describe(), ": ", exception_text(error)));
 }
 
 void Group::record_disagreement(const CallLog::Disagreement& disagreement) {

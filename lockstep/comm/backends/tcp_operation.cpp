@@ -78,7 +78,9 @@ void Operation::carry_on() {
   try {
     while (pending() && under_way_ == 0) step();
   } catch (...) {
-    fail(std::current_exception());
+    const std::exception_ptr error = std::current_exception();
+    fail(error);
+    group_->give_up(*this, error);
   }
   stepping_ = false;
 }

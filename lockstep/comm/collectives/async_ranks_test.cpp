@@ -9,6 +9,7 @@
 namespace lockstep {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
@@ -143,6 +144,18 @@ RANKS_TEST(Async, AbortReachesEveryRankWithItsReason, Ranks(1, 2, 3, 4), EveryBa
 }
 
 // A rank that leaves is missed by those who need it, and only by them.
+// It need not leave for that: the others do not wait for a part that nobody does.
+RANKS_TEST(Async, AnErrorOfOneRankAloneIsToldToAll, Ranks(2, 3, 4), Backends("shm", "tcp"),
+           Variable("LOCKSTEP_FAIL_POINT", "comm.before_finish@1+8=throw")) {
+  const auto work = [&] {
+    std::vector<float> x(100003, 1);
+    while (true) comm::all_reduce(world(), std::span(x));
+  };
+  if (rank() == 1) EXPECT_THAT(work, ThrowsMessage<InternalError>(HasSubstr("was asked to throw")));
+  EXPECT_THAT(work, ThrowsMessage<Aborted>(
+                        AllOf(HasSubstr("rank 1 gave up all_reduce #"), HasSubstr("was asked to throw"))));
+}
+
 RANKS_TEST(Async, LeavingIsAnErrorForThoseWhoNeedThisRankOnly, Ranks(3), Backends("thread", "shm", "tcp")) {
   std::vector<float> x(10, 1);
   comm::all_reduce(world(), std::span(x));

@@ -1,0 +1,14 @@
+// What an exception that was kept for later has to say.
+//
+//   log(LogLevel::WARNING, exception_text(work.exception()));
+#pragma once
+
+#include <exception>
+#include <string>
+
+namespace lockstep {
+
+// Its what(); empty for null.
+std::string exception_text(const std::exception_ptr& exception);
+
+}  // namespace lockstep
