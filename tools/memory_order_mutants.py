@@ -68,7 +68,7 @@ def configure(root):
 
 
 def verdict(root, patience):
-    """(noticed, by what) of one run of the tests with ranks as threads."""
+    """(noticed, by what) of one run of the tests with ranks as threads, which hangs if it takes more than `patience` seconds."""
     environment = {**os.environ, "TSAN_OPTIONS": "halt_on_error=1 exitcode=66"}
     command = [root / "build/testing/lockstep_core_ranks_tests", "--gtest_filter=*.thread_*:-*AnswersAreThoseOfTorch*",
                "--gtest_fail_fast", "--gtest_brief=1"]
@@ -102,7 +102,7 @@ def main():
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--only", default="")
     parser.add_argument("--record", action="store_true", help=f"write {RECORD.name}")
-    parser.add_argument("--patience", type=float, default=120, help="seconds until a run of the tests counts as hanging")
+    parser.add_argument("--patience", type=float, default=5, help="times as long as without any change: then the tests count as hanging")
     args = parser.parse_args()
     wanted = {int(number) for number in filter(None, args.only.split(","))}
     rows, survivors, start = [], 0, time.monotonic()
@@ -115,15 +115,17 @@ def main():
                 print(f"{index:3} {path.name}:{number} {order}: {line}")
             return
         configure(root)
-        noticed, by = verdict(root, args.patience)
+        configured = time.monotonic()
+        noticed, by = verdict(root, None)
         if noticed:
             sys.exit(f"the tests fail without any change: {by}")
+        patience = args.patience * (time.monotonic() - configured)
         for index, (path, number, column, order, line) in enumerate(found):
             if wanted and index not in wanted:
                 continue
             original = mutate(root / path, number, column, order)
             compiled = build(root)
-            noticed, by = verdict(root, args.patience) if compiled.returncode == 0 else (True, "the compiler")
+            noticed, by = verdict(root, patience) if compiled.returncode == 0 else (True, "the compiler")
             (root / path).write_text(original)
             why = reason(line)
             survivors += not noticed and why is None

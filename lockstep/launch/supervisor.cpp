@@ -274,8 +274,8 @@ void Supervisor::finish() {
     RankResult& result = result_.ranks[static_cast<std::size_t>(rank->rank())];
     result.last_lines = rank->last_lines();
     if (rank->log_is_full() && setting_.console != nullptr) {
-      setting_.console->line(
-          str("the log of rank ", rank->rank(), " is not complete: it could not be written"));
+      setting_.console->line(str("the log of rank ", setting_.plan.first_rank + rank->rank(),
+                                 " is not complete: it could not be written"));
     }
   }
   const auto first = first_failure(deaths_);
