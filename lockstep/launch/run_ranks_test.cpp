@@ -44,7 +44,12 @@ TEST(RunRanks, CollectsStatusAndOutputOfEveryRank) {
 }
 
 TEST(RunRanks, StopsTheOthersWhenOneFails) {
-  LaunchSpec spec = shell(3, "[ $RANK = 1 ] && exit 3; trap '' TERM; sleep 1000 & wait; sleep 1000");
+  const TempFolder folder;
+  LaunchSpec spec = shell(3,
+                          "cd \"$PLACE\"; trap '' TERM; touch $RANK; "
+                          "[ $RANK = 1 ] && { until [ -e 0 ] && [ -e 2 ]; do sleep 0.01; done; exit 3; }; "
+                          "sleep 1000 & wait; sleep 1000");
+  spec.environment = {{"PLACE", folder.path()}};
   spec.report_window = 10ms;
   spec.failure_grace = 10ms;
   const RunResult result = run_ranks(spec);
@@ -86,7 +91,7 @@ TEST(RunRanks, LetsSurvivorsFinishWhenAskedTo) {
 
 TEST(RunRanks, KillsEverythingAtTheTimeLimit) {
   LaunchSpec spec = shell(2, "echo begun; trap '' TERM; setsid sleep 1000 & wait; sleep 1000");
-  spec.time_limit = 200ms;
+  spec.time_limit = 1s;
   const RunResult result = run_ranks(spec);
   EXPECT_TRUE(result.timed_out);
   EXPECT_EQ(result.exit_code, EXIT_TIMED_OUT);

@@ -1,6 +1,7 @@
 """A Slurm cluster on this machine: one controller and virtual nodes, started and ended by their process numbers."""
 import os
 import pathlib
+import random
 import shutil
 import signal
 import socket
@@ -36,13 +37,17 @@ KillWait=5
 
 
 def free_ports(count):
-    sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
+    """Below those that the kernel gives to outgoing connections (32768 and up), so that nobody's takes one in between."""
+    found = set()
+    while len(found) < count:
+        port = random.randrange(20000, 32767)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+                found.add(port)
+            except OSError:
+                pass  # somebody listens there
+    return list(found)
 
 
 class Slurm:
