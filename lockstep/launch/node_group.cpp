@@ -21,6 +21,11 @@ constexpr std::chrono::seconds LAST_ANSWER{2};  // of the store, while ranks are
 
 std::string node_key(const char* what, int node) { return str("lockstep/launch/", what, '/', node); }
 
+// Set when the launcher with this entry under "ranks" is gone; another one that claims the same node sets another key.
+std::string gone_key(int node, std::string_view id) { return str(node_key("gone", node), '/', id); }
+
+std::string_view id_of(std::string_view entry) { return entry.substr(entry.rfind(' ') + 1); }
+
 TcpStoreOptions store_options(const NodeAccess& access, Deadline deadline, const std::string& farewell) {
   return {.host = access.host,
           .port = access.port,
@@ -60,7 +65,8 @@ int serve(const NodeAccess& access, int ready) {
   try {
     TcpStore store(store_options(access, Deadline::never(), ""));  // this very process answers
     for (int node = 0; node < access.nodes; ++node) {
-      store.first_of({node_key("done", node), node_key("gone", node)}, Deadline::never());
+      const auto entry = store.first_of({node_key("ranks", node)}, Deadline::never());
+      store.first_of({node_key("done", node), gone_key(node, id_of(entry->value))}, Deadline::never());
     }
   } catch (const Error&) {
     return 1;
@@ -72,14 +78,19 @@ int serve(const NodeAccess& access, int ready) {
 int watch(const NodeAccess& access, int news) {
   try {
     TcpStore store(store_options(access, Deadline::in(PATIENCE), ""));
-    std::vector<int> others;
+    struct Other {
+      int node;
+      std::string gone;
+    };
+    std::vector<Other> others;
     for (int node = 0; node < access.nodes; ++node) {
-      if (node != access.node) others.push_back(node);
+      if (node != access.node)
+        others.push_back({node, gone_key(node, id_of(store.get(node_key("ranks", node))))});
     }
     while (true) {
       std::vector<std::string> keys = {FAILED};
-      for (const int node : others) keys.push_back(node_key("done", node));
-      for (const int node : others) keys.push_back(node_key("gone", node));
+      for (const Other& other : others) keys.push_back(node_key("done", other.node));
+      for (const Other& other : others) keys.push_back(other.gone);
       const auto entry = store.first_of(keys, Deadline::never());
       if (entry->index == 0) {
         write_available(news, entry->value);
@@ -87,7 +98,8 @@ int watch(const NodeAccess& access, int news) {
       }
       const std::size_t at = (entry->index - 1) % others.size();
       if (entry->index > others.size()) {
-        write_available(news, pack({others[at], 1, str("the launcher of node ", others[at], " is gone")}));
+        const int node = others[at].node;
+        write_available(news, pack({node, 1, str("the launcher of node ", node, " is gone")}));
         return 0;
       }
       others.erase(others.begin() + static_cast<std::ptrdiff_t>(at));
@@ -124,7 +136,7 @@ Nodes::Nodes(NodeAccess access) : access_(std::move(access)) {
 
 Nodes::Joined Nodes::meet(int ranks_here, const std::string& job_id, Deadline deadline) const {
   Joined joined;
-  joined.store = std::make_unique<TcpStore>(store_options(access_, deadline, node_key("gone", access_.node)));
+  joined.store = std::make_unique<TcpStore>(store_options(access_, deadline, gone_key(access_.node, job_id)));
   TcpStore& store = *joined.store;
   const std::string mine = str(ranks_here, ' ', access_.nodes, ' ', job_id);
   if (store.compare_set(node_key("ranks", access_.node), "", mine) != mine) {

@@ -55,8 +55,11 @@ class Nodes(unittest.TestCase):
         return process
 
     def finish(self):
-        outputs = [process.communicate(timeout=60)[0] for process in self.processes]
-        return [process.returncode for process in self.processes], outputs
+        return self.finish_of(self.processes)
+
+    def finish_of(self, processes):
+        outputs = [process.communicate(timeout=60)[0] for process in processes]
+        return [process.returncode for process in processes], outputs
 
     def check_ranks(self, counts, backend, runtimes):
         for node, ranks in enumerate(counts):
@@ -109,6 +112,19 @@ class Nodes(unittest.TestCase):
         codes, outputs = self.finish()
         self.assertEqual(codes, [1, 137], outputs)
         self.assertIn("node 1: the launcher of node 1 is gone", outputs[0])
+
+    def test_a_second_launcher_with_the_same_number_is_refused_and_harms_nobody(self):
+        launchers = [self.start(node, 1, ["sh", "-c", f"echo started; while [ ! -e {self.folder}/enough ]; do sleep 0.05; done"])
+                     for node in range(2)]
+        for process in launchers:
+            while "started" not in process.stdout.readline():
+                self.assertIsNone(process.poll())
+        second = self.start(1, 1, ["true"])
+        self.assertIn("there are two launchers with --node-rank 1", second.communicate(timeout=60)[0])
+        self.assertNotEqual(second.returncode, 0)
+        (self.folder / "enough").touch()
+        codes, outputs = self.finish_of(launchers)
+        self.assertEqual(codes, [0, 0], outputs)
 
     def test_ctrl_c_on_one_node_stops_both(self):
         processes = [self.start(node, 1, ["sh", "-c", "echo started; exec sleep 60"]) for node in range(2)]
