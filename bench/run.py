@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Runs the benchmarks beside their peers and writes bench/results/MACHINE/*.json and a table, README.md.
 
+    scripts/setup --bench
     cmake -G Ninja -S . -B build -DCMAKE_BUILD_TYPE=Release -DLOCKSTEP_BUILD_BENCH=ON && ninja -C build
-    bench/run.py --python .deps/venv/bin/python                # all; or --only mnist_step,start_up,all_reduce
+    bench/run.py --python .deps/venv/bin/python                # all; or --only mnist_step,start_up,collectives
 
 How: one thread a process. In each round every competitor runs once, in rotating order; one unmeasured round goes before. A
 run during which processes other than its own used more than 5 % of the cores (/proc/stat, against the time of our own
@@ -11,8 +12,9 @@ are medians over runs, ratios are of medians. What falls short of that is marked
 missed, or nothing was measured.
 
 What runs where: `lockstep run` gives every rank a core of its own, and the processes that never talk are started by it
-too. Gloo has threads of its own; it is measured both without pinning, as torchrun leaves it, and pinned, and the better
-counts. Standard library only; the Python given needs torch.
+too. Gloo has threads of its own; a training step is measured both without pinning, as torchrun leaves it, and pinned, and
+the better counts. Peers over MPI run if `scripts/setup --bench` had been run before the build. Standard library only; the
+Python given needs torch.
 """
 import argparse
 import datetime
@@ -202,17 +204,49 @@ def start_up(args):
                    "lockstep run / torchrun, same program": ratio(m[0] / m[3])}}
 
 
-def all_reduce(args):
-    """Microseconds of one all_reduce by size; the median over runs of each run's median."""
-    runs = Competition({
-        "lockstep": launch(args) + [args.build / "bench/all_reduce"],
-        "gloo": launch(args, "--no-affinity") + [args.python, PEERS / "all_reduce.py"],
-    }, lambda output, _: {(o["bytes"], o["memory"]): o["median_us"] for o in objects(output)}, args)
+def collectives(args):
+    """Microseconds of one call by verb and size, two ranks; the median over runs of each run's median. "shared" is memory of the
+    group's; "bound" is the best of the kernels in bench/bound.cpp that do the sums of an all_reduce and nothing else."""
+    def times(output, _):
+        return {(o["verb"], o["bytes"], o["memory"]): o["median_us"] for o in objects(output)}
+
+    commands = {"lockstep": launch(args) + [args.build / "bench/collectives"],
+                "gloo": launch(args, "--no-affinity") + [args.python, PEERS / "collectives.py"],
+                "bound": [args.build / "bench/bound"]}
+    as_root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
+    if (args.build / "bench/collectives_openmpi").exists():
+        commands["openmpi"] = ["mpirun.openmpi", "-n", "2", "--bind-to", "core", *as_root, args.build / "bench/collectives_openmpi", "openmpi"]
+    if (args.build / "bench/collectives_mpich").exists():
+        commands["mpich"] = ["mpirun.mpich", "-n", "2", "-bind-to", "core", args.build / "bench/collectives_mpich", "mpich"]
+    runs = Competition(commands, times, args)
+    median = {key: statistics.median(run[key] for run in values) for values in runs.values.values() for key in values[0]}
     rows = {}
-    for values in runs.values.values():
-        for size, memory in values[0]:
-            rows.setdefault(f"{size} B", {})[memory] = round(statistics.median(v[size, memory] for v in values), 2)
-    return runs.report() | {"unit": "us", "medians": rows, "ratios": {}}
+    for (verb, size, memory), value in median.items():
+        row = rows.setdefault(verb if size == 0 else f"{verb} {size_name(size)}", {})
+        kernel = memory not in ("private", "shared", "gloo", "openmpi", "mpich", "read")
+        column = "bound" if kernel else memory
+        row[column] = min(row.get(column, value), round(value, 2))
+    return runs.report() | {"unit": "us", "medians": rows, "ratios": collective_ratios(rows)}
+
+
+def size_name(size):
+    return f"{size >> 20} MiB" if size >= 1 << 20 else f"{size >> 10} KiB" if size >= 1 << 10 else f"{size} B"
+
+
+def collective_ratios(rows):
+    floors = [("all_reduce 8 B", "private", "openmpi", 1.5),
+              *(("all_reduce " + size, "shared", "openmpi", floor)
+                for size, floor in (("64 KiB", 4), ("1 MiB", 3.5), ("25 MiB", 4.5), ("100 MiB", 6))),
+              ("all_reduce 25 MiB", "shared", "gloo", 10), ("all_reduce 25 MiB", "shared", "mpich", 5),
+              *(("all_reduce " + size, "private", "openmpi", floor)
+                for size, floor in (("64 KiB", 1.3), ("1 MiB", 1.2), ("25 MiB", 1.4), ("100 MiB", 2.5))),
+              ("reduce_scatter 25 MiB", "private", "mpich", 3),
+              *((verb + " 25 MiB", "private", "openmpi", 1) for verb in ("broadcast", "all_gather", "all_to_all", "send"))]
+    ratios = {f"{what}: {peer} / {memory}": ratio(rows[what][peer] / rows[what][memory], at_least=floor)
+              for what, memory, peer, floor in floors if peer in rows[what]}
+    bucket = rows["all_reduce 25 MiB"]
+    ratios["all_reduce 25 MiB: shared / bound"] = ratio(bucket["shared"] / bucket["bound"], at_most=1.15)
+    return ratios
 
 
 # ---- results
@@ -221,7 +255,7 @@ def table(results):
     lines = ["# Measured here", "", "Written by `bench/run.py`, whose head says how.", ""]
     for name, r in results.items():
         lines += [f"## {name}{' (preliminary)' if r['preliminary'] else ''}", "",
-                  f"{r['what']} {r['date']}, {r['cpu']['cores']} cores of {r['cpu']['name']}, "
+                  f"{' '.join(r['what'].split())} {r['date']}, {r['cpu']['cores']} cores of {r['cpu']['name']}, "
                   + ", ".join(f"{k} {v}" for k, v in r["versions"].items())
                   + f"; {r['dropped_runs']} disturbed runs dropped. `{r['command']}`", ""]
         columns = list(dict.fromkeys(c for row in r["medians"].values() for c in row))
@@ -240,7 +274,7 @@ def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", default=ROOT / ".deps/venv/bin/python", type=pathlib.Path)
     parser.add_argument("--build", default=ROOT / "build", type=pathlib.Path)
-    parser.add_argument("--only", default="mnist_step,start_up,all_reduce")
+    parser.add_argument("--only", default="mnist_step,start_up,collectives")
     parser.add_argument("--rounds", type=int, default=9, help="undisturbed runs of every competitor")
     parser.add_argument("--minutes", type=float, default=20, help="give up on a benchmark after this")
     parser.add_argument("--steps", type=int, default=100)
@@ -259,7 +293,7 @@ def main():
     about = {"date": datetime.date.today().isoformat(), "cpu": cpu(), "versions": versions(args),
              "command": f"bench/run.py --only {args.only} --rounds {args.rounds} --steps {args.steps}"
                         + (f" --disturbance {args.disturbance}" if args.disturbance != UNDISTURBED else "")}
-    benchmarks = {f.__name__: f for f in (mnist_step, start_up, all_reduce)}
+    benchmarks = {f.__name__: f for f in (mnist_step, start_up, collectives)}
     for name in args.only.split(","):
         print(name, file=sys.stderr)
         result = {"what": benchmarks[name].__doc__} | about | benchmarks[name](args)
