@@ -21,8 +21,8 @@
 //             Variable("A", "b")   environment of the ranks
 //             WithoutGroup()       no group is made: the body calls init_process_group() itself
 // Members     rank(), size(), world(), backend_name(), rejoin(), die(): what a body may use.
-// Processes   Ranks of "shm", "tcp" and "self" are processes, those of "thread" are threads of one process. The binary starts itself
-//             again for each (never a fork), with the environment that `lockstep run` would set, and this process only watches.
+// Processes   Ranks are processes; those of "thread" alone are threads of one. The binary starts itself again for each (never a
+//             fork), with the environment that `lockstep run` would set, and this process only watches.
 // Failures    Every failed expectation is reported with its rank. Also failures: a rank that throws, dies, exits, skips or runs
 //             no test. At the deadline all ranks are killed and their last output and place in the kernel are shown.
 #pragma once

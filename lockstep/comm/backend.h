@@ -1,8 +1,8 @@
 // Backend: what one way of moving bytes between ranks must provide. Written by backend authors, not used by programs.
 //
 // The free functions in comm/collectives/ check every argument once and then call start(); a backend may rely on counts,
-// roots, peers and dtypes being valid, and on operations it does not support being refused by name in `supports`.
-// A new backend is a folder entry in comm/backends/ and one row of backends/registry.cpp.
+// roots, peers, dtypes and operators being valid. It serves every verb, and groups of one rank too.
+// Several operations of a group may be under way at once. How to add a backend, step by step: CONTRIBUTING.md.
 #pragma once
 
 #include <chrono>
@@ -80,8 +80,8 @@ class Backend {
   virtual int size() const = 0;
   virtual const std::string& group_name() const = 0;
 
-  // Posts the operation and returns. Throws when the group is closed, or when a rank has already posted something else
-  // for the same sequence number.
+  // Posts the operation and returns it, or null if it is done already; what waiting for it means is in work.h. Throws
+  // when the group is closed, or when a rank has already posted something else for the same sequence number.
   virtual std::shared_ptr<WorkState> start(Request request) = 0;
 
   // Memory that collectives on this group use in place, without copying; plain memory where a backend has none.

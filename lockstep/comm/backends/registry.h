@@ -2,7 +2,8 @@
 //
 //   for (const BackendInfo& backend : backends()) std::cout << backend.name << ": " << backend.description << "\n";
 //
-// `lockstep info` prints it; init_process_group() takes its names. A new backend is one row in registry.cpp.
+// `lockstep info` prints it; init_process_group() takes its names. A new backend is one row in registry.cpp;
+// CONTRIBUTING.md has the other steps.
 #pragma once
 
 #include <span>
