@@ -75,7 +75,8 @@ void CollectiveOperation::post(std::unique_lock<std::mutex>& lock) {
   engine_->control().ring();
   fail_point("comm.posted");
   for (int r = 0; r < engine_->size(); ++r) has_posted(r);
-  if (engine_->failed()) engine_->throw_unusable(describe());
+  // Another failure is for the wait, which finds out whether this call was complete before it.
+  if (disagrees_) engine_->throw_unusable(describe());
 }
 
 void CollectiveOperation::stage_copy(const void* data, std::size_t bytes) {

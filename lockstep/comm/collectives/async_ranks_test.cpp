@@ -1,8 +1,13 @@
 // Many operations in flight: waited for in any order, polled, dropped, mixed.
+#include <unistd.h>
+
+#include <csignal>
 #include <numeric>
+#include <thread>
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/collectives.h"
+#include "lockstep/os/process_handle.h"
 #include "testing/buffers.h"
 #include "testing/ranks.h"
 
@@ -154,6 +159,19 @@ RANKS_TEST(Async, AnErrorOfOneRankAloneIsToldToAll, Ranks(2, 3, 4), Backends("sh
   if (rank() == 1) EXPECT_THAT(work, ThrowsMessage<InternalError>(HasSubstr("was asked to throw")));
   EXPECT_THAT(work, ThrowsMessage<Aborted>(
                         AllOf(HasSubstr("rank 1 gave up all_reduce #"), HasSubstr("was asked to throw"))));
+}
+
+// Rank 1 stops in its barrier when all have come; the other goes on, and aborts before rank 1 has looked at anything.
+RANKS_TEST(Async, WhatIsCompleteIsNotUndoneByAnAbort, Ranks(2),
+           Variable("LOCKSTEP_FAIL_POINT", "comm.posted@1+1=stop")) {
+  pid_t pid = getpid();
+  comm::broadcast(world(), std::span(&pid, 1), 1);
+  comm::barrier(world());
+  if (rank() == 1) return;
+  world().abort("enough");
+  const ProcessHandle other(pid);
+  while (other.state() != 'T') std::this_thread::yield();
+  kill(pid, SIGCONT);
 }
 
 RANKS_TEST(Async, LeavingIsAnErrorForThoseWhoNeedThisRankOnly, Ranks(3), Backends("thread", "shm", "tcp")) {
