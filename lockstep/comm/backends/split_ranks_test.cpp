@@ -1,4 +1,5 @@
 // Groups of some of the ranks: that they are right, independent of each other, and leave nothing behind.
+#include <atomic>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -172,6 +173,29 @@ RANKS_TEST(Split, LateLeaversAreWaitedFor, Ranks(2, 3), Backends("thread", "shm"
     EXPECT_THAT([&] { comm::barrier(group); }, ThrowsMessage<PeerLost>(HasSubstr("has left the group")));
   }
   EXPECT_EQ(sum_over(world(), 1), size());
+}
+
+// Rank 1 looks at rank 0's line and leaves; then rank 0 uses the line again. Nothing but the leaving puts the two in order (the
+// flags are relaxed on purpose): ThreadSanitizer sees whether that is enough.
+RANKS_TEST(Split, WhatALeaverHasLookedAtIsUsedAgain, Ranks(3), Backends("thread")) {
+  static std::atomic<int> left = 0;
+  const ProcessGroup group = split(world(), {{0, 1, 2}}, "short");
+  int x = rank();
+  std::vector<int> all(rank() == 1 ? 3 : 0);
+  if (rank() < 2) {
+    const Work never = comm::gather(group, std::span<const int>(&x, 1), std::span(all), 1, /*async_op=*/true);
+    if (rank() == 0) comm::send(world(), std::span<const int>(&x, 1), 1);
+    if (rank() == 1) comm::recv(world(), std::span(&x, 1), 0);
+    EXPECT_EQ(never.is_completed(), rank() == 0);  // rank 2 does not come
+  }
+  if (rank() != 0) {
+    group.close();
+    left.fetch_add(1, std::memory_order_relaxed);
+  } else {
+    while (left.load(std::memory_order_relaxed) < 2) std::this_thread::yield();
+    for (std::uint64_t i = 0; i < 2 * shared::SLOTS; ++i) comm::broadcast(group, std::span(&x, 1), 0);
+  }
+  comm::barrier(world());
 }
 
 RANKS_TEST(Split, CallsAfterCloseAreRefused, Ranks(2), Backends("thread", "shm", "tcp")) {
