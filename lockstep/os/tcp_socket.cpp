@@ -196,7 +196,7 @@ std::string address_to_listen_at(const std::string& host) {
   return resolve(host, 0, AI_NUMERICHOST).addresses.empty() ? "" : host;
 }
 
-Fd tcp_connect(const std::string& host, int port, Deadline deadline) {
+Fd tcp_connect(const std::string& host, int port, Deadline deadline, IfRefused refused) {
   const std::string place = text({printable(host), port});
   for (std::chrono::milliseconds pause = FIRST_PAUSE;; pause = std::min(2 * pause, LONGEST_PAUSE)) {
     const Resolved found = resolve(host, port, 0);
@@ -211,8 +211,9 @@ Fd tcp_connect(const std::string& host, int port, Deadline deadline) {
       const int error = try_connect(address, deadline, socket);
       if (error == 0) return socket;
       reason = std::strerror(error);  // NOLINT(concurrency-mt-unsafe): glibc's is safe for known numbers
-      may_pass = may_pass || passes_with_time(error);
-      if (!passes_with_time(error)) lasting = error;
+      const bool passes = passes_with_time(error) && !(error == ECONNREFUSED && refused == IfRefused::FAIL);
+      may_pass = may_pass || passes;
+      if (!passes) lasting = error;
     }
     if (!may_pass) throw SystemError("cannot connect to " + place, lasting);
     if (deadline.remaining() <= pause) {

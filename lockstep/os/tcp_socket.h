@@ -41,7 +41,10 @@ std::string address_to_listen_at(const std::string& host);
 // Connects, trying all addresses of `host` in turn until one answers: the server may start later, so a refused connection or an
 // unreachable host is tried again until the deadline. Throws Timeout naming host, port and the last reason; SystemError for
 // what does not pass (no permission, a name that does not exist). The name server is asked without a deadline of ours.
-Fd tcp_connect(const std::string& host, int port, Deadline deadline);
+// IfRefused::FAIL is for a server that is known to have listened: that nobody does is a SystemError (ECONNREFUSED) at once.
+enum class IfRefused { TRY_AGAIN, FAIL };
+Fd tcp_connect(const std::string& host, int port, Deadline deadline,
+               IfRefused refused = IfRefused::TRY_AGAIN);
 
 struct TcpAccepted {
   Fd socket;                        // invalid: nobody is waiting

@@ -152,6 +152,20 @@ TEST(TcpSocketAddress, InterfacesHaveAddresses) {
   }
 }
 
+TEST(TcpSocketConnect, WhoHasEndedIsNotWaitedFor) {
+  int port = 0;
+  {
+    const Fd listener = tcp_listen("127.0.0.1", 0);
+    port = tcp_local_address(listener.get()).port;
+  }
+  try {
+    tcp_connect("127.0.0.1", port, Deadline::never(), IfRefused::FAIL);
+    FAIL();
+  } catch (const SystemError& error) {
+    EXPECT_EQ(error.error_number(), ECONNREFUSED);
+  }
+}
+
 TEST(TcpSocketListen, AUsedPortIsRefusedByName) {
   const Fd first = tcp_listen("127.0.0.1", 0);
   const int port = tcp_local_address(first.get()).port;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <list>
 #include <map>
 #include <optional>
@@ -123,9 +124,11 @@ class Mesh {
   void connect_to(int r, Deadline deadline) {
     const TcpAddress& address = announced_[static_cast<std::size_t>(r)].address;
     try {
-      peer(r).socket = tcp_connect(address.host, address.port, Deadline::in(ATTEMPT));
+      peer(r).socket = tcp_connect(address.host, address.port, Deadline::in(ATTEMPT), IfRefused::FAIL);
+    } catch (const SystemError& error) {
+      if (error.error_number() == ECONNREFUSED) throw_ended(r);
+      throw;
     } catch (const Timeout& timeout) {
-      if (std::string(timeout.what()).find("refused") != std::string::npos) throw_ended(r);
       if (!deadline.expired()) return connect_to(r, deadline);
       throw Timeout(str(who(), "no connection to rank ", r, " (pid ", peer(r).pid, "): ", timeout.what()));
     }
