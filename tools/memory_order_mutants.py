@@ -8,7 +8,7 @@ must notice every time.
 
 Works on a copy of the tree in a temporary folder. A place that no test notices must be in UNOBSERVABLE below, with the reason why
 it is there all the same; anything else that survives is a hole in the tests or an order that nobody needs: exit status 1.
---record keeps the answer in tools/memory_order_mutants.txt."""
+--record keeps the answers in tools/memory_order_mutants.txt."""
 
 import argparse
 import os
@@ -80,8 +80,7 @@ def verdict(root, patience):
         return False, "nothing"
     output = done.stdout + done.stderr
     failed = re.search(r"\[  FAILED  \] (\S+)", output)
-    what = "data race" if "WARNING: ThreadSanitizer" in output else "wrong result"
-    return True, f"{what} in {failed.group(1) if failed else 'a test'}"
+    return True, f"{failed.group(1) if failed else 'a test'} fails"
 
 
 def mutate(path, number, column, order):
@@ -95,6 +94,18 @@ def mutate(path, number, column, order):
 
 def reason(line):
     return next((why for piece, why in UNOBSERVABLE.items() if piece in line), None)
+
+
+def record(found, rows):
+    """Rows of places that were not tried this time stay as they were."""
+    known = RECORD.read_text().splitlines() if RECORD.exists() else []
+    known = {line.split(": ")[0]: line for line in known if ": " in line} | {row.split(": ")[0]: row for row in rows}
+    kept = [known[key] for key in (key_of(*place) for place in found) if key in known]
+    RECORD.write_text("Written by tools/memory_order_mutants.py --record\n\n" + "\n".join(kept) + "\n")
+
+
+def key_of(path, number, _column, order, _line):
+    return f"{path.name}:{number} {order}"
 
 
 def main():
@@ -129,12 +140,12 @@ def main():
             (root / path).write_text(original)
             why = reason(line)
             survivors += not noticed and why is None
-            rows.append(f"{path.name}:{number} {order}: " + (f"noticed, {by}" if noticed else f"not noticed; {why or 'NO REASON KNOWN'}"))
+            rows.append(f"{key_of(path, number, column, order, line)}: " + (f"noticed, {by}" if noticed else f"not noticed; {why or 'NO REASON KNOWN'}"))
             print(rows[-1], flush=True)
     summary = f"{len(rows)} orders relaxed in turn, {survivors} survived without a known reason, {time.monotonic() - start:.0f} s"
     print(summary)
     if args.record:
-        RECORD.write_text("Written by tools/memory_order_mutants.py --record\n\n" + "\n".join(rows + ["", summary]) + "\n")
+        record(found, rows)
     sys.exit(1 if survivors else 0)
 
 
