@@ -63,7 +63,7 @@ constexpr Kernel KERNELS[] = {
 
 class Threads {
  public:
-  int rank() const { return rank_; }
+  int rank() const { return this_rank; }
   int size() const { return CORES; }
   // Spins: both have a core.
   void barrier() {
@@ -76,15 +76,16 @@ class Threads {
     }
   }
   void maxima(std::vector<double>& values) {  // of both threads' values, element by element; for the first
-    if (rank_ == 1) theirs_ = values;
+    if (this_rank == 1) theirs_ = values;
     barrier();
-    for (std::size_t i = 0; rank_ == 0 && i < values.size(); ++i) values[i] = std::max(values[i], theirs_[i]);
+    for (std::size_t i = 0; this_rank == 0 && i < values.size(); ++i)
+      values[i] = std::max(values[i], theirs_[i]);
     barrier();
   }
-  static void be(int rank) { rank_ = rank; }
+  static void be(int rank) { this_rank = rank; }
 
  private:
-  inline static thread_local int rank_ = 0;
+  inline static thread_local int this_rank = 0;
   std::atomic<int> arrived_ = 0;
   std::atomic<int> rounds_ = 0;
   std::vector<double> theirs_;
