@@ -6,6 +6,7 @@
 
 #include <array>
 #include <new>
+#include <thread>
 
 #include "lockstep/os/child_process.h"
 #include "lockstep/os/process_handle.h"
@@ -48,7 +49,7 @@ pid_t start_sleeper(std::atomic<std::uint32_t>& word) {
 
 void wait_until_asleep(pid_t pid) {
   const ProcessHandle process(pid);
-  while (process.state() != 'S') usleep(200);
+  while (process.state() != 'S') std::this_thread::yield();
 }
 
 TEST(Futex, AChangedWordIsNotWaitedFor) {

@@ -13,24 +13,17 @@
 #include "lockstep/base/error.h"
 #include "lockstep/os/child_process.h"
 #include "lockstep/os/pipe.h"
+#include "testing/error_number.h"
 #include "testing/temp_folder.h"
 
 namespace lockstep {
 namespace {
 
 using std::chrono::milliseconds;
+using testing::error_number_of;
 using testing::TempFolder;
 
 const Deadline NOW = Deadline::in(milliseconds(0));
-
-template <typename Call> int error_number_of(Call call) {
-  try {
-    call();
-  } catch (const SystemError& error) {
-    return error.error_number();
-  }
-  return 0;
-}
 
 bool closes_on_exec(int fd) { return (fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0; }
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/exception_text.h"
 #include "lockstep/base/str.h"
 
 namespace lockstep {
@@ -19,16 +20,6 @@ bool came_from_the_group(const std::exception_ptr& error) {
            code == ErrorCode::ABORTED;
   } catch (...) {
     return false;
-  }
-}
-
-std::string text_of(const std::exception_ptr& error) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const std::exception& known) {
-    return known.what();
-  } catch (...) {
-    return "an exception of unknown type";
   }
 }
 
@@ -153,7 +144,7 @@ void Reducer::fail(const std::exception_ptr& error) {
   failure_ = error;
   if (came_from_the_group(error)) return;
   try {
-    group_.abort(text_of(error));
+    group_.abort(exception_text(error));
   } catch (...) {  // the error that led here matters more; peers still have their deadline
   }
 }
