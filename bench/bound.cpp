@@ -11,55 +11,17 @@
 #include <atomic>
 #include <thread>
 
+#include "bench/bound_kernels.h"
 #include "bench/timed_collectives.h"
 
 namespace {
 
 constexpr int CORES = 2;
 
-struct Half {
-  float* mine;
-  float* other;
-  std::size_t count;
-};
-
-void add_both(const Half& half) {
-  for (std::size_t i = 0; i < half.count; ++i) {
-    const float sum = half.mine[i] + half.other[i];
-    half.mine[i] = sum;
-    half.other[i] = sum;
-  }
-}
-
-// In pieces that stay in the nearest cache between the two stores.
-void add_one_then_copy(const Half& half) {
-  constexpr std::size_t PIECE = 2048;
-  for (std::size_t begin = 0; begin < half.count; begin += PIECE) {
-    const std::size_t end = std::min(begin + PIECE, half.count);
-    for (std::size_t i = begin; i < end; ++i) half.mine[i] += half.other[i];
-    std::copy(half.mine + begin, half.mine + end, half.other + begin);
-  }
-}
-
 std::atomic<float> sink = 0;
 
-void read_both(const Half& half) {
-  float sums[16] = {};
-  std::size_t i = 0;
-  for (; i + 16 <= half.count; i += 16) {
-    for (std::size_t k = 0; k < 16; ++k) sums[k] += half.mine[i + k] + half.other[i + k];
-  }
-  float whole = 0;
-  for (const float sum : sums) whole += sum;
-  sink.store(whole, std::memory_order_relaxed);
-}
-
-struct Kernel {
-  const char* name;
-  void (*run)(const Half&);
-};
-constexpr Kernel KERNELS[] = {
-    {"add, store to both", add_both}, {"add, then copy", add_one_then_copy}, {"read", read_both}};
+constexpr bound::Kernel READ = {
+    "read", [](const bound::Move& move) { sink.store(bound::read_all(move), std::memory_order_relaxed); }};
 
 class Threads {
  public:
@@ -99,12 +61,13 @@ void pin_to(int core) {
 }
 
 void measure(Threads& threads, std::vector<std::vector<float>>& buffers, std::size_t bytes,
-             const Kernel& kernel) {
+             const bound::Kernel& kernel) {
   const auto rank = static_cast<std::size_t>(threads.rank());
   const std::size_t count = bytes / sizeof(float);
   const std::size_t begin = rank * (count / CORES);
-  const Half half = {buffers[rank].data() + begin, buffers[1 - rank].data() + begin,
-                     rank == 0 ? count / CORES : count - begin};
+  float* const mine = buffers[rank].data() + begin;
+  float* const other = buffers[1 - rank].data() + begin;
+  const bound::Move half = {{mine, other}, {mine, other}, rank == 0 ? count / CORES : count - begin};
   const std::size_t rounds = std::clamp<std::size_t>((256UL << 20U) / bytes, 20, 2000);
   std::vector<double> starts;
   std::vector<double> ends;
@@ -133,7 +96,8 @@ int main() {
       threads.barrier();
       for (const bench::Case& which : bench::every_case()) {
         if (which.verb != "all_reduce" || which.bytes < 1024) continue;
-        for (const Kernel& kernel : KERNELS) measure(threads, buffers, which.bytes, kernel);
+        for (const bound::Kernel& kernel : bound::KERNELS) measure(threads, buffers, which.bytes, kernel);
+        measure(threads, buffers, which.bytes, READ);
       }
     });
   }

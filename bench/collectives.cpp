@@ -1,6 +1,7 @@
 // Times of collectives of float32 on the world group, in memory of the group's and in private memory (timed_collectives.h).
 //
-//   lockstep run -n 2 build/bench/collectives
+//   lockstep run -n 2 build/bench/collectives                  # all of them
+//   lockstep run -n 2 build/bench/collectives all_reduce 8 65536  # some
 #include "lockstep/comm/collectives.h"
 #include "bench/timed_collectives.h"
 #include "lockstep/job/job.h"
@@ -32,10 +33,10 @@ struct Ours {
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
   init_process_group();
   Ours ours;
-  for (const bench::Case& which : bench::every_case()) {
+  for (const bench::Case& which : bench::cases_of(std::span(argv + 1, argv + argc))) {
     const bench::Counts counts = bench::counts_of(which, ours.size());
     std::vector<float> input(counts.input);
     std::vector<float> output(counts.output);

@@ -3,7 +3,7 @@
 
     scripts/setup --bench
     cmake -G Ninja -S . -B build -DCMAKE_BUILD_TYPE=Release -DLOCKSTEP_BUILD_BENCH=ON && ninja -C build
-    bench/run.py --python .deps/venv/bin/python                # all; or --only mnist_step,start_up,collectives
+    bench/run.py --python .deps/venv/bin/python                # all; or --only train_step,start_up,collectives
 
 How: one thread a process. In each round every competitor runs once, in rotating order; one unmeasured round goes before. A
 run during which processes other than its own used more than 5 % of the cores (/proc/stat, against the time of our own
@@ -23,39 +23,23 @@ import os
 import pathlib
 import platform
 import re
-import resource
 import statistics
 import subprocess
 import sys
-import tempfile
-import time
+
+from competition import Competition, UNDISTURBED, launch, objects, ratio
+from machine import cpu, machine_folder
+from results_table import table
+from training import STEPS, step_options, train_step
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PEERS = ROOT / "bench/peers"
-UNDISTURBED = 0.05  # share of all cores that others may use during a run
 
 
 # ---- the machine and its load
 
-def busy_seconds():
-    """Of all cores since boot; time stolen by the hypervisor counts as busy."""
-    user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, open("/proc/stat").readline().split()[1:9])
-    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
-
-
-def own_seconds():
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime
-
-
 def output_of(*command):
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-
-
-def cpu():
-    fields = dict(re.findall(r"^(model name|cpu family|model|stepping)\s*: (.*)$", open("/proc/cpuinfo").read(), re.M))
-    return {"name": fields.get("model name", platform.machine()), "cores": os.cpu_count(),
-            "family_model_stepping": [fields.get(k) for k in ("cpu family", "model", "stepping")]}
 
 
 def versions(args):
@@ -72,118 +56,7 @@ def versions(args):
             "kernel": platform.release()}
 
 
-# ---- running and comparing
-
-def run(command, folder):
-    """(output, seconds, share of all cores that others used meanwhile)"""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    busy, own, start = busy_seconds(), own_seconds(), time.monotonic()
-    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, cwd=folder,
-                          env=environment)
-    seconds = time.monotonic() - start
-    foreign = (busy_seconds() - busy) - (own_seconds() - own)
-    if done.returncode != 0:
-        sys.exit(f"{' '.join(map(str, command))} failed:\n{done.stdout}{done.stderr}")
-    return done.stdout, seconds, max(0.0, foreign / seconds / os.cpu_count())
-
-
-class Competition:
-    """Interleaved runs of named commands, until each has enough undisturbed ones."""
-
-    def __init__(self, commands, value_of, args):
-        self.values = {name: [] for name in commands}  # of undisturbed runs: what was measured -> value
-        self.dropped = {name: 0 for name in commands}
-        self.foreign = []  # of the runs that count
-        end = time.monotonic() + 60 * args.minutes
-        turn = 0
-        with tempfile.TemporaryDirectory() as folder:
-            for command in commands.values():
-                run(command, folder)
-            while min(map(len, self.values.values())) < args.rounds and time.monotonic() < end:
-                names = list(commands)
-                names = names[turn % len(names):] + names[:turn % len(names)]
-                turn += 1
-                for name in names:
-                    self.one_run(name, commands[name], value_of, args, folder)
-        missing = [name for name, values in self.values.items() if not values]
-        if missing:
-            sys.exit(f"no undisturbed run of {', '.join(missing)} in {args.minutes:g} minutes: nothing written")
-        self.complete = min(map(len, self.values.values())) >= args.rounds and args.disturbance <= UNDISTURBED
-
-    def one_run(self, name, command, value_of, args, folder):
-        output, seconds, foreign = run(command, folder)
-        kept = foreign <= args.disturbance
-        if kept:
-            self.values[name].append(value_of(output, seconds))
-            self.foreign.append(foreign)
-        else:
-            self.dropped[name] += 1
-        shown = ", ".join(f"{what} {value:.4g}" for what, value in list(value_of(output, seconds).items())[:2])
-        print(f"  {name:40} others {foreign:6.1%}{'' if kept else ' dropped'}  {shown}", file=sys.stderr)
-
-    def report(self):
-        return {"preliminary": not self.complete, "dropped_runs": sum(self.dropped.values()),
-                "largest_share_of_others": round(max(self.foreign, default=0.0), 3)}
-
-    def medians(self, what):
-        return {name: statistics.median(v[what] for v in values) for name, values in self.values.items()}
-
-    def table(self, what):
-        rows = {}
-        for name, median in self.medians(what).items():
-            values = [v[what] for v in self.values[name]]
-            rows[name] = {"median": round(median, 3), "min": round(min(values), 3), "max": round(max(values), 3),
-                          "runs": len(values)}
-        return rows
-
-
-def objects(output):
-    return [json.loads(line) for line in output.splitlines() if line.startswith("{")]
-
-
-def ratio(value, at_least=None, at_most=None):
-    bounds = {name: bound for name, bound in (("at least", at_least), ("at most", at_most)) if bound is not None}
-    met = (at_least is None or value >= at_least) and (at_most is None or value <= at_most)
-    return {"value": round(value, 3), **bounds, **({"met": met} if bounds else {})}
-
-
-# ---- the three benchmarks
-
-def launch(args, *options):
-    return [args.build / "lockstep", "run", "-n", "2", "--no-logs", "--no-prefix", *options]
-
-
-ALONE, DDP, DDP_PLAIN, PY_ALONE, GLOO, GLOO_PINNED = (
-    "(a) C++, two processes that never talk", "(c) Lockstep DDP", "(c') Lockstep DDP, LOCKSTEP_ALLOCATOR=off",
-    "(a') Python, two that never talk", "(b) Python DDP, Gloo", "(b) Python DDP, Gloo, pinned")
-
-
-def mnist_step(args):
-    """Images per second of the pair."""
-    def pair(output, _):
-        ranks = objects(output)
-        return {"images/s": sum(r["images_per_second"] for r in ranks),
-                "CPU ms/step": statistics.mean(r["cpu_ms_per_step"] for r in ranks)}
-
-    program, peer, steps = args.build / "bench/mnist_step", PEERS / "mnist_step.py", str(args.steps)
-    runs = Competition({
-        ALONE: launch(args) + [program, "alone", steps],
-        DDP: launch(args) + [program, "ddp", steps],
-        DDP_PLAIN: ["env", "LOCKSTEP_ALLOCATOR=off"] + launch(args) + [program, "ddp", steps],
-        GLOO: launch(args, "--no-affinity") + [args.python, peer, "ddp", steps],
-        PY_ALONE: launch(args) + [args.python, peer, "alone", steps],
-        GLOO_PINNED: launch(args) + [args.python, peer, "ddp", steps],
-    }, pair, args)
-    m, rows = runs.medians("images/s"), runs.table("images/s")
-    for name, cpu_time in runs.medians("CPU ms/step").items():
-        rows[name]["CPU ms/step"] = round(cpu_time, 2)
-    gloo = max(m[GLOO], m[GLOO_PINNED])
-    return runs.report() | {
-        "unit": "images/s of the pair", "steps_per_run": args.steps, "medians": rows,
-        "ratios": {"(c) / (a)": ratio(m[DDP] / m[ALONE], 0.88), "(c) / (b)": ratio(m[DDP] / gloo, 1.12),
-                   "(c') / (a)": ratio(m[DDP_PLAIN] / m[ALONE]), "(c') / (b)": ratio(m[DDP_PLAIN] / gloo),
-                   "(b) / (a)": ratio(gloo / m[ALONE]), "(b) / (a')": ratio(gloo / m[PY_ALONE])}}
-
+# ---- the benchmarks
 
 def start_up(args):
     """Seconds from the command to its end, for a program that joins, adds up one tensor and leaves."""
@@ -204,20 +77,20 @@ def start_up(args):
                    "lockstep run / torchrun, same program": ratio(m[0] / m[3])}}
 
 
-def collectives(args):
-    """Microseconds of one call by verb and size, two ranks; the median over runs of each run's median. "shared" is memory of the
-    group's; "bound" is the best of the kernels in bench/bound.cpp that do the sums of an all_reduce and nothing else."""
+def mpi(args, ranks, *options, words=()):
+    """The commands of the MPI peers that were built."""
+    as_root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
+    commands = {"openmpi": ["mpirun.openmpi", "-n", str(ranks), *as_root, *(options or ("--bind-to", "core"))],
+                "mpich": ["mpirun.mpich", "-n", str(ranks), "-bind-to", "core"]}
+    programs = {name: args.build / f"bench/collectives_{name}" for name in commands}
+    return {name: command + [programs[name], name, *words] for name, command in commands.items() if programs[name].exists()}
+
+
+def call_times(commands, args):
+    """(report, rows by verb and size of microseconds by column)"""
     def times(output, _):
         return {(o["verb"], o["bytes"], o["memory"]): o["median_us"] for o in objects(output)}
 
-    commands = {"lockstep": launch(args) + [args.build / "bench/collectives"],
-                "gloo": launch(args, "--no-affinity") + [args.python, PEERS / "collectives.py"],
-                "bound": [args.build / "bench/bound"]}
-    as_root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
-    if (args.build / "bench/collectives_openmpi").exists():
-        commands["openmpi"] = ["mpirun.openmpi", "-n", "2", "--bind-to", "core", *as_root, args.build / "bench/collectives_openmpi", "openmpi"]
-    if (args.build / "bench/collectives_mpich").exists():
-        commands["mpich"] = ["mpirun.mpich", "-n", "2", "-bind-to", "core", args.build / "bench/collectives_mpich", "mpich"]
     runs = Competition(commands, times, args)
     median = {key: statistics.median(run[key] for run in values) for values in runs.values.values() for key in values[0]}
     rows = {}
@@ -226,7 +99,104 @@ def collectives(args):
         kernel = memory not in ("private", "shared", "gloo", "openmpi", "mpich", "read")
         column = "bound" if kernel else memory
         row[column] = min(row.get(column, value), round(value, 2))
-    return runs.report() | {"unit": "us", "medians": rows, "ratios": collective_ratios(rows)}
+    return runs.report() | {"unit": "us", "medians": rows}, rows
+
+
+def collectives(args):
+    """Microseconds of one call by verb and size, two ranks; the median over runs of each run's median. "shared": what is
+    given lies in memory of the group's; "bound" is the best of the kernels in bench/bound.cpp that do the sums of an
+    all_reduce and nothing else."""
+    commands = {"lockstep": launch(args) + [args.build / "bench/collectives"],
+                "gloo": launch(args, "--no-affinity") + [args.python, PEERS / "collectives.py"],
+                "bound": [args.build / "bench/bound"], **mpi(args, 2)}
+    report, rows = call_times(commands, args)
+    return report | {"ratios": collective_ratios(rows)}
+
+
+def four_ranks(args):
+    """Microseconds of one all_reduce of four ranks on two cores."""
+    words = ["all_reduce", str(1 << 10), str(25 << 20)]
+    commands = {"lockstep": launch(args, ranks=4) + [args.build / "bench/collectives", *words],
+                "openmpi": mpi(args, 4, "--oversubscribe", words=words)["openmpi"]}
+    report, rows = call_times(commands, args)
+    small, large = rows["all_reduce 1 KiB"], rows["all_reduce 25 MiB"]
+    return report | {"ratios": {
+        "1 KiB: private / openmpi": ratio(small["private"] / small["openmpi"], at_most=2),
+        "25 MiB: openmpi / shared": ratio(large["openmpi"] / large["shared"], at_least=3.5),
+        "25 MiB: openmpi / private": ratio(large["openmpi"] / large["private"])}}
+
+
+def slices(args):
+    """Microseconds from the start of an all_reduce of 25 MiB to its result, by who reduces what (bench/slices.cpp): at rank 0, and
+    at both."""
+    def times(output, _):
+        return {(o["way"], o["load"], rank): o[key] for o in objects(output)
+                for rank, key in (("rank 0", "rank_0_us"), ("both", "both_us"))}
+
+    runs = Competition({"slices": [args.build / "bench/slices"]}, times, args)
+    rows = {}
+    for way, load, rank in runs.values["slices"][0]:
+        rows.setdefault(way, {})[f"{load}, {rank}"] = round(runs.medians((way, load, rank))["slices"], 1)
+    return runs.report() | {"unit": "us", "medians": rows, "ratios": {
+        f"{load}, {rank}: {way} / claims": ratio(rows[way][f"{load}, {rank}"] / rows["claims"][f"{load}, {rank}"])
+        for load in ("equal", "skewed") for rank in ("rank 0", "both") for way in ("fixed", "thread")}}
+
+
+def optimizers(args):
+    """Milliseconds of one step on 25 million float32 parameters by one thread; the median over runs of each run's median over 10
+    steps. Processor time, which is the time on a quiet machine. "libtorch" is its C++ optimiser, "libtorch, cached" the same
+    with Lockstep's allocator, which keeps the temporaries' memory; the others are Python's torch.optim in its three forms."""
+    def times(output, _):
+        return {o["optimizer"]: o["cpu_ms"] for o in objects(output)}
+
+    program, peer = args.build / "bench/optimizers", PEERS / "optimizers.py"
+    alone = launch(args, ranks=1)
+    runs = Competition({
+        "lockstep": alone + [program, "lockstep", "10"],
+        "libtorch": alone + [program, "libtorch", "10"], "libtorch, cached": alone + [program, "cached", "10"],
+        **{f"Python, {way}": alone + [args.python, peer, way, "10"] for way in ("loop", "foreach", "fused")},
+    }, times, args)
+    rows = {}
+    for name, values in runs.values.items():
+        for what in values[0]:
+            rows.setdefault(what, {})[name] = round(statistics.median(run[what] for run in values), 2)
+    return runs.report() | {"unit": "ms", "medians": rows, "ratios": {
+        f"{what}: {peer} / lockstep": ratio(row[peer] / row["lockstep"],
+                                            at_least=1.5 if peer == "libtorch" and what != "SGD" else None)
+        for peer in ("libtorch", "Python, fused") for what, row in rows.items() if peer in row}}
+
+
+def activation_checkpoint(args):
+    """Milliseconds and MB (peak of activations) of a training step of 64 layers by one thread, plain and recomputed in backward
+    (bench/activation_checkpoint.cpp). The bound on time is 1 + t_forward / (t_forward + t_backward) of the plain step, and 3 %."""
+    def values(output, _):
+        return {(o["way"], what): o[what] for o in objects(output) for what in o if what != "way"}
+
+    runs = Competition({"lockstep": launch(args, ranks=1) + [args.build / "bench/activation_checkpoint", "10"]}, values, args)
+    rows = {}
+    for way, what in runs.values["lockstep"][0]:
+        rows.setdefault(way, {})[what] = round(runs.medians((way, what))["lockstep"], 3)
+    return runs.report() | {"unit": "ms, MB", "medians": rows, "ratios": {
+        f"{way}: {what} / plain": ratio(rows[way][f"{what}_ratio"], at_most=bound)
+        for way in ("checkpoint", "checkpoint_sequential")
+        for what, bound in (("time", round(rows[way]["time_bound"] + 0.03, 3)), ("memory", 0.3))}}
+
+
+def two_nodes(args):
+    """Microseconds of one all_reduce of two ranks on each of two nodes, which are one machine: over loopback between nodes."""
+    words = ["all_reduce", str(64 << 10), str(25 << 20)]
+    commands = {backend: [ROOT / "bench/two_nodes.py", args.build, backend, args.build / "bench/collectives", *words]
+                for backend in ("hierarchical", "tcp")}
+    commands["gloo"] = launch(args, "--no-affinity", ranks=4) + [args.python, PEERS / "collectives.py", *words]
+    runs = Competition(commands, lambda output, _: {(o["bytes"], o["memory"]): o["median_us"] for o in objects(output)}, args)
+    rows = {}
+    for name, values in runs.values.items():
+        for size, memory in values[0]:
+            column = name if name == memory else f"{name}, {memory}"
+            rows.setdefault(f"all_reduce {size_name(size)}", {})[column] = round(statistics.median(v[size, memory] for v in values), 1)
+    return runs.report() | {"unit": "us", "medians": rows, "ratios": {
+        f"{size}: {peer} / hierarchical, shared": ratio(row[peer] / row["hierarchical, shared"], at_least=1.5)
+        for size, row in rows.items() for peer in ("gloo", "tcp, private")}}
 
 
 def size_name(size):
@@ -240,8 +210,9 @@ def collective_ratios(rows):
               ("all_reduce 25 MiB", "shared", "gloo", 10), ("all_reduce 25 MiB", "shared", "mpich", 5),
               *(("all_reduce " + size, "private", "openmpi", floor)
                 for size, floor in (("64 KiB", 1.3), ("1 MiB", 1.2), ("25 MiB", 1.4), ("100 MiB", 2.5))),
-              ("reduce_scatter 25 MiB", "private", "mpich", 3),
-              *((verb + " 25 MiB", "private", "openmpi", 1) for verb in ("broadcast", "all_gather", "all_to_all", "send"))]
+              *(("reduce_scatter 25 MiB", memory, "mpich", floor) for memory, floor in (("shared", 3), ("private", None))),
+              *((verb + " 25 MiB", memory, "openmpi", 1) for memory in ("shared", "private")
+                for verb in ("broadcast", "all_gather", "all_to_all", "send"))]
     ratios = {f"{what}: {peer} / {memory}": ratio(rows[what][peer] / rows[what][memory], at_least=floor)
               for what, memory, peer, floor in floors if peer in rows[what]}
     bucket = rows["all_reduce 25 MiB"]
@@ -249,35 +220,16 @@ def collective_ratios(rows):
     return ratios
 
 
-# ---- results
-
-def table(results):
-    lines = ["# Measured here", "", "Written by `bench/run.py`, whose head says how.", ""]
-    for name, r in results.items():
-        lines += [f"## {name}{' (preliminary)' if r['preliminary'] else ''}", "",
-                  f"{' '.join(r['what'].split())} {r['date']}, {r['cpu']['cores']} cores of {r['cpu']['name']}, "
-                  + ", ".join(f"{k} {v}" for k, v in r["versions"].items())
-                  + f"; {r['dropped_runs']} disturbed runs dropped. `{r['command']}`", ""]
-        columns = list(dict.fromkeys(c for row in r["medians"].values() for c in row))
-        lines += [f"| {r['unit']} | " + " | ".join(columns) + " |", "| --- |" + " ---: |" * len(columns)]
-        for row, values in r["medians"].items():
-            lines += [f"| {row} | " + " | ".join(f"{values[c]:g}" if c in values else "" for c in columns) + " |"]
-        lines += [""]
-        for what, q in r["ratios"].items():
-            bound = [f" (floor: {k} {q[k]}: {'met' if q['met'] else 'MISSED'})" for k in ("at least", "at most") if k in q]
-            lines += [f"* {what} = {q['value']}{''.join(bound)}"]
-        lines += [""]
-    return "\n".join(lines)
-
+# ---- from the command to the results
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", default=ROOT / ".deps/venv/bin/python", type=pathlib.Path)
     parser.add_argument("--build", default=ROOT / "build", type=pathlib.Path)
-    parser.add_argument("--only", default="mnist_step,start_up,collectives")
+    parser.add_argument("--only", default="train_step,step_options,start_up,collectives,four_ranks,slices,optimizers,activation_checkpoint,two_nodes")
     parser.add_argument("--rounds", type=int, default=9, help="undisturbed runs of every competitor")
     parser.add_argument("--minutes", type=float, default=20, help="give up on a benchmark after this")
-    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--models", default=",".join(STEPS), help="of train_step")
     parser.add_argument("--disturbance", type=float, default=UNDISTURBED, help="share of the cores that others may use")
     parser.add_argument("--results", default=ROOT / "bench/results", type=pathlib.Path)
     args = parser.parse_args()
@@ -287,13 +239,14 @@ def parse_arguments():
 
 def main():
     args = parse_arguments()
-    machine = re.sub(r"[^a-z0-9]+", "-", re.sub(r"\(\w+\)", "", cpu()["name"]).lower()).strip("-")
-    folder = args.results / f"{machine}-{os.cpu_count()}-cores"
+    folder = machine_folder(args.results)
     folder.mkdir(parents=True, exist_ok=True)
     about = {"date": datetime.date.today().isoformat(), "cpu": cpu(), "versions": versions(args),
-             "command": f"bench/run.py --only {args.only} --rounds {args.rounds} --steps {args.steps}"
+             "command": f"bench/run.py --only {args.only} --rounds {args.rounds}"
+                        + (f" --models {args.models}" if args.models != ",".join(STEPS) else "")
                         + (f" --disturbance {args.disturbance}" if args.disturbance != UNDISTURBED else "")}
-    benchmarks = {f.__name__: f for f in (mnist_step, start_up, collectives)}
+    benchmarks = {f.__name__: f for f in (train_step, step_options, start_up, collectives, four_ranks, slices, optimizers, activation_checkpoint,
+                                          two_nodes)}
     for name in args.only.split(","):
         print(name, file=sys.stderr)
         result = {"what": benchmarks[name].__doc__} | about | benchmarks[name](args)

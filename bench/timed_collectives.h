@@ -33,6 +33,18 @@ inline std::vector<Case> every_case() {
   return cases;
 }
 
+// Those that `words` ask for: nothing, or a verb, or a verb and sizes in bytes.
+inline std::vector<Case> cases_of(std::span<char*> words) {
+  std::vector<Case> cases = every_case();
+  std::erase_if(cases, [&](const Case& which) {
+    if (!words.empty() && which.verb != words[0]) return true;
+    return words.size() > 1 && std::none_of(words.begin() + 1, words.end(), [&](const char* word) {
+             return std::strtoull(word, nullptr, 10) == which.bytes;
+           });
+  });
+  return cases;
+}
+
 inline double microseconds_now() {
   return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now().time_since_epoch())
       .count();

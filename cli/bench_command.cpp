@@ -3,8 +3,11 @@
 #include <cstdio>
 
 #include "cli/arguments.h"
+#include "cli/bench_bound.h"
 #include "cli/bench_measure.h"
+#include "cli/bench_tune.h"
 #include "cli/commands.h"
+#include "cli/parse.h"
 #include "lockstep/base/environment.h"
 #include "lockstep/base/str.h"
 #include "lockstep/job/job.h"
@@ -20,6 +23,8 @@ struct BenchOptions {
   std::string memory = "shared";
   int ranks = 2;
   bool json = false;
+  bool no_bound = false;
+  bool tune = false;
 };
 
 void describe_options(CLI::App& app, BenchOptions& options) {
@@ -28,6 +33,16 @@ void describe_options(CLI::App& app, BenchOptions& options) {
       "on freshly\n"
       "written data and counts from the last rank's start to the last rank's end; the clock is that of one "
       "machine.\n"
+      "The bound is measured in the same run: threads on the ranks' CPUs that only move the data, each "
+      "result "
+      "once, with\n"
+      "the best of several kernels and nothing of the library in between (bench/bound_kernels.h). 100 % of "
+      "it is "
+      "what this\n"
+      "machine's memory allows; private memory needs more copies than that, and small sizes are ruled by the "
+      "time "
+      "that a\n"
+      "cache line takes from core to core.\n"
       "Under a launcher (lockstep run, srun, mpirun) the ranks are those of the job, and -n is not used.");
   app.add_option("VERB", options.verb,
                  "all_reduce, broadcast, reduce, all_gather, gather, scatter, reduce_scatter, "
@@ -40,6 +55,11 @@ void describe_options(CLI::App& app, BenchOptions& options) {
       ->check(CLI::IsMember({"shared", "private"}));
   app.add_option("-n,--nproc-per-node", options.ranks, "ranks to start, default 2")
       ->check(CLI::Range(1, 4096));
+  app.add_flag("--no-bound", options.no_bound, "do not measure the machine's own bound beside");
+  app.add_flag(
+      "--tune", options.tune,
+      "without VERB: measure every way of an all_reduce of private memory through shared memory, and "
+      "print the best\ntable of sizes as a value of LOCKSTEP_PATHS");
   app.add_flag("--json", options.json, "one JSON object per line");
 }
 
@@ -56,7 +76,8 @@ int measure_as_rank(const BenchOptions& options, const std::vector<std::size_t>&
     print(header_line());
   }
   for (const std::size_t size : sizes) {
-    const BenchRow row = measure(group, setting, size);
+    BenchRow row = measure(group, setting, size);
+    if (!options.no_bound) row.bound_us = measure_bound(group, verb, row.count);
     if (group.rank() != 0) continue;
     const std::string backend(group.backend_name());
     print(options.json ? json_line(row, verb, group.size(), backend, options.memory)
@@ -72,12 +93,11 @@ int bench_command(const std::vector<std::string>& arguments) {
   BenchOptions options;
   CLI::App app("Times a collective by size.", "lockstep bench");
   describe_options(app, options);
-  try {
-    app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));  // CLI11 wants them reversed
-  } catch (const CLI::Success& help) {
-    return app.exit(help);
-  } catch (const CLI::ParseError& error) {
-    throw UsageError(error.what());
+  if (const auto exit_code = parse(app, arguments)) return *exit_code;
+  if (options.tune) {
+    if (!options.verb.empty() || job_environment().source != "none")
+      throw UsageError("lockstep bench --tune takes no verb and starts its ranks itself");
+    return tune(options.ranks);
   }
   const Verb verb = parse_verb(options.verb);
   const std::vector<std::size_t> sizes =

@@ -136,7 +136,7 @@ BenchRow measure(const ProcessGroup& group, const BenchSetting& setting, std::si
   std::vector<double> times;
   for (std::size_t round = 0; round < rounds; ++round) times.push_back(ends[round] - starts[round]);
   std::sort(times.begin(), times.end());
-  return {count * sizeof(float), count, times[rounds / 2], times[0]};
+  return {count * sizeof(float), count, times[rounds / 2], times[0], std::nullopt};
 }
 
 }  // namespace lockstep::cli

@@ -75,26 +75,38 @@ std::size_t rounds_for(std::size_t bytes) {
 }
 
 std::string header_line() {
-  return "       bytes     elements    median us      best us   algbw GB/s   busbw GB/s";
+  return "       bytes     elements    median us      best us   algbw GB/s   busbw GB/s     bound us   % of "
+         "bound";
 }
 
 std::string text_line(const BenchRow& row, Verb verb, int ranks) {
-  std::array<char, 128> line{};
+  std::array<char, 160> line{};
   const double speed = gigabytes_per_second(row);
   std::snprintf(line.data(), line.size(), "%12zu %12zu %12.2f %12.2f %12.3f %12.3f", row.bytes, row.count,
                 row.median_us, row.best_us, speed, speed * bus_factor(verb, ranks));
-  return line.data();
+  std::string text = line.data();
+  if (row.bound_us) {
+    std::snprintf(line.data(), line.size(), " %12.2f %12.1f", *row.bound_us,
+                  100 * *row.bound_us / row.median_us);
+  } else {
+    std::snprintf(line.data(), line.size(), " %12s %12s", "-", "-");
+  }
+  return text + line.data();
 }
 
 std::string json_line(const BenchRow& row, Verb verb, int ranks, const std::string& backend,
                       const std::string& memory) {
   const double speed = gigabytes_per_second(row);
-  return nlohmann::json{{"verb", name_of(verb)},      {"ranks", ranks},
-                        {"backend", backend},         {"memory", memory},
-                        {"bytes", row.bytes},         {"count", row.count},
-                        {"median_us", row.median_us}, {"best_us", row.best_us},
-                        {"algbw_gb_s", speed},        {"busbw_gb_s", speed * bus_factor(verb, ranks)}}
-      .dump();
+  nlohmann::json json = {{"verb", name_of(verb)},      {"ranks", ranks},
+                         {"backend", backend},         {"memory", memory},
+                         {"bytes", row.bytes},         {"count", row.count},
+                         {"median_us", row.median_us}, {"best_us", row.best_us},
+                         {"algbw_gb_s", speed},        {"busbw_gb_s", speed * bus_factor(verb, ranks)}};
+  if (row.bound_us) {
+    json["bound_us"] = *row.bound_us;
+    json["share_of_bound"] = *row.bound_us / row.median_us;
+  }
+  return json.dump();
 }
 
 }  // namespace lockstep::cli

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,7 @@ struct BenchRow {
   std::size_t count = 0;
   double median_us = 0;
   double best_us = 0;
+  std::optional<double> bound_us;  // bench_bound.h; none: the ranks are not on one machine
 };
 
 std::string header_line();

@@ -46,15 +46,26 @@ TEST(BenchRows, UseTheFactorsOfNcclTests) {
 }
 
 TEST(BenchRows, SayTimeAndSpeed) {
-  const BenchRow row = {1 << 20, 1 << 18, 100, 80};  // 1 MiB in 100 us: 10.486 GB/s
+  const BenchRow row = {1 << 20, 1 << 18, 100, 80, 75};  // 1 MiB in 100 us: 10.486 GB/s
   EXPECT_EQ(text_line(row, Verb::ALL_REDUCE, 4),
-            "     1048576       262144       100.00        80.00       10.486       15.729");
+            "     1048576       262144       100.00        80.00       10.486       15.729        75.00      "
+            "   75.0");
   EXPECT_EQ(header_line().size(), text_line(row, Verb::ALL_REDUCE, 4).size());
   const auto json = nlohmann::json::parse(json_line(row, Verb::ALL_REDUCE, 4, "shm", "shared"));
   EXPECT_EQ(json["verb"], "all_reduce");
   EXPECT_EQ(json["ranks"], 4);
   EXPECT_DOUBLE_EQ(json["algbw_gb_s"].get<double>(), 10.48576);
   EXPECT_DOUBLE_EQ(json["busbw_gb_s"].get<double>(), 15.72864);
+  EXPECT_DOUBLE_EQ(json["bound_us"].get<double>(), 75);
+  EXPECT_DOUBLE_EQ(json["share_of_bound"].get<double>(), 0.75);
+}
+
+TEST(BenchRows, DoWithoutABound) {
+  const BenchRow row = {1 << 20, 1 << 18, 100, 80, std::nullopt};
+  EXPECT_EQ(text_line(row, Verb::ALL_REDUCE, 4),
+            "     1048576       262144       100.00        80.00       10.486       15.729            -      "
+            "      -");
+  EXPECT_FALSE(nlohmann::json::parse(json_line(row, Verb::SEND, 4, "tcp", "private")).contains("bound_us"));
 }
 
 TEST(BenchRounds, AreFewerForLargerSizes) {

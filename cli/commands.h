@@ -8,6 +8,7 @@ namespace lockstep::cli {
 
 int run_command(const std::vector<std::string>& arguments);
 int bench_command(const std::vector<std::string>& arguments);
+int trace_command(const std::vector<std::string>& arguments);
 int info_command(const std::vector<std::string>& arguments);
 
 }  // namespace lockstep::cli

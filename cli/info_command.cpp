@@ -7,7 +7,9 @@
 #include "lockstep/base/environment.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/comm/backends/mpi_library.h"
 #include "lockstep/comm/backends/registry.h"
+#include "lockstep/comm/backends/shared_paths.h"
 #include "lockstep/job/rendezvous.h"
 #include "lockstep/launch/core_plan.h"
 #include "lockstep/os/cpu_topology.h"
@@ -37,6 +39,26 @@ void print_machine() {
   }
 }
 
+// What backend mpi would load.
+void print_mpi() {
+  for (const mpi::Found& one : mpi::find_libraries())
+    std::cout << "MPI          " << one.name << ": "
+              << (one.path.empty() ? "no module; install its development package and build Lockstep again"
+                                   : one.path)
+              << "\n";
+}
+
+// Which way an all_reduce in shared memory takes, by bytes.
+void print_paths() {
+  std::cout << "paths        ";
+  try {
+    std::cout << describe(shared::path_table())
+              << (env("LOCKSTEP_PATHS") ? " (LOCKSTEP_PATHS)" : " (what ships)") << "\n";
+  } catch (const InvalidArgument& error) {
+    std::cout << error.what() << "\n";
+  }
+}
+
 // How init_process_group() would meet the other ranks if it were called in this environment.
 void print_rendezvous() {
   std::cout << "job          ";
@@ -59,6 +81,8 @@ int info_command(const std::vector<std::string>& arguments) {
   for (const BackendInfo& backend : backends()) {
     std::cout << "backend      " << backend.name << ": " << backend.description << "\n";
   }
+  print_mpi();
+  print_paths();
   print_rendezvous();
   std::cout << "\nenvironment variables that Lockstep reads or sets\n";
   for (const auto& variable : environment_table()) {

@@ -19,6 +19,7 @@ constexpr char USAGE[] =
     "\n"
     "  run -n N PROGRAM [ARGUMENTS]   start N ranks of a program on this machine (lockstep run --help)\n"
     "  bench VERB -n N                time a collective by size (lockstep bench --help)\n"
+    "  trace analyze [--pid PID]      say which rank of a job is missing or ahead (lockstep trace --help)\n"
     "  info                           version, environment variables, what this machine offers\n"
     "  --version                      the version alone\n";
 
@@ -27,6 +28,7 @@ int dispatch(const std::vector<std::string>& arguments) {
   const std::vector<std::string> rest(arguments.begin() + (arguments.empty() ? 0 : 1), arguments.end());
   if (command == "run") return run_command(rest);
   if (command == "bench") return bench_command(rest);
+  if (command == "trace") return trace_command(rest);
   if (command == "info") return info_command(rest);
   if (command == "--version" || command == "version") {
     std::puts("lockstep " LOCKSTEP_VERSION);
@@ -37,7 +39,7 @@ int dispatch(const std::vector<std::string>& arguments) {
     return 0;
   }
   if (command.empty()) throw UsageError(str("a command is needed\n", USAGE));
-  const std::vector<std::string> known = {"run", "bench", "info", "--version", "--help"};
+  const std::vector<std::string> known = {"run", "bench", "trace", "info", "--version", "--help"};
   const std::string close = nearest(command, known);
   throw UsageError(str("there is no command ", printable(command),
                        close.empty() ? "" : str("; did you mean ", close, "?")));

@@ -4,10 +4,12 @@
 #include <array>
 #include <charconv>
 #include <cstdio>
+#include <filesystem>
 #include <iostream>
 
 #include "cli/arguments.h"
 #include "cli/commands.h"
+#include "cli/parse.h"
 #include "cli/streams.h"
 #include "lockstep/base/environment.h"
 #include "lockstep/base/error.h"
@@ -34,6 +36,7 @@ const std::array OPTIONS = std::to_array<Option>({
     {"--pass-local-rank", "", false},
     {"--log-dir", "", true},
     {"--no-logs", "", false},
+    {"--trace-dir", "", true},
     {"--no-prefix", "", false},
     {"--no-affinity", "", false},
     {"--grace", "", true},
@@ -53,6 +56,7 @@ struct RunOptions {
   bool pass_local_rank = false;
   std::string log_dir;
   bool no_logs = false;
+  std::string trace_dir;
   bool no_prefix = false;
   bool no_affinity = false;
   std::string grace;
@@ -100,6 +104,11 @@ void describe_options(CLI::App& app, RunOptions& options) {
                  "in DIR the job makes a folder with one file per rank; default runs")
       ->type_name("DIR");
   app.add_flag("--no-logs", options.no_logs, "keep no files");
+  app.add_option(
+         "--trace-dir", options.trace_dir,
+         "folder in which each rank writes what all did last when its group fails, for lockstep trace "
+         "analyze; default none")
+      ->type_name("DIR");
   app.add_flag("--no-prefix", options.no_prefix, "do not start every line with its rank");
   app.add_flag("--no-affinity", options.no_affinity, "do not give every rank its own cores");
   app.add_option("--grace", options.grace,
@@ -191,6 +200,9 @@ LaunchSpec launch_spec(const RunOptions& options, std::vector<std::string> progr
   spec.prefix = !options.no_prefix;
   if (!options.log_dir.empty()) spec.log_base = options.log_dir;
   if (options.no_logs || options.dry_run) spec.log_base.clear();
+  if (!options.trace_dir.empty())  // ranks may change their folder
+    spec.environment.emplace_back("LOCKSTEP_TRACE_DIR",
+                                  std::filesystem::absolute(options.trace_dir).string());
   if (!options.grace.empty()) {
     spec.stop_grace = grace_period(options.grace);
     spec.failure_grace = spec.stop_grace;
@@ -221,14 +233,7 @@ int run_command(const std::vector<std::string>& arguments) {
   RunOptions options;
   CLI::App app("Starts N ranks of a program on this machine and looks after them.", "lockstep run");
   describe_options(app, options);
-  try {
-    app.parse(
-        std::vector<std::string>(split.options.rbegin(), split.options.rend()));  // CLI11 wants them reversed
-  } catch (const CLI::Success& help) {
-    return app.exit(help);
-  } catch (const CLI::ParseError& error) {
-    throw UsageError(error.what());
-  }
+  if (const auto exit_code = parse(app, split.options)) return *exit_code;
   if (split.program.empty()) throw UsageError("a program to run is needed: lockstep run -n 4 ./my_program");
   for (const auto& name : unknown_lockstep_variables()) {
     std::fprintf(stderr,

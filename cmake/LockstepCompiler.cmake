@@ -1,7 +1,8 @@
 # Warnings and hardening of our own targets; nothing here touches a consumer's flags.
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+  # It caches files with precompiled headers only when told that these may define macros, __DATE__ and __TIME__.
+  set(CMAKE_CXX_COMPILER_LAUNCHER /usr/bin/env CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE_PROGRAM})
 endif()
 
 add_library(lockstep_flags INTERFACE)
@@ -10,6 +11,7 @@ target_compile_options(lockstep_flags INTERFACE -Wall -Wextra -Wpedantic -Wshado
   -fstack-protector-strong $<$<BOOL:${LOCKSTEP_WARNINGS_AS_ERRORS}>:-Werror>)
 if(LOCKSTEP_SANITIZE)
   add_compile_options(-fsanitize=${LOCKSTEP_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -g)
+  add_compile_options($<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)  # g++ 12 loses track in instrumented code
   add_link_options(-fsanitize=${LOCKSTEP_SANITIZE})
   if(LOCKSTEP_SANITIZE STREQUAL "thread")
     add_compile_options(-Wno-tsan)  # it does not know fences; they only add ordering
@@ -18,3 +20,28 @@ else()
   target_compile_definitions(lockstep_flags INTERFACE $<$<CONFIG:Release>:_FORTIFY_SOURCE=2>)
 endif()
 target_link_options(lockstep_flags INTERFACE -Wl,-z,relro,-z,now)
+
+# lockstep_precompile(TARGET PRIVATE HEADER... | REUSE_FROM OTHER): libtorch's headers are most of the time that a file with libtorch takes.
+# A file still includes what it needs: it is built without precompiled headers by -DLOCKSTEP_PRECOMPILE=OFF.
+option(LOCKSTEP_PRECOMPILE "Precompile libtorch's headers" ON)
+function(lockstep_precompile target)
+  if(LOCKSTEP_PRECOMPILE)
+    target_precompile_headers(${target} ${ARGN})
+    target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)  # for ccache
+  endif()
+endfunction()
+
+# lockstep_program(TARGET): the same for a program of one or a few files; all of them share one set of precompiled headers.
+function(lockstep_program target)
+  if(LOCKSTEP_PRECOMPILE AND LOCKSTEP_WITH_TORCH)
+    if(NOT TARGET lockstep_program_headers)
+      file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/program_headers.cpp CONTENT "")
+      add_library(lockstep_program_headers OBJECT ${PROJECT_BINARY_DIR}/program_headers.cpp)
+      set_target_properties(lockstep_program_headers PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+      target_compile_options(lockstep_program_headers PRIVATE ${CMAKE_CXX_COMPILE_OPTIONS_PIE})  # as programs are compiled
+      target_link_libraries(lockstep_program_headers PRIVATE lockstep lockstep_flags)
+      lockstep_precompile(lockstep_program_headers PRIVATE ${LOCKSTEP_TORCH_HEADERS})
+    endif()
+    lockstep_precompile(${target} REUSE_FROM lockstep_program_headers)
+  endif()
+endfunction()

@@ -5,7 +5,7 @@ include(CMakePackageConfigHelpers)
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/Lockstep)
 set(torch_rooms "")
 if(NOT LOCKSTEP_WITH_TORCH)
-  set(torch_rooms REGEX "/lockstep/(lockstep\\.h|(tensor|data|optim|amp|parallel|checkpoint|train|compat)/.*)$" EXCLUDE)
+  set(torch_rooms REGEX "/lockstep/(lockstep\\.h|(tensor|data|models|optim|amp|parallel|checkpoint|train|compat)/.*)$" EXCLUDE)
 endif()
 install(DIRECTORY lockstep DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
   FILES_MATCHING PATTERN "*.h" REGEX "_(test|body)\\.h$" EXCLUDE PATTERN detail EXCLUDE ${torch_rooms})

@@ -2,26 +2,48 @@
 // only what you use.
 #pragma once
 
+#include "lockstep/amp/autocast.h"                        // a region in mixed precision
+#include "lockstep/amp/grad_scaler.h"                     // loss scaling for float16
 #include "lockstep/base/error.h"                          // the exceptions: PeerLost, Mismatch, Timeout, ...
 #include "lockstep/comm/collectives/monitored_barrier.h"  // a barrier that says who did not come
 #include "lockstep/comm/collectives/objects.h"            // all_gather_object and the like: bytes and JSON
+#include "lockstep/data/cifar.h"                          // CIFAR-10 and CIFAR-100
 #include "lockstep/data/data_loader.h"                    // make_data_loader: batches, prefetched in order
 #include "lockstep/data/distributed_sampler.h"            // which items are this rank's
-#include "lockstep/data/find_mnist.h"  // where MNIST is on this machine, or a download of it
-#include "lockstep/data/mnist.h"       // MNIST and Fashion-MNIST
+#include "lockstep/data/find_mnist.h"     // where MNIST is on this machine, or a download of it
+#include "lockstep/data/mnist.h"          // MNIST and Fashion-MNIST
+#include "lockstep/data/token_dataset.h"  // windows of a memory-mapped file of tokens
+#include "lockstep/data/transforms.h"  // random crop, flip, normalise: the same image on any rank and worker
 #include "lockstep/job/device_mesh.h"  // ranks on a grid with named axes
 #include "lockstep/job/groups.h"       // new_group, new_subgroups, split_group
 #include "lockstep/job/job.h"          // init_process_group, get_rank, world
+#include "lockstep/job/join.h"         // join: training loops of different lengths
 #include "lockstep/job/spawn.h"        // spawn: the ranks as processes started from here
+#include "lockstep/models/resnet.h"    // ResNet-18, -34, -50 with torchvision's names
+#include "lockstep/optim/adam.h"       // optim::Adam, optim::AdamW: one pass over memory
+#include "lockstep/optim/clip_grad.h"  // clip_grad_norm_, clip_grad_value_
+#include "lockstep/optim/gradient_accumulation.h"  // several micro-batches make one step
+#include "lockstep/optim/lamb.h"                   // optim::LAMB: Adam for very large batches
+#include "lockstep/optim/lars.h"                   // optim::LARS: SGD for very large batches
+#include "lockstep/optim/lr_scheduler.h"           // optim::StepLR, CosineAnnealingLR, warm-up, ...
+#include "lockstep/optim/reduce_lr_on_plateau.h"   // optim::ReduceLROnPlateau
+#include "lockstep/optim/sgd.h"                    // optim::SGD
 #include "lockstep/parallel/ddp/distributed_data_parallel.h"  // gradients averaged while backward runs
-#include "lockstep/tensor/caching_allocator.h"                // tensor memory kept between steps
-#include "lockstep/tensor/collectives.h"                      // all_reduce, broadcast, ... on tensors
-#include "lockstep/tensor/functional.h"                       // collectives through which gradients flow
-#include "lockstep/tensor/point_to_point.h"                   // send, recv, isend, irecv, batch_isend_irecv
-#include "lockstep/tensor/state_dict.h"                       // save_state_dict, load_state_dict
-#include "lockstep/train/metrics_file.h"                      // one JSON object per line
-#include "lockstep/train/parameters_sha256.h"                 // do all ranks hold the same bits?
-#include "lockstep/train/progress.h"                          // progress line of a person's terminal
+#include "lockstep/parallel/sync_batch_norm/convert_sync_batchnorm.h"  // BatchNorm layers see all ranks' batches
+#include "lockstep/parallel/sync_batch_norm/sync_batch_norm.h"         // SyncBatchNorm
+#include "lockstep/tensor/caching_allocator.h"                         // tensor memory kept between steps
+#include "lockstep/tensor/collectives.h"           // all_reduce, broadcast, ... on tensors
+#include "lockstep/tensor/functional.h"            // collectives through which gradients flow
+#include "lockstep/tensor/point_to_point.h"        // send, recv, isend, irecv, batch_isend_irecv
+#include "lockstep/tensor/state_dict.h"            // save_state_dict, load_state_dict
+#include "lockstep/train/activation_checkpoint.h"  // checkpoint: memory for time
+#include "lockstep/train/mean.h"                   // means of metrics over the ranks
+#include "lockstep/train/metrics_file.h"           // one JSON object per line
+#include "lockstep/train/parameters_sha256.h"      // do all ranks hold the same bits?
+#include "lockstep/train/profiler.h"               // profile: where time goes, with our collectives
+#include "lockstep/train/progress.h"               // progress line of a person's terminal
+#include "lockstep/train/reproducible.h"           // seeds, deterministic algorithms
+#include "lockstep/train/saved_tensors_hooks.h"    // what becomes of tensors kept for backward
 
 // What needs no tensors is written below libtorch, in lockstep::comm; here under the names that torch.distributed has.
 namespace lockstep {

@@ -46,6 +46,8 @@ class RanksFixture : public ::testing::Test {
 
  private:
   void TestBody() override {
+    if (!is_child() && is_in_given_world())
+      return run_in_given_world(plan_, backend_, registration_.make_body);
     if (is_child()) return run_body(plan_, backend_, size_, registration_.make_body);
     const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
     report(run_processes({.filter = str(info->test_suite_name(), ".", info->name()),
@@ -92,7 +94,11 @@ class RanksFixture : public ::testing::Test {
 };
 
 bool fits(const Plan& plan, const std::string& backend, int size) {
+  if (is_in_given_world() || backend == "mpi")
+    return is_in_given_world() && backend == "mpi" && size == given_world_size() && plan.dying.empty() &&
+           plan.makes_group;
   if (backend == "self") return size == 1;
+  if (backend == "hierarchical") return size > 2;
   if (backend == "thread") return plan.dying.empty() && plan.makes_group;  // a thread cannot die alone
   return true;
 }
@@ -120,7 +126,8 @@ bool register_ranks_test(const Registration& registration, const Plan& plan) {
   for (const std::string& backend : plan.backends) {
     for (const int size : plan.sizes) {
       if (!fits(plan, backend, size)) {
-        if (plan.every_backend) continue;
+        if (plan.every_backend || backend == "hierarchical" || backend == "mpi" || is_in_given_world())
+          continue;
         throw std::invalid_argument(str(suite, " cannot run with ", size, " ranks over ", backend));
       }
       ::testing::RegisterTest(suite.c_str(), str(backend, "_", size).c_str(), nullptr, nullptr,

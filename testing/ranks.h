@@ -15,7 +15,8 @@
 // AllReduce/SumsEveryRanksContribution.shm_4. A file with such tests is listed under RANK_TESTS in its room.
 //
 // Arguments   Ranks(n...)          how many ranks, required
-//             Backends("shm"...)   over what; "shm" if not said. EveryBackend(): self (one rank), thread, shm, tcp
+//             Backends("shm"...)   over what; "shm" if not said. EveryBackend(): self (one rank), thread, shm, tcp,
+//             hierarchical (three and four ranks, of which ranks 2 and 3 count as on a second machine), mpi (below)
 //             Dies({r...})         these ranks are killed by die() or otherwise with SIGKILL; others may not die
 //             Within(5s)           time for the whole test, 60 s if not said
 //             Variable("A", "b")   environment of the ranks
@@ -23,6 +24,9 @@
 // Members     rank(), size(), world(), backend_name(), rejoin(), die(): what a body may use.
 // Processes   Ranks are processes; those of "thread" alone are threads of one. The binary starts itself again for each (never a
 //             fork), with the environment that `lockstep run` would set, and this process only watches.
+// MPI         Tests over mpi exist only in a process that mpirun has started with RANKS_TEST_WORLD=mpi (see CMakeLists.txt): it is
+//             one rank of all tests of its world's size, one after the other. Those in which ranks die are left out: MPI ends the
+//             whole job then.
 // Failures    Every failed expectation is reported with its rank. Also failures: a rank that throws, dies, exits, skips or runs
 //             no test. At the deadline all ranks are killed and their last output and place in the kernel are shown.
 #pragma once
@@ -63,7 +67,7 @@ struct Backends {
 };
 struct EveryBackend {
   void apply(Plan& plan) const {
-    plan.backends = {"self", "thread", "shm", "tcp"};
+    plan.backends = {"self", "thread", "shm", "tcp", "hierarchical", "mpi"};
     plan.every_backend = true;
   }
 };

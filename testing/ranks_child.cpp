@@ -9,6 +9,7 @@
 #include <optional>
 #include <thread>
 
+#include "lockstep/base/environment.h"
 #include "testing/ranks_world.h"
 
 namespace lockstep::harness {
@@ -17,6 +18,11 @@ namespace {
 std::optional<ChildPlan> child;
 std::unique_ptr<ReportWriter> writer;
 thread_local int current_rank = 0;
+
+const JobEnvironment& given_world() {
+  static const JobEnvironment instance = job_environment();
+  return instance;
+}
 
 class Listener : public ::testing::EmptyTestEventListener {
   void OnTestPartResult(const ::testing::TestPartResult& result) override {
@@ -50,6 +56,18 @@ void run_threads(int size, BodyFactory make_body) {
   }
 }
 
+// What fails, for ranks of whose tests nothing else is printed.
+class FailurePrinter : public ::testing::EmptyTestEventListener {
+  void OnTestPartResult(const ::testing::TestPartResult& result) override {
+    if (result.passed()) return;
+    std::printf("rank %d of %d, %s: %s:%d: %s\n", given_world().rank, given_world().world_size,
+                ::testing::UnitTest::GetInstance()->current_test_info()->name(),
+                result.file_name() != nullptr ? result.file_name() : "", result.line_number(),
+                result.message());
+    std::fflush(stdout);
+  }
+};
+
 }  // namespace
 
 bool is_child() { return child.has_value(); }
@@ -70,11 +88,42 @@ void run_body(const Plan& plan, const std::string& backend, int size, BodyFactor
   if (backend == "thread") {
     run_threads(size, make_body);
   } else {
+    if (backend == "hierarchical") {  // {0} and {1, 2}, or {0, 1} and {2, 3}
+      setenv("LOCKSTEP_NODE", child->rank < size / 2 ? "first" : "second",
+             1);  // NOLINT(concurrency-mt-unsafe)
+    }
     if (plan.makes_group) join_world(backend);
     run_as({child->rank, size, backend, nullptr}, make_body);
     leave_world();
   }
   writer->write({.kind = ReportKind::FINISHED, .rank = child->rank});
 }
+
+bool is_in_given_world() {
+  const char* const value = std::getenv("RANKS_TEST_WORLD");  // NOLINT(concurrency-mt-unsafe)
+  return value != nullptr && std::string_view(value) == "mpi";
+}
+
+int given_world_size() { return given_world().world_size; }
+
+void join_given_world() {
+  auto& listeners = ::testing::UnitTest::GetInstance()->listeners();
+  if (given_world().rank > 0) delete listeners.Release(listeners.default_result_printer());
+  if (given_world().rank > 0) listeners.Append(new FailurePrinter);
+}
+
+// NOLINTBEGIN(concurrency-mt-unsafe): between tests no thread reads the environment
+void run_in_given_world(const Plan& plan, const std::string& backend, BodyFactory make_body) {
+  for (const auto& [name, value] : plan.variables) setenv(name.c_str(), value.c_str(), 1);
+  try {
+    join_world(backend);
+    run_as({given_world().rank, given_world().world_size, backend, nullptr}, make_body);
+    leave_world();
+  } catch (const std::exception& error) {
+    ADD_FAILURE() << error.what();
+  }
+  for (const auto& [name, value] : plan.variables) unsetenv(name.c_str());
+}
+// NOLINTEND(concurrency-mt-unsafe)
 
 }  // namespace lockstep::harness

@@ -13,4 +13,11 @@ bool is_child();
 // Runs the body as rank is_child() says, or all ranks as threads.
 void run_body(const Plan& plan, const std::string& backend, int size, BodyFactory make_body);
 
+// ---- a process that mpirun has started (RANKS_TEST_WORLD=mpi)
+bool is_in_given_world();
+int given_world_size();
+// Only rank 0 prints what passes; all print what fails.
+void join_given_world();
+void run_in_given_world(const Plan& plan, const std::string& backend, BodyFactory make_body);
+
 }  // namespace lockstep::harness

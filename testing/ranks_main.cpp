@@ -8,6 +8,7 @@ int main(int argc, char** argv) {
   const auto child = lockstep::harness::child_plan(&argc, argv);
   testing::InitGoogleMock(&argc, argv);
   if (child) lockstep::harness::become_child(*child);
+  if (!child && lockstep::harness::is_in_given_world()) lockstep::harness::join_given_world();
   return RUN_ALL_TESTS();
 }
 

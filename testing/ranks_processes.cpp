@@ -19,6 +19,7 @@
 
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/str.h"
+#include "lockstep/os/machine.h"
 
 extern char** environ;  // NOLINT(readability-redundant-declaration)
 
@@ -105,7 +106,8 @@ std::vector<std::string> environment_of(const ProcessesPlan& plan, int rank, con
   for (const auto* name : {"WORLD_SIZE=", "LOCAL_WORLD_SIZE="}) entries.push_back(str(name, plan.ranks));
   entries.push_back(str("LOCKSTEP_JOB_ID=", std::string(8, '0'), getpid() % 90000000 + 10000000));
   entries.emplace_back("MASTER_ADDR=127.0.0.1");
-  entries.emplace_back("MASTER_PORT=1");
+  static const int port = free_port();  // not one for all: tests run side by side
+  entries.push_back(str("MASTER_PORT=", port));
   std::string list;
   for (const int fd : hub) list += str(list.empty() ? "" : ",", fd);
   if (!list.empty()) entries.push_back("LOCKSTEP_HUB_FDS=" + list);

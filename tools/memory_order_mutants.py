@@ -27,11 +27,19 @@ RECORD = ROOT / "tools/memory_order_mutants.txt"
 
 # A piece of the line -> why its order is needed although no test can show it on the machines at hand.
 UNOBSERVABLE = {
+    "atomic_thread_fence(std::memory_order_acquire)": "a read of lent memory that passes the look at the failure behind it: needs a "
+                                                      "rank that fails in that very moment, and ThreadSanitizer does not know fences",
+    "control_.header().failure_state.load": "that what was complete before a failure is seen to be complete: the machine's own order hides it",
+    "std::memory_order_release, std::memory_order_relaxed)) {": "the other half of that",
     "atomic_thread_fence": "against sleeping through a ring (a store that passes a load): costs one sleep of at most 10 ms, which "
                            "is no wrong result, and ThreadSanitizer does not know fences",
+    "sleepers": "as the fence",
     "doorbell": "the condition is checked again after every sleep, through other atomics; the order only saves a sleep",
     "sequence_, std::memory_order_seq_cst": "Dekker's pattern between two ranks that post different calls at the same moment: "
                                             "relaxed, both may overlook the other; the machine's own order hides it",
+    "letter.lent.load": "orders the sender's next use of a letter behind the receiver's last look at it, when the receiver could not "
+                        "read the sender's memory; ranks that are threads always can, and the read is a system call",
+    "word(Lending::STAGED)), std::memory_order_release": "the other half of that",
 }
 
 
@@ -99,13 +107,14 @@ def reason(line):
 def record(found, rows):
     """Rows of places that were not tried this time stay as they were."""
     known = RECORD.read_text().splitlines() if RECORD.exists() else []
-    known = {line.split(": ")[0]: line for line in known if ": " in line} | {row.split(": ")[0]: row for row in rows}
+    known = {line.split("`: ")[0] + "`": line for line in known if "`: " in line} | {row.split("`: ")[0] + "`": row for row in rows}
     kept = [known[key] for key in (key_of(*place) for place in found) if key in known]
     RECORD.write_text("Written by tools/memory_order_mutants.py --record\n\n" + "\n".join(kept) + "\n")
 
 
-def key_of(path, number, _column, order, _line):
-    return f"{path.name}:{number} {order}"
+def key_of(path, _number, _column, order, line):
+    """What stays the same when other lines come and go."""
+    return f"{path.name} {order} `{line}`"
 
 
 def main():

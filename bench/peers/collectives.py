@@ -1,5 +1,6 @@
 """The peer of bench/collectives.cpp: torch.distributed over Gloo, timed as bench/timed_collectives.h says."""
 import json
+import sys
 import time
 
 import torch
@@ -52,6 +53,11 @@ def measure(verb, nbytes):
                           "best_us": round(times[0].item(), 2)}), flush=True)
 
 
+if len(sys.argv) > 1:  # VERB BYTES...
+    for length in map(int, sys.argv[2:]):
+        measure(sys.argv[1], length)
+    dist.destroy_process_group()
+    sys.exit()
 measure("barrier", 0)
 for length in (8, 1 << 10, 64 << 10, 1 << 20, 25 << 20, 100 << 20):
     measure("all_reduce", length)

@@ -57,8 +57,11 @@ Plan& plan() {
 
 }  // namespace
 
-void fail_point(std::string_view name) {
+std::atomic<detail::FailPoints> detail::fail_points{detail::FailPoints::UNKNOWN};
+
+void detail::reach_fail_point(std::string_view name) {
   Plan& armed = plan();
+  fail_points.store(armed.armed ? FailPoints::SOME : FailPoints::NONE, std::memory_order_relaxed);
   if (!armed.armed || armed.name != name || armed.skip.fetch_sub(1) != 0) return;
   if (armed.action == "kill") kill(getpid(), SIGKILL);
   if (armed.action == "stop") kill(getpid(), SIGSTOP);

@@ -7,11 +7,21 @@
 // Costs one load and one branch when the variable is unset.
 #pragma once
 
+#include <atomic>
 #include <string_view>
 
 namespace lockstep {
 
+namespace detail {
+enum class FailPoints : char { UNKNOWN, NONE, SOME };
+extern std::atomic<FailPoints> fail_points;  // of this process; NONE when the variable is unset
+void reach_fail_point(std::string_view name);
+}  // namespace detail
+
 // Hits when `name` and this process's rank (from the environment) are the ones asked for.
-void fail_point(std::string_view name);
+inline void fail_point(std::string_view name) {
+  if (detail::fail_points.load(std::memory_order_relaxed) != detail::FailPoints::NONE)
+    detail::reach_fail_point(name);
+}
 
 }  // namespace lockstep

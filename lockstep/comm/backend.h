@@ -63,6 +63,8 @@ struct Request {
   void* output = nullptr;
   std::vector<std::span<const std::byte>> inputs;
   std::vector<std::span<std::byte>> outputs;
+  bool async_op =
+      true;  // false: the caller waits for it at once, so that it may be carried out within start()
   std::shared_ptr<void> keep_alive;  // whatever owns the buffers; released when the work is done
 };
 
@@ -94,6 +96,10 @@ class Backend {
   // Blocks until all ranks have called it. Destroying and making groups again does not grow anything.
   virtual std::shared_ptr<Backend> split(const std::vector<std::vector<int>>& parts, const std::string& name,
                                          const GroupOptions& options) = 0;
+
+  // For a wait on another backend of this process, with no lock held: what it waits for may hang on operations of groups that
+  // make progress only in calls.
+  virtual void help() {}
 
   // Fails every pending and later operation, on every rank, with `reason`.
   virtual void abort(const std::string& reason) = 0;

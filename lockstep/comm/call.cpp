@@ -15,10 +15,6 @@ bool has_root(Verb verb) {
   return verb == Verb::BROADCAST || verb == Verb::REDUCE || verb == Verb::GATHER || verb == Verb::SCATTER;
 }
 
-bool wants_equal_counts(Verb verb) {
-  return verb == Verb::BROADCAST || verb == Verb::ALL_REDUCE || verb == Verb::REDUCE;
-}
-
 }  // namespace
 
 std::string_view name_of(Verb verb) {
@@ -38,11 +34,6 @@ std::string describe(const Call& call) {
   if (reduces(call.verb)) text += str(", ", name_of(call.op));
   if (has_root(call.verb)) text += str(", root ", call.root);
   return text + ")";
-}
-
-bool agree(const Call& a, const Call& b) {
-  return a.verb == b.verb && a.dtype == b.dtype && a.op == b.op && a.root == b.root &&
-         (a.count == b.count || !wants_equal_counts(a.verb));
 }
 
 }  // namespace lockstep

@@ -25,6 +25,10 @@ Call call_of(const Request& request);
 std::string describe(const Call& call);
 // Whether the two belong together. Counts are compared where the verb wants equal ones; sizes that belong to a pair of ranks
 // (Request) are the backend's to check.
-bool agree(const Call& a, const Call& b);
+inline bool agree(const Call& a, const Call& b) {
+  const bool equal_counts = a.verb == Verb::BROADCAST || a.verb == Verb::ALL_REDUCE || a.verb == Verb::REDUCE;
+  return a.verb == b.verb && a.dtype == b.dtype && a.op == b.op && a.root == b.root &&
+         (a.count == b.count || !equal_counts);
+}
 
 }  // namespace lockstep

@@ -20,7 +20,22 @@ FindKernel best_kernels() {
   return kernels_baseline::find_kernel;
 }
 
+template <typename T> void divide_all(std::byte* values, std::size_t count, int ranks) {
+  auto* const first = reinterpret_cast<T*>(values);
+  for (std::size_t i = 0; i < count; ++i) first[i] /= static_cast<T>(ranks);
+}
+
 }  // namespace
+
+void divide(DType dtype, std::byte* values, std::size_t count, int ranks) {
+  switch (dtype) {
+    case DType::FLOAT32: return divide_all<float>(values, count, ranks);
+    case DType::COMPLEX64: return divide_all<float>(values, 2 * count, ranks);
+    case DType::FLOAT64: return divide_all<double>(values, count, ranks);
+    case DType::COMPLEX128: return divide_all<double>(values, 2 * count, ranks);
+    default: throw InternalError(str("a sum of ", name_of(dtype), " is not divided in place"));
+  }
+}
 
 bool can_reduce(DType dtype, ReduceOp op) { return kernels_baseline::find_kernel(dtype, op) != nullptr; }
 

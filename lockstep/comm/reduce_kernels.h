@@ -20,6 +20,9 @@ namespace lockstep {
 // Whether torch reduces this dtype with this op: no AVG of integers or bool; complex numbers know SUM and AVG only.
 bool can_reduce(DType dtype, ReduceOp op);
 
+// What AVG does with a sum over `ranks` ranks. Requires can_reduce(dtype, AVG); not float16 and bfloat16, whose sums are float32.
+void divide(DType dtype, std::byte* values, std::size_t count, int ranks);
+
 // Requires can_reduce() and 1 <= inputs.size() <= 2^16.
 void reduce(DType dtype, ReduceOp op, std::span<const std::byte* const> inputs,
             std::span<std::byte* const> outputs, std::size_t count);

@@ -5,9 +5,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 
 #include "lockstep/base/dtype.h"
+#include "lockstep/comm/element_types_body.h"  // IWYU pragma: keep
 #include "lockstep/comm/reduce_kernels_table.h"
 
 namespace lockstep::LOCKSTEP_KERNELS {
@@ -18,70 +18,6 @@ constexpr int LEVELS = 17;          // of a tree over 2^16 ranks
 
 template <typename T> struct Complex { T re, im; };
 
-inline std::uint32_t bits_of(float value) {
-  std::uint32_t bits = 0;
-  std::memcpy(&bits, &value, sizeof(bits));
-  return bits;
-}
-inline float float_of(std::uint32_t bits) {
-  float value = 0;
-  std::memcpy(&value, &bits, sizeof(value));
-  return value;
-}
-
-inline float widen(BFloat16 value) { return float_of(std::uint32_t{value.bits} << 16U); }
-inline BFloat16 narrow_bfloat16(float value) {
-  const std::uint32_t bits = bits_of(value);
-  if ((bits & 0x7fffffffU) > 0x7f800000U)
-    return {static_cast<std::uint16_t>((bits >> 16U) | 0x40U)};  // quiet NaN
-  return {static_cast<std::uint16_t>((bits + 0x7fffU + ((bits >> 16U) & 1U)) >> 16U)};
-}
-
-// IEEE 754 binary16. Subnormals are exact: their value is the fraction times 2^-24, which float32 holds.
-inline float widen(Float16 value) {
-  const std::uint32_t sign = std::uint32_t{value.bits & 0x8000U} << 16U;
-  const std::uint32_t exponent = (value.bits >> 10U) & 0x1fU;
-  const std::uint32_t fraction = value.bits & 0x3ffU;
-  if (exponent == 0) return float_of(sign | bits_of(static_cast<float>(fraction) * 0x1p-24F));
-  if (exponent == 31) return float_of(sign | 0x7f800000U | (fraction << 13U));
-  return float_of(sign | ((exponent + 112U) << 23U) | (fraction << 13U));
-}
-inline Float16 narrow_float16(float value) {
-  const std::uint32_t bits = bits_of(value);
-  const auto sign = static_cast<std::uint16_t>((bits >> 16U) & 0x8000U);
-  const std::uint32_t magnitude = bits & 0x7fffffffU;
-  if (magnitude > 0x7f800000U)
-    return {static_cast<std::uint16_t>(sign | 0x7e00U | ((magnitude >> 13U) & 0x3ffU))};
-  if (magnitude >= 0x477ff000U)
-    return {static_cast<std::uint16_t>(sign | 0x7c00U)};  // rounds to 65536 or more
-  if (magnitude < 0x38800000U) {
-    // Below 2^-14 the result is a multiple of 2^-24. Adding 0.5 puts that multiple, correctly rounded, in the low bits.
-    const std::uint32_t rounded = bits_of(float_of(magnitude) + 0.5F) - bits_of(0.5F);
-    return {static_cast<std::uint16_t>(sign | rounded)};
-  }
-  const std::uint32_t rounded = magnitude + 0xfffU + ((magnitude >> 13U) & 1U);
-  return {static_cast<std::uint16_t>(sign | ((rounded - 0x38000000U) >> 13U))};
-}
-
-// How an element type is held while it is combined: `Acc`, with load and store. Integers wrap, so they combine unsigned.
-template <typename T> struct Same {
-  using Stored = T;
-  using Acc = T;
-  static Acc load(T value) { return value; }
-  static T store(Acc value) { return value; }
-};
-struct Half {
-  using Stored = Float16;
-  using Acc = float;
-  static float load(Float16 value) { return widen(value); }
-  static Float16 store(float value) { return narrow_float16(value); }
-};
-struct Brain {
-  using Stored = BFloat16;
-  using Acc = float;
-  static float load(BFloat16 value) { return widen(value); }
-  static BFloat16 store(float value) { return narrow_bfloat16(value); }
-};
 struct Truth {
   using Stored = std::uint8_t;
   using Acc = std::uint8_t;
@@ -153,10 +89,44 @@ void tree(const std::byte* const* inputs, int ranks, std::size_t offset, std::si
   for (std::size_t i = 0; i < count; ++i) out[i] = Op::combine(out[i], right[i]);
 }
 
+// Two ranks, which is what machines of two cores and most pairs of processes have. BLOCK elements are combined in registers
+// before any of them is stored: a store to one buffer and a load behind it from another that agree in the last twelve bits of
+// their addresses look dependent to the processor, and buffers of equal layout agree in them all the time.
+template <typename Type, typename Op, bool AVERAGE, std::size_t BLOCK>
+void combine_two(const typename Type::Stored* a, const typename Type::Stored* b, std::byte* const* outputs,
+                 int output_count, std::size_t offset) {
+  using Stored = typename Type::Stored;
+  Stored block[BLOCK];
+  for (std::size_t i = 0; i < BLOCK; ++i) {
+    const auto sum = Op::combine(Type::load(a[offset + i]), Type::load(b[offset + i]));
+    if constexpr (AVERAGE) {
+      block[i] = Type::store(divide(sum, 2));
+    } else {
+      block[i] = Type::store(sum);
+    }
+  }
+  for (int o = 0; o < output_count; ++o)
+    __builtin_memcpy(reinterpret_cast<Stored*>(outputs[o]) + offset, block, sizeof(block));
+}
+
+template <typename Type, typename Op, bool AVERAGE>
+void kernel_of_two(const std::byte* const* inputs, std::byte* const* outputs, int output_count,
+                   std::size_t count) {
+  using Stored = typename Type::Stored;
+  constexpr std::size_t BLOCK = 512 / sizeof(Stored);
+  const auto* a = reinterpret_cast<const Stored*>(inputs[0]);
+  const auto* b = reinterpret_cast<const Stored*>(inputs[1]);
+  std::size_t offset = 0;
+  for (; offset + BLOCK <= count; offset += BLOCK)
+    combine_two<Type, Op, AVERAGE, BLOCK>(a, b, outputs, output_count, offset);
+  for (; offset < count; ++offset) combine_two<Type, Op, AVERAGE, 1>(a, b, outputs, output_count, offset);
+}
+
 template <typename Type, typename Op, bool AVERAGE>
 void kernel(const std::byte* const* inputs, int ranks, std::byte* const* outputs, int output_count,
             std::size_t count) {
   using Stored = typename Type::Stored;
+  if (ranks == 2) return kernel_of_two<Type, Op, AVERAGE>(inputs, outputs, output_count, count);
   Scratch<Type> scratch;
   for (std::size_t offset = 0; offset < count; offset += CHUNK) {
     const std::size_t length = count - offset < CHUNK ? count - offset : CHUNK;

@@ -12,6 +12,7 @@
 //             as long as the loop: leaving it early, by break or by an exception, ends them.
 // Resuming    sampler.state() after batch k and load_state() later: the next loop starts with batch k + 1. Batches that were
 //             only prefetched do not count.
+// Epochs      a data set with get_batch(indices, epoch) is given the sampler's epoch (data/dataset.h).
 // Fails       what get_batch threw comes out of the loop when its batch is due. InvalidArgument: options out of range, or
 //             set_epoch() to another epoch within a loop.
 // Threads     one thread loops; get_batch is called on several, but never on more than `workers`.
@@ -22,12 +23,14 @@
 #include <iterator>
 #include <memory>
 #include <optional>
+#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "lockstep/data/dataset.h"
 #include "lockstep/data/distributed_sampler.h"
+#include "lockstep/data/pin_memory.h"
 #include "lockstep/data/prefetcher.h"
 
 namespace lockstep {
@@ -37,6 +40,7 @@ struct DataLoaderOptions {
   int workers = 2;          // threads; 0: batches are made by the loop itself
   bool drop_last = false;   // leave out a last batch that is not full
   int prefetch_factor = 2;  // batches ahead per worker
+  bool pin_memory = false;  // batches in page-locked memory, for copies to a GPU: data/pin_memory.h
 };
 
 // Throws InvalidArgument.
@@ -48,6 +52,7 @@ class BatchPlan {
   BatchPlan(DistributedSampler& sampler, const DataLoaderOptions& options);
 
   std::int64_t batches() const { return batches_; }
+  std::int64_t epoch() const { return epoch_; }
   std::span<const std::int64_t> indices_of(std::int64_t batch) const;
   void hand_out(std::int64_t batch);  // tells the sampler
 
@@ -64,12 +69,12 @@ template <typename Data> class DataLoader {  // Data: a data set, or a reference
   struct Pass;
 
  public:
-  using BatchType =
-      std::decay_t<decltype(std::declval<const Data&>().get_batch(std::span<const std::int64_t>()))>;
+  using BatchType = decltype(get_batch(std::declval<const Data&>(), std::span<const std::int64_t>(), 0));
 
   DataLoader(Data&& dataset, DistributedSampler& sampler, const DataLoaderOptions& options)
       : dataset_(std::forward<Data>(dataset)), sampler_(&sampler), options_(options) {
     check_data_loader_options(options_);
+    if (options_.pin_memory) why_not_pinned_ = begin_to_pin(Pinnable<BatchType>);
   }
 
   class Iterator {
@@ -105,6 +110,8 @@ template <typename Data> class DataLoader {  // Data: a data set, or a reference
                               : (items + options_.batch_size - 1) / options_.batch_size;
   }
   const DataLoaderOptions& options() const { return options_; }
+  // "" when batches are pinned, else why not.
+  const std::string& why_not_pinned() const { return why_not_pinned_; }
 
  private:
   struct Pass {
@@ -113,8 +120,7 @@ template <typename Data> class DataLoader {  // Data: a data set, or a reference
           batches({.count = plan.batches(),
                    .workers = loader.options_.workers,
                    .ahead = std::max(1, loader.options_.workers * loader.options_.prefetch_factor)},
-                  [this, &loader](std::int64_t i) { return loader.dataset_.get_batch(plan.indices_of(i)); }) {
-    }
+                  [this, &loader](std::int64_t i) { return loader.make_batch(plan, i); }) {}
 
     void advance() {
       current.reset();
@@ -130,9 +136,18 @@ template <typename Data> class DataLoader {  // Data: a data set, or a reference
     Prefetcher<BatchType> batches;
   };
 
+  BatchType make_batch(const BatchPlan& plan, std::int64_t i) const {
+    BatchType batch = get_batch(dataset_, plan.indices_of(i), plan.epoch());
+    if constexpr (Pinnable<BatchType>) {
+      if (why_not_pinned_.empty()) return batch.pin_memory();
+    }
+    return batch;
+  }
+
   Data dataset_;
   DistributedSampler* sampler_;
   DataLoaderOptions options_;
+  std::string why_not_pinned_ = "pin_memory is not set";
 };
 
 template <typename Data>

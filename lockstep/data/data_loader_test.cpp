@@ -71,6 +71,29 @@ TEST(DataLoader, ReshufflesWhenTheSamplerIsGivenAnotherEpoch) {
   EXPECT_EQ(second, sampler.indices());
 }
 
+// Items that differ from epoch to epoch: 1000 * epoch + index.
+struct Drawn {
+  std::int64_t size() const { return 20; }
+  Indices get_batch(std::span<const std::int64_t> indices, std::int64_t epoch) const {
+    Indices items;
+    for (const std::int64_t index : indices) items.push_back(1000 * epoch + index);
+    return items;
+  }
+};
+
+TEST(DataLoader, TellsTheDataSetTheEpochOfTheSampler) {
+  DistributedSampler sampler = sampler_of(20);
+  for (const int workers : {0, 1, 3}) {
+    const auto loader = make_data_loader(Drawn(), sampler, {.batch_size = 3, .workers = workers});
+    for (const std::int64_t epoch : {0, 7}) {
+      sampler.set_epoch(epoch);
+      Indices expected = sampler.indices();
+      for (std::int64_t& item : expected) item += 1000 * epoch;
+      EXPECT_EQ(all_items(loader), expected) << workers << " workers, epoch " << epoch;
+    }
+  }
+}
+
 TEST(DataLoader, MakesTheLastBatchSmallOrDropsIt) {
   const Numbers numbers{.count = 10};
   DistributedSampler sampler = sampler_of(10, false);

@@ -10,7 +10,7 @@
 #include "lockstep/base/environment.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
-#include "lockstep/data/mnist.h"
+#include "lockstep/data/data_file.h"
 #include "lockstep/formats/gzip_reader.h"
 #include "lockstep/os/child_process.h"
 #include "lockstep/os/machine.h"
@@ -98,7 +98,7 @@ std::optional<std::string> download(const std::string& directory, std::span<cons
   if (error) return str("cannot make the folder \"", printable(directory), "\": ", error.message());
   std::size_t first = 0;  // the mirror that worked last
   for (const DownloadFile& file : files) {
-    if (!mnist_file(directory, file.name).empty()) continue;
+    if (!data_file(directory, file.name).empty()) continue;
     std::string problem = "there are no mirrors";
     for (std::size_t i = 0; i < mirrors.size() && !problem.empty(); ++i) {
       const std::size_t mirror = (first + i) % mirrors.size();

@@ -8,6 +8,7 @@
 #include "lockstep/base/environment.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/data/data_file.h"
 #include "lockstep/data/download.h"
 #include "lockstep/data/mnist.h"
 #include "lockstep/job/job.h"
@@ -40,7 +41,7 @@ std::string in_quotes(std::string_view text) { return str('"', printable(text), 
 std::string missing_files(const std::string& directory) {
   std::string missing;
   for (const char* name : MNIST_FILES)
-    if (mnist_file(directory, name).empty()) missing += str(missing.empty() ? "" : ", ", name);
+    if (data_file(directory, name).empty()) missing += str(missing.empty() ? "" : ", ", name);
   return missing;
 }
 
@@ -48,7 +49,7 @@ bool is_complete(const fs::path& directory) { return missing_files(directory.str
 
 // Which data set a complete folder holds, by its training labels; "" for another one.
 std::string identify(const std::string& directory) {
-  const std::string sha256 = unpacked_sha256(mnist_file(directory, MNIST_FILES[1]));
+  const std::string sha256 = unpacked_sha256(data_file(directory, MNIST_FILES[1]));
   if (sha256 == mnist_downloads()[1].sha256) return NAME_MNIST;
   return sha256 == FASHION_TRAIN_LABELS ? NAME_FASHION : "";
 }

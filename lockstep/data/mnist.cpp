@@ -3,29 +3,24 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <filesystem>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/data/data_file.h"
 #include "lockstep/formats/idx.h"
 
 namespace lockstep {
 namespace {
 
-std::string existing_file(const std::string& directory, const std::string& name) {
-  std::string path = mnist_file(directory, name);
-  if (path.empty())
-    throw SystemError(
-        str("MNIST: neither \"", name, "\" nor \"", name, ".gz\" is in \"", printable(directory), '"'),
-        ENOENT);
-  return path;
+std::string path_of(const std::string& directory, Split split, std::size_t file) {
+  return existing_data_file("MNIST", directory, MNIST_FILES[split == Split::TRAIN ? file : file + 2]);
 }
 
 at::Tensor read_images(const std::string& path) {
   const IdxArray array = read_idx(path, 3);
   if (array.bytes.empty()) throw FormatError(str("MNIST: \"", printable(path), "\" holds no images"));
-  at::Tensor images = at::empty(array.dims, at::TensorOptions(at::kByte));
+  at::Tensor images =
+      at::empty({array.dims[0], 1, array.dims[1], array.dims[2]}, at::TensorOptions(at::kByte));
   std::copy(array.bytes.begin(), array.bytes.end(), images.mutable_data_ptr<std::uint8_t>());
   return images;
 }
@@ -46,53 +41,18 @@ at::Tensor read_targets(const std::string& path, std::int64_t images) {
   return targets;
 }
 
-// The float that each byte becomes.
-const std::array<float, 256>& normalised() {
-  static const std::array<float, 256> table = [] {
-    std::array<float, 256> values{};
-    for (std::size_t i = 0; i < values.size(); ++i)
-      values[i] = (static_cast<float>(i) / 255.0F - MNIST::MEAN) / MNIST::STD;
-    return values;
-  }();
-  return table;
-}
-
 }  // namespace
 
-std::string mnist_file(const std::string& directory, const std::string& name) {
-  for (const char* ending : {"", ".gz"}) {
-    std::filesystem::path path = std::filesystem::path(directory) / (name + ending);
-    std::error_code ignored;
-    if (std::filesystem::is_regular_file(path, ignored)) return path.string();
-  }
-  return "";
-}
+MNIST::MNIST(const std::string& directory, Split split)
+    : MNIST(directory, split, {.mean = MEAN, .std = STD}) {}
 
-MNIST::MNIST(const std::string& directory, Split split) {
-  const std::size_t first = split == Split::TRAIN ? 0 : 2;
-  images_ = read_images(existing_file(directory, MNIST_FILES[first]));
-  targets_ = read_targets(existing_file(directory, MNIST_FILES[first + 1]), images_.size(0));
-}
+MNIST::MNIST(const std::string& directory, Split split, Channel channel)
+    : MNIST(read_images(path_of(directory, split, 0)), directory, split, channel) {}
 
-// Plain loops, no tensor operations: loader threads must not start thread pools of their own.
-Batch MNIST::get_batch(std::span<const std::int64_t> indices) const {
-  const auto count = static_cast<std::int64_t>(indices.size());
-  const std::int64_t pixels = images_.size(1) * images_.size(2);
-  Batch batch{at::empty({count, 1, images_.size(1), images_.size(2)}, at::TensorOptions(at::kFloat)),
-              at::empty({count}, at::TensorOptions(at::kLong))};
-  auto* out = batch.data.mutable_data_ptr<float>();
-  auto* target = batch.target.mutable_data_ptr<std::int64_t>();
-  const auto* const images = images_.const_data_ptr<std::uint8_t>();
-  const auto* const targets = targets_.const_data_ptr<std::int64_t>();
-  const std::array<float, 256>& table = normalised();
-  for (const std::int64_t index : indices) {
-    if (index < 0 || index >= size())
-      throw InvalidArgument(str("MNIST::get_batch: index ", index, ", expected 0 to ", size() - 1));
-    out = std::transform(images + index * pixels, images + (index + 1) * pixels, out,
-                         [&](std::uint8_t pixel) { return table[pixel]; });
-    *target++ = targets[index];
-  }
-  return batch;
-}
+MNIST::MNIST(const at::Tensor& images, const std::string& directory, Split split, Channel channel)
+    : ImageDataset("MNIST", images, read_targets(path_of(directory, split, 1), images.size(0)), {channel}) {}
+
+FashionMNIST::FashionMNIST(const std::string& directory, Split split)
+    : MNIST(directory, split, {.mean = MEAN, .std = STD}) {}
 
 }  // namespace lockstep

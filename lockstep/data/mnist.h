@@ -1,47 +1,47 @@
-// The data set MNIST, and any other in its files (Fashion-MNIST): grey images of ten classes.
+// The data sets MNIST and Fashion-MNIST: grey images of 28 x 28 pixels in ten classes.
 //
 //   MNIST train("data/mnist", Split::TRAIN);
 //   train.size();                                   // 60000
 //   Batch batch = train.get_batch(indices);         // data: float32 [n, 1, 28, 28], target: int64 [n]
+//   FashionMNIST clothes("/usr/share/datasets/fashion-mnist", Split::TRAIN);      // Debian's dataset-fashion-mnist
 //
-// Files       DIRECTORY/train-images-idx3-ubyte and train-labels-idx1-ubyte, or t10k-..., plain or with .gz; see
-//             find_mnist() for where they come from.
+// Files       DIRECTORY/train-images-idx3-ubyte and train-labels-idx1-ubyte, or t10k-..., plain or with .gz, of images of any
+//             size; see find_mnist() for where they come from. Both sets have the same files: MNIST reads Fashion-MNIST, too,
+//             and only normalises it otherwise.
 // Fails       SystemError: a file is missing or cannot be read. FormatError, naming the file: not an idx file of this kind, no
 //             images, another number of labels than of images, a label above 9.
-// Memory      one byte per pixel; copies of an MNIST share it.
+// What else a data set of images can do: data/image_dataset.h.
 #pragma once
 
 #include <array>
 #include <string>
 
-#include "lockstep/data/dataset.h"
+#include "lockstep/data/image_dataset.h"
 
 namespace lockstep {
 
-enum class Split { TRAIN, TEST };
-
-class MNIST {
+class MNIST : public ImageDataset {
  public:
   static constexpr int CLASSES = 10;
-  static constexpr float MEAN = 0.1307F;  // of the pixels of MNIST's training images, divided by 255
+  static constexpr float MEAN = 0.1307F;  // of the pixels of the training images, divided by 255
   static constexpr float STD = 0.3081F;
 
   MNIST(const std::string& directory, Split split);
 
-  std::int64_t size() const { return images_.size(0); }
-  const at::Tensor& images() const { return images_; }    // uint8 [size, rows, columns]
-  const at::Tensor& targets() const { return targets_; }  // int64 [size]
-
-  // Pixels as (x / 255 - MEAN) / STD. Throws InvalidArgument for an index outside of the set.
-  Batch get_batch(std::span<const std::int64_t> indices) const;
+ protected:
+  MNIST(const std::string& directory, Split split, Channel channel);
 
  private:
-  at::Tensor images_;
-  at::Tensor targets_;
+  MNIST(const at::Tensor& images, const std::string& directory, Split split, Channel channel);
 };
 
-// The path of one of a data set's files in `directory`, plain or .gz; empty when neither is there.
-std::string mnist_file(const std::string& directory, const std::string& name);
+class FashionMNIST : public MNIST {
+ public:
+  static constexpr float MEAN = 0.2860F;
+  static constexpr float STD = 0.3530F;
+
+  FashionMNIST(const std::string& directory, Split split);
+};
 
 // The four names: train images, train labels, test images, test labels.
 inline constexpr std::array<const char*, 4> MNIST_FILES = {

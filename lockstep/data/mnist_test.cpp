@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <numeric>
+
 #include "lockstep/base/error.h"
 #include "testing/gzip.h"
 #include "testing/temp_folder.h"
@@ -52,11 +55,30 @@ TEST(MNIST, BatchesEqualWhatLibtorchComputes) {
   const MNIST train(folder.path(), Split::TRAIN);
   const std::vector<std::int64_t> indices = {41, 0, 17, 17};
   const Batch batch = train.get_batch(indices);
-  const at::Tensor pixels = train.images().index_select(0, at::tensor(indices)).unsqueeze(1).to(at::kFloat);
+  const at::Tensor pixels = train.images().index_select(0, at::tensor(indices)).to(at::kFloat);
   EXPECT_TRUE(at::equal(batch.data, pixels.div(255).sub(0.1307F).div(at::full({1}, 0.3081F))));
   EXPECT_TRUE(at::equal(batch.target, at::tensor({8, 1, 1, 1}, at::kLong)));
   EXPECT_EQ(train.get_batch({}).data.sizes(), at::IntArrayRef({0, 1, 2, 3}));
-  for (const std::int64_t bad : {-1, 42}) EXPECT_THROW(train.get_batch(std::vector{bad}), InvalidArgument);
+  EXPECT_TRUE(at::equal(train.image(41), at::arange(246, 252).reshape({1, 2, 3}).to(at::kByte)));
+  EXPECT_EQ(train.target(41), 8);
+  for (const std::int64_t bad : {-1, 42}) {
+    EXPECT_THROW(train.get_batch(std::vector{bad}), InvalidArgument);
+    EXPECT_THROW(train.image(bad), InvalidArgument);
+    EXPECT_THROW(train.target(bad), InvalidArgument);
+  }
+}
+
+TEST(MNIST, FashionIsNormalisedByItsOwnMeanAndDeviation) {
+  const std::string debian = "/usr/share/datasets/fashion-mnist";
+  if (!std::filesystem::exists(debian)) GTEST_FAIL() << "install the Debian package dataset-fashion-mnist";
+  const FashionMNIST train(debian, Split::TRAIN);
+  std::vector<std::int64_t> all(static_cast<std::size_t>(train.size()));
+  std::iota(all.begin(), all.end(), 0);
+  const at::Tensor data = train.get_batch(all).data;
+  EXPECT_EQ(data.size(0), 60000);
+  EXPECT_NEAR(data.mean(at::kDouble).item<double>(), 0, 1e-3);
+  EXPECT_NEAR(data.to(at::kDouble).std().item<double>(), 1, 1e-3);
+  EXPECT_TRUE(at::equal(train.targets().bincount(), at::full({10}, 6000, at::kLong)));
 }
 
 template <typename ErrorType>

@@ -1,5 +1,6 @@
 #include "lockstep/job/job.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -10,9 +11,13 @@
 #include "lockstep/base/fail_point.h"
 #include "lockstep/base/log.h"
 #include "lockstep/base/str.h"
+#include "lockstep/comm/backends/mpi_backend.h"
+#include "lockstep/comm/backends/mpi_meeting.h"
 #include "lockstep/comm/backends/registry.h"
 #include "lockstep/job/group_list.h"
+#include "lockstep/job/mpi.h"
 #include "lockstep/job/rendezvous.h"
+#include "lockstep/os/machine.h"
 
 namespace lockstep {
 namespace {
@@ -58,14 +63,46 @@ void adopt_launcher_habits(const JobEnvironment& place) {
   });
 }
 
+void refuse_second(const Job& job) {
+  if (job.world)
+    throw InvalidArgument("init_process_group: already initialised; call destroy_process_group() first");
+}
+
+void begin(Job& job, ProcessGroup world, const GroupOptions& group, int local_rank) {
+  job.world = std::make_unique<ProcessGroup>(std::move(world));
+  begin_group_list(group);
+  job.local_rank = local_rank;
+  static const int registered = std::atexit(leave_at_exit) + std::at_quick_exit(leave_at_exit);
+  (void)registered;
+}
+
+void init_from_mpi(const MpiHandle& handle, const InitOptions& options) {
+  Job& mine = job();
+  const std::lock_guard lock(mine.mutex);
+  refuse_second(mine);
+  if (!options.init_method.empty() || options.rank || options.world_size || options.store)
+    throw InvalidArgument(
+        "init_process_group_from_mpi: rank, world_size, init_method and store are the communicator's "
+        "business");
+  const GroupOptions group = group_options(options);
+  const Deadline deadline = Deadline::in(group.timeout);
+  const auto communicator = mpi_duplicate(handle, deadline);
+  MpiMeeting& meeting = MpiMeeting::of(communicator);
+  meeting.begin();
+  const std::vector<Message> machines = meeting.exchange(boot_id(), {}, deadline);
+  const auto here = machines.begin() + meeting.rank();
+  const auto lower =
+      std::count_if(machines.begin(), here, [&](const Message& other) { return other.text == here->text; });
+  begin(mine, make_mpi_group(meeting, "world", group, deadline, communicator), group,
+        static_cast<int>(lower));
+}
+
 }  // namespace
 
 void init_process_group(const std::string& backend, const InitOptions& options) {
   Job& mine = job();
   const std::lock_guard lock(mine.mutex);
-  if (mine.world) {
-    throw InvalidArgument("init_process_group: already initialised; call destroy_process_group() first");
-  }
+  refuse_second(mine);
   const RendezvousFacts facts = rendezvous_facts(options);
   const int size = facts.place.world_size;
   const std::string wanted = backend == "auto" ? env("LOCKSTEP_BACKEND").value_or("auto") : backend;
@@ -79,12 +116,16 @@ void init_process_group(const std::string& backend, const InitOptions& options) 
   fail_point("init.before_meet");
   const Met met = mine.rendezvous.meet(options, facts, wanted, deadline);
   fail_point("init.after_meet");
-  mine.world = std::make_unique<ProcessGroup>(
-      find_backend(met.backend, size).make(*met.meeting, "world", group, deadline));
-  begin_group_list(group);
-  mine.local_rank = met.local_rank;
-  static const int registered = std::atexit(leave_at_exit) + std::at_quick_exit(leave_at_exit);
-  (void)registered;
+  begin(mine, find_backend(met.backend, size).make(*met.meeting, "world", group, deadline), group,
+        met.local_rank);
+}
+
+void detail::init_from_mpi_handle(const void* handle, std::size_t size, const InitOptions& options) {
+  init_from_mpi({.handle = handle, .size = size}, options);
+}
+
+void init_process_group_from_mpi_fortran(int communicator, const InitOptions& options) {
+  init_from_mpi({.fortran = communicator}, options);
 }
 
 void destroy_process_group() {

@@ -6,7 +6,9 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
-#include "lockstep/job/same_machine.h"
+#include "lockstep/comm/backends/mpi_backend.h"
+#include "lockstep/comm/backends/mpi_meeting.h"
+#include "lockstep/comm/same_machine.h"
 #include "lockstep/os/machine.h"
 #include "lockstep/os/process.h"
 #include "lockstep/os/tcp_socket.h"
@@ -136,6 +138,12 @@ std::unique_ptr<TcpStoreServer> serve(const Secret& secret, const RendezvousFact
   }
 }
 
+// MPI connects its ranks itself; on one machine they meet as all others, where descriptors can be passed.
+bool meets_over_mpi(const RendezvousFacts& facts) {
+  return !facts.has_store && (facts.init_method.empty() || facts.init_method == "env://") &&
+         !facts.is_place_given && !facts.place.is_single_node() && facts.place.world_size > 1;
+}
+
 // What tells this world from others of the user on this machine, by a file that all ranks see.
 std::string name_in_file(const RendezvousFacts& facts, const RendezvousPlan& plan, unsigned world,
                          Deadline deadline) {
@@ -176,6 +184,7 @@ RendezvousFacts rendezvous_facts(const InitOptions& options) {
 Met Rendezvous::meet(const InitOptions& options, const RendezvousFacts& facts, const std::string& backend,
                      Deadline deadline) {
   const JobEnvironment& place = facts.place;
+  if (backend == "mpi" && meets_over_mpi(facts)) return meet_over_mpi(facts, backend, deadline);
   const RendezvousPlan plan = plan_rendezvous(facts);
   if (!is_inherited_) ++worlds_;
   if (place.world_size > 1 && plan.way == RendezvousWay::TCP_STORE) {
@@ -229,6 +238,23 @@ void Rendezvous::join_store(const RendezvousFacts& facts, const RendezvousPlan& 
   store_place_ = at;
 }
 
+Met Rendezvous::meet_over_mpi(const RendezvousFacts& facts, const std::string& backend, Deadline deadline) {
+  const JobEnvironment& place = facts.place;
+  const auto world = mpi_world(deadline);
+  if (world->rank() != place.rank || world->size() != place.world_size)
+    throw InvalidArgument(
+        str(who(place), "for MPI this is rank ", world->rank(), " of ", world->size(),
+            "; start the job with the mpirun of this MPI or with srun --mpi=..., and unset RANK and "
+            "WORLD_SIZE"));
+  MpiMeeting& meeting = MpiMeeting::of(world);
+  meeting.begin();
+  std::vector<Introduction> all;
+  for (const Message& message : meeting.exchange(pack({backend, boot_id(), "", ""}), {}, deadline))
+    all.push_back(unpack(message.text));
+  const bool is_known = place.local_rank != JobEnvironment::UNKNOWN;
+  return {&meeting, backend, is_known ? place.local_rank : count_before(all, place.rank)};
+}
+
 Met Rendezvous::meet_over_store(std::shared_ptr<Store> store, const RendezvousFacts& facts,
                                 const RendezvousPlan& plan, const std::string& backend, Deadline deadline) {
   const JobEnvironment& place = facts.place;
@@ -252,7 +278,7 @@ Met Rendezvous::meet_over_store(std::shared_ptr<Store> store, const RendezvousFa
     Met met{store_meeting_.get(), backend, place.local_rank};
     if (place.local_rank == JobEnvironment::UNKNOWN) met.local_rank = count_before(all, place.rank);
     if (backend != "auto" && backend != "shm") return met;
-    met.backend = "tcp";
+    met.backend = "hierarchical";
     if (auto hub = proof.run(all[0].offer, deadline)) {
       hub_ = std::move(hub);
       return {hub_.get(), "shm", met.local_rank};
@@ -262,8 +288,9 @@ Met Rendezvous::meet_over_store(std::shared_ptr<Store> store, const RendezvousFa
     tcp_store_.reset();  // the next attempt connects anew
     throw;
   }
-  throw InvalidArgument(who(place) +
-                        "backend \"shm\" needs all ranks on one machine, and they are not; use tcp or auto");
+  throw InvalidArgument(
+      who(place) +
+      "backend \"shm\" needs all ranks on one machine, and they are not; use hierarchical or auto");
 }
 
 }  // namespace lockstep

@@ -37,6 +37,7 @@ class Rendezvous {
  private:
   void meet_here(const RendezvousFacts& facts, const RendezvousPlan& plan, Deadline deadline);
   void join_store(const RendezvousFacts& facts, const RendezvousPlan& plan, Deadline deadline);
+  Met meet_over_mpi(const RendezvousFacts& facts, const std::string& backend, Deadline deadline);
   Met meet_over_store(std::shared_ptr<Store> store, const RendezvousFacts& facts, const RendezvousPlan& plan,
                       const std::string& backend, Deadline deadline);
 

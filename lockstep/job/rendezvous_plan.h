@@ -14,6 +14,8 @@
 //   it does not say, and MASTER_ADDR is unset or loopback          at a Unix socket named after the job
 //   otherwise                                                      over a TCP store at MASTER_ADDR:MASTER_PORT; secret needed
 //
+// Backend mpi, in a job of several machines without a store or an init_method: over MPI, which needs neither address nor secret.
+//
 // The TCP store is served by rank 0, or by our launcher (LOCKSTEP_STORE=launcher). Where torchrun itself holds MASTER_PORT
 // (TORCHELASTIC_USE_AGENT_STORE=True) it is at MASTER_PORT + 1. The secret is the launcher's (LOCKSTEP_SECRET_FD) or in a file
 // (LOCKSTEP_SECRET_FILE).

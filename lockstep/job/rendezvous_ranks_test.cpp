@@ -75,7 +75,7 @@ RANKS_TEST(Rendezvous, WithoutACommonFolderThereIsNoProof, Ranks(2, 3), WithoutG
   set_variable("XDG_RUNTIME_DIR", machine.folder().path());
   EXPECT_THAT([] { init_process_group("shm"); },
               ThrowsMessage<InvalidArgument>(
-                  AllOf(HasSubstr("needs all ranks on one machine"), HasSubstr("use tcp or auto"))));
+                  AllOf(HasSubstr("needs all ranks on one machine"), HasSubstr("use hierarchical or auto"))));
 }
 
 RANKS_TEST(Rendezvous, ATcpUrlOfThisMachineNeedsNoSecretAndOpensNoPort, Ranks(2, 4), WithoutGroup()) {

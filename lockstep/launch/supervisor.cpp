@@ -209,7 +209,18 @@ void Supervisor::enter(State next, Deadline deadline) {
   fail_point("launch.killing");
 }
 
+void Supervisor::note_failure() {
+  const auto first = first_failure(deaths_);
+  if (!setting_.spec.stop_on_failure || !first) return;
+  const RankResult& cause = deaths_[*first];
+  const int number = setting_.plan.first_rank + cause.rank;
+  tell_nodes(cause.status.shell_code(), str("rank ", number, " failed first: ", describe(cause.status)));
+  enter(State::REPORTING, Deadline::in(setting_.spec.report_window));
+}
+
 void Supervisor::advance() {
+  if (state_ == State::RUNNING)
+    note_failure();  // also if it was the last rank here: the other nodes are to hear of it
   const bool is_over = all_ended();
   if (state_ != State::KILLING && state_ != State::DONE) {
     if (time_limit_.expired() && !is_over) {
@@ -220,15 +231,7 @@ void Supervisor::advance() {
   }
   switch (state_) {
     case State::RUNNING:
-      if (const auto first = first_failure(deaths_); setting_.spec.stop_on_failure && first) {
-        const RankResult& cause = deaths_[*first];
-        const int number = setting_.plan.first_rank + cause.rank;
-        tell_nodes(cause.status.shell_code(),
-                   str("rank ", number, " failed first: ", describe(cause.status)));
-        enter(State::REPORTING, Deadline::in(setting_.spec.report_window));
-      } else if (setting_.console != nullptr && setting_.console->is_broken()) {
-        obey(SIGPIPE);
-      }
+      if (setting_.console != nullptr && setting_.console->is_broken()) obey(SIGPIPE);
       break;
     case State::REPORTING:
       if (!deadline_.expired()) break;

@@ -68,6 +68,7 @@ class Supervisor {
   void tell_nodes(int exit_code, const std::string& what);
   void hear_nodes(const PollSet& wait);
   void enter(State next, Deadline deadline);
+  void note_failure();
   void advance();
   void kill_round();
   void finish();

@@ -60,12 +60,13 @@ void AtomicFile::write(std::span<const std::byte> bytes) {
   }
 }
 
-void AtomicFile::commit() {
+void AtomicFile::commit(bool durable) {
   if (temporary_.empty())
     throw InternalError(str("AtomicFile: \"", printable(path_), "\" was committed before"));
-  if (::fsync(file_.get()) != 0) fail("write", path_, errno);
+  if (durable && ::fsync(file_.get()) != 0) fail("write", path_, errno);
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail("replace", path_, errno);
   temporary_.clear();
+  if (!durable) return;
   const Fd folder(::open(folder_of(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   // Some file systems cannot sync a folder (EINVAL); the rename is then as durable as they make it.
   if (folder.valid() && ::fsync(folder.get()) != 0 && errno != EINVAL)

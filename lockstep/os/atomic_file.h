@@ -30,7 +30,7 @@ class AtomicFile {
   AtomicFile& operator=(const AtomicFile&) = delete;
 
   void write(std::span<const std::byte> bytes);
-  void commit();
+  void commit(bool durable = true);  // false: whole at any time, but a power cut may lose it; takes no sync
 
  private:
   std::string path_;

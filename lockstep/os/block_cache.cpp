@@ -4,24 +4,30 @@
 
 #include <bit>
 #include <cstdlib>
-#include <cstring>
 #include <new>
 
 namespace lockstep {
 namespace {
 
 constexpr std::size_t ALIGNMENT = 64;
+constexpr std::size_t PAGE = std::size_t{4} << 10U;  // every size is a multiple of it
 constexpr std::size_t HUGE_PAGE = std::size_t{2} << 20U;
+constexpr std::size_t REGION = std::size_t{32} << 20U;
 constexpr unsigned CLASSES_PER_DOUBLING_BITS = 3;
 
-// In front of every block; its size decides who the memory belongs to.
-struct alignas(ALIGNMENT) Head {
-  std::size_t size;  // class; 0: malloc's
-};
+bool begins_a_page(const void* block) { return reinterpret_cast<std::uintptr_t>(block) % PAGE == 0; }
 
-Head* head_of(void* block) { return static_cast<Head*>(block) - 1; }
-
-void unmap(void* block, std::size_t size) { munmap(head_of(block), size + sizeof(Head)); }
+// Fresh address space in huge pages, where the kernel has some; `bytes` is a multiple of HUGE_PAGE. Null: refused.
+std::byte* map_huge(std::size_t bytes) {
+  void* memory = mmap(nullptr, bytes + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return nullptr;
+  auto* const start = static_cast<std::byte*>(memory);
+  const std::size_t before = -reinterpret_cast<std::uintptr_t>(start) % HUGE_PAGE;
+  if (before > 0) munmap(start, before);
+  munmap(start + before + bytes, HUGE_PAGE - before);
+  madvise(start + before, bytes, MADV_HUGEPAGE);
+  return start + before;
+}
 
 }  // namespace
 
@@ -39,84 +45,116 @@ void* BlockCache::allocate(std::size_t bytes) {
   const std::size_t size = block_size_class(bytes);
   if (size < SMALLEST) {
     void* memory = nullptr;
-    if (posix_memalign(&memory, ALIGNMENT, size + sizeof(Head)) != 0) throw std::bad_alloc();
-    return new (memory) Head{0} + 1;
+    if (posix_memalign(&memory, ALIGNMENT, size) != 0) throw std::bad_alloc();
+    return memory;
   }
   const std::lock_guard lock(mutex_);
-  void* block = take(size);
-  if (block == nullptr) block = map(size);
+  void* block = take_kept(size);
+  if (block == nullptr) block = take_fresh(size);
   stats_.in_use_bytes += size;
   return block;
 }
 
-void* BlockCache::take(std::size_t size) {
-  const auto blocks = kept_.find(size);
-  if (blocks == kept_.end() || blocks->second.empty()) return nullptr;
-  void* block = blocks->second.back().block;
-  blocks->second.pop_back();
+void* BlockCache::take_kept(std::size_t size) {
+  auto& kept = classes_[size].kept;
+  if (kept.empty()) return nullptr;
+  void* block = kept.back().block;
+  kept.pop_back();
   stats_.cached_bytes -= size;
   ++stats_.reused;
   return block;
 }
 
-void* BlockCache::map(std::size_t size) {
-  const auto attempt = [&] {
-    return mmap(nullptr, size + sizeof(Head), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  };
-  void* memory = attempt();
-  if (memory == MAP_FAILED) {
+void* BlockCache::take_fresh(std::size_t size) {
+  const auto attempt = [&]() -> void* { return size < OWN_MAPPING ? carve(size) : map_huge(size); };
+  void* block = attempt();
+  if (block == nullptr) {
     give_back_down_to(0);
-    memory = attempt();
+    block = attempt();
   }
-  if (memory == MAP_FAILED) throw std::bad_alloc();
-  if (size >= HUGE_PAGE) madvise(memory, size, MADV_HUGEPAGE);
+  if (block == nullptr) throw std::bad_alloc();
+  sizes_[block] = size;
   ++stats_.mapped;
-  return new (memory) Head{size} + 1;
+  return block;
+}
+
+void* BlockCache::carve(std::size_t size) {
+  auto& empty = classes_[size].empty;
+  if (!empty.empty()) {
+    void* place = empty.back();
+    empty.pop_back();
+    return place;
+  }
+  if (region_bytes_ < size) {  // what is left has no memory yet but for a part of a huge page
+    std::byte* const fresh = map_huge(REGION);
+    if (fresh == nullptr) return nullptr;
+    region_ = fresh;
+    region_bytes_ = REGION;
+  }
+  void* place = region_;
+  region_ += size;
+  region_bytes_ -= size;
+  return place;
 }
 
 void BlockCache::free(void* block, Clock::time_point now) {
-  if (block == nullptr) return;
-  const std::size_t size = head_of(block)->size;
-  if (size == 0) {
-    std::free(head_of(block));
-    return;
+  if (begins_a_page(block)) {
+    const std::lock_guard lock(mutex_);
+    const auto found = sizes_.find(block);
+    if (found != sizes_.end()) return keep(block, found->second, now);
   }
-  const std::lock_guard lock(mutex_);
-  stats_.in_use_bytes -= size;
-  if (size > cap_) {
-    unmap(block, size);
-    ++stats_.returned;
-    return;
-  }
-  give_back_down_to(cap_ - size);
-  kept_[size].push_back({block, now});
-  stats_.cached_bytes += size;
-  if (now >= next_look_) give_back_idle(now);
+  std::free(block);
 }
 
-void BlockCache::release(std::size_t size, const Kept& kept) {
-  unmap(kept.block, size);
-  stats_.cached_bytes -= size;
+void BlockCache::keep(void* block, std::size_t size, Clock::time_point now) {
+  stats_.in_use_bytes -= size;
+  if (size > cap_) return give_back(size, block);
+  give_back_down_to(cap_ - size);
+  classes_[size].kept.push_back({block, now});
+  stats_.cached_bytes += size;
+  if (now >= next_look_) look(now);
+}
+
+void BlockCache::look(Clock::time_point now) {
+  next_look_ = now + IDLE_TIME / 4;
+  give_back_idle(now);
+  if (is_scarce_()) give_back_down_to(0);
+}
+
+void BlockCache::give_back(std::size_t size, void* block) {
   ++stats_.returned;
+  if (size < OWN_MAPPING) {
+    madvise(block, size, MADV_DONTNEED);
+    classes_[size].empty.push_back(block);
+  } else {
+    munmap(block, size);
+    sizes_.erase(block);
+  }
 }
 
 // The largest first: they bring most for one call to the kernel.
 void BlockCache::give_back_down_to(std::size_t bytes) {
-  for (auto blocks = kept_.rbegin(); blocks != kept_.rend() && stats_.cached_bytes > bytes; ++blocks) {
-    while (!blocks->second.empty() && stats_.cached_bytes > bytes) {
-      release(blocks->first, blocks->second.front());
-      blocks->second.erase(blocks->second.begin());
+  for (auto of_size = classes_.rbegin(); of_size != classes_.rend() && stats_.cached_bytes > bytes;
+       ++of_size) {
+    auto& [size, blocks] = *of_size;
+    auto end = blocks.kept.begin();  // the longest unused come first
+    for (; end != blocks.kept.end() && stats_.cached_bytes > bytes; ++end) {
+      stats_.cached_bytes -= size;
+      give_back(size, end->block);
     }
+    blocks.kept.erase(blocks.kept.begin(), end);
   }
 }
 
 void BlockCache::give_back_idle(Clock::time_point now) {
-  for (auto& [size, blocks] : kept_) {
-    auto end = blocks.begin();  // the longest unused come first
-    while (end != blocks.end() && now - end->since >= IDLE_TIME) release(size, *end++);
-    blocks.erase(blocks.begin(), end);
+  for (auto& [size, blocks] : classes_) {
+    auto end = blocks.kept.begin();
+    for (; end != blocks.kept.end() && now - end->since >= IDLE_TIME; ++end) {
+      stats_.cached_bytes -= size;
+      give_back(size, end->block);
+    }
+    blocks.kept.erase(blocks.kept.begin(), end);
   }
-  next_look_ = now + IDLE_TIME / 4;
 }
 
 void BlockCache::empty() {

@@ -7,9 +7,14 @@
 //   cache.empty();                                    // everything kept goes back to the kernel
 //
 // Sizes       Requests below SMALLEST go to malloc, which is good at them. Others are rounded up to one of eight sizes per
-//             power of two, so that at most 12.5 % (and 64 bytes) are wasted, and reused only within their size.
-// Given back  blocks that would exceed the cap, blocks that nobody asked for during IDLE_TIME (looked at when blocks are
-//             freed), and everything kept when the kernel refuses memory. Huge pages are asked for from 2 MiB on.
+//             power of two, so that at most 12.5 % are wasted, and reused only within their size. Nothing is stored beside a
+//             block: of malloc's blocks only those that begin a page by chance are looked up when freed.
+// Huge pages  are asked for, for all of it. Sizes from OWN_MAPPING on are multiples of 2 MiB and mapped one by one; smaller
+//             blocks are carved side by side from regions, so that their ends share huge pages with their neighbours. Where
+//             a block was carved remains the place of its size: when it is given back, its pages go, not its addresses.
+// Given back  blocks that would exceed the cap, blocks that nobody asked for during IDLE_TIME, and everything kept when
+//             memory is scarce (memory_pressure.h) or the kernel refuses any. Idle blocks and scarcity are looked for when
+//             blocks are freed, at most four times in IDLE_TIME.
 // Threads     any; one lock. A forked child may go on using the cache: fork waits for the lock.
 // Fails       std::bad_alloc.
 #pragma once
@@ -19,7 +24,10 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <unordered_map>
 #include <vector>
+
+#include "lockstep/os/memory_pressure.h"
 
 namespace lockstep {
 
@@ -38,10 +46,14 @@ struct BlockCacheStats {
 class BlockCache {
  public:
   static constexpr std::size_t SMALLEST = std::size_t{64} << 10U;
+  static constexpr std::size_t OWN_MAPPING = std::size_t{16} << 20U;
   static constexpr std::chrono::seconds IDLE_TIME{10};
   using Clock = std::chrono::steady_clock;
+  using IsScarce = bool (*)();
 
-  explicit BlockCache(std::size_t cap) : cap_(cap) {}
+  explicit BlockCache(
+      std::size_t cap, IsScarce is_scarce = [] { return memory_is_scarce(); })
+      : is_scarce_(is_scarce), cap_(cap) {}
   BlockCache(const BlockCache&) = delete;
   BlockCache& operator=(const BlockCache&) = delete;
   ~BlockCache();  // gives back what is kept; blocks in use stay valid, but must not be freed any more
@@ -62,16 +74,27 @@ class BlockCache {
     void* block;
     Clock::time_point since;
   };
+  struct SizeClass {
+    std::vector<Kept> kept;    // the most recently freed last
+    std::vector<void*> empty;  // carved places without memory
+  };
 
-  void* map(std::size_t size);
-  void* take(std::size_t size);
+  void* take_kept(std::size_t size);
+  void* take_fresh(std::size_t size);
+  void* carve(std::size_t size);
+  void keep(void* block, std::size_t size, Clock::time_point now);
+  void look(Clock::time_point now);
   void give_back_down_to(std::size_t bytes);
   void give_back_idle(Clock::time_point now);
-  void release(std::size_t size, const Kept& kept);
+  void give_back(std::size_t size, void* block);
 
+  const IsScarce is_scarce_;
   mutable std::mutex mutex_;
   // guarded by mutex_
-  std::map<std::size_t, std::vector<Kept>> kept_;  // by size, the most recently freed last
+  std::map<std::size_t, SizeClass> classes_;
+  std::unordered_map<void*, std::size_t> sizes_;  // of every block and every carved place
+  std::byte* region_ = nullptr;                   // the part that nothing was carved from yet
+  std::size_t region_bytes_ = 0;
   std::size_t cap_;
   BlockCacheStats stats_;
   Clock::time_point next_look_;

@@ -2,11 +2,14 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <cstring>
 #include <fstream>
 #include <random>
 #include <set>
+#include <sstream>
+#include <string>
 #include <thread>
 
 #include "lockstep/os/child_process.h"
@@ -18,10 +21,34 @@ constexpr std::size_t KIB = 1024;
 constexpr std::size_t MIB = 1024 * KIB;
 constexpr std::size_t NO_CAP = std::size_t{1} << 40U;
 
-std::size_t resident_bytes() {
-  std::size_t pages = 0;
-  std::ifstream("/proc/self/statm") >> pages >> pages;
-  return pages * 4096;
+struct Memory {
+  std::size_t mapped = 0;
+  std::size_t resident = 0;
+};
+
+Memory memory_of_this_process() {
+  Memory pages;
+  std::ifstream("/proc/self/statm") >> pages.mapped >> pages.resident;
+  return {.mapped = pages.mapped * 4096, .resident = pages.resident * 4096};
+}
+
+std::size_t resident_bytes() { return memory_of_this_process().resident; }
+
+// The kernel's flags of the mapping that `block` lies in: " rd wr mr mw me ac hg ".
+std::string flags_of_mapping(const void* block) {
+  const auto address = reinterpret_cast<std::uintptr_t>(block);
+  bool is_found = false;
+  std::ifstream maps("/proc/self/smaps");
+  for (std::string line; std::getline(maps, line);) {
+    std::uintptr_t from = 0;
+    std::uintptr_t to = 0;
+    char dash = 0;
+    if (std::istringstream(line) >> std::hex >> from >> dash >> to && dash == '-') {
+      is_found = from <= address && address < to;
+    }
+    if (is_found && line.starts_with("VmFlags:")) return line.substr(8) + " ";
+  }
+  return "";
 }
 
 TEST(BlockSizeClass, WastesAtMostAnEighthAndHasEightSizesPerDoubling) {
@@ -64,6 +91,44 @@ TEST(BlockCache, AlignsAndDoesNotOverlap) {
   cache.free(nullptr);
 }
 
+// Of two blocks the second begins where the first one's size class ends: nothing is wasted but the rounding.
+TEST(BlockCache, StoresNothingBesideItsBlocks) {
+  BlockCache cache(NO_CAP);
+  for (const std::size_t bytes : {BlockCache::SMALLEST, 100 * KIB, MIB, 6400 * KIB}) {
+    auto* a = static_cast<std::byte*>(cache.allocate(bytes));
+    auto* b = static_cast<std::byte*>(cache.allocate(bytes));
+    EXPECT_EQ(b - a, static_cast<std::ptrdiff_t>(block_size_class(bytes))) << bytes;
+  }
+  const std::size_t before = memory_of_this_process().mapped;
+  void* own = cache.allocate(64 * MIB);
+  EXPECT_EQ(memory_of_this_process().mapped, before + 64 * MIB);
+  cache.free(own);
+}
+
+TEST(BlockCache, AsksForHugePages) {
+  const bool has_any = std::ifstream("/sys/kernel/mm/transparent_hugepage/enabled").good();
+  BlockCache cache(NO_CAP);
+  for (const std::size_t bytes : {BlockCache::SMALLEST, 3 * MIB, BlockCache::OWN_MAPPING, 70 * MIB}) {
+    void* block = cache.allocate(bytes);
+    EXPECT_EQ(flags_of_mapping(block).find(" hg ") != std::string::npos, has_any) << bytes;
+    if (bytes >= BlockCache::OWN_MAPPING) {
+      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(block) % (2 * MIB), 0U);
+      EXPECT_EQ(block_size_class(bytes) % (2 * MIB), 0U);
+    }
+    cache.free(block);
+  }
+}
+
+TEST(BlockCache, FreesSmallBlocksThatBeginAPage) {
+  BlockCache cache(NO_CAP);
+  std::vector<void*> blocks;
+  for (int i = 0; i < 1000; ++i)
+    blocks.push_back(cache.allocate(1024 + 64 * (static_cast<std::size_t>(i) % 7)));
+  for (void* block : blocks) cache.free(block);
+  EXPECT_EQ(cache.stats().cached_bytes, 0U);
+  EXPECT_EQ(cache.stats().mapped, 0U);
+}
+
 TEST(BlockCache, HandsOutTheBlockFreedLast) {
   BlockCache cache(NO_CAP);
   void* a = cache.allocate(MIB);
@@ -96,13 +161,29 @@ TEST(BlockCache, KeepsNoMoreThanItsCap) {
 
 TEST(BlockCache, EmptyReturnsTheMemoryToTheKernel) {
   BlockCache cache(NO_CAP);
-  void* block = cache.allocate(64 * MIB);
-  std::memset(block, 1, 64 * MIB);
+  for (const std::size_t size : {8 * MIB, 64 * MIB}) {  // carved from regions, mapped on its own
+    std::vector<void*> blocks;
+    for (std::size_t bytes = 0; bytes < 64 * MIB; bytes += size) {
+      blocks.push_back(cache.allocate(size));
+      std::memset(blocks.back(), 1, size);
+    }
+    for (void* block : blocks) cache.free(block);
+    const std::size_t before = resident_bytes();
+    cache.empty();
+    EXPECT_LT(resident_bytes() + 60 * MIB, before) << size;
+    EXPECT_EQ(cache.stats().cached_bytes, 0U);
+  }
+}
+
+TEST(BlockCache, CarvesAPlaceOnlyOnce) {
+  BlockCache cache(NO_CAP);
+  auto* block = static_cast<unsigned char*>(cache.allocate(MIB));
+  std::memset(block, 7, MIB);
   cache.free(block);
-  const std::size_t before = resident_bytes();
   cache.empty();
-  EXPECT_LT(resident_bytes() + 60 * MIB, before);
-  EXPECT_EQ(cache.stats().cached_bytes, 0U);
+  EXPECT_EQ(cache.allocate(MIB), block);
+  EXPECT_EQ(block[MIB / 2], 0);  // fresh pages of the kernel
+  EXPECT_EQ(cache.stats().mapped, 2U);
 }
 
 TEST(BlockCache, GivesBackWhatNobodyAskedForInAWhile) {
@@ -118,6 +199,41 @@ TEST(BlockCache, GivesBackWhatNobodyAskedForInAWhile) {
   }
   EXPECT_EQ(cache.stats().cached_bytes, 2 * MIB);
   EXPECT_EQ(cache.stats().mapped, 2U);
+}
+
+TEST(BlockCache, GivesEverythingBackWhenMemoryIsScarce) {
+  static bool is_scarce;
+  is_scarce = false;
+  BlockCache cache(NO_CAP, [] { return is_scarce; });
+  const auto start = BlockCache::Clock::now();
+  cache.free(cache.allocate(MIB), start);
+  cache.free(cache.allocate(32 * MIB), start + BlockCache::IDLE_TIME / 2);
+  EXPECT_EQ(cache.stats().cached_bytes, 33 * MIB);
+  is_scarce = true;
+  cache.free(cache.allocate(MIB), start + BlockCache::IDLE_TIME / 2);  // too early for another look
+  EXPECT_EQ(cache.stats().cached_bytes, 33 * MIB);
+  cache.free(cache.allocate(MIB), start + BlockCache::IDLE_TIME);
+  EXPECT_EQ(cache.stats().cached_bytes, 0U);
+}
+
+// In a process that may not map another 64 MiB, unless it gives back the 64 MiB it keeps.
+TEST(BlockCache, TriesAgainWithoutWhatItKept) {
+  const pid_t child = fork_child([] {
+    BlockCache cache(NO_CAP);
+    cache.free(cache.allocate(64 * MIB));
+    const rlim_t limit = memory_of_this_process().mapped + 20 * MIB;
+    const rlimit limits{.rlim_cur = limit, .rlim_max = limit};
+    if (setrlimit(RLIMIT_AS, &limits) != 0) return 2;
+    std::memset(cache.allocate(56 * MIB), 1, 56 * MIB);
+    if (cache.stats().cached_bytes != 0) return 3;
+    try {
+      (void)cache.allocate(56 * MIB);
+    } catch (const std::bad_alloc&) {
+      return 7;
+    }
+    return 4;
+  });
+  EXPECT_EQ(wait_exit(child).code, 7);
 }
 
 TEST(BlockCache, RefusesWhatThereIsNoMemoryFor) {

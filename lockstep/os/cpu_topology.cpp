@@ -7,7 +7,6 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
-#include <set>
 #include <sstream>
 
 #ifdef LOCKSTEP_HAVE_HWLOC
@@ -19,24 +18,6 @@
 
 namespace lockstep {
 namespace {
-
-std::set<int> affinity_mask() {
-  for (int cpus = 1024; cpus <= (1 << 20); cpus *= 2) {
-    const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> mask(CPU_ALLOC(cpus),
-                                                                [](cpu_set_t* set) { CPU_FREE(set); });
-    const std::size_t size = CPU_ALLOC_SIZE(cpus);
-    if (sched_getaffinity(0, size, mask.get()) != 0) {
-      if (errno == EINVAL) continue;  // the kernel knows more CPUs than fit
-      break;
-    }
-    std::set<int> usable;
-    for (int cpu = 0; cpu < cpus; ++cpu) {
-      if (CPU_ISSET_S(static_cast<std::size_t>(cpu), size, mask.get())) usable.insert(cpu);
-    }
-    return usable;
-  }
-  return {0};
-}
 
 #ifdef LOCKSTEP_HAVE_HWLOC
 class Hwloc {
@@ -132,6 +113,24 @@ std::optional<double> tightest_quota(const std::filesystem::path& mount, const s
 }
 
 }  // namespace
+
+std::set<int> affinity_mask() {
+  for (int cpus = 1024; cpus <= (1 << 20); cpus *= 2) {
+    const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> mask(CPU_ALLOC(cpus),
+                                                                [](cpu_set_t* set) { CPU_FREE(set); });
+    const std::size_t size = CPU_ALLOC_SIZE(cpus);
+    if (sched_getaffinity(0, size, mask.get()) != 0) {
+      if (errno == EINVAL) continue;  // the kernel knows more CPUs than fit
+      break;
+    }
+    std::set<int> usable;
+    for (int cpu = 0; cpu < cpus; ++cpu) {
+      if (CPU_ISSET_S(static_cast<std::size_t>(cpu), size, mask.get())) usable.insert(cpu);
+    }
+    return usable;
+  }
+  return {0};
+}
 
 std::optional<double> cgroup_cpu_quota(const std::string& root) {
   std::optional<double> quota;

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,9 @@ CpuTopology cpu_topology();
 
 // What hwloc makes of a description such as "pack:2 numa:1 core:4 pu:2": another machine, for tests.
 CpuTopology synthetic_topology(const std::string& description);
+
+// The CPUs on which the calling thread may run.
+std::set<int> affinity_mask();
 
 // The tightest limit of this process's cgroup and those above it (cpu.max of version 2, cpu.cfs_quota_us of version 1).
 // `root` stands for "/" in tests.

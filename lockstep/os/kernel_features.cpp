@@ -1,6 +1,7 @@
 #include "lockstep/os/kernel_features.h"
 
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -23,7 +24,16 @@ constexpr std::array<Description, KERNEL_FEATURE_COUNT> DESCRIPTIONS = {{
     {"pidfd", "the state of a process in /proc"},
     {"seals", "an unsealed segment"},
     {"children", "a scan of the process table"},
+    {"peer_memory", "copies through a common segment"},
 }};
+
+bool can_read_itself() {
+  char from = 1;
+  char to = 0;
+  const iovec here{&to, 1};
+  const iovec there{&from, 1};
+  return process_vm_readv(getpid(), &here, 1, &there, 1, 0) == 1 && to == from;
+}
 
 bool is_disabled(KernelFeature feature) {
   const std::string list = str(",", env("LOCKSTEP_DISABLE").value_or(""), ",");
@@ -36,6 +46,7 @@ bool probe(KernelFeature feature) {
     case KernelFeature::PIDFD: return Fd(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0))).valid();
     case KernelFeature::SEALS: return true;
     case KernelFeature::CHILDREN: return access("/proc/thread-self/children", R_OK) == 0;
+    case KernelFeature::PEER_MEMORY: return can_read_itself();
   }
   return false;
 }
@@ -52,7 +63,8 @@ std::string_view instead_of(KernelFeature feature) {
 
 bool kernel_has(KernelFeature feature) {
   static const std::array<bool, KERNEL_FEATURE_COUNT> known = {
-      probe(KernelFeature::PIDFD), probe(KernelFeature::SEALS), probe(KernelFeature::CHILDREN)};
+      probe(KernelFeature::PIDFD), probe(KernelFeature::SEALS), probe(KernelFeature::CHILDREN),
+      probe(KernelFeature::PEER_MEMORY)};
   return known.at(static_cast<std::size_t>(feature));
 }
 

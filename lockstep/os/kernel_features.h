@@ -12,9 +12,10 @@ namespace lockstep {
 enum class KernelFeature {
   PIDFD,  // Linux 5.3: a descriptor that tells when a process ends; else /proc/PID/stat with its start time
   SEALS,  // Linux 3.17 memfd seals; else an unsealed segment
-  CHILDREN,  // the list of a process's children in /proc; else a scan of all of /proc
+  CHILDREN,     // the list of a process's children in /proc; else a scan of all of /proc
+  PEER_MEMORY,  // process_vm_readv, which a container's filter may forbid; else copies through a common segment
 };
-inline constexpr int KERNEL_FEATURE_COUNT = 3;
+inline constexpr int KERNEL_FEATURE_COUNT = 4;
 
 bool kernel_has(KernelFeature feature);
 std::string_view name_of(KernelFeature feature);

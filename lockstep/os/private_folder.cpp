@@ -60,4 +60,13 @@ std::string user_private_folder() {
   return folder;
 }
 
+std::string user_private_folder_id() {
+  try {
+    struct stat status = {};
+    if (stat(user_private_folder().c_str(), &status) == 0) return str(status.st_dev, ':', status.st_ino);
+  } catch (const SystemError&) {  // not ours to use
+  }
+  return "none";
+}
+
 }  // namespace lockstep

@@ -32,4 +32,8 @@ class PrivateFolder {
 // SystemError when it is a link, or somebody else's, or open to others.
 std::string user_private_folder();
 
+// Processes that find the same one there say the same: on one machine, in one mount namespace. Never fails: "none" if there is
+// no such folder.
+std::string user_private_folder_id();
+
 }  // namespace lockstep

@@ -20,11 +20,6 @@ std::vector<std::string> command_line() {
 
 void end_process(int code) { std::exit(code); }  // NOLINT(concurrency-mt-unsafe): the caller's decision
 
-int online_cpus() {
-  static const int count = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
-  return count;
-}
-
 void yield_cpu() { sched_yield(); }
 
 }  // namespace lockstep

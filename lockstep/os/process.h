@@ -17,7 +17,20 @@ std::vector<std::string> command_line();
 // Ends this process as std::exit() does, exit handlers and all.
 [[noreturn]] void end_process(int code);
 
-int online_cpus();  // of the machine, whatever this process may use of them
-void yield_cpu();   // lets another runnable thread have this core
+// Tells this core that the caller spins.
+inline void relax_cpu() {
+#ifdef __x86_64__
+  __builtin_ia32_pause();
+#endif
+}
+// Fetches a cache line before it is written, so that the write need not wait until other cores have given it up.
+inline void prefetch_for_writing(const void* address) {
+#ifdef __x86_64__
+  asm volatile("prefetchw %0" ::"m"(*static_cast<const char*>(address)));
+#else
+  __builtin_prefetch(address, 1);
+#endif
+}
+void yield_cpu();  // lets another runnable thread have this core
 
 }  // namespace lockstep

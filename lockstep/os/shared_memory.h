@@ -6,7 +6,8 @@
 //   auto same = SharedMemory::adopt(std::move(received_fd));
 //
 // A memfd, sealed against shrinking and growing, so that no peer can turn an access into a SIGBUS. Pages are allocated by
-// reserve(), never by a stray write during training. Not inherited by fork (MADV_DONTFORK), not part of core dumps.
+// reserve(), never by a stray write during training, in huge pages from 4 MiB on if the kernel can (Linux 6.1). Not inherited
+// by fork (MADV_DONTFORK), not part of core dumps.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +19,12 @@ namespace lockstep {
 
 class SharedMemory {
  public:
+  struct Options {
+    const char* name = "lockstep";  // shown in /proc/PID/fd and /proc/PID/maps
+    bool huge_pages = true;         // may be used, where the kernel has any for this
+  };
   static std::shared_ptr<SharedMemory> create(std::size_t bytes);
+  static std::shared_ptr<SharedMemory> create(std::size_t bytes, const Options& options);
   // Maps memory created by another process. Throws SystemError when `fd` is not a memfd with the seals of create()
   // (sealing can be missing where the kernel has none: LOCKSTEP_DISABLE=seals).
   static std::shared_ptr<SharedMemory> adopt(Fd fd);
@@ -35,12 +41,14 @@ class SharedMemory {
   void reserve(std::size_t offset, std::size_t bytes);
 
  private:
-  SharedMemory(Fd fd, std::byte* data, std::size_t size) : fd_(std::move(fd)), data_(data), size_(size) {}
-  static std::shared_ptr<SharedMemory> map(Fd fd, std::size_t size);
+  SharedMemory(Fd fd, std::byte* data, std::size_t size, bool huge_pages)
+      : fd_(std::move(fd)), data_(data), size_(size), huge_pages_(huge_pages) {}
+  static std::shared_ptr<SharedMemory> map(Fd fd, std::size_t size, bool huge_pages);
 
   Fd fd_;
   std::byte* data_;
   std::size_t size_;
+  bool huge_pages_;
 };
 
 std::size_t physical_memory();

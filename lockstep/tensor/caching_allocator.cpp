@@ -11,12 +11,16 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/os/shared_memory.h"
+#include "lockstep/tensor/lent_places.h"
 
 namespace lockstep {
 namespace {
 
 constexpr std::size_t SHARE_OF_MEMORY = 4;
 constexpr std::uint8_t HIGHEST_PRIORITY = 255;
+
+void before_fork();
+void after_fork();
 
 // Outlives static destructors, because tensors do.
 BlockCache& cache() {
@@ -25,22 +29,41 @@ BlockCache& cache() {
     const bool is_known = job.local_world_size != JobEnvironment::UNKNOWN;
     const auto ranks = static_cast<std::size_t>(is_known ? job.local_world_size : job.world_size);
     auto* made = new BlockCache(physical_memory() / SHARE_OF_MEMORY / ranks);
-    pthread_atfork([] { cache().before_fork(); }, [] { cache().after_fork(); }, [] { cache().after_fork(); });
+    pthread_atfork(&before_fork, &after_fork, &after_fork);
     return made;
   }();
   return *instance;
 }
 
+void before_fork() {
+  lent_places_before_fork();
+  cache().before_fork();
+}
+
+void after_fork() {
+  cache().after_fork();
+  lent_places_after_fork();
+}
+
+void* make_block(std::size_t bytes) {
+  if (bytes == 0) return nullptr;
+  if (bytes < BlockCache::SMALLEST) return cache().allocate(bytes);
+  void* block = take_offered_place(bytes);
+  if (block == nullptr) block = cache().allocate(bytes);
+  note_tensor(bytes, block);
+  return block;
+}
+
 void delete_block(void* block) {
   if (block == nullptr) return;
   c10::profiledCPUMemoryReporter().Delete(block);
-  cache().free(block);
+  if (!return_lent_place(block)) cache().free(block);
 }
 
 // The context of a DataPtr is its data pointer, which libtorch demands of an allocator with a raw_deleter().
 struct CachingAllocator : c10::Allocator {
   c10::DataPtr allocate(std::size_t bytes) override {
-    void* block = bytes == 0 ? nullptr : cache().allocate(bytes);
+    void* block = make_block(bytes);
     if (block != nullptr) c10::profiledCPUMemoryReporter().New(block, bytes);
     return {block, block, &delete_block, c10::Device(c10::DeviceType::CPU)};
   }

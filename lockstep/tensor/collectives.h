@@ -91,7 +91,9 @@ Work barrier(const ProcessGroup& group = world(), bool async_op = false);
 // The element type below libtorch. Throws InvalidArgument for a dtype that collectives do not carry.
 DType dtype_of(at::ScalarType type);
 
-// A zeroed contiguous CPU tensor in memory on which `group`'s collectives copy nothing (gradient buckets live there).
+// A zeroed contiguous CPU tensor in memory on which collectives of any group of this rank copy nothing (gradient buckets live
+// there; docs/performance.md). Over tcp and alone: plain memory. Freed with its last reference, before or after the group, also
+// after a failure, when the memory is not used again as long as a stopped rank might write to it.
 at::Tensor shared_empty(at::IntArrayRef sizes, at::ScalarType dtype, const ProcessGroup& group = world());
 
 }  // namespace lockstep

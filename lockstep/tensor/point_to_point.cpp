@@ -24,7 +24,11 @@ Work irecv(const at::Tensor& tensor, Peer src, const ProcessGroup& group, int ta
 }
 
 void send(const at::Tensor& tensor, Peer dst, const ProcessGroup& group, int tag) {
-  isend(tensor, dst, group, tag).wait();
+  TensorCall call("send", group);
+  if (!call.is_member()) return;
+  const int peer = dst.in(group, "send", "dst");
+  const TensorBuffer& x = call.read(tensor);
+  comm::send(group, x.data(), x.count(), x.dtype, peer, tag, call.keep());
 }
 
 int recv(const at::Tensor& tensor, Peer src, const ProcessGroup& group, int tag) {

@@ -17,7 +17,8 @@ PATIENCE = 30.0  # seconds after which a rank counts as hanging; the machine may
 
 
 def leftovers():
-    return sorted(os.listdir("/dev/shm"))
+    """What is in /dev/shm, but for the segments of Open MPI, whose jobs may come and go beside the test."""
+    return sorted(name for name in os.listdir("/dev/shm") if not name.startswith("vader_segment"))
 
 
 class Ranks:
@@ -46,6 +47,8 @@ class Ranks:
 
     def environment(self, rank, fds, variables):
         base = {name: value for name, value in os.environ.items() if not name.startswith("LOCKSTEP_")}
+        if BACKEND == "hierarchical":
+            base["LOCKSTEP_NODE"] = "first" if rank < self.size // 2 else "second"
         return {**base, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(self.size),
                 "LOCAL_WORLD_SIZE": str(self.size), "LOCKSTEP_JOB_ID": os.urandom(8).hex(), "OMP_NUM_THREADS": "1",
                 "LOCKSTEP_HUB_FDS": ",".join(map(str, fds)), "LOCKSTEP_BACKEND": BACKEND, **variables}

@@ -19,12 +19,20 @@ from peers_support import Histogram, Ranks
 
 SIZE = 4
 BACKEND = peers_support.BACKEND
-# tcp sees no other machine's processes: it names the direction.
-STATE = "waiting to receive from it" if BACKEND == "tcp" else r"which is stopped \(SIGSTOP\)"
-PLACE = r" at [\d.]+:\d+" if BACKEND == "tcp" else ""  # behind a pid
+HAS_CONNECTIONS = BACKEND in ("tcp", "hierarchical")
+# Over connections a rank sees no other machine's processes: it names the direction.
+STATE = "waiting (?:to receive from it|to send to it|for what it shares)" if HAS_CONNECTIONS else r"which is stopped \(SIGSTOP\)"
+PLACE = r" at [\d.]+:\d+" if HAS_CONNECTIONS else ""  # behind a pid
 TRIALS = int(os.environ.get("PEERS_TEST_TRIALS", "20"))
+ABORT_PROGRAM = peers_support.PROGRAM.with_name("abort_trial")
 DDP_PROGRAM = os.environ.get("PEERS_TEST_DDP_PROGRAM")
-OPERATION = r"(barrier|broadcast|all_reduce|all_gather) #\d+ on group \"world\", rank {rank} of 4: "
+OPERATION = r"(?:(?:barrier|broadcast|all_reduce|all_gather) #\d+|(?:send|recv)\([^)]*\)|send|recv|allocate_shared) on group \"world\", rank {rank} of 4: "
+
+# The ways of an all_reduce through shared memory (LOCKSTEP_PATHS) and where a rank may be on them.
+PATHS = {"inline": ["comm.posted", "comm.before_finish"], "one_shot": ["comm.posted", "comm.before_finish"],
+         "two_shot": ["comm.window_in", "comm.window_reduced", "comm.window_out", "comm.before_finish"],
+         "window": ["comm.window_in", "comm.window_reduced", "comm.window_out", "comm.before_finish"],
+         "staged": ["comm.posted", "comm.claimed_slice", "comm.before_finish"]}
 
 
 class PeersTest(unittest.TestCase):
@@ -104,6 +112,16 @@ class Killed(PeersTest):
         self.kill_trials("collective posted", "comm.posted", 30)
         self.kill_trials("collective finishing", "comm.before_finish", 30)
 
+    @unittest.skipIf(HAS_CONNECTIONS, "these are ways through shared memory")
+    def test_on_every_path(self):
+        for path, points in PATHS.items():
+            for point in points:
+                self.kill_trials(f"{path}, {point}", point, 8, trials=max(1, TRIALS // 4), variables={"LOCKSTEP_PATHS": path})
+
+    @unittest.skipIf(HAS_CONNECTIONS, "a message is lent in shared memory only")
+    def test_taking_a_message(self):
+        self.kill_trials("taking a message", "comm.taking_message", 4)
+
     def test_between_steps(self):
         self.kill_trials("between steps", "trial.between_steps", 10)
 
@@ -153,7 +171,7 @@ class Killed(PeersTest):
                     self.check_survivor(ranks, rank, peer, "is dead")
 
 
-@unittest.skipIf(BACKEND == "tcp", "connections tell of a death, not pidfds")
+@unittest.skipIf(HAS_CONNECTIONS, "connections tell of a death, not pidfds")
 class KilledWithoutPidfd(PeersTest):
     """The same where the kernel has no pidfd: peers look at /proc instead."""
     OLD_KERNEL = {"LOCKSTEP_DISABLE": "pidfd"}
@@ -234,7 +252,12 @@ class Ended(PeersTest):
                 self.assertEqual(ranks.finish(), [], f"these ranks hang\n{ranks.everything()}")
                 self.assertIn("was asked to throw", ranks.output(victim))
                 for rank in set(range(SIZE)) - {victim}:
-                    self.check_survivor(ranks, rank, victim, "has left the group")
+                    if BACKEND == "hierarchical":  # perhaps in the part of the call that its node carried out
+                        kind, _, message = ranks.error(rank)[1:]
+                        self.assertIn(kind, ("PeerLost", "Error"), ranks.everything())
+                        self.assertRegex(message, rf"rank {victim} (gave up|\(.*\) has left the group)")
+                    else:
+                        self.check_survivor(ranks, rank, victim, "has left the group")
 
 
 class Stopped(PeersTest):
@@ -252,17 +275,57 @@ class Stopped(PeersTest):
         expected = self.undisturbed()
         points = [("comm.posted", 20), ("comm.claimed_slice", 4), ("comm.before_finish", 20), ("trial.between_steps", 8)]
         for seed in range(max(4, TRIALS // 2)):
-            chance = random.Random(f"stop/{seed}")
             point, below = points[seed % len(points)]
-            victim = chance.randrange(SIZE)
-            variables = {"LOCKSTEP_FAIL_POINT": f"{point}@{victim}+{chance.randrange(below)}=stop", "LOCKSTEP_WARN_AFTER": "1"}
-            with self.subTest(seed=seed, **variables), Ranks(SIZE, variables=variables) as ranks:
-                if self.is_stopped(ranks, victim):
-                    for rank in set(range(SIZE)) - {victim}:
-                        self.check_warning(ranks, rank, victim)
-                    ranks.send(victim, signal.SIGCONT)
+            self.stop_trial(seed, point, below, expected)
+
+    @unittest.skipIf(HAS_CONNECTIONS, "these are ways through shared memory")
+    def test_on_every_path(self):
+        expected = self.undisturbed()  # every path gives the same bits
+        for path, points in PATHS.items():
+            for seed, point in enumerate(points):
+                self.stop_trial(f"{path}/{seed}", point, 8, expected, {"LOCKSTEP_PATHS": path})
+
+    @unittest.skipIf(HAS_CONNECTIONS, "a message is lent in shared memory only")
+    def test_taking_a_message(self):
+        expected = self.undisturbed()
+        for seed in range(max(1, TRIALS // 4)):
+            self.stop_trial(f"message/{seed}", "comm.taking_message", 4, expected)
+
+    def stop_trial(self, seed, point, below, expected, variables=None):
+        """One rank is stopped at a fail point, if it gets there, until all others have warned of it."""
+        chance = random.Random(f"stop/{seed}")
+        victim = chance.randrange(SIZE)
+        variables = {"LOCKSTEP_FAIL_POINT": f"{point}@{victim}+{chance.randrange(below)}=stop", "LOCKSTEP_WARN_AFTER": "1",
+                     **(variables or {})}
+        with self.subTest(seed=seed, **variables), Ranks(SIZE, variables=variables) as ranks:
+            if self.is_stopped(ranks, victim):
+                self.check_warnings(ranks, victim)
+                ranks.send(victim, signal.SIGCONT)
+            self.assertEqual(ranks.finish(), [], f"these ranks hang\n{ranks.everything()}")
+            self.assertEqual(ranks.checksums(), dict.fromkeys(range(SIZE), expected), ranks.everything())
+
+    @unittest.skipIf(HAS_CONNECTIONS, "nobody writes to others' memory")
+    def test_one_that_wakes_after_an_abort_corrupts_nothing(self):
+        """The others have timed out and use the same segments for something else when it goes on with what it had in hand."""
+        points = [("inline", "comm.posted"), ("one_shot", "comm.posted"), ("one_shot", "comm.before_finish"),
+                  ("staged", "comm.claimed_slice"), ("staged", "comm.before_finish"), ("two_shot", "comm.window_in"),
+                  ("two_shot", "comm.window_reduced"), ("window", "comm.window_in"), ("window", "comm.window_reduced"),
+                  ("window", "comm.window_out")]
+        for seed, (path, point) in enumerate(points):
+            victim = seed % SIZE
+            skip = 0 if point == "comm.claimed_slice" else 3 + seed  # the first slice of all is one of shared memory
+            variables = {"LOCKSTEP_FAIL_POINT": f"{point}@{victim}+{skip}=stop", "LOCKSTEP_PATHS": path, "LOCKSTEP_TIMEOUT": "2"}
+            with self.subTest(**variables), Ranks(SIZE, victim, program=ABORT_PROGRAM, variables=variables) as ranks:
+                self.assertTrue(self.is_stopped(ranks, victim), ranks.everything())
+                for rank in set(range(SIZE)) - {victim}:
+                    ranks.wait_for(rank, "phase after abort")
+                ranks.send(victim, signal.SIGCONT)
+                ranks.wait_for(victim, "error ")
+                (ranks.folder / "woken").touch()
                 self.assertEqual(ranks.finish(), [], f"these ranks hang\n{ranks.everything()}")
-                self.assertEqual(ranks.checksums(), dict.fromkeys(range(SIZE), expected), ranks.everything())
+                for rank in range(SIZE):
+                    self.assertEqual(ranks.code(rank), 3, ranks.everything())
+                    self.assertIn("no progress for 2 s", ranks.error(rank)[3], "all of them say the same")
 
     def is_stopped(self, ranks, victim):
         """Waits until the victim has stopped, or ended because it never came to the fail point."""
@@ -274,10 +337,20 @@ class Stopped(PeersTest):
                 return state == "T"
             time.sleep(0.001)
 
-    def check_warning(self, ranks, rank, victim):
-        ranks.wait_for(rank, "lockstep: ")
-        self.assertRegex(ranks.output(rank), "lockstep: " + OPERATION.format(rank=rank) + r"waiting for [\d.]+ s for .*"
-                         rf"rank {victim} \(pid {ranks.processes[victim].pid}{PLACE}\), {STATE}")
+    def check_warnings(self, ranks, victim):
+        """Every other rank warns. Somebody names the victim itself; over tcp, and in a message, a rank may need nothing of it and wait
+        for one that does."""
+        naming = []
+        in_collective = []
+        for rank in set(range(SIZE)) - {victim}:
+            ranks.wait_for(rank, "lockstep: ")
+            waiting = "lockstep: " + OPERATION.format(rank=rank) + r"waiting for [\d.]+ s for .*rank "
+            self.assertRegex(ranks.output(rank), waiting + r"\d")
+            named = waiting + rf"{victim} \(pid {ranks.processes[victim].pid}{PLACE}\), {STATE}"
+            naming.append(re.search(named, ranks.output(rank)) is not None)
+            if re.search(r"lockstep: \w+ #", ranks.output(rank)):
+                in_collective.append(naming[-1])
+        self.assertTrue(any(naming) and (HAS_CONNECTIONS or all(in_collective)), ranks.everything())
 
     def test_killing_a_stopped_rank_is_a_death(self):
         for seed in range(max(1, TRIALS // 4)):

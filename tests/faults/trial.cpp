@@ -2,7 +2,8 @@
 //
 //   trial STAMPS STEPS [HOW@RANK+STEP]
 //
-// Phases      init; construction (parameters are broadcast); steps (several all_reduces in flight, a barrier every third step);
+// Phases      init; construction (parameters are broadcast); steps (several all_reduces in flight, then one by one, a
+//             barrier every third step, a message to the next rank);
 //             saving (rank 0 writes a file, the others wait for it); teardown. Each is announced by a line "phase NAME".
 // Fail points trial.construct, trial.between_steps, trial.saving, trial.last_barrier, besides those of the library.
 // HOW         at STEP, RANK ends by segv, abort, throw (uncaught), exit, quick_exit, immediately (_Exit(0)) or return.
@@ -100,9 +101,39 @@ class Trial {
     }
     if (step % 3 == 0) comm::barrier(world());
     for (const auto& bucket : buckets_) digest(bucket);
+    reduce_at_once(step);
     stamp_.alive();
     fail_point("trial.between_steps");
     return true;
+  }
+
+  // Calls that wait at once, which take other ways through shared memory.
+  void reduce_at_once(int step) {
+    for (auto& bucket : buckets_) {
+      std::fill(bucket.begin(), bucket.end(), 0.3F * static_cast<float>(get_rank() - step));
+      stamp_.alive();
+      comm::all_reduce(world(), std::span(bucket), ReduceOp::AVG);
+      digest(bucket);
+    }
+    pass_on(step);
+  }
+
+  // A large message from each rank to the next.
+  void pass_on(int step) {
+    std::vector<float>& bucket = buckets_[1];
+    std::vector<float> received(bucket.size());
+    const int next = (get_rank() + 1) % get_world_size();
+    const int previous = (get_rank() + get_world_size() - 1) % get_world_size();
+    std::fill(bucket.begin(), bucket.end(), 0.7F * static_cast<float>(get_rank() - step));
+    stamp_.alive();
+    if (get_rank() % 2 == 0) comm::send(world(), std::span<const float>(bucket), next);
+    stamp_.alive();
+    comm::recv(world(), std::span(received), previous);
+    stamp_.alive();
+    if (get_rank() % 2 == 1) comm::send(world(), std::span<const float>(bucket), next);
+    const float expected = 0.7F * static_cast<float>(previous - step);
+    if (std::any_of(received.begin(), received.end(), [&](float value) { return value != expected; }))
+      throw std::runtime_error("a wrong message");
   }
 
   void save() const {

@@ -3,7 +3,8 @@
 //   host_rank env STEPS                             rank and world size from the environment
 //   host_rank tcp://10.90.0.1:4000 STEPS RANK SIZE
 //
-// Says what it joined, adds up a vector STEPS times (0: until something fails), and says what went wrong.
+// Says what it joined, adds up a vector STEPS times (0: until something fails), and says what went wrong. HOST_RANK_COUNT: its
+// elements (1000).
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -18,11 +19,13 @@
 namespace {
 
 void step(const lockstep::ProcessGroup& world, int number) {
-  std::vector<double> x(1000, world.rank() + number);
+  static const char* const given = std::getenv("HOST_RANK_COUNT");  // NOLINT(concurrency-mt-unsafe)
+  static const std::size_t count = given != nullptr ? std::strtoul(given, nullptr, 10) : 1000;
+  std::vector<double> x(count, world.rank() + number);
   lockstep::comm::all_reduce(world, std::span(x));
   const double expected =
       world.size() * (world.size() - 1) / 2.0 + static_cast<double>(world.size()) * number;
-  if (std::count(x.begin(), x.end(), expected) != 1000) {
+  if (static_cast<std::size_t>(std::count(x.begin(), x.end(), expected)) != count) {
     std::printf("wrong sum %g in step %d, expected %g\n", x[0], number, expected);
     std::exit(1);
   }

@@ -1,5 +1,6 @@
 """Several hosts on one machine: network namespaces with their own addresses and ports, joined by a switch, and a runtime folder
 each, so that their processes can neither meet at a Unix socket nor share memory. Needs root and iproute2."""
+import json
 import os
 import pathlib
 import shutil
@@ -55,6 +56,10 @@ class Hosts:
             ip("-n", name, "link", "set", "net", "up")
             ip("-n", name, "link", "set", "lo", "up")
             (self.folder / name).mkdir(mode=0o700)
+
+    def bytes_sent(self, host):
+        words = subprocess.run(["ip", "-n", self.names[host], "-j", "-s", "link", "show", "net"], check=True, capture_output=True, text=True)
+        return json.loads(words.stdout)[0]["stats64"]["tx"]["bytes"]
 
     def cut_link(self, host):
         """The cable is pulled at the switch: the host itself sees no error."""

@@ -53,7 +53,19 @@ class Meeting(HostsTest):
         for count, ranks_per_host in ((2, 1), (3, 1), (2, 2)):
             with self.subTest(hosts=count, ranks_per_host=ranks_per_host), Hosts(count) as hosts:
                 size = self.start_by_environment(hosts, ranks_per_host, 200, write_secret(hosts.folder))
-                self.check_all_done(hosts, size)
+                self.check_all_done(hosts, size, "hierarchical" if ranks_per_host > 1 else "tcp")
+
+    def test_each_host_sends_its_share_and_no_more(self):
+        count, steps = 1 << 20, 12
+        with Hosts(2) as hosts:
+            size = self.start_by_environment(hosts, 2, steps, {"HOST_RANK_COUNT": str(count), **write_secret(hosts.folder)})
+            self.check_all_done(hosts, size, "hierarchical")
+            share = 2 * (2 - 1) / 2 * count * 8 * steps
+            for host in range(2):
+                sent = hosts.bytes_sent(host)
+                print(f"\nhost {host} sent {sent / share:.4f} of 2 (M - 1) / M of the bytes")
+                self.assertGreaterEqual(sent, share)
+                self.assertLessEqual(sent, 1.02 * share)
 
     def test_by_address(self):
         for count in (2, 3):
@@ -90,14 +102,15 @@ class Meeting(HostsTest):
             codes = hosts.finish()
             self.assertEqual(codes, [0, 0], hosts.everything())
             for rank in range(4):
-                self.assertIn(f"joined as rank {rank} of 4 over tcp", hosts.everything())
+                self.assertIn(f"joined as rank {rank} of 4 over hierarchical", hosts.everything())
 
 
 class Failing(HostsTest):
-    def start_endless(self, hosts, variables=None):
+    def start_endless(self, hosts, ranks_per_host=1, variables=None):
         secret = write_secret(hosts.folder)
-        for rank in range(len(hosts.names)):
-            hosts.start(rank, [HOST_RANK, f"tcp://{hosts.addresses[0]}:{PORT}", 0, rank, len(hosts.names)],
+        size = len(hosts.names) * ranks_per_host
+        for rank in range(size):
+            hosts.start(rank // ranks_per_host, [HOST_RANK, f"tcp://{hosts.addresses[0]}:{PORT}", 0, rank, size],
                         {"LOCKSTEP_TIMEOUT": str(DEADLINE), **secret, **(variables or {})})
         for process in hosts.processes:
             hosts.wait_for(process, "step 100\n")
@@ -113,6 +126,26 @@ class Failing(HostsTest):
             for process in (hosts.processes[0], hosts.processes[2]):
                 self.assertIn("PeerLost 1: ", hosts.text(process))
                 self.assertIn(hosts.addresses[1], hosts.text(process))
+
+    def test_a_killed_rank_of_a_host_with_two_is_named_on_both_hosts(self):
+        with Hosts(2) as hosts:
+            self.start_endless(hosts, 2)
+            hosts.processes[3].send_signal(signal.SIGKILL)
+            start = time.monotonic()
+            self.assertEqual(hosts.finish(), [3, 3, 3, -signal.SIGKILL], hosts.everything())
+            self.assertLess(time.monotonic() - start, DEADLINE)
+            for process in hosts.processes[:3]:
+                self.assertRegex(hosts.text(process), r"PeerLost 3: all_reduce #\d+ on group \"world\"")
+
+    def test_a_link_between_hosts_with_two_ranks_taken_down_is_an_error_that_names_a_peer_beyond_it(self):
+        with Hosts(2) as hosts:
+            self.start_endless(hosts, 2)
+            hosts.cut_link(1)
+            self.assertEqual(hosts.finish(DEADLINE + 20), [3, 3, 3, 3], hosts.everything())
+            for rank, process in enumerate(hosts.processes):
+                there = 2 if rank < 2 else 1
+                ranks = "[23]" if rank < 2 else "[01]"
+                self.assertRegex(hosts.text(process), rf"(Timeout|PeerLost {ranks}): .*rank {ranks}.*10\.90\.0\.{there}")
 
     def test_a_link_taken_down_is_an_error_within_the_deadline_that_names_peer_and_direction(self):
         with Hosts(3) as hosts:
@@ -136,23 +169,25 @@ class Training(HostsTest):
         return json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])
 
     def test_weights_are_those_of_one_host(self):
-        for count in (2, 3):
-            with self.subTest(hosts=count), Hosts(count) as hosts:
+        for count, ranks_per_host in ((2, 1), (3, 1), (2, 2)):
+            with self.subTest(hosts=count, ranks_per_host=ranks_per_host), Hosts(count) as hosts:
+                size = count * ranks_per_host
                 data, here, there = (hosts.folder / name for name in ("data", "here", "there"))
                 for folder in (data, here, there):
                     folder.mkdir()
                 cut_all(data, 900, 300)
                 options = ["--data", data, "--epochs", 2]
-                subprocess.run([LOCKSTEP, "run", "-n", str(count), "--no-logs", MNIST, *map(str, options), "--save-dir", here,
+                subprocess.run([LOCKSTEP, "run", "-n", str(size), "--no-logs", MNIST, *map(str, options), "--save-dir", here,
                                 "--metrics", here / "metrics.jsonl"], check=True, capture_output=True, timeout=100)
                 secret = write_secret(hosts.folder)
-                for rank in range(count):
-                    hosts.start(rank, [MNIST, *options, "--save-dir", there, "--metrics", there / "metrics.jsonl"],
-                                {"RANK": str(rank), "WORLD_SIZE": str(count), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1",
+                for rank in range(size):
+                    hosts.start(rank // ranks_per_host, [MNIST, *options, "--save-dir", there, "--metrics", there / "metrics.jsonl"],
+                                {"RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank % ranks_per_host),
+                                 "LOCAL_WORLD_SIZE": str(ranks_per_host),
                                  "MASTER_ADDR": hosts.addresses[0], "MASTER_PORT": PORT, **secret})
                 codes = hosts.finish(120)
-                self.assertEqual(codes, [0] * count, hosts.everything())
-                self.assertEqual(self.final(here)["processes"], count)
+                self.assertEqual(codes, [0] * size, hosts.everything())
+                self.assertEqual(self.final(here)["processes"], size)
                 self.assertEqual(self.final(there)["parameters_sha256"], self.final(here)["parameters_sha256"])
                 self.assertEqual(self.final(there)["test_accuracy"], self.final(here)["test_accuracy"])
 

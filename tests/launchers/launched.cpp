@@ -13,6 +13,7 @@ int main(int argc, char** argv) {
     const lockstep::ProcessGroup& world = lockstep::world();
     long sum = world.rank() + 1;
     lockstep::comm::all_reduce(world, std::span(&sum, 1));
+    lockstep::comm::barrier(world);
     std::printf("rank %d of %d, local rank %d, started by %s, over %s: sum %ld%s%s\n", world.rank(),
                 world.size(), lockstep::get_local_rank(), lockstep::job_environment().source.c_str(),
                 lockstep::get_backend().c_str(), sum, argc > 1 ? " " : "", argc > 1 ? argv[1] : "");

@@ -68,6 +68,15 @@ class Mnist(LauncherTest):
     def test_mpich(self):
         self.check_job(self.run_command([*mpirun(self, "mpich"), "-n", 2, *self.command()], patience=PATIENCE))
 
+    # Their modules are built where the development packages of the MPIs are.
+    def test_open_mpi_over_mpi(self):
+        self.environment |= {"LOCKSTEP_BACKEND": "mpi"}
+        self.check_job(self.run_command([*mpirun(self, "openmpi"), "-n", 2, *self.command()], patience=PATIENCE))
+
+    def test_mpich_over_mpi(self):
+        self.environment |= {"LOCKSTEP_BACKEND": "mpi"}
+        self.check_job(self.run_command([*mpirun(self, "mpich"), "-n", 2, *self.command()], patience=PATIENCE))
+
     def test_srun(self):
         if not Slurm.is_installed():
             self.skipTest("slurmctld, slurmd or srun is not installed")

@@ -79,10 +79,13 @@ class Nodes(unittest.TestCase):
         self.check_ranks([2, 1], "shm", ["shared", "shared"])
 
     def test_without_the_proof_they_talk_over_tcp(self):
-        self.check_ranks([1, 2], "tcp", ["a", "b"])
+        self.check_ranks([1, 1], "tcp", ["a", "b"])
+
+    def test_ranks_of_which_some_share_memory_use_it(self):
+        self.check_ranks([1, 2], "hierarchical", ["a", "b"])
 
     def test_three_nodes(self):
-        self.check_ranks([1, 2, 1], "tcp", ["a", "a", "b"])
+        self.check_ranks([1, 2, 1], "hierarchical", ["a", "a", "b"])
 
     def test_a_failing_rank_stops_the_job_on_all_nodes_and_everybody_says_which(self):
         self.start(0, 1, ["sleep", "60"])
@@ -92,6 +95,13 @@ class Nodes(unittest.TestCase):
         self.assertIn("node 1: rank 2 failed first: exit code 7", outputs[0])
         self.assertIn("rank 2 of 3 failed first: exit code 7", outputs[1])
         self.assertIn("on node 1", outputs[1])
+
+    def test_the_only_rank_of_a_node_fails_and_everybody_says_which(self):
+        self.start(0, 2, ["sleep", "60"])
+        self.start(1, 1, ["sh", "-c", "exit 7"])
+        codes, outputs = self.finish()
+        self.assertEqual(codes, [7, 7], outputs)
+        self.assertIn("node 1: rank 2 failed first: exit code 7", outputs[0])
 
     def test_a_killed_launcher_ends_the_job_on_the_other_node(self):
         for killed in (0, 1):

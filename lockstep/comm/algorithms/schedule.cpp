@@ -26,7 +26,7 @@ Schedule make_schedule(const Shape& shape) {
   switch (shape.verb) {
     case Verb::BARRIER: return barrier(shape);
     case Verb::BROADCAST: return broadcast(shape);
-    case Verb::ALL_REDUCE: return all_reduce(shape);
+    case Verb::ALL_REDUCE: return shape.nodes.empty() ? all_reduce(shape) : all_reduce_between_nodes(shape);
     case Verb::REDUCE: return reduce(shape);
     case Verb::REDUCE_SCATTER: return reduce_scatter(shape);
     case Verb::ALL_GATHER:
@@ -46,6 +46,11 @@ std::string to_text(const Schedule& schedule) {
     text += str("step ", i, "\n");
     for (const Copy& c : step.copies)
       text += str("  copy    ", describe(c.from, c.bytes), " -> ", describe(c.to, c.bytes), "\n");
+    for (const Local& l : step.locals) {
+      text += str("  local   ", name_of(l.verb));
+      for (const Local::Part& part : l.parts) text += " " + describe(part.place, part.bytes);
+      text += "\n";
+    }
     for (const Transfer& t : step.sends)
       text += str("  send    ", describe(t.place, t.bytes), " -> rank ", t.peer, "\n");
     for (const Transfer& t : step.receives)

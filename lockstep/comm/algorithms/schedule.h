@@ -6,12 +6,13 @@
 //                                        //   send    input[0,40) -> rank 2
 //                                        //   send    input[0,40) -> rank 1
 //
-// A step      first makes its copies, then sends and receives at once in any order, and when all of that is over combines.
+// A step      first makes its copies, then sends, receives and works within its node at once, and when all of that is over combines.
 //             The next step begins after that. Buffers may therefore be used again from step to step.
 // Labels      A message is known by its collective, sender, receiver and label: two ranks' tables have the same labels, in
 //             the same order, and the same bytes for what goes from one to the other.
 // Order       combines name all ranks' contributions in rank order, for the one balanced tree of comm/reduce_kernels.h: every
-//             algorithm gives the same bits, and half-precision partial sums are never rounded, because none travel.
+//             algorithm gives the same bits, and half-precision partial sums are never rounded, because none travel. Between
+//             nodes sums do; whether that gives the same bits is what keeps_order() says.
 // Pure        The table depends on the arguments alone. Which algorithm is chosen depends only on what all ranks know to be
 //             equal (never on one rank's contribution).
 #pragma once
@@ -53,10 +54,27 @@ struct Combine {
   std::vector<Place> inputs;  // by rank
   Place output;
   std::size_t bytes = 0;
+  bool of_nodes =
+      false;  // the inputs are sums, by node: an average divides by the number of ranks, not of inputs
+};
+
+// A collective among the ranks of this rank's node, through the memory that they share. The ranks of a node have the same ones in
+// the same order. `parts` are by rank of the node.
+//
+//   REDUCE_SCATTER  combines all ranks' buffers; this rank's part of the result is written over its own part
+//   ALL_GATHER      this rank's part to all; the others' parts into this rank's buffer
+struct Local {
+  struct Part {
+    Place place;
+    std::size_t bytes = 0;
+  };
+  Verb verb = Verb::REDUCE_SCATTER;
+  std::vector<Part> parts;
 };
 
 struct Step {
   std::vector<Copy> copies;
+  std::vector<Local> locals;  // one after the other, beside the transfers
   std::vector<Transfer> sends;
   std::vector<Transfer> receives;
   std::vector<Combine> combines;
@@ -77,7 +95,13 @@ struct Shape {
   std::size_t count = 0;
   std::vector<std::size_t> inputs;   // bytes, by rank
   std::vector<std::size_t> outputs;  // bytes, by rank
+  // The ranks of each node, which share memory; ascending, nodes by their first rank. Empty: nobody does.
+  std::vector<std::vector<int>> nodes;
 };
+
+// Whether the tree over the nodes of the trees over their ranks is the tree over all ranks: every node has the same power of two of
+// ranks, in a row; the last one may have fewer.
+bool keeps_order(const std::vector<std::vector<int>>& nodes);
 
 // SEND and RECV have none: InternalError.
 Schedule make_schedule(const Shape& shape);
@@ -100,8 +124,9 @@ inline constexpr std::size_t SMALL = std::size_t{32} << 10U;
 Schedule barrier(const Shape& shape);     // dissemination, log2(size) steps
 Schedule broadcast(const Shape& shape);   // binomial tree; large: parts to all, which pass them on to all
 Schedule all_reduce(const Shape& shape);  // all to all, one step; large: each combines a part, then gather
-Schedule reduce(const Shape& shape);      // everybody to the root
-Schedule reduce_scatter(const Shape& shape);  // everybody's part to its owner
-Schedule exchange(const Shape& shape);        // all_gather, gather, scatter, all_to_all: directly, one step
+Schedule all_reduce_between_nodes(const Shape& shape);  // in each node, between nodes, in each node
+Schedule reduce(const Shape& shape);                    // everybody to the root
+Schedule reduce_scatter(const Shape& shape);            // everybody's part to its owner
+Schedule exchange(const Shape& shape);  // all_gather, gather, scatter, all_to_all: directly, one step
 
 }  // namespace lockstep::algorithms

@@ -3,12 +3,18 @@
 //   Backoff backoff(ranks);
 //   while (!done()) backoff.pause(control, done);
 //
-// With as many cores as ranks, a late peer is usually microseconds away: spin for about 20 us. With more ranks than cores
-// the awaited rank may need this very core: yield almost at once (pure spinning costs a scheduler slice, 4 ms, a step).
+// With as many CPUs as ranks, a late peer is usually microseconds away: spin for about 20 us. With more ranks than CPUs
+// the awaited rank may need this very one: yield almost at once (pure spinning costs a scheduler slice, 4 ms, a step).
 // Where others want the cores as well, a yield lasts as long as their slices: 2 ms of it are enough.
 // After that sleep on the group's doorbell, 10 ms at most, so that dead peers are noticed: under 0.1 % of a core.
+//
+// How many CPUs there are is asked once, when the ranks of a job meet (cpus_of_ranks): it is what all of them have together by
+// affinity masks and cgroup quota (os/cpu_share.h), because a launcher's binding leaves each rank one core and yet none is in
+// the way of another, while two ranks under `taskset -c 0`, or under a quota of one CPU, are. A mask that changes later is not
+// noticed. Making a Backoff costs a load.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 
 #include "lockstep/comm/backends/shared_layout.h"
@@ -17,10 +23,16 @@
 
 namespace lockstep::shared {
 
+// The CPUs that this process and the ranks it shares memory with have together. A process is in one job at a time.
+inline std::atomic<int> cpus_of_ranks{1};
+
 class Backoff {
  public:
-  explicit Backoff(int ranks) : spins_(ranks <= online_cpus() ? 400 : 20) {}
+  explicit Backoff(int ranks) : spins_(ranks <= cpus_of_ranks.load(std::memory_order_relaxed) ? 400 : 20) {}
 
+  bool has_spun() const { return round_ >= spins_; }
+  // As if the wait began now: what it waits for moves.
+  void begin_again() { round_ = 0; }
   // Pauses once; true if it slept (time to look at clocks and peers). `done` is checked again before sleeping.
   template <typename Done> bool pause(const Control& control, Done done) {
     ++round_;

@@ -1,13 +1,12 @@
 #include "lockstep/comm/backends/shared_collective.h"
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/fail_point.h"
 #include "lockstep/base/str.h"
-#include "lockstep/comm/backends/shared_copies.h"
-#include "lockstep/comm/backends/shared_reductions.h"
 
 namespace lockstep::shared {
 namespace {
@@ -21,17 +20,14 @@ class SlotFree : public Waitable {
   bool ready() override {
     engine_.advance_pending(
         std::numeric_limits<std::size_t>::max());  // it may be this rank's own old operation
-    return awaited().empty();
+    return engine_.all_finished(previous_);
   }
   std::uint64_t progress() const override { return awaited().size(); }
   std::string describe() const override { return what_; }
   std::vector<int> awaited() const override {
     std::vector<int> ranks;
     for (int r = 0; r < engine_.size(); ++r) {
-      const auto& line = engine_.control().post_line(previous_, r);
-      // What r read there, it read before this rank writes there again.
-      if (line.finished.load(std::memory_order_acquire) < previous_ && !engine_.has_left(r))
-        ranks.push_back(r);
+      if (!engine_.has_finished(r, previous_)) ranks.push_back(r);
     }
     return ranks;
   }
@@ -42,101 +38,150 @@ class SlotFree : public Waitable {
   const std::string what_;
 };
 
-constexpr std::size_t round_up(std::size_t bytes) { return (bytes + LINE - 1) / LINE * LINE; }
-
 }  // namespace
 
-CollectiveOperation::CollectiveOperation(std::shared_ptr<SharedEngine> engine, Request request,
-                                         std::uint64_t sequence)
-    : Operation(std::move(engine), std::move(request)),
+CollectiveOperation::CollectiveOperation(SharedEngine& engine, Request&& request, std::uint64_t sequence)
+    : Operation(engine, std::move(request)),
       sequence_(sequence),
       call_(call_of(request_)),
-      posted_(static_cast<std::size_t>(engine_->size())) {}
+      posted_(engine.size()) {}
 
 std::string CollectiveOperation::describe() const { return str(name_of(call_.verb), " #", sequence_); }
 
 void CollectiveOperation::post(std::unique_lock<std::mutex>& lock) {
-  if (sequence_ > SLOTS) {
+  if (sequence_ > SLOTS && !engine_->all_finished(sequence_ - SLOTS)) {
     SlotFree slot(*engine_, sequence_, describe());
     engine_->wait(lock, slot, std::nullopt);
     if (!engine_->usable()) engine_->throw_unusable(describe());
   }
-  stage();
-  engine_->sequence_ = sequence_;
-  auto& line = engine_->control().post_line(sequence_, engine_->rank());
-  line.call = call_;
-  line.offset = block_;
-  // Publishes line and block to has_posted(), and is in one order with what this rank then looks at there: of two ranks that
-  // post different calls at the same time, at least one sees the other's.
-  line.sequence.store(sequence_, std::memory_order_seq_cst);
-  auto& mine = engine_->control().rank_line(engine_->rank());
-  mine.last_verb.store(static_cast<std::uint32_t>(call_.verb), std::memory_order_relaxed);
-  mine.posted.store(sequence_, std::memory_order_relaxed);
-  engine_->control().ring();
-  fail_point("comm.posted");
+  contribute();
+  engine_->post(call_, mine_, block_, staged_bytes_);
   for (int r = 0; r < engine_->size(); ++r) has_posted(r);
   // Another failure is for the wait, which finds out whether this call was complete before it.
   if (disagrees_) engine_->throw_unusable(describe());
+  if (!growth_.empty()) fill();
 }
 
-void CollectiveOperation::stage_copy(const void* data, std::size_t bytes) {
-  if (bytes == 0) return;
-  block_ = engine_->arena().allocate(bytes);
-  staged_ = true;
-  std::memcpy(engine_->arena().at(block_), data, bytes);
+bool CollectiveOperation::guard(const void* data, std::size_t bytes) {
+  if (!engine_->debugs() || !request_.async_op || bytes == 0) return false;
+  const auto* first = static_cast<const std::byte*>(data);
+  guarded_.assign(first, first + bytes);
+  guarded_at_ = data;
+  return true;
 }
 
-void CollectiveOperation::stage_parts(const std::vector<std::span<const std::byte>>& parts) {
-  std::size_t end = round_up(parts.size() * sizeof(Part));
-  std::vector<Part> table;
-  for (const auto& part : parts) {
-    table.push_back({end, part.size()});
-    end += round_up(part.size());
+void CollectiveOperation::check_guard() {
+  const std::vector<std::byte> before = std::move(guarded_);
+  guarded_.clear();
+  const auto* now = static_cast<const std::byte*>(guarded_at_);
+  const auto changed = std::mismatch(before.begin(), before.end(), now).first;
+  if (changed == before.end()) return;
+  throw InvalidArgument(str(
+      describe(), " on ", engine_->own_place(), ": this rank's buffer of ", before.size(),
+      " bytes was written at byte ", changed - before.begin(),
+      " while the operation was in flight; between an asynchronous call and the end of its wait() nobody may "
+      "write there (found because LOCKSTEP_DEBUG is on)"));
+}
+
+std::byte* CollectiveOperation::contribution(int rank, std::size_t bytes) const {
+  PostLine& theirs = line(rank);
+  if (theirs.lies == Lies::IN_LINE) {
+    if (bytes > PostLine::ROOM)
+      throw InternalError(str("rank ", rank, " posted ", bytes, " bytes in its line"));
+    return theirs.payload;
   }
-  Arena& arena = engine_->arena();
-  block_ = arena.allocate(end);
-  staged_ = true;
-  for (std::size_t r = 0; r < parts.size(); ++r) {
-    table[r].offset += block_;
-    if (!parts[r].empty()) std::memcpy(arena.at(table[r].offset), parts[r].data(), parts[r].size());
+  const bool late = theirs.lies == Lies::WINDOWED || (theirs.lies == Lies::ELSEWHERE && staged_late_);
+  return engine_->block(rank, late ? share(rank).late_block : theirs.offset, bytes);
+}
+
+Source CollectiveOperation::whole(int rank, std::size_t bytes) const {
+  if (lies(rank) == Lies::ELSEWHERE && !staged_late_)
+    return {reinterpret_cast<const std::byte*>(line(rank).offset), bytes, bytes,
+            true};  // NOLINT(performance-no-int-to-ptr)
+  return {contribution(rank, bytes), bytes, bytes};
+}
+
+std::size_t CollectiveOperation::readable(int rank, const Source& source) const {
+  if (lies(rank) != Lies::GROWING) return source.bytes;
+  const std::size_t staged =
+      number_for(share(rank).staged.load(std::memory_order_acquire), sequence_) * STAGED_PIECE;
+  const std::size_t begin = source.behind - source.bytes;
+  return std::min(source.bytes, std::max(staged, begin) - begin);
+}
+
+bool CollectiveOperation::is_complete(int rank) const {
+  if (!is_posted(rank)) return false;
+  const auto staged = number_for(share(rank).staged.load(std::memory_order_relaxed), sequence_);
+  if (lies(rank) == Lies::ELSEWHERE) return !staged_late_ || staged > 0;
+  return lies(rank) != Lies::GROWING || staged * STAGED_PIECE >= line(rank).bytes;
+}
+
+bool CollectiveOperation::copy_out(int rank, const Source& source, void* output, std::size_t& copied) {
+  const std::size_t there = readable(rank, source);
+  if (there > copied && !is_lost(rank)) {
+    const std::span to(static_cast<std::byte*>(output) + copied, there - copied);
+    if (source.is_private) {
+      if (!copy_private(rank, reinterpret_cast<std::uintptr_t>(source.data) + copied, to)) return false;
+    } else {
+      std::memcpy(to.data(), source.data + copied, to.size());
+    }
+    copied = there;
   }
-  std::memcpy(arena.at(block_), table.data(), table.size() * sizeof(Part));
+  return copied == source.bytes && !is_lost(rank);
 }
 
-std::byte* CollectiveOperation::block_of(int rank, std::size_t bytes) const {
-  return engine_->block(rank, engine_->control().post_line(sequence_, rank).offset, bytes);
+// False when its owner is gone, which the wait finds out.
+bool CollectiveOperation::copy_private(int rank, std::uint64_t address, std::span<std::byte> to) {
+  if (engine_->read_private(rank, address, to)) return true;
+  if (engine_->is_alive(rank)) {
+    engine_->record_failure(
+        ErrorCode::ABORTED,
+        str(describe(), ": rank ", engine_->rank(), " may not read the memory of rank ", rank,
+            " any more, as it could when the group was made (process_vm_readv); "
+            "LOCKSTEP_DISABLE=peer_memory does without"));
+  }
+  return false;
 }
 
-const std::byte* CollectiveOperation::part_of(int rank, std::size_t bytes) {
+bool CollectiveOperation::find_part(int rank, std::size_t bytes, Source& part) {
   const auto ranks = static_cast<std::size_t>(engine_->size());
-  Part part;
-  std::memcpy(&part,
-              block_of(rank, ranks * sizeof(Part)) + static_cast<std::size_t>(engine_->rank()) * sizeof(Part),
-              sizeof(part));
-  if (part.bytes == bytes) return engine_->block(rank, part.offset, bytes);
-  size_mismatch(rank, bytes, part.bytes);
-  return nullptr;
+  const auto own = static_cast<std::size_t>(engine_->rank());
+  Part entry;
+  std::memcpy(&entry, contribution(rank, ranks * sizeof(Part)) + own * sizeof(Part), sizeof(entry));
+  if (entry.bytes != bytes) {
+    size_mismatch(rank, bytes, entry.bytes);
+    return false;
+  }
+  if (lies(rank) == Lies::ELSEWHERE && !staged_late_) {
+    part = {reinterpret_cast<const std::byte*>(entry.offset), bytes, bytes,
+            true};  // NOLINT(performance-no-int-to-ptr)
+  } else {
+    part = {engine_->block(rank, entry.offset, bytes), bytes, std::max(entry.behind, entry.bytes)};
+  }
+  return true;
 }
 
 // A rank that stopped with a slice in hand may write to the block when it goes on.
 void CollectiveOperation::give_up() {
-  if (in_place_) engine_->arena().condemn(block_);
-  if (staged_) engine_->retire(sequence_, block_);
-  staged_ = in_place_ = false;
+  if (others_write_) engine_->arena().condemn(block_);
+  if (staged_bytes_ > 0) engine_->retire(sequence_, block_, staged_bytes_);
+  staged_bytes_ = 0;
+  others_write_ = lent_ = false;
 }
 
 bool CollectiveOperation::has_posted(int rank) {
-  if (posted_[static_cast<std::size_t>(rank)]) return true;
+  if (posted_.contains(rank)) return true;
   if (disagrees_) return false;
-  const auto& line = engine_->control().post_line(sequence_, rank);
-  if (line.sequence.load(std::memory_order_seq_cst) != sequence_) return false;
+  const auto& theirs = line(rank);
+  if (theirs.sequence.load(std::memory_order_seq_cst) != sequence_) return false;
+  engine_->learn_finished(rank, theirs.finished);
   compare_with(rank);
-  posted_[static_cast<std::size_t>(rank)] = !disagrees_;
+  if (!disagrees_) posted_.insert(rank);
   return !disagrees_;
 }
 
 void CollectiveOperation::compare_with(int rank) {
-  const Call theirs = engine_->control().post_line(sequence_, rank).call;
+  const Call& theirs = line(rank).call;
   if (agree(call_, theirs)) {
     check_sizes(rank, theirs);
     return;
@@ -149,7 +194,7 @@ void CollectiveOperation::compare_with(int rank) {
 }
 
 void CollectiveOperation::size_mismatch(int rank, std::size_t expected_bytes, std::size_t found_bytes) {
-  const Call theirs = engine_->control().post_line(sequence_, rank).call;
+  const Call theirs = line(rank).call;
   const std::size_t element = size_of(call_.dtype);
   disagrees_ = true;
   engine_->record_failure(
@@ -160,67 +205,51 @@ void CollectiveOperation::size_mismatch(int rank, std::size_t expected_bytes, st
 }
 
 bool CollectiveOperation::all_posted() {
-  bool all = true;
-  for (int r = 0; r < engine_->size(); ++r) all = has_posted(r) && all;
-  return all;
+  if (posted_.full()) return true;
+  for (int r = 0; r < engine_->size(); ++r) has_posted(r);
+  return posted_.full();
 }
 
 bool CollectiveOperation::try_advance(std::size_t slices) {
-  if (disagrees_ || !move(slices)) return false;
-  finish();
+  if (!over_) {
+    if (disagrees_ || !move(slices)) return false;
+    finish();
+  }
+  if (lent_ && !engine_->all_finished(sequence_)) return false;
+  if (!guarded_.empty()) check_guard();
   return true;
 }
 
 void CollectiveOperation::finish() {
   fail_point("comm.before_finish");
   take_out();
-  // Behind this rank's last look at the others' lines and blocks, which their owners use again once they see it.
-  engine_->control()
-      .post_line(sequence_, engine_->rank())
-      .finished.store(sequence_, std::memory_order_release);
-  engine_->control().ring();
-  if (staged_) engine_->retire(sequence_, block_);
-  staged_ = in_place_ = false;
+  over_ = true;
+  engine_->finish(sequence_);
+  engine_->control().ring();  // for whoever has lent what was read here
+  if (staged_bytes_ > 0) engine_->retire(sequence_, block_, staged_bytes_);
+  staged_bytes_ = 0;
 }
 
 std::uint64_t CollectiveOperation::progress() const {
-  std::uint64_t posted = 0;
+  std::uint64_t sum = 0;
   for (int r = 0; r < engine_->size(); ++r) {
-    const auto& line = engine_->control().post_line(sequence_, r);
-    posted += line.sequence.load(std::memory_order_relaxed) == sequence_ ? 1 : 0;
+    const Share& theirs = share(r);
+    const WindowLine& window = engine_->control().window_line(r);
+    for (const auto* word : std::initializer_list<const std::atomic<std::uint64_t>*>{
+             &line(r).sequence, &theirs.claim, &theirs.done, &theirs.staged, &window.in, &window.reduced,
+             &engine_->control().rank_line(r).finished}) {
+      sum += word->load(std::memory_order_relaxed);
+    }
   }
-  const auto& counters = engine_->control().slot(sequence_);
-  return posted + number_for(counters.claim.load(std::memory_order_relaxed), sequence_) +
-         number_for(counters.done.load(std::memory_order_relaxed), sequence_);
+  return sum;
 }
 
 std::vector<int> CollectiveOperation::awaited() const {
   std::vector<int> ranks;
   for (int r = 0; r < engine_->size(); ++r) {
-    if (!needs(r)) continue;
-    const auto posted = engine_->control().post_line(sequence_, r).sequence.load(std::memory_order_relaxed);
-    const auto reducing = engine_->control().rank_line(r).reducing.load(std::memory_order_relaxed);
-    if (posted != sequence_ || reducing == sequence_) ranks.push_back(r);
+    if (over_ ? !engine_->has_finished(r, sequence_) : owes(r)) ranks.push_back(r);
   }
   return ranks;
-}
-
-std::shared_ptr<CollectiveOperation> make_collective(const std::shared_ptr<SharedEngine>& engine,
-                                                     Request request, std::uint64_t sequence) {
-  switch (request.verb) {
-    case Verb::BARRIER: return std::make_shared<Barrier>(engine, std::move(request), sequence);
-    case Verb::BROADCAST: return std::make_shared<Broadcast>(engine, std::move(request), sequence);
-    case Verb::ALL_REDUCE:
-    case Verb::REDUCE: return std::make_shared<SlicedReduction>(engine, std::move(request), sequence);
-    case Verb::REDUCE_SCATTER: return std::make_shared<ReduceScatter>(engine, std::move(request), sequence);
-    case Verb::ALL_GATHER:
-    case Verb::GATHER: return std::make_shared<Gather>(engine, std::move(request), sequence);
-    case Verb::SCATTER: return std::make_shared<Scatter>(engine, std::move(request), sequence);
-    case Verb::ALL_TO_ALL: return std::make_shared<AllToAll>(engine, std::move(request), sequence);
-    case Verb::SEND:
-    case Verb::RECV: break;
-  }
-  throw InternalError("a message is not a collective");
 }
 
 }  // namespace lockstep::shared

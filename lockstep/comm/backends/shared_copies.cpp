@@ -2,58 +2,142 @@
 
 #include <cstring>
 
+#include "lockstep/comm/backends/shared_slices.h"
+
 namespace lockstep::shared {
+namespace {
 
-void Broadcast::stage() {
-  if (is_root()) stage_copy(request_.input, bytes_of(call_.count));
+constexpr std::size_t SLICED_FROM = std::size_t{64} << 10U;  // bytes of a broadcast
+
+// Source and destination may be the same memory.
+void copy_own(const std::byte* from, std::byte* to, std::size_t bytes) {
+  if (bytes > 0 && from != to) std::memmove(to, from, bytes);
 }
 
-bool Broadcast::move(std::size_t) {
-  if (is_root()) return true;
+}  // namespace
+
+void Broadcast::contribute() {
+  if (is_root()) {
+    guard(request_.input, bytes());
+    return contribute_data(request_.input, bytes());
+  }
+  if (bytes() >= SLICED_FROM && engine_->arena().contains(request_.output, bytes()))
+    lend(request_.output, /*others_write=*/true);
+}
+
+bool Broadcast::move(std::size_t slices) {
   if (!has_posted(call_.root)) return false;
-  const std::size_t bytes = bytes_of(call_.count);
-  if (bytes > 0) std::memcpy(request_.output, block_of(call_.root, bytes), bytes);
-  return true;
+  if (lies(call_.root) == Lies::IN_PLACE && mine_ == Lies::IN_PLACE) {
+    if (!all_posted()) return false;
+    if (all_in_place()) return copy_slices(slices);
+  }
+  if (is_root() || bytes() == 0) return true;
+  others_write_ = lent_ = false;  // after all
+  return copy_out(call_.root, whole(call_.root, bytes()), request_.output, copied_);
 }
 
-void Scatter::stage() {
-  if (is_root()) stage_parts(request_.inputs);
+bool Broadcast::all_in_place() const {
+  for (int r = 0; r < engine_->size(); ++r) {
+    if (lies(r) != Lies::IN_PLACE) return false;
+  }
+  return bytes() >= SLICED_FROM;
+}
+
+bool Broadcast::copy_slices(std::size_t slices) {
+  if (engine_->failed()) slices = 0;  // its owner may have given up on a block; what others finished counts
+  Slices work(*engine_, sequence_);
+  const bool done =
+      work.work(slice_plan(bytes(), engine_->size()), slices, [&](std::size_t begin, std::size_t size) {
+        const std::byte* from = contribution(call_.root, bytes()) + begin;
+        for (int r = 0; r < engine_->size(); ++r) {
+          if (r != call_.root) std::memcpy(contribution(r, bytes()) + begin, from, size);
+        }
+      });
+  if (done) others_write_ = lent_ = false;
+  return done;
+}
+
+bool Broadcast::owes(int rank) const {
+  if (mine_ == Lies::IN_PLACE) {
+    const auto& reducing = engine_->control().rank_line(rank).reducing;
+    return !is_posted(rank) || reducing.load(std::memory_order_relaxed) == sequence_;
+  }
+  return rank == call_.root && !is_root() && !is_complete(rank);
+}
+
+void Scatter::contribute() {
+  if (is_root()) contribute_parts(request_.inputs);
 }
 
 bool Scatter::move(std::size_t) {
-  if (copied_) return true;
-  if (!has_posted(call_.root)) return false;
-  const std::size_t bytes = bytes_of(call_.count);
-  const std::byte* part = part_of(call_.root, bytes);
-  if (part == nullptr) return false;
-  if (bytes > 0) std::memcpy(request_.output, part, bytes);
-  copied_ = true;
-  return true;
+  auto* output = static_cast<std::byte*>(request_.output);
+  if (is_root()) {
+    const auto& own = request_.inputs[static_cast<std::size_t>(call_.root)];
+    copy_own(own.data(), output, own.size());
+    return true;
+  }
+  Source part;
+  if (!has_posted(call_.root) || !find_part(call_.root, bytes_of(call_.count), part)) return false;
+  return copy_out(call_.root, part, output, copied_);
 }
 
-FromEveryRank::FromEveryRank(std::shared_ptr<SharedEngine> engine, Request request, std::uint64_t sequence)
-    : CollectiveOperation(std::move(engine), std::move(request), sequence),
+FromEveryRank::FromEveryRank(SharedEngine& engine, Request&& request, std::uint64_t sequence)
+    : CollectiveOperation(engine, std::move(request), sequence),
       copied_(static_cast<std::size_t>(engine_->size())) {}
 
+void FromEveryRank::decide() {
+  bool all_lend = true;
+  for (int r = 0; r < engine_->size(); ++r)
+    all_lend =
+        all_lend && (lies(r) == Lies::ELSEWHERE || lies(r) == Lies::IN_PLACE || lies(r) == Lies::NOWHERE);
+  private_ = all_lend ? Private::LENT : Private::STAGED;
+  staged_late_ = !all_lend;
+  if (staged_late_ && mine_ == Lies::ELSEWHERE) contribute_late();
+}
+
 bool FromEveryRank::move(std::size_t) {
+  if (private_ == Private::UNDECIDED && all_posted()) decide();
   bool all = true;
-  for (int r = 0; r < engine_->size(); ++r) {
-    const auto at = static_cast<std::size_t>(r);
-    if (copied_[at]) continue;
-    if (!has_posted(r)) {
-      all = false;
-      continue;
-    }
-    const std::byte* from = source(r);
-    if (from == nullptr) return false;
-    const auto& output = request_.outputs[at];
-    if (!output.empty()) std::memcpy(output.data(), from, output.size());
-    copied_[at] = true;
-  }
+  for (int r = 0; r < engine_->size(); ++r) all = copy_from(r) && all;
   return all;
 }
 
-void Gather::stage() { stage_copy(request_.input, bytes_of(call_.count)); }
+bool FromEveryRank::copy_from(int rank) {
+  const auto at = static_cast<std::size_t>(rank);
+  const auto& output = request_.outputs[at];
+  if (rank == engine_->rank()) {
+    if (copied_[at] < output.size()) copy_own(own_data().data(), output.data(), output.size());
+    copied_[at] = output.size();
+    return true;
+  }
+  Source source;
+  if (!has_posted(rank) || !is_settled(rank) || !find_source(rank, source)) return false;
+  return copy_out(rank, source, output.data(), copied_[at]);
+}
+
+// Whether it is known where this rank's private data are to be read.
+bool FromEveryRank::is_settled(int rank) const {
+  if (lies(rank) != Lies::ELSEWHERE) return true;
+  return private_ == Private::LENT || (private_ == Private::STAGED && has_late_block(rank));
+}
+
+void Gather::contribute() {
+  if (call_.verb == Verb::ALL_GATHER && lend_private(own_data())) return;
+  contribute_data(request_.input, bytes_of(call_.count));
+}
+
+std::span<const std::byte> Gather::own_data() const {
+  return {static_cast<const std::byte*>(request_.input), bytes_of(call_.count)};
+}
+
+// While it is warm.
+void Gather::copied_in(std::span<const std::byte> piece) {
+  if (!receives()) return;
+  const auto own = static_cast<std::size_t>(engine_->rank());
+  const auto begin = static_cast<std::size_t>(piece.data() - own_data().data());
+  copy_own(piece.data(), request_.outputs[own].data() + begin, piece.size());
+  copied_[own] = begin + piece.size();
+}
 
 void Gather::check_sizes(int rank, const Call& theirs) {
   if (!receives()) return;
@@ -61,12 +145,18 @@ void Gather::check_sizes(int rank, const Call& theirs) {
   if (bytes_of(theirs.count) != expected) size_mismatch(rank, expected, bytes_of(theirs.count));
 }
 
-const std::byte* Gather::source(int rank) {
-  return block_of(rank, request_.outputs[static_cast<std::size_t>(rank)].size());
+bool Gather::find_source(int rank, Source& source) {
+  const std::size_t bytes = request_.outputs[static_cast<std::size_t>(rank)].size();
+  if (bytes > 0) source = whole(rank, bytes);
+  return true;
 }
 
-const std::byte* AllToAll::source(int rank) {
-  return part_of(rank, request_.outputs[static_cast<std::size_t>(rank)].size());
+std::span<const std::byte> AllToAll::own_data() const {
+  return request_.inputs[static_cast<std::size_t>(engine_->rank())];
+}
+
+bool AllToAll::find_source(int rank, Source& source) {
+  return find_part(rank, request_.outputs[static_cast<std::size_t>(rank)].size(), source);
 }
 
 }  // namespace lockstep::shared

@@ -1,5 +1,6 @@
 // The collectives of the shared-memory engine that only copy. Whoever receives copies out of the contributors' blocks as they
-// are posted; whoever only contributes is done once it has posted.
+// are posted and filled; whoever only contributes is done once its block is complete. A broadcast between buffers that all lie
+// in the group's memory is copied in slices by whoever is there (shared_slices.h).
 #pragma once
 
 #include <vector>
@@ -21,9 +22,16 @@ class Broadcast : public CollectiveOperation {
   using CollectiveOperation::CollectiveOperation;
 
  protected:
-  void stage() override;
+  void contribute() override;
   bool move(std::size_t slices) override;
-  bool needs(int rank) const override { return rank == call_.root && !is_root(); }
+  bool owes(int rank) const override;
+
+ private:
+  bool copy_slices(std::size_t slices);
+  bool all_in_place() const;
+  std::size_t bytes() const { return bytes_of(call_.count); }
+
+  std::size_t copied_ = 0;
 };
 
 class Scatter : public CollectiveOperation {
@@ -31,26 +39,39 @@ class Scatter : public CollectiveOperation {
   using CollectiveOperation::CollectiveOperation;
 
  protected:
-  void stage() override;
+  void contribute() override;
   bool move(std::size_t slices) override;
-  bool needs(int rank) const override { return rank == call_.root && !is_root(); }
+  bool owes(int rank) const override { return rank == call_.root && !is_root() && !is_complete(rank); }
 
  private:
-  bool copied_ = false;
+  std::size_t copied_ = 0;
 };
 
 // Verbs that receive from every rank.
 class FromEveryRank : public CollectiveOperation {
  public:
-  FromEveryRank(std::shared_ptr<SharedEngine> engine, Request request, std::uint64_t sequence);
+  FromEveryRank(SharedEngine& engine, Request&& request, std::uint64_t sequence);
 
  protected:
   bool move(std::size_t slices) override;
-  // Where the bytes from `rank`, as many as its output has, lie; null when they are not as many (recorded).
-  virtual const std::byte* source(int rank) = 0;
+  bool owes(int rank) const override { return !is_complete(rank); }
+  // Where what `rank` has for this rank lies, as many bytes as its output here. False when they are not as many (recorded).
+  virtual bool find_source(int rank, Source& source) = 0;
+  // What was lent as Lies::ELSEWHERE is put into a block.
+  virtual void contribute_late() = 0;
+  // What this rank has for itself.
+  virtual std::span<const std::byte> own_data() const = 0;
+  std::vector<std::size_t> copied_;  // bytes, by rank
 
  private:
-  std::vector<bool> copied_;
+  // What ranks lend of their private memory is read there if all ranks lend theirs, which means that all wait: nobody has
+  // to wait for a rank that only comes back later.
+  enum class Private { UNDECIDED, LENT, STAGED };
+  void decide();
+  bool copy_from(int rank);
+  bool is_settled(int rank) const;
+
+  Private private_ = Private::UNDECIDED;
 };
 
 // all_gather, and gather, where only the root receives.
@@ -59,11 +80,14 @@ class Gather : public FromEveryRank {
   using FromEveryRank::FromEveryRank;
 
  protected:
-  void stage() override;
+  void contribute() override;
   bool move(std::size_t slices) override { return !receives() || FromEveryRank::move(slices); }
   void check_sizes(int rank, const Call& theirs) override;
-  bool needs(int) const override { return receives(); }
-  const std::byte* source(int rank) override;
+  bool owes(int rank) const override { return receives() && FromEveryRank::owes(rank); }
+  void copied_in(std::span<const std::byte> piece) override;
+  void contribute_late() override { contribute_late_block(request_.input, bytes_of(call_.count)); }
+  bool find_source(int rank, Source& source) override;
+  std::span<const std::byte> own_data() const override;
 
  private:
   bool receives() const { return call_.verb == Verb::ALL_GATHER || is_root(); }
@@ -74,8 +98,10 @@ class AllToAll : public FromEveryRank {
   using FromEveryRank::FromEveryRank;
 
  protected:
-  void stage() override { stage_parts(request_.inputs); }
-  const std::byte* source(int rank) override;
+  void contribute() override { contribute_parts(request_.inputs); }
+  void contribute_late() override { contribute_late_parts(request_.inputs); }
+  bool find_source(int rank, Source& source) override;
+  std::span<const std::byte> own_data() const override;
 };
 
 }  // namespace lockstep::shared

@@ -13,18 +13,22 @@
 // thrown by every rank from then on.
 #pragma once
 
+#include <algorithm>
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/error.h"
 #include "lockstep/comm/backend.h"
+#include "lockstep/comm/backends/rank_addresses.h"
 #include "lockstep/comm/backends/shared_inbox.h"
 #include "lockstep/comm/backends/shared_layout.h"
 #include "lockstep/comm/backends/shared_rank_memory.h"
+#include "lockstep/comm/trace/flight_recorder.h"
 
 namespace lockstep::shared {
 
@@ -35,6 +39,9 @@ class Peers {  // by rank in the world
   virtual bool alive(int rank) const = 0;
   virtual std::string detail(int rank) const = 0;  // "pid 4121" or nothing
   virtual bool stopped(int rank) const = 0;        // by SIGSTOP or a debugger
+  // Whether every rank can read the private memory of every other; and reads it: false when the owner is not there any more.
+  virtual bool lend_private_memory() const = 0;
+  virtual bool read(int rank, std::uint64_t address, std::span<std::byte> to) const = 0;
 };
 
 struct Membership {
@@ -42,16 +49,24 @@ struct Membership {
   int size = 1;
   std::string group_name;
   std::string backend_name;
-  std::vector<int> world_ranks;                     // by rank; empty: the same
+  std::vector<int> world_ranks;  // by rank; empty: the same
+  std::vector<int> job_ranks;  // by rank of the world, where that is one machine of several; empty: the same
   std::shared_ptr<std::byte> control;               // a control segment, made for `size` ranks
   std::vector<std::shared_ptr<SharedMemory>> data;  // by rank
   std::shared_ptr<RankMemory> own;                  // of this rank's data
   std::shared_ptr<Peers> peers;
+  std::shared_ptr<TraceMemory> trace;  // of this rank
   GroupOptions options;
 
   int world_rank(int of) const {
     return world_ranks.empty() ? of : world_ranks.at(static_cast<std::size_t>(of));
   }
+  // What people call it.
+  int job_rank(int of) const {
+    const int in_world = world_rank(of);
+    return job_ranks.empty() ? in_world : job_ranks.at(static_cast<std::size_t>(in_world));
+  }
+  std::vector<int> all_job_ranks() const;  // by rank; empty: the same
 };
 
 class Operation;
@@ -82,6 +97,7 @@ class SharedEngine : public Backend, public Helped, public std::enable_shared_fr
   void abort(const std::string& reason) override;
   void close() override;
   void help() override;
+  void help_this() override;
 
   // ---- for operations; `mutex` is held unless said otherwise
   std::mutex mutex;
@@ -89,22 +105,52 @@ class SharedEngine : public Backend, public Helped, public std::enable_shared_fr
   Arena& arena() { return membership_.own->arena; }
   // Address of `bytes` bytes at `offset` of `rank`'s data segment; InternalError when they are not inside it.
   std::byte* block(int rank, std::uint64_t offset, std::size_t bytes) const;
+  // Copies what lies at `address` in `rank`'s private memory. False when it is not there (any more).
+  bool read_private(int rank, std::uint64_t address, std::span<std::byte> to) const {
+    return membership_.peers->read(membership_.world_rank(rank), address, to);
+  }
+  bool is_alive(int rank) const { return membership_.peers->alive(membership_.world_rank(rank)); }
+  bool lends_private_memory() const { return membership_.peers->lend_private_memory(); }
   bool has_left(int rank) const { return shared::has_left(control_, rank); }
+  FlightRecorder& recorder() { return recorder_; }
+  // LOCKSTEP_DEBUG: look whether buffers are touched while operations on them are in flight.
+  bool debugs() const { return debugs_; }
+  const PathTable& paths() const { return control_.header().paths; }
   std::uint64_t& sent_to(int rank) { return sent_.at(static_cast<std::size_t>(rank)); }
   ReceiveQueue& receives() { return receives_; }
   Inbox& inbox(int source) { return inboxes_.at(static_cast<std::size_t>(source)); }
   // Advances all pending operations, oldest first; each may take at most `slices` slices.
   void advance_pending(std::size_t slices);
-  // Frees `offset` once every rank has finished collective `sequence`.
-  void retire(std::uint64_t sequence, std::size_t offset);
-  // Frees `offset` once `destination` has taken message `number`.
-  void retire_message(int destination, std::uint64_t number, std::size_t offset);
+  // A block for a contribution, with room for `bytes`: one that all ranks have finished with, or a new one.
+  std::size_t stage(std::size_t bytes);
+  // Gives one back, to be used again once every rank has finished collective `sequence`.
+  void retire(std::uint64_t sequence, std::size_t offset, std::size_t bytes);
+  // The same once `destination` has taken message `number`.
+  void retire_message(int destination, std::uint64_t number, std::size_t offset, std::size_t bytes);
+  // Posts the next collective; what `lies` says must be there.
+  void post(const Call& call, Lies lies, std::size_t offset, std::size_t bytes);
+  // This rank's part in `sequence` is over: it reads nothing of it any more.
+  void finish(std::uint64_t sequence);
+  // Whether every rank that has not left has finished `sequence`.
+  bool all_finished(std::uint64_t sequence);
+  bool has_finished(int rank, std::uint64_t sequence);
+  // What a post of `rank` says about that.
+  void learn_finished(int rank, std::uint64_t sequence) {
+    auto& known = known_finished_[static_cast<std::size_t>(rank)];
+    known = std::max(known, sequence);
+  }
+  // Offset of this rank's window, which has room for `bytes`; it grows only while nobody uses it.
+  std::size_t window(std::size_t bytes);
   // Returns when ready; otherwise records and throws the failure. Unlocks while it sleeps.
   void wait(std::unique_lock<std::mutex>& lock, Waitable& target,
             std::optional<std::chrono::nanoseconds> timeout);
   // Records the group's first failure; does not throw.
   void record_failure(ErrorCode code, const std::string& text, int peer = -1);
-  bool failed() const;
+  bool failed() const {
+    // Whoever sees the failure sees what was complete before it. (What it was is acquired in throw_unusable().)
+    return !gone_ && control_.header().failure_state.load(std::memory_order_acquire) !=
+                         static_cast<std::uint32_t>(FailureState::NONE);
+  }
   // Not left, not a fork: the group's memory may be looked at.
   bool is_member() const;
   // And not failed: one load each, for the hot paths; the function below says which.
@@ -115,20 +161,39 @@ class SharedEngine : public Backend, public Helped, public std::enable_shared_fr
  private:
   class Waiting;
   std::string describe_peer(int rank) const;  // "rank 3 (pid 4121)", "rank 1 (rank 3 of the world, pid 4121)"
+  std::string last_call(int rank) const;      // "all_reduce #118"; empty if it made none
   std::string own_place() const;              // "group "world", rank 2 of 4"
   void leave_for_good();
   void check_peers(Waitable& target);
+  void record_timeout(const Waitable& target, std::chrono::nanoseconds patience);
   void warn(const Waitable& target, std::chrono::nanoseconds waited) const;
   std::string who_is_late(const Waitable& target) const;
   void reap_retired();
+  enum class Express { DONE, POSTED, UNFIT };
+  PostLine& fill_line(const Call& call, Lies lies, std::size_t offset, std::size_t bytes);
+  // Whether all ranks post this call within a moment; what they have in their lines.
+  bool find_lines(std::uint64_t sequence, const Call& call, RankAddresses<const std::byte>& payloads);
+  Express express(const Request& request, const Call& call, std::size_t bytes);
+  template <typename Verb>
+  std::shared_ptr<Operation> begin(Request& request, bool posted, std::unique_lock<std::mutex>& lock);
+  std::shared_ptr<Operation> begin_collective(Request& request, std::unique_lock<std::mutex>& lock);
 
   const Membership membership_;
   const Control control_;
   const unsigned fork_generation_;
+  const bool debugs_;
+  const int spins_;  // of a call that waits, before it is worth a place in the list of pending operations
   // guarded by mutex
+  mutable FlightRecorder recorder_;  // what it notes changes nothing here
+  FlightRecorder::Ticket recorded_;  // the last call
   std::deque<std::shared_ptr<Operation>> pending_;
   RetiredBlocks retired_;
-  std::uint64_t sequence_ = 0;       // of the last collective
+  std::uint64_t sequence_ = 0;                 // of the last collective
+  std::uint64_t finished_ = 0;                 // this rank has finished all collectives up to this one,
+  std::uint64_t finished_ahead_ = 0;           // and finished_ + 1 + i where bit i is set
+  std::vector<std::uint64_t> known_finished_;  // by rank, as far as it was seen
+  std::size_t window_ = 0;                     // offset
+  std::size_t window_bytes_ = 0;
   std::vector<std::uint64_t> sent_;  // messages to each rank
   std::vector<Inbox> inboxes_;       // by source
   ReceiveQueue receives_;
@@ -139,17 +204,29 @@ class SharedEngine : public Backend, public Helped, public std::enable_shared_fr
   friend class CollectiveOperation;
 };
 
-// A started operation: what the user's Work points to, and one entry of the engine's list of pending operations.
-class Operation : public WorkState, public Waitable, public std::enable_shared_from_this<Operation> {
+// A started operation: what the user's Work points to, and one entry of the engine's list of pending operations. One whose
+// caller waits is made on the stack first and moves to the heap when it is not done soon.
+class Operation : public WorkState, public Waitable {
  public:
-  Operation(std::shared_ptr<SharedEngine> engine, Request request)
-      : engine_(std::move(engine)), request_(std::move(request)) {}
+  Operation(SharedEngine& engine, Request&& request) : engine_(&engine), request_(std::move(request)) {}
+  Operation(Operation&& other) noexcept
+      : engine_(other.engine_),
+        request_(std::move(other.request_)),
+        ticket_(other.ticket_),
+        state_(other.state_) {}
+  ~Operation() override = default;
 
   void wait(std::optional<std::chrono::nanoseconds> timeout) override;
   bool poll() override;
   std::exception_ptr exception() const override;
   bool ready() override;
 
+  // What the flight recorder gave for it.
+  void keep_record(const FlightRecorder::Ticket& ticket) { ticket_ = ticket; }
+  // From here on it may outlive the caller's hold on the group.
+  void keep_engine() { kept_engine_ = engine_->shared_from_this(); }
+  // With the engine's lock: whether it is done after a moment of spinning. Throws its error if it failed.
+  bool done_soon(int spins);
   // With the engine's lock: takes at most `slices` slices of work. True when done or failed.
   bool advance(std::size_t slices);
   // With the engine's lock, when the group failed or is left before this was done: peers may still use its memory.
@@ -160,10 +237,12 @@ class Operation : public WorkState, public Waitable, public std::enable_shared_f
   virtual bool try_advance(
       std::size_t slices) = 0;  // true when this rank's part is over and its buffers are ready
 
-  const std::shared_ptr<SharedEngine> engine_;
+  SharedEngine* const engine_;
   Request request_;
+  FlightRecorder::Ticket ticket_;
 
  private:
+  std::shared_ptr<SharedEngine> kept_engine_;
   State state_ = State::PENDING;  // guarded by the engine's mutex, as is the exception
   std::exception_ptr exception_;
 };

@@ -1,10 +1,13 @@
 #include "lockstep/comm/backends/shared_messages.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <span>
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/fail_point.h"
 #include "lockstep/base/str.h"
 
 namespace lockstep::shared {
@@ -15,6 +18,20 @@ std::string describe_message(const char* verb, const Request& request, const cha
   return str(verb, "(", name_of(request.dtype), "[", request.count, "], ", direction, " ", peer, ", tag ",
              request.tag, ")");
 }
+
+// Whether the receiver takes a message from where it is sooner than from a block that it reads while the sender fills it. That
+// block pays while it stays in the caches, and the kernel, which looks up every page, copies at half their speed
+// (docs/performance.md).
+constexpr bool worth_lending(std::size_t bytes, bool is_private) {
+  constexpr std::size_t ONE_TURN = std::size_t{64} << 10U;  // a sender that waits loses about as much
+  constexpr std::size_t CACHED_FROM = std::size_t{1} << 20U;
+  constexpr std::size_t CACHED_TO = std::size_t{16} << 20U;
+  return bytes >= ONE_TURN && (!is_private || bytes < CACHED_FROM || bytes >= CACHED_TO);
+}
+// About what a copy achieves; a sender that nobody comes to has lost no more than the time it needs for one.
+constexpr std::size_t BYTES_COPIED_PER_NS = 8;
+
+constexpr std::uint64_t word(Lending lending) { return static_cast<std::uint64_t>(lending); }
 
 struct Waiting {
   std::uint64_t number;
@@ -39,9 +56,15 @@ std::vector<Waiting> waiting_letters(SharedEngine& engine, int source) {
   return waiting;
 }
 
+std::size_t readable(const Letter& letter, std::uint64_t number) {
+  const std::size_t staged = number_for(letter.staged.load(std::memory_order_acquire), number + 1);
+  return std::min(staged * STAGED_PIECE, letter.count * size_of(letter.dtype));
+}
+
 void put_aside(SharedEngine& engine, int source, const std::vector<Waiting>& letters) {
   for (const auto& [number, letter] : letters) {
     const std::size_t bytes = letter->count * size_of(letter->dtype);
+    if (readable(*letter, number) < bytes) break;  // its sender is about to complete it
     const std::byte* data = engine.block(source, letter->offset, bytes);
     engine.inbox(source).aside.push_back(
         {number, letter->tag, letter->dtype, letter->count, {data, data + bytes}});
@@ -52,8 +75,8 @@ void put_aside(SharedEngine& engine, int source, const std::vector<Waiting>& let
 
 }  // namespace
 
-SendOperation::SendOperation(std::shared_ptr<SharedEngine> engine, Request request)
-    : Operation(std::move(engine), std::move(request)), number_(engine_->sent_to(request_.root)++) {}
+SendOperation::SendOperation(SharedEngine& engine, Request&& request)
+    : Operation(engine, std::move(request)), number_(engine_->sent_to(request_.root)++) {}
 
 std::string SendOperation::describe() const { return describe_message("send", request_, "to"); }
 
@@ -64,29 +87,84 @@ bool SendOperation::published() const {
 
 bool SendOperation::try_advance(std::size_t) {
   if (engine_->failed()) return false;
+  auto& letter = engine_->control().letter(engine_->rank(), request_.root, number_);
+  if (!published() && !publish(letter)) return false;
+  if (!lent_) return true;
+  // Behind the receiver's last look at the caller's memory.
+  if (letter.taken.load(std::memory_order_acquire) == number_ + 1) return true;
+  if (!withdraw(letter)) return false;
+  lent_ = false;
+  letter.offset = engine_->stage(bytes());
+  copy_in(letter);
+  return true;
+}
+
+// True when the letter is; what it says is then lent, or there already.
+bool SendOperation::publish(Letter& letter) {
   const Control& control = engine_->control();
-  auto& letter = control.letter(engine_->rank(), request_.root, number_);
   if (number_ >= LETTERS && letter.taken.load(std::memory_order_acquire) != number_ + 1 - LETTERS)
     return false;
   if (number_ > 0) {
     const auto& before = control.letter(engine_->rank(), request_.root, number_ - 1);
     if (before.sequence.load(std::memory_order_relaxed) < number_) return false;  // written by this rank only
   }
-  const std::size_t bytes = request_.count * size_of(request_.dtype);
-  letter.offset = engine_->arena().allocate(bytes);
-  if (bytes > 0) std::memcpy(engine_->arena().at(letter.offset), request_.input, bytes);
   letter.count = request_.count;
   letter.tag = request_.tag;
   letter.dtype = request_.dtype;
+  lent_ = may_lend();
+  const bool is_small = bytes() <= STAGED_PIECE;
+  if (lent_) {
+    lend(letter);
+  } else {
+    letter.offset = engine_->stage(bytes());
+    if (is_small) copy_in(letter);
+  }
   letter.sequence.store(number_ + 1, std::memory_order_release);
-  engine_->retire_message(request_.root, number_, letter.offset);
   control.ring();
+  if (!lent_ && !is_small) copy_in(letter);
   return true;
 }
 
-ReceiveOperation::ReceiveOperation(std::shared_ptr<SharedEngine> engine, Request request)
-    : Operation(std::move(engine), std::move(request)),
-      ticket_(engine_->receives().called(request_.root, request_.tag)) {}
+bool SendOperation::may_lend() const {
+  const bool is_private = !engine_->arena().contains(request_.input, bytes());
+  if (is_private && !engine_->lends_private_memory()) return false;
+  return !request_.async_op && worth_lending(bytes(), is_private);
+}
+
+void SendOperation::lend(Letter& letter) {
+  letter.is_private = !engine_->arena().contains(request_.input, bytes());
+  letter.offset = letter.is_private ? reinterpret_cast<std::uintptr_t>(request_.input)
+                                    : engine_->arena().offset_of(request_.input);
+  letter.lent.store(pack(number_ + 1, word(Lending::OFFERED)),
+                    std::memory_order_relaxed);  // published by `sequence`
+  patience_ = Deadline::in(std::chrono::nanoseconds(bytes() / BYTES_COPIED_PER_NS));
+}
+
+// Whether it is not lent any more, because the receiver cannot read it or nobody came.
+bool SendOperation::withdraw(Letter& letter) const {
+  const std::uint64_t staged = pack(number_ + 1, word(Lending::STAGED));
+  // Behind the receiver's last look at the letter, which is written anew now.
+  if (letter.lent.load(std::memory_order_acquire) == staged) return true;
+  if (!patience_.expired()) return false;
+  std::uint64_t offered = pack(number_ + 1, word(Lending::OFFERED));
+  return letter.lent.compare_exchange_strong(offered, staged, std::memory_order_relaxed);
+}
+
+void SendOperation::copy_in(Letter& letter) {
+  std::byte* block = engine_->arena().at(letter.offset);
+  for (std::size_t begin = 0; begin < bytes(); begin += STAGED_PIECE) {
+    const std::size_t size = std::min(STAGED_PIECE, bytes() - begin);
+    std::memcpy(block + begin, static_cast<const std::byte*>(request_.input) + begin, size);
+    // Publishes the pieces copied so far.
+    letter.staged.store(pack(number_ + 1, begin / STAGED_PIECE + 1), std::memory_order_release);
+  }
+  engine_->retire_message(request_.root, number_, letter.offset, bytes());
+  engine_->control().ring();
+}
+
+ReceiveOperation::ReceiveOperation(SharedEngine& engine, Request&& request)
+    : Operation(engine, std::move(request)),
+      place_(engine_->receives().called(request_.root, request_.tag)) {}
 
 std::string ReceiveOperation::describe() const { return describe_message("recv", request_, "from"); }
 
@@ -105,6 +183,7 @@ std::vector<int> ReceiveOperation::awaited() const {
 bool ReceiveOperation::try_advance(std::size_t) {
   if (engine_->failed()) return false;
   if (request_.root != ANY_SOURCE) return take_from(request_.root);
+  if (copied_ > 0) return take_from(source_);
   for (int r = 0; r < engine_->size(); ++r) {
     if (r != engine_->rank() && take_from(r)) return true;
   }
@@ -112,11 +191,12 @@ bool ReceiveOperation::try_advance(std::size_t) {
 }
 
 bool ReceiveOperation::take_from(int source) {
-  if (!engine_->receives().is_first(ticket_, source, request_.tag)) return false;
+  if (!engine_->receives().is_first(place_, source, request_.tag)) return false;
   if (!take_from_aside(source) && !take_from_letters(source)) return false;
   if (engine_->failed()) return false;
-  engine_->receives().served(ticket_);
+  engine_->receives().served(place_);
   source_ = source;
+  engine_->recorder().set_peer(ticket_, source);
   return true;
 }
 
@@ -142,11 +222,42 @@ bool ReceiveOperation::take_from_letters(int source) {
   }
   const auto& [number, letter] = *found;
   if (!fits(source, number, letter->dtype, letter->count)) return true;
-  const std::size_t bytes = letter->count * size_of(letter->dtype);
-  if (bytes > 0) std::memcpy(request_.output, engine_->block(source, letter->offset, bytes), bytes);
+  if (!take_lent(source, number, *letter) && !take_letter(source, number, *letter)) return false;
   letter->taken.store(number + 1, std::memory_order_release);
   engine_->control().ring();
   return true;
+}
+
+// Copies what is staged by now; true when that was all.
+bool ReceiveOperation::take_letter(int source, std::uint64_t number, Letter& letter) {
+  const std::size_t bytes = letter.count * size_of(letter.dtype);
+  const std::size_t there = readable(letter, number);
+  if (there > copied_) {
+    const std::byte* data = engine_->block(source, letter.offset, bytes);
+    std::memcpy(static_cast<std::byte*>(request_.output) + copied_, data + copied_, there - copied_);
+    copied_ = there;
+    source_ = source;
+  }
+  return copied_ >= bytes;
+}
+
+// Copies all of what is lent out of its owner's memory. False when it is not lent (any more) or cannot be read: its sender has
+// ended, or stages it now.
+bool ReceiveOperation::take_lent(int source, std::uint64_t number, Letter& letter) {
+  std::uint64_t offered = pack(number + 1, word(Lending::OFFERED));
+  const std::uint64_t taking = pack(number + 1, word(Lending::TAKING));
+  if (!letter.lent.compare_exchange_strong(offered, taking, std::memory_order_relaxed)) return false;
+  fail_point("comm.taking_message");
+  const std::size_t bytes = letter.count * size_of(letter.dtype);
+  const std::span to(static_cast<std::byte*>(request_.output), bytes);
+  if (!letter.is_private) {
+    std::memcpy(to.data(), engine_->block(source, letter.offset, bytes), bytes);
+    return true;
+  }
+  if (engine_->read_private(source, letter.offset, to)) return true;
+  letter.lent.store(pack(number + 1, word(Lending::STAGED)), std::memory_order_release);
+  engine_->control().ring();
+  return false;
 }
 
 bool ReceiveOperation::fits(int source, std::uint64_t number, DType dtype, std::uint64_t count) {

@@ -11,8 +11,7 @@ Presence presence_of(const Control& control, int rank) {
 
 bool all_finished(const Control& control, int size, std::uint64_t sequence) {
   for (int r = 0; r < size; ++r) {
-    if (control.post_line(sequence, r).finished.load(std::memory_order_acquire) < sequence &&
-        !has_left(control, r))
+    if (control.rank_line(r).finished.load(std::memory_order_acquire) < sequence && !has_left(control, r))
       return false;
   }
   return true;
@@ -83,7 +82,7 @@ void RankMemory::help_groups() {
     groups = groups_;
   }
   for (const auto& group : groups) {
-    if (const auto alive = group.lock()) alive->help();
+    if (const auto alive = group.lock()) alive->help_this();
   }
 }
 

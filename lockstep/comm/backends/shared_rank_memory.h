@@ -23,6 +23,7 @@ namespace lockstep::shared {
 struct Retired {
   std::uint64_t number;  // of the collective or, with a destination, of the message
   std::size_t offset;
+  std::size_t bytes;
   int destination = -1;
 };
 using RetiredBlocks = std::deque<Retired>;
@@ -35,7 +36,7 @@ void free_finished(RetiredBlocks& blocks, Arena& arena, const Control& control, 
 class Helped {
  public:
   virtual ~Helped() = default;
-  virtual void help() = 0;  // makes what progress is possible, unless somebody is doing so
+  virtual void help_this() = 0;  // makes what progress is possible, unless somebody is doing so
 };
 
 class RankMemory {

@@ -3,106 +3,145 @@
 #include <algorithm>
 #include <cstring>
 
-#include "lockstep/base/fail_point.h"
+#include "lockstep/comm/backends/rank_addresses.h"
 #include "lockstep/comm/reduce_kernels.h"
 
 namespace lockstep::shared {
 namespace {
 
-constexpr std::size_t MIN_SLICE = std::size_t{16} << 10U;
-constexpr std::size_t MAX_SLICE = std::size_t{256} << 10U;
-constexpr std::size_t SLICES_PER_RANK = 8;
+constexpr std::size_t PIECE = std::size_t{64} << 10U;  // of a reduce_scatter: stays in the cache
 
 }  // namespace
 
-std::size_t slice_bytes(std::size_t total_bytes, int ranks) {
-  const std::size_t even = total_bytes / (static_cast<std::size_t>(ranks) * SLICES_PER_RANK);
-  return std::clamp(even / LINE * LINE, MIN_SLICE, MAX_SLICE);
+void Reduction::contribute() {
+  if (bytes() == 0) return;
+  path_ = engine_->paths().path_of(bytes());
+  if (path_ == Path::INLINE) return contribute_inline(request_.input, bytes());
+  if (guard(request_.output, bytes())) return contribute_block(request_.input, bytes());
+  if (engine_->arena().contains(request_.output, bytes()))
+    return lend(request_.output, /*others_write=*/true);
+  const bool by_window = path_ == Path::WINDOW || path_ == Path::TWO_SHOT;
+  if (!by_window || request_.async_op || call_.verb != Verb::ALL_REDUCE)
+    return contribute_block(request_.input, bytes());
+  const WindowPlan plan = window_plan(bytes(), engine_->size(), path_ == Path::TWO_SHOT);
+  mine_ = Lies::WINDOWED;
+  block_ = engine_->window(plan.window_bytes());
+  window_.emplace(*engine_, plan, call_, sequence_, static_cast<std::byte*>(request_.output));
 }
 
-void SlicedReduction::stage() {
-  const std::size_t bytes = bytes_of(call_.count);
-  const Arena& arena = engine_->arena();
-  if (bytes > 0 && arena.contains(request_.output, bytes)) {
-    block_ = arena.offset_of(request_.output);
-    in_place_ = true;
+void Reduction::decide() {
+  way_ = Way::DIRECT;
+  if (path_ == Path::INLINE) return;  // as everybody's, by the size alone
+  bool same = true;
+  const Lies first = lies(0);
+  for (int r = 1; r < engine_->size(); ++r) same = same && lies(r) == first;
+  if (same && first == Lies::IN_BLOCK && path_ == Path::ONE_SHOT) return;
+  if (same && first == Lies::WINDOWED) {
+    way_ = Way::WINDOW;
   } else {
-    stage_copy(request_.input, bytes);
+    way_ = Way::SLICES;
+    if (mine_ == Lies::WINDOWED) contribute_late_block(request_.input, bytes());
   }
 }
 
-bool SlicedReduction::move(std::size_t slices) {
+bool Reduction::move(std::size_t slices) {
   if (!all_posted()) return false;
+  if (way_ == Way::UNDECIDED) decide();
+  if (way_ == Way::SLICES) return reduce_slices(slices);
+  if (way_ == Way::WINDOW) return window_->advance();
+  if (receives() && bytes() > 0) reduce_directly();
+  return true;
+}
+
+bool Reduction::owes(int rank) const {
+  if (!is_posted(rank)) return true;
+  if (way_ == Way::WINDOW) return !window_->has_reduced_all(rank);
+  if (way_ == Way::SLICES && !has_block(rank)) return true;
+  return engine_->control().rank_line(rank).reducing.load(std::memory_order_relaxed) == sequence_;
+}
+
+void Reduction::reduce_directly() {
+  check_guard();
+  RankAddresses<const std::byte> inputs(engine_->size());
+  for (int r = 0; r < engine_->size(); ++r) {
+    inputs.add(r == engine_->rank() ? static_cast<const std::byte*>(request_.input)
+                                    : contribution(r, bytes()));
+  }
+  auto* output = static_cast<std::byte*>(request_.output);
+  reduce(call_.dtype, call_.op, inputs.all(), {&output, 1}, call_.count);
+}
+
+bool Reduction::has_block(int rank) const { return lies(rank) != Lies::WINDOWED || has_late_block(rank); }
+
+bool Reduction::reduce_slices(std::size_t slices) {
+  for (int r = 0; r < engine_->size(); ++r) {
+    if (!has_block(r)) return false;
+  }
   if (engine_->failed()) slices = 0;  // its owner may have given up on a block; what others finished counts
-  const std::size_t total = bytes_of(call_.count);
-  const std::size_t slice = slice_bytes(total, engine_->size());
-  const std::size_t count = (total + slice - 1) / slice;
-  auto& counters = engine_->control().slot(sequence_);
-  auto& reducing = engine_->control().rank_line(engine_->rank()).reducing;
-  while (slices-- > 0) {
-    std::uint64_t word = counters.claim.load(std::memory_order_relaxed);
-    const std::uint64_t mine = number_for(word, sequence_);
-    if (mine >= count) break;
-    // Before the claim: whoever is stopped with a slice in hand is named.
-    reducing.store(sequence_, std::memory_order_relaxed);
-    // A claim tells nothing but the number; the blocks were seen through the posts.
-    if (!counters.claim.compare_exchange_weak(word, pack(sequence_, mine + 1), std::memory_order_relaxed,
-                                              std::memory_order_relaxed))
-      continue;
-    fail_point("comm.claimed_slice");
-    reduce_slice(mine * slice, std::min(slice, total - mine * slice));
-    std::uint64_t done = counters.done.load(std::memory_order_relaxed);
-    // Every increment publishes its slice; whoever reads the last one has seen them all (a release sequence).
-    while (!counters.done.compare_exchange_weak(done, pack(sequence_, number_for(done, sequence_) + 1),
-                                                std::memory_order_release, std::memory_order_relaxed)) {
-    }
-    if (number_for(done, sequence_) + 1 == count) engine_->control().ring();
-  }
-  if (reducing.load(std::memory_order_relaxed) != 0) reducing.store(0, std::memory_order_relaxed);
-  return number_for(counters.done.load(std::memory_order_acquire), sequence_) == count;
+  const SlicePlan plan = slice_plan(bytes(), engine_->size());
+  Slices work(*engine_, sequence_);
+  if (!work.work(plan, slices, [&](std::size_t begin, std::size_t size) { reduce_slice(begin, size); }))
+    return false;
+  others_write_ = lent_ = false;  // nobody touches it any more
+  return true;
 }
 
-void SlicedReduction::reduce_slice(std::size_t begin, std::size_t bytes) {
-  std::vector<const std::byte*> inputs;
-  std::vector<std::byte*> outputs;
+void Reduction::reduce_slice(std::size_t begin, std::size_t bytes) {
+  RankAddresses<const std::byte> inputs(engine_->size());
+  RankAddresses<std::byte> outputs(engine_->size());
   for (int r = 0; r < engine_->size(); ++r) {
-    const std::uint64_t offset = engine_->control().post_line(sequence_, r).offset;
-    std::byte* slice = engine_->block(r, offset + begin, bytes);
-    inputs.push_back(slice);
-    if (call_.verb == Verb::ALL_REDUCE || r == call_.root) outputs.push_back(slice);
+    std::byte* slice = contribution(r, this->bytes()) + begin;
+    inputs.add(slice);
+    if (call_.verb == Verb::ALL_REDUCE || r == call_.root) outputs.add(slice);
   }
-  reduce(call_.dtype, call_.op, inputs, outputs, bytes / size_of(call_.dtype));
+  reduce(call_.dtype, call_.op, inputs.all(), outputs.all(), bytes / size_of(call_.dtype));
 }
 
-void SlicedReduction::take_out() {
-  const bool receives = call_.verb == Verb::ALL_REDUCE || is_root();
-  if (staged_ && receives) std::memcpy(request_.output, engine_->arena().at(block_), bytes_of(call_.count));
+void Reduction::take_out() {
+  check_guard();
+  if (way_ == Way::SLICES && staged_bytes_ > 0 && receives())
+    std::memcpy(request_.output, engine_->arena().at(block_), bytes());
 }
 
-bool ReduceScatter::find_inputs() {
-  if (!inputs_.empty()) return true;
+bool ReduceScatter::find_parts() {
+  if (!parts_.empty()) return true;
   if (!all_posted()) return false;
-  std::vector<const std::byte*> inputs;
+  std::vector<Source> parts(static_cast<std::size_t>(engine_->size()));
   for (int r = 0; r < engine_->size(); ++r) {
-    inputs.push_back(part_of(r, bytes_of(call_.count)));
-    if (inputs.back() == nullptr) return false;
+    if (r != engine_->rank() && !find_part(r, bytes_of(call_.count), parts[static_cast<std::size_t>(r)]))
+      return false;
   }
-  inputs_ = std::move(inputs);
+  const auto own = static_cast<std::size_t>(engine_->rank());
+  parts[own].data = request_.inputs[own].data();
+  parts_ = std::move(parts);
+  return true;
+}
+
+bool ReduceScatter::find_inputs(std::size_t bytes, RankAddresses<const std::byte>& inputs) const {
+  for (int r = 0; r < engine_->size(); ++r) {
+    const Source& part = parts_[static_cast<std::size_t>(r)];
+    if (r != engine_->rank() && (is_lost(r) || readable(r, part) < reduced_ + bytes)) return false;
+    inputs.add(part.data + reduced_);
+  }
   return true;
 }
 
 bool ReduceScatter::move(std::size_t slices) {
-  if (!find_inputs()) return false;
+  if (!find_parts()) return false;
   const std::size_t total = bytes_of(call_.count);
   for (; slices > 0 && reduced_ < total; --slices) {
-    const std::size_t bytes = std::min(MAX_SLICE, total - reduced_);
-    std::vector<const std::byte*> inputs;
-    for (const std::byte* input : inputs_) inputs.push_back(input + reduced_);
-    std::byte* output = static_cast<std::byte*>(request_.output) + reduced_;
-    reduce(call_.dtype, call_.op, inputs, {&output, 1}, bytes / size_of(call_.dtype));
+    const std::size_t bytes = std::min(PIECE, total - reduced_);
+    RankAddresses<const std::byte> inputs(engine_->size());
+    if (!find_inputs(bytes, inputs)) return false;
+    auto* output = static_cast<std::byte*>(request_.output) + reduced_;
+    reduce(call_.dtype, call_.op, inputs.all(), {&output, 1}, bytes / size_of(call_.dtype));
+    RankAddresses<const std::byte> again(engine_->size());
+    if (!find_inputs(bytes, again)) return false;  // what was lent may have changed meanwhile
     reduced_ += bytes;
   }
   return reduced_ == total;
 }
+
+bool ReduceScatter::owes(int rank) const { return rank != engine_->rank() && !is_complete(rank); }
 
 }  // namespace lockstep::shared

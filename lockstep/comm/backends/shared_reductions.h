@@ -1,30 +1,50 @@
 // The collectives of the shared-memory engine that combine data.
 //
-//   all_reduce      slices are claimed by whoever is here, reduced from all blocks and written to all blocks; a tensor that
-//   reduce          already lies in shared memory is its own block, any other is copied into one and out again. reduce
-//                   writes to the root's block only.
-//   reduce_scatter  each rank combines the parts that are meant for it straight into its output.
+//   all_reduce      takes one of these ways, which all ranks find out from the same posts:
+//   reduce            DIRECT   every contribution is readable: combine them straight into the result (inline, one-shot)
+//                     SLICES   blocks whose slices anybody reduces and writes to all blocks (shared_slices.h): memory of the
+//                              group, which is its own block; and copies of other memory, if not all ranks wait
+//                     WINDOW   all ranks wait: through their windows (shared_window.h)
+//                   reduce writes to the root's block only.
+//   reduce_scatter  each rank combines the parts that are meant for it straight into its output, as they appear.
 #pragma once
 
+#include <optional>
+
+#include "lockstep/comm/backends/rank_addresses.h"
 #include "lockstep/comm/backends/shared_collective.h"
+#include "lockstep/comm/backends/shared_slices.h"
+#include "lockstep/comm/backends/shared_window.h"
 
 namespace lockstep::shared {
 
-// Bytes of one slice: small enough that ranks share the work evenly, large enough that a claim costs nothing. The same on
-// every rank; never affects the result, which is element by element.
-std::size_t slice_bytes(std::size_t total_bytes, int ranks);
-
-class SlicedReduction : public CollectiveOperation {
+class Reduction : public CollectiveOperation {
  public:
   using CollectiveOperation::CollectiveOperation;
 
  protected:
-  void stage() override;
+  void contribute() override;
   bool move(std::size_t slices) override;
   void take_out() override;
+  bool owes(int rank) const override;
+
+ public:
+  void adopt_post() override { path_ = Path::INLINE; }
 
  private:
+  enum class Way { UNDECIDED, DIRECT, SLICES, WINDOW };
+
+  void decide();
+  void reduce_directly();
+  bool reduce_slices(std::size_t slices);
+  bool has_block(int rank) const;
   void reduce_slice(std::size_t begin, std::size_t bytes);
+  std::size_t bytes() const { return bytes_of(call_.count); }
+  bool receives() const { return call_.verb == Verb::ALL_REDUCE || is_root(); }
+
+  Way way_ = Way::UNDECIDED;
+  Path path_ = Path::INLINE;
+  std::optional<WindowReduction> window_;
 };
 
 class ReduceScatter : public CollectiveOperation {
@@ -32,14 +52,17 @@ class ReduceScatter : public CollectiveOperation {
   using CollectiveOperation::CollectiveOperation;
 
  protected:
-  void stage() override { stage_parts(request_.inputs); }
+  void contribute() override { contribute_parts(request_.inputs); }
   bool move(std::size_t slices) override;
+  bool owes(int rank) const override;
 
  private:
-  bool find_inputs();
+  bool find_parts();
+  // The pieces of all ranks at `reduced_`, if they can be read.
+  bool find_inputs(std::size_t bytes, RankAddresses<const std::byte>& inputs) const;
 
-  std::vector<const std::byte*> inputs_;  // by rank, once all have posted
-  std::size_t reduced_ = 0;               // bytes of the output that are done
+  std::vector<Source> parts_;  // by rank, once all have posted
+  std::size_t reduced_ = 0;    // bytes of the output that are done
 };
 
 }  // namespace lockstep::shared

@@ -39,6 +39,8 @@ Membership membership_in(const std::vector<int>& part, const Membership& parent,
   mine.backend_name = parent.backend_name;
   mine.own = parent.own;
   mine.peers = parent.peers;
+  mine.trace = parent.trace;
+  mine.job_ranks = parent.job_ranks;
   for (const int rank : part) {
     if (rank == parent_rank) mine.rank = static_cast<int>(mine.data.size());
     mine.data.push_back(parent.data.at(static_cast<std::size_t>(rank)));
@@ -48,6 +50,13 @@ Membership membership_in(const std::vector<int>& part, const Membership& parent,
 }
 
 }  // namespace
+
+std::vector<int> Membership::all_job_ranks() const {
+  if (world_ranks.empty()) return job_ranks;
+  std::vector<int> all;
+  for (int r = 0; r < size; ++r) all.push_back(job_rank(r));
+  return all;
+}
 
 std::shared_ptr<SharedEngine> make_engine(Membership membership) {
   const auto own = membership.own;

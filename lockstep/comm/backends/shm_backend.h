@@ -8,14 +8,20 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "lockstep/comm/hub.h"
 #include "lockstep/comm/process_group.h"
+#include "lockstep/comm/trace/trace_memory.h"
 
 namespace lockstep {
 
 // Collective over the hub's ranks. Throws PeerLost or Timeout, naming who is missing, and SystemError.
 ProcessGroup make_shm_group(Meeting& meeting, const std::string& group_name, const GroupOptions& options,
                             Deadline deadline);
+// The same for one machine of several: `job_ranks` says which ranks of the job these are; recorded in `trace`.
+ProcessGroup make_shm_group(Meeting& meeting, const std::string& group_name, const GroupOptions& options,
+                            Deadline deadline, std::vector<int> job_ranks,
+                            std::shared_ptr<TraceMemory> trace);
 
 }  // namespace lockstep

@@ -46,7 +46,9 @@ Arena& arena_of(const ProcessGroup& group) {
   return dynamic_cast<shared::SharedEngine&>(group.backend()).arena();
 }
 
-bool has_arena(const ProcessGroup& group) { return group.backend_name() != "tcp"; }
+bool has_arena(const ProcessGroup& group) {
+  return dynamic_cast<const shared::SharedEngine*>(&group.backend()) != nullptr;
+}
 
 RANKS_TEST(Split, EveryPartIsAGroup, Ranks(1, 2, 3, 4), EveryBackend()) {
   const auto parts = even_and_odd(size());
@@ -56,12 +58,15 @@ RANKS_TEST(Split, EveryPartIsAGroup, Ranks(1, 2, 3, 4), EveryBackend()) {
   EXPECT_EQ(group.size(), static_cast<int>(mine.size()));
   EXPECT_EQ(group.backend().size(), group.size());
   EXPECT_EQ(group.name(), "parity");
-  EXPECT_EQ(group.backend_name(), world().backend_name());
+  if (backend_name() != "hierarchical") {
+    EXPECT_EQ(group.backend_name(), world().backend_name());
+  }
   EXPECT_EQ(sum_over(group, 10 + rank()), 10 * group.size() + std::accumulate(mine.begin(), mine.end(), 0));
   EXPECT_EQ(sum_over(world(), 1), size());
 }
 
-RANKS_TEST(Split, RanksAreInTheOrderOfTheList, Ranks(2, 3, 4), Backends("thread", "shm", "tcp")) {
+RANKS_TEST(Split, RanksAreInTheOrderOfTheList, Ranks(2, 3, 4),
+           Backends("thread", "shm", "tcp", "hierarchical", "mpi")) {
   std::vector<int> backwards;
   for (int r = size(); r-- > 0;) backwards.push_back(r);
   const ProcessGroup group = split(world(), {backwards}, "backwards");
@@ -71,7 +76,8 @@ RANKS_TEST(Split, RanksAreInTheOrderOfTheList, Ranks(2, 3, 4), Backends("thread"
   EXPECT_EQ(value, size() - 1);
 }
 
-RANKS_TEST(Split, WhoIsInNoPartGetsNothing, Ranks(2, 3, 4), Backends("thread", "shm", "tcp")) {
+RANKS_TEST(Split, WhoIsInNoPartGetsNothing, Ranks(2, 3, 4),
+           Backends("thread", "shm", "tcp", "hierarchical", "mpi")) {
   const ProcessGroup group = split(world(), {{1}}, "one");
   EXPECT_EQ(group.is_member(), rank() == 1);
   if (rank() == 1) {
@@ -81,7 +87,7 @@ RANKS_TEST(Split, WhoIsInNoPartGetsNothing, Ranks(2, 3, 4), Backends("thread", "
   EXPECT_EQ(sum_over(world(), 1), size());
 }
 
-RANKS_TEST(Split, GroupsOfGroups, Ranks(4), Backends("thread", "shm", "tcp")) {
+RANKS_TEST(Split, GroupsOfGroups, Ranks(4), Backends("thread", "shm", "tcp", "hierarchical", "mpi")) {
   const ProcessGroup three = split(world(), {{3, 1, 0}}, "three");
   if (rank() == 2) return;
   const ProcessGroup two = split(three, {{2, 0}}, "two");  // ranks 0 and 3 of the world
@@ -128,11 +134,14 @@ Usage usage(const ProcessGroup& group) {
           resident};
 }
 
-RANKS_TEST(Split, AThousandTimesWithoutGrowth, Ranks(2, 4), Backends("thread", "shm", "tcp")) {
+RANKS_TEST(Split, AThousandTimesWithoutGrowth, Ranks(2, 4),
+           Backends("thread", "shm", "tcp", "hierarchical", "mpi")) {
   constexpr long MORE_PAGES = 128;  // 0.5 KiB a round
   std::vector<Usage> usages;        // every hundred rounds
   for (int round = 0; round <= 1000; ++round) {
-    const ProcessGroup group = split(world(), even_and_odd(size()), "parity");
+    const bool mixes = backend_name() == "hierarchical";  // ranks of one machine with one of another
+    const ProcessGroup group = split(
+        world(), mixes ? std::vector<std::vector<int>>{{0, 1, 2}, {3}} : even_and_odd(size()), "parity");
     std::vector<int> x(1000, 1);
     comm::broadcast(group, std::span(x), round % group.size());
     comm::all_reduce(group, std::span(x));
@@ -157,7 +166,8 @@ RANKS_TEST(Split, AThousandTimesWithoutGrowth, Ranks(2, 4), Backends("thread", "
 }
 
 // Nothing of a group is used again while a member has not left it.
-RANKS_TEST(Split, LateLeaversAreWaitedFor, Ranks(2, 3), Backends("thread", "shm", "tcp")) {
+RANKS_TEST(Split, LateLeaversAreWaitedFor, Ranks(2, 3),
+           Backends("thread", "shm", "tcp", "hierarchical", "mpi")) {
   std::vector<ProcessGroup> kept;
   for (int round = 0; round < 50; ++round) {
     std::vector<int> all(static_cast<std::size_t>(size()));
@@ -200,7 +210,7 @@ RANKS_TEST(Split, WhatALeaverHasLookedAtIsUsedAgain, Ranks(3), Backends("thread"
   comm::barrier(world());
 }
 
-RANKS_TEST(Split, CallsAfterCloseAreRefused, Ranks(2), Backends("thread", "shm", "tcp")) {
+RANKS_TEST(Split, CallsAfterCloseAreRefused, Ranks(2), Backends("thread", "shm", "tcp", "mpi")) {
   const ProcessGroup group = split(world(), {{0, 1}}, "pair");
   std::vector<float> x(10, 1);
   Work work = comm::all_reduce(group, std::span(x), ReduceOp::SUM, /*async_op=*/true);
@@ -225,7 +235,7 @@ RANKS_TEST(Split, CallsAfterCloseAreRefused, Ranks(2), Backends("thread", "shm",
 }
 
 // The goodbye fails what still needs that rank, but not the barrier, whose messages came before it.
-RANKS_TEST(Split, ALeaverFailsNothingThatHadItsMessages, Ranks(2), Backends("thread", "shm", "tcp")) {
+RANKS_TEST(Split, ALeaverFailsNothingThatHadItsMessages, Ranks(2), Backends("thread", "shm", "tcp", "mpi")) {
   for (int round = 0; round < 20; ++round) {
     const ProcessGroup group = split(world(), {{0, 1}}, "pair");
     int x = 0;
@@ -238,7 +248,8 @@ RANKS_TEST(Split, ALeaverFailsNothingThatHadItsMessages, Ranks(2), Backends("thr
   }
 }
 
-RANKS_TEST(Split, DisagreementNamesBoth, Ranks(2, 3), Backends("thread", "shm", "tcp")) {
+RANKS_TEST(Split, DisagreementNamesBoth, Ranks(2, 3),
+           Backends("thread", "shm", "tcp", "hierarchical", "mpi")) {
   const bool last = rank() == size() - 1;
   EXPECT_THAT(
       [&] {
@@ -250,7 +261,7 @@ RANKS_TEST(Split, DisagreementNamesBoth, Ranks(2, 3), Backends("thread", "shm", 
   EXPECT_THAT([&] { comm::barrier(world()); }, ThrowsMessage<Mismatch>(HasSubstr("{0}, {1}")));
 }
 
-RANKS_TEST(Split, DifferentNamesAreADisagreement, Ranks(2), Backends("thread", "shm", "tcp")) {
+RANKS_TEST(Split, DifferentNamesAreADisagreement, Ranks(2), Backends("thread", "shm", "tcp", "mpi")) {
   EXPECT_THAT(
       [&] {
         split(world(), {{0, 1}}, rank() == 0 ? "rows" : "columns");
@@ -258,7 +269,8 @@ RANKS_TEST(Split, DifferentNamesAreADisagreement, Ranks(2), Backends("thread", "
       ThrowsMessage<Mismatch>(AllOf(HasSubstr("rows"), HasSubstr("columns"))));
 }
 
-RANKS_TEST(Split, AbortEndsOneGroupOnly, Ranks(2, 4), Backends("thread", "shm", "tcp")) {
+RANKS_TEST(Split, AbortEndsOneGroupOnly, Ranks(2, 4),
+           Backends("thread", "shm", "tcp", "hierarchical", "mpi")) {
   const ProcessGroup group = split(world(), even_and_odd(size()), "parity");
   std::vector<int> all(static_cast<std::size_t>(size()));
   std::iota(all.begin(), all.end(), 0);
@@ -281,7 +293,8 @@ RANKS_TEST(Split, AbortEndsOneGroupOnly, Ranks(2, 4), Backends("thread", "shm", 
   EXPECT_THAT([&] { comm::barrier(doomed); }, ThrowsMessage<Aborted>(HasSubstr("enough")));
 }
 
-RANKS_TEST(Split, ADeathFailsTheGroupsOfTheDead, Ranks(4), Backends("shm", "tcp"), Dies({3})) {
+RANKS_TEST(Split, ADeathFailsTheGroupsOfTheDead, Ranks(4), Backends("shm", "tcp", "hierarchical"),
+           Dies({3})) {
   const ProcessGroup group = split(world(), {{0, 1}, {2, 3}}, "row");
   EXPECT_EQ(sum_over(group, 1), 2);
   if (rank() == 3) die();
@@ -296,7 +309,7 @@ RANKS_TEST(Split, ADeathFailsTheGroupsOfTheDead, Ranks(4), Backends("shm", "tcp"
 }
 
 // More messages than there are letters for are pending in one group while this rank waits in another.
-RANKS_TEST(Split, AWaitInOneGroupHelpsTheOthers, Ranks(2), Backends("thread", "shm", "tcp")) {
+RANKS_TEST(Split, AWaitInOneGroupHelpsTheOthers, Ranks(2), Backends("thread", "shm", "tcp", "mpi")) {
   constexpr int MESSAGES = 100;
   const ProcessGroup a = split(world(), {{0, 1}}, "a");
   const ProcessGroup b = split(world(), {{1, 0}}, "b");

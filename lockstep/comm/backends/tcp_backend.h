@@ -14,15 +14,24 @@
 // Shared      memory has no meaning here: allocate_shared() gives plain memory.
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "lockstep/comm/meeting.h"
 #include "lockstep/comm/process_group.h"
+#include "lockstep/comm/trace/trace_memory.h"
 
 namespace lockstep {
+namespace tcp {
+class Node;
+}
 
 // Collective over the meeting's ranks; for what it throws see tcp_mesh.h.
 ProcessGroup make_tcp_group(Meeting& meeting, const std::string& group_name, const GroupOptions& options,
                             Deadline deadline);
+// The same with ranks of which some share memory (hierarchical_backend.h).
+ProcessGroup make_tcp_group(Meeting& meeting, const std::string& group_name, const GroupOptions& options,
+                            Deadline deadline, std::shared_ptr<tcp::Node> node,
+                            std::shared_ptr<TraceMemory> trace);
 
 }  // namespace lockstep

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "lockstep/base/str.h"
-#include "lockstep/os/stream.h"
 
 namespace lockstep::tcp {
 namespace {
@@ -20,10 +20,8 @@ template <typename T> std::span<T> from(std::span<T> whole, std::size_t offset) 
 
 }  // namespace
 
-Connection::Connection(Fd socket, int peer, EventPoll& poll, FrameReceiver& receiver)
-    : socket_(std::move(socket)), peer_(peer), poll_(poll), receiver_(receiver), staging_(STAGING) {
-  poll_.add(socket_.get(), static_cast<std::uint64_t>(peer));
-}
+Connection::Connection(std::unique_ptr<Link> link, int peer, FrameReceiver& receiver)
+    : link_(std::move(link)), peer_(peer), receiver_(receiver), staging_(STAGING) {}
 
 // ---- outgoing
 void Connection::Frame::own() {
@@ -111,8 +109,8 @@ void Connection::write() {
   while (!closed() && !broken_ && (current_ || next_frame())) {
     const std::size_t header_written = std::min(current_written_, sizeof(Header));
     const StreamResult result =
-        send_some(socket_.get(), {from(bytes_of(current_->header), header_written),
-                                  from(current_->payload, current_written_ - header_written)});
+        link_->send_some({from(bytes_of(current_->header), header_written),
+                          from(current_->payload, current_written_ - header_written)});
     broken_ = result.closed;
     if (result.bytes == 0) break;
     current_written_ += result.bytes;
@@ -121,7 +119,7 @@ void Connection::write() {
   }
   const bool wanted = !closed() && !broken_ && current_.has_value();
   if (wanted != wants_write_ && !closed()) {
-    poll_.want_write(socket_.get(), static_cast<std::uint64_t>(peer_), wanted);
+    link_->want_write(wanted);
     wants_write_ = wanted;
   }
 }
@@ -137,14 +135,13 @@ void Connection::finish_written() {
 }
 
 bool Connection::flushed() const {
-  return closed() || broken_ || (!current_ && queue_.empty() && unacknowledged(socket_.get()) == 0);
+  return closed() || broken_ || (!current_ && queue_.empty() && link_->flushed());
 }
 
 void Connection::close(const std::string& reason) {
   if (closed()) return;
   closed_because_ = reason;
-  poll_.remove(socket_.get());
-  socket_.reset();
+  link_->close();
   accepted_.clear();
 }
 
@@ -182,7 +179,7 @@ void Connection::read() {
   for (std::size_t total = 0; total < READ_AT_ONCE && !closed();) {
     const bool direct = in_payload_ && staged_begin_ == staged_end_;
     const std::span<std::byte> target = direct ? payload_target() : from(std::span(staging_), staged_end_);
-    const StreamResult result = receive_some(socket_.get(), target);
+    const StreamResult result = link_->receive_some(target);
     if (result.closed) return close(result.reason);
     if (result.bytes == 0) return;
     total += result.bytes;

@@ -1,4 +1,4 @@
-// Connection: the frames between this process and one other, over one socket that never blocks.
+// Connection: the frames between this process and one other, over one link (link.h), which never blocks.
 //
 //   outgoing     frames in the order posted, and between two of them chunks of large messages that were accepted, in turn
 //   incoming     a frame's payload goes straight into the buffer that waits for it, else into memory of its own
@@ -16,9 +16,8 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/comm/backends/link.h"
 #include "lockstep/comm/backends/tcp_transfer.h"
-#include "lockstep/os/event_poll.h"
-#include "lockstep/os/fd.h"
 
 namespace lockstep::tcp {
 
@@ -43,10 +42,10 @@ class FrameReceiver {
 
 class Connection {
  public:
-  // `peer` is the token of the socket in `poll`, and what the receiver is told.
-  Connection(Fd socket, int peer, EventPoll& poll, FrameReceiver& receiver);
+  // `peer` is what the receiver is told.
+  Connection(std::unique_ptr<Link> link, int peer, FrameReceiver& receiver);
 
-  // Writes at once what the socket takes.
+  // Writes at once what the link takes.
   void post(Header header, const std::string& text = {});
   void post(const std::shared_ptr<Send>& send);
   // Asks for the message of an OFFER.
@@ -65,7 +64,7 @@ class Connection {
   void close(const std::string& reason);
   // Of a closed connection: sends that never got through, and never will.
   std::vector<std::shared_ptr<Send>> abandoned();
-  // Everything posted has reached the other side's kernel.
+  // Everything posted has reached the other side's kernel, or leaves this process even if it ends next.
   bool flushed() const;
 
  private:
@@ -87,9 +86,8 @@ class Connection {
   void finish_frame();
   void start_stream(const Header& accepted);
 
-  Fd socket_;
+  const std::unique_ptr<Link> link_;
   const int peer_;
-  EventPoll& poll_;
   FrameReceiver& receiver_;
   std::string closed_because_;
   // outgoing

@@ -7,12 +7,11 @@
 
 namespace lockstep::tcp {
 
-Fabric::Fabric(std::vector<Peer> peers, int rank) : rank_(rank), peers_(std::move(peers)) {
-  for (std::size_t r = 0; r < peers_.size(); ++r) {
-    connections_.push_back(nullptr);
-    if (peers_[r].socket.valid())
-      connections_.back() =
-          std::make_unique<Connection>(std::move(peers_[r].socket), static_cast<int>(r), poll_, *this);
+Fabric::Fabric(std::unique_ptr<Links> links, std::vector<Peer> peers, int rank)
+    : rank_(rank), links_(std::move(links)), peers_(std::move(peers)) {
+  for (int r = 0; r < static_cast<int>(peers_.size()); ++r) {
+    auto link = links_->link_to(r);
+    connections_.push_back(link ? std::make_unique<Connection>(std::move(link), r, *this) : nullptr);
   }
 }
 
@@ -79,15 +78,15 @@ bool Fabric::flushed() const {
 }
 
 void Fabric::turn(Deadline deadline) {
-  const auto events = poll_.wait(deadline);
+  const auto events = links_->wait(deadline);
   if (events.empty()) return;
   const Session session(*this);
   for (const auto& event : events) {
-    auto& connection = connections_.at(event.token);
+    auto& connection = connections_.at(static_cast<std::size_t>(event.peer));
     if (connection->closed()) continue;
     if (event.writable) connection->write();
     if (event.readable) connection->read();
-    if (connection->closed()) tell_of_loss(static_cast<int>(event.token));
+    if (connection->closed()) tell_of_loss(event.peer);
   }
 }
 
@@ -106,7 +105,7 @@ void Fabric::stop() {
     const std::lock_guard lock(mutex);
     stopping_ = true;
   }
-  poll_.wake();
+  links_->wake();
 }
 
 void Session::keep(std::vector<std::shared_ptr<void>> released) {

@@ -1,7 +1,7 @@
 // Fabric: the connections of this process to all other ranks of the world, the thread that serves them, and the groups whose
 // messages they carry. There is one fabric per world; groups made of its ranks share the connections.
 //
-//   auto running = std::make_shared<Running>(std::move(peers), my_rank);
+//   auto running = std::make_shared<Running>(std::move(links), std::move(peers), my_rank);
 //   running->start();
 //   const Session session(running->fabric());       // lock; on leaving it, whatever became ready is carried on
 //   running->fabric().to(3).post(header);
@@ -27,15 +27,15 @@ namespace lockstep::tcp {
 class Group;
 class Operation;
 
+// Who another rank is, for messages.
 struct Peer {
-  Fd socket;  // connected, authenticated, non-blocking; invalid for this rank itself
   std::string address;
   long pid = 0;
 };
 
 class Fabric final : public FrameReceiver {
  public:
-  Fabric(std::vector<Peer> peers, int rank);
+  Fabric(std::unique_ptr<Links> links, std::vector<Peer> peers, int rank);
 
   std::mutex mutex;
   std::condition_variable changed;  // an operation is done or has failed
@@ -59,6 +59,7 @@ class Fabric final : public FrameReceiver {
   // Carries on and tells waiters. What is to be released after unlocking is returned.
   std::vector<std::shared_ptr<void>> settle();
   bool flushed() const;
+  void group_failed() { links_->failed(); }
 
   // ---- without it
   // Serves what has arrived, waiting for it until the deadline.
@@ -73,7 +74,7 @@ class Fabric final : public FrameReceiver {
   void tell_of_loss(int peer);
 
   const int rank_;
-  EventPoll poll_;
+  const std::unique_ptr<Links> links_;
   // guarded by mutex
   std::vector<Peer> peers_;
   std::vector<std::unique_ptr<Connection>> connections_;  // by rank, null for this one
@@ -107,7 +108,8 @@ class Session {
 // A fabric and its thread; the last reference stops it, from whichever thread.
 class Running {
  public:
-  Running(std::vector<Peer> peers, int rank) : fabric_(std::make_shared<Fabric>(std::move(peers), rank)) {}
+  Running(std::unique_ptr<Links> links, std::vector<Peer> peers, int rank)
+      : fabric_(std::make_shared<Fabric>(std::move(links), std::move(peers), rank)) {}
   ~Running();
   Running(const Running&) = delete;
   Running& operator=(const Running&) = delete;

@@ -24,6 +24,8 @@ struct Ticket {
 Group::Group(Membership membership)
     : membership_(std::move(membership)),
       made_in_(fork_generation()),
+      recorder_(membership_.trace,
+                {membership_.name, std::string(name()), rank(), size(), membership_.ranks}),
       calls_(size()),
       sent_(static_cast<std::size_t>(size())),
       left_(static_cast<std::size_t>(size())) {}
@@ -40,6 +42,8 @@ Group::~Group() {
     // The fabric's thread and lock are the parent's; nothing of it may be touched or ended here.
     // NOLINTNEXTLINE(cppcoreguidelines-owning-memory,bugprone-unhandled-exception-at-new)
     new std::shared_ptr<Running>(std::move(membership_.running));
+    // NOLINTNEXTLINE(cppcoreguidelines-owning-memory,bugprone-unhandled-exception-at-new)
+    new std::shared_ptr<Node>(std::move(membership_.node));
     return;
   }
   const std::lock_guard lock(fabric().mutex);
@@ -61,6 +65,7 @@ std::shared_ptr<WorkState> Group::start(Request request) {
   }
   const auto disagreement = message ? std::nullopt : calls_.add(call_of(request));
   const std::shared_ptr<Operation> operation = make_operation(std::move(request));
+  operation->record();
   pending_.push_back(operation);
   if (disagreement) {
     record_disagreement(*disagreement);
@@ -93,9 +98,13 @@ std::shared_ptr<Operation> Group::make_operation(Request request) {
   }
 }
 
+// Collectives with parts within nodes take turns, so that these come in the same order on all ranks of a node.
 void Group::activate_next() {
   while (active_ < ACTIVE_LIMIT && !queued_.empty()) {
+    const bool is_local = queued_.front()->has_local_parts();
+    if (is_local && local_ > 0) return;
     ++active_;
+    local_ += is_local ? 1 : 0;
     const std::shared_ptr<Operation> next = std::move(queued_.front());
     queued_.pop_front();
     fabric().ready(next);
@@ -110,6 +119,7 @@ void Group::over(Operation& operation) {
   pending_.erase(found);
   if (operation.sequence() == 0) return;
   --active_;
+  local_ -= operation.has_local_parts() ? 1 : 0;
   activate_next();
 }
 
@@ -120,6 +130,7 @@ std::shared_ptr<void> Group::allocate_shared(std::size_t bytes) {
     const Session session(fabric());
     if (!usable()) throw_unusable("allocate_shared");
   }
+  if (node() && node()->local() != nullptr) return node()->local()->allocate_shared(bytes);
   const std::size_t size = (bytes / ALIGNMENT + 1) * ALIGNMENT;
   void* memory = std::aligned_alloc(ALIGNMENT, size);
   if (memory == nullptr) throw SystemError(str("allocate_shared: ", bytes, " bytes"), ENOMEM);
@@ -148,9 +159,25 @@ std::shared_ptr<Backend> Group::split(const std::vector<std::vector<int>>& parts
     record(ErrorCode::MISMATCH, what);
     throw_unusable("split");
   }
-  std::shared_ptr<Group> group;
-  if (const std::vector<int>* part = part_of(parts, rank())) {
-    Membership membership{membership_.running, all[0].id, {}, 0, name, options};
+  Node::Part here;
+  if (node()) {
+    finish_collectives();
+    here = node()->split(parts, name, options);
+  }
+  std::shared_ptr<Backend> group = here.whole;
+  const std::vector<int>* part = part_of(parts, rank());
+  if (part != nullptr && !group) {
+    Membership membership{membership_.running,
+                          all[0].id,
+                          {},
+                          0,
+                          name,
+                          here.node                               ? "hierarchical"
+                          : membership_.backend == "hierarchical" ? "tcp"
+                                                                  : membership_.backend,
+                          options,
+                          membership_.trace,
+                          here.node};
     for (const int member : *part) {
       if (member == rank()) membership.rank = static_cast<int>(membership.ranks.size());
       membership.ranks.push_back(fabric_rank(member));
@@ -161,6 +188,18 @@ std::shared_ptr<Backend> Group::split(const std::vector<std::vector<int>>& parts
   everybody.verb = Verb::BARRIER;
   start(std::move(everybody))->wait(std::nullopt);
   return group;
+}
+
+// What ranks of a node do together from here on comes behind the parts of all earlier collectives.
+void Group::finish_collectives() {
+  std::vector<std::shared_ptr<Operation>> earlier;
+  {
+    const Session session(fabric());
+    earlier = pending_;
+  }
+  for (const auto& operation : earlier) {
+    if (operation->sequence() != 0) operation->wait(std::nullopt);
+  }
 }
 
 void Group::abort(const std::string& reason) {
@@ -178,12 +217,14 @@ void Group::close() {
   if (closed_) return;
   closed_ = true;
   fail_all();
+  recorder_.leave();
   Header goodbye;
   goodbye.kind = Kind::GOODBYE;
   send_to_all(goodbye);
   empty_inbox();
   fabric().remove(id());
   session.settle();
+  if (node() && node()->local() != nullptr) node()->local()->close();
   const Deadline deadline = Deadline::in(LONGEST);
   while (id() == 0 && !fabric().flushed() && !deadline.expired())
     fabric().changed.wait_for(session.lock(), std::chrono::milliseconds(1));

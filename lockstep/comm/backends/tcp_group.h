@@ -18,9 +18,11 @@
 #include "lockstep/base/error.h"
 #include "lockstep/comm/backend.h"
 #include "lockstep/comm/backends/call_log.h"
+#include "lockstep/comm/backends/node.h"
 #include "lockstep/comm/backends/tcp_fabric.h"
 #include "lockstep/comm/backends/tcp_inbox.h"
 #include "lockstep/comm/backends/tcp_operation.h"
+#include "lockstep/comm/trace/flight_recorder.h"
 
 namespace lockstep::tcp {
 
@@ -32,7 +34,10 @@ class Group final : public Backend, public std::enable_shared_from_this<Group> {
     std::vector<int> ranks;  // of the fabric, in the order of the group's
     int rank = 0;
     std::string name;
+    std::string_view backend = "tcp";  // of what carries the messages: a constant
     GroupOptions options;
+    std::shared_ptr<TraceMemory> trace;  // of this rank
+    std::shared_ptr<Node> node;          // null: no two ranks are on one machine
   };
 
   static std::shared_ptr<Group> make(Membership membership);
@@ -40,7 +45,7 @@ class Group final : public Backend, public std::enable_shared_from_this<Group> {
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
 
-  std::string_view name() const override { return "tcp"; }
+  std::string_view name() const override { return membership_.backend; }
   int rank() const override { return membership_.rank; }
   int size() const override { return static_cast<int>(membership_.ranks.size()); }
   const std::string& group_name() const override { return membership_.name; }
@@ -53,16 +58,20 @@ class Group final : public Backend, public std::enable_shared_from_this<Group> {
 
   // ---- for operations
   std::uint64_t id() const { return membership_.id; }
+  const std::shared_ptr<Node>& node() const { return membership_.node; }
   Fabric& fabric() const { return membership_.running->fabric(); }
   Connection& to(int rank) const { return fabric().to(fabric_rank(rank)); }
   void post(const std::shared_ptr<Send>& send);
   void post(const std::shared_ptr<Receive>& receive, const Operation& operation);
   void forget(Receive& receive);
   void over(Operation& operation);  // done or failed
+  FlightRecorder& recorder() { return recorder_; }
   // `operation` has failed by an error of this rank alone: the others must not wait for its part.
   void give_up(const Operation& operation, const std::exception_ptr& error);
   std::uint64_t progress() const { return progress_; }
   void count_progress() { ++progress_; }
+  // Something went wrong in this rank's node: tells the others what it called, and looks who is gone.
+  void lost_node(const CollectiveOperation& operation);
   // Throws Aborted in a fork of the process that made the group; needs no lock.
   void refuse_fork(const std::string& what) const;
   // Returns when the operation is done or failed, or records the failure that ends it.
@@ -96,6 +105,7 @@ class Group final : public Backend, public std::enable_shared_from_this<Group> {
   void record_disagreement(const CallLog::Disagreement& disagreement);
   void record_gone(int rank, const Operation& operation);
   std::shared_ptr<Operation> make_operation(Request request);
+  void finish_collectives();
   void activate_next();
   void send_to_all(Header header, const std::string& text = {}) const;
   void announce(const CollectiveOperation& operation);
@@ -118,11 +128,13 @@ class Group final : public Backend, public std::enable_shared_from_this<Group> {
   Membership membership_;
   const unsigned made_in_;  // generation of forks
   // guarded by the fabric's lock
+  FlightRecorder recorder_;
   CallLog calls_;
   Inbox inbox_;
   std::vector<std::shared_ptr<Operation>> pending_;  // oldest first
   std::deque<std::shared_ptr<Operation>> queued_;    // of them, collectives that have not begun
-  int active_ = 0;                                   // of them, collectives that have
+  int active_ = 0;                                   // of them, collectives that have,
+  int local_ = 0;                                    // and of these, those with parts within nodes
   std::vector<std::uint64_t> sent_;                  // messages, by rank
   std::vector<bool> left_;
   std::uint64_t progress_ = 0;
@@ -130,6 +142,7 @@ class Group final : public Backend, public std::enable_shared_from_this<Group> {
   std::uint64_t waiting_for_ = 0;  // the oldest pending collective,
   std::chrono::steady_clock::time_point waiting_since_;
   std::optional<Failure> failure_;
+  std::string trace_note_;  // for its message: where the trace is
   bool closed_ = false;
 };
 

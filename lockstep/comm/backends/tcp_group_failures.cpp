@@ -13,6 +13,8 @@ using Clock = std::chrono::steady_clock;
 
 // Ranks that only wait for each other tell each other what they called after this time.
 constexpr std::chrono::milliseconds SILENCE{20};
+// Who waits looks this often after groups over shared memory of this process, which have no thread of their own.
+constexpr std::chrono::milliseconds HELP{1};
 constexpr std::chrono::hours LONGEST_WAIT{24 * 365 * 10};
 
 double seconds(std::chrono::nanoseconds span) { return std::chrono::duration<double>(span).count(); }
@@ -24,6 +26,7 @@ bool contains(const std::vector<int>& list, int value) {
 std::string direction(const Operation& operation, int rank) {
   if (contains(operation.receiving_from(), rank)) return ", waiting to receive from it";
   if (contains(operation.sending_to(), rank)) return ", waiting to send to it";
+  if (contains(operation.waiting_in_node(), rank)) return ", waiting for what it shares on this machine";
   return "";
 }
 
@@ -44,7 +47,7 @@ void Group::throw_unusable(const std::string& what) const {
       "; the group is closed: destroy_process_group(), then init_process_group() to start anew";
   std::string text = failure_->text;
   if (failure_->reporter != rank()) text += str(" (found by rank ", failure_->reporter, ")");
-  throw_error(failure_->code, where + text + ADVICE, failure_->peer);
+  throw_error(failure_->code, where + text + ADVICE + trace_note_, failure_->peer);
 }
 
 std::exception_ptr Group::failure_of(const std::string& what) const {
@@ -64,12 +67,14 @@ void Group::record(ErrorCode code, const std::string& text, int peer) {
 void Group::fail_with(Failure failure) {
   if (failure_) return;
   failure_ = std::move(failure);
+  fabric().group_failed();
   Header header;
   header.kind = Kind::FAILURE;
   header.count = static_cast<std::uint64_t>(failure_->code);
   header.root = failure_->peer;
   header.label = static_cast<std::uint32_t>(failure_->reporter);
   send_to_all(header, failure_->text);
+  trace_note_ = recorder_.note_failure(failure_->text);
   fail_all();
   empty_inbox();
 }
@@ -129,8 +134,9 @@ void Group::record_gone(int rank, const Operation& operation) {
 // a rank that waits itself should name the one at the end of the chain.
 std::string Group::who_is_late(const Operation& operation) const {
   std::vector<int> direct = operation.receiving_from();
-  for (const int r : operation.sending_to()) {
-    if (!contains(direct, r)) direct.push_back(r);
+  for (const auto& more : {operation.sending_to(), operation.waiting_in_node()}) {
+    std::copy_if(more.begin(), more.end(), std::back_inserter(direct),
+                 [&](int r) { return !contains(direct, r); });
   }
   std::vector<int> late;
   const auto has_not_called = [&](int r) { return !calls_.has_called(r, operation.sequence()); };
@@ -183,6 +189,7 @@ void Group::wait(Session& session, Operation& operation, std::optional<std::chro
   auto changed = Clock::now();
   auto warned = changed;
   std::uint64_t progress = operation.progress();
+  const bool helps = node() && node()->local() != nullptr;
   session.settle();
   while (operation.pending()) {
     const auto now = Clock::now();
@@ -202,7 +209,15 @@ void Group::wait(Session& session, Operation& operation, std::optional<std::chro
     if (!operation.pending()) break;
     const bool announcing = operation.sequence() != 0 && announced_ < operation.sequence();
     const auto next = std::min(changed + patience, warned + warn_after);
-    fabric().changed.wait_until(session.lock(), announcing ? std::min(next, now + SILENCE) : next);
+    auto until = announcing ? std::min(next, now + SILENCE) : next;
+    if (helps)
+      until =
+          std::min(until, now + std::clamp<std::chrono::nanoseconds>((now - changed) / 10, HELP, 10 * HELP));
+    fabric().changed.wait_until(session.lock(), until);
+    if (!helps || !operation.pending()) continue;
+    session.lock().unlock();
+    node()->local()->help();
+    session.lock().lock();
   }
 }
 

@@ -142,6 +142,13 @@ void Group::lost(int peer) {
   if (rank >= 0 && usable()) check_gone(rank);
 }
 
+void Group::lost_node(const CollectiveOperation& operation) {
+  announce(operation);
+  for (const int rank : node()->ranks()) {
+    if (rank != this->rank() && is_gone(rank)) check_gone(rank);
+  }
+}
+
 void Group::check_gone(int rank) {
   const auto operations = pending_;
   for (const auto& operation : operations) operation->drop_sends_to(rank);

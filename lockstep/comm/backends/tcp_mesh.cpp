@@ -48,7 +48,7 @@ class Mesh {
   Mesh(Meeting& meeting, Deadline deadline)
       : meeting_(meeting), step_(std::min(deadline.remaining(), std::chrono::nanoseconds(LONGEST_STEP))) {}
 
-  std::vector<Peer> connect(Deadline deadline) {
+  MeshOfSockets connect(Deadline deadline) {
     const Fd listener = tcp_listen(meeting_.local_address(), 0);
     announce(listener.get(), deadline);
     const Deadline connected = Deadline::in(step_);
@@ -59,7 +59,7 @@ class Mesh {
     for (int r = 0; r < rank(); ++r) introduce_to(r, authenticated);
     accept_all(listener.get(), authenticated);
     meeting_.exchange("ready", {}, deadline);
-    return std::move(peers_);
+    return {std::move(sockets_), std::move(peers_)};
   }
 
  private:
@@ -73,6 +73,7 @@ class Mesh {
   int size() const { return meeting_.size(); }
   std::string who() const { return str("init_process_group, rank ", rank(), " of ", size(), ": "); }
   Peer& peer(int r) { return peers_[static_cast<std::size_t>(r)]; }
+  Fd& socket(int r) { return sockets_[static_cast<std::size_t>(r)]; }
   std::string place_of(int r) { return str(r, " (pid ", peer(r).pid, " at ", peer(r).address, ")"); }
 
   void announce(int listener, Deadline deadline) {
@@ -83,7 +84,8 @@ class Mesh {
     const std::vector<Message> all = meeting_.exchange(mine, {}, deadline);
     for (int r = 0; r < size(); ++r) {
       announced_.push_back(parse(all[static_cast<std::size_t>(r)].text, r));
-      peers_.push_back({Fd(), text(announced_.back().address), announced_.back().pid});
+      peers_.push_back({text(announced_.back().address), announced_.back().pid});
+      sockets_.emplace_back();
     }
     secret_ = known ? Secret::from_text(*known, "the secret of the job")
                     : Secret::from_text(announced_[0].secret, "the secret of rank 0");
@@ -99,7 +101,7 @@ class Mesh {
   // The port of this rank's connection to each lower one, so that who accepts knows whose connection has ended.
   std::string own_ports() {
     std::string ports = "connected";
-    for (int r = 0; r < rank(); ++r) ports += str(' ', tcp_local_address(peer(r).socket.get()).port);
+    for (int r = 0; r < rank(); ++r) ports += str(' ', tcp_local_address(socket(r).get()).port);
     return ports.size() <= MAX_MESSAGE_BYTES - 16 ? ports : "connected";
   }
 
@@ -117,14 +119,14 @@ class Mesh {
 
   void ended(const Guest& guest) {
     const auto known = port_of_.find(guest.port);
-    if (known != port_of_.end() && !peer(known->second).socket.valid()) throw_ended(known->second);
+    if (known != port_of_.end() && !socket(known->second).valid()) throw_ended(known->second);
   }
 
   // It listens since before this rank knew its address, so it has ended if nobody listens there.
   void connect_to(int r, Deadline deadline) {
     const TcpAddress& address = announced_[static_cast<std::size_t>(r)].address;
     try {
-      peer(r).socket = tcp_connect(address.host, address.port, Deadline::in(ATTEMPT), IfRefused::FAIL);
+      socket(r) = tcp_connect(address.host, address.port, Deadline::in(ATTEMPT), IfRefused::FAIL);
     } catch (const SystemError& error) {
       if (error.error_number() == ECONNREFUSED) throw_ended(r);
       throw;
@@ -136,7 +138,7 @@ class Mesh {
 
   void introduce_to(int r, Deadline deadline) {
     try {
-      authenticate_to_server(peer(r).socket.get(), *secret_,
+      authenticate_to_server(socket(r).get(), *secret_,
                              {HandshakePurpose::GROUP, 0, opaque_text(ends(rank(), r))}, deadline);
     } catch (const HandshakeCutOff&) {
       throw_ended(r);  // the meeting was a meeting of those who know the secret
@@ -180,7 +182,7 @@ class Mesh {
       return guest.handshake.state() == HandshakeState::REFUSED;
     const std::string name = opaque_text(guest.handshake.hello().opaque);
     for (const int r : missing()) {
-      if (name == ends(r, rank())) peer(r).socket = std::move(guest.socket);
+      if (name == ends(r, rank())) socket(r) = std::move(guest.socket);
     }
     return true;
   }
@@ -188,7 +190,7 @@ class Mesh {
   std::vector<int> missing() {
     std::vector<int> ranks;
     for (int r = rank() + 1; r < size(); ++r) {
-      if (!peer(r).socket.valid()) ranks.push_back(r);
+      if (!socket(r).valid()) ranks.push_back(r);
     }
     return ranks;
   }
@@ -205,17 +207,18 @@ class Mesh {
   std::optional<Secret> secret_;
   std::vector<Announcement> announced_;
   std::vector<Peer> peers_;
+  std::vector<Fd> sockets_;
   std::map<int, int> port_of_;  // ranks that connect to this one
 };
 
 }  // namespace
 
-std::vector<Peer> connect_mesh(Meeting& meeting, std::chrono::milliseconds silence, Deadline deadline) {
-  std::vector<Peer> peers = Mesh(meeting, deadline).connect(deadline);
-  for (const Peer& peer : peers) {
-    if (peer.socket.valid()) tcp_set_liveness(peer.socket.get(), silence);
+MeshOfSockets connect_mesh(Meeting& meeting, std::chrono::milliseconds silence, Deadline deadline) {
+  MeshOfSockets mesh = Mesh(meeting, deadline).connect(deadline);
+  for (const Fd& socket : mesh.sockets) {
+    if (socket.valid()) tcp_set_liveness(socket.get(), silence);
   }
-  return peers;
+  return mesh;
 }
 
 }  // namespace lockstep::tcp

@@ -19,9 +19,18 @@ std::string describe_message(const char* verb, const Request& request, const cha
              request.tag, ")");
 }
 
-algorithms::Shape shape_of(const Request& request, int rank, int size) {
-  algorithms::Shape shape{request.verb,           rank,          size, request.root,
-                          size_of(request.dtype), request.count, {},   {}};
+// Whether the sums of nodes can be combined to the bits that all contributions in one tree give.
+bool can_combine_sums(const Request& request, const Node& node) {
+  if (request.dtype == DType::FLOAT16 || request.dtype == DType::BFLOAT16) return false;
+  const bool is_rounded =
+      can_reduce(request.dtype, ReduceOp::AVG) && request.op != ReduceOp::MIN && request.op != ReduceOp::MAX;
+  return !is_rounded || algorithms::keeps_order(node.nodes());
+}
+
+algorithms::Shape shape_of(const Request& request, int rank, int size, const Node* node) {
+  algorithms::Shape shape{request.verb, rank, size, request.root, size_of(request.dtype), request.count,
+                          {},           {},   {}};
+  if (node != nullptr && can_combine_sums(request, *node)) shape.nodes = node->nodes();
   for (const auto& input : request.inputs) shape.inputs.push_back(input.size());
   for (const auto& output : request.outputs) shape.outputs.push_back(output.size());
   return shape;
@@ -118,9 +127,12 @@ void Operation::drop_sends_to(int rank) {
   }
 }
 
+void Operation::record() { ticket_ = group_->recorder().start(call_of(request_), sequence(), request_.tag); }
+
 void Operation::finish() {
   fail_point("comm.before_finish");
   state_ = State::DONE;
+  group_->recorder().finish(ticket_, FlightRecorder::DONE);
   let_go();
 }
 
@@ -128,12 +140,14 @@ void Operation::fail(std::exception_ptr exception) {
   if (!pending()) return;
   exception_ = std::move(exception);
   state_ = State::FAILED;
+  group_->recorder().finish(ticket_, FlightRecorder::FAILED);
   for (const auto& send : sends_) {
     if (!send->over) group_->to(send->peer).cancel(*send);
   }
   for (const auto& receive : receives_) {
     if (!receive->over) group_->forget(*receive);
   }
+  withdraw();
   let_go();
 }
 
@@ -151,12 +165,16 @@ CollectiveOperation::CollectiveOperation(std::shared_ptr<Group> group, Request r
     : Operation(std::move(group), std::move(request)),
       sequence_(sequence),
       call_(call_of(request_)),
-      schedule_(algorithms::make_schedule(shape_of(request_, group_->rank(), group_->size()))) {}
+      schedule_(algorithms::make_schedule(
+          shape_of(request_, group_->rank(), group_->size(), group_->node().get()))),
+      has_local_parts_(std::any_of(schedule_.steps.begin(), schedule_.steps.end(),
+                                   [](const auto& step) { return !step.locals.empty(); })) {}
 
 std::string CollectiveOperation::describe() const { return str(name_of(call_.verb), " #", sequence_); }
 
 bool CollectiveOperation::needs(int rank) const {
   const auto peers = receiving_from();
+  if (lost_node_ && group_->node()->is_here(rank)) return true;
   return std::find(peers.begin(), peers.end(), rank) != peers.end();
 }
 
@@ -209,6 +227,7 @@ void CollectiveOperation::begin(const algorithms::Step& step) {
   for (const auto& copy : step.copies) {
     if (copy.bytes > 0 && at(copy.from) != at(copy.to)) std::memmove(at(copy.to), at(copy.from), copy.bytes);
   }
+  for (const auto& local : step.locals) post_local(local);
   for (const auto& transfer : step.receives) {
     post_receive({nullptr,
                   transfer.peer,
@@ -232,8 +251,87 @@ void CollectiveOperation::combine(const algorithms::Step& step) {
     std::vector<const std::byte*> inputs;
     for (const auto& place : combination.inputs) inputs.push_back(at(place));
     std::byte* output = at(combination.output);
-    reduce(call_.dtype, call_.op, inputs, {&output, 1}, combination.bytes / size_of(call_.dtype));
+    const std::size_t count = combination.bytes / size_of(call_.dtype);
+    if (combination.of_nodes && call_.op == ReduceOp::AVG) {
+      reduce(call_.dtype, ReduceOp::SUM, inputs, {&output, 1}, count);
+      divide(call_.dtype, output, count, group_->size());
+    } else {
+      reduce(call_.dtype, call_.op, inputs, {&output, 1}, count);
+    }
   }
+}
+
+void CollectiveOperation::post_local(const algorithms::Local& local) {
+  if (!pending()) return;
+  const auto mine = static_cast<std::size_t>(group_->node()->local()->rank());
+  const algorithms::Local::Part& own = local.parts[mine];
+  Request request;
+  request.verb = local.verb;
+  request.dtype = call_.dtype;
+  request.op = call_.op == ReduceOp::AVG ? ReduceOp::SUM : call_.op;
+  request.root = static_cast<int>(call_.op);  // unused there; ranks that disagree about it are told
+  request.count = own.bytes / size_of(call_.dtype);
+  const bool reduces = local.verb == Verb::REDUCE_SCATTER;
+  for (const auto& part : local.parts) {
+    if (reduces) {
+      request.inputs.emplace_back(at(part.place), part.bytes);
+    } else {
+      request.outputs.emplace_back(at(part.place), part.bytes);
+    }
+  }
+  if (reduces) {
+    request.output = at(own.place);
+  } else {
+    request.input = at(own.place);
+  }
+  request.keep_alive = request_.keep_alive;
+  add_under_way();
+  ++local_parts_;
+  group_->node()->post(std::static_pointer_cast<CollectiveOperation>(shared_from_this()), std::move(request));
+}
+
+namespace {
+
+// What a rank of the node did, or is taken to have done, is heard of over its connection, too: errors are those of the whole group.
+bool is_of_the_group(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const PeerLost&) {
+  } catch (const Aborted&) {
+  } catch (const Mismatch&) {
+  } catch (...) {
+    return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+// Without the lock.
+void CollectiveOperation::local_ended(const std::exception_ptr& error) {
+  const Session session(group_->fabric());
+  if (!pending()) return;
+  if (error && is_of_the_group(error)) {
+    lost_node_ = true;
+    return group_->lost_node(*this);
+  }
+  --local_parts_;
+  if (!error) return one_less();
+  fail(error);
+  group_->give_up(*this, error);
+}
+
+std::vector<int> CollectiveOperation::waiting_in_node() const {
+  std::vector<int> others;
+  if (local_parts_ == 0) return others;
+  for (const int rank : group_->node()->ranks()) {
+    if (rank != group_->rank()) others.push_back(rank);
+  }
+  return others;
+}
+
+void CollectiveOperation::withdraw() {
+  if (has_local_parts_) group_->node()->withdraw(*this);
 }
 
 // ---- messages
@@ -274,6 +372,7 @@ int ReceiveOperation::source_rank() const {
 void ReceiveOperation::step() {
   if (posted_) {
     source_ = receives_.front()->peer;
+    group_->recorder().set_peer(ticket_, source_);
     return finish();
   }
   posted_ = true;

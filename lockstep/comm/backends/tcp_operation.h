@@ -13,7 +13,9 @@
 #include <vector>
 
 #include "lockstep/comm/algorithms/schedule.h"
+#include "lockstep/comm/backends/node.h"
 #include "lockstep/comm/backends/tcp_transfer.h"
+#include "lockstep/comm/trace/flight_recorder.h"
 #include "lockstep/comm/work.h"
 
 namespace lockstep::tcp {
@@ -31,6 +33,7 @@ class Operation : public WorkState, public TransferOwner, public std::enable_sha
   // ---- with the fabric's lock
   virtual std::string describe() const = 0;             // "all_reduce #118"
   virtual std::uint64_t sequence() const { return 0; }  // 0: not a collective
+  virtual bool has_local_parts() const { return false; }
   // Whether it cannot complete without something that has yet to come from, or to be taken by, this rank.
   virtual bool needs(int rank) const = 0;
   const Request& request() const { return request_; }
@@ -38,12 +41,17 @@ class Operation : public WorkState, public TransferOwner, public std::enable_sha
   std::uint64_t progress() const;  // changes whenever something happened
   std::vector<int> receiving_from() const;
   std::vector<int> sending_to() const;
+  virtual std::vector<int> waiting_in_node() const { return {}; }  // ranks for something in shared memory
   void carry_on();  // takes steps until something has to be waited for
   void fail(std::exception_ptr exception);
+  void record();  // that it has begun
   void drop_sends_to(int rank);
 
  protected:
-  virtual void step() = 0;  // nothing is under way: post the next transfers, or finish()
+  virtual void step() = 0;    // nothing is under way: post the next transfers, or finish()
+  virtual void withdraw() {}  // what is under way elsewhere than in transfers
+  void add_under_way() { ++under_way_; }
+  void one_less();
   void post_send(int peer, Header header, std::span<const std::byte> data);
   void post_receive(Receive receive);
   void finish();
@@ -55,12 +63,12 @@ class Operation : public WorkState, public TransferOwner, public std::enable_sha
 
   const std::shared_ptr<Group> group_;
   Request request_;
+  FlightRecorder::Ticket ticket_;
   std::vector<std::shared_ptr<Send>> sends_;  // of this step
   std::vector<std::shared_ptr<Receive>> receives_;
 
  private:
   enum class State { PENDING, DONE, FAILED };
-  void one_less();
   void let_go();
 
   State state_ = State::PENDING;
@@ -71,20 +79,25 @@ class Operation : public WorkState, public TransferOwner, public std::enable_sha
   std::exception_ptr exception_;
 };
 
-class CollectiveOperation final : public Operation {
+class CollectiveOperation final : public Operation, public LocalOwner {
  public:
   CollectiveOperation(std::shared_ptr<Group> group, Request request, std::uint64_t sequence);
 
   std::string describe() const override;
   std::uint64_t sequence() const override { return sequence_; }
   bool needs(int rank) const override;
+  bool has_local_parts() const override { return has_local_parts_; }
   const Call& call() const { return call_; }
   Header header() const;
+  void local_ended(const std::exception_ptr& error) override;
+  std::vector<int> waiting_in_node() const override;
 
  private:
   void step() override;
   void begin(const algorithms::Step& step);
   void combine(const algorithms::Step& step);
+  void post_local(const algorithms::Local& local);
+  void withdraw() override;
   std::byte* at(const algorithms::Place& place) const;
 
   struct Free {
@@ -95,6 +108,9 @@ class CollectiveOperation final : public Operation {
   const Call call_;
   algorithms::Schedule schedule_;
   std::unique_ptr<std::byte, Free> scratch_;
+  const bool has_local_parts_;
+  int local_parts_ = 0;     // under way
+  bool lost_node_ = false;  // a rank of this node is gone, has failed or called something else
   std::size_t at_ = 0;
   bool in_step_ = false;
 };

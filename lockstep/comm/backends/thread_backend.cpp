@@ -1,6 +1,10 @@
 #include "lockstep/comm/backends/thread_backend.h"
 
+#include <cstring>
+
+#include "lockstep/comm/backends/backoff.h"
 #include "lockstep/comm/backends/shared_split.h"
+#include "lockstep/os/cpu_share.h"
 
 namespace lockstep {
 namespace {
@@ -10,6 +14,12 @@ class Threads : public shared::Peers {
   bool alive(int) const override { return true; }
   std::string detail(int) const override { return {}; }
   bool stopped(int) const override { return false; }
+  bool lend_private_memory() const override { return true; }
+  bool read(int, std::uint64_t address, std::span<std::byte> to) const override {
+    std::memcpy(to.data(), reinterpret_cast<const void*>(address),
+                to.size());  // NOLINT(performance-no-int-to-ptr)
+    return true;
+  }
 };
 
 }  // namespace
@@ -27,10 +37,12 @@ std::vector<ProcessGroup> make_thread_groups(int size, const GroupOptions& optio
   const shared::Control fresh(control->data(), size, /*fresh=*/true);
   membership.control = {control, control->data()};
   for (int r = 0; r < size; ++r) membership.data.push_back(SharedMemory::create(physical_memory()));
+  shared::cpus_of_ranks.store(usable_cpus({cpu_share()}), std::memory_order_relaxed);
   std::vector<ProcessGroup> groups;
   for (membership.rank = 0; membership.rank < size; ++membership.rank) {
     membership.own =
         std::make_shared<shared::RankMemory>(membership.data[static_cast<std::size_t>(membership.rank)]);
+    membership.trace = TraceMemory::create(membership.rank, size);
     groups.emplace_back(shared::make_engine(membership));
   }
   return groups;

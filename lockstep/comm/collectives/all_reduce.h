@@ -12,7 +12,8 @@
 //             bits are equal on every rank, run and backend. float16 and bfloat16 accumulate in float32 and round once; AVG
 //             divides once. MIN and MAX of floating point give NaN if any rank has one. bool: SUM and MAX are "or", PRODUCT
 //             and MIN are "and". Integers wrap.
-// Cost        in memory from allocate_shared(): one pass, nothing copied; otherwise one copy in and one out.
+// Cost        in memory from allocate_shared(): one pass, nothing copied; otherwise (shm) one copy in and one out of what
+//             other ranks reduce; up to 72 bytes travel in one cache line. docs/performance.md.
 #pragma once
 
 #include <memory>

@@ -56,7 +56,8 @@ void check_reduction(Verb verb, const ProcessGroup& group, DType dtype, ReduceOp
          op == ReduceOp::AVG ? "; reduce with sum and divide" : "");
 }
 
-Work run(const ProcessGroup& group, Request request, bool async_op) {
+Work run(const ProcessGroup& group, Request&& request, bool async_op) {
+  request.async_op = async_op;
   Work work(group.backend().start(std::move(request)));
   if (!async_op) work.wait();
   return work;

@@ -22,7 +22,9 @@ template <typename... Parts>
 
 // Whether this process is in the group. If not, its call does nothing; the first such call of a verb logs a warning.
 bool takes_part(std::string_view call, const ProcessGroup& group);
-inline bool takes_part(Verb verb, const ProcessGroup& group) { return takes_part(name_of(verb), group); }
+inline bool takes_part(Verb verb, const ProcessGroup& group) {
+  return group.is_member() || takes_part(name_of(verb), group);
+}
 
 // Buffers of more than no elements exist and are aligned to their element type (the kernels read whole elements).
 void check_buffer(Verb verb, const ProcessGroup& group, const void* data, std::size_t count, DType dtype);
@@ -68,6 +70,6 @@ void check_root_parts(const ProcessGroup& group, const Request& request,
 }
 
 // Starts the request; waits for it unless async_op.
-Work run(const ProcessGroup& group, Request request, bool async_op);
+Work run(const ProcessGroup& group, Request&& request, bool async_op);
 
 }  // namespace lockstep::comm

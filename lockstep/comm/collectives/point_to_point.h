@@ -24,6 +24,9 @@ namespace lockstep::comm {
 
 Work isend(const ProcessGroup& group, const void* data, std::size_t count, DType dtype, int destination,
            int tag = 0, std::shared_ptr<void> keep_alive = nullptr);
+// As isend(...).wait(), but for the backend it is known that the caller waits: what is large need not be copied aside.
+void send(const ProcessGroup& group, const void* data, std::size_t count, DType dtype, int destination,
+          int tag = 0, std::shared_ptr<void> keep_alive = nullptr);
 Work irecv(const ProcessGroup& group, void* data, std::size_t count, DType dtype, int source, int tag = 0,
            std::shared_ptr<void> keep_alive = nullptr);
 
@@ -36,7 +39,7 @@ template <typename T> Work irecv(const ProcessGroup& group, std::span<T> data, i
 }
 template <typename T>
 void send(const ProcessGroup& group, std::span<const T> data, int destination, int tag = 0) {
-  isend(group, data, destination, tag).wait();
+  send(group, data.data(), data.size(), dtype_of<T>(), destination, tag);
 }
 // Returns the rank the message came from.
 template <typename T> int recv(const ProcessGroup& group, std::span<T> data, int source, int tag = 0) {

@@ -1,8 +1,36 @@
 #include "lockstep/comm/collectives/reduce_scatter.h"
 
+#include <functional>
+#include <utility>
+
 #include "lockstep/comm/collectives/check.h"
 
 namespace lockstep::comm {
+namespace {
+
+bool overlap(std::span<const std::byte> a, std::span<const std::byte> b) {
+  const std::less<> before;
+  return !a.empty() && !b.empty() && before(a.data(), b.data() + b.size()) &&
+         before(b.data(), a.data() + a.size());
+}
+
+// No backend reads what its own result has been written over: inputs that the output lies on are copied away first, except the
+// rank's own part when it lies exactly there.
+void save_overwritten(std::vector<std::span<const std::byte>>& inputs, std::span<const std::byte> output,
+                      std::shared_ptr<void>& keep_alive) {
+  std::vector<std::vector<std::byte>> copies;
+  for (auto& input : inputs) {
+    if (input.data() == output.data() && input.size() == output.size()) continue;
+    if (!overlap(input, output)) continue;
+    copies.emplace_back(input.begin(), input.end());
+    input = copies.back();
+  }
+  if (copies.empty()) return;
+  using Kept = std::pair<std::shared_ptr<void>, std::vector<std::vector<std::byte>>>;
+  keep_alive = std::make_shared<Kept>(std::move(keep_alive), std::move(copies));
+}
+
+}  // namespace
 
 Work reduce_scatter(const ProcessGroup& group, Destination output,
                     std::vector<std::span<const std::byte>> inputs, ReduceOp op, bool async_op,
@@ -18,6 +46,8 @@ Work reduce_scatter(const ProcessGroup& group, Destination output,
   request.op = op;
   request.count = output.count;
   request.output = output.data;
+  save_overwritten(inputs, {static_cast<const std::byte*>(output.data), output.count * size_of(output.dtype)},
+                   keep_alive);
   request.inputs = std::move(inputs);
   request.keep_alive = std::move(keep_alive);
   return run(group, std::move(request), async_op);

@@ -75,6 +75,15 @@ void AutogradHooks::at_end_of_backward(std::function<void()> callback) {
   autograd::Engine::get_default_engine().queue_callback(std::move(callback));
 }
 
+// Not through a leaf: hooks on it would pile up, and its own accumulator is in the graph of the backward that is meant.
+void AutogradHooks::at_end_of_backward_through(const std::vector<at::Tensor>& outputs,
+                                               const std::function<void()>& callback) {
+  for (const at::Tensor& output : outputs) {
+    if (!output.requires_grad() || output.is_leaf()) continue;
+    output.register_hook([callback](const at::Tensor&) { at_end_of_backward(callback); });
+  }
+}
+
 // The engine runs callbacks after the last node, so a node that is still being evaluated belongs to an outer backward.
 bool AutogradHooks::ended_inside_another_backward() { return autograd::get_current_node() != nullptr; }
 

@@ -41,6 +41,10 @@ class AutogradHooks {
   // The callback runs when the backward of the calling hook has ended, on the thread that called it. What it throws
   // leaves backward() with its type.
   static void at_end_of_backward(std::function<void()> callback);
+  // For a call from anywhere: each backward that goes through one of `outputs` calls `callback` when it has ended. Also a
+  // torch::autograd::grad(), and several times if it goes through several.
+  static void at_end_of_backward_through(const std::vector<at::Tensor>& outputs,
+                                         const std::function<void()>& callback);
   // In an end-of-backward callback: that backward ran inside another one (reentrant checkpointing).
   static bool ended_inside_another_backward();
 

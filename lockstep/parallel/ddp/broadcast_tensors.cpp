@@ -14,7 +14,8 @@ constexpr std::size_t ALIGNMENT = 64;                      // satisfies every dt
 
 std::size_t aligned(std::size_t bytes) { return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
 
-void broadcast_pack(const std::vector<at::Tensor>& tensors, std::size_t bytes, const ProcessGroup& group) {
+void broadcast_pack(const std::vector<at::Tensor>& tensors, std::size_t bytes, const ProcessGroup& group,
+                    GroupRank root) {
   const at::Tensor pack = at::empty({static_cast<std::int64_t>(bytes)}, at::kByte);
   std::vector<at::Tensor> places;  // of each tensor, within the pack
   std::size_t offset = 0;
@@ -24,22 +25,22 @@ void broadcast_pack(const std::vector<at::Tensor>& tensors, std::size_t bytes, c
     places.push_back(raw.view(tensor.scalar_type()).view(tensor.sizes()));
     offset += aligned(tensor.nbytes());
   }
-  if (group.rank() == 0) {
+  if (group.rank() == root.rank) {
     for (std::size_t i = 0; i < tensors.size(); ++i) places[i].copy_(tensors[i]);
   }
-  broadcast(pack, GroupRank{0}, group);
-  if (group.rank() == 0) return;
+  broadcast(pack, root, group);
+  if (group.rank() == root.rank) return;
   for (std::size_t i = 0; i < tensors.size(); ++i) tensors[i].copy_(places[i]);
 }
 
 }  // namespace
 
-void broadcast_tensors(const std::vector<at::Tensor>& tensors, const ProcessGroup& group) {
+void broadcast_tensors(const std::vector<at::Tensor>& tensors, const ProcessGroup& group, GroupRank root) {
   const c10::NoGradGuard no_grad;
   std::vector<at::Tensor> packed;
   std::size_t bytes = 0;
   const auto flush = [&] {
-    if (!packed.empty()) broadcast_pack(packed, bytes, group);
+    if (!packed.empty()) broadcast_pack(packed, bytes, group, root);
     packed.clear();
     bytes = 0;
   };
@@ -47,7 +48,7 @@ void broadcast_tensors(const std::vector<at::Tensor>& tensors, const ProcessGrou
     const at::Tensor data = tensor.variable_data();  // same memory, a version counter of its own
     if (data.nbytes() == 0) continue;
     if (data.nbytes() >= ALONE_BYTES) {
-      broadcast(data, GroupRank{0}, group);
+      broadcast(data, root, group);
       continue;
     }
     packed.push_back(data);

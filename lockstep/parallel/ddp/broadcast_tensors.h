@@ -1,10 +1,10 @@
-// Gives every rank the tensors of rank 0, small ones packed together: a model of a thousand small tensors costs a few
+// Gives every rank the tensors of rank 0, or of another `root`, small ones packed together: a model of a thousand small tensors costs a few
 // collectives.
 //
 //   broadcast_tensors({net->conv1->weight, net->conv1->bias}, group);
 //
 // Collective  every rank of the group; same shapes and dtypes in the same order. Strides may differ.
-// Blocks      until this rank's tensors hold rank 0's values; rank 0 does not wait for the others.
+// Blocks      until this rank's tensors hold the root's values; the root does not wait for the others.
 // Result      written outside autograd: version counters do not change, so a graph that saved a buffer (batch
 //             normalisation under two forwards) can still run backward.
 #pragma once
@@ -14,9 +14,11 @@
 #include <vector>
 
 #include "lockstep/comm/process_group.h"
+#include "lockstep/tensor/peer.h"
 
 namespace lockstep {
 
-void broadcast_tensors(const std::vector<at::Tensor>& tensors, const ProcessGroup& group);
+void broadcast_tensors(const std::vector<at::Tensor>& tensors, const ProcessGroup& group,
+                       GroupRank root = {0});
 
 }  // namespace lockstep

@@ -78,6 +78,20 @@ std::vector<std::size_t> reverse_order(std::size_t count) {
   return order;
 }
 
+std::vector<std::size_t> arrival_order(std::span<const std::size_t> arrived, std::size_t count) {
+  std::vector<bool> seen(count, false);
+  std::vector<std::size_t> order;
+  for (std::size_t i = arrived.size(); i-- > 0;) {
+    if (!seen.at(arrived[i])) order.push_back(arrived[i]);
+    seen[arrived[i]] = true;
+  }
+  std::reverse(order.begin(), order.end());
+  for (const std::size_t parameter : reverse_order(count)) {
+    if (!seen[parameter]) order.push_back(parameter);
+  }
+  return order;
+}
+
 std::string to_string(const BucketPlan& plan) {
   std::string text;
   for (std::size_t i = 0; i < plan.size(); ++i) {

@@ -59,6 +59,10 @@ BucketPlan bucket_plan(std::span<const BucketParameter> parameters, std::span<co
 // {count-1, ..., 1, 0}: the order before any backward was seen.
 std::vector<std::size_t> reverse_order(std::size_t count);
 
+// All of `count` parameters: those whose gradients arrived, in that order, then the others in reverse order. A parameter that
+// is named several times counts where it is named last.
+std::vector<std::size_t> arrival_order(std::span<const std::size_t> arrived, std::size_t count);
+
 // One line per bucket, for logs and tests: "#0 float32 1280 bytes: 5 4 3".
 std::string to_string(const BucketPlan& plan);
 

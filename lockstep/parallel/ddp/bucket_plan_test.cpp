@@ -57,6 +57,16 @@ TEST(BucketPlan, HoldsParametersWithoutElements) {
   EXPECT_TRUE(bucket_plan({}, {}, {}).empty());
 }
 
+TEST(ArrivalOrder, PutsWhatDidNotArriveLast) {
+  EXPECT_EQ(arrival_order(std::vector<std::size_t>{}, 3), reverse_order(3));
+  EXPECT_EQ(arrival_order(std::vector<std::size_t>{1, 3}, 5), (std::vector<std::size_t>{1, 3, 4, 2, 0}));
+}
+
+TEST(ArrivalOrder, CountsWhatArrivesRepeatedlyWhereItDoesLast) {
+  EXPECT_EQ(arrival_order(std::vector<std::size_t>{2, 1, 2, 0, 1}, 4),
+            (std::vector<std::size_t>{2, 0, 1, 3}));
+}
+
 TEST(BucketPlan, RefusesAnOrderThatIsNoPermutation) {
   const Parameters parameters = {{1}, {1}};
   using Order = std::vector<std::size_t>;

@@ -37,6 +37,12 @@ RANKS_TEST(DdpConstruction, NamesTheParameterThatDiffersAndBothShapesOnEveryRank
   const auto type = rank() == odd ? at::kDouble : at::kFloat;
   expect_mismatch({{"w", weight({5}, type)}}, world(),
                   "parameter \"w\" is [5] float32 on rank 0 but [5] float64" + on_odd);
+  const auto format = rank() == odd ? at::MemoryFormat::Contiguous : at::MemoryFormat::ChannelsLast;
+  expect_mismatch(
+      {{"w", torch::ones({2, 3, 4, 4}).contiguous(format).requires_grad_()}}, world(),
+      "parameter \"w\" is [2, 3, 4, 4] float32 with strides [48, 1, 12, 3] on rank 0 but [2, 3, 4, 4] "
+      "float32" +
+          on_odd);
   const std::string name = rank() == odd ? "b" : "a";
   expect_mismatch(
       {{name, weight({5})}}, world(),

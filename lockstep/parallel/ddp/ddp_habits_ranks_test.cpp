@@ -167,6 +167,53 @@ RANKS_TEST(DdpHabits, AdversariesTrainAsInOneProcess, Ranks(1, 2, 3)) {
   expect_close(net_d, alone_d, "discriminator");
 }
 
+// Forward runs twice before one backward, which brings each parameter the sum of both in one gradient.
+RANKS_TEST(DdpHabits, AModelCalledTwiceTrainsAsInOneProcess, Ranks(1, 2, 3)) {
+  torch::set_num_threads(1);
+  torch::manual_seed(7);
+  const torch::Tensor x = torch::randn({BATCH, 4}, DOUBLE);
+  const torch::Tensor y = torch::randn({BATCH, 4}, DOUBLE);
+  const auto make = one<torch::optim::SGD>(torch::optim::SGDOptions(0.1));
+  auto alone = make_mlp(/*seed=*/0, 4, 4);
+  train(
+      alone, [&](const torch::Tensor& in) { return alone->forward(in) - alone->forward(in.flip(1)); }, make,
+      x, y);
+  const auto net = make_mlp(/*seed=*/rank(), 4, 4);
+  DistributedDataParallel ddp(net, {.process_group = world(), .bucket_cap_mb = 1e-6});
+  train(
+      net, [&](const torch::Tensor& in) { return ddp->forward(in) - ddp->forward(in.flip(1)); }, make,
+      share(x, world()), share(y, world()));
+  expect_close(net, alone, "called twice");
+  EXPECT_EQ(ddp.stats().reductions, 5u);
+}
+
+RANKS_TEST(DdpHabits, ChannelsLastParametersKeepTheirStridesAndTrainAsInOneProcess, Ranks(1, 2, 3)) {
+  torch::set_num_threads(1);
+  const auto make_net = [](int seed) {
+    torch::manual_seed(seed);
+    torch::nn::Sequential net(torch::nn::Conv2d(3, 4, 3), torch::nn::Tanh(), torch::nn::Conv2d(4, 3, 3));
+    net->to(DOUBLE);
+    for (auto& w : net->parameters()) {
+      if (w.dim() == 4) w.set_data(w.contiguous(at::MemoryFormat::ChannelsLast));
+    }
+    return net;
+  };
+  torch::manual_seed(8);
+  const torch::Tensor x = torch::randn({BATCH, 3, 7, 7}, DOUBLE).contiguous(at::MemoryFormat::ChannelsLast);
+  const torch::Tensor y = torch::randn({BATCH, 3, 3, 3}, DOUBLE);
+  const auto make = one<torch::optim::SGD>(torch::optim::SGDOptions(0.1).momentum(0.9));
+  const auto alone = make_net(/*seed=*/0);
+  train(
+      alone, [&](const torch::Tensor& in) { return torch::nn::Sequential(alone)->forward(in); }, make, x, y);
+  const auto net = make_net(/*seed=*/rank());
+  DistributedDataParallel ddp(net, {.process_group = world(), .bucket_cap_mb = 1e-6});
+  train(
+      net, [&](const torch::Tensor& in) { return ddp->forward(in); }, make, share(x, world()),
+      share(y, world()));
+  expect_close(net, alone, "channels last");
+  for (const auto& w : net->parameters()) EXPECT_EQ(w.grad().strides(), w.strides());
+}
+
 RANKS_TEST(DdpHabits, EveryFloatingTypeIsAveragedInBucketsOfItsOwn, Ranks(1, 2, 3, 4)) {
   NamedTensors named;
   for (const auto type :

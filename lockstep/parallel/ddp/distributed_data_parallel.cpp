@@ -1,5 +1,12 @@
 #include "lockstep/parallel/ddp/distributed_data_parallel.h"
 
+#include <torch/optim/optimizer.h>
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <unordered_set>
 
@@ -8,6 +15,8 @@
 #include "lockstep/base/str.h"
 #include "lockstep/job/job.h"
 #include "lockstep/parallel/ddp/broadcast_tensors.h"
+#include "lockstep/parallel/ddp/hooks/hook_registry.h"
+#include "lockstep/parallel/ddp/sparse_gradient.h"
 #include "lockstep/parallel/ddp/verify_models.h"
 #include "lockstep/tensor/caching_allocator.h"
 #include "lockstep/tensor/collectives.h"
@@ -42,15 +51,24 @@ ReducerOptions reducer_options(const DistributedDataParallelOptions& options) {
   }
   return {.caps = caps_of(options),
           .backward_passes_per_step = options.backward_passes_per_step,
-          .find_unused_parameters = options.find_unused_parameters};
+          .find_unused_parameters = options.find_unused_parameters && !options.static_graph,
+          .static_graph = options.static_graph,
+          .sparse_gradients = options.sparse_gradients};
+}
+
+std::string join(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : " ") + printable(name);
+  return text;
 }
 
 // What every rank must have set alike, as text.
 std::string settings_of(const ReducerOptions& options, bool broadcast_buffers) {
   return lockstep::str("bucket_cap ", options.caps.bytes, " bytes, first bucket ", options.caps.first_bytes,
-                       " bytes, find_unused_parameters ", options.find_unused_parameters,
-                       ", broadcast_buffers ", broadcast_buffers, ", backward_passes_per_step ",
-                       options.backward_passes_per_step);
+                       " bytes, find_unused_parameters ", options.find_unused_parameters, ", static_graph ",
+                       options.static_graph, ", broadcast_buffers ", broadcast_buffers,
+                       ", backward_passes_per_step ", options.backward_passes_per_step,
+                       ", sparse gradients [", join(options.sparse_gradients), "]");
 }
 
 // A tensor registered under several names counts once, under the first.
@@ -72,6 +90,13 @@ void check_tensor(const std::string& name, const at::Tensor& tensor) {
     refuse(lockstep::str(who, " is on ", tensor.device(), "; only CPU tensors are supported"));
 }
 
+void check_devices(const std::vector<int>& device_ids) {
+  if (device_ids.empty()) return;
+  refuse(lockstep::str(
+      "device_ids names GPU ", device_ids.front(),
+      "; only CPU tensors are supported: leave device_ids empty, as for a CPU model in Python"));
+}
+
 NamedTensors trainable(const NamedTensors& parameters) {
   NamedTensors chosen;
   for (const auto& [name, tensor] : parameters) {
@@ -88,6 +113,28 @@ NamedTensors trainable(const NamedTensors& parameters) {
         "DDP");
   }
   return chosen;
+}
+
+// Adds those that the module's embeddings say.
+void find_sparse(const torch::nn::Module& module, const NamedTensors& parameters,
+                 std::vector<std::string>& names) {
+  const auto sparse = sparse_parameters(module);
+  for (const auto& [name, tensor] : parameters) {
+    const bool is_one = std::any_of(sparse.begin(), sparse.end(),
+                                    [&, &weight = tensor](const auto& one) { return one.is_same(weight); });
+    if (is_one && std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  }
+}
+
+void check_sparse(const std::vector<std::string>& names, const NamedTensors& parameters) {
+  for (const std::string& wanted : names) {
+    const bool known = std::any_of(parameters.begin(), parameters.end(),
+                                   [&](const auto& named) { return named.first == wanted; });
+    if (known) continue;
+    refuse(
+        lockstep::str("sparse_gradients names \"", printable(wanted),
+                      "\", which is no parameter of the model (a shared one counts under its first name)"));
+  }
 }
 
 // A rank that cannot have its buckets tells the others, which would otherwise wait for it in their first backward.
@@ -107,19 +154,68 @@ std::vector<at::Tensor> tensors_of(const NamedTensors& named) {
   return tensors;
 }
 
+// What a wrapper announces to a Join before it communicates.
+enum Announced : std::uint32_t { BUFFERS, AVERAGE, NOTHING };
+
+// By what an average over all `ranks`, to which those without inputs contributed zeros, must be multiplied.
+double factor_of(const JoinRound& round, const JoinOptions& options, int ranks) {
+  const bool over_active = !options.divide_by_initial_world_size && round.active > 0;
+  return over_active ? static_cast<double>(ranks) / round.active : 1.0;
+}
+
+std::function<double()> announce_average(JoinMembership& membership, int ranks) {
+  const JoinOptions options = membership.options();
+  if (!options.enable) return {};
+  return [notice = membership.announce(AVERAGE), options, ranks] {
+    return factor_of(notice->wait(), options, ranks);
+  };
+}
+
+// On a rank that has no more inputs.
+class StandIn : public JoinHook {
+ public:
+  StandIn(ProcessGroup group, std::shared_ptr<Reducer> reducer, std::vector<at::Tensor> parameters,
+          std::vector<at::Tensor> buffers, const JoinOptions& options)
+      : group_(std::move(group)),
+        reducer_(std::move(reducer)),
+        parameters_(std::move(parameters)),
+        buffers_(std::move(buffers)),
+        options_(options) {}
+
+  void main_hook(std::uint32_t what, const JoinRound& round) override {
+    if (what == BUFFERS) broadcast_tensors(buffers_, group_, GroupRank{round.newest_active});
+    if (what == AVERAGE) reducer_->stand_in(factor_of(round, options_, group_.size()));
+  }
+  void post_hook(const JoinEnd& end) override {
+    broadcast_tensors(parameters_, group_, GroupRank{end.newest});
+    broadcast_tensors(buffers_, group_, GroupRank{end.newest});
+  }
+
+ private:
+  ProcessGroup group_;
+  std::shared_ptr<Reducer> reducer_;
+  std::vector<at::Tensor> parameters_, buffers_;
+  JoinOptions options_;
+};
+
 }  // namespace
 
-DistributedDataParallelBase::DistributedDataParallelBase(NamedTensors parameters, NamedTensors buffers,
+DistributedDataParallelBase::DistributedDataParallelBase(const torch::nn::Module* module,
+                                                         NamedTensors parameters, NamedTensors buffers,
                                                          const DistributedDataParallelOptions& options)
     : group_(options.process_group ? *options.process_group : world()),
       parameters_(std::move(parameters)),
       buffers_(std::move(buffers)),
-      broadcast_buffers_(options.broadcast_buffers) {
-  const ReducerOptions settings = reducer_options(options);
+      broadcast_buffers_(options.broadcast_buffers),
+      watch_(module, parameters_) {
+  ReducerOptions settings = reducer_options(options);
+  if (module != nullptr) find_sparse(*module, distinct(parameters_), settings.sparse_gradients);
   // First what needs all ranks, so that what is refused below is refused on all of them alike.
   verify_same_model(describe_model(parameters_, buffers_, settings_of(settings, broadcast_buffers_)), group_);
+  check_devices(options.device_ids);
   for (const auto& [name, tensor] : parameters_) check_tensor(name, tensor);
   for (const auto& [name, tensor] : buffers_) check_tensor(name, tensor);
+  check_sparse(settings.sparse_gradients, distinct(parameters_));
   const NamedTensors chosen = trainable(distinct(parameters_));
 
   fail_point("ddp.construct");
@@ -128,13 +224,26 @@ DistributedDataParallelBase::DistributedDataParallelBase(NamedTensors parameters
   for (const auto& [name, tensor] : distinct(buffers_)) state.push_back(tensor);
   broadcast_tensors(state, group_);
   reducer_ = make_reducer(chosen, group_, settings);
+  reducer_->set_announce([membership = join_membership(), ranks = group_.size()] {
+    return announce_average(*membership, ranks);
+  });
 }
 
 void DistributedDataParallelBase::before_forward(bool training) {
-  reducer_->before_forward();
-  const bool sync =
-      training && broadcast_buffers_ && at::GradMode::is_enabled() && reducer_->is_synchronised();
-  if (sync) broadcast_tensors(tensors_of(distinct(buffers_)), group_);
+  reducer_->before_forward(at::GradMode::is_enabled() ? watch_.change() : std::nullopt);
+  if (!training || !at::GradMode::is_enabled() || !reducer_->is_synchronised()) return;
+  const auto buffers = broadcast_buffers_ ? tensors_of(distinct(buffers_)) : std::vector<at::Tensor>();
+  if (!buffers.empty()) {
+    const JoinRound round = Join::notify_join_context(*this, BUFFERS)->wait();
+    broadcast_tensors(buffers, group_, GroupRank{round.newest_active});
+  } else if (join_membership()->options().throw_on_early_termination) {
+    Join::notify_join_context(*this, NOTHING)->wait();
+  }
+}
+
+std::shared_ptr<JoinHook> DistributedDataParallelBase::join_hook(const JoinOptions& options) {
+  const auto parameters = tensors_of(distinct(parameters_));
+  return std::make_shared<StandIn>(group_, reducer_, parameters, tensors_of(distinct(buffers_)), options);
 }
 
 void DistributedDataParallelBase::after_forward(bool training, const OutputTensors& outputs) {
@@ -143,11 +252,71 @@ void DistributedDataParallelBase::after_forward(bool training, const OutputTenso
   if (training) reducer_->take_part_if_unreached();
 }
 
+void DistributedDataParallelBase::register_comm_hook(const std::string& name) {
+  register_comm_hook(make_comm_hook(name));
+}
+
+void DistributedDataParallelBase::register_comm_hook(const std::string& name,
+                                                     FunctionHook::Function function) {
+  if (!function) refuse("register_comm_hook() was given an empty function");
+  register_comm_hook(std::make_shared<FunctionHook>(name, std::move(function)));
+}
+
+void DistributedDataParallelBase::register_comm_hook(std::shared_ptr<CommHook> hook) {
+  if (!hook) refuse("register_comm_hook() was given no hook");
+  verify_same_model(describe_model({}, {}, "communication hook " + hook->describe()), group_);
+  reducer_->register_comm_hook(std::move(hook));
+}
+
+RankTimes DistributedDataParallelBase::compare_ranks() const {
+  const StepTimes own = stats().last_step;
+  const at::Tensor mine = at::empty({6}, at::kDouble);
+  const std::array<double, 6> values = {own.between,       own.forward, own.backward,
+                                        own.communication, own.exposed, own.waited};
+  std::copy(values.begin(), values.end(), mine.mutable_data_ptr<double>());
+  std::vector<at::Tensor> all;
+  for (int rank = 0; rank < group_.size(); ++rank) all.push_back(at::empty_like(mine));
+  all_gather(all, mine, group_);
+  RankTimes times;
+  for (const at::Tensor& one : all) {
+    const auto* part = one.const_data_ptr<double>();
+    times.ranks.push_back({.between = part[0],
+                           .forward = part[1],
+                           .backward = part[2],
+                           .communication = part[3],
+                           .exposed = part[4],
+                           .waited = part[5]});
+  }
+  return times;
+}
+
 DistributedDataParallelBase::NoSync::NoSync(std::shared_ptr<Reducer> reducer)
     : reducer_(std::move(reducer)), before_(reducer_->set_synchronised(false)) {}
 
 DistributedDataParallelBase::NoSync::~NoSync() {
   if (reducer_) reducer_->set_synchronised(before_);
+}
+
+void DistributedDataParallelBase::refuse_forgotten(
+    const std::vector<const torch::optim::Optimizer*>& optimizers) const {
+  std::unordered_set<const void*> stepped;
+  for (const auto* optimizer : optimizers) {
+    for (const auto& group : optimizer->param_groups()) {
+      for (const at::Tensor& tensor : group.params()) stepped.insert(tensor.unsafeGetTensorImpl());
+    }
+  }
+  const NamedTensors once = distinct(parameters_);
+  const auto trained = [&](const auto& named) {
+    return stepped.contains(named.second.unsafeGetTensorImpl());
+  };
+  const auto known = std::count_if(once.begin(), once.end(), trained);
+  for (const auto& named : once) {
+    if (!named.second.requires_grad() || trained(named)) continue;
+    refuse(lockstep::str(
+        "no optimiser steps parameter \"", printable(named.first), "\": of ", stepped.size(),
+        " tensors that the optimisers step, ", known, " are among the ", once.size(),
+        " parameters of this model; build the optimiser from ddp.parameters(), after wrapping"));
+  }
 }
 
 std::vector<at::Tensor> DistributedDataParallelBase::parameters() const {

@@ -26,26 +26,38 @@
 //
 // Collective  construction; forward in training mode, if there are buffers and broadcast_buffers is set; backward, unless
 //             under no_sync. Forward in eval mode or without grad mode never communicates: rank 0 may evaluate alone.
-//             Every rank runs the same number of backward passes.
-// Construction verifies that every rank wraps the same model (names, shapes, dtypes, options), then gives every rank
-//             rank 0's parameters and buffers. So initial weights may differ; from then on they are equal, and the very
+//             Every rank runs the same number of backward passes, or joins (job/join.h).
+// Construction verifies that every rank wraps the same model (names, shapes, strides, dtypes, options), then gives every
+//             rank rank 0's parameters and buffers. So initial weights may differ; from then on they are equal, and the very
 //             first backward already leaves equal gradients on every rank. (Articles that show different gradients after
 //             the first backward look at a rank's own gradient before the average.)
 // Gradients   the average over ranks of what each rank's backward gave, bit-identical everywhere. If every rank's loss is
 //             the mean over equal shares of a batch, they are those of the mean over the whole batch. .grad lies in a flat
 //             bucket in memory shared by the ranks. zero_grad() costs one copy per gradient and step; zero_grad(false)
 //             costs none. Accumulation, clipping, several optimisers, hooks on parameters: as without DDP.
+// Buckets     hold the gradients in the order in which rank 0's arrived in the first backward that was averaged; until then, and
+//             with find_unused_parameters, in reverse order of registration. The order does not show in the bits.
 // Unused      a parameter that got no gradient is an InvalidArgument that names it, thrown by that same backward(); its
 //             peers get an Aborted that names it and this rank, at their next collective at the latest. With
-//             find_unused_parameters it contributes zeros; a parameter that no
-//             rank used keeps its .grad as it was. (Not together with checkpointing that runs a backward inside the
-//             backward: what the checkpoint hides looks unused.) A backward that reaches no parameter of the model at
-//             all cannot be noticed without that option: peers then wait for this rank and say so after 5 s.
-// Fails       InvalidArgument: no parameter that requires a gradient; sparse gradients; backward(create_graph = true);
+//             find_unused_parameters it contributes zeros; a parameter that no rank used keeps its .grad as it was. (Not
+//             together with checkpointing that runs a backward inside the backward: what the checkpoint hides looks unused; use
+//             static_graph.) A backward that reaches no parameter of the model at all cannot be noticed without that option:
+//             peers then wait for this rank and say so after 5 s.
+// Static      With static_graph each backward that is averaged gives each parameter as many gradients as the first one did on
+//             this rank: none, one, or several where checkpointed blocks share it. Nothing is searched, unused parameters are
+//             known from the second step on, and checkpointing that runs a backward inside the backward works with all of it (if
+//             what forward returns can be looked into: forward_outputs.h). The first backward does not overlap with its
+//             communication. One that differs from the first is an InvalidArgument that names the parameter.
+// Fails       InvalidArgument: no parameter that requires a gradient; backward(create_graph = true);
 //             two threads in backward of one model. Mismatch: models or options differ. PeerLost, Timeout, Aborted: as any
 //             collective, from forward() or backward(), with that type. After an error in backward the gradients are
 //             unspecified, and the next forward repeats it.
-// Limits      CPU tensors, dense gradients. Wrap again after changing a parameter's dtype, shape or requires_grad.
+// Mistakes    The next forward names a parameter whose dtype, shape or device was changed, that was unfrozen, or that was
+//             registered in the module or replaced there: wrap again after such a change. One that was frozen is named by the
+//             backward that misses it. check_optimizers() names one that no optimiser steps.
+// Sparse      gradients of torch::nn::Embedding and EmbeddingBag with sparse(true), and those named in sparse_gradients, travel
+//             as rows, after the last bucket and past a communication hook; .grad is then the coalesced average.
+// Limits      CPU tensors.
 // Lifetime    the model lives at least as long as the wrapper. The destructor does not communicate.
 #pragma once
 
@@ -64,8 +76,15 @@
 #include <vector>
 
 #include "lockstep/comm/process_group.h"
+#include "lockstep/job/join.h"
 #include "lockstep/parallel/ddp/forward_outputs.h"
+#include "lockstep/parallel/ddp/hooks/comm_hook.h"
+#include "lockstep/parallel/ddp/model_watch.h"
 #include "lockstep/parallel/ddp/reducer.h"
+
+namespace torch::optim {
+class Optimizer;
+}
 
 namespace lockstep {
 
@@ -74,12 +93,16 @@ struct DistributedDataParallelOptions {
   std::optional<ProcessGroup> process_group = {};  // default: world()
   std::optional<double> bucket_cap_mb = {};        // MiB; default 25
   bool find_unused_parameters = false;             // some parameters take no part in some iterations
-  std::optional<double> first_bucket_mb = {};      // default: 1 if bucket_cap_mb is not set, else the same
-  int backward_passes_per_step = 1;  // a gradient may come in any of these; the last one averages
+  bool static_graph = false;                       // every backward is like the first one
+  std::vector<int> device_ids = {};                // GPUs: must be empty
+  // Names of parameters whose gradients are sparse, beside the weights of torch::nn::Embedding(Bag) with sparse(true).
+  std::vector<std::string> sparse_gradients = {};
+  std::optional<double> first_bucket_mb = {};  // default: 1 if bucket_cap_mb is not set, else the same
+  int backward_passes_per_step = 1;            // a gradient may come in any of these; the last one averages
 };
 
 // What all forms have in common; made by DistributedDataParallel below.
-class DistributedDataParallelBase {
+class DistributedDataParallelBase : public Joinable {
  public:
   // Until the guard is destroyed, backward accumulates on this rank alone and forward leaves buffers alone.
   class NoSync {
@@ -95,6 +118,12 @@ class DistributedDataParallelBase {
   };
   [[nodiscard]] NoSync no_sync() { return NoSync(reducer_); }
 
+  // Throws InvalidArgument that names a trainable parameter that none of these optimisers steps: they were built before the
+  // parameter was registered or replaced, or it was forgotten. Not collective.
+  template <typename... Optimizers> void check_optimizers(const Optimizers&... optimizers) const {
+    refuse_forgotten({static_cast<const torch::optim::Optimizer*>(&optimizers)...});
+  }
+
   // In the order of registration, for optimisers; a shared parameter once (libtorch's own parameters() repeats it).
   std::vector<at::Tensor> parameters() const;
   torch::OrderedDict<std::string, at::Tensor> named_parameters() const;
@@ -104,13 +133,33 @@ class DistributedDataParallelBase {
   // DDP writes. Throws InvalidArgument before anything is copied: names missing or unknown, shapes that differ.
   void load_state_dict(const torch::OrderedDict<std::string, at::Tensor>& state);
 
+  // What reduces the gradients from now on, in place of a plain average (hooks/comm_hook.h): a hook of the registry by its name
+  // (hooks/hook_registry.h), an object, or a function with a name of one's own. Collective. Once, before the first backward.
+  // Throws InvalidArgument otherwise, or for an unknown name; Mismatch if ranks register different hooks.
+  void register_comm_hook(const std::string& name);
+  void register_comm_hook(std::shared_ptr<CommHook> hook);
+  void register_comm_hook(const std::string& name, FunctionHook::Function function);
+  std::shared_ptr<CommHook> comm_hook() const { return reducer_->comm_hook(); }  // null: none
+
+  // For a Join (job/join.h): dist::join({&ddp}, [&] { ... }). A rank without inputs takes part in the averages with zeros; buffers
+  // are those of the largest rank that has inputs; in the end all ranks have parameters and buffers of the largest rank whose
+  // loop was the longest. Its gradients are the others' averages meanwhile. What hooks and optimisers remember stays each
+  // rank's own.
+  std::shared_ptr<JoinHook> join_hook(const JoinOptions& options) override;
+  const ProcessGroup& join_process_group() const override { return group_; }
+
   const ProcessGroup& process_group() const { return group_; }
   DistributedDataParallelStats stats() const { return reducer_->stats(); }
+  // Which gradients travel together and in what order, one line per bucket: "#0 float32 1280 bytes: fc.bias fc.weight".
+  std::string bucket_table() const { return reducer_->bucket_table(); }
+  // Collective: the times of every rank's last step, who came last and why (step_times.h; to_string() makes a table of it).
+  RankTimes compare_ranks() const;
 
  protected:
-  DistributedDataParallelBase(NamedTensors parameters, NamedTensors buffers,
+  // `module` is null for a list of tensors.
+  DistributedDataParallelBase(const torch::nn::Module* module, NamedTensors parameters, NamedTensors buffers,
                               const DistributedDataParallelOptions& options);
-  ~DistributedDataParallelBase() = default;
+  ~DistributedDataParallelBase() override = default;
   DistributedDataParallelBase(DistributedDataParallelBase&&) = default;
 
   // Runs a forward with all that DDP does around it, and returns what it returns.
@@ -118,8 +167,10 @@ class DistributedDataParallelBase {
     before_forward(training);
     if constexpr (std::is_void_v<std::invoke_result_t<Forward>>) {
       forward();
+      if (at::GradMode::is_enabled()) reducer_->after_forward();
     } else {
       decltype(auto) outputs = forward();
+      if (at::GradMode::is_enabled()) reducer_->after_forward();
       if (at::GradMode::is_enabled() && reducer_->wants_outputs()) {
         OutputTensors found;
         found.visit(outputs);
@@ -131,12 +182,14 @@ class DistributedDataParallelBase {
 
  private:
   void before_forward(bool training);
+  void refuse_forgotten(const std::vector<const torch::optim::Optimizer*>& optimizers) const;
   void after_forward(bool training, const OutputTensors& outputs);
 
   ProcessGroup group_;
   NamedTensors parameters_;  // every name, also several of one tensor
   NamedTensors buffers_;
   bool broadcast_buffers_;
+  ModelWatch watch_;
   std::shared_ptr<Reducer> reducer_;
 };
 
@@ -145,8 +198,8 @@ template <typename ModuleType> class DistributedDataParallel : public Distribute
   using Options = DistributedDataParallelOptions;
 
   explicit DistributedDataParallel(std::shared_ptr<ModuleType> module, const Options& options = {})
-      : DistributedDataParallelBase(module->named_parameters().pairs(), module->named_buffers().pairs(),
-                                    options),
+      : DistributedDataParallelBase(module.get(), module->named_parameters().pairs(),
+                                    module->named_buffers().pairs(), options),
         module_(std::move(module)) {}
   explicit DistributedDataParallel(const torch::nn::ModuleHolder<ModuleType>& module,
                                    const Options& options = {})
@@ -184,7 +237,7 @@ template <> class DistributedDataParallel<void> : public DistributedDataParallel
   using Options = DistributedDataParallelOptions;
 
   DistributedDataParallel(NamedTensors parameters, NamedTensors buffers, const Options& options = {})
-      : DistributedDataParallelBase(std::move(parameters), std::move(buffers), options) {}
+      : DistributedDataParallelBase(nullptr, std::move(parameters), std::move(buffers), options) {}
 
   // Calls `forward` and returns what it returns.
   template <std::invocable Forward> decltype(auto) forward(Forward&& forward) {

@@ -200,6 +200,10 @@ TEST(DistributedDataParallel, RefusesWhatItCannotTrain) {
   options.bucket_cap_mb = 0;
   EXPECT_THAT(wrap({{"w", leaf}}, options), ThrowsMessage<InvalidArgument>(HasSubstr("bucket_cap_mb is 0")));
   options = one_bucket(fake_group());
+  options.device_ids = {1};
+  EXPECT_THAT(wrap({{"w", leaf}}, options),
+              ThrowsMessage<InvalidArgument>(AllOf(HasSubstr("GPU 1"), HasSubstr("leave device_ids empty"))));
+  options = one_bucket(fake_group());
   options.backward_passes_per_step = 0;
   EXPECT_THAT(wrap({{"w", leaf}}, options), ThrowsMessage<InvalidArgument>(HasSubstr("at least 1")));
 }

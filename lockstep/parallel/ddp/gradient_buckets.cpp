@@ -1,18 +1,35 @@
 #include "lockstep/parallel/ddp/gradient_buckets.h"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
 
 #include <algorithm>
+#include <chrono>
+#include <limits>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/fail_point.h"
 #include "lockstep/base/str.h"
+#include "lockstep/parallel/ddp/hooks/counting_backend.h"
 #include "lockstep/tensor/collectives.h"
 
 namespace lockstep {
 namespace {
 
+constexpr unsigned ANY = std::numeric_limits<unsigned>::max();
+
 std::string quoted(const std::string& name) { return str("\"", printable(name), "\""); }
+
+BucketParameter dimensions_of(const at::Tensor& tensor) {
+  return {static_cast<std::size_t>(tensor.numel()), dtype_of(tensor.scalar_type())};
+}
+
+std::vector<BucketParameter> sizes_of(const NamedTensors& parameters) {
+  std::vector<BucketParameter> sizes;
+  for (const auto& [name, tensor] : parameters) sizes.push_back(dimensions_of(tensor));
+  return sizes;
+}
 
 }  // namespace
 
@@ -21,98 +38,191 @@ void refuse(const ProcessGroup& group, const std::string& what) {
                             " of ", group.size(), ": ", what));
 }
 
-GradientBuckets::GradientBuckets(const NamedTensors& parameters, const ProcessGroup& group,
+GradientBuckets::GradientBuckets(const NamedTensors& dense, const NamedTensors& sparse, ProcessGroup group,
                                  const BucketCaps& caps)
-    : group_(group) {
-  std::vector<BucketParameter> sizes;
-  for (const auto& [name, tensor] : parameters) {
-    sizes.push_back({static_cast<std::size_t>(tensor.numel()), dtype_of(tensor.scalar_type())});
-  }
-  std::vector<std::optional<Parameter>> placed(parameters.size());
-  for (const BucketSpec& spec : bucket_plan(sizes, reverse_order(sizes.size()), caps)) {
-    const auto type = parameters[spec.entries.front().parameter].second.scalar_type();
+    : group_(std::move(group)),
+      caps_(caps),
+      progress_(dense.size() + sparse.size()),
+      plan_(bucket_plan(sizes_of(dense), reverse_order(dense.size()), caps)) {
+  std::vector<std::optional<Dense>> placed(dense.size());
+  for (const BucketSpec& spec : plan_) {
+    const auto type = dense[spec.entries.front().parameter].second.scalar_type();
     Bucket bucket{.flat = shared_empty({static_cast<std::int64_t>(spec.elements)}, type, group_)};
     for (const BucketEntry& entry : spec.entries) {
-      const auto& [name, tensor] = parameters[entry.parameter];
+      const auto& [name, tensor] = dense[entry.parameter];
       placed[entry.parameter] =
-          Parameter{.slot = GradientSlot(name, tensor, bucket.flat, entry.offset), .bucket = buckets_.size()};
+          Dense{.slot = GradientSlot(name, tensor, bucket.flat, entry.offset), .bucket = buckets_.size()};
     }
     stats_.bucket_bytes += bucket.flat.nbytes();
     buckets_.push_back(std::move(bucket));
   }
   stats_.buckets = buckets_.size();
-  for (auto& parameter : placed) parameters_.push_back(std::move(*parameter));
+  for (auto& parameter : placed) dense_.push_back(std::move(*parameter));
+  for (const auto& [name, tensor] : sparse) sparse_.emplace_back(name, tensor);
+}
+
+const at::Tensor& GradientBuckets::tensor(std::size_t index) const {
+  return is_dense(index) ? dense_[index].slot.parameter() : sparse_[index - dense_.size()].parameter();
+}
+
+const std::string& GradientBuckets::name(std::size_t index) const {
+  return is_dense(index) ? dense_[index].slot.name() : sparse_[index - dense_.size()].name();
 }
 
 void GradientBuckets::refuse_changed() const {
-  for (const Parameter& parameter : parameters_) {
-    if (const auto change = parameter.slot.change()) {
-      refuse(group_, str("parameter ", quoted(parameter.slot.name()), " ", *change));
-    }
+  for (std::size_t i = 0; i < size(); ++i) {
+    const auto change = is_dense(i) ? dense_[i].slot.change() : sparse_[i - dense_.size()].change();
+    if (change) refuse(group_, str("parameter ", quoted(name(i)), " ", *change));
   }
 }
 
 bool GradientBuckets::any_requires_grad() const {
-  return std::any_of(parameters_.begin(), parameters_.end(),
-                     [](const Parameter& parameter) { return parameter.slot.requires_grad(); });
+  for (std::size_t i = 0; i < size(); ++i) {
+    if (tensor(i).requires_grad()) return true;
+  }
+  return false;
+}
+
+std::optional<std::string> GradientBuckets::frozen_since() const {
+  for (std::size_t i = 0; i < size(); ++i) {
+    if (tensor(i).requires_grad()) continue;
+    return str(quoted(name(i)),
+               " required one when the model was wrapped and does not now: wrap the model again after "
+               "requires_grad_(false)");
+  }
+  return std::nullopt;
 }
 
 std::optional<std::string> GradientBuckets::too_late(std::size_t index) const {
-  const Parameter& parameter = parameters_[index];
-  const bool started = parameter.counted && parameter.bucket < next_bucket_;
-  if (!parameter.arrived && !started) return std::nullopt;
-  return str(
-      "parameter ", quoted(parameter.slot.name()), " got ",
-      parameter.arrived ? "a second gradient in one backward()" : "a gradient after it was found unused");
+  const Progress& progress = progress_[index];
+  const bool started = progress.counted && is_dense(index) && dense_[index].bucket < next_bucket_;
+  if (progress.gradients < progress.expected && !started) return std::nullopt;
+  const std::string who = str("parameter ", quoted(name(index)), " got ");
+  if (graph_is_learnt_) {
+    return str(who, "more gradients in this backward() than in the first (", progress.expected,
+               "), but the graph was declared static");
+  }
+  return who + (progress.gradients > 0 ? "a second gradient in one backward()"
+                                       : "a gradient after it was found unused");
+}
+
+void GradientBuckets::expect_any_graph() {
+  for (Progress& progress : progress_) progress.expected = ANY;
+}
+
+void GradientBuckets::learn_graph() {
+  for (Progress& progress : progress_) progress.expected = progress.gradients;
+  graph_is_learnt_ = true;
+}
+
+void GradientBuckets::leave_out_unused() {
+  for (std::size_t i = 0; i < size(); ++i) {
+    if (progress_[i].expected == 0) leave_out(i);
+  }
 }
 
 void GradientBuckets::begin_pass() {
   arrived_ = 0;
+  arrivals_.clear();
   next_bucket_ = 0;
-  for (Bucket& bucket : buckets_) bucket.missing = 0;
-  for (Parameter& parameter : parameters_) {
-    parameter.arrived = parameter.counted = false;
-    ++buckets_[parameter.bucket].missing;
+  for (Progress& progress : progress_) {
+    progress.gradients = 0;
+    progress.counted = false;
+    arrived_ += progress.expected == 0 ? 1 : 0;
   }
+  for (Bucket& bucket : buckets_) bucket.missing = 0;
+  std::vector<const GradientSlot*> slots;
+  for (const Dense& parameter : dense_) {
+    ++buckets_[parameter.bucket].missing;
+    slots.push_back(&parameter.slot);
+  }
+  places_.begin_pass(slots);
 }
 
+void GradientBuckets::end_pass() { places_.end_pass(); }
+
 void GradientBuckets::add(std::size_t index) {
-  Parameter& parameter = parameters_[index];
-  take(parameter);
-  arrived_ += parameter.arrived ? 0 : 1;
-  parameter.used = parameter.arrived = true;
-  count(parameter);
+  Progress& progress = progress_[index];
+  take(index);
+  if (is_dense(index)) arrivals_.push_back(index);
+  progress.used = true;
+  ++progress.gradients;
+  arrived_ += progress.gradients == progress.expected ? 1 : 0;
+  if (progress.gradients >= progress.expected) count(index);
 }
 
 void GradientBuckets::leave_out(std::size_t index) {
-  Parameter& parameter = parameters_[index];
-  if (parameter.counted) return;
-  if (parameter.used && parameter.slot.has_gradient()) {
-    take(parameter);
+  const Progress& progress = progress_[index];
+  if (progress.counted) return;
+  if (progress.used && tensor(index).grad().defined()) {
+    take(index);
+  } else if (is_dense(index)) {
+    make_room(dense_[index]);
+    dense_[index].slot.contribute_nothing_new();
   } else {
-    parameter.slot.contribute_nothing_new();
+    sparse_[index - dense_.size()].contribute_nothing_new();
   }
-  count(parameter);
+  count(index);
 }
 
-void GradientBuckets::take(Parameter& parameter) {
-  if (const auto refusal = parameter.slot.refusal()) {
-    refuse(group_, str("parameter ", quoted(parameter.slot.name()), ": ", *refusal));
+// What was made in a place that was meant for a gradient keeps it, and the whole bucket moves. The bucket is not in flight,
+// because one gradient is missing.
+void GradientBuckets::make_room(const Dense& parameter) {
+  parameter.slot.end_offer();
+  if (!parameter.slot.is_occupied()) return;
+  places_.mistaken();
+  Bucket& bucket = buckets_[parameter.bucket];
+  bucket.flat = shared_empty(bucket.flat.sizes(), bucket.flat.scalar_type(), group_);
+  for (Dense& other : dense_) {
+    if (other.bucket == parameter.bucket) other.slot.move_to(bucket.flat, other.slot.offset());
   }
-  stats_.bytes_copied += parameter.slot.take_gradient();
 }
 
-void GradientBuckets::count(Parameter& parameter) {
-  if (parameter.counted) return;
-  parameter.counted = true;
-  --buckets_[parameter.bucket].missing;
+// Old buckets go as soon as the last of their gradients has moved.
+void GradientBuckets::rebuild(BucketPlan plan) {
+  plan_ = std::move(plan);
+  buckets_.clear();
+  stats_.bucket_bytes = 0;
+  for (const BucketSpec& spec : plan_) {
+    const auto type = dense_[spec.entries.front().parameter].slot.parameter().scalar_type();
+    Bucket bucket{.flat = shared_empty({static_cast<std::int64_t>(spec.elements)}, type, group_)};
+    for (const BucketEntry& entry : spec.entries) {
+      Dense& parameter = dense_[entry.parameter];
+      parameter.slot.move_to(bucket.flat, entry.offset);
+      parameter.bucket = buckets_.size();
+    }
+    stats_.bucket_bytes += bucket.flat.nbytes();
+    buckets_.push_back(std::move(bucket));
+  }
+  stats_.buckets = buckets_.size();
+  ++stats_.rebuilds;
+  if (hook_) describe_parts();
+}
+
+void GradientBuckets::take(std::size_t index) {
+  const auto refusal =
+      is_dense(index) ? dense_[index].slot.refusal() : sparse_[index - dense_.size()].refusal();
+  if (refusal) refuse(group_, str("parameter ", quoted(name(index)), ": ", *refusal));
+  if (!is_dense(index)) return;
+  GradientSlot& slot = dense_[index].slot;
+  places_.note(index, slot);
+  make_room(dense_[index]);
+  const std::size_t copied = slot.take_gradient();
+  if (copied > 0) places_.missed(index);
+  stats_.bytes_copied += copied;
+}
+
+void GradientBuckets::count(std::size_t index) {
+  if (std::exchange(progress_[index].counted, true) || !is_dense(index)) return;
+  --buckets_[dense_[index].bucket].missing;
 }
 
 std::vector<std::string> GradientBuckets::without_gradient() const {
   std::vector<std::string> names;
-  for (const Parameter& parameter : parameters_) {
-    const bool kept_one = parameter.used && parameter.slot.has_gradient();
-    if (!parameter.arrived && !kept_one) names.push_back(parameter.slot.name());
+  for (std::size_t i = 0; i < size(); ++i) {
+    const Progress& progress = progress_[i];
+    const bool kept_one = !graph_is_learnt_ && progress.used && tensor(i).grad().defined();
+    if (progress.gradients < progress.expected && !kept_one) names.push_back(name(i));
   }
   return names;
 }
@@ -121,8 +231,9 @@ void GradientBuckets::start_complete() {
   const auto waits = [](const Bucket& bucket) { return bucket.missing > 0; };
   const bool more_to_come = std::any_of(buckets_.begin(), buckets_.end(), waits);
   while (next_bucket_ < buckets_.size() && !waits(buckets_[next_bucket_])) {
-    Bucket& bucket = buckets_[next_bucket_];
-    bucket.work = all_reduce(bucket.flat, ReduceOp::AVG, group_, /*async_op=*/true);
+    const auto begin = std::chrono::steady_clock::now();
+    reduce(next_bucket_, buckets_[next_bucket_].flat);
+    clock_.starting(begin, std::chrono::steady_clock::now());
     ++next_bucket_;
     ++stats_.buckets_started;
     stats_.buckets_overlapped += more_to_come ? 1 : 0;
@@ -130,25 +241,117 @@ void GradientBuckets::start_complete() {
   }
 }
 
+void GradientBuckets::reduce(std::size_t index, const at::Tensor& flat) {
+  Bucket& bucket = buckets_[index];
+  if (!hook_) {
+    stats_.bytes_sent += flat.nbytes();
+    bucket.work = all_reduce(flat, ReduceOp::AVG, group_, /*async_op=*/true);
+    return;
+  }
+  steps_.push_back(
+      hook_->run(GradBucket(index, index + 1 == buckets_.size(), flat, bucket.parts, *hook_group_)));
+}
+
+void GradientBuckets::set_hook(std::shared_ptr<CommHook> hook) {
+  hook_ = std::move(hook);
+  hook_sent_ = std::make_shared<std::atomic<std::uint64_t>>(0);
+  hook_group_ = counting_group(group_, hook_sent_);
+  describe_parts();
+}
+
+void GradientBuckets::describe_parts() {
+  std::vector<std::shared_ptr<GradBucket::Parts>> parts;
+  for (std::size_t i = 0; i < buckets_.size(); ++i) parts.push_back(std::make_shared<GradBucket::Parts>());
+  for (const Dense& parameter : dense_) {
+    const GradientSlot& slot = parameter.slot;
+    parts[parameter.bucket]->push_back({.name = slot.name(),
+                                        .parameter = slot.parameter(),
+                                        .offset = static_cast<std::int64_t>(slot.offset()),
+                                        .count = slot.parameter().numel()});
+  }
+  for (std::size_t i = 0; i < buckets_.size(); ++i) {
+    std::sort(parts[i]->begin(), parts[i]->end(),
+              [](const GradBucketPart& a, const GradBucketPart& b) { return a.offset < b.offset; });
+    buckets_[i].parts = std::move(parts[i]);
+  }
+}
+
+DistributedDataParallelStats GradientBuckets::stats() const {
+  DistributedDataParallelStats all = stats_;
+  all.last_step = clock_.last();
+  if (hook_sent_) all.bytes_sent += *hook_sent_;
+  return all;
+}
+
 void GradientBuckets::start_used_map() {
-  used_map_ = at::zeros({static_cast<std::int64_t>(parameters_.size())}, at::kByte);
+  used_map_ = at::zeros({static_cast<std::int64_t>(size())}, at::kByte);
   auto* flags = used_map_.data_ptr<std::uint8_t>();
-  for (const Parameter& parameter : parameters_) *flags++ = parameter.used ? 1 : 0;
+  for (const Progress& progress : progress_) *flags++ = progress.used ? 1 : 0;
   used_map_work_ = all_reduce(used_map_, ReduceOp::MAX, group_, /*async_op=*/true);
 }
 
+void GradientBuckets::start_order() {
+  const std::vector<std::size_t> order = arrival_order(arrivals_, dense_.size());
+  if (buckets_.size() < 2) return;  // on every rank: there is nothing to start earlier
+  order_ = at::empty({static_cast<std::int64_t>(order.size())}, at::kLong);
+  std::copy(order.begin(), order.end(), order_.mutable_data_ptr<std::int64_t>());
+  order_work_ = broadcast(order_, GroupRank{0}, group_, /*async_op=*/true);
+}
+
+void GradientBuckets::follow_order() {
+  if (!order_.defined()) return;
+  const auto* first = order_.const_data_ptr<std::int64_t>();
+  const std::vector<std::size_t> order(first, first + order_.numel());
+  order_.reset();
+  std::vector<BucketParameter> sizes;
+  for (const Dense& parameter : dense_) sizes.push_back(dimensions_of(parameter.slot.parameter()));
+  BucketPlan plan = bucket_plan(sizes, order, caps_);
+  if (plan != plan_) rebuild(std::move(plan));
+}
+
+std::string GradientBuckets::table() const {
+  std::string text;
+  for (std::size_t i = 0; i < plan_.size(); ++i) {
+    text += str("#", i, " ", name_of(plan_[i].dtype), " ", buckets_[i].flat.nbytes(), " bytes:");
+    for (const BucketEntry& entry : plan_[i].entries) text += str(" ", printable(name(entry.parameter)));
+    text += "\n";
+  }
+  for (const SparseGradient& gradient : sparse_) text += str("sparse: ", printable(gradient.name()), "\n");
+  return text;
+}
+
 void GradientBuckets::wait() {
+  for (SparseGradient& gradient : sparse_) sparse_bytes_ += gradient.reduce(group_);
+  auto steps = std::exchange(steps_, {});
+  finish_steps(steps);
   for (Bucket& bucket : buckets_) std::exchange(bucket.work, Work()).wait();
   std::exchange(used_map_work_, Work()).wait();
+  std::exchange(order_work_, Work()).wait();
+}
+
+void GradientBuckets::scale(double factor) {
+  const c10::NoGradGuard no_grad;
+  for (const Bucket& bucket : buckets_) bucket.flat.mul_(factor);
+  for (SparseGradient& gradient : sparse_) gradient.scale(factor);
+}
+
+void GradientBuckets::drop_gradients() {
+  for (std::size_t i = 0; i < size(); ++i) tensor(i).mutable_grad().reset();
 }
 
 void GradientBuckets::settle() {
   const auto* used = used_map_.defined() ? used_map_.const_data_ptr<std::uint8_t>() : nullptr;
-  for (Parameter& parameter : parameters_) {
-    parameter.slot.settle(used == nullptr || *used++ != 0);
-    parameter.used = false;
+  for (std::size_t i = 0; i < size(); ++i) {
+    const bool used_by_any = used == nullptr || used[i] != 0;
+    if (is_dense(i)) {
+      dense_[i].slot.settle(used_by_any);
+    } else {
+      sparse_[i - dense_.size()].settle(used_by_any);
+    }
+    progress_[i].used = false;
   }
-  used_map_.reset();
+  stats_.bytes_sent += std::exchange(sparse_bytes_, 0);
+  if (!graph_is_learnt_) used_map_.reset();
   ++stats_.reductions;
 }
 

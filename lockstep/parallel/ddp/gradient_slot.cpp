@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "lockstep/base/str.h"
+#include "lockstep/tensor/lent_places.h"
 
 namespace lockstep {
 namespace {
@@ -23,34 +24,41 @@ std::vector<std::int64_t> gradient_strides(const at::Tensor& parameter) {
   return strides;
 }
 
-at::Tensor alias_into(const at::Tensor& flat, const at::Tensor& parameter, std::size_t offset) {
+}  // namespace
+
+at::Tensor gradient_alias(const at::Tensor& flat, const at::Tensor& parameter, std::size_t offset) {
   const c10::NoGradGuard no_grad;
   return flat.as_strided(parameter.sizes(), gradient_strides(parameter), static_cast<std::int64_t>(offset))
       .detach();
 }
 
-}  // namespace
-
 GradientSlot::GradientSlot(std::string name, at::Tensor parameter, const at::Tensor& flat, std::size_t offset)
     : name_(std::move(name)),
       parameter_(std::move(parameter)),
-      alias_(alias_into(flat, parameter_, offset)) {}
+      offset_(offset),
+      flat_(flat),
+      alias_(gradient_alias(flat, parameter_, offset)) {}
 
-bool GradientSlot::is_installed() const {
+bool GradientSlot::is_in_place() const {
   const at::Tensor& grad = parameter_.grad();
   return grad.defined() && grad.const_data_ptr() == alias_.const_data_ptr() &&
          grad.strides() == alias_.strides();
 }
 
+bool GradientSlot::is_installed() const {
+  return is_in_place() && parameter_.grad().storage().is_alias_of(alias_.storage());
+}
+
 bool GradientSlot::fits(const at::Tensor& tensor) const {
-  return tensor.scalar_type() == alias_.scalar_type() && tensor.sizes() == alias_.sizes();
+  return tensor.scalar_type() == alias_.scalar_type() && tensor.sizes() == alias_.sizes() &&
+         tensor.device() == alias_.device();
 }
 
 std::optional<std::string> GradientSlot::change() const {
   if (fits(parameter_)) return std::nullopt;
-  return lockstep::str("was ", alias_.scalar_type(), " ", alias_.sizes(), " when it was wrapped and is ",
-                       parameter_.scalar_type(), " ", parameter_.sizes(),
-                       " now; wrap the model again after changing it");
+  return lockstep::str("was ", alias_.scalar_type(), " ", alias_.sizes(), " on ", alias_.device(),
+                       " when it was wrapped and is ", parameter_.scalar_type(), " ", parameter_.sizes(),
+                       " on ", parameter_.device(), " now; wrap the model again after changing it");
 }
 
 std::optional<std::string> GradientSlot::refusal() const {
@@ -60,7 +68,7 @@ std::optional<std::string> GradientSlot::refusal() const {
   }
   if (grad.layout() != c10::kStrided) {
     return lockstep::str("its gradient is ", grad.layout(),
-                         ", and only dense gradients are averaged; use sparse(false)");
+                         ", which was not expected; name it in sparse_gradients, or use sparse(false)");
   }
   if (!fits(grad)) {
     return lockstep::str("its gradient is ", grad.scalar_type(), " ", grad.sizes(), ", and the bucket holds ",
@@ -69,14 +77,40 @@ std::optional<std::string> GradientSlot::refusal() const {
   return std::nullopt;
 }
 
+void GradientSlot::offer(const void* who, std::size_t skip) const {
+  if (has_gradient() || is_lent(alias_.const_data_ptr())) return;
+  offer_place(who, alias_.data_ptr(), alias_.nbytes(), flat_, skip);
+}
+
+void GradientSlot::end_offer() const { withdraw_place(alias_.const_data_ptr()); }
+
+// A gradient that somebody else has a handle of is copied, so that they keep what this rank computed. (Who keeps a view that it
+// was made from sees the average, as after any change of .grad in place.)
+bool GradientSlot::is_occupied() const {
+  if (!is_lent(alias_.const_data_ptr()) || is_installed()) return false;
+  return !is_in_place() || parameter_.grad().use_count() > 1;
+}
+
+void GradientSlot::move_to(const at::Tensor& flat, std::size_t offset) {
+  const c10::NoGradGuard no_grad;
+  const bool was_installed = is_installed();
+  const at::Tensor moved = gradient_alias(flat, parameter_, offset);
+  moved.copy_(alias_);
+  flat_ = flat;
+  offset_ = offset;
+  alias_ = moved;
+  if (was_installed) parameter_.mutable_grad() = alias_;
+}
+
 std::size_t GradientSlot::take_gradient() {
   nothing_new_ = false;
   kept_.reset();
   if (is_installed()) return 0;
   const c10::NoGradGuard no_grad;
-  alias_.copy_(parameter_.grad());
+  const bool is_there = is_in_place();
+  if (!is_there) alias_.copy_(parameter_.grad());
   parameter_.mutable_grad() = alias_;
-  return alias_.nbytes();
+  return is_there ? 0 : alias_.nbytes();
 }
 
 void GradientSlot::contribute_nothing_new() {

@@ -3,7 +3,8 @@
 // The alias has the parameter's own strides and is detached: an autograd view would make libtorch's zero_grad() throw.
 //
 //   zero_grad()                autograd installs a fresh gradient; take_gradient() copies it into the bucket, still warm
-//                              in cache, and re-installs the alias
+//                              in cache, and re-installs the alias. A large gradient was made in the bucket to begin with
+//                              if offer() was called before (tensor/lent_places.h)
 //   zero_grad(false), no_sync  autograd adds to the alias in place; take_gradient() finds nothing to do
 #pragma once
 
@@ -15,12 +16,18 @@
 
 namespace lockstep {
 
+// The place of a parameter's gradient in a flat tensor, from element `offset` on: of its shape, and of the strides that autograd
+// gives its gradient. Detached.
+at::Tensor gradient_alias(const at::Tensor& flat, const at::Tensor& parameter, std::size_t offset);
+
 class GradientSlot {
  public:
   // `flat` is the bucket; `offset` counts elements.
   GradientSlot(std::string name, at::Tensor parameter, const at::Tensor& flat, std::size_t offset);
 
   const std::string& name() const { return name_; }
+  const at::Tensor& parameter() const { return parameter_; }
+  std::size_t offset() const { return offset_; }
   bool has_gradient() const { return parameter_.grad().defined(); }
   bool requires_grad() const { return parameter_.requires_grad(); }
 
@@ -28,6 +35,14 @@ class GradientSlot {
   std::optional<std::string> change() const;
   // Why the gradient cannot travel in this bucket (sparse, another dtype or shape, none), if so.
   std::optional<std::string> refusal() const;
+  // Offers the place to the gradient that autograd is about to make, after `skip` other tensors of its size, if there is none
+  // to add to. See withdraw_places().
+  void offer(const void* who, std::size_t skip) const;
+  void end_offer() const;
+  // Something that is not this gradient alone was made in the place and lives: move_to() comes before the next two.
+  bool is_occupied() const;
+  // To another place, of this one or another bucket, with what this one holds.
+  void move_to(const at::Tensor& flat, std::size_t offset);
   // Makes the bucket hold .grad. Returns the bytes copied. Needs has_gradient() and no refusal().
   std::size_t take_gradient();
 
@@ -37,14 +52,17 @@ class GradientSlot {
   void settle(bool used_by_any_rank);
 
  private:
+  bool is_in_place() const;
   bool is_installed() const;
   bool fits(const at::Tensor& tensor) const;
 
   // constant after construction
   std::string name_;
   at::Tensor parameter_;
-  at::Tensor alias_;
 
+  std::size_t offset_;
+  at::Tensor flat_;
+  at::Tensor alias_;
   bool nothing_new_ = false;
   at::Tensor kept_;  // what the alias held when nothing new was contributed
 };

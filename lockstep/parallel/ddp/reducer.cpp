@@ -1,11 +1,15 @@
 #include "lockstep/parallel/ddp/reducer.h"
 
+#include <c10/core/GradMode.h>
+
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/exception_text.h"
 #include "lockstep/base/str.h"
+#include "lockstep/parallel/ddp/gradient_buckets.h"
 
 namespace lockstep {
 namespace {
@@ -23,6 +27,8 @@ bool came_from_the_group(const std::exception_ptr& error) {
   }
 }
 
+StepClock::Time now() { return std::chrono::steady_clock::now(); }
+
 // "a", "b" and 3 more
 std::string list_of(const std::vector<std::string>& names) {
   constexpr std::size_t SHOWN = 8;
@@ -38,57 +44,85 @@ std::string list_of(const std::vector<std::string>& names) {
 
 std::shared_ptr<Reducer> Reducer::create(const NamedTensors& parameters, const ProcessGroup& group,
                                          const ReducerOptions& options) {
-  std::shared_ptr<Reducer> reducer(new Reducer(parameters, group, options));
+  NamedTensors dense;
+  NamedTensors sparse;
+  for (const auto& named : parameters) {
+    const auto& names = options.sparse_gradients;
+    (std::find(names.begin(), names.end(), named.first) == names.end() ? dense : sparse).push_back(named);
+  }
+  std::shared_ptr<Reducer> reducer(new Reducer(dense, sparse, group, options));
   std::vector<at::Tensor> leaves;
-  for (const auto& [name, tensor] : parameters) leaves.push_back(tensor);
+  for (const auto& [name, tensor] : dense) leaves.push_back(tensor);
+  for (const auto& [name, tensor] : sparse) leaves.push_back(tensor);
   // The hooks are a member and go when the Reducer goes: a plain pointer is enough.
   reducer->hooks_ = std::make_unique<AutogradHooks>(
       leaves, [self = reducer.get()](std::size_t index) { self->on_gradient(index); });
   return reducer;
 }
 
-Reducer::Reducer(const NamedTensors& parameters, const ProcessGroup& group, const ReducerOptions& options)
-    : group_(group), options_(options), buckets_(parameters, group, options.caps) {}
+Reducer::Reducer(const NamedTensors& dense, const NamedTensors& sparse, const ProcessGroup& group,
+                 const ReducerOptions& options)
+    : group_(group),
+      options_(options),
+      buckets_(std::make_unique<GradientBuckets>(dense, sparse, group, options.caps)) {
+  if (options_.static_graph) buckets_->expect_any_graph();
+}
+
+Reducer::~Reducer() = default;
 
 // ---------------------------------------------------------------------------------------------------- entry points
 
-void Reducer::before_forward() {
+void Reducer::before_forward(const std::optional<std::string>& mistake) {
   Lock lock(mutex_);
   fail_on_error(lock, [&] {
     if (state_ == State::FAILED) std::rethrow_exception(failure_);
-    if (state_ == State::ACCUMULATING) transition(State::IDLE);  // left by an exception, on this rank alone
+    buckets_->end_pass();  // of a backward that was left by an exception
+    if (state_ == State::ACCUMULATING) transition(State::IDLE);  // likewise, on this rank alone
     if (state_ != State::IDLE) {
       refuse(group_,
              "forward() while a backward() of this model has not ended: an exception ended it early on this "
              "rank, so its "
              "gradients were not averaged, or another thread is still in it");
     }
-    buckets_.refuse_changed();  // libtorch drops the hooks of a parameter whose dtype changes
+    buckets_->refuse_changed();  // libtorch drops the hooks of a parameter whose dtype changes
+    if (mistake) refuse(group_, *mistake);
+    if (c10::GradMode::is_enabled()) buckets_->clock().forward_begins(now());
   });
+}
+
+void Reducer::after_forward() {
+  const std::lock_guard lock(mutex_);
+  buckets_->clock().forward_ended(now());
 }
 
 bool Reducer::wants_outputs() const {
   const std::lock_guard lock(mutex_);
-  return options_.find_unused_parameters && synchronised_;
+  return (options_.find_unused_parameters || options_.static_graph) && synchronised_;
 }
 
 void Reducer::note_outputs(const std::vector<at::Tensor>& outputs) {
+  if (options_.static_graph) {
+    return AutogradHooks::at_end_of_backward_through(outputs, [weak = weak_from_this()] {
+      if (const auto self = weak.lock()) self->on_end_of_backward_through_outputs();
+    });
+  }
   const std::vector<bool> reachable = hooks_->reachable_from(outputs);
   const std::lock_guard lock(mutex_);
-  if (!reached_) reached_.emplace(buckets_.size(), false);
+  if (!reached_) reached_.emplace(buckets_->size(), false);
   for (std::size_t i = 0; i < reachable.size(); ++i) (*reached_)[i] = (*reached_)[i] || reachable[i];
 }
 
 void Reducer::note_unknown_outputs() {
+  if (options_.static_graph) return;
   const std::lock_guard lock(mutex_);
-  reached_.emplace(buckets_.size(), true);
+  reached_.emplace(buckets_->size(), true);
 }
 
 void Reducer::take_part_if_unreached() {
   Lock lock(mutex_);
   const bool any_reached =
       !reached_ || std::find(reached_->begin(), reached_->end(), true) != reached_->end();
-  if (any_reached || !buckets_.any_requires_grad()) return;
+  if (any_reached || !buckets_->any_requires_grad()) return;
   fail_on_error(lock, [&] {
     begin_pass();
     end_pass(lock);
@@ -105,9 +139,55 @@ bool Reducer::is_synchronised() const {
   return synchronised_;
 }
 
+void Reducer::register_comm_hook(std::shared_ptr<CommHook> hook) {
+  const std::lock_guard lock(mutex_);
+  if (buckets_->hook()) {
+    refuse(group_,
+           str("register_comm_hook() was called before, for \"", printable(buckets_->hook()->describe()),
+               "\"; there is one communication hook, registered once"));
+  }
+  if (pass_ > 0) {
+    refuse(group_, "register_comm_hook() after a backward(); register the hook before the first one");
+  }
+  buckets_->set_hook(std::move(hook));
+}
+
+std::shared_ptr<CommHook> Reducer::comm_hook() const {
+  const std::lock_guard lock(mutex_);
+  return buckets_->hook();
+}
+
+void Reducer::set_announce(Announce announce) {
+  const std::lock_guard lock(mutex_);
+  announce_ = std::move(announce);
+}
+
+void Reducer::stand_in(double factor) {
+  Lock lock(mutex_);
+  fail_on_error(lock, [&] {
+    if (state_ == State::FAILED) std::rethrow_exception(failure_);
+    if (options_.static_graph && !has_averaged_) {
+      refuse(group_, "this rank has no inputs at all, so it cannot learn the graph that is declared static");
+    }
+    if (state_ == State::ACCUMULATING) transition(State::IDLE);
+    buckets_->drop_gradients();
+    declared_passes_ = options_.backward_passes_per_step - 1;
+    stands_in_ = true;
+    factor_ = [factor] { return factor; };
+    begin_pass();
+    end_pass(lock);
+    stands_in_ = false;
+  });
+}
+
 DistributedDataParallelStats Reducer::stats() const {
   const std::lock_guard lock(mutex_);
-  return buckets_.stats();
+  return buckets_->stats();
+}
+
+std::string Reducer::bucket_table() const {
+  const std::lock_guard lock(mutex_);
+  return buckets_->table();
 }
 
 void Reducer::on_gradient(std::size_t index) {
@@ -122,7 +202,16 @@ void Reducer::on_end_of_backward(std::uint64_t pass) {
   Lock lock(mutex_);
   if (pass != pass_ || (state_ != State::COLLECTING && state_ != State::ACCUMULATING)) return;
   // A backward inside this one has ended (reentrant checkpointing): more gradients may come, unless all have.
-  if (AutogradHooks::ended_inside_another_backward() && !buckets_.all_arrived()) return;
+  if (AutogradHooks::ended_inside_another_backward() && !buckets_->all_arrived()) return;
+  fail_on_error(lock, [&] { end_pass(lock); });
+}
+
+// It may have gone through a graph without parameters of ours, as that of a gradient penalty.
+void Reducer::on_end_of_backward_through_outputs() {
+  Lock lock(mutex_);
+  const bool in_pass = state_ == State::COLLECTING || state_ == State::ACCUMULATING;
+  if (!in_pass || pass_thread_ != std::this_thread::get_id()) return;
+  if (AutogradHooks::ended_inside_another_backward()) return;
   fail_on_error(lock, [&] { end_pass(lock); });
 }
 
@@ -191,12 +280,15 @@ void Reducer::begin_pass() {
   declared_passes_ += synchronised_ ? 1 : 0;
   const bool last_pass = synchronised_ && declared_passes_ == options_.backward_passes_per_step;
   transition(last_pass ? State::COLLECTING : State::ACCUMULATING);
+  if (last_pass && announce_ && !stands_in_) factor_ = announce_();
   ++pass_;
-  buckets_.begin_pass();
+  buckets_->begin_pass();
   const auto reached = std::exchange(reached_, std::nullopt);
-  if (!last_pass || !reached) return;
+  if (!last_pass) return;
+  buckets_->leave_out_unused();
+  if (!reached) return;
   for (std::size_t i = 0; i < reached->size(); ++i) {
-    if (!(*reached)[i]) buckets_.leave_out(i);
+    if (!(*reached)[i]) buckets_->leave_out(i);
   }
 }
 
@@ -208,31 +300,43 @@ void Reducer::follow_backward(int backward) {
 }
 
 void Reducer::accept(std::size_t index) {
-  if (state_ == State::ACCUMULATING) return buckets_.add(index);
-  if (const auto mistake = buckets_.too_late(index)) {
-    refuse(group_,
-           *mistake +
-               ": it takes part outside the outputs of forward(), or in several checkpointed blocks, or an "
-               "earlier backward() ended with an exception");
+  if (state_ == State::ACCUMULATING) return buckets_->add(index);
+  if (const auto mistake = buckets_->too_late(index)) {
+    refuse(group_, *mistake + (options_.static_graph
+                                   ? ". Train it without static_graph"
+                                   : ": it takes part outside the outputs of forward(), or in several "
+                                     "checkpointed blocks (see "
+                                     "static_graph), or an earlier backward() ended with an exception"));
   }
-  buckets_.add(index);
-  buckets_.start_complete();
+  buckets_->add(index);
+  buckets_->start_complete();
 }
 
 // --------------------------------------------------------------------------------------------------- end of backward
 
 void Reducer::refuse_missing(const std::vector<std::string>& names) const {
   if (names.empty()) return;
+  const auto frozen = buckets_->frozen_since();
+  if (options_.static_graph) {
+    refuse(group_,
+           str(names.size() == 1 ? "parameter " : "parameters ", list_of(names),
+               " got fewer gradients in this backward() than in the first, but the graph was declared "
+               "static. Take the same path in every step, or use find_unused_parameters in place of "
+               "static_graph"));
+  }
   refuse(group_,
          str(names.size() == 1 ? "parameter " : "parameters ", list_of(names),
              " got no gradient in this backward()",
              options_.backward_passes_per_step > 1 ? " nor in the passes declared before it" : "",
+             frozen ? str("; ", *frozen) : "",
              ". Make the loss depend on every parameter on every rank; or freeze what is not trained with "
              "requires_grad_(false) before wrapping; or set find_unused_parameters; or, if one step takes "
              "several backward passes, set backward_passes_per_step"));
 }
 
 void Reducer::end_pass(Lock& lock) {
+  buckets_->end_pass();
+  buckets_->clock().backward_ended(now());
   if (state_ == State::COLLECTING) {
     average(lock);
   } else {
@@ -243,22 +347,32 @@ void Reducer::end_pass(Lock& lock) {
 // A rank that misses gradients takes part with zeros before it says so: by then all ranks have come through this backward, so
 // that each of them can find and name what it misses itself.
 void Reducer::average(Lock& lock) {
-  const auto missing =
-      options_.find_unused_parameters ? std::vector<std::string>() : buckets_.without_gradient();
-  for (std::size_t i = 0; i < buckets_.size(); ++i) buckets_.leave_out(i);
-  buckets_.start_complete();
-  if (options_.find_unused_parameters) buckets_.start_used_map();
+  const bool learns_graph = options_.static_graph && !has_averaged_;
+  const bool finds_unused = options_.find_unused_parameters || learns_graph;
+  const bool may_miss = finds_unused || stands_in_;
+  const auto missing = may_miss ? std::vector<std::string>() : buckets_->without_gradient();
+  for (std::size_t i = 0; i < buckets_->size(); ++i) buckets_->leave_out(i);
+  buckets_->start_complete();
+  if (finds_unused) buckets_->start_used_map();
+  const bool learns_order = !has_averaged_ && !options_.find_unused_parameters;
+  if (learns_order) buckets_->start_order();
   transition(State::WAITING);
   lock.unlock();
   try {
-    buckets_.wait();
+    buckets_->wait();
+    const double factor = factor_ ? std::exchange(factor_, {})() : 1.0;
+    if (factor != 1) buckets_->scale(factor);
   } catch (const Aborted&) {  // perhaps by a peer that misses the same
     if (missing.empty()) throw;
   }
   lock.lock();
   if (state_ == State::FAILED) std::rethrow_exception(failure_);
+  buckets_->clock().averaged(now());
   refuse_missing(missing);
-  buckets_.settle();
+  if (learns_graph) buckets_->learn_graph();
+  buckets_->settle();
+  if (learns_order) buckets_->follow_order();
+  has_averaged_ = true;
   declared_passes_ = 0;
   transition(State::IDLE);
 }

@@ -14,7 +14,7 @@
 //
 // COLLECTING  each gradient is taken into its bucket the moment autograd has accumulated it. A bucket whose gradients are
 //             all there is complete; complete buckets start their all-reduce in index order, on every rank, from the
-//             first iteration on.
+//             first iteration on; with static_graph from the second on, because the first shows which gradients there are.
 // WAITING     the lock is not held.
 // Threads     autograd may call the hooks on any thread: one mutex guards everything. A gradient that arrives on another
 //             thread for another backward while one is under way is an error.
@@ -26,6 +26,7 @@
 
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -35,14 +36,21 @@
 
 #include "lockstep/comm/process_group.h"
 #include "lockstep/parallel/ddp/autograd_hooks.h"
-#include "lockstep/parallel/ddp/gradient_buckets.h"
+#include "lockstep/parallel/ddp/bucket_plan.h"
+#include "lockstep/parallel/ddp/hooks/comm_hook.h"
+#include "lockstep/parallel/ddp/stats.h"
+#include "lockstep/tensor/named_tensors.h"
 
 namespace lockstep {
+
+class GradientBuckets;
 
 struct ReducerOptions {
   BucketCaps caps;
   int backward_passes_per_step = 1;
-  bool find_unused_parameters = false;
+  bool find_unused_parameters = false;        // looks for them in each forward
+  bool static_graph = false;                  // finds them once, in place of that
+  std::vector<std::string> sparse_gradients;  // names of parameters
 };
 
 class Reducer : public std::enable_shared_from_this<Reducer> {
@@ -52,12 +60,16 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
                                          const ReducerOptions& options);
   Reducer(const Reducer&) = delete;
   Reducer& operator=(const Reducer&) = delete;
+  ~Reducer();
 
-  // Repeats the error of a failed reducer. Finds a backward that was left by an exception, and changed parameters.
-  void before_forward();
-  // Whether the next three are worth calling: find_unused_parameters is set, and not under no_sync.
+  // Repeats the error of a failed reducer. Finds a backward that was left by an exception, and changed parameters. Fails with
+  // `mistake`, if there is one.
+  void before_forward(const std::optional<std::string>& mistake);
+  void after_forward();
+  // Whether the next three are worth calling: the options need them, and not under no_sync.
   bool wants_outputs() const;
-  // Parameters that no tensor in `outputs` depends on will not hold back their buckets.
+  // find_unused_parameters: parameters that no tensor in `outputs` depends on will not hold back their buckets. static_graph:
+  // a backward through `outputs` has ended when it has, however many ran inside it.
   void note_outputs(const std::vector<at::Tensor>& outputs);
   void note_unknown_outputs();  // outputs that could not be looked into: any parameter may get a gradient
   // If the outputs depend on no parameter at all, no gradient will ever arrive: takes part in the average with zeros, so
@@ -68,16 +80,32 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   bool set_synchronised(bool on);
   bool is_synchronised() const;
 
+  // Throws InvalidArgument for a second one, or after the first backward. Not collective: the caller has compared them.
+  void register_comm_hook(std::shared_ptr<CommHook> hook);
+  std::shared_ptr<CommHook> comm_hook() const;  // null: none
+
+  std::string bucket_table() const;
+
+  // For a Join. `announce` is called when a backward that will be averaged begins, before it communicates, and may return a
+  // function, which is called when the averages have arrived and says by what they must be multiplied.
+  using Announce = std::function<std::function<double()>()>;
+  void set_announce(Announce announce);
+  // This rank has no more inputs: takes part in an average of the others with zeros. Its gradients become that average, times
+  // `factor`.
+  void stand_in(double factor);
+
   DistributedDataParallelStats stats() const;
 
  private:
   enum class State { IDLE, COLLECTING, ACCUMULATING, WAITING, FAILED };
   using Lock = std::unique_lock<std::mutex>;
 
-  Reducer(const NamedTensors& parameters, const ProcessGroup& group, const ReducerOptions& options);
+  Reducer(const NamedTensors& dense, const NamedTensors& sparse, const ProcessGroup& group,
+          const ReducerOptions& options);
 
   void on_gradient(std::size_t index);
   void on_end_of_backward(std::uint64_t pass);
+  void on_end_of_backward_through_outputs();
 
   // The following need the lock.
   template <typename Body>
@@ -102,8 +130,13 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   // guarded by mutex_
   State state_ = State::IDLE;
   std::exception_ptr failure_;
-  GradientBuckets buckets_;  // in WAITING: used by the waiting thread, without the lock
+  const std::unique_ptr<GradientBuckets>
+      buckets_;                // in WAITING: used by the waiting thread, without the lock
+  bool has_averaged_ = false;  // and learnt the order of gradients and, if it is static, the graph
   bool synchronised_ = true;
+  Announce announce_;
+  std::function<double()> factor_;  // of the averages of this backward
+  bool stands_in_ = false;
   int declared_passes_ = 0;  // synchronised backward passes since the last average
   std::uint64_t pass_ = 0;   // numbers the backward passes
   std::thread::id pass_thread_;

@@ -55,15 +55,6 @@ TEST(ReducerFailure, NamesParametersWithoutGradientAtTheEndOfThatBackwardAndTell
   EXPECT_THAT([&] { ddp.forward([&] { return used * 2; }); }, ThrowsMessage<InvalidArgument>(names_it));
 }
 
-TEST(ReducerFailure, RefusesSparseGradientsByName) {
-  auto backend = fake_group();
-  torch::nn::Embedding table(torch::nn::EmbeddingOptions(5, 2).sparse(true));
-  DistributedDataParallel ddp(table, one_each(backend));
-  auto loss = ddp->forward(torch::tensor({1, 2})).sum();
-  EXPECT_THAT([&] { loss.backward(); },
-              ThrowsMessage<InvalidArgument>(AllOf(HasSubstr("\"weight\""), HasSubstr("Sparse"))));
-}
-
 TEST(ReducerFailure, RefusesToCreateAGraphOfGradientsButNotAPenaltyOnThem) {
   auto backend = fake_group();
   Chain net;

@@ -10,6 +10,7 @@
 
 #include "lockstep/base/error.h"
 #include "testing/fake_ddp.h"
+#include "testing/reentrant_checkpoint.h"
 
 namespace lockstep {
 namespace {
@@ -22,15 +23,15 @@ using ::testing::HasSubstr;
 using testing::one_bucket;
 using testing::one_each;
 using ::testing::ThrowsMessage;
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
 
 TEST(Reducer, StartsBucketsDuringTheVeryFirstBackward) {
   auto backend = fake_group();
   Chain net;
   DistributedDataParallel ddp(net, one_each(backend));
   std::vector<std::string> events;
-  backend->on_start = [&](const Request&) { events.emplace_back("start"); };
+  backend->on_start = [&](const Request& request) {
+    if (request.verb == Verb::ALL_REDUCE) events.emplace_back("start");
+  };
   for (const auto& parameter : net->named_parameters()) {
     parameter.value().register_hook(
         [&, name = parameter.key()](const torch::Tensor&) { events.push_back(name); });
@@ -49,7 +50,7 @@ TEST(Reducer, StartsBucketsInIndexOrderWhateverArrivesFirst) {
   DistributedDataParallel ddp(NamedTensors{{"one", one}, {"two", two}}, {}, one_each(backend));
   std::vector<std::string> events;
   backend->on_start = [&](const Request& request) {
-    events.push_back("start " + std::to_string(request.count));
+    if (request.verb == Verb::ALL_REDUCE) events.push_back("start " + std::to_string(request.count));
   };
   one.register_hook([&](const torch::Tensor&) { events.emplace_back("one"); });
   two.register_hook([&](const torch::Tensor&) { events.emplace_back("two"); });
@@ -104,21 +105,10 @@ TEST(Reducer, AddsToGradientsThatExistedBefore) {
   EXPECT_EQ(net->parameters()[1].grad().item<float>(), 4.0F);
 }
 
-// Holds its own parameter back from the graph and runs a backward inside the backward, as reentrant checkpointing does.
-struct Checkpoint : torch::autograd::Function<Checkpoint> {
-  static torch::Tensor forward(AutogradContext* context, const torch::Tensor& x,
-                               const torch::Tensor& weight) {
-    context->save_for_backward({x});
-    context->saved_data["weight"] = weight;
-    return x * weight;
-  }
-  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    const torch::AutoGradMode grad_mode(true);
-    const torch::Tensor x = context->get_saved_variables()[0].detach().requires_grad_();
-    torch::autograd::backward({x * context->saved_data["weight"].toTensor()}, {gradients[0]});
-    return {x.grad(), torch::Tensor()};
-  }
-};
+// Hides `weight` from the graph and runs a backward inside the backward.
+torch::Tensor checkpoint(const torch::Tensor& x, const torch::Tensor& weight) {
+  return testing::reentrant_checkpoint([weight](const torch::Tensor& in) { return in * weight; }, x);
+}
 
 TEST(Reducer, AveragesOnceWhenABackwardRunsInsideTheBackward) {
   auto backend = fake_group();
@@ -127,7 +117,7 @@ TEST(Reducer, AveragesOnceWhenABackwardRunsInsideTheBackward) {
   const torch::Tensor c = torch::full({1}, 5.0, torch::requires_grad());
   DistributedDataParallel ddp(NamedTensors{{"a", a}, {"b", b}, {"c", c}}, {}, one_each(backend));
   for (int step = 1; step <= 2; ++step) {
-    ddp.forward([&] { return Checkpoint::apply(a * 1, b) * c; }).backward();
+    ddp.forward([&] { return checkpoint(a * 1, b) * c; }).backward();
     EXPECT_EQ(a.grad().item<float>(), step * 15.0F);
     EXPECT_EQ(b.grad().item<float>(), step * 10.0F);
     EXPECT_EQ(c.grad().item<float>(), step * 6.0F);
@@ -141,7 +131,7 @@ TEST(Reducer, AveragesWhenEveryParameterIsCheckpointed) {
   const torch::Tensor b = torch::full({1}, 3.0, torch::requires_grad());
   const torch::Tensor c = torch::full({1}, 5.0, torch::requires_grad());
   DistributedDataParallel ddp(NamedTensors{{"b", b}, {"c", c}}, {}, one_each(backend));
-  ddp.forward([&] { return Checkpoint::apply(Checkpoint::apply(x, b), c); }).backward();
+  ddp.forward([&] { return checkpoint(checkpoint(x, b), c); }).backward();
   EXPECT_EQ(b.grad().item<float>(), 10.0F);
   EXPECT_EQ(ddp.stats().reductions, 1u);
 }
@@ -151,7 +141,7 @@ TEST(Reducer, RefusesASecondGradientOfOneParameterInOneBackward) {
   const torch::Tensor x = torch::full({1}, 2.0, torch::requires_grad());
   const torch::Tensor b = torch::full({1}, 3.0, torch::requires_grad());
   DistributedDataParallel ddp(NamedTensors{{"b", b}, {"x", x}}, {}, one_each(backend));
-  auto loss = ddp.forward([&] { return Checkpoint::apply(Checkpoint::apply(x * 1, b), b); });
+  auto loss = ddp.forward([&] { return checkpoint(checkpoint(x * 1, b), b); });
   EXPECT_THAT([&] { loss.backward(); },
               ThrowsMessage<InvalidArgument>(AllOf(HasSubstr("\"b\""), HasSubstr("second gradient"))));
 }

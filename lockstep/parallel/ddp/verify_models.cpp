@@ -39,6 +39,12 @@ std::string text_of(const at::Tensor& tensor) {
   return text;
 }
 
+// Gradients lie in buckets with the strides of their parameters.
+std::string strides_of(const at::Tensor& parameter) {
+  if (!parameter.defined() || parameter.layout() != c10::kStrided || parameter.is_contiguous()) return "";
+  return lockstep::str(" with strides ", parameter.strides());
+}
+
 std::vector<std::string> split(const std::string& text, char separator) {
   std::vector<std::string> parts;
   for (std::size_t begin = 0; begin < text.size();) {
@@ -94,7 +100,7 @@ std::string describe_model(const NamedTensors& parameters, const NamedTensors& b
   };
   for (const auto& [name, tensor] : parameters) {
     const bool frozen = tensor.defined() && !tensor.requires_grad();
-    add("parameter", name, text_of(tensor) + (frozen ? " frozen" : ""));
+    add("parameter", name, text_of(tensor) + (frozen ? " frozen" : strides_of(tensor)));
   }
   for (const auto& [name, tensor] : buffers) add("buffer", name, text_of(tensor));
   return text;

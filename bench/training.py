@@ -1,0 +1,123 @@
+"""Training steps beside their peers, for bench/run.py."""
+import pathlib
+import platform
+import statistics
+import sys
+
+from competition import Competition, launch, objects, ratio
+
+PEERS = pathlib.Path(__file__).resolve().parent / "peers"
+STEPS = {"cnn": 100, "resnet18": 20, "mlp": 20}
+DDP_FLOORS = {"cnn": (0.97, 1.4, 1.2), "resnet18": (0.96, 1.4, 1.1), "mlp": (0.90, 1.65, 1.25)}
+COLUMNS = {"CPU ms/step": "cpu_ms_per_step", "faults/step": "faults_per_step", "Rss MiB": "rss_mib", "Pss MiB": "pss_mib",
+           "communication ms": "communication_ms", "exposed ms": "exposed_ms", "MiB sent": "mib_sent"}
+JEMALLOC = pathlib.Path(f"/usr/lib/{platform.machine()}-linux-gnu/libjemalloc.so.2")
+
+
+def train_step(args):
+    """Samples per second of all processes together; batch 64 a process, SGD with momentum; the MNIST CNN, torchvision's
+    ResNet-18 on 32x32 images, six linear layers of 2048x2048 and a head. "one" is a process alone, "(a)" two that never
+    talk, "(a')" the same with one barrier a step, "(b)" Python DDP over Gloo, "(c)" the same with jemalloc and
+    gradient_as_bucket_view, "(d)" Lockstep's DDP; "plain" is libtorch's own allocator, "ours" Lockstep's. Of memory and
+    page faults: of one process. A Pss page of two processes counts half for each."""
+    results = [one_model(model, args) for model in args.models.split(",")]
+    merged = {"preliminary": any(r["preliminary"] for r in results),
+              "dropped_runs": sum(r["dropped_runs"] for r in results),
+              "largest_share_of_others": max(r["largest_share_of_others"] for r in results),
+              "unit": "samples/s", "steps_per_run": STEPS}
+    return merged | {part: {k: v for r in results for k, v in r[part].items()} for part in ("medians", "ratios")}
+
+
+def one_model(model, args):
+    program, peer, steps = args.build / "bench/train_step", PEERS / "train_step.py", str(STEPS[model])
+    if not JEMALLOC.exists():
+        sys.exit(f"no {JEMALLOC}: scripts/setup --bench installs it")
+    plain = ["env", "LOCKSTEP_ALLOCATOR=off"]
+    jemalloc = plain + [f"LD_PRELOAD={JEMALLOC}", "MALLOC_CONF=thp:always,dirty_decay_ms:-1,muzzy_decay_ms:-1"]
+    ours = []
+
+    def cpp(mode, allocator, ranks=2):
+        return launch(args, ranks=ranks) + [*allocator, program, model, mode, steps]
+
+    def python(mode, allocator, *options):
+        return launch(args, *options) + [*allocator, args.python, peer, model, mode, steps]
+
+    runs = Competition({
+        "one, plain": cpp("alone", plain, ranks=1), "one, ours": cpp("alone", ours, ranks=1),
+        "(a) plain": cpp("alone", plain), "(a) jemalloc": cpp("alone", jemalloc), "(a) ours": cpp("alone", ours),
+        "(a') jemalloc": cpp("barrier", jemalloc), "(a') ours": cpp("barrier", ours),
+        "(b) Gloo": python("ddp", plain, "--no-affinity"), "(b) Gloo, pinned": python("ddp", plain),
+        "(c) Gloo": python("bucket_view", jemalloc, "--no-affinity"), "(c) Gloo, pinned": python("bucket_view", jemalloc),
+        "(d) plain": cpp("ddp", plain), "(d) ours": cpp("ddp", ours),
+    }, step_values, args)
+    rows = runs.table("samples/s")
+    for what in ("CPU ms/step", "faults/step", "Rss MiB", "Pss MiB"):
+        for name, value in runs.medians(what).items():
+            rows[name][what] = round(value, 1)
+    return runs.report() | {"medians": {f"{model}: {name}": row for name, row in rows.items()},
+                            "ratios": {f"{model}: {k}": v for k, v in step_ratios(model, runs.medians("samples/s")).items()}}
+
+
+def step_values(output, _):
+    ranks = objects(output)
+    return {"samples/s": sum(r["samples_per_second"] for r in ranks)} | {
+        what: statistics.mean(r[key] for r in ranks) for what, key in COLUMNS.items() if key in ranks[0]}
+
+
+def step_ratios(model, m):
+    def best(kind):
+        return max(value for name, value in m.items() if name.startswith(kind + " "))
+
+    of_limit, of_gloo, alone = DDP_FLOORS[model]
+    return {"(d) / (a')": ratio(m["(d) ours"] / best("(a')"), at_least=of_limit),
+            "(d) / (b)": ratio(m["(d) ours"] / best("(b)"), at_least=of_gloo),
+            "one process, ours / plain": ratio(m["one, ours"] / m["one, plain"], at_least=alone),
+            **{f"{kind} / (a)": ratio(value / best("(a)")) for kind, value in
+               (("(a')", best("(a')")), ("(b)", best("(b)")), ("(c)", best("(c)")), ("(d)", m["(d) ours"]))}}
+
+
+OPTIONS = {"ddp": [], "AdamW": ["adamw"], "find_unused_parameters": ["unused"], "4 micro-batches": ["accumulate=4"],
+           **{f"{hook} hook": [f"hook={hook}"] for hook in ("allreduce", "fp16_compress", "bf16_compress", "int8", "topk", "powerSGD", "noop")}}
+
+
+def step_options(args):
+    """The steps of train_step with the options of DistributedDataParallel, two ranks, and with three and four ranks on the same
+    cores beside as many processes that never talk. Samples per second of all processes together. "communication": from the
+    first bucket's start to the last average; "exposed": the part of it that backward did not hide; "MiB sent": what a rank
+    contributes to averages. All per step and of the mean rank."""
+    medians, ratios, reports = {}, {}, []
+    for model in args.models.split(","):
+        def cpp(mode, ranks, *options, model=model):
+            return launch(args, ranks=ranks) + [args.build / "bench/train_step", model, mode, str(STEPS[model] // 2), *options]
+
+        commands = {name: cpp("ddp", 2, *options) for name, options in OPTIONS.items()}
+        commands |= {"AdamW, never talk": cpp("alone", 2, "adamw"), "4 micro-batches, never talk": cpp("alone", 2, "accumulate=4")}
+        for ranks in (3, 4):
+            commands |= {f"ddp, {ranks} ranks": cpp("ddp", ranks), f"never talk, {ranks} ranks": cpp("alone", ranks)}
+        runs = Competition(commands, step_values, args)
+        reports.append(runs.report())
+        medians |= {f"{model}: {name}": row for name, row in option_rows(runs).items()}
+        ratios |= {f"{model}: {name}": ratio(value) for name, value in option_ratios(runs).items()}
+    return {"preliminary": any(r["preliminary"] for r in reports), "dropped_runs": sum(r["dropped_runs"] for r in reports),
+            "largest_share_of_others": max(r["largest_share_of_others"] for r in reports),
+            "unit": "samples/s", "medians": medians, "ratios": ratios}
+
+
+def option_rows(runs):
+    rows = runs.table("samples/s")
+    for name, values in runs.values.items():
+        for what in COLUMNS:
+            if what in values[0]:
+                rows[name][what] = round(statistics.median(v[what] for v in values), 2)
+    return rows
+
+
+def option_ratios(runs):
+    m = runs.medians("samples/s")
+    found = {f"{name} / ddp": m[name] / m["ddp"] for name in OPTIONS if name != "ddp"}
+    for name, alone in (("AdamW", "AdamW, never talk"), ("4 micro-batches", "4 micro-batches, never talk"),
+                        ("ddp, 3 ranks", "never talk, 3 ranks"), ("ddp, 4 ranks", "never talk, 4 ranks")):
+        found[f"{name} / {alone}"] = m[name] / m[alone]
+    values = runs.values["ddp"]
+    communication, exposed = (statistics.median(v[what] for v in values) for what in ("communication ms", "exposed ms"))
+    return found | {"share of communication hidden": 1 - exposed / communication}

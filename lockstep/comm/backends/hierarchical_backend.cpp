@@ -1,0 +1,130 @@
+#include "lockstep/comm/backends/hierarchical_backend.h"
+
+#include <algorithm>
+#include <exception>
+
+#include "lockstep/base/environment.h"
+#include "lockstep/base/error.h"
+#include "lockstep/base/exception_text.h"
+#include "lockstep/base/str.h"
+#include "lockstep/comm/backends/shm_backend.h"
+#include "lockstep/comm/backends/tcp_backend.h"
+#include "lockstep/comm/backends/tcp_group.h"
+#include "lockstep/comm/backends/tcp_mesh.h"
+#include "lockstep/comm/same_machine.h"
+#include "lockstep/os/machine.h"
+#include "lockstep/os/private_folder.h"
+
+namespace lockstep {
+namespace {
+
+using Nodes = std::vector<std::vector<int>>;
+
+// Some ranks of a meeting, while all others do the same with theirs: every exchange is one of the whole.
+class PartOfMeeting : public Meeting {
+ public:
+  PartOfMeeting(Meeting& whole, std::vector<int> ranks) : whole_(whole), ranks_(std::move(ranks)) {}
+
+  int rank() const override {
+    return static_cast<int>(std::find(ranks_.begin(), ranks_.end(), whole_.rank()) - ranks_.begin());
+  }
+  int size() const override { return static_cast<int>(ranks_.size()); }
+  bool passes_descriptors() const override { return false; }
+  std::string local_address() const override { return whole_.local_address(); }
+  std::optional<std::string> secret() const override { return whole_.secret(); }
+  std::vector<Message> exchange(const std::string& text, const std::vector<int>&,
+                                Deadline deadline) override {
+    std::vector<Message> all = whole_.exchange(text, {}, deadline);
+    std::vector<Message> ours;
+    for (const int rank : ranks_) ours.push_back(std::move(all[static_cast<std::size_t>(rank)]));
+    return ours;
+  }
+
+ private:
+  Meeting& whole_;
+  const std::vector<int> ranks_;
+};
+
+// Ranks that say the same may be on one machine: it started at the same time, and they meet in the same folder.
+std::string machine_of_this_rank() {
+  return str(boot_id(), ' ', user_private_folder_id(), ' ', env("LOCKSTEP_NODE").value_or(""));
+}
+
+Nodes nodes_by(const std::vector<Message>& texts) {
+  Nodes nodes;
+  std::vector<std::string> seen;
+  for (std::size_t r = 0; r < texts.size(); ++r) {
+    const auto found =
+        static_cast<std::size_t>(std::find(seen.begin(), seen.end(), texts[r].text) - seen.begin());
+    if (found == seen.size()) {
+      seen.push_back(texts[r].text);
+      nodes.emplace_back();
+    }
+    nodes[found].push_back(static_cast<int>(r));
+  }
+  return nodes;
+}
+
+const std::vector<int>& node_of(const Nodes& nodes, int rank) {
+  return *std::find_if(nodes.begin(), nodes.end(), [rank](const auto& node) {
+    return std::find(node.begin(), node.end(), rank) != node.end();
+  });
+}
+
+struct Found {
+  Nodes nodes;
+  std::unique_ptr<Hub> hub;  // of this rank's node; null if it is alone there
+};
+
+Found find_nodes(Meeting& meeting, Deadline deadline) {
+  const Nodes perhaps = nodes_by(meeting.exchange(machine_of_this_rank(), {}, deadline));
+  PartOfMeeting part(meeting, node_of(perhaps, meeting.rank()));
+  SameMachineProof proof(part);
+  const auto offers = part.exchange(proof.offer(), {}, deadline);
+  Found found;
+  found.hub = proof.run(offers.front().text, deadline);
+  if (part.size() == 1) found.hub.reset();
+  const std::string leader = std::to_string(node_of(perhaps, meeting.rank()).front());
+  found.nodes =
+      nodes_by(meeting.exchange(found.hub ? leader : str("rank ", meeting.rank(), " alone"), {}, deadline));
+  return found;
+}
+
+// Whoever is lost is named to all ranks, also by those who only hear of it from its machine.
+void tell_failures(Meeting& meeting, const std::exception_ptr& mine, Deadline deadline) {
+  const auto all = meeting.exchange(mine ? exception_text(mine) : "", {}, deadline);
+  if (mine) std::rethrow_exception(mine);
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    if (!all[r].text.empty())
+      throw Aborted(str("init_process_group, rank ", meeting.rank(), ": rank ", r,
+                        " failed: ", printable(all[r].text)));
+  }
+}
+
+}  // namespace
+
+ProcessGroup make_hierarchical_group(Meeting& meeting, const std::string& group_name,
+                                     const GroupOptions& options, Deadline deadline) {
+  const Found found = find_nodes(meeting, deadline);
+  const auto size = static_cast<std::size_t>(meeting.size());
+  if (found.nodes.size() == 1 && size > 1) return make_shm_group(*found.hub, group_name, options, deadline);
+  if (found.nodes.size() == size) return make_tcp_group(meeting, group_name, options, deadline);
+  const auto trace = TraceMemory::create(meeting.rank(), meeting.size());
+  const std::vector<int>& here = node_of(found.nodes, meeting.rank());
+  std::shared_ptr<Backend> local;
+  std::exception_ptr failure;
+  try {
+    if (found.hub) {
+      local = make_shm_group(*found.hub, str(group_name, "/node of rank ", here.front()),
+                             tcp::Node::without_deadlines(), deadline, here, trace)
+                  .shared_backend();
+    }
+  } catch (const Error&) {
+    failure = std::current_exception();
+  }
+  tell_failures(meeting, failure, deadline);
+  return make_tcp_group(meeting, group_name, options, deadline,
+                        tcp::Node::make(found.nodes, meeting.rank(), std::move(local)), trace);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,160 @@
+#include "lockstep/comm/backends/mpi_backend.h"
+
+#include <algorithm>
+#include <atomic>
+#include <numeric>
+#include <set>
+#include <sstream>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
+#include "lockstep/comm/backends/mpi_library.h"
+#include "lockstep/comm/backends/mpi_links.h"
+#include "lockstep/comm/backends/tcp_group.h"
+#include "lockstep/os/process.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int TAGS = 32768;  // that every MPI has
+
+// Groups that share two ranks never share a tag: each rank counts, and a group takes the highest of its ranks.
+std::atomic<int>& next_tag() {
+  static std::atomic<int> next{1};
+  return next;
+}
+
+std::string who(const Meeting& meeting) {
+  return str("init_process_group, rank ", meeting.rank(), " of ", meeting.size(), ": ");
+}
+
+// Everybody's text; throws on all ranks if one of them had a failure instead.
+std::vector<std::string> tell_all(Meeting& meeting, const std::string& text, const std::string& failure,
+                                  Deadline deadline) {
+  const auto messages = meeting.exchange(failure.empty() ? "+" + text : "-" + failure, {}, deadline);
+  std::vector<std::string> texts;
+  for (std::size_t r = 0; r < messages.size(); ++r) {
+    const std::string& said = messages[r].text;
+    if (!said.starts_with('+'))
+      throw InvalidArgument(str(who(meeting),
+                                static_cast<int>(r) == meeting.rank() ? "" : str("rank ", r, ": "),
+                                printable(said.substr(said.empty() ? 0 : 1))));
+    texts.push_back(said.substr(1));
+  }
+  return texts;
+}
+
+mpi::Module::Deadline time_of(Deadline deadline) {
+  constexpr std::chrono::hours YEAR{24 * 365};
+  return std::chrono::steady_clock::now() + std::min<std::chrono::nanoseconds>(deadline.remaining(), YEAR);
+}
+
+mpi::Module& open_on_all(Meeting& meeting, Deadline deadline) {
+  mpi::Module* module = nullptr;
+  std::string failure;
+  std::string library;
+  try {
+    module = &mpi::open_library();
+    library = module->library();
+  } catch (const Error& error) {
+    failure = error.what();
+  }
+  const auto all = tell_all(meeting, library, failure, deadline);
+  const auto other = std::find_if(all.begin(), all.end(), [&](const auto& text) { return text != all[0]; });
+  if (other != all.end())
+    throw InvalidArgument(str(who(meeting), "backend \"mpi\": rank 0 uses ", printable(all[0]), ", rank ",
+                              other - all.begin(), " ", printable(*other),
+                              "; all ranks must use the same MPI"));
+  return *module;
+}
+
+std::shared_ptr<mpi::Communicator> world_of(mpi::Module& module, int size, Deadline deadline,
+                                            std::string& failure) {
+  failure = module.start();
+  if (!failure.empty()) return nullptr;
+  auto world = module.world(time_of(deadline), failure);
+  if (world == nullptr && failure.empty())
+    failure = "backend \"mpi\": not all ranks of MPI_COMM_WORLD came before the timeout";
+  if (world != nullptr && world->size() < size)
+    failure = str(
+        "backend \"mpi\": MPI_COMM_WORLD of ", module.library(), " has ", world->size(),
+        " process(es), the group ", size,
+        "; start the job with the mpirun of this MPI (mpirun.openmpi, mpirun.mpich) or with srun --mpi=...");
+  return world;
+}
+
+struct Announcement {
+  long pid = 0;
+  int rank = -1;  // of the communicator
+  int tag = 0;
+  std::string host;
+};
+
+}  // namespace
+
+std::shared_ptr<mpi::Communicator> mpi_world(Deadline deadline) {
+  std::string failure;
+  auto world = world_of(mpi::open_library(), 1, deadline, failure);
+  if (!failure.empty()) throw InvalidArgument("init_process_group: " + failure);
+  return world;
+}
+
+std::shared_ptr<mpi::Communicator> mpi_duplicate(const MpiHandle& handle, Deadline deadline) {
+  mpi::Module& module = mpi::open_library();
+  constexpr const char* WHERE = "init_process_group_from_mpi: ";
+  if (handle.handle != nullptr && handle.size != module.handle_size())
+    throw InvalidArgument(str(WHERE, "an MPI_Comm of ", module.library(), " has ", module.handle_size(),
+                              " bytes, this handle has ", handle.size,
+                              "; a handle of Fortran goes to init_process_group_from_mpi_fortran"));
+  std::string failure = module.start_in_host();
+  if (!failure.empty()) throw InvalidArgument(WHERE + failure);
+  auto copy = handle.handle != nullptr ? module.duplicate(handle.handle, time_of(deadline), failure)
+                                       : module.duplicate_fortran(handle.fortran, time_of(deadline), failure);
+  if (!failure.empty()) throw InvalidArgument(WHERE + failure);
+  if (!copy) throw Timeout(str(WHERE, "not all ranks of the communicator came before the timeout"));
+  return copy;
+}
+
+ProcessGroup make_mpi_group(Meeting& meeting, const std::string& group_name, const GroupOptions& options,
+                            Deadline deadline) {
+  mpi::Module& module = open_on_all(meeting, deadline);
+  std::string failure;
+  const auto world = world_of(module, meeting.size(), deadline, failure);
+  tell_all(meeting, "", failure, deadline);
+  return make_mpi_group(meeting, group_name, options, deadline, world);
+}
+
+ProcessGroup make_mpi_group(Meeting& meeting, const std::string& group_name, const GroupOptions& options,
+                            Deadline deadline, const std::shared_ptr<mpi::Communicator>& communicator) {
+  mpi::Module& module = mpi::open_library();
+  const auto trace = TraceMemory::create(meeting.rank(), meeting.size());
+  trace->share(meeting, deadline);
+  const std::string mine =
+      str(current_pid(), ' ', communicator->rank(), ' ', next_tag().load(), ' ', module.host_name());
+  std::vector<tcp::Peer> peers;
+  std::vector<int> places;
+  int tag = 1;
+  for (const std::string& text : tell_all(meeting, mine, "", deadline)) {
+    Announcement one;
+    std::istringstream(text) >> one.pid >> one.rank >> one.tag >> one.host;
+    peers.push_back({printable(one.host), one.pid});
+    places.push_back(one.rank);
+    tag = std::max(tag, one.tag);
+  }
+  if (std::set<int>(places.begin(), places.end()).size() != places.size())
+    throw InvalidArgument(str(who(meeting),
+                              "backend \"mpi\": two ranks are the same process for MPI; start one job with "
+                              "one mpirun or srun"));
+  next_tag() = tag + 1;
+  auto streams = communicator->open(tag % TAGS, places);
+  auto links = std::make_unique<tcp::MpiLinks>(module, communicator, std::move(streams), meeting.rank());
+  std::vector<int> ranks(places.size());
+  std::iota(ranks.begin(), ranks.end(), 0);
+  auto running = std::make_shared<tcp::Running>(std::move(links), std::move(peers), meeting.rank());
+  auto world = tcp::Group::make(
+      {running, 0, std::move(ranks), meeting.rank(), group_name, "mpi", options, trace, nullptr});
+  running->start();
+  return ProcessGroup(std::move(world));
+}
+
+}  // namespace lockstep

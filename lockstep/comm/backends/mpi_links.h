@@ -1,0 +1,48 @@
+// MpiLinks: links over the messages of one tag of a communicator (mpi_module.h).
+//
+//   MpiLinks links(module, communicator->open(tag, {0, 1, 2}));
+//
+// MPI cannot be waited for together with anything else, and a call that blocks in it keeps a core busy: wait() asks again and
+// again, at once for a moment, then every 50 us for 20 ms after the last byte, then every millisecond.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+
+#include "lockstep/comm/backends/link.h"
+#include "lockstep/comm/backends/mpi_module.h"
+
+namespace lockstep::tcp {
+
+class MpiLinks final : public Links {
+ public:
+  MpiLinks(mpi::Module& module, std::shared_ptr<mpi::Communicator> communicator,
+           std::unique_ptr<mpi::Streams> streams, int own)
+      : module_(module), communicator_(std::move(communicator)), streams_(std::move(streams)), own_(own) {}
+
+  std::unique_ptr<Link> link_to(int peer) override;
+  std::vector<Event> wait(Deadline deadline) override;
+  void wake() override;
+  void failed() override { module_.expect_no_farewell(); }
+
+  // For links: something was sent, so an answer may come soon.
+  void stir();
+  mpi::Streams& streams() { return *streams_; }
+
+ private:
+  void rest(int rounds, Deadline deadline);
+
+  mpi::Module& module_;
+  const std::shared_ptr<mpi::Communicator> communicator_;
+  const std::unique_ptr<mpi::Streams> streams_;
+  const int own_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  // guarded by mutex_
+  bool woken_ = false;
+  bool stirred_ = false;
+  std::chrono::steady_clock::time_point moved_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace lockstep::tcp

@@ -1,0 +1,237 @@
+// The module of one MPI: see mpi_module.h. Compiled by mpicxx.openmpi and by mpicxx.mpich, not part of the library.
+// NOLINTBEGIN: the two MPIs define the same names as pointers, as numbers and as macros of casts
+#include "lockstep/comm/backends/mpi_module.h"
+
+#include <mpi.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <mutex>
+#include <thread>
+
+#include "lockstep/comm/backends/mpi_streams_body.h"
+
+namespace lockstep::mpi {
+namespace {
+
+constexpr std::chrono::seconds FAREWELL{5};
+constexpr std::chrono::microseconds REST{200};
+
+bool no_farewell = false;  // guarded by calls()
+
+std::vector<MPI_Comm>& duplicates() {  // guarded by calls()
+  static auto* const instance = new std::vector<MPI_Comm>;
+  return *instance;
+}
+
+// Kept until the process ends: to free it is collective, and a rank that failed does not take part.
+class OwnCommunicator final : public Communicator {
+ public:
+  explicit OwnCommunicator(MPI_Comm comm) : comm_(comm) {
+    const std::lock_guard lock(calls());
+    MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
+    MPI_Comm_rank(comm_, &rank_);
+    MPI_Comm_size(comm_, &size_);
+    duplicates().push_back(comm_);
+  }
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  std::unique_ptr<Streams> open(int tag, const std::vector<int>& ranks) override {
+    return std::make_unique<TaggedStreams>(comm_, tag, ranks, rank_);
+  }
+
+ private:
+  const MPI_Comm comm_;
+  int rank_ = 0;
+  int size_ = 1;
+};
+
+const char* name_of_level(int level) {
+  switch (level) {
+    case MPI_THREAD_SINGLE: return "MPI_THREAD_SINGLE";
+    case MPI_THREAD_FUNNELED: return "MPI_THREAD_FUNNELED";
+    case MPI_THREAD_SERIALIZED: return "MPI_THREAD_SERIALIZED";
+    default: return "MPI_THREAD_MULTIPLE";
+  }
+}
+
+void call_no_more() {
+  const std::lock_guard lock(calls());
+  over = true;
+}
+
+// When all ranks have come here, all that was sent has arrived. False if they have not by the deadline.
+bool wait_for_all(Module::Deadline deadline) {
+  std::vector<MPI_Request> requests(duplicates().size(), MPI_REQUEST_NULL);
+  for (std::size_t i = 0; i < requests.size(); ++i) MPI_Ibarrier(duplicates()[i], &requests[i]);
+  int code = MPI_SUCCESS;
+  for (int done = 0; code == MPI_SUCCESS && done == 0;) {
+    code = MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE);
+    if (done == 0 && std::chrono::steady_clock::now() >= deadline) return false;
+    if (done == 0) std::this_thread::sleep_for(REST);
+  }
+  std::for_each(closed_streams().begin(), closed_streams().end(), drain);
+  for (int turn = 0; turn < 20 && !left_over().empty(); ++turn) sweep();
+  return true;
+}
+
+// MPI waits here for all ranks, as long as their work takes. If a group has failed, that may be for ever: the job ends then.
+void finalize_at_exit() {
+  int finalized = 0;
+  MPI_Finalized(&finalized);
+  call_no_more();
+  if (finalized != 0) return;
+  const auto deadline = no_farewell ? std::chrono::steady_clock::now() + FAREWELL : Module::Deadline::max();
+  if (!wait_for_all(deadline)) MPI_Abort(MPI_COMM_WORLD, 1);
+  MPI_Finalize();
+}
+
+// The attributes of MPI_COMM_SELF are deleted first of all when the program calls MPI_Finalize.
+int finalize_begins(MPI_Comm, int, void*, void*) {
+  call_no_more();
+  if (!no_farewell) wait_for_all(Module::Deadline::max());
+  return MPI_SUCCESS;
+}
+
+class ThisModule final : public Module {
+ public:
+  std::string library() const override {
+    std::array<char, MPI_MAX_LIBRARY_VERSION_STRING + 1> text = {};
+    int length = 0;
+    MPI_Get_library_version(text.data(), &length);
+    const std::string whole(text.data());
+    return whole.substr(0, whole.find('\n'));
+  }
+
+  std::string host_name() const override {
+    std::array<char, MPI_MAX_PROCESSOR_NAME + 1> text = {};
+    int length = 0;
+    const std::lock_guard lock(calls());
+    MPI_Get_processor_name(text.data(), &length);
+    return text.data();
+  }
+
+  std::size_t handle_size() const override { return sizeof(MPI_Comm); }
+
+  std::string start_in_host() override {
+    int initialized = 0;
+    MPI_Initialized(&initialized);
+    if (initialized == 0)
+      return "this program has not initialised the MPI that Lockstep has loaded, " + library();
+    return start();
+  }
+
+  std::string start() override {
+    const std::lock_guard lock(calls());
+    int initialized = 0;
+    int finalized = 0;
+    int level = MPI_THREAD_SINGLE;
+    MPI_Initialized(&initialized);
+    MPI_Finalized(&finalized);
+    if (finalized != 0) return "this program has called MPI_Finalize already";
+    if (initialized == 0) return initialize();
+    if (ours_) return "";
+    MPI_Query_thread(&level);
+    if (level == MPI_THREAD_MULTIPLE) return watch_for_the_end();
+    return std::string("this program has initialised MPI with ") + name_of_level(level) +
+           ", and Lockstep calls MPI from a thread of its own: call MPI_Init_thread(&argc, &argv, "
+           "MPI_THREAD_MULTIPLE, &provided) instead of MPI_Init";
+  }
+
+  std::shared_ptr<Communicator> world(Deadline deadline, std::string& error) override {
+    if (world_) return world_;
+    world_ = duplicate_of(MPI_COMM_WORLD, deadline, error);
+    return world_;
+  }
+  std::shared_ptr<Communicator> duplicate(const void* handle, Deadline deadline,
+                                          std::string& error) override {
+    return duplicate_of(*static_cast<const MPI_Comm*>(handle), deadline, error);
+  }
+  std::shared_ptr<Communicator> duplicate_fortran(int handle, Deadline deadline,
+                                                  std::string& error) override {
+    return duplicate_of(MPI_Comm_f2c(handle), deadline, error);
+  }
+  void expect_no_farewell() override {
+    const std::lock_guard lock(calls());
+    no_farewell = true;
+  }
+
+ private:
+  std::string initialize() {
+    int level = MPI_THREAD_SINGLE;
+    const int code = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level);
+    if (code != MPI_SUCCESS) return error_text("MPI_Init_thread", code);
+    ours_ = true;
+    std::atexit(finalize_at_exit);
+    std::at_quick_exit(finalize_at_exit);
+    if (level >= MPI_THREAD_SERIALIZED) return "";
+    return std::string("this MPI offers only ") + name_of_level(level) + "; MPI_THREAD_SERIALIZED is needed";
+  }
+
+  static std::string watch_for_the_end() {
+    static int key = MPI_KEYVAL_INVALID;
+    if (key != MPI_KEYVAL_INVALID) return "";
+    MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, finalize_begins, &key, nullptr);
+    MPI_Comm_set_attr(MPI_COMM_SELF, key, nullptr);
+    return "";
+  }
+
+  // The duplicate of a communicator is an attribute of it, so that it lives as long as it does and is found again.
+  static std::shared_ptr<OwnCommunicator> duplicate_of(MPI_Comm comm, Deadline deadline, std::string& error) {
+    static int key = MPI_KEYVAL_INVALID;
+    void* known = nullptr;
+    int found = 0;
+    if (comm == MPI_COMM_NULL) return error = "this is MPI_COMM_NULL", nullptr;
+    {
+      const std::lock_guard lock(calls());
+      if (key == MPI_KEYVAL_INVALID)
+        MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, MPI_COMM_NULL_DELETE_FN, &key, nullptr);
+      int between_groups = 0;
+      MPI_Comm_test_inter(comm, &between_groups);
+      if (between_groups != 0) return error = "this is an intercommunicator", nullptr;
+      MPI_Comm_get_attr(comm, key, static_cast<void*>(&known), &found);
+    }
+    if (found != 0) return *static_cast<std::shared_ptr<OwnCommunicator>*>(known);
+    auto copy = copy_of(comm, deadline, error);
+    if (copy) {
+      const std::lock_guard lock(calls());
+      MPI_Comm_set_attr(comm, key, new std::shared_ptr<OwnCommunicator>(copy));
+    }
+    return copy;
+  }
+
+  static std::shared_ptr<OwnCommunicator> copy_of(MPI_Comm comm, Deadline deadline, std::string& error) {
+    auto* const copy =
+        new MPI_Comm(MPI_COMM_NULL);  // lost if the deadline passes: MPI writes it when all ranks have come
+    MPI_Request request = MPI_REQUEST_NULL;
+    int code = MPI_SUCCESS;
+    {
+      const std::lock_guard lock(calls());
+      code = MPI_Comm_idup(comm, copy, &request);
+    }
+    for (int done = 0; code == MPI_SUCCESS && done == 0;) {
+      {
+        const std::lock_guard lock(calls());
+        code = MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+      }
+      if (done == 0 && std::chrono::steady_clock::now() >= deadline) return nullptr;
+      if (done == 0) std::this_thread::sleep_for(REST);
+    }
+    if (code == MPI_SUCCESS) return std::make_shared<OwnCommunicator>(*std::unique_ptr<MPI_Comm>(copy));
+    error = error_text("MPI_Comm_idup", code);
+    return nullptr;
+  }
+
+  bool ours_ = false;  // MPI was initialised here
+  std::shared_ptr<OwnCommunicator> world_;
+};
+
+}  // namespace
+}  // namespace lockstep::mpi
+
+extern "C" __attribute__((visibility("default"))) lockstep::mpi::Module* lockstep_mpi_module_1() {
+  static auto* const instance = new lockstep::mpi::ThisModule;  // outlives static destructors
+  return instance;
+}
+// NOLINTEND

@@ -1,0 +1,160 @@
+#include "lockstep/comm/backends/node.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+namespace lockstep::tcp {
+namespace {
+
+int index_in(const std::vector<int>& ranks, int rank) {
+  return static_cast<int>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
+}
+
+// The nodes of a part, by its own ranks.
+std::vector<std::vector<int>> nodes_of(const std::vector<int>& part,
+                                       const std::vector<std::vector<int>>& nodes) {
+  std::vector<std::vector<int>> result;
+  std::vector<bool> is_placed(nodes.size());
+  for (const int member : part) {
+    const auto has_it = [member](const auto& node) {
+      return std::find(node.begin(), node.end(), member) != node.end();
+    };
+    const auto node =
+        static_cast<std::size_t>(std::find_if(nodes.begin(), nodes.end(), has_it) - nodes.begin());
+    if (is_placed[node]) continue;
+    is_placed[node] = true;
+    result.emplace_back();
+    for (std::size_t r = 0; r < part.size(); ++r) {
+      if (index_in(nodes[node], part[r]) < static_cast<int>(nodes[node].size()))
+        result.back().push_back(static_cast<int>(r));
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+std::shared_ptr<Node> Node::make(std::vector<std::vector<int>> nodes, int rank,
+                                 std::shared_ptr<Backend> local) {
+  const bool is_shared =
+      std::any_of(nodes.begin(), nodes.end(), [](const auto& node) { return node.size() > 1; });
+  return is_shared ? std::make_shared<Node>(std::move(nodes), rank, std::move(local)) : nullptr;
+}
+
+Node::Node(std::vector<std::vector<int>> nodes, int rank, std::shared_ptr<Backend> local)
+    : nodes_(std::move(nodes)), rank_(rank), state_(std::make_shared<State>()) {
+  while (index_in(nodes_.at(mine_), rank) == static_cast<int>(nodes_[mine_].size())) ++mine_;
+  state_->local = std::move(local);
+}
+
+Node::~Node() {
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->stopping = true;
+  }
+  state_->changed.notify_all();
+  if (thread_.get_id() == std::this_thread::get_id()) {
+    thread_.detach();
+  } else if (thread_.joinable()) {
+    thread_.join();
+  }
+}
+
+GroupOptions Node::without_deadlines() {
+  constexpr std::chrono::hours LONGEST{24 * 365 * 10};
+  return {.timeout = LONGEST, .warn_after = LONGEST};
+}
+
+bool Node::is_here(int rank) const { return index_in(ranks(), rank) < static_cast<int>(ranks().size()); }
+
+void Node::post(std::shared_ptr<LocalOwner> owner, Request request) {
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->jobs.push_back({std::move(owner), std::move(request)});
+    if (!thread_.joinable()) thread_ = std::thread([state = state_] { run(*state); });
+  }
+  state_->changed.notify_all();
+}
+
+// Also ends what other ranks of the node wait for there, of an operation that will fail for them too.
+void Node::withdraw(const LocalOwner& owner) {
+  std::unique_lock lock(state_->mutex);
+  std::erase_if(state_->jobs, [&](const Job& job) { return job.owner.get() == &owner; });
+  if (state_->running != &owner) return;
+  lock.unlock();
+  state_->local->abort("the collective that this is a part of has failed");
+  lock.lock();
+  state_->changed.wait(lock, [&] { return state_->running != &owner; });
+}
+
+std::exception_ptr Node::carry_out(Backend& local, Request request) {
+  try {
+    request.async_op = false;
+    const auto work = local.start(std::move(request));
+    if (work) work->wait(std::nullopt);
+    return nullptr;
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
+void Node::run(State& state) {
+  while (true) {
+    Job job;
+    {
+      std::unique_lock lock(state.mutex);
+      state.changed.wait(lock, [&] { return state.stopping || !state.jobs.empty(); });
+      if (state.jobs.empty()) return;
+      job = std::move(state.jobs.front());
+      state.jobs.pop_front();
+      state.running = job.owner.get();
+    }
+    const std::exception_ptr error = carry_out(*state.local, std::move(job.request));
+    {
+      const std::lock_guard lock(state.mutex);
+      state.running = nullptr;
+    }
+    state.changed.notify_all();
+    job.owner->local_ended(error);
+  }
+}
+
+Node::Part Node::split(const std::vector<std::vector<int>>& parts, const std::string& name,
+                       const GroupOptions& options) const {
+  std::vector<std::vector<int>> whole;  // parts of this node alone, by its ranks
+  std::vector<std::vector<int>> mixed;  // this node's ranks of the others
+  const std::vector<int>* own = nullptr;
+  bool is_whole = false;
+  for (const auto& part : parts) {
+    std::vector<int> here;
+    for (const int member : part) {
+      if (is_here(member)) here.push_back(index_in(ranks(), member));
+    }
+    if (here.empty()) continue;
+    const bool all_here = here.size() == part.size();
+    if (index_in(part, rank_) < static_cast<int>(part.size())) {
+      own = &part;
+      is_whole = all_here;
+    }
+    if (all_here) {
+      whole.push_back(std::move(here));
+    } else if (here.size() > 1) {
+      mixed.push_back(std::move(here));
+    }
+  }
+  const auto& local = state_->local;
+  if (!local) {  // this rank alone
+    return own == nullptr || is_whole
+               ? Part{}
+               : Part{nullptr, make(nodes_of(*own, nodes_), index_in(*own, rank_), nullptr)};
+  }
+  const auto group_of_whole = whole.empty() ? nullptr : local->split(whole, name, options);
+  const auto group_of_mixed =
+      mixed.empty() ? nullptr : local->split(mixed, name + "/node", without_deadlines());
+  if (own == nullptr) return {};
+  if (is_whole) return {group_of_whole, nullptr};
+  return {nullptr, make(nodes_of(*own, nodes_), index_in(*own, rank_), group_of_mixed)};
+}
+
+}  // namespace lockstep::tcp

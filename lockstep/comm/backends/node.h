@@ -1,0 +1,92 @@
+// Node: the ranks of a group over messages that are on this machine, as a group over shared memory, and the thread that carries out
+// the local parts of collectives there (comm/algorithms/schedule.h, Local).
+//
+//   node->post(operation, std::move(request));       // with the fabric's lock; in the same order on all ranks of the node
+//   ...                                              // operation->local_ended(error), without the lock, on the node's thread
+//   node->withdraw(*operation);                      // it has failed: its memory is not touched any more when this returns
+//
+// Threads     one for each group that has carried out something; it ends with the group.
+// Failures    of the group over shared memory are answered by withdrawing what waits for it. Who has died or left is found
+//             out over the connections, which end at the same time, so errors say the same on all nodes.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "lockstep/comm/backend.h"
+
+namespace lockstep::tcp {
+
+// What a node does for: a collective of the whole group.
+class LocalOwner {
+ public:
+  virtual void local_ended(const std::exception_ptr& error) = 0;
+
+ protected:
+  LocalOwner() = default;
+  LocalOwner(const LocalOwner&) = default;
+  LocalOwner& operator=(const LocalOwner&) = default;
+  ~LocalOwner() = default;
+};
+
+class Node {
+ public:
+  // `nodes`: the ranks of each, as in algorithms::Shape; `local`: those of `rank`'s, in the same order; null if it is alone
+  // there. Null if every rank is.
+  static std::shared_ptr<Node> make(std::vector<std::vector<int>> nodes, int rank,
+                                    std::shared_ptr<Backend> local);
+  Node(std::vector<std::vector<int>> nodes, int rank, std::shared_ptr<Backend> local);
+  Node(const Node&) = delete;
+  Node& operator=(const Node&) = delete;
+  ~Node();
+
+  const std::vector<std::vector<int>>& nodes() const { return nodes_; }
+  const std::vector<int>& ranks() const { return nodes_.at(mine_); }  // of this node
+  bool is_here(int rank) const;
+  Backend* local() const { return state_->local.get(); }  // null if this rank is alone
+
+  void post(std::shared_ptr<LocalOwner> owner, Request request);
+  void withdraw(const LocalOwner& owner);
+
+  // For groups of some of the ranks; collective over the node's ranks. One of the two, or neither for a rank in no part or in
+  // one whose ranks are each on a machine of their own.
+  struct Part {
+    std::shared_ptr<Backend> whole;  // all ranks of the part are on this node
+    std::shared_ptr<Node> node;
+  };
+  Part split(const std::vector<std::vector<int>>& parts, const std::string& name,
+             const GroupOptions& options) const;
+  // Of the node's own groups: it is the group of all that has the deadlines.
+  static GroupOptions without_deadlines();
+
+ private:
+  struct Job {
+    std::shared_ptr<LocalOwner> owner;
+    Request request;
+  };
+  struct State {
+    std::shared_ptr<Backend> local;
+    std::mutex mutex;
+    std::condition_variable changed;
+    // guarded by mutex
+    std::deque<Job> jobs;
+    const LocalOwner* running = nullptr;
+    bool stopping = false;
+  };
+  static void run(State& state);
+  static std::exception_ptr carry_out(Backend& local, Request request);
+
+  const std::vector<std::vector<int>> nodes_;
+  std::size_t mine_ = 0;
+  int rank_;
+  std::shared_ptr<State> state_;  // the thread's too
+  std::thread thread_;            // guarded by state_->mutex
+};
+
+}  // namespace lockstep::tcp

@@ -1,0 +1,190 @@
+// How a rank gives what it has to a collective: the half of CollectiveOperation that writes.
+#include <algorithm>
+#include <cstring>
+#include <functional>
+
+#include "lockstep/comm/backends/shared_collective.h"
+
+namespace lockstep::shared {
+namespace {
+
+constexpr std::size_t round_up(std::size_t bytes) { return (bytes + LINE - 1) / LINE * LINE; }
+constexpr std::size_t table_bytes(std::size_t parts) { return round_up(parts * sizeof(Part)); }
+
+// Below, a block that is read while it is being filled stays in the caches, and is faster (docs/performance.md).
+constexpr std::size_t PRIVATE_FROM = std::size_t{12} << 20U;
+
+}  // namespace
+
+void CollectiveOperation::contribute_inline(const void* data, std::size_t bytes) {
+  mine_ = Lies::IN_LINE;
+  std::memcpy(line(engine_->rank()).payload, data, bytes);
+}
+
+void CollectiveOperation::contribute_block(const void* data, std::size_t bytes) {
+  mine_ = Lies::IN_BLOCK;
+  block_ = engine_->stage(bytes);
+  staged_bytes_ = bytes;
+  std::memcpy(engine_->arena().at(block_), data, bytes);
+}
+
+void CollectiveOperation::lend(const void* data, bool others_write) {
+  mine_ = Lies::IN_PLACE;
+  block_ = engine_->arena().offset_of(data);
+  lent_ = true;
+  others_write_ = others_write;
+}
+
+void CollectiveOperation::contribute_data(const void* data, std::size_t bytes) {
+  if (bytes == 0) return;
+  if (bytes <= PostLine::ROOM) return contribute_inline(data, bytes);
+  const std::span whole(static_cast<const std::byte*>(data), bytes);
+  if (engine_->arena().contains(data, bytes) && !is_overwritten(whole))
+    return lend(data, /*others_write=*/false);
+  if (bytes <= STAGED_PIECE) return contribute_block(data, bytes);
+  mine_ = Lies::GROWING;
+  block_ = engine_->stage(bytes);
+  staged_bytes_ = bytes;
+  growth_.push_back({{static_cast<const std::byte*>(data), bytes}, 0});
+}
+
+bool CollectiveOperation::is_overwritten(std::span<const std::byte> data) const {
+  const auto overlaps = [&](const void* output, std::size_t bytes) {
+    const auto* first = static_cast<const std::byte*>(output);
+    const std::less<> before;
+    return bytes > 0 && before(first, data.data() + data.size()) && before(data.data(), first + bytes);
+  };
+  const bool has_one = call_.verb == Verb::REDUCE_SCATTER || call_.verb == Verb::SCATTER;
+  if (has_one && overlaps(request_.output, bytes_of(call_.count))) return true;
+  for (std::size_t r = 0; r < request_.outputs.size(); ++r) {
+    const auto& output = request_.outputs[r];
+    // What a rank gives itself may be in place already.
+    if (static_cast<int>(r) == engine_->rank() && output.data() == data.data()) continue;
+    if (overlaps(output.data(), output.size())) return true;
+  }
+  return false;
+}
+
+bool CollectiveOperation::is_private(std::span<const std::byte> data) const {
+  return !engine_->arena().contains(data.data(), data.size()) && !is_overwritten(data);
+}
+
+bool CollectiveOperation::may_lend_private(std::size_t bytes) const {
+  return !request_.async_op && bytes >= PRIVATE_FROM && engine_->lends_private_memory();
+}
+
+bool CollectiveOperation::lend_private(std::span<const std::byte> data) {
+  if (!may_lend_private(data.size()) || !is_private(data)) return false;
+  mine_ = Lies::ELSEWHERE;
+  block_ = reinterpret_cast<std::uintptr_t>(data.data());
+  lent_ = true;
+  return true;
+}
+
+void CollectiveOperation::contribute_parts(const Parts& parts) {
+  if (lend_parts(parts)) return;
+  stage_parts(parts);
+  mine_ = staged_bytes_ <= STAGED_PIECE ? Lies::IN_BLOCK : Lies::GROWING;
+  if (mine_ == Lies::IN_BLOCK) copy_pieces();
+}
+
+// Then the block is a table alone.
+bool CollectiveOperation::lend_parts(const Parts& parts) {
+  const Arena& arena = engine_->arena();
+  bool in_place = true;
+  bool elsewhere = true;
+  std::size_t bytes = 0;
+  for (std::size_t r = 0; r < parts.size(); ++r) {
+    const auto& part = parts[r];
+    if (static_cast<int>(r) == engine_->rank() || part.empty()) continue;
+    bytes += part.size();
+    in_place = in_place && arena.contains(part.data(), part.size()) && !is_overwritten(part);
+    elsewhere = elsewhere && is_private(part);
+  }
+  in_place = in_place && bytes > STAGED_PIECE;
+  elsewhere = elsewhere && may_lend_private(bytes) && call_.verb == Verb::ALL_TO_ALL;
+  if (!in_place && !elsewhere) return false;
+  mine_ = in_place ? Lies::IN_PLACE : Lies::ELSEWHERE;
+  lent_ = true;
+  staged_bytes_ = table_bytes(parts.size());
+  block_ = engine_->stage(staged_bytes_);
+  std::vector<Part> entries(parts.size());
+  for (std::size_t r = 0; r < parts.size(); ++r) {
+    const auto* data = parts[r].data();
+    const bool is_own = static_cast<int>(r) == engine_->rank();
+    const std::size_t at = in_place ? arena.offset_of(data) : reinterpret_cast<std::uintptr_t>(data);
+    entries[r] = {is_own || parts[r].empty() ? block_ : at, parts[r].size(), 0};
+  }
+  std::memcpy(engine_->arena().at(block_), entries.data(), entries.size() * sizeof(Part));
+  return true;
+}
+
+// A block with its table, and what will be copied in behind that: the others' parts, beginning with that of the rank behind
+// this one, so that not all ranks read from the same one first.
+void CollectiveOperation::stage_parts(const Parts& parts) {
+  std::vector<Part> entries(parts.size());
+  std::size_t end = table_bytes(parts.size());
+  for (std::size_t step = 1; step < parts.size(); ++step) {
+    const std::size_t r = (static_cast<std::size_t>(engine_->rank()) + step) % parts.size();
+    entries[r] = {end, parts[r].size(), end + parts[r].size()};
+    growth_.push_back({parts[r], end});
+    end += round_up(parts[r].size());
+  }
+  block_ = engine_->stage(end);
+  staged_bytes_ = end;
+  for (Part& entry : entries) entry.offset += block_;
+  std::memcpy(engine_->arena().at(block_), entries.data(), entries.size() * sizeof(Part));
+}
+
+void CollectiveOperation::copy_pieces() {
+  for (const Piece& piece : growth_) {
+    if (!piece.data.empty())
+      std::memcpy(engine_->arena().at(block_ + piece.at), piece.data.data(), piece.data.size());
+  }
+  growth_.clear();
+}
+
+// Others read each piece once `staged` covers it; the last one counts whole.
+void CollectiveOperation::fill() {
+  auto& staged = share(engine_->rank()).staged;
+  for (const Piece& piece : growth_) {
+    for (std::size_t begin = 0; begin < piece.data.size();) {
+      const std::size_t at = piece.at + begin;
+      const std::size_t bytes = std::min(STAGED_PIECE - at % STAGED_PIECE, piece.data.size() - begin);
+      std::memcpy(engine_->arena().at(block_ + at), piece.data.data() + begin, bytes);
+      copied_in(piece.data.subspan(begin, bytes));
+      begin += bytes;
+      // Publishes the pieces copied so far.
+      staged.store(pack(sequence_, (at + bytes) / STAGED_PIECE), std::memory_order_release);
+    }
+  }
+  // And with this the rest.
+  staged.store(pack(sequence_, (staged_bytes_ + STAGED_PIECE - 1) / STAGED_PIECE), std::memory_order_release);
+  engine_->control().ring();
+  growth_.clear();
+}
+
+void CollectiveOperation::contribute_late_block(const void* data, std::size_t bytes) {
+  block_ = engine_->stage(bytes);
+  staged_bytes_ = bytes;
+  std::memcpy(engine_->arena().at(block_), data, bytes);
+  publish_late_block();
+}
+
+void CollectiveOperation::contribute_late_parts(const Parts& parts) {
+  engine_->retire(sequence_, block_, staged_bytes_);  // the table of what was lent
+  stage_parts(parts);
+  copy_pieces();
+  publish_late_block();
+}
+
+void CollectiveOperation::publish_late_block() {
+  lent_ = false;
+  Share& mine = share(engine_->rank());
+  mine.late_block = block_;
+  // Publishes the block and where it is.
+  mine.staged.store(pack(sequence_, 1), std::memory_order_release);
+  engine_->control().ring();
+}
+
+}  // namespace lockstep::shared

@@ -1,0 +1,45 @@
+// Proves that all ranks that meet over a network are on one machine, and connects them there: nothing else than a descriptor
+// that was passed and whose memory reads right counts, no host name, no address.
+//
+//   SameMachineProof proof(meeting);
+//   ... every rank learns rank 0's proof.offer() ...
+//   if (std::unique_ptr<Hub> hub = proof.run(offer, deadline)) use_shared_memory(*hub);
+//
+// Rank 0 listens on a Unix socket in its private folder; the others try to connect to that path. To those who did it passes a
+// memory file with a random text. All ranks tell over the meeting what they read: the same text everywhere is the proof.
+// Process numbers must mean the same everywhere too (one PID namespace), because shared memory looks after its peers by them.
+//
+// Who         every rank, at the same time. Blocks for two exchanges of the meeting.
+// Fails       as the meeting does. Null, on every rank, when they are not on one machine or not of one user.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "lockstep/comm/hub.h"
+
+namespace lockstep {
+
+class SameMachineProof {
+ public:
+  explicit SameMachineProof(Meeting& meeting);
+  SameMachineProof(const SameMachineProof&) = delete;
+  SameMachineProof& operator=(const SameMachineProof&) = delete;
+  ~SameMachineProof();
+
+  const std::string& offer() const { return offer_; }  // rank 0: the socket's name; "": it cannot have one
+  std::unique_ptr<Hub> run(const std::string& offer_of_rank_0, Deadline deadline);
+
+ private:
+  std::string connect(const std::string& offer);
+  std::string pass_proofs(Deadline deadline);
+  std::string read_proof(Deadline deadline);
+
+  Meeting& meeting_;
+  std::string offer_;
+  std::string path_;
+  Fd listener_;
+  std::vector<Fd> sockets_;
+};
+
+}  // namespace lockstep

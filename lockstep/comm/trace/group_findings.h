@@ -1,0 +1,48 @@
+// What is wrong in one group, found by comparing its members' records. For trace_analysis.cpp.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/comm/trace/rank_trace.h"
+
+namespace lockstep::trace {
+
+struct Member {
+  int rank = 0;                        // in the group
+  const RankTrace* process = nullptr;  // null: no records of that rank were found
+  const GroupTrace* group = nullptr;   // null: it has not joined the group
+};
+
+struct GroupView {
+  std::string name;
+  std::vector<int> world_ranks;
+  std::vector<Member> members;  // by rank
+};
+
+struct Finding {
+  std::string sentence;
+  std::vector<int> culprits;  // ranks of the world that others wait for
+  std::vector<int> waiters;   // ranks of the world that wait
+};
+
+// Every group that a rank has not left, by name and members.
+std::vector<GroupView> group_views(const std::map<int, RankTrace>& ranks);
+
+std::optional<Finding> find_in_collectives(const GroupView& view);
+std::vector<Finding> find_in_messages(const GroupView& view);
+// "failed on rank 2: ...", of the first rank that was told so; empty if the group has not failed.
+std::string failure_of(const GroupView& view);
+
+// The oldest call that the rank is still in, in any group; null: none. `group` is told which.
+const TraceRecord* oldest_open(const RankTrace& process, const GroupTrace** group);
+
+// ---- words
+std::string describe(const TraceRecord& record);     // "all_reduce #118 (float32[10], sum)"
+std::string for_how_long(std::int64_t nanoseconds);  // "4.1 s"
+std::string list_of(const std::vector<int>& ranks);  // "rank 2", "ranks 0, 1 and 3"
+std::string upper_first(std::string text);
+
+}  // namespace lockstep::trace

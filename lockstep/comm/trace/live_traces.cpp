@@ -1,0 +1,89 @@
+// live_traces(): finds trace memory through /proc.
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "lockstep/base/error.h"
+#include "lockstep/comm/trace/rank_trace.h"
+#include "lockstep/comm/trace/trace_layout.h"
+#include "lockstep/os/foreign_memory.h"
+
+namespace lockstep {
+namespace {
+
+struct Found {
+  RankTrace trace;
+  std::set<pid_t> holders;  // processes that have the memory open: its owner, and the other ranks
+};
+
+std::set<pid_t> descendants(pid_t root, const std::vector<ProcessEntry>& processes) {
+  std::set<pid_t> found = {root};
+  for (std::size_t before = 0; before != found.size();) {
+    before = found.size();
+    for (const ProcessEntry& entry : processes) {
+      if (found.count(entry.parent) != 0) found.insert(entry.pid);
+    }
+  }
+  return found;
+}
+
+using Identity = std::tuple<long, int, std::uint32_t>;
+
+void look_at(pid_t pid, std::map<Identity, Found>& found) {
+  for (const Fd& file : open_memory_files(pid, trace::FILE_NAME)) {
+    try {
+      const ForeignMemory memory(file.get());
+      const auto trace = read_trace(memory.bytes());
+      if (!trace) continue;
+      Found& entry = found[{trace->pid, trace->rank, trace->world}];
+      entry.trace = *trace;
+      entry.holders.insert(pid);
+    } catch (const SystemError&) {
+      // Somebody else's file that happens to have the name, or a process that ends right now.
+    }
+  }
+}
+
+bool any_of(const std::set<pid_t>& pids, const std::set<pid_t>& wanted) {
+  return std::any_of(pids.begin(), pids.end(), [&](pid_t pid) { return wanted.count(pid) != 0; });
+}
+
+// Whoever shares a job's name or a holder with what is wanted belongs to it: ranks hold each other's records.
+std::vector<RankTrace> of_job(const std::map<Identity, Found>& found, std::set<pid_t> wanted) {
+  std::set<std::string> jobs;
+  std::vector<RankTrace> traces;
+  std::set<Identity> taken;
+  for (std::size_t before = 1; before != taken.size();) {
+    before = taken.size();
+    for (const auto& [identity, entry] : found) {
+      const bool same_job = !entry.trace.job.empty() && jobs.count(entry.trace.job) != 0;
+      if (!same_job && !any_of(entry.holders, wanted)) continue;
+      if (!taken.insert(identity).second) continue;
+      wanted.insert(entry.holders.begin(), entry.holders.end());
+      jobs.insert(entry.trace.job);
+      traces.push_back(entry.trace);
+    }
+    if (before == 0 && taken.empty()) break;
+  }
+  return traces;
+}
+
+}  // namespace
+
+std::vector<RankTrace> live_traces(std::optional<long> pid) {
+  const std::vector<ProcessEntry> processes = all_processes();
+  std::map<Identity, Found> found;
+  for (const ProcessEntry& entry : processes) look_at(entry.pid, found);
+  std::vector<RankTrace> traces;
+  if (pid) {
+    traces = of_job(found, descendants(static_cast<pid_t>(*pid), processes));
+  } else {
+    for (const auto& [identity, entry] : found) traces.push_back(entry.trace);
+  }
+  std::sort(traces.begin(), traces.end(), [](const RankTrace& a, const RankTrace& b) {
+    return std::tie(a.job, a.rank, a.pid, a.world) < std::tie(b.job, b.rank, b.pid, b.world);
+  });
+  return traces;
+}
+
+}  // namespace lockstep

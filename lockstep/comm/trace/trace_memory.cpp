@@ -1,0 +1,128 @@
+#include "lockstep/comm/trace/trace_memory.h"
+
+#include <atomic>
+#include <cstddef>
+#include <cstring>
+#include <new>
+
+#include "lockstep/base/environment.h"
+#include "lockstep/base/error.h"
+#include "lockstep/comm/trace/trace_files.h"
+#include "lockstep/os/foreign_memory.h"
+#include "lockstep/os/process.h"
+
+namespace lockstep {
+namespace {
+
+using trace::Record;
+using trace::RingHeader;
+using trace::RingState;
+
+std::string job_name() {
+  try {
+    return job_environment().job_id;
+  } catch (const InvalidArgument&) {
+    return {};  // init_process_group() was told rank and size, and the environment is nobody's
+  }
+}
+
+// The rest is zero, as new memory is.
+void put(const std::string& text, char* place, std::size_t size) { text.copy(place, size - 1); }
+
+}  // namespace
+
+std::shared_ptr<TraceMemory> TraceMemory::create(int rank, int size) {
+  static std::atomic<std::uint32_t> worlds = 0;
+  const CycleClock clock = CycleClock::of_this_machine();
+  const auto memory = SharedMemory::create(trace::HEADER_BYTES + trace::RINGS * trace::RING_BYTES,
+                                           {.name = trace::FILE_NAME, .huge_pages = false});
+  memory->reserve(0, trace::HEADER_BYTES);
+  auto& header = *new (memory->data()) trace::TraceHeader;
+  const CycleClock::Pair pair = clock.pair();
+  header.pid = current_pid();
+  header.process_start = process_life(current_pid()).start_time;
+  header.rank = rank;
+  header.size = size;
+  header.counts_cycles = clock.counts_cycles() ? 1 : 0;
+  header.world = worlds.fetch_add(1) + 1;
+  header.first_count = pair.count;
+  header.first_nanoseconds = pair.nanoseconds;
+  put(job_name(), header.job, sizeof(header.job));
+  header.magic.store(trace::MAGIC, std::memory_order_release);
+  return std::shared_ptr<TraceMemory>(new TraceMemory(memory, clock, pair, size));
+}
+
+void TraceMemory::share(Meeting& meeting, Deadline deadline) {
+  if (!meeting.passes_descriptors() || meeting.size() == 1) return;
+  std::vector<Message> all = meeting.exchange("trace", {memory_->fd()}, deadline);
+  for (int r = 0; r < meeting.size(); ++r) {
+    if (r == meeting.rank()) continue;
+    for (Fd& file : all[static_cast<std::size_t>(r)].fds) others_.push_back(std::move(file));
+  }
+}
+
+// The rings of the last groups that are over are kept for a while, for whoever asks what happened.
+std::byte* TraceMemory::free_ring() {
+  if (fork_generation() != made_in_) return nullptr;
+  constexpr std::size_t KEPT = 8;
+  if (closed_.size() > KEPT || (opened_ == trace::RINGS && !closed_.empty())) {
+    std::byte* ring = closed_.front();
+    closed_.pop_front();
+    return ring;
+  }
+  if (opened_ == trace::RINGS) return nullptr;
+  std::byte* ring = ring_at(opened_);
+  memory_->reserve(static_cast<std::size_t>(ring - memory_->data()), trace::RING_BYTES);
+  ++opened_;
+  return ring;
+}
+
+TraceMemory::Ring TraceMemory::open(const TracedGroup& group) {
+  const std::lock_guard lock(mutex_);
+  Ring ring;
+  std::byte* memory = free_ring();
+  if (memory == nullptr) {
+    constexpr std::align_val_t LINE{trace::LINE_BYTES};
+    ring.own = {::operator new(trace::RING_BYTES, LINE), [](void* own) { ::operator delete(own, LINE); }};
+    memory = static_cast<std::byte*>(ring.own.get());
+    std::memset(memory, 0, trace::RING_BYTES);
+  }
+  prepare(memory, group);
+  ring.header = reinterpret_cast<RingHeader*>(memory);
+  ring.records = reinterpret_cast<Record*>(memory + trace::RECORDS_AT);
+  return ring;
+}
+
+void TraceMemory::prepare(std::byte* ring, const TracedGroup& group) {
+  auto& header = *reinterpret_cast<RingHeader*>(ring);
+  const std::uint32_t generation = header.generation.load(std::memory_order_relaxed);
+  header.state.store(static_cast<std::uint32_t>(RingState::FREE), std::memory_order_relaxed);
+  header.generation.store(generation + 1, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_release);
+  constexpr std::size_t KEPT = offsetof(RingHeader, rank);
+  std::memset(ring + KEPT, 0, trace::RING_BYTES - KEPT);
+  header.rank = group.rank;
+  header.size = group.size;
+  const bool lists = !group.world_ranks.empty() && group.world_ranks.size() <= trace::MAX_MEMBERS;
+  header.lists_members = lists ? 1 : 0;
+  if (lists)
+    std::memcpy(ring + sizeof(RingHeader), group.world_ranks.data(), group.world_ranks.size() * sizeof(int));
+  put(group.name, header.name, sizeof(header.name));
+  put(group.backend, header.backend, sizeof(header.backend));
+  header.generation.store(generation + 2, std::memory_order_release);
+  header.state.store(static_cast<std::uint32_t>(RingState::OPEN), std::memory_order_release);
+}
+
+void TraceMemory::close(const Ring& ring) {
+  ring.header->state.store(static_cast<std::uint32_t>(RingState::CLOSED), std::memory_order_release);
+  if (ring.own) return;
+  const std::lock_guard lock(mutex_);
+  closed_.push_back(reinterpret_cast<std::byte*>(ring.header));
+}
+
+std::string TraceMemory::write_file() {
+  const std::lock_guard lock(mutex_);
+  return write_failure_trace(*this);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,81 @@
+// TraceMemory: the memory file in which a rank's flight recorders keep their records (trace_layout.h), and those of the other
+// ranks on this machine, held open so that they can be read when their owners are dead.
+//
+//   const auto memory = TraceMemory::create(rank, size);
+//   memory->share(meeting, deadline);          // collective; where descriptors can be passed
+//   FlightRecorder recorder(memory, {"world", "tcp", rank, size, {}});
+//
+// Threads: any.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lockstep/comm/meeting.h"
+#include "lockstep/comm/trace/rank_trace.h"
+#include "lockstep/os/cycle_clock.h"
+#include "lockstep/os/fork_generation.h"
+#include "lockstep/os/shared_memory.h"
+
+namespace lockstep {
+
+struct TracedGroup {
+  std::string name;
+  std::string backend;
+  int rank = 0;
+  int size = 1;
+  std::vector<int> world_ranks = {};  // by rank; empty: the same
+};
+
+class TraceMemory {
+ public:
+  // Of this process as `rank` of a world of `size`. Throws SystemError.
+  static std::shared_ptr<TraceMemory> create(int rank, int size);
+
+  // Passes this rank's file to all others and keeps theirs. Collective; does nothing where descriptors cannot be passed.
+  void share(Meeting& meeting, Deadline deadline);
+
+  CycleClock clock() const { return clock_; }
+  TraceTimes times() const { return {made_at_, clock_.pair()}; }
+  int world_size() const { return world_size_; }
+  std::span<const std::byte> bytes() const { return {memory_->data(), memory_->size()}; }
+  const std::vector<Fd>& others() const { return others_; }
+
+  // ---- for FlightRecorder
+  struct Ring {
+    trace::RingHeader* header = nullptr;
+    trace::Record* records = nullptr;
+    std::shared_ptr<void>
+        own;  // memory that nobody else can read: of more than RINGS groups at once, and of a fork
+  };
+  Ring open(const TracedGroup& group);
+  void close(const Ring& ring);
+  // Writes what all ranks that can be read here did last into $LOCKSTEP_TRACE_DIR. See FlightRecorder::note_failure.
+  std::string write_file();
+
+ private:
+  TraceMemory(std::shared_ptr<SharedMemory> memory, CycleClock clock, CycleClock::Pair now, int world_size)
+      : memory_(std::move(memory)), clock_(clock), made_at_(now), world_size_(world_size) {}
+  std::byte* ring_at(std::size_t index) const {
+    return memory_->data() + trace::HEADER_BYTES + index * trace::RING_BYTES;
+  }
+  std::byte* free_ring();
+  static void prepare(std::byte* ring, const TracedGroup& group);
+
+  const std::shared_ptr<SharedMemory> memory_;
+  const CycleClock clock_;
+  const CycleClock::Pair made_at_;
+  const int world_size_;
+  const unsigned made_in_ = fork_generation();
+  std::vector<Fd> others_;
+  std::mutex mutex_;
+  // guarded by mutex_
+  std::size_t opened_ = 0;         // rings that were ever used
+  std::deque<std::byte*> closed_;  // of them, those whose groups are over; the latest is last
+};
+
+}  // namespace lockstep

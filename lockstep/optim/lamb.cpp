@@ -1,0 +1,157 @@
+#include "lockstep/optim/lamb.h"
+
+#include <ATen/ops/zeros_like.h>
+#include <torch/optim/adam.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "lockstep/optim/chunks.h"
+#include "lockstep/optim/norms.h"
+#include "lockstep/optim/option_checks.h"
+#include "lockstep/optim/typed_optimizer_body.h"
+
+namespace lockstep::optim {
+namespace {
+
+bool is_excluded(const LAMBOptions& options, const at::Tensor& parameter) {
+  return options.exclude_1d() && parameter.dim() <= 1;
+}
+
+bool is_adapted(const LAMBOptions& options, const at::Tensor& parameter) {
+  return options.adapt() && !is_excluded(options, parameter) &&
+         (options.adapt_without_decay() || options.weight_decay() != 0);
+}
+
+double trust_ratio(const LAMBOptions& options, const SquareSums& sums) {
+  const double of_param = std::min(std::sqrt(sums.param), options.max_weight_norm());
+  const double of_update = std::sqrt(sums.update);
+  if (of_param == 0 || of_update == 0) return 1;
+  return std::clamp(of_param / of_update, options.min_trust_ratio(), options.max_trust_ratio());
+}
+
+LambCoefficients coefficients(const LAMBOptions& options, const at::Tensor& parameter, double step,
+                              double grad_factor) {
+  const auto [beta1, beta2] = options.betas();
+  LambCoefficients c;
+  c.grad_factor = grad_factor;
+  c.beta1 = beta1;
+  c.beta2 = beta2;
+  c.take = options.grad_averaging() ? 1 - beta1 : 1;
+  if (options.bias_correction()) {
+    c.mean_factor = 1 / (1 - std::pow(beta1, step));
+    c.root_factor = 1 / std::sqrt(1 - std::pow(beta2, step));
+  }
+  c.eps = options.eps();
+  c.weight_decay = is_excluded(options, parameter) ? 0 : options.weight_decay();
+  return c;
+}
+
+// One parameter of a step.
+struct LambItem {
+  const LAMBOptions* options;
+  bool adapted;
+  LambCoefficients c;
+  double rate(const SquareSums& sums) const {
+    return options->lr() * (adapted ? trust_ratio(*options, sums) : 1);
+  }
+};
+
+// The same formulas as the kernels', in tensor operations.
+void step_plainly(const LambItem& item, const at::Tensor& param, const at::Tensor& grad,
+                  const at::Tensor& mean, const at::Tensor& square) {
+  const LambCoefficients& c = item.c;
+  const at::Tensor p = widened(param);
+  const at::Tensor g = grad.to(p.scalar_type()) * c.grad_factor;
+  mean.copy_(widened(mean) * c.beta1 + g * c.take);
+  square.copy_(widened(square) * c.beta2 + g * g * (1 - c.beta2));
+  const at::Tensor u =
+      widened(mean) * c.mean_factor / (widened(square).sqrt() * c.root_factor + c.eps) + p * c.weight_decay;
+  const SquareSums sums = {square_sum({p}), square_sum({u})};
+  param.copy_(p - u * item.rate(sums));
+}
+
+void run(const std::vector<LambItem>& items, const std::vector<KernelCall>& calls) {
+  std::vector<SquareSums> parts(chunk_count(calls));
+  std::vector<std::size_t> owners(parts.size());
+  for_chunks(calls, [&](const Chunk& chunk) {
+    owners[chunk.index] = chunk.call;
+    step_kernels().lamb_moments(chunk.dtype, items[chunk.call].c, chunk.buffers, chunk.count,
+                                parts[chunk.index]);
+  });
+  std::vector<SquareSums> sums(calls.size());
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    sums[owners[i]].param += parts[i].param;
+    sums[owners[i]].update += parts[i].update;
+  }
+  for_chunks(calls, [&](const Chunk& chunk) {
+    const LambItem& item = items[chunk.call];
+    step_kernels().lamb_apply(chunk.dtype, item.c, item.rate(sums[chunk.call]), chunk.buffers, chunk.count);
+  });
+}
+
+}  // namespace
+
+LAMBOptions::LAMBOptions(double lr) : lr_(lr) {}
+
+LOCKSTEP_OPTIONS(LAMBOptions);
+
+LAMB::LAMB(const std::vector<ParamGroup>& groups, const LAMBOptions& defaults)
+    : TypedOptimizer(std::make_unique<LAMBOptions>(defaults)) {
+  check(defaults);
+  for (const ParamGroup& group : groups) add_param_group(group);
+}
+LAMB::LAMB(const std::vector<at::Tensor>& parameters, const LAMBOptions& defaults)
+    : LAMB(std::vector<ParamGroup>{ParamGroup(parameters)}, defaults) {}
+LAMB::LAMB(const NamedTensors& parameters, const LAMBOptions& defaults)
+    : LAMB(std::vector<ParamGroup>(), defaults) {
+  add_param_group(parameters);
+}
+
+void LAMB::check(const LAMBOptions& options) const {
+  expect_adam_options(name(), options);
+  expect_not_negative(name(), "max_weight_norm", options.max_weight_norm());
+  expect_not_negative(name(), "max_grad_norm", options.max_grad_norm());
+  expect_not_negative(name(), "min_trust_ratio", options.min_trust_ratio());
+  if (!(options.min_trust_ratio() <= options.max_trust_ratio()))
+    throw InvalidArgument("LAMB: min_trust_ratio is above max_trust_ratio");
+}
+
+double LAMB::grad_factor(const std::vector<Gradient>& gradients) const {
+  const double most = static_cast<const LAMBOptions&>(*defaults_).max_grad_norm();
+  if (std::isinf(most)) return 1;
+  std::vector<at::Tensor> grads;
+  for (const Gradient& g : gradients) grads.push_back(g.grad);
+  const double norm = std::sqrt(square_sum(grads));
+  return norm > most ? most / norm : 1;
+}
+
+void LAMB::update(const std::vector<Gradient>& gradients) {
+  const double factor = grad_factor(gradients);
+  std::vector<LambItem> items;
+  std::vector<KernelCall> calls;
+  for (const Gradient& g : gradients) {
+    const LAMBOptions& options = options_of(g.group);
+    auto& state = state_of(g.key);
+    if (!state.exp_avg().defined()) {
+      state.exp_avg(at::zeros_like(g.key));
+      state.exp_avg_sq(at::zeros_like(g.key));
+    }
+    state.step(state.step() + 1);
+    const LambItem item = {&options, is_adapted(options, g.key),
+                           coefficients(options, g.key, static_cast<double>(state.step()), factor)};
+    const at::Tensor mean = real_view(state.exp_avg());
+    const at::Tensor square = real_view(state.exp_avg_sq());
+    if (const auto call = kernel_call(g.param, g.grad, {mean, square})) {
+      items.push_back(item);
+      calls.push_back(*call);
+    } else {
+      step_plainly(item, g.param, g.grad, mean, square);
+    }
+  }
+  run(items, calls);
+}
+
+template class TypedOptimizer<LAMBOptions, torch::optim::AdamParamState>;
+
+}  // namespace lockstep::optim

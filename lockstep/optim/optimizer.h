@@ -1,0 +1,110 @@
+// Optimizer: what the optimisers of lockstep::optim have in common. Each is a torch::optim::Optimizer: whatever takes one of those
+// (GradScaler, schedulers, torch::save) takes these, and changing `torch::optim::` to `dist::optim::` is all a program needs.
+//
+//   dist::optim::AdamW optimizer(ddp.parameters(), dist::optim::AdamWOptions(1e-3).weight_decay(0.1));
+//   optimizer.zero_grad();
+//   loss.backward();
+//   optimizer.step();
+//
+// Parameter groups, as in Python; an option that a group leaves at its default becomes the optimiser's:
+//
+//   std::vector<dist::optim::ParamGroup> groups;
+//   groups.emplace_back(weights, std::make_unique<dist::optim::AdamWOptions>(dist::optim::AdamWOptions().weight_decay(0.1)));
+//   groups.emplace_back(biases);
+//   dist::optim::AdamW optimizer(groups, dist::optim::AdamWOptions(1e-3).weight_decay(0));
+//
+// Named parameters (ddp.named_parameters().pairs()) in place of tensors: errors then say which one.
+//
+// Speed       one pass over the memory of a parameter, its gradient and its state (step_kernels.h), for dense float64, float32,
+//             float16 and bfloat16 CPU tensors of equal strides; by as many threads as at::get_num_threads() says. Everything else
+//             (another device, a gradient of another dtype or layout) goes the slow way of tensor operations, with the same result.
+// Precision   float64 in float64, all else in float32. State has the dtype of its parameter, as Python's has. With float16 and
+//             bfloat16 parameters small changes round away; keep float32 parameters and autocast instead.
+// The bits    do not depend on the number of threads or the instruction set: ranks with equal gradients keep equal parameters.
+// Ranks       no optimiser communicates. Gradients averaged by DDP are equal on all ranks, and so is the step.
+// State       torch::save(optimizer, path) and torch::load are interchangeable with libtorch's optimiser of the same name (LARS
+//             and LAMB with themselves). state_dict() is Python's, flattened; a file of it is written by
+//             save_state_dict(optimizer.state_dict(), "optimizer.safetensors") (tensor/state_dict.h) and read by
+//             optimizer.load_state_dict(load_tensors("optimizer.safetensors")). In Python it is loaded so:
+//
+//               def optimizer_state(path):                     # for torch.optim.AdamW(...).load_state_dict()
+//                   state, groups = {}, {}
+//                   for name, value in safetensors.torch.load_file(path).items():
+//                       kind, index, key = name.split(".")
+//                       part = (state if kind == "state" else groups).setdefault(int(index), {})
+//                       part[key] = value if kind == "state" else value.tolist()
+//                   return {"state": state, "param_groups": [groups[i] for i in sorted(groups)]}
+//
+// Fails       InvalidArgument, before any parameter is changed: a sparse gradient (torch::optim has optimisers for these), a
+//             gradient of another shape, a parameter in two groups, options out of range, a state that does not fit.
+// Limits      add_param_group() through a torch::optim::Optimizer& takes no options; call it on the optimiser itself.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/optim/optimizer.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "lockstep/tensor/named_tensors.h"
+
+namespace lockstep::optim {
+
+using ParamGroup = torch::optim::OptimizerParamGroup;
+
+class Optimizer : public torch::optim::Optimizer {
+ public:
+  void add_param_group(const ParamGroup& group);
+  void add_param_group(const NamedTensors& parameters);
+
+  // Calls `closure`, if there is one, with gradients enabled, and returns what it returns. Parameters without a gradient stay.
+  at::Tensor step(LossClosure closure = nullptr) final;
+
+  void save(torch::serialize::OutputArchive& archive) const override = 0;
+  void load(torch::serialize::InputArchive& archive) override = 0;
+
+  // "state.I.NAME" for the I-th parameter of all groups together, "param_groups.G.OPTION", and "param_groups.G.params": the
+  // numbers of the group's parameters. Tensors of the state are those of the optimiser, no copies.
+  NamedTensors state_dict() const;
+  // Copies. Options that are not in it stay as they are, and so do parameters without state.
+  void load_state_dict(const NamedTensors& tensors);
+
+ protected:
+  explicit Optimizer(std::unique_ptr<torch::optim::OptimizerOptions> defaults);
+
+  // One parameter with its gradient; of complex ones the real views.
+  struct Gradient {
+    std::size_t group;
+    at::Tensor key;  // the parameter itself
+    at::Tensor param;
+    at::Tensor grad;
+  };
+  using State = torch::optim::OptimizerParamState;
+  using Options = torch::optim::OptimizerOptions;
+
+  virtual const char* name() const = 0;
+  virtual void update(const std::vector<Gradient>& gradients) = 0;
+  // What is not set becomes that of the defaults. Throws InvalidArgument for a value out of range or options of another optimiser.
+  virtual std::unique_ptr<Options> group_options(const Options& options) const = 0;
+  virtual NamedTensors options_as_tensors(const Options& options) const = 0;
+  virtual void set_options(Options& options, const std::map<std::string, at::Tensor>& tensors,
+                           const std::string& where) const = 0;
+  virtual NamedTensors state_as_tensors(const State& state) const = 0;
+  virtual std::unique_ptr<State> state_from(const std::map<std::string, at::Tensor>& tensors) const = 0;
+
+  // As an error names it: by name, or number and group; and its shape.
+  std::string called(const at::Tensor& parameter) const;
+  // A state dict's tensors of one parameter may have its shape or no dimensions.
+  void expect_shape(const std::string& where, const at::Tensor& value, const at::Tensor& parameter) const;
+
+ private:
+  std::vector<Gradient> gradients() const;
+  void expect_new(const ParamGroup& group) const;
+
+  std::unordered_map<const void*, std::string> names_;
+};
+
+}  // namespace lockstep::optim

@@ -1,0 +1,54 @@
+// The cheapest clock of this machine that never goes back and that all its processes read alike: the processor's time stamp
+// counter where the kernel vouches for it, else std::chrono::steady_clock. Counts become nanoseconds only when somebody looks.
+//
+//   const CycleClock clock = CycleClock::of_this_machine();
+//   const CycleClock::Pair first = clock.pair();
+//   const std::uint64_t count = clock.now();                       // 10 ns, no system call
+//   ...
+//   const std::int64_t when = CycleClock::nanoseconds(count, first, clock.pair());   // as steady_clock counts them
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#if defined(__x86_64__)
+#include <x86intrin.h>
+#endif
+
+namespace lockstep {
+
+class CycleClock {
+ public:
+  // A moment by both clocks.
+  struct Pair {
+    std::uint64_t count = 0;
+    std::int64_t nanoseconds = 0;
+  };
+
+  // The time stamp counter if it is the kernel's own clock source, or if every processor says that its counter runs at one
+  // rate and in every sleep state (constant_tsc, nonstop_tsc). Looked up once.
+  static CycleClock of_this_machine();
+  explicit CycleClock(bool counts_cycles) : counts_cycles_(counts_cycles) {}
+
+  bool counts_cycles() const { return counts_cycles_; }
+  std::uint64_t now() const {
+#if defined(__x86_64__)
+    if (counts_cycles_) return __rdtsc();
+#endif
+    return static_cast<std::uint64_t>(steady_nanoseconds());
+  }
+  Pair pair() const;
+
+  // The line through two pairs, at `count`. More than a few milliseconds between them make it exact to a microsecond.
+  static std::int64_t nanoseconds(std::uint64_t count, const Pair& first, const Pair& second);
+
+  static std::int64_t steady_nanoseconds() {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(
+               std::chrono::steady_clock::now().time_since_epoch())
+        .count();
+  }
+
+ private:
+  bool counts_cycles_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,60 @@
+// Looks at memory files (memfd) that other processes hold, without their help: they may be stopped, hang, or be dead while
+// somebody else still holds the file.
+//
+//   for (Fd& file : open_memory_files(4121, "lockstep-trace")) {
+//     const ForeignMemory memory(std::move(file));
+//     parse(memory.bytes());
+//   }
+//
+// Read-only. Needs what the kernel wants of somebody who looks at /proc/PID/fd: the same user, and a process that may be
+// dumped. What may not be looked at is left out.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/os/fd.h"
+
+namespace lockstep {
+
+// The memory files named `name` that process `pid` has open for writing, each once: its own and those it was given, not those
+// it only looks at.
+std::vector<Fd> open_memory_files(pid_t pid, std::string_view name);
+
+// A read-only mapping of a memory file. Throws SystemError when it cannot be mapped, or could shrink under the reader.
+class ForeignMemory {
+ public:
+  explicit ForeignMemory(int fd);  // may be closed afterwards
+  ForeignMemory(const ForeignMemory&) = delete;
+  ForeignMemory& operator=(const ForeignMemory&) = delete;
+  ~ForeignMemory();
+
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+
+ private:
+  const std::byte* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+// Every process that can be seen here, and its parent.
+struct ProcessEntry {
+  pid_t pid = 0;
+  pid_t parent = 0;
+};
+std::vector<ProcessEntry> all_processes();
+
+// The letter of /proc/PID/stat (R, S, D, T, Z, ...), and when the process started, which tells it from a later one with its pid.
+// '?' and 0 when there is none.
+struct ProcessLife {
+  char state = '?';
+  std::uint64_t start_time = 0;
+};
+ProcessLife process_life(pid_t pid);
+
+}  // namespace lockstep

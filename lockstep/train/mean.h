@@ -1,0 +1,44 @@
+// Means of metrics over all ranks: what a training program reports, as opposed to what it differentiates.
+//
+//   const double loss = dist::mean_across_ranks(local_loss).item<double>();          // each rank counts alike
+//
+//   dist::Mean accuracy;                                                              // each sample counts alike
+//   for (auto& batch : loader) accuracy.add(correct_share, batch.size());
+//   std::printf("%.4f\n", accuracy.across_ranks());                                   // the same on every rank
+//
+// Gradients    none flow: values are detached. (functional.h has collectives through which they do.)
+// Collective   mean_across_ranks() and across_ranks(): every rank of the group. One small all_reduce each, which blocks; call
+//              them when something is reported, not every step.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "lockstep/comm/process_group.h"
+#include "lockstep/job/job.h"
+
+namespace lockstep {
+
+// A new tensor of the metric's shape: the mean over the ranks, element by element. Integers and bool become float64. The metric
+// itself is left as it is.
+at::Tensor mean_across_ranks(const at::Tensor& metric, const ProcessGroup& group = world());
+double mean_across_ranks(double metric, const ProcessGroup& group = world());
+
+// A weighted mean that grows. Kept in float64.
+class Mean {
+ public:
+  // Throws InvalidArgument for a negative weight.
+  void add(double value, double weight = 1);
+  void add(const at::Tensor& value, double weight = 1) { add(value.item<double>(), weight); }
+  void reset() { *this = Mean(); }
+
+  // NaN while no rank (or, in the first, this rank) has added any weight.
+  double of_this_rank() const;
+  double across_ranks(const ProcessGroup& group = world()) const;
+  double weight() const { return weight_; }  // of this rank
+
+ private:
+  double sum_ = 0;
+  double weight_ = 0;
+};
+
+}  // namespace lockstep

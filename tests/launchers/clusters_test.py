@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+"""The scripts of docs/clusters/ as they are there, on this machine: two nodes of Slurm, hosts by their loopback addresses, pods as
+processes. What stands in for ssh is a shell that does not inherit anything."""
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import tempfile
+import textwrap
+import unittest
+
+from slurm import Slurm, free_ports
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+SCRIPTS = ROOT / "docs/clusters"
+LOCKSTEP = os.environ["LAUNCHER_TEST_COMMAND"]
+PROGRAM = os.environ["LAUNCHERS_TEST_PROGRAM"]
+SSH = """#!/bin/sh
+echo "$1" >> hosts
+shift
+exec env -i PATH="$PATH" HOME="$HOME" XDG_RUNTIME_DIR="$(mktemp -d -p "$PWD")" sh -c "$*"
+"""
+
+
+class Clusters(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="lockstep-clusters-")
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        (self.folder / "job.secret").write_bytes(os.urandom(32))
+        (self.folder / "job.secret").chmod(0o600)
+        foreign = ("RANK", "WORLD_SIZE", "MASTER_", "LOCKSTEP_", "SLURM_", "OMPI_", "PMI")
+        self.environment = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+        self.environment |= {"XDG_RUNTIME_DIR": folder.name, "OMP_NUM_THREADS": "1", "MASTER_PORT": str(free_ports(1)[0]),
+                             "PATH": f"{self.folder}:{pathlib.Path(LOCKSTEP).parent}:{os.environ['PATH']}"}
+
+    def check(self, output, size, source, backends):
+        said = re.findall(r"rank (\d+) of (\d+), local rank (\d+), started by (.*?), over (\w+): sum (\d+)", output)
+        self.assertEqual(sorted((int(rank), int(of), by, int(total)) for rank, of, _, by, _, total in said),
+                         [(rank, size, source, size * (size + 1) // 2) for rank in range(size)], output)
+        self.assertIn({backend for *_, backend, _ in said}, [{backend} for backend in backends], output)
+
+    def run_script(self, *words, **variables):
+        done = subprocess.run([str(word) for word in words], cwd=self.folder, env=self.environment | variables, text=True, timeout=100,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        return done.stdout
+
+    def test_slurm(self):
+        if not Slurm.is_installed():
+            self.skipTest("slurmctld, slurmd or srun is not installed")
+        with Slurm(nodes=2) as slurm:
+            self.environment["SLURM_CONF"] = slurm.environment["SLURM_CONF"]
+            said = self.run_script("sbatch", "--wait", SCRIPTS / "slurm.sh", PROGRAM)
+            logs = list(self.folder.glob("lockstep-*.log"))
+            self.assertEqual(len(logs), 1, said + slurm.logs())
+            self.check(logs[0].read_text(), 4, "Slurm", ["hierarchical", "shm"])
+
+    def check_mpirun(self, which, source):
+        mpirun = shutil.which(f"mpirun.{which}")
+        if not mpirun:
+            self.skipTest(f"mpirun.{which} is not installed")
+        output = self.run_script(SCRIPTS / "mpirun.sh", "127.0.0.1:3", PROGRAM, MPIRUN=mpirun, OMPI_ALLOW_RUN_AS_ROOT="1",
+                                 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_rmaps_base_oversubscribe="1")
+        self.check(output, 3, source, ["shm"])
+
+    def test_open_mpi(self):
+        self.check_mpirun("openmpi", "Open MPI")
+
+    def test_mpich(self):
+        self.check_mpirun("mpich", "MPICH")
+
+    def test_ssh(self):
+        (self.folder / "ssh").write_text(SSH)
+        (self.folder / "ssh").chmod(0o700)
+        output = self.run_script(SCRIPTS / "ssh.sh", "127.0.0.2,127.0.0.3", "2", PROGRAM, "two words")
+        self.assertEqual(sorted((self.folder / "hosts").read_text().split()), ["127.0.0.2", "127.0.0.3"])
+        self.assertEqual(output.count("two words"), 4, output)
+        self.check(output, 4, "lockstep", ["hierarchical"])
+
+    def test_ssh_passes_on_that_a_rank_failed(self):
+        (self.folder / "ssh").write_text(SSH)
+        (self.folder / "ssh").chmod(0o700)
+        done = subprocess.run([SCRIPTS / "ssh.sh", "127.0.0.2,127.0.0.3", "1", "sh", "-c", "[ $RANK = 0 ] && exec sleep 60; exit 7"],
+                              cwd=self.folder, env=self.environment, text=True, timeout=60, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.assertEqual(done.returncode, 7, done.stdout)
+        self.assertIn("node 1: rank 1 failed first: exit code 7", done.stdout)
+
+    def test_kubernetes(self):
+        """The pods' command with the variables of the manifest, but for what names hosts and files of the image."""
+        manifest = (SCRIPTS / "kubernetes.yaml").read_text()
+        script = textwrap.dedent(re.search(r"args:\n +- \|\n(.*?)\n +volumeMounts", manifest, re.S).group(1))
+        variables = dict(re.findall(r'\{name: (\w+), value: "?(.*?)"?\}', manifest))
+        self.assertEqual(set(variables), {"NODES", "MASTER_ADDR", "MASTER_PORT", "SECRET", "PROGRAM"})
+        variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": self.environment["MASTER_PORT"], "PROGRAM": PROGRAM,
+                      "SECRET": str(self.folder / "job.secret")}
+        pods = []
+        for index in range(int(variables["NODES"])):
+            home = self.folder / f"train-{index}"
+            home.mkdir(mode=0o700)
+            pod = subprocess.Popen(["sh", "-c", script], cwd=home, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                   env=self.environment | variables | {"JOB_COMPLETION_INDEX": str(index), "XDG_RUNTIME_DIR": str(home)})
+            self.addCleanup(lambda pod=pod: (pod.kill(), pod.communicate()))
+            pods.append(pod)
+        outputs = [pod.communicate(timeout=60)[0] for pod in pods]
+        self.assertEqual([pod.returncode for pod in pods], [0, 0], outputs)
+        self.check("".join(outputs), 4, "lockstep", ["hierarchical"])
+
+
+if __name__ == "__main__":
+    unittest.main()
