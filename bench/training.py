@@ -50,11 +50,7 @@ def one_model(model, args):
         "(c) Gloo": python("bucket_view", jemalloc, "--no-affinity"), "(c) Gloo, pinned": python("bucket_view", jemalloc),
         "(d) plain": cpp("ddp", plain), "(d) ours": cpp("ddp", ours),
     }, step_values, args)
-    rows = runs.table("samples/s")
-    for what in ("CPU ms/step", "faults/step", "Rss MiB", "Pss MiB"):
-        for name, value in runs.medians(what).items():
-            rows[name][what] = round(value, 1)
-    return runs.report() | {"medians": {f"{model}: {name}": row for name, row in rows.items()},
+    return runs.report() | {"medians": {f"{model}: {name}": row for name, row in step_rows(runs).items()},
                             "ratios": {f"{model}: {k}": v for k, v in step_ratios(model, runs.medians("samples/s")).items()}}
 
 
@@ -62,6 +58,15 @@ def step_values(output, _):
     ranks = objects(output)
     return {"samples/s": sum(r["samples_per_second"] for r in ranks)} | {
         what: statistics.mean(r[key] for r in ranks) for what, key in COLUMNS.items() if key in ranks[0]}
+
+
+def step_rows(runs):
+    rows = runs.table("samples/s")
+    for name, values in runs.values.items():
+        for what in COLUMNS:
+            if what in values[0]:
+                rows[name][what] = round(statistics.median(v[what] for v in values), 2)
+    return rows
 
 
 def step_ratios(model, m):
@@ -96,20 +101,11 @@ def step_options(args):
             commands |= {f"ddp, {ranks} ranks": cpp("ddp", ranks), f"never talk, {ranks} ranks": cpp("alone", ranks)}
         runs = Competition(commands, step_values, args)
         reports.append(runs.report())
-        medians |= {f"{model}: {name}": row for name, row in option_rows(runs).items()}
+        medians |= {f"{model}: {name}": row for name, row in step_rows(runs).items()}
         ratios |= {f"{model}: {name}": ratio(value) for name, value in option_ratios(runs).items()}
     return {"preliminary": any(r["preliminary"] for r in reports), "dropped_runs": sum(r["dropped_runs"] for r in reports),
             "largest_share_of_others": max(r["largest_share_of_others"] for r in reports),
             "unit": "samples/s", "medians": medians, "ratios": ratios}
-
-
-def option_rows(runs):
-    rows = runs.table("samples/s")
-    for name, values in runs.values.items():
-        for what in COLUMNS:
-            if what in values[0]:
-                rows[name][what] = round(statistics.median(v[what] for v in values), 2)
-    return rows
 
 
 def option_ratios(runs):

@@ -56,16 +56,18 @@ void run_threads(int size, BodyFactory make_body) {
   }
 }
 
-// What fails, for ranks of whose tests nothing else is printed.
+// What fails, for ranks of whose tests nothing else is printed. GoogleTest holds its lock here: it must not be asked which test runs.
 class FailurePrinter : public ::testing::EmptyTestEventListener {
+  void OnTestStart(const ::testing::TestInfo& test) override { test_ = test.name(); }
   void OnTestPartResult(const ::testing::TestPartResult& result) override {
     if (result.passed()) return;
-    std::printf("rank %d of %d, %s: %s:%d: %s\n", given_world().rank, given_world().world_size,
-                ::testing::UnitTest::GetInstance()->current_test_info()->name(),
+    std::printf("rank %d of %d, %s: %s:%d: %s\n", given_world().rank, given_world().world_size, test_.c_str(),
                 result.file_name() != nullptr ? result.file_name() : "", result.line_number(),
                 result.message());
     std::fflush(stdout);
   }
+
+  std::string test_;
 };
 
 }  // namespace

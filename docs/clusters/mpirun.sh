@@ -14,7 +14,7 @@ ranks=$(tr , '\n' <<< "$hosts" | awk -F: '{sum += $2} END {print sum}')
 mpirun=${MPIRUN:-mpirun}
 version=$("$mpirun" --version)
 if [[ $version == *"Open MPI"* || $version == *OpenRTE* ]]; then
-  # Lockstep binds the ranks' cores itself. Open MPI passes on only the variables that are named.
+  # Bound to a core each, a rank's threads would all share it. Open MPI passes on only the variables that are named.
   exec "$mpirun" -n "$ranks" --host "$hosts" --bind-to none -x MASTER_ADDR -x MASTER_PORT -x LOCKSTEP_SECRET_FILE "$@"
 fi
 exec "$mpirun" -n "$ranks" -hosts "$hosts" -bind-to none "$@"

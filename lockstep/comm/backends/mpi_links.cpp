@@ -12,7 +12,8 @@ using Clock = std::chrono::steady_clock;
 constexpr int AT_ONCE = 50;  // rounds
 constexpr std::chrono::milliseconds LIVELY{20};
 constexpr std::chrono::microseconds SHORT_REST{50};
-constexpr std::chrono::milliseconds LONG_REST{1};
+constexpr int PART = 20;  // of the time since the last byte
+constexpr std::chrono::milliseconds LONGEST_REST{50};
 
 class MpiLink final : public Link {
  public:
@@ -68,8 +69,9 @@ std::vector<Links::Event> MpiLinks::wait(Deadline deadline) {
 void MpiLinks::rest(int rounds, Deadline deadline) {
   if (rounds < AT_ONCE) return std::this_thread::yield();
   std::unique_lock lock(mutex_);
-  const bool lively = Clock::now() - moved_ < LIVELY;
-  const std::chrono::nanoseconds span = lively ? SHORT_REST : LONG_REST;
+  const std::chrono::nanoseconds quiet = Clock::now() - moved_;
+  const std::chrono::nanoseconds span =
+      quiet < LIVELY ? SHORT_REST : std::min<std::chrono::nanoseconds>(quiet / PART, LONGEST_REST);
   changed_.wait_for(lock, std::min(span, deadline.remaining()), [&] { return woken_ || stirred_; });
 }
 

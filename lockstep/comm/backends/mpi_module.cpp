@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "lockstep/comm/backends/mpi_streams_body.h"
 
@@ -16,6 +17,7 @@ namespace lockstep::mpi {
 namespace {
 
 constexpr std::chrono::seconds FAREWELL{5};
+constexpr std::chrono::seconds SETTLING{1};
 constexpr std::chrono::microseconds REST{200};
 
 bool no_farewell = false;  // guarded by calls()
@@ -61,29 +63,54 @@ void call_no_more() {
   over = true;
 }
 
+// Whether `is_done`, which is asked with the lock held, has said so before the deadline.
+template <class IsDone> bool wait_until(Module::Deadline deadline, const IsDone& is_done) {
+  while (true) {
+    {
+      const std::lock_guard lock(calls());
+      if (is_done()) return true;
+    }
+    if (std::chrono::steady_clock::now() >= deadline) return false;
+    std::this_thread::sleep_for(REST);
+  }
+}
+
 // When all ranks have come here, all that was sent has arrived. False if they have not by the deadline.
 bool wait_for_all(Module::Deadline deadline) {
   std::vector<MPI_Request> requests(duplicates().size(), MPI_REQUEST_NULL);
   for (std::size_t i = 0; i < requests.size(); ++i) MPI_Ibarrier(duplicates()[i], &requests[i]);
-  int code = MPI_SUCCESS;
-  for (int done = 0; code == MPI_SUCCESS && done == 0;) {
-    code = MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE);
-    if (done == 0 && std::chrono::steady_clock::now() >= deadline) return false;
-    if (done == 0) std::this_thread::sleep_for(REST);
-  }
-  std::for_each(closed_streams().begin(), closed_streams().end(), drain);
-  for (int turn = 0; turn < 20 && !left_over().empty(); ++turn) sweep();
-  return true;
+  return wait_until(deadline, [&] {
+    int done = 0;
+    const int code =
+        MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE);
+    return done != 0 || code != MPI_SUCCESS;
+  });
+}
+
+// MPI_Finalize must find no receive that is posted still: Open MPI then writes into memory that it has freed.
+void settle() {
+  bool first = true;
+  wait_until(std::chrono::steady_clock::now() + SETTLING, [&] {
+    if (std::exchange(first, false)) {
+      for (TaggedStreams* const streams : open_streams()) streams->let_go();
+    }
+    std::for_each(closed_streams().begin(), closed_streams().end(), drain);
+    sweep();
+    return left_over().empty();
+  });
+  const std::lock_guard lock(calls());
+  finalized = true;
 }
 
 // MPI waits here for all ranks, as long as their work takes. If a group has failed, that may be for ever: the job ends then.
 void finalize_at_exit() {
-  int finalized = 0;
-  MPI_Finalized(&finalized);
+  int host_has = 0;
+  MPI_Finalized(&host_has);
   call_no_more();
-  if (finalized != 0) return;
+  if (host_has != 0) return;
   const auto deadline = no_farewell ? std::chrono::steady_clock::now() + FAREWELL : Module::Deadline::max();
   if (!wait_for_all(deadline)) MPI_Abort(MPI_COMM_WORLD, 1);
+  settle();
   MPI_Finalize();
 }
 
@@ -91,6 +118,7 @@ void finalize_at_exit() {
 int finalize_begins(MPI_Comm, int, void*, void*) {
   call_no_more();
   if (!no_farewell) wait_for_all(Module::Deadline::max());
+  settle();
   return MPI_SUCCESS;
 }
 
@@ -202,23 +230,21 @@ class ThisModule final : public Module {
   }
 
   static std::shared_ptr<OwnCommunicator> copy_of(MPI_Comm comm, Deadline deadline, std::string& error) {
-    auto* const copy =
-        new MPI_Comm(MPI_COMM_NULL);  // lost if the deadline passes: MPI writes it when all ranks have come
+    // Never freed, as the duplicate is not: if the deadline passes, MPI still writes it when all ranks have come.
+    auto* const copy = new MPI_Comm(MPI_COMM_NULL);
     MPI_Request request = MPI_REQUEST_NULL;
     int code = MPI_SUCCESS;
     {
       const std::lock_guard lock(calls());
       code = MPI_Comm_idup(comm, copy, &request);
     }
-    for (int done = 0; code == MPI_SUCCESS && done == 0;) {
-      {
-        const std::lock_guard lock(calls());
-        code = MPI_Test(&request, &done, MPI_STATUS_IGNORE);
-      }
-      if (done == 0 && std::chrono::steady_clock::now() >= deadline) return nullptr;
-      if (done == 0) std::this_thread::sleep_for(REST);
-    }
-    if (code == MPI_SUCCESS) return std::make_shared<OwnCommunicator>(*std::unique_ptr<MPI_Comm>(copy));
+    const bool came = wait_until(deadline, [&] {
+      int done = 0;
+      if (code == MPI_SUCCESS) code = MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+      return done != 0 || code != MPI_SUCCESS;
+    });
+    if (!came) return nullptr;
+    if (code == MPI_SUCCESS) return std::make_shared<OwnCommunicator>(*copy);
     error = error_text("MPI_Comm_idup", code);
     return nullptr;
   }

@@ -31,7 +31,9 @@ inline std::mutex& calls() {  // around every call of MPI
   return *instance;
 }
 
-inline bool over = false;  // guarded by calls(): MPI is being finalised, or is already
+// Guarded by calls():
+inline bool over = false;       // MPI is being finalised: nothing is sent or received any more,
+inline bool finalized = false;  // and nothing of MPI may be called
 
 inline std::string error_text(const char* call, int code) {
   std::array<char, MPI_MAX_ERROR_STRING + 1> text = {};
@@ -63,7 +65,7 @@ inline void sweep() {
   });
 }
 
-// Streams that were closed: news of a rank that left later may still come, and MPI complains about it at the end.
+// Streams that are over: news of a rank that left later may still come, and MPI complains about it at the end.
 struct Closed {
   MPI_Comm comm = MPI_COMM_NULL;
   int tag = 0;
@@ -101,16 +103,23 @@ struct Member {
   bool complete = false;
 };
 
+class TaggedStreams;
+inline std::list<TaggedStreams*>& open_streams() {
+  static auto* const instance = new std::list<TaggedStreams*>;
+  return *instance;
+}
+
 class TaggedStreams final : public Streams {
  public:
   TaggedStreams(MPI_Comm comm, int tag, const std::vector<int>& ranks, int own) : comm_(comm), tag_(tag) {
     const std::lock_guard lock(calls());
+    open_streams().push_back(this);
     std::for_each(closed_streams().begin(), closed_streams().end(), drain);
     members_.resize(ranks.size());
     for (std::size_t i = 0; i < ranks.size(); ++i) {
       Member& member = members_[i];
       member.rank = ranks[i];
-      member.open = member.rank != own;
+      member.open = member.rank != own && !over;
       if (!member.open) continue;
       for (Packet& packet : member.incoming) {
         packet.bytes.resize(PACKET);
@@ -120,9 +129,9 @@ class TaggedStreams final : public Streams {
   }
 
   ~TaggedStreams() override {
-    for (std::size_t i = 0; i < members_.size(); ++i) close(static_cast<int>(i));
     const std::lock_guard lock(calls());
-    closed_streams().push_back({comm_, tag_});
+    if (!finalized) let_go();
+    open_streams().remove(this);
     if (closed_streams().size() > CLOSED) closed_streams().pop_front();
   }
 
@@ -174,16 +183,16 @@ class TaggedStreams final : public Streams {
 
   void close(int with) override {
     const std::lock_guard lock(calls());
-    Member& member = at(with);
-    if (!std::exchange(member.open, false)) return;
-    for (Packet& packet : member.incoming) {
-      if (packet.request != MPI_REQUEST_NULL && !over) MPI_Cancel(&packet.request);
-      keep(std::move(packet));
-    }
-    for (Packet& packet : member.outgoing) {
-      if (over || !is_free(packet)) keep(std::move(packet));
-    }
-    if (!over) sweep();
+    if (finalized) return;
+    close(at(with));
+    sweep();
+  }
+
+  // Closes all, with the lock held.
+  void let_go() {
+    for (Member& member : members_) close(member);
+    closed_streams().push_back({comm_, tag_});
+    sweep();
   }
 
   std::vector<Ready> progress() override {
@@ -203,6 +212,17 @@ class TaggedStreams final : public Streams {
 
  private:
   Member& at(int member) { return members_.at(static_cast<std::size_t>(member)); }
+
+  static void close(Member& member) {
+    if (!std::exchange(member.open, false)) return;
+    for (Packet& packet : member.incoming) {
+      if (packet.request != MPI_REQUEST_NULL) MPI_Cancel(&packet.request);
+      keep(std::move(packet));
+    }
+    for (Packet& packet : member.outgoing) {
+      if (!is_free(packet)) keep(std::move(packet));
+    }
+  }
 
   static void note(Member& member, const char* call, int code) {
     if (code != MPI_SUCCESS && member.broken.empty()) member.broken = error_text(call, code);
