@@ -3,10 +3,10 @@
 //   lockstep run -n 2 build/bench/train_step cnn alone 100     # processes that never talk
 //   lockstep run -n 2 build/bench/train_step mlp barrier 20    # the same with one barrier a step
 //   lockstep run -n 2 build/bench/train_step resnet18 ddp 20   # gradients averaged
-//   lockstep run -n 4 build/bench/train_step mlp ddp 20 adamw unused accumulate=4 hook=bf16_compress
+//   lockstep run -n 4 build/bench/train_step mlp ddp 20 adamw unused bf16 accumulate=4 hook=bf16_compress
 //
-// adamw: Lockstep's AdamW instead. unused: find_unused_parameters. accumulate: a step is so many batches, and averaged once.
-// hook: how gradients travel (make_comm_hook()).
+// adamw: Lockstep's AdamW instead. unused: find_unused_parameters. bf16: forward and loss under autocast. accumulate: a step is so
+// many batches, and averaged once. hook: how gradients travel (make_comm_hook()).
 //
 // Prints one JSON object per process, over STEPS steps after a fifth as many to warm up: samples per second, processor time
 // and page faults per step, and at the end the resident memory (MiB; Pss counts a page of n processes 1/n-th). With ddp also,
@@ -38,6 +38,7 @@
 
 #include "bench/models.h"
 #include "examples/simple_cnn.h"
+#include "lockstep/amp/autocast.h"
 #include "lockstep/models/resnet.h"
 #include "lockstep/optim/adam.h"
 #include "lockstep/parallel/ddp/distributed_data_parallel.h"
@@ -75,6 +76,7 @@ struct Arguments {
   int steps = 0;
   bool adamw = false;
   bool unused = false;
+  bool bf16 = false;
   int accumulate = 1;
   std::string hook;
 };
@@ -88,6 +90,8 @@ std::optional<Arguments> parse(int argc, char** argv) {
       arguments.adamw = true;
     } else if (word == "unused") {
       arguments.unused = true;
+    } else if (word == "bf16") {
+      arguments.bf16 = true;
     } else if (word.starts_with("accumulate=")) {
       arguments.accumulate = std::atoi(argv[i] + word.find('=') + 1);
     } else if (word.starts_with("hook=")) {
@@ -96,7 +100,7 @@ std::optional<Arguments> parse(int argc, char** argv) {
       return std::nullopt;
     }
   }
-  const auto& [model, mode, steps, adamw, unused, accumulate, hook] = arguments;
+  const auto& [model, mode, steps, adamw, unused, bf16, accumulate, hook] = arguments;
   const bool model_is_known = model == "cnn" || model == "resnet18" || model == "mlp";
   const bool mode_is_known = mode == "alone" || mode == "barrier" || mode == "ddp";
   if (!model_is_known || !mode_is_known || steps < 1 || accumulate < 1) return std::nullopt;
@@ -189,8 +193,13 @@ template <typename Model> class Training {
   void backward() {
     const std::size_t batch = batches_++ % BATCHES;
     const torch::Tensor& x = data_[batch];
-    torch::nn::functional::cross_entropy(ddp_ ? ddp_->forward(x) : model_->forward(x), target_[batch])
-        .backward();
+    torch::Tensor loss;
+    {
+      const auto mixed = lockstep::autocast(at::kCPU, at::kBFloat16, arguments_.bf16);
+      loss =
+          torch::nn::functional::cross_entropy(ddp_ ? ddp_->forward(x) : model_->forward(x), target_[batch]);
+    }
+    loss.backward();
   }
 
   double sent_mib() const { return ddp_ ? static_cast<double>(ddp_->stats().bytes_sent) / (1 << 20) : 0; }
@@ -215,8 +224,8 @@ int main(int argc, char** argv) {
   const auto arguments = parse(argc, argv);
   if (!arguments) {
     std::fprintf(stderr,
-                 "usage: train_step cnn|resnet18|mlp alone|barrier|ddp STEPS [adamw] [unused] [accumulate=N] "
-                 "[hook=NAME]\n");
+                 "usage: train_step cnn|resnet18|mlp alone|barrier|ddp STEPS [adamw] [unused] [bf16] "
+                 "[accumulate=N] [hook=NAME]\n");
     return 64;
   }
   at::set_num_threads(1);

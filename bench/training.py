@@ -81,13 +81,13 @@ def step_ratios(model, m):
                (("(a')", best("(a')")), ("(b)", best("(b)")), ("(c)", best("(c)")), ("(d)", m["(d) ours"]))}}
 
 
-OPTIONS = {"ddp": [], "AdamW": ["adamw"], "find_unused_parameters": ["unused"], "4 micro-batches": ["accumulate=4"],
+OPTIONS = {"ddp": [], "AdamW": ["adamw"], "find_unused_parameters": ["unused"], "4 micro-batches": ["accumulate=4"], "bf16": ["bf16"],
            **{f"{hook} hook": [f"hook={hook}"] for hook in ("allreduce", "fp16_compress", "bf16_compress", "int8", "topk", "powerSGD", "noop")}}
 
 
 def step_options(args):
     """The steps of train_step with the options of DistributedDataParallel, two ranks, and with three and four ranks on the same
-    cores beside as many processes that never talk. Samples per second of all processes together. "communication": from the
+    cores beside as many processes that never talk; bf16 (autocast) beside Python's DistributedDataParallel over Gloo. Samples per second of all processes together. "communication": from the
     first bucket's start to the last average; "exposed": the part of it that backward did not hide; "MiB sent": what a rank
     contributes to averages. All per step and of the mean rank."""
     medians, ratios, reports = {}, {}, []
@@ -97,6 +97,8 @@ def step_options(args):
 
         commands = {name: cpp("ddp", 2, *options) for name, options in OPTIONS.items()}
         commands |= {"AdamW, never talk": cpp("alone", 2, "adamw"), "4 micro-batches, never talk": cpp("alone", 2, "accumulate=4")}
+        for name, options in (("Python, bf16", ["--no-affinity"]), ("Python, bf16, pinned", [])):
+            commands[name] = launch(args, *options) + [args.python, PEERS / "train_step.py", model, "ddp", str(STEPS[model] // 2), "bf16"]
         for ranks in (3, 4):
             commands |= {f"ddp, {ranks} ranks": cpp("ddp", ranks), f"never talk, {ranks} ranks": cpp("alone", ranks)}
         runs = Competition(commands, step_values, args)
@@ -114,6 +116,7 @@ def option_ratios(runs):
     for name, alone in (("AdamW", "AdamW, never talk"), ("4 micro-batches", "4 micro-batches, never talk"),
                         ("ddp, 3 ranks", "never talk, 3 ranks"), ("ddp, 4 ranks", "never talk, 4 ranks")):
         found[f"{name} / {alone}"] = m[name] / m[alone]
+    found["bf16 / Python, bf16"] = m["bf16"] / max(m["Python, bf16"], m["Python, bf16, pinned"])
     values = runs.values["ddp"]
     communication, exposed = (statistics.median(v[what] for v in values) for what in ("communication ms", "exposed ms"))
     return found | {"share of communication hidden": 1 - exposed / communication}

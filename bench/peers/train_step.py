@@ -1,8 +1,9 @@
 """The peer of bench/train_step.cpp: the same steps in Python, with DistributedDataParallel over Gloo.
 
-    lockstep run -n 2 python bench/peers/train_step.py cnn|resnet18|mlp ddp|bucket_view STEPS
+    lockstep run -n 2 python bench/peers/train_step.py cnn|resnet18|mlp ddp|bucket_view STEPS [bf16]
 
-bucket_view: gradient_as_bucket_view=True, so that gradients lie in the buckets instead of beside them.
+bucket_view: gradient_as_bucket_view=True, so that gradients lie in the buckets instead of beside them. bf16: forward and loss
+under autocast.
 """
 import re
 import resource
@@ -87,6 +88,7 @@ def resident_mib(what):
 
 def main():
     (make, sample), mode, steps = MODELS[sys.argv[1]], sys.argv[2], int(sys.argv[3])
+    bf16 = "bf16" in sys.argv[4:]
     torch.set_num_threads(1)
     torch.manual_seed(1)
     dist.init_process_group("gloo")
@@ -101,7 +103,9 @@ def main():
             dist.barrier()
             start = usage()
         optimizer.zero_grad()
-        loss_fn(model(data[step % BATCHES]), target[step % BATCHES]).backward()
+        with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+            loss = loss_fn(model(data[step % BATCHES]), target[step % BATCHES])
+        loss.backward()
         optimizer.step()
     seconds, cpu_seconds, faults = (b - a for a, b in zip(start, usage()))
     dist.barrier()  # memory is looked at while all ranks still have theirs
