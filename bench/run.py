@@ -30,7 +30,7 @@ import sys
 from competition import Competition, UNDISTURBED, launch, objects, ratio
 from machine import cpu, machine_folder
 from results_table import table
-from training import STEPS, step_options, train_step
+from training import STEPS, step_options, step_rows, step_values, train_step
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PEERS = ROOT / "bench/peers"
@@ -199,6 +199,25 @@ def two_nodes(args):
         for size, row in rows.items() for peer in ("gloo", "tcp, private")}}
 
 
+def slow_link(args):
+    """Samples per second of both ranks together of training steps (bench/train_step.cpp), a rank on each of two hosts (network
+    namespaces) with 1 Gbit/s between them, and with no limit; beside Python's DistributedDataParallel over Gloo."""
+    commands = {}
+    for model in ("cnn", "resnet18"):
+        steps = str(STEPS[model] // 4)
+        for rate in ("1gbit", "unlimited"):
+            link = [ROOT / "bench/slow_link.py", rate]
+            cpp = [*link, args.build / "bench/train_step", model, "ddp", steps]
+            commands |= {f"{model}, {rate}: lockstep": cpp, f"{model}, {rate}: lockstep, fp16_compress": [*cpp, "hook=fp16_compress"],
+                         f"{model}, {rate}: Gloo": [*link, args.python, PEERS / "train_step.py", model, "ddp", steps]}
+    runs = Competition(commands, step_values, args)
+    m = runs.medians("samples/s")
+    return runs.report() | {"unit": "samples/s", "medians": step_rows(runs), "ratios": {
+        f"{link}: lockstep{ours} / {peer}": ratio(m[f"{link}: lockstep{ours}"] / m[f"{link}: {peer}"])
+        for link in dict.fromkeys(name.split(":")[0] for name in commands)
+        for ours, peer in (("", "Gloo"), (", fp16_compress", "lockstep"))}}
+
+
 def size_name(size):
     return f"{size >> 20} MiB" if size >= 1 << 20 else f"{size >> 10} KiB" if size >= 1 << 10 else f"{size} B"
 
@@ -226,7 +245,7 @@ def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", default=ROOT / ".deps/venv/bin/python", type=pathlib.Path)
     parser.add_argument("--build", default=ROOT / "build", type=pathlib.Path)
-    parser.add_argument("--only", default="train_step,step_options,start_up,collectives,four_ranks,slices,optimizers,activation_checkpoint,two_nodes")
+    parser.add_argument("--only", default="train_step,step_options,start_up,collectives,four_ranks,slices,optimizers,activation_checkpoint,two_nodes,slow_link")
     parser.add_argument("--rounds", type=int, default=9, help="undisturbed runs of every competitor")
     parser.add_argument("--minutes", type=float, default=20, help="give up on a benchmark after this")
     parser.add_argument("--models", default=",".join(STEPS), help="of train_step")
@@ -246,7 +265,7 @@ def main():
                         + (f" --models {args.models}" if args.models != ",".join(STEPS) else "")
                         + (f" --disturbance {args.disturbance}" if args.disturbance != UNDISTURBED else "")}
     benchmarks = {f.__name__: f for f in (train_step, step_options, start_up, collectives, four_ranks, slices, optimizers, activation_checkpoint,
-                                          two_nodes)}
+                                          two_nodes, slow_link)}
     for name in args.only.split(","):
         print(name, file=sys.stderr)
         result = {"what": benchmarks[name].__doc__} | about | benchmarks[name](args)

@@ -61,6 +61,11 @@ class Hosts:
         words = subprocess.run(["ip", "-n", self.names[host], "-j", "-s", "link", "show", "net"], check=True, capture_output=True, text=True)
         return json.loads(words.stdout)[0]["stats64"]["tx"]["bytes"]
 
+    def limit(self, host, rate):
+        """What the host sends leaves it at this rate, "1gbit"."""
+        subprocess.run(["tc", "-n", self.names[host], "qdisc", "add", "dev", "net", "root", "tbf", "rate", rate, "burst", "256kb",
+                        "latency", "50ms"], check=True, capture_output=True, text=True)
+
     def cut_link(self, host):
         """The cable is pulled at the switch: the host itself sees no error."""
         ip("-n", self.switch, "link", "set", f"port{host}", "nomaster")
