@@ -2,7 +2,7 @@
 
 #include <sys/mman.h>
 
-#include <bit>
+#include <algorithm>
 #include <cstdlib>
 #include <new>
 
@@ -10,151 +10,142 @@ namespace lockstep {
 namespace {
 
 constexpr std::size_t ALIGNMENT = 64;
-constexpr std::size_t PAGE = std::size_t{4} << 10U;  // every size is a multiple of it
+constexpr std::size_t PAGE = std::size_t{4} << 10U;
 constexpr std::size_t HUGE_PAGE = std::size_t{2} << 20U;
-constexpr std::size_t REGION = std::size_t{32} << 20U;
-constexpr unsigned CLASSES_PER_DOUBLING_BITS = 3;
 
-bool begins_a_page(const void* block) { return reinterpret_cast<std::uintptr_t>(block) % PAGE == 0; }
+std::size_t round_up(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
-// Fresh address space in huge pages, where the kernel has some; `bytes` is a multiple of HUGE_PAGE. Null: refused.
-std::byte* map_huge(std::size_t bytes) {
-  void* memory = mmap(nullptr, bytes + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) return nullptr;
-  auto* const start = static_cast<std::byte*>(memory);
-  const std::size_t before = -reinterpret_cast<std::uintptr_t>(start) % HUGE_PAGE;
-  if (before > 0) munmap(start, before);
-  munmap(start + before + bytes, HUGE_PAGE - before);
-  madvise(start + before, bytes, MADV_HUGEPAGE);
+void* pointer(std::uintptr_t address) { return reinterpret_cast<void*>(address); }
+std::uintptr_t address_of(const void* block) { return reinterpret_cast<std::uintptr_t>(block); }
+
+// Fresh address space in huge pages, where the kernel has some; `bytes` is a multiple of HUGE_PAGE. 0: refused.
+std::uintptr_t map_huge(std::size_t bytes) {
+  constexpr int FLAGS = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+  void* memory = mmap(nullptr, bytes + HUGE_PAGE, PROT_READ | PROT_WRITE, FLAGS, -1, 0);
+  if (memory == MAP_FAILED) return 0;
+  const std::uintptr_t start = address_of(memory);
+  const std::size_t before = -start % HUGE_PAGE;
+  if (before > 0) munmap(memory, before);
+  munmap(pointer(start + before + bytes), HUGE_PAGE - before);
+  madvise(pointer(start + before), bytes, MADV_HUGEPAGE);
   return start + before;
 }
 
 }  // namespace
 
-std::size_t block_size_class(std::size_t bytes) {
-  if (bytes < BlockCache::SMALLEST) return bytes;
-  const unsigned doubling = static_cast<unsigned>(std::bit_width(bytes - 1)) - 1;  // 2^doubling < bytes
-  const std::size_t step = std::size_t{1} << (doubling - CLASSES_PER_DOUBLING_BITS);
-  if (bytes > SIZE_MAX / 2) throw std::bad_alloc();
-  return (bytes + step - 1) / step * step;
-}
-
 BlockCache::~BlockCache() { empty(); }
 
 void* BlockCache::allocate(std::size_t bytes) {
-  const std::size_t size = block_size_class(bytes);
-  if (size < SMALLEST) {
+  if (bytes < SMALLEST) {
     void* memory = nullptr;
-    if (posix_memalign(&memory, ALIGNMENT, size) != 0) throw std::bad_alloc();
+    if (posix_memalign(&memory, ALIGNMENT, bytes) != 0) throw std::bad_alloc();
     return memory;
   }
+  if (bytes > SIZE_MAX / 2) throw std::bad_alloc();
+  const std::size_t size = round_up(bytes, PAGE);
   const std::lock_guard lock(mutex_);
-  void* block = take_kept(size);
-  if (block == nullptr) block = take_fresh(size);
+  std::optional<std::uintptr_t> place = kept_.take(size);
+  if (place) {
+    ++stats_.reused;
+  } else {
+    place = take_fresh(size);
+    ++stats_.mapped;
+  }
+  least_kept_ = std::min(least_kept_, kept_.total_bytes());
+  in_use_.emplace(pointer(*place), size);
   stats_.in_use_bytes += size;
-  return block;
+  return pointer(*place);
 }
 
-void* BlockCache::take_kept(std::size_t size) {
-  auto& kept = classes_[size].kept;
-  if (kept.empty()) return nullptr;
-  void* block = kept.back().block;
-  kept.pop_back();
-  stats_.cached_bytes -= size;
-  ++stats_.reused;
-  return block;
-}
-
-void* BlockCache::take_fresh(std::size_t size) {
-  const auto attempt = [&]() -> void* { return size < OWN_MAPPING ? carve(size) : map_huge(size); };
-  void* block = attempt();
-  if (block == nullptr) {
+std::uintptr_t BlockCache::take_fresh(std::size_t bytes) {
+  std::optional<std::uintptr_t> place = take_clean(bytes);
+  if (!place && map_region(bytes)) place = take_clean(bytes);
+  if (!place) {
     give_back_down_to(0);
-    block = attempt();
+    place = take_clean(bytes);
+    if (!place && map_region(bytes)) place = take_clean(bytes);
   }
-  if (block == nullptr) throw std::bad_alloc();
-  sizes_[block] = size;
-  ++stats_.mapped;
-  return block;
+  if (!place) throw std::bad_alloc();
+  return *place;
 }
 
-void* BlockCache::carve(std::size_t size) {
-  auto& empty = classes_[size].empty;
-  if (!empty.empty()) {
-    void* place = empty.back();
-    empty.pop_back();
-    return place;
+// Together with the memory that is kept right before it, which alone is too short.
+std::optional<std::uintptr_t> BlockCache::take_clean(std::size_t bytes) {
+  for (const auto& [begin, length] : clean_.all()) {
+    const AddressRange clean{begin, length};
+    const AddressRange before = kept_.ending_at(begin);
+    if (before.bytes + clean.bytes < bytes) continue;
+    if (before.bytes > 0) kept_.erase(before);
+    clean_.erase(clean);
+    clean_.insert({before.begin + bytes, clean.end() - before.begin - bytes});
+    return before.begin;
   }
-  if (region_bytes_ < size) {  // what is left has no memory yet but for a part of a huge page
-    std::byte* const fresh = map_huge(REGION);
-    if (fresh == nullptr) return nullptr;
-    region_ = fresh;
-    region_bytes_ = REGION;
-  }
-  void* place = region_;
-  region_ += size;
-  region_bytes_ -= size;
-  return place;
+  return std::nullopt;
+}
+
+// A region's last page is never used, so that it does not merge with a region that begins behind it.
+bool BlockCache::map_region(std::size_t bytes) {
+  const std::size_t needed = round_up(bytes + PAGE, HUGE_PAGE);
+  std::size_t size = std::max(REGION, needed);
+  std::uintptr_t begin = map_huge(size);
+  if (begin == 0 && size > needed) begin = map_huge(size = needed);
+  if (begin == 0) return false;
+  regions_.emplace(begin, size);
+  clean_.insert({begin, size - PAGE});
+  return true;
 }
 
 void BlockCache::free(void* block, Clock::time_point now) {
-  if (begins_a_page(block)) {
+  if (address_of(block) % PAGE == 0) {
     const std::lock_guard lock(mutex_);
-    const auto found = sizes_.find(block);
-    if (found != sizes_.end()) return keep(block, found->second, now);
+    const auto found = in_use_.find(block);
+    if (found != in_use_.end()) {
+      const AddressRange range{address_of(block), found->second};
+      in_use_.erase(found);
+      return keep(range, now);
+    }
   }
   std::free(block);
 }
 
-void BlockCache::keep(void* block, std::size_t size, Clock::time_point now) {
-  stats_.in_use_bytes -= size;
-  if (size > cap_) return give_back(size, block);
-  give_back_down_to(cap_ - size);
-  classes_[size].kept.push_back({block, now});
-  stats_.cached_bytes += size;
-  if (now >= next_look_) look(now);
+void BlockCache::keep(AddressRange block, Clock::time_point now) {
+  stats_.in_use_bytes -= block.bytes;
+  kept_.insert(block);
+  give_back_down_to(cap_);
+  look(now);
 }
 
 void BlockCache::look(Clock::time_point now) {
-  next_look_ = now + IDLE_TIME / 4;
-  give_back_idle(now);
-  if (is_scarce_()) give_back_down_to(0);
-}
-
-void BlockCache::give_back(std::size_t size, void* block) {
-  ++stats_.returned;
-  if (size < OWN_MAPPING) {
-    madvise(block, size, MADV_DONTNEED);
-    classes_[size].empty.push_back(block);
-  } else {
-    munmap(block, size);
-    sizes_.erase(block);
+  if (now >= next_look_) {
+    next_look_ = now + IDLE_TIME / 4;
+    if (is_scarce_()) give_back_down_to(0);
+  }
+  if (now >= next_trim_) {
+    next_trim_ = now + IDLE_TIME;
+    give_back_down_to(kept_.total_bytes() - std::min(least_kept_, kept_.total_bytes()));
+    least_kept_ = kept_.total_bytes();
   }
 }
 
-// The largest first: they bring most for one call to the kernel.
 void BlockCache::give_back_down_to(std::size_t bytes) {
-  for (auto of_size = classes_.rbegin(); of_size != classes_.rend() && stats_.cached_bytes > bytes;
-       ++of_size) {
-    auto& [size, blocks] = *of_size;
-    auto end = blocks.kept.begin();  // the longest unused come first
-    for (; end != blocks.kept.end() && stats_.cached_bytes > bytes; ++end) {
-      stats_.cached_bytes -= size;
-      give_back(size, end->block);
-    }
-    blocks.kept.erase(blocks.kept.begin(), end);
+  while (kept_.total_bytes() > bytes) {
+    const AddressRange highest = kept_.highest();
+    const std::size_t part = std::min(highest.bytes, round_up(kept_.total_bytes() - bytes, PAGE));
+    kept_.erase(highest);
+    kept_.insert({highest.begin, highest.bytes - part});
+    give_back({highest.end() - part, part});
   }
 }
 
-void BlockCache::give_back_idle(Clock::time_point now) {
-  for (auto& [size, blocks] : classes_) {
-    auto end = blocks.kept.begin();
-    for (; end != blocks.kept.end() && now - end->since >= IDLE_TIME; ++end) {
-      stats_.cached_bytes -= size;
-      give_back(size, end->block);
-    }
-    blocks.kept.erase(blocks.kept.begin(), end);
-  }
+void BlockCache::give_back(AddressRange range) {
+  ++stats_.returned;
+  madvise(pointer(range.begin), range.bytes, MADV_DONTNEED);
+  const AddressRange clean = clean_.insert(range);
+  const auto region = regions_.find(clean.begin);
+  if (region == regions_.end() || clean.bytes != region->second - PAGE) return;
+  munmap(pointer(region->first), region->second);
+  clean_.erase(clean);
+  regions_.erase(region);
 }
 
 void BlockCache::empty() {
@@ -171,6 +162,7 @@ void BlockCache::set_cap(std::size_t bytes) {
 BlockCacheStats BlockCache::stats() const {
   const std::lock_guard lock(mutex_);
   BlockCacheStats stats = stats_;
+  stats.cached_bytes = kept_.total_bytes();
   stats.cap_bytes = cap_;
   return stats;
 }

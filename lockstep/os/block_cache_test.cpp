@@ -4,10 +4,11 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <algorithm>
+#include <array>
 #include <cstring>
 #include <fstream>
 #include <random>
-#include <set>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -51,20 +52,21 @@ std::string flags_of_mapping(const void* block) {
   return "";
 }
 
-TEST(BlockSizeClass, WastesAtMostAnEighthAndHasEightSizesPerDoubling) {
+TEST(BlockCache, WastesLessThanAPage) {
+  BlockCache cache(NO_CAP);
   std::mt19937_64 random(1);
-  for (int i = 0; i < 100000; ++i) {
-    const std::size_t bytes = BlockCache::SMALLEST + random() % (std::size_t{1} << (17U + i % 20U));
-    const std::size_t size = block_size_class(bytes);
-    ASSERT_GE(size, bytes);
-    ASSERT_LE(static_cast<double>(size - bytes), 0.125 * static_cast<double>(bytes));
-    ASSERT_EQ(block_size_class(size), size);
+  for (int i = 0; i < 300; ++i) {
+    const std::size_t bytes = BlockCache::SMALLEST + random() % (4 * MIB);
+    void* block = cache.allocate(bytes);
+    ASSERT_GE(cache.stats().in_use_bytes, bytes);
+    ASSERT_LT(cache.stats().in_use_bytes, bytes + 4 * KIB);
+    cache.free(block);
+    ASSERT_EQ(cache.stats().in_use_bytes, 0U);
   }
-  std::set<std::size_t> sizes;
-  for (std::size_t bytes = MIB + 1; bytes <= 2 * MIB; bytes += 4 * KIB) sizes.insert(block_size_class(bytes));
-  EXPECT_EQ(sizes.size(), 8U);
-  EXPECT_EQ(block_size_class(BlockCache::SMALLEST - 1), BlockCache::SMALLEST - 1);
-  EXPECT_THROW(block_size_class(~std::size_t{0} - 5), std::bad_alloc);
+  void* small = cache.allocate(BlockCache::SMALLEST - 1);
+  EXPECT_EQ(cache.stats().in_use_bytes, 0U) << "malloc's";
+  cache.free(small);
+  EXPECT_THROW(cache.allocate(~std::size_t{0} - 5), std::bad_alloc);
 }
 
 TEST(BlockCache, AlignsAndDoesNotOverlap) {
@@ -91,32 +93,40 @@ TEST(BlockCache, AlignsAndDoesNotOverlap) {
   cache.free(nullptr);
 }
 
-// Of two blocks the second begins where the first one's size class ends: nothing is wasted but the rounding.
-TEST(BlockCache, StoresNothingBesideItsBlocks) {
+// Of two blocks the second begins where the first one's last page ends; a third that fits begins where an earlier one was.
+TEST(BlockCache, PutsBlocksSideBySideAtTheLowestFreeAddress) {
   BlockCache cache(NO_CAP);
-  for (const std::size_t bytes : {BlockCache::SMALLEST, 100 * KIB, MIB, 6400 * KIB}) {
-    auto* a = static_cast<std::byte*>(cache.allocate(bytes));
-    auto* b = static_cast<std::byte*>(cache.allocate(bytes));
-    EXPECT_EQ(b - a, static_cast<std::ptrdiff_t>(block_size_class(bytes))) << bytes;
-  }
-  const std::size_t before = memory_of_this_process().mapped;
-  void* own = cache.allocate(64 * MIB);
-  EXPECT_EQ(memory_of_this_process().mapped, before + 64 * MIB);
-  cache.free(own);
+  std::array<std::byte*, 4> blocks = {};
+  for (auto& block : blocks) block = static_cast<std::byte*>(cache.allocate(100 * KIB - 1));
+  for (std::size_t i = 1; i < 4; ++i) EXPECT_EQ(blocks[i] - blocks[i - 1], 100 * KIB);
+  cache.free(blocks[2]);
+  cache.free(blocks[1]);
+  EXPECT_EQ(cache.allocate(150 * KIB), blocks[1]);              // across two that were freed
+  EXPECT_EQ(cache.allocate(300 * KIB), blocks[3] + 100 * KIB);  // the rest between is too short
+  EXPECT_EQ(cache.stats().reused, 1U);
+  EXPECT_EQ(cache.stats().mapped, 5U);
+}
+
+// What is kept at the end of the memory in use is the beginning of a block that is too long for it.
+TEST(BlockCache, ContinuesKeptMemoryWithFresh) {
+  BlockCache cache(NO_CAP);
+  void* first = cache.allocate(MIB);
+  cache.free(first);
+  EXPECT_EQ(cache.allocate(5 * MIB), first);
+  EXPECT_EQ(cache.stats().mapped, 2U);
+  EXPECT_EQ(cache.stats().cached_bytes, 0U);
 }
 
 TEST(BlockCache, AsksForHugePages) {
   const bool has_any = std::ifstream("/sys/kernel/mm/transparent_hugepage/enabled").good();
   BlockCache cache(NO_CAP);
-  for (const std::size_t bytes : {BlockCache::SMALLEST, 3 * MIB, BlockCache::OWN_MAPPING, 70 * MIB}) {
+  for (const std::size_t bytes : {BlockCache::SMALLEST, 3 * MIB, 70 * MIB, BlockCache::REGION + MIB}) {
     void* block = cache.allocate(bytes);
     EXPECT_EQ(flags_of_mapping(block).find(" hg ") != std::string::npos, has_any) << bytes;
-    if (bytes >= BlockCache::OWN_MAPPING) {
-      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(block) % (2 * MIB), 0U);
-      EXPECT_EQ(block_size_class(bytes) % (2 * MIB), 0U);
-    }
     cache.free(block);
   }
+  void* first = cache.allocate(MIB);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(first) % (2 * MIB), 0U) << "of the region";
 }
 
 TEST(BlockCache, FreesSmallBlocksThatBeginAPage) {
@@ -129,14 +139,14 @@ TEST(BlockCache, FreesSmallBlocksThatBeginAPage) {
   EXPECT_EQ(cache.stats().mapped, 0U);
 }
 
-TEST(BlockCache, HandsOutTheBlockFreedLast) {
+TEST(BlockCache, HandsOutTheSameBlocksAgain) {
   BlockCache cache(NO_CAP);
   void* a = cache.allocate(MIB);
   void* b = cache.allocate(MIB);
   cache.free(a);
   cache.free(b);
-  EXPECT_EQ(cache.allocate(MIB - 1000), b);  // the same size class
-  EXPECT_EQ(cache.allocate(MIB), a);
+  EXPECT_EQ(cache.allocate(MIB - 1000), a);
+  EXPECT_EQ(cache.allocate(MIB), b);
   EXPECT_EQ(cache.stats().mapped, 2U);
   EXPECT_EQ(cache.stats().reused, 2U);
   EXPECT_EQ(cache.stats().in_use_bytes, 2 * MIB);
@@ -155,49 +165,60 @@ TEST(BlockCache, KeepsNoMoreThanItsCap) {
   EXPECT_EQ(cache.stats().cached_bytes, 3 * MIB);
   cache.set_cap(MIB);
   EXPECT_EQ(cache.stats().cached_bytes, MIB);
-  EXPECT_EQ(cache.stats().returned, 5U);
+  EXPECT_EQ(cache.stats().returned, 4U);
   EXPECT_EQ(cache.stats().in_use_bytes, 0U);
 }
 
-TEST(BlockCache, EmptyReturnsTheMemoryToTheKernel) {
+TEST(BlockCache, EmptyReturnsMemoryAndAddressesToTheKernel) {
   BlockCache cache(NO_CAP);
-  for (const std::size_t size : {8 * MIB, 64 * MIB}) {  // carved from regions, mapped on its own
+  for (const std::size_t size : {8 * MIB, 64 * MIB, BlockCache::REGION}) {
     std::vector<void*> blocks;
     for (std::size_t bytes = 0; bytes < 64 * MIB; bytes += size) {
       blocks.push_back(cache.allocate(size));
-      std::memset(blocks.back(), 1, size);
+      std::memset(blocks.back(), 1, std::min(size, 64 * MIB));
     }
     for (void* block : blocks) cache.free(block);
-    const std::size_t before = resident_bytes();
+    const Memory full = memory_of_this_process();
     cache.empty();
-    EXPECT_LT(resident_bytes() + 60 * MIB, before) << size;
+    EXPECT_LT(resident_bytes() + 60 * MIB, full.resident) << size;
+    EXPECT_LT(memory_of_this_process().mapped + BlockCache::REGION - 4 * MIB, full.mapped) << size;
     EXPECT_EQ(cache.stats().cached_bytes, 0U);
   }
 }
 
-TEST(BlockCache, CarvesAPlaceOnlyOnce) {
-  BlockCache cache(NO_CAP);
-  auto* block = static_cast<unsigned char*>(cache.allocate(MIB));
-  std::memset(block, 7, MIB);
-  cache.free(block);
-  cache.empty();
-  EXPECT_EQ(cache.allocate(MIB), block);
-  EXPECT_EQ(block[MIB / 2], 0);  // fresh pages of the kernel
-  EXPECT_EQ(cache.stats().mapped, 2U);
+// A block in use keeps its memory while what lies on both sides of it is given back, and taken again.
+TEST(BlockCache, GivesBackOnlyWhatIsFree) {
+  BlockCache cache(0);  // keeps none
+  std::array<unsigned char*, 3> blocks = {};
+  for (auto& block : blocks) {
+    block = static_cast<unsigned char*>(cache.allocate(BlockCache::SMALLEST));
+    std::memset(block, 9, BlockCache::SMALLEST);
+  }
+  cache.free(blocks[0]);
+  cache.free(blocks[2]);
+  EXPECT_EQ(cache.stats().returned, 2U);
+  for (std::size_t i = 0; i < BlockCache::SMALLEST; ++i) ASSERT_EQ(blocks[1][i], 9) << i;
+  EXPECT_EQ(cache.allocate(BlockCache::SMALLEST), blocks[0]);
+  EXPECT_EQ(blocks[0][BlockCache::SMALLEST / 2], 0);  // fresh pages of the kernel
+  cache.free(blocks[0]);
+  cache.free(blocks[1]);
 }
 
-TEST(BlockCache, GivesBackWhatNobodyAskedForInAWhile) {
+// In every second 2 of 3 MiB are needed; the third goes back when that has been so for IDLE_TIME.
+TEST(BlockCache, GivesBackWhatNobodyNeededInAWhile) {
   BlockCache cache(NO_CAP);
   const auto start = BlockCache::Clock::now();
   void* idle = cache.allocate(MIB);
   void* busy = cache.allocate(2 * MIB);
   cache.free(idle, start);
   cache.free(busy, start);
-  for (int second = 1; second <= 12; ++second) {
+  for (int second = 1; second <= 25; ++second) {
     busy = cache.allocate(2 * MIB);
     cache.free(busy, start + std::chrono::seconds(second));
+    if (second == 9) EXPECT_EQ(cache.stats().cached_bytes, 3 * MIB);
   }
   EXPECT_EQ(cache.stats().cached_bytes, 2 * MIB);
+  EXPECT_EQ(cache.stats().returned, 1U);
   EXPECT_EQ(cache.stats().mapped, 2U);
 }
 
@@ -208,30 +229,31 @@ TEST(BlockCache, GivesEverythingBackWhenMemoryIsScarce) {
   const auto start = BlockCache::Clock::now();
   cache.free(cache.allocate(MIB), start);
   cache.free(cache.allocate(32 * MIB), start + BlockCache::IDLE_TIME / 2);
-  EXPECT_EQ(cache.stats().cached_bytes, 33 * MIB);
+  EXPECT_EQ(cache.stats().cached_bytes, 32 * MIB);
   is_scarce = true;
   cache.free(cache.allocate(MIB), start + BlockCache::IDLE_TIME / 2);  // too early for another look
-  EXPECT_EQ(cache.stats().cached_bytes, 33 * MIB);
+  EXPECT_EQ(cache.stats().cached_bytes, 32 * MIB);
   cache.free(cache.allocate(MIB), start + BlockCache::IDLE_TIME);
   EXPECT_EQ(cache.stats().cached_bytes, 0U);
 }
 
-// In a process that may not map another 64 MiB, unless it gives back the 64 MiB it keeps.
+// In a process that may not map another 80 MiB, not to speak of a region, unless it gives back the 64 MiB it keeps.
 TEST(BlockCache, TriesAgainWithoutWhatItKept) {
   const pid_t child = fork_child([] {
     BlockCache cache(NO_CAP);
-    cache.free(cache.allocate(64 * MIB));
-    const rlim_t limit = memory_of_this_process().mapped + 20 * MIB;
+    const rlim_t limit = memory_of_this_process().mapped + 100 * MIB;
     const rlimit limits{.rlim_cur = limit, .rlim_max = limit};
     if (setrlimit(RLIMIT_AS, &limits) != 0) return 2;
-    std::memset(cache.allocate(56 * MIB), 1, 56 * MIB);
-    if (cache.stats().cached_bytes != 0) return 3;
+    cache.free(cache.allocate(64 * MIB));
+    if (cache.stats().cached_bytes != 64 * MIB) return 3;
+    std::memset(cache.allocate(80 * MIB), 1, 80 * MIB);
+    if (cache.stats().cached_bytes != 0) return 4;
     try {
-      (void)cache.allocate(56 * MIB);
+      (void)cache.allocate(80 * MIB);
     } catch (const std::bad_alloc&) {
       return 7;
     }
-    return 4;
+    return 5;
   });
   EXPECT_EQ(wait_exit(child).code, 7);
 }

@@ -10,8 +10,8 @@
 //
 // Who         DistributedDataParallel installs it when the job was joined with init_process_group(). A host program that brings
 //             its own groups does not get it unless it asks. LOCKSTEP_ALLOCATOR=off keeps libtorch's own.
-// What        os/block_cache.h: 64-byte alignment, at most 12.5 % slack, a cap (a quarter of the machine's memory, shared by
-//             the ranks of this machine), blocks unused for 10 s go back to the kernel, and all when memory is scarce.
+// What        os/block_cache.h: 64-byte alignment, at most 6.25 % slack, a cap (a quarter of the machine's memory, shared by
+//             the ranks of this machine), what was not needed for 10 s goes back to the kernel, and all when memory is scarce.
 // Tensors     made before stay with the allocator they came from; both kinds mix freely.
 #pragma once
 
