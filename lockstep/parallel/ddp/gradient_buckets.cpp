@@ -353,6 +353,13 @@ void GradientBuckets::settle() {
   stats_.bytes_sent += std::exchange(sparse_bytes_, 0);
   if (!graph_is_learnt_) used_map_.reset();
   ++stats_.reductions;
+  end_step();
+}
+
+void GradientBuckets::end_step() {
+  const DistributedDataParallelStats all = stats();
+  stats_.last_step_bytes_copied = all.bytes_copied - std::exchange(earlier_.copied, all.bytes_copied);
+  stats_.last_step_bytes_sent = all.bytes_sent - std::exchange(earlier_.sent, all.bytes_sent);
 }
 
 }  // namespace lockstep

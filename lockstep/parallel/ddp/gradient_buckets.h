@@ -120,6 +120,7 @@ class GradientBuckets {
   const at::Tensor& tensor(std::size_t index) const;
   const std::string& name(std::size_t index) const;
   void reduce(std::size_t index, const at::Tensor& flat);
+  void end_step();
 
   const ProcessGroup group_;
   const BucketCaps caps_;
@@ -144,6 +145,10 @@ class GradientBuckets {
   Work order_work_;
   StepClock clock_;
   DistributedDataParallelStats stats_;
+  struct {
+    std::uint64_t copied = 0;
+    std::uint64_t sent = 0;
+  } earlier_;  // bytes, up to the end of the last step
 };
 
 }  // namespace lockstep

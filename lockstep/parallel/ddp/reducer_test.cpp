@@ -68,6 +68,7 @@ TEST(Reducer, CopiesEachFreshGradientOnceAndNothingWhenGradientsAreKept) {
     optimizer.zero_grad();
     ddp->forward(torch::ones({1})).backward();
     EXPECT_EQ(ddp.stats().bytes_copied, step * GRADIENT_BYTES);
+    EXPECT_EQ(ddp.stats().last_step_bytes_copied, GRADIENT_BYTES);
     optimizer.step();
   }
   for (int step = 0; step < 3; ++step) {
@@ -78,6 +79,7 @@ TEST(Reducer, CopiesEachFreshGradientOnceAndNothingWhenGradientsAreKept) {
   net->zero_grad(/*set_to_none=*/false);
   ddp->forward(torch::ones({1})).backward();
   EXPECT_EQ(ddp.stats().bytes_copied, 3 * GRADIENT_BYTES);
+  EXPECT_EQ(ddp.stats().last_step_bytes_copied, 0u);
   EXPECT_EQ(ddp.stats().reductions, 7u);
   EXPECT_EQ(ddp.stats().bucket_bytes, 3 * sizeof(float));
 }

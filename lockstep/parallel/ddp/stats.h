@@ -12,9 +12,11 @@
 
 namespace lockstep {
 
-// Of this rank. All but last_step count since construction.
+// Of this rank. All but those of the last step count since construction.
 struct DistributedDataParallelStats {
-  StepTimes last_step;         // seconds, of the last one that was averaged
+  StepTimes last_step;  // seconds, of the last one that was averaged
+  std::uint64_t last_step_bytes_copied = 0;
+  std::uint64_t last_step_bytes_sent = 0;
   std::uint64_t buckets = 0;   // in the plan
   std::uint64_t rebuilds = 0;  // of the buckets, in the order in which gradients really arrived: at most one
   std::uint64_t bucket_bytes = 0;     // of all buckets together
@@ -22,9 +24,9 @@ struct DistributedDataParallelStats {
   std::uint64_t buckets_started = 0;  // all-reduces
   std::uint64_t buckets_overlapped =
       0;  // of these, started while gradients of the same backward were still to come
-  std::uint64_t bytes_copied = 0;  // from fresh gradients into buckets
-  std::uint64_t bytes_sent =
-      0;  // contributed to averages of gradients: measured also with a communication hook
+  std::uint64_t bytes_copied = 0;  // from fresh gradients into buckets, also of passes that are not averaged
+  // Contributed to averages of gradients; measured also with a communication hook.
+  std::uint64_t bytes_sent = 0;
 };
 
 }  // namespace lockstep

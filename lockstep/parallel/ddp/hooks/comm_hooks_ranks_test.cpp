@@ -68,7 +68,10 @@ RANKS_TEST(CommHooks, SendTheBytesTheyShould, Ranks(2, 3)) {
     SCOPED_TRACE(name);
     HookTrial trial(world(), at::kFloat, SHAPES);
     if (!name.empty()) trial.ddp.register_comm_hook(name);
-    for (int step = 0; step < 3; ++step) trial.step(trial.gradients(rank(), step));
+    for (int step = 0; step < 3; ++step) {
+      trial.step(trial.gradients(rank(), step));
+      EXPECT_EQ(trial.ddp.stats().last_step_bytes_sent, bytes * elements(trial));
+    }
     EXPECT_EQ(trial.ddp.stats().bytes_sent, 3 * bytes * elements(trial));
   }
 }
