@@ -4,12 +4,11 @@ what both ranks printed. Needs root and iproute2.
 
     bench/slow_link.py 1gbit PROGRAM [ARGUMENT...]           # a rate of tc's, in each direction; "unlimited": as fast as it goes
 """
-import os
 import pathlib
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests/hosts"))
-from hosts import Hosts, why_not  # noqa: E402
+from hosts import Hosts, why_not, write_secret  # noqa: E402
 
 
 def main():
@@ -18,15 +17,13 @@ def main():
     if reason:
         sys.exit(f"slow_link: {reason}")
     with Hosts(2) as hosts:
-        secret = hosts.folder / "secret"
-        secret.touch(mode=0o600)
-        secret.write_text(os.urandom(32).hex() + "\n")
+        secret = write_secret(hosts.folder)
         for host in range(2):
             if rate != "unlimited":
                 hosts.limit(host, rate)
             hosts.start(host, command, {
                 "RANK": str(host), "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": hosts.addresses[0],
-                "MASTER_PORT": "29551", "LOCKSTEP_SECRET_FILE": str(secret), "GLOO_SOCKET_IFNAME": "net"})
+                "MASTER_PORT": "29551", "GLOO_SOCKET_IFNAME": "net", **secret})
         codes = hosts.finish(600)
         if any(codes):
             sys.exit(hosts.everything())

@@ -87,9 +87,9 @@ OPTIONS = {"ddp": [], "AdamW": ["adamw"], "find_unused_parameters": ["unused"], 
 
 def step_options(args):
     """The steps of train_step with the options of DistributedDataParallel, two ranks, and with three and four ranks on the same
-    cores beside as many processes that never talk; bf16 (autocast) beside Python's DistributedDataParallel over Gloo. Samples per second of all processes together. "communication": from the
-    first bucket's start to the last average; "exposed": the part of it that backward did not hide; "MiB sent": what a rank
-    contributes to averages. All per step and of the mean rank."""
+    cores beside as many processes that never talk; bf16 (autocast) beside Python's DistributedDataParallel over Gloo. Samples
+    per second of all processes together. "communication": from the first bucket's start to the last average; "exposed": the
+    part of it that backward did not hide; "MiB sent": what a rank contributes to averages. All per step and of the mean rank."""
     medians, ratios, reports = {}, {}, []
     for model in args.models.split(","):
         def cpp(mode, ranks, *options, model=model):

@@ -7,7 +7,7 @@
 //   free.insert({.begin = place, .bytes = 0x2000});              // one range again
 //
 // First fit by address keeps what is in use together at low addresses, and what nobody needs whole at high ones (Wilson et al.,
-// "Dynamic Storage Allocation: A Survey and Critical Review", 1995, sections 3.5 and 4).
+// "Dynamic Storage Allocation: A Survey and Critical Review", 1995).
 // Time        logarithmic in the number of ranges, but for take(), which looks through those that have less than twice the length
 //             asked for until one fits.
 #pragma once

@@ -26,6 +26,14 @@ def why_not():
     return None
 
 
+def write_secret(folder):
+    """The variable that names it."""
+    path = folder / "secret"
+    path.touch(mode=0o600)
+    path.write_text(os.urandom(32).hex() + "\n")
+    return {"LOCKSTEP_SECRET_FILE": str(path)}
+
+
 class Hosts:
     """Hosts 0, 1, ... with the addresses 10.90.0.1, 10.90.0.2, ..."""
     made = 0

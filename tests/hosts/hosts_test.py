@@ -4,7 +4,6 @@
     hosts_test.py build/lockstep build/tests/hosts/host_rank [build/examples/mnist]
 """
 import json
-import os
 import pathlib
 import signal
 import subprocess
@@ -13,7 +12,7 @@ import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-from hosts import Hosts, why_not  # noqa: E402
+from hosts import Hosts, why_not, write_secret  # noqa: E402
 from mnist_data import cut_all  # noqa: E402
 
 MNIST = sys.argv.pop() if len(sys.argv) == 4 else None
@@ -22,13 +21,6 @@ LOCKSTEP = sys.argv.pop()
 PORT = "29531"
 REASON = why_not()
 DEADLINE = 4  # seconds without progress, LOCKSTEP_TIMEOUT
-
-
-def write_secret(folder):
-    path = folder / "secret"
-    path.touch(mode=0o600)
-    path.write_text(os.urandom(32).hex() + "\n")
-    return {"LOCKSTEP_SECRET_FILE": str(path)}
 
 
 @unittest.skipIf(REASON, REASON)

@@ -78,7 +78,10 @@ template <class IsDone> bool wait_until(Module::Deadline deadline, const IsDone&
 // When all ranks have come here, all that was sent has arrived. False if they have not by the deadline.
 bool wait_for_all(Module::Deadline deadline) {
   std::vector<MPI_Request> requests(duplicates().size(), MPI_REQUEST_NULL);
-  for (std::size_t i = 0; i < requests.size(); ++i) MPI_Ibarrier(duplicates()[i], &requests[i]);
+  {
+    const std::lock_guard lock(calls());  // another thread may be closing a group
+    for (std::size_t i = 0; i < requests.size(); ++i) MPI_Ibarrier(duplicates()[i], &requests[i]);
+  }
   return wait_until(deadline, [&] {
     int done = 0;
     const int code =
