@@ -8,6 +8,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/comm/backends/mpi_library.h"
+#include "lockstep/comm/backends/nccl_library.h"
 #include "lockstep/comm/backends/registry.h"
 #include "lockstep/comm/backends/shared_paths.h"
 #include "lockstep/job/rendezvous.h"
@@ -48,6 +49,8 @@ void print_mpi() {
               << "\n";
 }
 
+void print_nccl() { std::cout << "NCCL         " << nccl::describe_library() << "\n"; }
+
 // Which way an all_reduce in shared memory takes, by bytes.
 void print_paths() {
   std::cout << "paths        ";
@@ -74,6 +77,10 @@ void print_rendezvous() {
 }  // namespace
 
 int info_command(const std::vector<std::string>& arguments) {
+  if (arguments.size() == 1 && arguments[0] == "--backends") {
+    std::cout << backend_table();
+    return 0;
+  }
   if (!arguments.empty())
     throw UsageError(str("lockstep info takes no arguments, got ", printable(arguments[0])));
   std::cout << "lockstep     " LOCKSTEP_VERSION ", built with " << __VERSION__ << "\n";
@@ -82,6 +89,7 @@ int info_command(const std::vector<std::string>& arguments) {
     std::cout << "backend      " << backend.name << ": " << backend.description << "\n";
   }
   print_mpi();
+  print_nccl();
   print_paths();
   print_rendezvous();
   std::cout << "\nenvironment variables that Lockstep reads or sets\n";

@@ -99,6 +99,7 @@ bool fits(const Plan& plan, const std::string& backend, int size) {
            plan.makes_group;
   if (backend == "self") return size == 1;
   if (backend == "hierarchical") return size > 2;
+  if (backend == "nccl") return has_nccl_stand_in() && (size == 2 || size == 3);
   if (backend == "thread") return plan.dying.empty() && plan.makes_group;  // a thread cannot die alone
   return true;
 }
@@ -126,7 +127,8 @@ bool register_ranks_test(const Registration& registration, const Plan& plan) {
   for (const std::string& backend : plan.backends) {
     for (const int size : plan.sizes) {
       if (!fits(plan, backend, size)) {
-        if (plan.every_backend || backend == "hierarchical" || backend == "mpi" || is_in_given_world())
+        if (plan.every_backend || backend == "hierarchical" || backend == "nccl" || backend == "mpi" ||
+            is_in_given_world())
           continue;
         throw std::invalid_argument(str(suite, " cannot run with ", size, " ranks over ", backend));
       }

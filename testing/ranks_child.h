@@ -13,6 +13,9 @@ bool is_child();
 // Runs the body as rank is_child() says, or all ranks as threads.
 void run_body(const Plan& plan, const std::string& backend, int size, BodyFactory make_body);
 
+// Whether there is the library that stands in for NCCL (tests/nccl).
+bool has_nccl_stand_in();
+
 // ---- a process that mpirun has started (RANKS_TEST_WORLD=mpi)
 bool is_in_given_world();
 int given_world_size();

@@ -16,6 +16,7 @@ void throw_error(ErrorCode code, const std::string& message, int peer) {
     case ErrorCode::ABORTED: throw Aborted(message);
     case ErrorCode::STORE: throw StoreError(message);
     case ErrorCode::FORMAT: throw FormatError(message);
+    case ErrorCode::BACKEND: throw DistBackendError(message);
     case ErrorCode::NONE:
     case ErrorCode::SYSTEM:
     case ErrorCode::INTERNAL:

@@ -31,6 +31,7 @@ enum class ErrorCode : std::uint32_t {
   SYSTEM,            // the operating system refused; errno is kept
   INTERNAL,          // a bug of Lockstep
   SPAWN,             // a process that spawn() started has failed
+  BACKEND,           // the library that moves a backend's bytes (NCCL) reported an error
 };
 
 class Error : public std::runtime_error {
@@ -89,6 +90,12 @@ class SystemError : public Error {
 
  private:
   int error_number_;
+};
+
+// In the words of the library that a backend is made of, such as NCCL. torch's name for it.
+class DistBackendError : public Error {
+ public:
+  explicit DistBackendError(const std::string& message) : Error(ErrorCode::BACKEND, message) {}
 };
 
 class InternalError : public Error {

@@ -14,9 +14,12 @@
 #include <vector>
 
 #include "lockstep/base/dtype.h"
+#include "lockstep/comm/device_streams.h"
 #include "lockstep/comm/work.h"
 
 namespace lockstep {
+
+class TraceMemory;
 
 enum class Verb : std::uint8_t {
   BARRIER,
@@ -58,11 +61,13 @@ struct Request {
   ReduceOp op = ReduceOp::SUM;  // ALL_REDUCE, REDUCE, REDUCE_SCATTER
   int root = 0;  // BROADCAST, REDUCE, GATHER, SCATTER: root; SEND, RECV: the peer, or ANY_SOURCE
   int tag = 0;   // SEND, RECV
+  DeviceType device = DeviceType::CPU;  // whose memory the buffers are
   std::size_t count = 0;
   const void* input = nullptr;
   void* output = nullptr;
   std::vector<std::span<const std::byte>> inputs;
   std::vector<std::span<std::byte>> outputs;
+  bool is_whole = false;  // ALL_GATHER, REDUCE_SCATTER: on every rank the list is one buffer in equal parts
   bool async_op =
       true;  // false: the caller waits for it at once, so that it may be carried out within start()
   std::shared_ptr<void> keep_alive;  // whatever owns the buffers; released when the work is done
@@ -100,6 +105,15 @@ class Backend {
   // For a wait on another backend of this process, with no lock held: what it waits for may hang on operations of groups that
   // make progress only in calls.
   virtual void help() {}
+  // For who waits for something else than this group's operations: fails the group if a rank that has not left it is dead, and
+  // throws its failure if it has one. Does not wait.
+  virtual void check_peers() {}
+  // Whether requests may have buffers in that device's memory.
+  virtual bool serves(DeviceType device) const { return device == DeviceType::CPU; }
+  // Of the device whose memory it serves besides the CPU's; -1: none.
+  virtual int device_index() const { return -1; }
+  // Where this rank's records are kept; null where a backend keeps none.
+  virtual std::shared_ptr<TraceMemory> trace() const { return nullptr; }
 
   // Fails every pending and later operation, on every rank, with `reason`.
   virtual void abort(const std::string& reason) = 0;

@@ -31,6 +31,7 @@ class DeviceStreams {
   // Whose memory these streams work on. CPU: streams of a library that stands in for a device's; there the caller's current
   // stream is the calling thread itself, so that work on it is done when it returns, and it blocks when it is to wait.
   virtual DeviceType device_type() const = 0;
+  virtual int device_count() const = 0;
   // Of the calling thread.
   virtual int current_device() const = 0;
   virtual void set_device(int index) = 0;

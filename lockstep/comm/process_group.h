@@ -57,6 +57,15 @@ class ProcessGroup {
     if (backend_) backend_->close();
   }
 
+  // The same group for memory of that device: what comm/ is called with when the buffers are not in CPU memory. A backend that
+  // serves no such device refuses the call.
+  ProcessGroup on(DeviceType device) const {
+    ProcessGroup group = *this;
+    group.device_ = device;
+    return group;
+  }
+  DeviceType device() const { return device_; }
+
   // Memory on which this group's collectives copy nothing in or out (see Backend::allocate_shared).
   std::shared_ptr<void> allocate_shared(std::size_t bytes) const { return backend().allocate_shared(bytes); }
 
@@ -69,6 +78,7 @@ class ProcessGroup {
  private:
   std::shared_ptr<Backend> backend_;
   std::shared_ptr<const std::vector<int>> ranks_;
+  DeviceType device_ = DeviceType::CPU;
 };
 
 }  // namespace lockstep

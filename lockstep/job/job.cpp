@@ -13,6 +13,7 @@
 #include "lockstep/base/str.h"
 #include "lockstep/comm/backends/mpi_backend.h"
 #include "lockstep/comm/backends/mpi_meeting.h"
+#include "lockstep/comm/backends/nccl_backend.h"
 #include "lockstep/comm/backends/registry.h"
 #include "lockstep/job/group_list.h"
 #include "lockstep/job/mpi.h"
@@ -105,8 +106,9 @@ void init_process_group(const std::string& backend, const InitOptions& options) 
   refuse_second(mine);
   const RendezvousFacts facts = rendezvous_facts(options);
   const int size = facts.place.world_size;
-  const std::string wanted = backend == "auto" ? env("LOCKSTEP_BACKEND").value_or("auto") : backend;
-  if (const BackendInfo& row = find_backend(wanted, size); !row.serves_many && size != 1) {
+  const BackendChoice wanted =
+      choose_backends(backend == "auto" ? env("LOCKSTEP_BACKEND").value_or("auto") : backend);
+  if (const BackendInfo& row = find_backend(wanted.cpu, size); !row.serves_many && size != 1) {
     throw InvalidArgument(
         str("init_process_group: backend \"", row.name, "\" serves one rank, the job has ", size));
   }
@@ -114,10 +116,13 @@ void init_process_group(const std::string& backend, const InitOptions& options) 
   const GroupOptions group = group_options(options);
   const Deadline deadline = Deadline::in(group.timeout);
   fail_point("init.before_meet");
-  const Met met = mine.rendezvous.meet(options, facts, wanted, deadline);
+  const Met met = mine.rendezvous.meet(options, facts, wanted.cpu, deadline);
   fail_point("init.after_meet");
-  begin(mine, find_backend(met.backend, size).make(*met.meeting, "world", group, deadline), group,
-        met.local_rank);
+  constexpr const char* WORLD = "world";
+  ProcessGroup made = find_backend(met.backend, size)
+                          .make(*met.meeting, wanted.is_nccl ? cpu_group_name(WORLD) : WORLD, group, deadline);
+  if (wanted.is_nccl) made = make_nccl_group(made, WORLD, group, met.local_rank);
+  begin(mine, std::move(made), group, met.local_rank);
 }
 
 void detail::init_from_mpi_handle(const void* handle, std::size_t size, const InitOptions& options) {

@@ -10,7 +10,7 @@ Work isend(const at::Tensor& tensor, Peer dst, const ProcessGroup& group, int ta
   if (!call.is_member()) return {};
   const int peer = dst.in(group, "isend", "dst");
   const TensorBuffer& x = call.read(tensor);
-  return call.finish(comm::isend(group, x.data(), x.count(), x.dtype, peer, tag, call.keep()),
+  return call.finish(comm::isend(call.group(), x.data(), x.count(), x.dtype, peer, tag, call.keep()),
                      /*async_op=*/true);
 }
 
@@ -19,7 +19,7 @@ Work irecv(const at::Tensor& tensor, Peer src, const ProcessGroup& group, int ta
   if (!call.is_member()) return {};
   const int peer = src.is_any() ? ANY_SOURCE : src.in(group, "irecv", "src");
   const TensorBuffer& x = call.write(tensor);
-  return call.finish(comm::irecv(group, x.data(), x.count(), x.dtype, peer, tag, call.keep()),
+  return call.finish(comm::irecv(call.group(), x.data(), x.count(), x.dtype, peer, tag, call.keep()),
                      /*async_op=*/true);
 }
 
@@ -28,7 +28,7 @@ void send(const at::Tensor& tensor, Peer dst, const ProcessGroup& group, int tag
   if (!call.is_member()) return;
   const int peer = dst.in(group, "send", "dst");
   const TensorBuffer& x = call.read(tensor);
-  comm::send(group, x.data(), x.count(), x.dtype, peer, tag, call.keep());
+  comm::send(call.group(), x.data(), x.count(), x.dtype, peer, tag, call.keep());
 }
 
 int recv(const at::Tensor& tensor, Peer src, const ProcessGroup& group, int tag) {

@@ -6,11 +6,15 @@
 
 #include "lockstep/base/log.h"
 #include "lockstep/comm/collectives/check.h"
+#include "lockstep/tensor/cuda_streams.h"
 
 namespace lockstep {
 namespace {
 
 using Buffers = std::deque<TensorBuffer>;
+
+// Here, because every program that has tensors for a group has this file.
+[[maybe_unused]] const bool are_streams_offered = offer_cuda_streams();
 
 // all_reduce on group "world", rank 0 of 2:
 std::string prefix_of(const char* verb, const ProcessGroup& group) {
@@ -112,14 +116,32 @@ std::string TensorCall::prefix() const { return prefix_of(verb_, group_); }
 
 bool TensorCall::is_member() const { return comm::takes_part(verb_, group_); }
 
+void TensorCall::check_device(const at::Tensor& tensor) {
+  const at::Device device = tensor.device();
+  if (!device.is_cpu() && !device.is_cuda())
+    refuse("only tensors on CPU and CUDA are supported, this one is on ", device.str());
+  const DeviceType type = device.is_cuda() ? DeviceType::CUDA : DeviceType::CPU;
+  if (!buffers_->empty() && type != device_)
+    refuse("all tensors must be on one device; one is on ", device.str(), ", another on ",
+           buffers_->front().original.device().str());
+  device_ = type;
+  if (type == DeviceType::CPU) return;
+  const int own = group_.backend().device_index();
+  if (!group_.backend().serves(type))
+    refuse("the tensor is on ", device.str(), ", and backend \"", group_.backend_name(),
+           "\" serves CPU tensors only; use init_process_group(\"nccl\"), or copy the tensor to the CPU");
+  if (device.index() != own)
+    refuse("the tensor is on ", device.str(), ", and this rank's device in the group is cuda:", own,
+           "; a rank has one device");
+}
+
 const TensorBuffer& TensorCall::add(const at::Tensor& tensor, bool is_result) {
   if (!tensor.defined()) refuse("the tensor is undefined");
   if (tensor.layout() != at::kStrided) {
     refuse("only dense tensors are supported, this one is ", tensor.layout(),
            " (all_reduce also takes sparse COO with SUM)");
   }
-  if (!tensor.device().is_cpu())
-    refuse("only CPU tensors are supported, this one is on ", tensor.device().str());
+  check_device(tensor);
   const auto dtype = carried_dtype(tensor.scalar_type());
   if (!dtype) refuse("tensors of dtype ", c10::toString(tensor.scalar_type()), " are not carried");
   if (is_result && at::has_internal_overlap(tensor) == at::MemOverlap::Yes) {
@@ -184,7 +206,7 @@ TensorBuffer TensorCall::write_flat(const std::vector<at::Tensor>& tensors) {
     expect_dtype(buffer, buffers_->front().dtype, "one");
     count += tensor.numel();
   }
-  const at::Tensor flat = at::empty({count}, tensors[0].scalar_type());
+  const at::Tensor flat = at::empty({count}, tensors[0].options().layout(at::kStrided).requires_grad(false));
   std::int64_t at = 0;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     TensorBuffer& buffer = (*buffers_)[i];

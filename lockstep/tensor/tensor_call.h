@@ -43,6 +43,9 @@ class TensorCall {
  public:
   TensorCall(const char* verb, const ProcessGroup& group);
 
+  // For the device that the tensors are on, of which all must be.
+  ProcessGroup group() const { return group_.on(device_); }
+
   // False in a process outside the group, which is warned of once per verb (as torch does) and does nothing.
   bool is_member() const;
 
@@ -72,10 +75,12 @@ class TensorCall {
  private:
   std::string prefix() const;
   const TensorBuffer& add(const at::Tensor& tensor, bool is_result);
+  void check_device(const at::Tensor& tensor);
 
   const char* verb_;
   const ProcessGroup& group_;
   std::shared_ptr<std::deque<TensorBuffer>> buffers_;
+  DeviceType device_ = DeviceType::CPU;  // of the tensors
 };
 
 // `whole` cut into one equal part per rank.

@@ -1,11 +1,13 @@
 #include "lockstep/comm/backends/registry.h"
 
 #include <array>
+#include <sstream>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/comm/backends/hierarchical_backend.h"
 #include "lockstep/comm/backends/mpi_backend.h"
+#include "lockstep/comm/backends/nccl_backend.h"
 #include "lockstep/comm/backends/self_backend.h"
 #include "lockstep/comm/backends/shm_backend.h"
 #include "lockstep/comm/backends/tcp_backend.h"
@@ -17,14 +19,41 @@ ProcessGroup make_self(Meeting&, const std::string& group_name, const GroupOptio
   return make_self_group(group_name);
 }
 
-constexpr std::array<BackendInfo, 5> TABLE = {{
+constexpr std::array<BackendInfo, 6> TABLE = {{
     {"self", "one process: collectives are the identity", make_self, false},
     {"shm", "processes of one machine, over shared memory", make_shm_group, true},
     {"tcp", "processes of one or several machines, over TCP", make_tcp_group, true},
     {"hierarchical", "processes of several machines, over shared memory in each and TCP between them",
      make_hierarchical_group, true},
     {"mpi", "processes that mpirun or srun has started, over Open MPI or MPICH", make_mpi_group, true},
+    {"nccl", "processes with a CUDA device each: tensors there over NCCL, others over shm or hierarchical", make_nccl_group, true,
+     true},
 }};
+
+// What NCCL refuses of a verb; empty: nothing.
+std::string_view refused_on_cuda(Verb verb) {
+  switch (verb) {
+    case Verb::ALL_REDUCE:
+    case Verb::REDUCE:
+    case Verb::REDUCE_SCATTER: return "not int16, uint16, bits";
+    case Verb::SEND: return "no tags";
+    case Verb::RECV: return "no tags, no ANY_SOURCE";
+    case Verb::BARRIER: return "of the hosts";
+    default: return "";
+  }
+}
+
+std::string table_row(const BackendInfo& backend, DeviceType device) {
+  std::string row = str("| `", backend.name, "` | ", device == DeviceType::CPU ? "CPU" : "CUDA", " |");
+  for (int i = 0; i < VERB_COUNT; ++i) {
+    const auto verb = static_cast<Verb>(i);
+    const bool is_message = verb == Verb::SEND || verb == Verb::RECV;
+    const bool is_empty = is_message && !backend.serves_many;  // there is no peer
+    const std::string_view but = device == DeviceType::CUDA ? refused_on_cuda(verb) : "";
+    row += str(is_empty ? " -" : " yes", but.empty() ? "" : ", ", but, " |");
+  }
+  return row + "\n";
+}
 
 }  // namespace
 
@@ -39,6 +68,42 @@ const BackendInfo& find_backend(std::string_view name, int size) {
   }
   throw InvalidArgument(
       str("init_process_group: there is no backend \"", printable(name), "\"; there are ", names));
+}
+
+std::string backend_table() {
+  std::string head = "| backend | memory |";
+  std::string line = "|---|---|";
+  for (int i = 0; i < VERB_COUNT; ++i) {
+    head += str(" ", name_of(static_cast<Verb>(i)), " |");
+    line += "---|";
+  }
+  std::string table = str(head, "\n", line, "\n");
+  for (const BackendInfo& backend : backends()) {
+    table += table_row(backend, DeviceType::CPU);
+    if (backend.serves_cuda) table += table_row(backend, DeviceType::CUDA);
+  }
+  return table;
+}
+
+BackendChoice choose_backends(std::string_view text) {
+  BackendChoice choice{std::string(text), false};
+  if (text.find(':') == std::string_view::npos) return choice;
+  choice.cpu = "auto";
+  std::istringstream entries{std::string(text)};
+  for (std::string entry; std::getline(entries, entry, ',');) {
+    const std::size_t colon = entry.find(':');
+    const std::string device = entry.substr(0, colon);
+    const std::string name = colon == std::string::npos ? "" : entry.substr(colon + 1);
+    if (device == "cpu" && name != "nccl" && !name.empty()) {
+      choice.cpu = name;
+    } else if (device == "cuda" && name == "nccl") {
+      choice.is_nccl = true;
+    } else {
+      throw InvalidArgument(str("init_process_group: backend \"", printable(text), "\": \"", printable(entry),
+                                "\" is not cpu:NAME or cuda:nccl"));
+    }
+  }
+  return choice;
 }
 
 }  // namespace lockstep

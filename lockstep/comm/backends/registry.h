@@ -22,12 +22,25 @@ struct BackendInfo {
   // Makes the group of all ranks of the meeting.
   ProcessGroup (*make)(Meeting& meeting, const std::string& group_name, const GroupOptions& options,
                        Deadline deadline);
-  bool serves_many;  // groups of more than one rank
+  bool serves_many;          // groups of more than one rank
+  bool serves_cuda = false;  // besides CPU memory
 };
 
 std::span<const BackendInfo> backends();
 
 // The row for `name`; "auto" is self for one rank and shm for more. Throws InvalidArgument that lists the names.
 const BackendInfo& find_backend(std::string_view name, int size);
+
+// Which verbs each backend has for memory of each device, and what it refuses of them: the table of docs/backends.md, in Markdown.
+// `lockstep info --backends` prints it, a test compares the two.
+std::string backend_table();
+
+// "cpu:hierarchical,cuda:nccl": one for each device; any other text is a name for the CPU's, or both ("nccl").
+struct BackendChoice {
+  std::string cpu = "auto";
+  bool is_nccl = false;  // with NCCL over it
+};
+// Throws InvalidArgument for what is neither; the names are find_backend()'s business.
+BackendChoice choose_backends(std::string_view text);
 
 }  // namespace lockstep

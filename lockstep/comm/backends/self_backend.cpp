@@ -61,6 +61,7 @@ class SelfBackend : public Backend {
   }
 
   void abort(const std::string& reason) override { close_because("rank 0 aborted the group: " + reason); }
+  std::shared_ptr<TraceMemory> trace() const override { return trace_; }
   void close() override { close_because("this rank has left the group (destroy_process_group)"); }
 
  private:

@@ -97,6 +97,8 @@ class SharedEngine : public Backend, public Helped, public std::enable_shared_fr
   void abort(const std::string& reason) override;
   void close() override;
   void help() override;
+  void check_peers() override;
+  std::shared_ptr<TraceMemory> trace() const override { return membership_.trace; }
   void help_this() override;
 
   // ---- for operations; `mutex` is held unless said otherwise
@@ -164,6 +166,7 @@ class SharedEngine : public Backend, public Helped, public std::enable_shared_fr
   std::string last_call(int rank) const;      // "all_reduce #118"; empty if it made none
   std::string own_place() const;              // "group "world", rank 2 of 4"
   void leave_for_good();
+  // Records the failure if a rank that `target` needs, or any that has not left, is gone; nothing if it was ready before.
   void check_peers(Waitable& target);
   void record_timeout(const Waitable& target, std::chrono::nanoseconds patience);
   void warn(const Waitable& target, std::chrono::nanoseconds waited) const;

@@ -13,7 +13,23 @@ namespace {
 
 double seconds(std::chrono::nanoseconds span) { return std::chrono::duration<double>(span).count(); }
 
+// Of a wait for something that is none of this group's operations.
+class NothingOfTheGroup : public Waitable {
+ public:
+  bool ready() override { return false; }
+  std::uint64_t progress() const override { return 0; }
+  std::vector<int> awaited() const override { return {}; }
+  std::string describe() const override { return "a wait outside of the group"; }
+};
+
 }  // namespace
+
+void SharedEngine::check_peers() {
+  const std::lock_guard lock(mutex);
+  NothingOfTheGroup nothing;
+  if (usable()) check_peers(nothing);
+  if (!usable()) throw_unusable(nothing.describe());
+}
 
 void SharedEngine::check_peers(Waitable& target) {
   const std::vector<int> awaited = target.awaited();

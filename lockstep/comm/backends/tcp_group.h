@@ -55,6 +55,8 @@ class Group final : public Backend, public std::enable_shared_from_this<Group> {
                                  const GroupOptions& options) override;
   void abort(const std::string& reason) override;
   void close() override;
+  void check_peers() override;
+  std::shared_ptr<TraceMemory> trace() const override { return membership_.trace; }
 
   // ---- for operations
   std::uint64_t id() const { return membership_.id; }

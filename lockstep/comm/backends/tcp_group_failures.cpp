@@ -157,6 +157,17 @@ std::string Group::who_is_late(const Operation& operation) const {
   return text.empty() ? "the other ranks to finish their part" : text;
 }
 
+void Group::check_peers() {
+  constexpr const char* WHAT = "a wait outside of the group";
+  refuse_fork(WHAT);
+  const Session session(fabric());
+  for (int r = 0; r < size() && usable(); ++r) {
+    if (r != rank() && is_dead(r) && !has_left(r))
+      record(ErrorCode::PEER_LOST, str(describe(r), how_gone(r), " while rank ", rank(), " was in ", WHAT), r);
+  }
+  if (!usable()) throw_unusable(WHAT);
+}
+
 void Group::warn(const Operation& operation, std::chrono::nanoseconds waited) const {
   log(LogLevel::WARNING, str(operation.describe(), " on ", own_place(), ": waiting for ", seconds(waited),
                              " s for ", who_is_late(operation)));

@@ -8,6 +8,7 @@ Work all_gather(const ProcessGroup& group, const void* input, std::size_t count,
                 std::vector<std::span<std::byte>> outputs, bool async_op, std::shared_ptr<void> keep_alive) {
   if (!takes_part(Verb::ALL_GATHER, group)) return {};
   check_buffer(Verb::ALL_GATHER, group, input, count, dtype);
+  const bool is_whole = cut_whole(group, outputs, count * size_of(dtype));
   if (outputs.size() != static_cast<std::size_t>(group.size())) {
     refuse(Verb::ALL_GATHER, group, "one output per rank is needed: ", group.size(), " of ", count,
            " elements each, or one output of ", count * static_cast<std::size_t>(group.size()), " elements");
@@ -26,6 +27,7 @@ Work all_gather(const ProcessGroup& group, const void* input, std::size_t count,
   request.count = count;
   request.input = input;
   request.outputs = std::move(outputs);
+  request.is_whole = is_whole;
   request.keep_alive = std::move(keep_alive);
   return run(group, std::move(request), async_op);
 }

@@ -19,6 +19,7 @@
 
 namespace lockstep::comm {
 
+// `outputs`: one per rank, or a single one that is cut into equal parts.
 Work all_gather(const ProcessGroup& group, const void* input, std::size_t count, DType dtype,
                 std::vector<std::span<std::byte>> outputs, bool async_op = false,
                 std::shared_ptr<void> keep_alive = nullptr);
@@ -36,14 +37,7 @@ Work all_gather(const ProcessGroup& group, std::span<const T> input, const std::
 template <typename T>
 Work all_gather(const ProcessGroup& group, std::span<const T> input, std::span<T> output,
                 bool async_op = false) {
-  std::vector<std::span<std::byte>> bytes;
-  const auto ranks = static_cast<std::size_t>(group.size());
-  if (output.size() == ranks * input.size()) {
-    for (std::size_t r = 0; r < ranks; ++r) {
-      bytes.push_back(std::as_writable_bytes(output.subspan(r * input.size(), input.size())));
-    }
-  }  // else: an empty list, which all_gather refuses with the reason
-  return all_gather(group, input.data(), input.size(), dtype_of<T>(), std::move(bytes), async_op);
+  return all_gather(group, input.data(), input.size(), dtype_of<T>(), {std::as_writable_bytes(output)}, async_op);
 }
 
 }  // namespace lockstep::comm

@@ -48,6 +48,16 @@ void check_parts(Verb verb, const ProcessGroup& group, const std::vector<std::sp
     check_buffer(verb, group, parts[r].data(), parts[r].size() / size_of(dtype), dtype);
   }
 }
+// One buffer that is to be cut into a part of `part_bytes` for each rank becomes those; whether it was that.
+template <typename Byte>
+bool cut_whole(const ProcessGroup& group, std::vector<std::span<Byte>>& parts, std::size_t part_bytes) {
+  const auto ranks = static_cast<std::size_t>(group.size());
+  if (parts.size() != 1 || parts[0].size() != ranks * part_bytes) return false;
+  const std::span<Byte> whole = parts[0];
+  parts.clear();
+  for (std::size_t r = 0; r < ranks; ++r) parts.push_back(whole.subspan(r * part_bytes, part_bytes));
+  return true;
+}
 // What a rank gives to itself fits.
 template <typename Byte>
 void check_own_part(Verb verb, const ProcessGroup& group, const std::vector<std::span<Byte>>& parts,

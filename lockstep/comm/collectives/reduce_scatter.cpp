@@ -16,12 +16,14 @@ bool overlap(std::span<const std::byte> a, std::span<const std::byte> b) {
 
 // No backend reads what its own result has been written over: inputs that the output lies on are copied away first, except the
 // rank's own part when it lies exactly there.
-void save_overwritten(std::vector<std::span<const std::byte>>& inputs, std::span<const std::byte> output,
+void save_overwritten(const ProcessGroup& group, std::vector<std::span<const std::byte>>& inputs, std::span<const std::byte> output,
                       std::shared_ptr<void>& keep_alive) {
   std::vector<std::vector<std::byte>> copies;
   for (auto& input : inputs) {
     if (input.data() == output.data() && input.size() == output.size()) continue;
     if (!overlap(input, output)) continue;
+    if (group.device() != DeviceType::CPU)
+      refuse(Verb::REDUCE_SCATTER, group, "the output overlaps an input, and is not this rank's part of it");
     copies.emplace_back(input.begin(), input.end());
     input = copies.back();
   }
@@ -38,6 +40,7 @@ Work reduce_scatter(const ProcessGroup& group, Destination output,
   if (!takes_part(Verb::REDUCE_SCATTER, group)) return {};
   check_reduction(Verb::REDUCE_SCATTER, group, output.dtype, op);
   check_buffer(Verb::REDUCE_SCATTER, group, output.data, output.count, output.dtype);
+  const bool is_whole = cut_whole(group, inputs, output.count * size_of(output.dtype));
   check_parts(Verb::REDUCE_SCATTER, group, inputs, output.dtype, "input");
   check_own_part(Verb::REDUCE_SCATTER, group, inputs, output.count, output.dtype);
   Request request;
@@ -46,9 +49,11 @@ Work reduce_scatter(const ProcessGroup& group, Destination output,
   request.op = op;
   request.count = output.count;
   request.output = output.data;
-  save_overwritten(inputs, {static_cast<const std::byte*>(output.data), output.count * size_of(output.dtype)},
+  save_overwritten(group, inputs,
+                   {static_cast<const std::byte*>(output.data), output.count * size_of(output.dtype)},
                    keep_alive);
   request.inputs = std::move(inputs);
+  request.is_whole = is_whole;
   request.keep_alive = std::move(keep_alive);
   return run(group, std::move(request), async_op);
 }

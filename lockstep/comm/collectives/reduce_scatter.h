@@ -22,6 +22,7 @@
 
 namespace lockstep::comm {
 
+// `inputs`: one per rank, or a single one that is cut into equal parts.
 Work reduce_scatter(const ProcessGroup& group, Destination output,
                     std::vector<std::span<const std::byte>> inputs, ReduceOp op, bool async_op = false,
                     std::shared_ptr<void> keep_alive = nullptr);
@@ -38,7 +39,7 @@ Work reduce_scatter(const ProcessGroup& group, std::span<T> output,
 template <typename T>
 Work reduce_scatter(const ProcessGroup& group, std::span<T> output, std::span<const T> input,
                     ReduceOp op = ReduceOp::SUM, bool async_op = false) {
-  return reduce_scatter(group, destination(output), even_parts(group, input, output.size()), op, async_op);
+  return reduce_scatter(group, destination(output), {bytes_of(input)}, op, async_op);
 }
 
 }  // namespace lockstep::comm

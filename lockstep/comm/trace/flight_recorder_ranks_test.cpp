@@ -26,7 +26,7 @@ GroupTrace look(int rank, const std::string& group) {
   throw std::runtime_error("no records of rank " + std::to_string(rank));
 }
 
-RANKS_TEST(FlightRecorder, SaysWhatEveryRankCalled, Ranks(1, 2, 3, 4), EveryBackend()) {
+RANKS_TEST(FlightRecorder, SaysWhatEveryRankCalled, Ranks(1, 2, 3, 4), EveryBackend(), Except("nccl")) {
   constexpr int ROUNDS = 5;
   std::vector<float> floats(100);
   std::vector<std::int64_t> numbers(7);
@@ -59,7 +59,7 @@ RANKS_TEST(FlightRecorder, SaysWhatEveryRankCalled, Ranks(1, 2, 3, 4), EveryBack
   comm::barrier(world());
 }
 
-RANKS_TEST(FlightRecorder, SaysWhatMessagesThereWere, Ranks(2, 3, 4), EveryBackend()) {
+RANKS_TEST(FlightRecorder, SaysWhatMessagesThereWere, Ranks(2, 3, 4), EveryBackend(), Except("nccl")) {
   std::vector<std::int32_t> numbers(5);
   if (rank() == 0) comm::send(world(), std::span<const std::int32_t>(numbers), 1, 8);
   if (rank() == 1) comm::recv(world(), std::span(numbers), ANY_SOURCE, 8);
@@ -76,7 +76,7 @@ RANKS_TEST(FlightRecorder, SaysWhatMessagesThereWere, Ranks(2, 3, 4), EveryBacke
   comm::barrier(world());
 }
 
-RANKS_TEST(FlightRecorder, KnowsGroupsOfSomeRanks, Ranks(2, 3, 4), EveryBackend()) {
+RANKS_TEST(FlightRecorder, KnowsGroupsOfSomeRanks, Ranks(2, 3, 4), EveryBackend(), Except("nccl")) {
   const std::vector<std::vector<int>> parts = {{size() - 1, 0}};
   const auto pair = world().backend().split(parts, "pair", {});
   if (pair) {
@@ -90,7 +90,7 @@ RANKS_TEST(FlightRecorder, KnowsGroupsOfSomeRanks, Ranks(2, 3, 4), EveryBackend(
   comm::barrier(world());
 }
 
-RANKS_TEST(FlightRecorder, AnalysisNamesTheRankThatHasNotCalled, Ranks(2, 3, 4), EveryBackend()) {
+RANKS_TEST(FlightRecorder, AnalysisNamesTheRankThatHasNotCalled, Ranks(2, 3, 4), EveryBackend(), Except("nccl")) {
   comm::barrier(world());
   std::vector<float> data(10);
   Work work;

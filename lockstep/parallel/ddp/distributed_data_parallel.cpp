@@ -86,15 +86,29 @@ void check_tensor(const std::string& name, const at::Tensor& tensor) {
   if (!tensor.defined()) refuse(who + " is an undefined tensor");
   if (tensor.layout() != c10::kStrided)
     refuse(lockstep::str(who, " is ", tensor.layout(), "; only dense tensors are supported"));
-  if (!tensor.device().is_cpu())
-    refuse(lockstep::str(who, " is on ", tensor.device(), "; only CPU tensors are supported"));
 }
 
-void check_devices(const std::vector<int>& device_ids) {
-  if (device_ids.empty()) return;
-  refuse(lockstep::str(
-      "device_ids names GPU ", device_ids.front(),
-      "; only CPU tensors are supported: leave device_ids empty, as for a CPU model in Python"));
+// All tensors are on the CPU, or on this rank's device of a group that serves it.
+void check_device(const std::string& name, const at::Device& device, const at::Device& first,
+                  const ProcessGroup& group) {
+  const std::string who = lockstep::str("\"", printable(name), "\" is on ", device);
+  if (device.is_cpu() && first.is_cpu()) return;
+  if (device != first) refuse(lockstep::str(who, ", other tensors are on ", first, "; a model is on one device"));
+  const Backend& backend = group.backend();
+  if (!device.is_cuda() || !backend.serves(DeviceType::CUDA))
+    refuse(lockstep::str(who, ", and backend \"", backend.name(), "\" serves CPU tensors only",
+                         device.is_cuda() ? "; use init_process_group(\"nccl\")" : ""));
+  if (device.index() != backend.device_index())
+    refuse(lockstep::str(who, ", and this rank's device in the group is cuda:", backend.device_index()));
+}
+
+void check_devices(const NamedTensors& tensors, const std::vector<int>& device_ids, const ProcessGroup& group) {
+  const at::Device device = tensors.empty() ? at::Device(at::kCPU) : tensors.front().second.device();
+  for (const auto& [name, tensor] : tensors) check_device(name, tensor.device(), device, group);
+  if (device_ids.empty() || (device.is_cuda() && device_ids == std::vector<int>{device.index()})) return;
+  refuse(lockstep::str("device_ids names GPU ", device_ids.front(), ", and the model is on ", device,
+                       device.is_cpu() ? ": leave device_ids empty, as for a CPU model in Python"
+                                       : ": name its device alone, or leave device_ids empty"));
 }
 
 NamedTensors trainable(const NamedTensors& parameters) {
@@ -212,9 +226,10 @@ DistributedDataParallelBase::DistributedDataParallelBase(const torch::nn::Module
   if (module != nullptr) find_sparse(*module, distinct(parameters_), settings.sparse_gradients);
   // First what needs all ranks, so that what is refused below is refused on all of them alike.
   verify_same_model(describe_model(parameters_, buffers_, settings_of(settings, broadcast_buffers_)), group_);
-  check_devices(options.device_ids);
-  for (const auto& [name, tensor] : parameters_) check_tensor(name, tensor);
-  for (const auto& [name, tensor] : buffers_) check_tensor(name, tensor);
+  NamedTensors all = parameters_;
+  all.insert(all.end(), buffers_.begin(), buffers_.end());
+  for (const auto& [name, tensor] : all) check_tensor(name, tensor);
+  check_devices(all, options.device_ids, group_);
   check_sparse(settings.sparse_gradients, distinct(parameters_));
   const NamedTensors chosen = trainable(distinct(parameters_));
 

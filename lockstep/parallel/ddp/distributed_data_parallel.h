@@ -94,7 +94,7 @@ struct DistributedDataParallelOptions {
   std::optional<double> bucket_cap_mb = {};        // MiB; default 25
   bool find_unused_parameters = false;             // some parameters take no part in some iterations
   bool static_graph = false;                       // every backward is like the first one
-  std::vector<int> device_ids = {};                // GPUs: must be empty
+  std::vector<int> device_ids = {};                // the model's GPU, or none
   // Names of parameters whose gradients are sparse, beside the weights of torch::nn::Embedding(Bag) with sparse(true).
   std::vector<std::string> sparse_gradients = {};
   std::optional<double> first_bucket_mb = {};  // default: 1 if bucket_cap_mb is not set, else the same

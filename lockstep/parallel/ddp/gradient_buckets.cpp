@@ -31,6 +31,13 @@ std::vector<BucketParameter> sizes_of(const NamedTensors& parameters) {
   return sizes;
 }
 
+// Zeros. CPU memory is the group's, which it reduces in place.
+at::Tensor bucket_memory(std::size_t elements, const at::Tensor& parameter, const ProcessGroup& group) {
+  const auto count = static_cast<std::int64_t>(elements);
+  if (parameter.device().is_cpu()) return shared_empty({count}, parameter.scalar_type(), group);
+  return at::zeros({count}, at::TensorOptions(parameter.device()).dtype(parameter.scalar_type()));
+}
+
 }  // namespace
 
 void refuse(const ProcessGroup& group, const std::string& what) {
@@ -46,8 +53,8 @@ GradientBuckets::GradientBuckets(const NamedTensors& dense, const NamedTensors& 
       plan_(bucket_plan(sizes_of(dense), reverse_order(dense.size()), caps)) {
   std::vector<std::optional<Dense>> placed(dense.size());
   for (const BucketSpec& spec : plan_) {
-    const auto type = dense[spec.entries.front().parameter].second.scalar_type();
-    Bucket bucket{.flat = shared_empty({static_cast<std::int64_t>(spec.elements)}, type, group_)};
+    Bucket bucket{.flat =
+                      bucket_memory(spec.elements, dense[spec.entries.front().parameter].second, group_)};
     for (const BucketEntry& entry : spec.entries) {
       const auto& [name, tensor] = dense[entry.parameter];
       placed[entry.parameter] =
@@ -172,7 +179,7 @@ void GradientBuckets::make_room(const Dense& parameter) {
   if (!parameter.slot.is_occupied()) return;
   places_.mistaken();
   Bucket& bucket = buckets_[parameter.bucket];
-  bucket.flat = shared_empty(bucket.flat.sizes(), bucket.flat.scalar_type(), group_);
+  bucket.flat = bucket_memory(static_cast<std::size_t>(bucket.flat.numel()), bucket.flat, group_);
   for (Dense& other : dense_) {
     if (other.bucket == parameter.bucket) other.slot.move_to(bucket.flat, other.slot.offset());
   }
@@ -184,8 +191,8 @@ void GradientBuckets::rebuild(BucketPlan plan) {
   buckets_.clear();
   stats_.bucket_bytes = 0;
   for (const BucketSpec& spec : plan_) {
-    const auto type = dense_[spec.entries.front().parameter].slot.parameter().scalar_type();
-    Bucket bucket{.flat = shared_empty({static_cast<std::int64_t>(spec.elements)}, type, group_)};
+    const at::Tensor& first = dense_[spec.entries.front().parameter].slot.parameter();
+    Bucket bucket{.flat = bucket_memory(spec.elements, first, group_)};
     for (const BucketEntry& entry : spec.entries) {
       Dense& parameter = dense_[entry.parameter];
       parameter.slot.move_to(bucket.flat, entry.offset);

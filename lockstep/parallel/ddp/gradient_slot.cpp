@@ -78,6 +78,7 @@ std::optional<std::string> GradientSlot::refusal() const {
 }
 
 void GradientSlot::offer(const void* who, std::size_t skip) const {
+  if (!alias_.device().is_cpu()) return;  // places are the CPU allocator's
   if (has_gradient() || is_lent(alias_.const_data_ptr())) return;
   offer_place(who, alias_.data_ptr(), alias_.nbytes(), flat_, skip);
 }

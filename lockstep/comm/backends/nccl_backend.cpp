@@ -1,0 +1,199 @@
+#include "lockstep/comm/backends/nccl_backend.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "lockstep/base/environment.h"
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
+#include "lockstep/comm/backends/hierarchical_backend.h"
+#include "lockstep/comm/backends/nccl_core.h"
+#include "lockstep/comm/backends/self_backend.h"
+#include "lockstep/comm/backends/shm_backend.h"
+#include "lockstep/comm/backends/split_agreement.h"
+#include "lockstep/comm/collectives/broadcast.h"
+#include "lockstep/comm/collectives/objects.h"
+#include "lockstep/os/machine.h"
+
+namespace lockstep {
+namespace {
+
+using nccl::Channel;
+using nccl::Core;
+using nccl::UniqueId;
+
+class NcclBackend final : public Backend {
+ public:
+  NcclBackend(std::shared_ptr<Backend> cpu, std::shared_ptr<Core> core)
+      : cpu_(std::move(cpu)), core_(std::move(core)) {
+    core_->begin();
+  }
+  ~NcclBackend() override { core_->end(); }
+  NcclBackend(const NcclBackend&) = delete;
+  NcclBackend& operator=(const NcclBackend&) = delete;
+
+  std::string_view name() const override { return "nccl"; }
+  int rank() const override { return cpu_->rank(); }
+  int size() const override { return cpu_->size(); }
+  const std::string& group_name() const override { return core_->membership().name; }
+  bool serves(DeviceType device) const override { return device == device_type() || cpu_->serves(device); }
+  int device_index() const override { return core_->membership().device; }
+
+  std::shared_ptr<WorkState> start(Request request) override {
+    if (request.device != device_type() || request.verb == Verb::BARRIER) return cpu_->start(std::move(request));
+    if (const std::string why = nccl::lacks(request); !why.empty())
+      throw InvalidArgument(
+          str(name_of(request.verb), " on group \"", group_name(), "\", rank ", rank(), " of ", size(), ": ", why));
+    return core_->start(std::move(request));
+  }
+  std::shared_ptr<void> allocate_shared(std::size_t bytes) override { return cpu_->allocate_shared(bytes); }
+  std::shared_ptr<Backend> split(const std::vector<std::vector<int>>& parts, const std::string& name,
+                                 const GroupOptions& options) override;
+  void help() override { cpu_->help(); }
+  void check_peers() override { core_->check_peers(); }
+  std::shared_ptr<TraceMemory> trace() const override { return cpu_->trace(); }
+  void abort(const std::string& reason) override {
+    core_->fail(ErrorCode::ABORTED, str("rank ", rank(), " aborted the group: ", reason));
+    cpu_->abort(reason);
+  }
+  void close() override {
+    core_->end();
+    cpu_->close();
+  }
+
+ private:
+  DeviceType device_type() const { return core_->membership().library->streams->device_type(); }
+
+  const std::shared_ptr<Backend> cpu_;
+  const std::shared_ptr<Core> core_;
+};
+
+std::string who(const Backend& group) {
+  return str("init_process_group, rank ", group.rank(), " of ", group.size(), ": ");
+}
+
+std::string opened(const nccl::Library& library) {
+  return str("NCCL ", nccl::version_text(library.version));
+}
+
+// Everybody's NCCL, or the reason why one has none: an error on all ranks.
+const nccl::Library& open_on_all(const ProcessGroup& hosts) {
+  const nccl::Library* library = nullptr;
+  std::string said;
+  try {
+    library = &nccl::open_library();
+    said = "+" + opened(*library);
+  } catch (const Error& error) {
+    said = str("-", error.what());
+  }
+  const auto all = comm::all_gather_object(hosts, said);
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    const bool is_own = static_cast<int>(r) == hosts.rank();
+    if (!all[r].starts_with('+'))
+      throw InvalidArgument(is_own ? all[r].substr(1) : str(who(hosts.backend()), "rank ", r, ": ", printable(all[r].substr(1))));
+    if (all[r] != all[0])
+      throw InvalidArgument(str(who(hosts.backend()), "rank 0 uses ", printable(all[0].substr(1)), ", rank ", r, " ",
+                                printable(all[r].substr(1)), "; all ranks must use the same NCCL"));
+  }
+  return *library;
+}
+
+UniqueId id_of_all(const nccl::Library& library, const ProcessGroup& hosts) {
+  UniqueId id = {};
+  if (hosts.rank() == 0) {
+    if (const nccl::Result result = library.api.get_unique_id(&id); result != nccl::SUCCESS)
+      throw DistBackendError(who(hosts.backend()) + library.describe("ncclGetUniqueId", result, nullptr));
+  }
+  comm::broadcast(hosts, id.internal, sizeof(id.internal), DType::UINT8, 0);
+  return id;
+}
+
+// One rank whose communicator fails ends the hosts' group, and with it the others' waiting for it.
+Channel make_channel(const nccl::Library& library, const ProcessGroup& hosts, int device, const GroupOptions& options) {
+  Channel channel;
+  const UniqueId id = id_of_all(library, hosts);
+  channel.communicator =
+      nccl::Communicator::make(library, id, hosts.rank(), hosts.size(),
+                               {Deadline::in(options.timeout), [&] { hosts.backend().check_peers(); }});
+  channel.stream = library.streams->make_stream(device);
+  return channel;
+}
+
+struct Making {
+  std::string name;
+  std::vector<int> world_ranks;
+  GroupOptions options;
+  int local_rank = 0;
+};
+
+std::shared_ptr<Core> make_core(const std::shared_ptr<Backend>& cpu, const Making& making) {
+  std::vector<int> everybody(static_cast<std::size_t>(cpu->size()));
+  std::iota(everybody.begin(), everybody.end(), 0);
+  Core::Membership membership;
+  membership.name = making.name;
+  membership.world_ranks = making.world_ranks;
+  membership.options = making.options;
+  membership.hosts = cpu->split({everybody}, making.name + "/hosts", making.options);
+  const ProcessGroup hosts(membership.hosts);
+  try {
+    membership.library = &open_on_all(hosts);
+    DeviceStreams& streams = *membership.library->streams;
+    membership.device = making.local_rank % streams.device_count();
+    streams.set_device(membership.device);
+    Core::Channels channels;
+    for (Channel& channel : channels)
+      channel = make_channel(*membership.library, hosts, membership.device, making.options);
+    comm::all_gather_object(hosts, std::string());  // all have theirs
+    return std::make_shared<Core>(std::move(membership), std::move(channels));
+  } catch (const Error& error) {
+    hosts.abort(error.what());
+    hosts.close();
+    throw;
+  }
+}
+
+ProcessGroup make_shm_group_of(Meeting& meeting, const std::string& name, const GroupOptions& options, Deadline deadline) {
+  return make_shm_group(meeting, name, options, deadline);
+}
+
+std::shared_ptr<Backend> NcclBackend::split(const std::vector<std::vector<int>>& parts, const std::string& name,
+                                            const GroupOptions& options) {
+  std::shared_ptr<Backend> cpu = cpu_->split(parts, cpu_group_name(name), options);
+  const std::vector<int>* const mine = part_of(parts, rank());
+  if (!cpu || mine == nullptr) return nullptr;
+  std::vector<int> world_ranks = *mine;
+  if (const auto& outer = core_->membership().world_ranks; !outer.empty())
+    std::transform(mine->begin(), mine->end(), world_ranks.begin(),
+                   [&](int rank) { return outer[static_cast<std::size_t>(rank)]; });
+  auto core = make_core(cpu, {name, std::move(world_ranks), options, core_->membership().device});
+  return std::make_shared<NcclBackend>(std::move(cpu), std::move(core));
+}
+
+}  // namespace
+
+ProcessGroup make_nccl_group(Meeting& meeting, const std::string& group_name, const GroupOptions& options,
+                             Deadline deadline) {
+  const auto machines = meeting.exchange(boot_id(), {}, deadline);
+  const auto here = machines.begin() + meeting.rank();
+  const auto lower =
+      std::count_if(machines.begin(), here, [&](const Message& other) { return other.text == here->text; });
+  constexpr long MOST_RANKS = 1 << 20;
+  const long local_rank = env_number("LOCAL_RANK", 0, MOST_RANKS).value_or(lower);
+  const auto make_cpu = meeting.size() == 1              ? nullptr
+                        : meeting.passes_descriptors() ? &make_shm_group_of
+                                                       : &make_hierarchical_group;
+  const ProcessGroup cpu =
+      make_cpu == nullptr ? make_self_group(cpu_group_name(group_name))
+                          : make_cpu(meeting, cpu_group_name(group_name), options, deadline);
+  return make_nccl_group(cpu, group_name, options, static_cast<int>(local_rank));
+}
+
+std::string cpu_group_name(const std::string& group_name) { return group_name + "/cpu"; }
+
+ProcessGroup make_nccl_group(const ProcessGroup& cpu, const std::string& group_name, const GroupOptions& options,
+                             int local_rank) {
+  auto core = make_core(cpu.shared_backend(), {group_name, {}, options, local_rank});
+  return ProcessGroup(std::make_shared<NcclBackend>(cpu.shared_backend(), std::move(core)));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,311 @@
+#include "lockstep/comm/backends/nccl_core.h"
+
+#include <algorithm>
+
+#include "lockstep/base/exception_text.h"
+#include "lockstep/base/log.h"
+#include "lockstep/base/str.h"
+
+namespace lockstep::nccl {
+namespace {
+
+using State = Operation::State;
+constexpr std::chrono::hours LONGEST_WAIT{24 * 365};
+
+// The group's device is current in a scope.
+class OnDevice {
+ public:
+  OnDevice(DeviceStreams& streams, int device) : streams_(streams), before_(streams.current_device()) {
+    if (before_ != device) streams_.set_device(device);
+    changed_ = before_ != device;
+  }
+  ~OnDevice() {
+    if (changed_) streams_.set_device(before_);
+  }
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+
+ private:
+  DeviceStreams& streams_;
+  const int before_;
+  bool changed_ = false;
+};
+
+}  // namespace
+
+Core::Core(Membership membership, Channels channels)
+    : membership_(std::move(membership)),
+      channels_(std::move(channels)),
+      recorder_(membership_.hosts->trace(),
+                {membership_.name, "nccl", rank(), size(), membership_.world_ranks}) {}
+
+void Core::begin() {
+  for (std::size_t i = 0; i < channels_.size(); ++i)
+    watchers_[i] = std::thread([self = shared_from_this(), i] { self->watch(self->channels_[i]); });
+}
+
+// ---- calls
+
+std::shared_ptr<Operation> Core::start(Request&& request) {
+  const std::lock_guard launching(launching_);
+  const bool is_message = request.verb == Verb::SEND || request.verb == Verb::RECV;
+  Channel& channel = channels_[is_message ? MESSAGES : COLLECTIVES];
+  const auto operation =
+      std::make_shared<Operation>(shared_from_this(), std::move(request), channel.number + 1);
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure_ || ending_) throw_unusable(operation->describe());
+    ++channel.number;
+    operation->ticket_ = recorder_.start(operation->mine_.call(), is_message ? 0 : channel.number);
+    if (is_message) queued_.push_back(operation);
+  }
+  try {
+    operation->announce(*membership_.hosts);
+    if (!is_message) launch(channel, {operation});
+  } catch (const std::exception&) {
+    fail_with(std::current_exception());
+    const std::lock_guard lock(mutex_);
+    fail_operation(*operation);
+    std::rethrow_exception(operation->exception_);
+  }
+  return operation;
+}
+
+Patience Core::patience() const {
+  return {Deadline::in(membership_.options.timeout), [this] { membership_.hosts->check_peers(); }};
+}
+
+void Core::launch(Channel& channel, const std::vector<std::shared_ptr<Operation>>& operations) {
+  const OnDevice here(streams(), membership_.device);
+  std::vector<Step> steps;
+  for (const auto& operation : operations) {
+    const auto more = steps_of(operation->request(), rank(), size());
+    steps.insert(steps.end(), more.begin(), more.end());
+  }
+  streams().wait(channel.stream, streams().record(nullptr));
+  channel.communicator->launch(steps, streams().native_handle(channel.stream), patience());
+  const DeviceStreams::Event end = streams().record(channel.stream);
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& operation : operations) {
+      if (failure_) fail_operation(*operation);
+      if (is_over(*operation)) continue;
+      operation->end_ = end;
+      operation->state_ = State::RUNNING;
+      channel.running.push_back(operation);
+    }
+  }
+  changed_.notify_all();
+}
+
+void Core::launch_messages() {
+  const std::lock_guard launching(launching_);
+  std::vector<std::shared_ptr<Operation>> messages;
+  {
+    const std::lock_guard lock(mutex_);
+    messages.swap(queued_);
+  }
+  if (messages.empty()) return;
+  try {
+    launch(channels_[MESSAGES], messages);
+  } catch (const std::exception&) {
+    fail_with(std::current_exception());
+    const std::lock_guard lock(mutex_);
+    for (const auto& message : messages) fail_operation(*message);
+  }
+}
+
+// ---- waiting
+
+void Core::wait(Operation& operation, std::optional<std::chrono::nanoseconds> timeout) {
+  launch_messages();
+  std::unique_lock lock(mutex_);
+  if (!blocks() && !timeout) {
+    if (operation.state_ == State::RUNNING) {
+      const OnDevice here(streams(), membership_.device);
+      streams().wait(nullptr, operation.end_);
+    }
+  } else {
+    const auto until = std::chrono::steady_clock::now() +
+                       std::min<std::chrono::nanoseconds>(timeout.value_or(LONGEST_WAIT), LONGEST_WAIT);
+    if (!changed_.wait_until(lock, until, [&] { return is_over(operation); })) {
+      lock.unlock();
+      const double seconds = std::chrono::duration<double>(*timeout).count();
+      fail(ErrorCode::TIMEOUT, str(operation.describe(), " is not over after ", seconds, " s"));
+      lock.lock();
+    }
+  }
+  if (operation.exception_) std::rethrow_exception(operation.exception_);
+}
+
+bool Core::poll(Operation& operation) {
+  launch_messages();
+  const std::lock_guard lock(mutex_);
+  return is_over(operation);
+}
+
+std::exception_ptr Core::exception_of(const Operation& operation) {
+  const std::lock_guard lock(mutex_);
+  return operation.exception_;
+}
+
+// ---- the watchers
+
+void Core::watch(Channel& channel) {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [&] { return ending_ || (!failure_ && !channel.running.empty()); });
+    if (ending_) return;
+    std::shared_ptr<Operation> operation = channel.running.front();
+    lock.unlock();
+    std::shared_ptr<void> released;
+    try {
+      operation->agree();
+      await_device(channel, *operation);
+      lock.lock();
+    } catch (const std::exception&) {  // libtorch's streams throw what CUDA says
+      fail_with(std::current_exception());
+      lock.lock();
+    }
+    if (operation->state_ == State::RUNNING && !failure_) {
+      channel.running.pop_front();
+      operation->state_ = State::DONE;
+      recorder_.finish(operation->ticket_, FlightRecorder::DONE);
+    }
+    released = std::move(operation->request_.keep_alive);
+    lock.unlock();
+    changed_.notify_all();
+    released.reset();  // it may be the last, and somebody's destructor
+    operation.reset();
+    lock.lock();
+  }
+}
+
+// NCCL and the device tell nothing unless they are asked.
+void Core::await_device(Channel& channel, const Operation& operation) {
+  constexpr int TURNS = 100;
+  constexpr std::chrono::microseconds SHORTEST{20};
+  constexpr std::chrono::microseconds LONGEST{1000};
+  const auto begun = std::chrono::steady_clock::now();
+  auto warned = begun;
+  auto pause = SHORTEST;
+  for (int turn = 0; !streams().is_done(operation.end_); ++turn) {
+    if (turn < TURNS) {
+      std::this_thread::yield();
+      continue;
+    }
+    channel.communicator->check();
+    membership_.hosts->check_peers();
+    const auto now = std::chrono::steady_clock::now();
+    const std::string late = str("NCCL has not finished ", operation.describe(), " on rank ", rank(), " after ",
+                                 std::chrono::duration<double>(now - begun).count(), " s");
+    if (now - begun >= membership_.options.timeout)
+      throw Timeout(str(late, operation.is_message() ? "; messages that wait for each other must be started together "
+                                                       "(batch_isend_irecv), or before any of them is waited for"
+                                                     : ", though all ranks have called it"));
+    if (now - warned >= membership_.options.warn_after) {
+      log(LogLevel::WARNING, str("group \"", membership_.name, "\": ", late));
+      warned = now;
+    }
+    std::this_thread::sleep_for(pause);
+    pause = std::min(LONGEST, pause * 2);
+  }
+}
+
+// ---- the end
+
+void Core::throw_unusable(const std::string& what) const {
+  const std::string where = str(what, " on group \"", membership_.name, "\", rank ", rank(), " of ", size(), ": ");
+  if (!failure_) throw Aborted(where + "this rank has left the group (destroy_process_group)");
+  throw_error(failure_->code,
+              str(where, failure_->text,
+                  "; the group is closed: destroy_process_group(), then init_process_group() to start anew"),
+              failure_->peer);
+}
+
+std::exception_ptr Core::failure_of(const std::string& what) const {
+  try {
+    throw_unusable(what);
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
+void Core::fail_with(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const PeerLost& lost) {
+    fail(lost.code(), lost.what(), lost.peer());
+  } catch (const Error& other) {
+    fail(other.code(), other.what());
+  } catch (const std::exception& other) {
+    fail(ErrorCode::BACKEND, other.what());
+  }
+}
+
+// With the lock.
+void Core::fail_operation(Operation& operation) {
+  if (is_over(operation)) return;
+  operation.state_ = State::FAILED;
+  operation.exception_ = failure_of(operation.describe());
+  recorder_.finish(operation.ticket_, FlightRecorder::FAILED);
+}
+
+void Core::fail(ErrorCode code, const std::string& text, int peer) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure_ || ending_) return;
+    failure_ = Failure{code, text, peer};
+    recorder_.note_failure(text);
+    for (const auto& message : queued_) fail_operation(*message);
+    for (const auto& channel : channels_) {
+      for (const auto& operation : channel.running) fail_operation(*operation);
+    }
+  }
+  changed_.notify_all();
+  for (const auto& channel : channels_) channel.communicator->abort();
+  // A disagreement is seen by every rank for itself; the words of another would only replace the kind of the error.
+  if (code != ErrorCode::MISMATCH) membership_.hosts->abort(text);
+}
+
+void Core::check_peers() {
+  try {
+    membership_.hosts->check_peers();
+  } catch (const Error&) {
+    fail_with(std::current_exception());
+  }
+  const std::lock_guard lock(mutex_);
+  if (failure_ || ending_) throw_unusable("a wait outside of the group");
+}
+
+void Core::end() {
+  constexpr std::chrono::seconds MOMENT{1};
+  {
+    std::unique_lock lock(mutex_);
+    if (ending_) return;
+    // What has been called and agreed is about to end; what others never called is not.
+    changed_.wait_for(lock, MOMENT, [&] {
+      return failure_ || std::all_of(channels_.begin(), channels_.end(), [](const auto& c) { return c.running.empty(); });
+    });
+    ending_ = true;
+    for (const auto& message : queued_) fail_operation(*message);
+    queued_.clear();
+    for (auto& channel : channels_) {
+      for (const auto& operation : channel.running) fail_operation(*operation);
+    }
+    recorder_.leave();
+  }
+  changed_.notify_all();
+  membership_.hosts->close();
+  for (const auto& channel : channels_) channel.communicator->abort();
+  for (std::thread& watcher : watchers_) {
+    if (watcher.get_id() == std::this_thread::get_id()) {
+      watcher.detach();
+    } else if (watcher.joinable()) {
+      watcher.join();
+    }
+  }
+  for (auto& channel : channels_) channel.running.clear();
+}
+
+}  // namespace lockstep::nccl

@@ -1,0 +1,103 @@
+// Core: what a group over NCCL consists of while operations are under way: two channels, for collectives and for messages, and a
+// group of the same ranks' hosts, through which they agree. NCCL itself neither notices that ranks called different things, nor
+// that one is dead, nor does it ever give up.
+//
+//   launch()   on the caller's thread: tells the other hosts what is called, and puts NCCL's calls into the channel's stream, behind
+//              what is in the caller's stream. Waits for nobody.
+//   watch()    a thread per channel: takes its operations in order, waits until all hosts have called the same, then until the device
+//              is done, and looks meanwhile whether NCCL has failed or a rank has died. Whatever goes wrong fails the group: NCCL's
+//              communicators are aborted, so that streams go on, and the other hosts are told.
+//   wait()     puts the end of the operation before what the caller's stream does next.
+//
+// Threads: any.
+#pragma once
+
+#include <array>
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/comm/backends/nccl_communicator.h"
+#include "lockstep/comm/backends/nccl_operation.h"
+
+namespace lockstep::nccl {
+
+struct Channel {
+  std::unique_ptr<Communicator> communicator;
+  DeviceStreams::Stream stream;
+  std::uint64_t number = 0;                        // of operations so far
+  std::deque<std::shared_ptr<Operation>> running;  // in the stream's order
+};
+
+class Core : public std::enable_shared_from_this<Core> {
+ public:
+  struct Membership {
+    const Library* library = nullptr;
+    std::shared_ptr<Backend> hosts;  // the same ranks, for this group's use alone
+    std::string name;
+    std::vector<int> world_ranks;  // by rank; empty: the same
+    int device = 0;
+    GroupOptions options;
+  };
+  using Channels = std::array<Channel, 2>;
+  static constexpr std::size_t COLLECTIVES = 0;
+  static constexpr std::size_t MESSAGES = 1;
+
+  Core(Membership membership, Channels channels);
+  void begin();  // starts the threads
+  void end();    // ends them, without waiting for more than a moment; the first call does it
+
+  int rank() const { return membership_.hosts->rank(); }
+  int size() const { return membership_.hosts->size(); }
+  const Membership& membership() const { return membership_; }
+  std::shared_ptr<Operation> start(Request&& request);
+  void fail(ErrorCode code, const std::string& text, int peer = -1);
+  void check_peers();  // as Backend's
+
+  // ---- for operations
+  void wait(Operation& operation, std::optional<std::chrono::nanoseconds> timeout);
+  bool poll(Operation& operation);
+  std::exception_ptr exception_of(const Operation& operation);
+
+ private:
+  struct Failure {
+    ErrorCode code = ErrorCode::NONE;
+    std::string text;
+    int peer = -1;
+  };
+
+  [[noreturn]] void throw_unusable(const std::string& what) const;
+  std::exception_ptr failure_of(const std::string& what) const;
+  void fail_with(const std::exception_ptr& error);
+  void fail_operation(Operation& operation);
+  void launch_collective(const std::shared_ptr<Operation>& operation);
+  void launch_messages();
+  void launch(Channel& channel, const std::vector<std::shared_ptr<Operation>>& operations);
+  Patience patience() const;
+  void watch(Channel& channel);
+  void await_device(Channel& channel, const Operation& operation);
+  bool is_over(const Operation& operation) const {
+    return operation.state_ == Operation::State::DONE || operation.state_ == Operation::State::FAILED;
+  }
+  bool blocks() const { return streams().device_type() == DeviceType::CPU; }
+  DeviceStreams& streams() const { return *membership_.library->streams; }
+
+  const Membership membership_;
+  Channels channels_;
+  std::array<std::thread, 2> watchers_;
+  std::mutex launching_;  // orders the callers; taken before the other
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  // guarded by mutex_
+  std::vector<std::shared_ptr<Operation>> queued_;  // messages that are not launched
+  std::optional<Failure> failure_;
+  bool ending_ = false;
+  FlightRecorder recorder_;
+};
+
+}  // namespace lockstep::nccl

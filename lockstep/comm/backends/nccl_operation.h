@@ -1,0 +1,93 @@
+// Operation: a request over NCCL, and what the ranks told each other of it.
+//
+//   QUEUED --launched--> RUNNING --all ranks agree, and the device has done it--> DONE
+//      |                    |
+//      +--------------------+--the group fails--> FAILED
+//
+// Collectives are launched when they are called. Messages stay QUEUED until somebody waits for one: all of them are then launched as
+// one, so that two ranks that send to each other do not wait for each other.
+#pragma once
+
+#include <exception>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/comm/backend.h"
+#include "lockstep/comm/call.h"
+#include "lockstep/comm/device_streams.h"
+#include "lockstep/comm/trace/flight_recorder.h"
+
+namespace lockstep::nccl {
+
+// What a rank tells the others of a call, as bytes of one length for all: the call, and how large its parts are.
+class Signature {
+ public:
+  static std::size_t bytes(int size) { return sizeof(Fixed) + static_cast<std::size_t>(size) * sizeof(std::uint64_t); }
+
+  Signature() = default;
+  Signature(const Request& request, int size);
+  explicit Signature(std::span<const std::byte> bytes);
+  std::vector<std::byte> pack() const;
+
+  const Call& call() const { return fixed_.call; }
+  bool is_like(const Signature& other) const {
+    return agree(fixed_.call, other.fixed_.call) && fixed_.is_whole == other.fixed_.is_whole;
+  }
+  std::uint64_t part_for(int rank) const { return parts_.at(static_cast<std::size_t>(rank)); }
+  std::string describe() const;
+
+ private:
+  struct Fixed {
+    Call call;
+    std::uint64_t is_whole = 0;
+  };
+  Fixed fixed_;
+  std::vector<std::uint64_t> parts_;  // ALL_TO_ALL, SCATTER, REDUCE_SCATTER: bytes for each rank; else 0
+};
+
+class Core;
+
+class Operation final : public WorkState {
+ public:
+  enum class State { QUEUED, RUNNING, DONE, FAILED };
+
+  Operation(std::shared_ptr<Core> core, Request&& request, std::uint64_t number);
+
+  void wait(std::optional<std::chrono::nanoseconds> timeout) override;
+  bool poll() override;
+  std::exception_ptr exception() const override;
+  int source_rank() const override { return request_.verb == Verb::RECV ? request_.root : -1; }
+
+  const Request& request() const { return request_; }
+  std::string describe() const;  // "all_reduce #118"
+  // Tells the other ranks of it and hears of theirs; does not wait.
+  void announce(Backend& hosts);
+  // Waits until all have. Throws Mismatch if they called something else, and what a wait of the hosts' group throws.
+  void agree();
+
+ private:
+  friend class Core;
+  bool is_message() const { return request_.verb == Verb::SEND || request_.verb == Verb::RECV; }
+  void compare(int rank, const Signature& theirs) const;
+  [[noreturn]] void disagree(int rank, const Signature& theirs) const;
+
+  const std::shared_ptr<Core> core_;
+  Request request_;
+  const std::uint64_t number_;  // of the collectives, of the messages
+  Signature mine_;
+  struct Words {
+    std::vector<std::byte> told;
+    std::vector<std::byte> heard;
+  };
+  const std::shared_ptr<Words> words_ = std::make_shared<Words>();  // which the hosts' group keeps as long as it needs them
+  std::shared_ptr<WorkState> telling_;
+  // guarded by the core's lock
+  State state_ = State::QUEUED;
+  std::exception_ptr exception_;
+  DeviceStreams::Event end_;
+  FlightRecorder::Ticket ticket_;
+};
+
+}  // namespace lockstep::nccl
