@@ -20,6 +20,8 @@ from slurm import Slurm, free_ports  # noqa: E402
 
 MNIST = os.environ["LAUNCHERS_TEST_MNIST"]
 TRAIN_IMAGES, TEST_IMAGES = map(int, os.environ.get("LAUNCHERS_TEST_IMAGES", "900 300").split())
+NCCL = os.environ["LAUNCHERS_TEST_NCCL"]
+LOCKSTEP = os.environ["LAUNCHER_TEST_COMMAND"]
 PATIENCE = 60 + TRAIN_IMAGES // 50
 FILES = ("model.safetensors", "model.pt")
 
@@ -76,6 +78,16 @@ class Mnist(LauncherTest):
     def test_mpich_over_mpi(self):
         self.environment |= {"LOCKSTEP_BACKEND": "mpi"}
         self.check_job(self.run_command([*mpirun(self, "mpich"), "-n", 2, *self.command()], patience=PATIENCE))
+
+    def test_nccl(self):
+        """Over the library that stands in for NCCL; its variables and its lines go through our launcher."""
+        if not NCCL:
+            self.skipTest("there is no stand-in for NCCL in a build with a sanitizer")
+        self.environment |= {"LOCKSTEP_BACKEND": "nccl", "LOCKSTEP_NCCL": NCCL, "NCCL_DEBUG": "INFO"}
+        result = self.run_command([LOCKSTEP, "run", "-n", 2, "--no-logs", *self.command()], patience=PATIENCE)
+        self.check_job(result)
+        for rank in range(2):
+            self.assertRegex(result.stdout, rf"NCCL INFO comm \S+ rank {rank} nranks 2 .*Init COMPLETE")
 
     def test_srun(self):
         if not Slurm.is_installed():

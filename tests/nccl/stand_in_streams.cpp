@@ -25,6 +25,7 @@ thread_local int device_of_thread = 0;
 class HostStreams final : public DeviceStreams {
  public:
   DeviceType device_type() const override { return DeviceType::CPU; }
+  int device_count() const override { return 1; }
   int current_device() const override { return device_of_thread; }
   void set_device(int index) override { device_of_thread = index; }
 
