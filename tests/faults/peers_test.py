@@ -121,6 +121,7 @@ class Killed(PeersTest):
     @unittest.skipIf(HAS_CONNECTIONS, "a message is lent in shared memory only")
     def test_taking_a_message(self):
         self.kill_trials("taking a message", "comm.taking_message", 4)
+        self.kill_trials("pouring a message", "comm.pouring_message", 136)
 
     def test_between_steps(self):
         self.kill_trials("between steps", "trial.between_steps", 10)
@@ -290,6 +291,7 @@ class Stopped(PeersTest):
         expected = self.undisturbed()
         for seed in range(max(1, TRIALS // 4)):
             self.stop_trial(f"message/{seed}", "comm.taking_message", 4, expected)
+            self.stop_trial(f"ring/{seed}", "comm.pouring_message", 136, expected)
 
     def stop_trial(self, seed, point, below, expected, variables=None):
         """One rank is stopped at a fail point, if it gets there, until all others have warned of it."""

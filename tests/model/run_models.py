@@ -35,6 +35,7 @@ RIGHT = [(model, f"{fault} {setting}".strip()) for model, settings in [
     ("window", ["-DPER_CALL=4", "-DPER_CALL=2"]),
     ("sleeping", [""]),
     ("lending", [""]),
+    ("ring", [""]),
 ] for setting in settings for fault in ("-DDEATH", "-DDELAY")]
 
 MUTANTS = [
@@ -68,6 +69,10 @@ MUTANTS = [
     ("lending", "STAGED_BEFORE_COPIED", "-DDELAY"),
     ("lending", "TAKEN_BEFORE_COPIED", "-DDELAY"),
     ("lending", "FAILURE_NOT_LOOKED_AT_AGAIN", "-DDELAY"),
+    ("ring", "WITHDRAWN_WITHOUT_CAS", "-DDELAY"),
+    ("ring", "RING_FILLED_TOO_SOON", "-DDELAY"),
+    ("ring", "POURED_BEFORE_COPIED", "-DDELAY"),
+    ("ring", "EMPTIED_BEFORE_COPIED", "-DDELAY"),
 ]
 
 

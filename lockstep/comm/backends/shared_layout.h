@@ -30,8 +30,10 @@
 // copies the results out of its own slot, which is then its own to fill again. The words only grow.
 //
 // A message that its sender waits for is lent: the receiver copies it straight out of the sender's memory, once instead of twice,
-// from private memory through the kernel (os/peer_memory.h). When no receiver comes in the time that a copy takes, the sender
-// makes one after all, so that a send never waits for its receive.
+// from private memory through the kernel (os/peer_memory.h). A very large one in private memory goes through a small ring in the
+// sender's segment instead, which stays in the caches: the sender, seeing that the receiver has come, fills piece p when the
+// receiver has taken piece p - RING_PIECES out of the same place. When no receiver comes in the time that a copy takes, the
+// sender copies all of it into a block after all, so that a send never waits for its receive.
 //
 // Sleeping. A waiter adds itself to `sleepers`, fences, reads `doorbell`, checks its condition once more and sleeps on that
 // value. Whoever changes something that others may wait for rings: fence, and if there are sleepers, doorbell + 1 and wake.
@@ -123,21 +125,28 @@ inline constexpr std::size_t STAGED_PIECE = std::size_t{512} << 10U;
 // What a large message that its sender waits for is until it is taken. Anything else was never lent.
 //
 //   OFFERED --receiver begins to copy--> TAKING --> Letter::taken
-//      |                                   | receiver cannot read it
+//      |                                   | receiver cannot read it (PRIVATE_MEMORY)
 //      +--nobody comes------------------> STAGED: the sender copies it into a block, as if it had never been lent
 enum class Lending : std::uint64_t { OFFERED = 1, TAKING = 2, STAGED = 3 };
+enum class LentFrom : std::uint8_t { GROUP_MEMORY, PRIVATE_MEMORY, RING };
+
+// Of a message that goes through a ring. Small enough that what one core wrote is in the other's reach, large enough that
+// handing a piece over costs little beside copying it.
+inline constexpr std::size_t RING_PIECE = std::size_t{128} << 10U;
+inline constexpr std::size_t RING_PIECES = 8;
 
 // Message number k from src to dst uses letter k % 32, once the receiver has taken number k - 32.
 struct alignas(64) Letter {
   std::atomic<std::uint64_t> sequence{0};  // k + 1 when published
   std::atomic<std::uint64_t> taken{0};     // k + 1 when received
-  std::atomic<std::uint64_t> staged{0};    // pack(k + 1, pieces of the block that can be read)
+  std::atomic<std::uint64_t> staged{0};    // pack(k + 1, pieces of the block that can be read, or of the message, in the ring)
+  std::atomic<std::uint64_t> emptied{0};   // pack(k + 1, pieces that the receiver has taken out of the ring)
   std::atomic<std::uint64_t> lent{0};      // pack(k + 1, Lending); moved on by compare-and-swap
-  std::uint64_t offset = 0;  // of what is lent or staged; while it is lent from private memory: its address
+  std::uint64_t offset = 0;  // of what is lent or staged, of the ring (published by `staged`); private memory's address
   std::uint64_t count = 0;
   std::int32_t tag = 0;
   DType dtype = DType::UINT8;
-  bool is_private = false;  // what is lent
+  LentFrom from = LentFrom::GROUP_MEMORY;  // if it is lent
 };
 static_assert(sizeof(Letter) == 64);
 

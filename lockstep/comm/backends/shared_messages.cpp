@@ -19,17 +19,23 @@ std::string describe_message(const char* verb, const Request& request, const cha
              request.tag, ")");
 }
 
-// Whether the receiver takes a message from where it is sooner than from a block that it reads while the sender fills it. That
-// block pays while it stays in the caches, and the kernel, which looks up every page, copies at half their speed
-// (docs/performance.md).
-constexpr bool worth_lending(std::size_t bytes, bool is_private) {
+// How the receiver has a message soonest: from a block that it reads while the sender fills it, out of the sender's own memory, or
+// through a ring. A block pays while it stays in the caches, a ring always does; the kernel, which looks up every page of private
+// memory, copies at half their speed (docs/performance.md).
+enum class Way { BLOCK, LENT, RING };
+constexpr Way way_of(std::size_t bytes, bool is_private) {
   constexpr std::size_t ONE_TURN = std::size_t{64} << 10U;  // a sender that waits loses about as much
   constexpr std::size_t CACHED_FROM = std::size_t{1} << 20U;
   constexpr std::size_t CACHED_TO = std::size_t{16} << 20U;
-  return bytes >= ONE_TURN && (!is_private || bytes < CACHED_FROM || bytes >= CACHED_TO);
+  if (bytes < ONE_TURN) return Way::BLOCK;
+  if (!is_private || bytes < CACHED_FROM) return Way::LENT;
+  return bytes < CACHED_TO ? Way::BLOCK : Way::RING;
 }
 // About what a copy achieves; a sender that nobody comes to has lost no more than the time it needs for one.
 constexpr std::size_t BYTES_COPIED_PER_NS = 8;
+
+constexpr std::size_t ring_pieces(std::size_t bytes) { return (bytes + RING_PIECE - 1) / RING_PIECE; }
+constexpr std::size_t ring_place(std::size_t piece) { return piece % RING_PIECES * RING_PIECE; }
 
 constexpr std::uint64_t word(Lending lending) { return static_cast<std::uint64_t>(lending); }
 
@@ -64,7 +70,9 @@ std::size_t readable(const Letter& letter, std::uint64_t number) {
 void put_aside(SharedEngine& engine, int source, const std::vector<Waiting>& letters) {
   for (const auto& [number, letter] : letters) {
     const std::size_t bytes = letter->count * size_of(letter->dtype);
-    if (readable(*letter, number) < bytes) break;  // its sender is about to complete it
+    // Its sender is about to complete it, or another receive of this rank is.
+    const bool is_taken = letter->lent.load(std::memory_order_relaxed) == pack(number + 1, word(Lending::TAKING));
+    if (is_taken || readable(*letter, number) < bytes) break;
     const std::byte* data = engine.block(source, letter->offset, bytes);
     engine.inbox(source).aside.push_back(
         {number, letter->tag, letter->dtype, letter->count, {data, data + bytes}});
@@ -92,6 +100,7 @@ bool SendOperation::try_advance(std::size_t) {
   if (!lent_) return true;
   // Behind the receiver's last look at the caller's memory.
   if (letter.taken.load(std::memory_order_acquire) == number_ + 1) return true;
+  if (letter.from == LentFrom::RING && pour(letter)) return true;
   if (!withdraw(letter)) return false;
   lent_ = false;
   letter.offset = engine_->stage(bytes());
@@ -127,17 +136,46 @@ bool SendOperation::publish(Letter& letter) {
 
 bool SendOperation::may_lend() const {
   const bool is_private = !engine_->arena().contains(request_.input, bytes());
-  if (is_private && !engine_->lends_private_memory()) return false;
-  return !request_.async_op && worth_lending(bytes(), is_private);
+  const Way way = way_of(bytes(), is_private);
+  if (request_.async_op || way == Way::BLOCK) return false;
+  return !is_private || way == Way::RING || engine_->lends_private_memory();
 }
 
 void SendOperation::lend(Letter& letter) {
-  letter.is_private = !engine_->arena().contains(request_.input, bytes());
-  letter.offset = letter.is_private ? reinterpret_cast<std::uintptr_t>(request_.input)
-                                    : engine_->arena().offset_of(request_.input);
+  if (engine_->arena().contains(request_.input, bytes())) {
+    letter.from = LentFrom::GROUP_MEMORY;
+    letter.offset = engine_->arena().offset_of(request_.input);
+  } else if (way_of(bytes(), true) == Way::RING) {
+    letter.from = LentFrom::RING;
+  } else {
+    letter.from = LentFrom::PRIVATE_MEMORY;
+    letter.offset = reinterpret_cast<std::uintptr_t>(request_.input);
+  }
   letter.lent.store(pack(number_ + 1, word(Lending::OFFERED)),
                     std::memory_order_relaxed);  // published by `sequence`
   patience_ = Deadline::in(std::chrono::nanoseconds(bytes() / BYTES_COPIED_PER_NS));
+}
+
+// Fills what is empty of the ring, once the receiver has come; true when all of the message has gone into it.
+bool SendOperation::pour(Letter& letter) {
+  if (letter.lent.load(std::memory_order_relaxed) != pack(number_ + 1, word(Lending::TAKING))) return false;
+  const std::size_t pieces = ring_pieces(bytes());
+  constexpr std::size_t RING = RING_PIECES * RING_PIECE;
+  if (poured_ == 0) letter.offset = engine_->stage(RING);
+  // Behind the receiver's last look at the piece that was there.
+  const std::size_t emptied = number_for(letter.emptied.load(std::memory_order_acquire), number_ + 1);
+  for (; poured_ < std::min(pieces, emptied + RING_PIECES); ++poured_) {
+    const std::size_t begin = poured_ * RING_PIECE;
+    std::memcpy(engine_->arena().at(letter.offset) + ring_place(poured_),
+                static_cast<const std::byte*>(request_.input) + begin, std::min(RING_PIECE, bytes() - begin));
+    fail_point("comm.pouring_message");
+    // Publishes the piece, and with the first one where the ring is.
+    letter.staged.store(pack(number_ + 1, poured_ + 1), std::memory_order_release);
+    engine_->control().ring();
+  }
+  if (poured_ < pieces) return false;
+  engine_->retire_message(request_.root, number_, letter.offset, RING);
+  return true;
 }
 
 // Whether it is not lent any more, because the receiver cannot read it or nobody came.
@@ -183,7 +221,7 @@ std::vector<int> ReceiveOperation::awaited() const {
 bool ReceiveOperation::try_advance(std::size_t) {
   if (engine_->failed()) return false;
   if (request_.root != ANY_SOURCE) return take_from(request_.root);
-  if (copied_ > 0) return take_from(source_);
+  if (source_ >= 0) return take_from(source_);  // it has begun
   for (int r = 0; r < engine_->size(); ++r) {
     if (r != engine_->rank() && take_from(r)) return true;
   }
@@ -222,10 +260,17 @@ bool ReceiveOperation::take_from_letters(int source) {
   }
   const auto& [number, letter] = *found;
   if (!fits(source, number, letter->dtype, letter->count)) return true;
-  if (!take_lent(source, number, *letter) && !take_letter(source, number, *letter)) return false;
+  if (!take(source, number, *letter)) return false;
   letter->taken.store(number + 1, std::memory_order_release);
   engine_->control().ring();
   return true;
+}
+
+bool ReceiveOperation::take(int source, std::uint64_t number, Letter& letter) {
+  const std::uint64_t taking = pack(number + 1, word(Lending::TAKING));
+  const auto is_begun = [&] { return letter.lent.load(std::memory_order_relaxed) == taking; };  // moved by this rank only
+  if (is_begun()) return empty_ring(source, number, letter);
+  return take_lent(source, number, letter) || (!is_begun() && take_letter(source, number, letter));
 }
 
 // Copies what is staged by now; true when that was all.
@@ -241,8 +286,8 @@ bool ReceiveOperation::take_letter(int source, std::uint64_t number, Letter& let
   return copied_ >= bytes;
 }
 
-// Copies all of what is lent out of its owner's memory. False when it is not lent (any more) or cannot be read: its sender has
-// ended, or stages it now.
+// Copies all of what is lent out of its owner's memory. False when it is not lent (any more) or cannot be read (its sender has
+// ended, or stages it now), and when it comes through a ring, bit by bit.
 bool ReceiveOperation::take_lent(int source, std::uint64_t number, Letter& letter) {
   std::uint64_t offered = pack(number + 1, word(Lending::OFFERED));
   const std::uint64_t taking = pack(number + 1, word(Lending::TAKING));
@@ -250,7 +295,12 @@ bool ReceiveOperation::take_lent(int source, std::uint64_t number, Letter& lette
   fail_point("comm.taking_message");
   const std::size_t bytes = letter.count * size_of(letter.dtype);
   const std::span to(static_cast<std::byte*>(request_.output), bytes);
-  if (!letter.is_private) {
+  if (letter.from == LentFrom::RING) {
+    source_ = source;
+    engine_->control().ring();
+    return false;
+  }
+  if (letter.from == LentFrom::GROUP_MEMORY) {
     std::memcpy(to.data(), engine_->block(source, letter.offset, bytes), bytes);
     return true;
   }
@@ -258,6 +308,22 @@ bool ReceiveOperation::take_lent(int source, std::uint64_t number, Letter& lette
   letter.lent.store(pack(number + 1, word(Lending::STAGED)), std::memory_order_release);
   engine_->control().ring();
   return false;
+}
+
+// Takes out of the ring what is there; true when that was the rest of the message.
+bool ReceiveOperation::empty_ring(int source, std::uint64_t number, Letter& letter) {
+  const std::size_t bytes = letter.count * size_of(letter.dtype);
+  const std::size_t there = number_for(letter.staged.load(std::memory_order_acquire), number + 1);
+  if (there == 0) return false;
+  const std::byte* ring = engine_->block(source, letter.offset, RING_PIECES * RING_PIECE);
+  for (std::size_t piece = ring_pieces(copied_); piece < there && copied_ < bytes; ++piece) {
+    const std::size_t size = std::min(RING_PIECE, bytes - copied_);
+    std::memcpy(static_cast<std::byte*>(request_.output) + copied_, ring + ring_place(piece), size);
+    copied_ += size;
+    letter.emptied.store(pack(number + 1, piece + 1), std::memory_order_release);
+    engine_->control().ring();
+  }
+  return copied_ >= bytes;
 }
 
 bool ReceiveOperation::fits(int source, std::uint64_t number, DType dtype, std::uint64_t count) {
