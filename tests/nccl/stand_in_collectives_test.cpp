@@ -244,7 +244,10 @@ TEST(StandInSums, IntegersWrapAndQuotientsGoTowardsZero) {
     EXPECT_EQ(all_reduced(rank, std::int64_t{rank.rank - 1}, INT64, MAX), 0);
     EXPECT_EQ(all_reduced(rank, std::int64_t{rank.rank - 1}, INT64, MIN), -1);
     EXPECT_EQ(all_reduced(rank, static_cast<std::uint64_t>(rank.rank - 1), UINT64, MAX), ~std::uint64_t{0});
-    EXPECT_EQ(all_reduced(rank, rank.rank == 0 ? NAN : 2.0F, FLOAT32, MAX), 2.0F);
+    for (const int r : {0, 1}) {
+      EXPECT_EQ(all_reduced(rank, rank.rank == r ? NAN : 2.0F, FLOAT32, MAX), 2.0F);
+      EXPECT_EQ(all_reduced(rank, rank.rank == r ? NAN : 2.0, FLOAT64, MIN), 2.0);
+    }
   });
 }
 

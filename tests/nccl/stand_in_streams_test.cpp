@@ -33,7 +33,7 @@ TEST(StandInStreams, TheCallersOwnIsAlwaysDone) {
   });
 }
 
-// Something that is under way on the stream until open(): a message to the other rank, which takes it then.
+// Something that is under way on rank 0's stream until open(): a message to the other rank, which takes it then.
 struct Gate {
   explicit Gate(Rank& rank_) : rank(rank_) {
     if (rank.rank == 0) EXPECT_EQ(rank.nccl.send(&value, 1, INT32, 1, rank.comm, rank.stream()), SUCCESS);
@@ -41,6 +41,7 @@ struct Gate {
   void open() {
     rank.all_ranks_here();
     if (rank.rank == 1) EXPECT_EQ(rank.nccl.recv(&value, 1, INT32, 0, rank.comm, rank.stream()), SUCCESS);
+    rank.finish();
   }
   Rank& rank;
   int value = 0;
