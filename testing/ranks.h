@@ -16,8 +16,8 @@
 //
 // Arguments   Ranks(n...)          how many ranks, required
 //             Backends("shm"...)   over what; "shm" if not said. EveryBackend(): self (one rank), thread, shm, tcp,
-//             hierarchical (three and four ranks, of which ranks 2 and 3 count as on a second machine), nccl (two and three ranks,
-//             over the stand-in of tests/nccl, to which all memory is a device's), mpi (below)
+//             hierarchical (three and four ranks, of which ranks 2 and 3 count as on a second machine), nccl (three ranks, or
+//             two, over the stand-in of tests/nccl, to which all memory is a device's), mpi (below)
 //             Except("nccl"...)    after EveryBackend(): not over these, because they lack what the test is about
 //             Dies({r...})         these ranks are killed by die() or otherwise with SIGKILL; others may not die
 //             Within(5s)           time for the whole test, 60 s if not said

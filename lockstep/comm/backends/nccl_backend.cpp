@@ -40,7 +40,7 @@ class NcclBackend final : public Backend {
   int device_index() const override { return core_->membership().device; }
 
   std::shared_ptr<WorkState> start(Request request) override {
-    if (request.device != device_type() || request.verb == Verb::BARRIER) return cpu_->start(std::move(request));
+    if (request.device != device_type() || request.verb == Verb::BARRIER) return start_on_cpu(std::move(request));
     if (const std::string why = nccl::lacks(request); !why.empty())
       throw InvalidArgument(
           str(name_of(request.verb), " on group \"", group_name(), "\", rank ", rank(), " of ", size(), ": ", why));
@@ -62,6 +62,32 @@ class NcclBackend final : public Backend {
   }
 
  private:
+  // Who waits for it may be waited for by the receiver of a message that is not launched yet.
+  class OnCpu : public WorkState {
+   public:
+    OnCpu(std::shared_ptr<Core> core, std::shared_ptr<WorkState> work) : core_(std::move(core)), work_(std::move(work)) {}
+    void wait(std::optional<std::chrono::nanoseconds> timeout) override {
+      core_->launch_messages();
+      work_->wait(timeout);
+    }
+    bool poll() override {
+      core_->launch_messages();
+      return work_->poll();
+    }
+    std::exception_ptr exception() const override { return work_->exception(); }
+    int source_rank() const override { return work_->source_rank(); }
+
+   private:
+    const std::shared_ptr<Core> core_;
+    const std::shared_ptr<WorkState> work_;
+  };
+
+  std::shared_ptr<WorkState> start_on_cpu(Request request) {
+    if (!request.async_op) core_->launch_messages();
+    auto work = cpu_->start(std::move(request));
+    return work ? std::make_shared<OnCpu>(core_, std::move(work)) : nullptr;
+  }
+
   DeviceType device_type() const { return core_->membership().library->streams->device_type(); }
 
   const std::shared_ptr<Backend> cpu_;
@@ -90,7 +116,7 @@ const nccl::Library& open_on_all(const ProcessGroup& hosts) {
   for (std::size_t r = 0; r < all.size(); ++r) {
     const bool is_own = static_cast<int>(r) == hosts.rank();
     if (!all[r].starts_with('+'))
-      throw InvalidArgument(is_own ? all[r].substr(1) : str(who(hosts.backend()), "rank ", r, ": ", printable(all[r].substr(1))));
+      throw InvalidArgument(is_own ? all[r].substr(1) : str(who(hosts.backend()), "rank ", r, ": ", all[r].substr(1)));
     if (all[r] != all[0])
       throw InvalidArgument(str(who(hosts.backend()), "rank 0 uses ", printable(all[0].substr(1)), ", rank ", r, " ",
                                 printable(all[r].substr(1)), "; all ranks must use the same NCCL"));
@@ -135,8 +161,8 @@ std::shared_ptr<Core> make_core(const std::shared_ptr<Backend>& cpu, const Makin
   membership.options = making.options;
   membership.hosts = cpu->split({everybody}, making.name + "/hosts", making.options);
   const ProcessGroup hosts(membership.hosts);
+  membership.library = &open_on_all(hosts);  // all know what it throws
   try {
-    membership.library = &open_on_all(hosts);
     DeviceStreams& streams = *membership.library->streams;
     membership.device = making.local_rank % streams.device_count();
     streams.set_device(membership.device);

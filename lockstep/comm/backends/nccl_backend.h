@@ -13,7 +13,8 @@
 //             was under way on the device has no meaning. The next call, wait() or is_completed() throws.
 // Verbs       all. What NCCL cannot reduce (int16, uint16, bits, the product of complex numbers) is refused, as are tags and
 //             ANY_SOURCE. A list of outputs (all_gather) is slower than one tensor (all_gather_into_tensor).
-// Messages    are launched when one of them is waited for, all that were called until then as one.
+// Messages    are launched when something of the group is waited for, all that were called until then as one. A wait for another
+//             group's work does not do that.
 // barrier     is one of the hosts: it does not wait for streams.
 // Bits        of sums are NCCL's, in its order, so they may differ from other backends'.
 // NCCL_*      variables reach NCCL as they are; LOCKSTEP_NCCL is the path of the library.

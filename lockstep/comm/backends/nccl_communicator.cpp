@@ -32,7 +32,9 @@ void Communicator::expect_place(int rank, int size) {
                              size, "; is ", printable(library_.path), " NCCL ", version_text(library_.version), "?"));
 }
 
-void Communicator::call(const char* function, const std::function<Result()>& call) {
+void Communicator::call(const char* function, const std::function<Result()>& call) { call_named(function, call); }
+
+void Communicator::call_named(const char* const& function, const std::function<Result()>& call) {
   const std::lock_guard lock(mutex_);
   if (comm_ == nullptr) throw Aborted("the communicator of NCCL was aborted");
   const Result result = call();
@@ -45,11 +47,11 @@ Result Communicator::state() {
   return state;
 }
 
-void Communicator::check() {
+void Communicator::check(const char* function) {
   const Result result = state();
   if (result == SUCCESS || result == IN_PROGRESS) return;
   const std::lock_guard lock(mutex_);
-  throw DistBackendError(library_.describe("ncclCommGetAsyncError", result, comm_));
+  throw DistBackendError(library_.describe(function, result, comm_));
 }
 
 // NCCL has no way to wait for it but to ask.
@@ -66,22 +68,25 @@ void Communicator::settle(const char* function, const Patience& patience) {
     patience.meanwhile();
     std::this_thread::sleep_for(PAUSE);
   }
-  check();
+  check(function);
 }
 
 void Communicator::launch(const std::vector<Step>& steps, CudaStream stream, const Patience& patience) {
   if (steps.empty()) return;
   const char* function = "ncclGroupEnd";
+  const auto launch_step = [&](const Step& step) {
+    const Launched launched = nccl::launch(library_.api, step, comm_, stream);
+    function = launched.function;
+    return launched.result;
+  };
+  if (steps.size() == 1) {
+    call_named(function, [&] { return launch_step(steps.front()); });
+    return settle(function, patience);
+  }
   call("ncclGroupStart", [&] { return library_.api.group_start(); });
   std::exception_ptr failure;
   try {
-    for (const Step& step : steps) {
-      call(function, [&] {
-        const Launched launched = nccl::launch(library_.api, step, comm_, stream);
-        function = launched.function;
-        return launched.result;
-      });
-    }
+    for (const Step& step : steps) call_named(function, [&] { return launch_step(step); });
   } catch (const Error&) {
     failure = std::current_exception();
   }

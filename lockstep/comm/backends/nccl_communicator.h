@@ -35,8 +35,8 @@ class Communicator {
 
   // All steps as one: none waits for another. Returns when they are in the stream. Throws as make(), and Aborted.
   void launch(const std::vector<Step>& steps, CudaStream stream, const Patience& patience);
-  // Throws DistBackendError if NCCL has found since that something went wrong.
-  void check();
+  // Throws DistBackendError, in the name of `function`, if NCCL has found since that something went wrong.
+  void check(const char* function = "ncclCommGetAsyncError");
   // Ends what is under way here, without a result. Does not wait for other ranks.
   void abort();
 
@@ -45,6 +45,7 @@ class Communicator {
   void expect_place(int rank, int size);
   // Calls it unless the communicator is gone; throws for any result but SUCCESS and IN_PROGRESS.
   void call(const char* function, const std::function<Result()>& call);
+  void call_named(const char* const& function, const std::function<Result()>& call);  // which may change the name
   void settle(const char* function, const Patience& patience);
   Result state();
 

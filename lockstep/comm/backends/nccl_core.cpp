@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "lockstep/base/exception_text.h"
 #include "lockstep/base/log.h"
 #include "lockstep/base/str.h"
 
@@ -30,6 +29,17 @@ class OnDevice {
   const int before_;
   bool changed_ = false;
 };
+
+// How a rank tells the others what kind of error it has.
+struct Kind {
+  ErrorCode code;
+  const char* name;
+};
+constexpr Kind KINDS[] = {{ErrorCode::MISMATCH, "Mismatch"},
+                          {ErrorCode::TIMEOUT, "Timeout"},
+                          {ErrorCode::PEER_LOST, "PeerLost"},
+                          {ErrorCode::BACKEND, "DistBackendError"}};
+std::string told(const char* kind) { return str(" aborted the group: ", kind, ": "); }
 
 }  // namespace
 
@@ -236,11 +246,21 @@ void Core::fail_with(const std::exception_ptr& error) {
     std::rethrow_exception(error);
   } catch (const PeerLost& lost) {
     fail(lost.code(), lost.what(), lost.peer());
+  } catch (const Aborted& aborted) {
+    fail_as_told(aborted.what());
   } catch (const Error& other) {
     fail(other.code(), other.what());
   } catch (const std::exception& other) {
     fail(ErrorCode::BACKEND, other.what());
   }
+}
+
+// Another rank has failed the hosts' group, and said of which kind its error is.
+void Core::fail_as_told(const std::string& what) {
+  for (const auto& [code, kind] : KINDS) {
+    if (what.find(told(kind)) != std::string::npos) return fail(code, what);
+  }
+  fail(ErrorCode::ABORTED, what);
 }
 
 // With the lock.
@@ -251,21 +271,32 @@ void Core::fail_operation(Operation& operation) {
   recorder_.finish(operation.ticket_, FlightRecorder::FAILED);
 }
 
+// With the lock.
+void Core::fail_all() {
+  for (const auto& message : queued_) fail_operation(*message);
+  queued_.clear();
+  for (const auto& channel : channels_) {
+    for (const auto& operation : channel.running) fail_operation(*operation);
+  }
+}
+
 void Core::fail(ErrorCode code, const std::string& text, int peer) {
   {
     const std::lock_guard lock(mutex_);
     if (failure_ || ending_) return;
     failure_ = Failure{code, text, peer};
     recorder_.note_failure(text);
-    for (const auto& message : queued_) fail_operation(*message);
-    for (const auto& channel : channels_) {
-      for (const auto& operation : channel.running) fail_operation(*operation);
-    }
+  }
+  // First the others: whoever here is told may leave at once.
+  const auto* const kind = std::find_if(std::begin(KINDS), std::end(KINDS), [&](const auto& one) { return one.code == code; });
+  membership_.hosts->abort(kind == std::end(KINDS) ? text : str(kind->name, ": ", text));
+  for (const auto& channel : channels_) channel.communicator->abort();
+  {
+    const std::lock_guard lock(mutex_);
+    is_told_ = true;
+    fail_all();
   }
   changed_.notify_all();
-  for (const auto& channel : channels_) channel.communicator->abort();
-  // A disagreement is seen by every rank for itself; the words of another would only replace the kind of the error.
-  if (code != ErrorCode::MISMATCH) membership_.hosts->abort(text);
 }
 
 void Core::check_peers() {
@@ -287,12 +318,9 @@ void Core::end() {
     changed_.wait_for(lock, MOMENT, [&] {
       return failure_ || std::all_of(channels_.begin(), channels_.end(), [](const auto& c) { return c.running.empty(); });
     });
+    changed_.wait(lock, [&] { return !failure_ || is_told_; });
     ending_ = true;
-    for (const auto& message : queued_) fail_operation(*message);
-    queued_.clear();
-    for (auto& channel : channels_) {
-      for (const auto& operation : channel.running) fail_operation(*operation);
-    }
+    fail_all();
     recorder_.leave();
   }
   changed_.notify_all();

@@ -59,7 +59,8 @@ class Core : public std::enable_shared_from_this<Core> {
   void fail(ErrorCode code, const std::string& text, int peer = -1);
   void check_peers();  // as Backend's
 
-  // ---- for operations
+  // ---- for operations, and whatever waits beside them
+  void launch_messages();
   void wait(Operation& operation, std::optional<std::chrono::nanoseconds> timeout);
   bool poll(Operation& operation);
   std::exception_ptr exception_of(const Operation& operation);
@@ -74,9 +75,10 @@ class Core : public std::enable_shared_from_this<Core> {
   [[noreturn]] void throw_unusable(const std::string& what) const;
   std::exception_ptr failure_of(const std::string& what) const;
   void fail_with(const std::exception_ptr& error);
+  void fail_as_told(const std::string& what);
   void fail_operation(Operation& operation);
+  void fail_all();
   void launch_collective(const std::shared_ptr<Operation>& operation);
-  void launch_messages();
   void launch(Channel& channel, const std::vector<std::shared_ptr<Operation>>& operations);
   Patience patience() const;
   void watch(Channel& channel);
@@ -96,6 +98,7 @@ class Core : public std::enable_shared_from_this<Core> {
   // guarded by mutex_
   std::vector<std::shared_ptr<Operation>> queued_;  // messages that are not launched
   std::optional<Failure> failure_;
+  bool is_told_ = false;  // to the other hosts, and NCCL is aborted
   bool ending_ = false;
   FlightRecorder recorder_;
 };

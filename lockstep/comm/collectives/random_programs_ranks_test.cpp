@@ -188,8 +188,9 @@ ProcessGroup random_group(const ProcessGroup& parent, unsigned seed) {
   return {parent.backend().split(parts, str("random ", seed), {}), mine};
 }
 
-// Calls of the world and of two overlapping groups are pending at once, on one thread.
-RANKS_TEST(RandomPrograms, InterleavedInSeveralGroups, Ranks(1, 2, 3, 4), EveryBackend()) {
+// Calls of the world and of two overlapping groups are pending at once, on one thread. Not over nccl, where messages of a group
+// begin when something of that group is waited for.
+RANKS_TEST(RandomPrograms, InterleavedInSeveralGroups, Ranks(1, 2, 3, 4), EveryBackend(), Except("nccl")) {
   for (unsigned seed = 1; seed <= (reference::THOROUGH ? 20 : 4) && !::testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE(str("seed ", seed));
     const ProcessGroup groups[] = {world(), random_group(world(), seed), random_group(world(), seed + 100)};
@@ -206,7 +207,7 @@ RANKS_TEST(RandomPrograms, InterleavedInSeveralGroups, Ranks(1, 2, 3, 4), EveryB
 }
 
 // Each group on a thread of its own.
-RANKS_TEST(RandomPrograms, InSeveralGroupsOnThreads, Ranks(1, 2, 3, 4), EveryBackend()) {
+RANKS_TEST(RandomPrograms, InSeveralGroupsOnThreads, Ranks(1, 2, 3, 4), EveryBackend(), Except("nccl")) {
   if (!reference::THOROUGH && backend_name() == "shm") {
     std::fprintf(stderr,
                  "not run: ThreadSanitizer does not see what another process orders; `thread` is checked\n");

@@ -1,5 +1,6 @@
 #include "lockstep/comm/collectives/reduce_scatter.h"
 
+#include <algorithm>
 #include <functional>
 #include <utility>
 
@@ -15,19 +16,27 @@ bool overlap(std::span<const std::byte> a, std::span<const std::byte> b) {
 }
 
 // No backend reads what its own result has been written over: inputs that the output lies on are copied away first, except the
-// rank's own part when it lies exactly there.
-void save_overwritten(const ProcessGroup& group, std::vector<std::span<const std::byte>>& inputs, std::span<const std::byte> output,
-                      std::shared_ptr<void>& keep_alive) {
+// rank's own part when it lies exactly there. One buffer that is all inputs stays one.
+void save_overwritten(const ProcessGroup& group, bool is_whole, std::vector<std::span<const std::byte>>& inputs,
+                      std::span<const std::byte> output, std::shared_ptr<void>& keep_alive) {
+  const auto is_overwritten = [&](std::span<const std::byte> input) {
+    return (input.data() != output.data() || input.size() != output.size()) && overlap(input, output);
+  };
+  if (std::none_of(inputs.begin(), inputs.end(), is_overwritten)) return;
+  if (group.device() != DeviceType::CPU)
+    refuse(Verb::REDUCE_SCATTER, group, "the output overlaps an input, and is not this rank's part of it");
   std::vector<std::vector<std::byte>> copies;
+  if (is_whole) {
+    const std::vector<std::byte>& copy =
+        copies.emplace_back(inputs.front().data(), inputs.back().data() + inputs.back().size());
+    for (std::size_t r = 0; r < inputs.size(); ++r)
+      inputs[r] = std::span(copy).subspan(r * inputs[r].size(), inputs[r].size());
+  }
   for (auto& input : inputs) {
-    if (input.data() == output.data() && input.size() == output.size()) continue;
-    if (!overlap(input, output)) continue;
-    if (group.device() != DeviceType::CPU)
-      refuse(Verb::REDUCE_SCATTER, group, "the output overlaps an input, and is not this rank's part of it");
+    if (is_whole || !is_overwritten(input)) continue;
     copies.emplace_back(input.begin(), input.end());
     input = copies.back();
   }
-  if (copies.empty()) return;
   using Kept = std::pair<std::shared_ptr<void>, std::vector<std::vector<std::byte>>>;
   keep_alive = std::make_shared<Kept>(std::move(keep_alive), std::move(copies));
 }
@@ -49,7 +58,7 @@ Work reduce_scatter(const ProcessGroup& group, Destination output,
   request.op = op;
   request.count = output.count;
   request.output = output.data;
-  save_overwritten(group, inputs,
+  save_overwritten(group, is_whole, inputs,
                    {static_cast<const std::byte*>(output.data), output.count * size_of(output.dtype)},
                    keep_alive);
   request.inputs = std::move(inputs);
