@@ -57,6 +57,13 @@ std::vector<std::span<BytesLike<T>>> even_parts(const ProcessGroup& group, std::
   return parts;
 }
 
+// One buffer that the verb cuts itself.
+template <typename T>
+std::vector<std::span<BytesLike<T>>> whole(const ProcessGroup& group, std::span<T> all, std::size_t count) {
+  if (all.size() != static_cast<std::size_t>(group.size()) * count) return {};
+  return {bytes_of(all)};
+}
+
 template <typename T>
 std::vector<std::span<BytesLike<T>>> split_parts(std::span<T> all, std::span<const std::size_t> counts) {
   std::vector<std::span<BytesLike<T>>> parts;

@@ -39,7 +39,7 @@ Work reduce_scatter(const ProcessGroup& group, std::span<T> output,
 template <typename T>
 Work reduce_scatter(const ProcessGroup& group, std::span<T> output, std::span<const T> input,
                     ReduceOp op = ReduceOp::SUM, bool async_op = false) {
-  return reduce_scatter(group, destination(output), {bytes_of(input)}, op, async_op);
+  return reduce_scatter(group, destination(output), whole(group, input, output.size()), op, async_op);
 }
 
 }  // namespace lockstep::comm
