@@ -99,7 +99,8 @@ bool fits(const Plan& plan, const std::string& backend, int size) {
            plan.makes_group;
   if (backend == "self") return size == 1;
   if (backend == "hierarchical") return size > 2;
-  if (backend == "nccl") return has_nccl_stand_in() && (!plan.every_backend || size == (contains(plan.sizes, 3) ? 3 : 2));
+  if (backend == "nccl")
+    return has_nccl_stand_in() && (!plan.every_backend || size == (contains(plan.sizes, 3) ? 3 : 2));
   if (backend == "thread") return plan.dying.empty() && plan.makes_group;  // a thread cannot die alone
   return true;
 }

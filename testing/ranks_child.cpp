@@ -94,7 +94,8 @@ void run_body(const Plan& plan, const std::string& backend, int size, BodyFactor
       setenv("LOCKSTEP_NODE", child->rank < size / 2 ? "first" : "second",
              1);  // NOLINT(concurrency-mt-unsafe)
     }
-    if (has_nccl_stand_in()) setenv("LOCKSTEP_NCCL", LOCKSTEP_NCCL_STAND_IN, 0);  // NOLINT(concurrency-mt-unsafe)
+    if (has_nccl_stand_in())
+      setenv("LOCKSTEP_NCCL", LOCKSTEP_NCCL_STAND_IN, 0);  // NOLINT(concurrency-mt-unsafe)
     if (plan.makes_group) join_world(backend);
     run_as({child->rank, size, backend, nullptr}, make_body);
     leave_world();

@@ -119,8 +119,9 @@ void init_process_group(const std::string& backend, const InitOptions& options) 
   const Met met = mine.rendezvous.meet(options, facts, wanted.cpu, deadline);
   fail_point("init.after_meet");
   constexpr const char* WORLD = "world";
-  ProcessGroup made = find_backend(met.backend, size)
-                          .make(*met.meeting, wanted.is_nccl ? cpu_group_name(WORLD) : WORLD, group, deadline);
+  ProcessGroup made =
+      find_backend(met.backend, size)
+          .make(*met.meeting, wanted.is_nccl ? cpu_group_name(WORLD) : WORLD, group, deadline);
   if (wanted.is_nccl) made = make_nccl_group(made, WORLD, group, met.local_rank);
   begin(mine, std::move(made), group, met.local_rank);
 }

@@ -88,9 +88,9 @@ Work reduce_scatter(const at::Tensor& output, const std::vector<at::Tensor>& inp
   call.expect_one_per_rank("input_list", input_list.size());
   const TensorBuffer& x = call.write(output);
   auto inputs = call.read_all(input_list, x.dtype);
-  return call.finish(
-      comm::reduce_scatter(call.group(), {x.data(), x.count(), x.dtype}, std::move(inputs), op, true, call.keep()),
-      async_op);
+  return call.finish(comm::reduce_scatter(call.group(), {x.data(), x.count(), x.dtype}, std::move(inputs), op,
+                                          true, call.keep()),
+                     async_op);
 }
 
 Work reduce_scatter_tensor(const at::Tensor& output, const at::Tensor& input, ReduceOp op,
@@ -100,10 +100,9 @@ Work reduce_scatter_tensor(const at::Tensor& output, const at::Tensor& input, Re
   const TensorBuffer& x = call.write(output);
   const TensorBuffer& whole = call.read(input);
   call.expect_whole(whole, "input", x);
-  return call.finish(
-      comm::reduce_scatter(call.group(), {x.data(), x.count(), x.dtype},
-                           {ConstBytes(whole.bytes())}, op, true, call.keep()),
-      async_op);
+  return call.finish(comm::reduce_scatter(call.group(), {x.data(), x.count(), x.dtype},
+                                          {ConstBytes(whole.bytes())}, op, true, call.keep()),
+                     async_op);
 }
 
 Work all_to_all(const std::vector<at::Tensor>& output_tensor_list,
@@ -116,7 +115,8 @@ Work all_to_all(const std::vector<at::Tensor>& output_tensor_list,
   auto inputs = call.read_all(input_tensor_list, dtype);
   auto outputs = call.write_all(output_tensor_list, dtype);
   return call.finish(
-      comm::all_to_all(call.group(), dtype, {std::move(inputs), std::move(outputs)}, true, call.keep()), async_op);
+      comm::all_to_all(call.group(), dtype, {std::move(inputs), std::move(outputs)}, true, call.keep()),
+      async_op);
 }
 
 Work all_to_all_single(const at::Tensor& output, const at::Tensor& input,

@@ -56,8 +56,7 @@ double cpu_seconds(clockid_t clock) {
 // whole second however fast the machine is. 1 % of it is 10 ms (seen: 2 to 5); as much again twice over is allowed because
 // each of the hundred wake-ups takes several times as long while other programs push this one out of the caches. For the
 // same reason it is the least of three rounds.
-RANKS_TEST(Waiting, ForASecondTakesAFewHundredthsOfACoreAtMost, Ranks(2, 4), EveryBackend(),
-           Except("nccl")) {
+RANKS_TEST(Waiting, ForASecondTakesAFewHundredthsOfACoreAtMost, Ranks(2, 4), EveryBackend(), Except("nccl")) {
   // Ranks that are processes count all their threads (tcp has one that serves the connections).
   const clockid_t clock = backend_name() == "thread" ? CLOCK_THREAD_CPUTIME_ID : CLOCK_PROCESS_CPUTIME_ID;
 #ifdef __SANITIZE_THREAD__

@@ -9,8 +9,8 @@
 namespace lockstep::nccl {
 
 struct CommHandle;
-using Comm = CommHandle*;    // ncclComm_t
-using CudaStream = void*;    // cudaStream_t
+using Comm = CommHandle*;  // ncclComm_t
+using CudaStream = void*;  // cudaStream_t
 
 enum Result : int {
   SUCCESS = 0,
@@ -51,30 +51,34 @@ struct Config {
 };
 
 // X(member, "symbol", parameters): what each returns is a Result unless said.
-#define LOCKSTEP_NCCL_FUNCTIONS(X)                                                                                    \
-  X(get_version, "ncclGetVersion", (int* version))                                                                    \
-  X(get_unique_id, "ncclGetUniqueId", (UniqueId * id))                                                                \
-  X(comm_init_rank_config, "ncclCommInitRankConfig", (Comm * comm, int size, UniqueId id, int rank, Config* config))  \
-  X(comm_get_async_error, "ncclCommGetAsyncError", (Comm comm, Result * error))                                       \
-  X(comm_count, "ncclCommCount", (Comm comm, int* count))                                                             \
-  X(comm_user_rank, "ncclCommUserRank", (Comm comm, int* rank))                                                       \
-  X(comm_destroy, "ncclCommDestroy", (Comm comm))                                                                     \
-  X(comm_abort, "ncclCommAbort", (Comm comm))                                                                         \
-  X(group_start, "ncclGroupStart", ())                                                                                \
-  X(group_end, "ncclGroupEnd", ())                                                                                    \
-  X(all_reduce, "ncclAllReduce",                                                                                      \
-    (const void* input, void* output, std::size_t count, DataType type, RedOp op, Comm comm, CudaStream stream))      \
-  X(broadcast, "ncclBroadcast",                                                                                       \
-    (const void* input, void* output, std::size_t count, DataType type, int root, Comm comm, CudaStream stream))      \
-  X(reduce, "ncclReduce",                                                                                             \
-    (const void* input, void* output, std::size_t count, DataType type, RedOp op, int root, Comm comm,                \
-     CudaStream stream))                                                                                              \
-  X(all_gather, "ncclAllGather",                                                                                      \
-    (const void* input, void* output, std::size_t count, DataType type, Comm comm, CudaStream stream))                \
-  X(reduce_scatter, "ncclReduceScatter",                                                                              \
-    (const void* input, void* output, std::size_t count, DataType type, RedOp op, Comm comm, CudaStream stream))      \
-  X(send, "ncclSend",                                                                                                 \
-    (const void* data, std::size_t count, DataType type, int peer, Comm comm, CudaStream stream))                     \
+#define LOCKSTEP_NCCL_FUNCTIONS(X)                                                                     \
+  X(get_version, "ncclGetVersion", (int* version))                                                     \
+  X(get_unique_id, "ncclGetUniqueId", (UniqueId * id))                                                 \
+  X(comm_init_rank_config, "ncclCommInitRankConfig",                                                   \
+    (Comm * comm, int size, UniqueId id, int rank, Config* config))                                    \
+  X(comm_get_async_error, "ncclCommGetAsyncError", (Comm comm, Result * error))                        \
+  X(comm_count, "ncclCommCount", (Comm comm, int* count))                                              \
+  X(comm_user_rank, "ncclCommUserRank", (Comm comm, int* rank))                                        \
+  X(comm_destroy, "ncclCommDestroy", (Comm comm))                                                      \
+  X(comm_abort, "ncclCommAbort", (Comm comm))                                                          \
+  X(group_start, "ncclGroupStart", ())                                                                 \
+  X(group_end, "ncclGroupEnd", ())                                                                     \
+  X(all_reduce, "ncclAllReduce",                                                                       \
+    (const void* input, void* output, std::size_t count, DataType type, RedOp op, Comm comm,           \
+     CudaStream stream))                                                                               \
+  X(broadcast, "ncclBroadcast",                                                                        \
+    (const void* input, void* output, std::size_t count, DataType type, int root, Comm comm,           \
+     CudaStream stream))                                                                               \
+  X(reduce, "ncclReduce",                                                                              \
+    (const void* input, void* output, std::size_t count, DataType type, RedOp op, int root, Comm comm, \
+     CudaStream stream))                                                                               \
+  X(all_gather, "ncclAllGather",                                                                       \
+    (const void* input, void* output, std::size_t count, DataType type, Comm comm, CudaStream stream)) \
+  X(reduce_scatter, "ncclReduceScatter",                                                               \
+    (const void* input, void* output, std::size_t count, DataType type, RedOp op, Comm comm,           \
+     CudaStream stream))                                                                               \
+  X(send, "ncclSend",                                                                                  \
+    (const void* data, std::size_t count, DataType type, int peer, Comm comm, CudaStream stream))      \
   X(recv, "ncclRecv", (void* data, std::size_t count, DataType type, int peer, Comm comm, CudaStream stream))
 
 // And these two, which return text: ncclGetErrorString(Result), ncclGetLastError(Comm).

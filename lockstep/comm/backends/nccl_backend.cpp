@@ -40,10 +40,11 @@ class NcclBackend final : public Backend {
   int device_index() const override { return core_->membership().device; }
 
   std::shared_ptr<WorkState> start(Request request) override {
-    if (request.device != device_type() || request.verb == Verb::BARRIER) return start_on_cpu(std::move(request));
+    if (request.device != device_type() || request.verb == Verb::BARRIER)
+      return start_on_cpu(std::move(request));
     if (const std::string why = nccl::lacks(request); !why.empty())
-      throw InvalidArgument(
-          str(name_of(request.verb), " on group \"", group_name(), "\", rank ", rank(), " of ", size(), ": ", why));
+      throw InvalidArgument(str(name_of(request.verb), " on group \"", group_name(), "\", rank ", rank(),
+                                " of ", size(), ": ", why));
     return core_->start(std::move(request));
   }
   std::shared_ptr<void> allocate_shared(std::size_t bytes) override { return cpu_->allocate_shared(bytes); }
@@ -65,7 +66,8 @@ class NcclBackend final : public Backend {
   // Who waits for it may be waited for by the receiver of a message that is not launched yet.
   class OnCpu : public WorkState {
    public:
-    OnCpu(std::shared_ptr<Core> core, std::shared_ptr<WorkState> work) : core_(std::move(core)), work_(std::move(work)) {}
+    OnCpu(std::shared_ptr<Core> core, std::shared_ptr<WorkState> work)
+        : core_(std::move(core)), work_(std::move(work)) {}
     void wait(std::optional<std::chrono::nanoseconds> timeout) override {
       core_->launch_messages();
       work_->wait(timeout);
@@ -98,9 +100,7 @@ std::string who(const Backend& group) {
   return str("init_process_group, rank ", group.rank(), " of ", group.size(), ": ");
 }
 
-std::string opened(const nccl::Library& library) {
-  return str("NCCL ", nccl::version_text(library.version));
-}
+std::string opened(const nccl::Library& library) { return str("NCCL ", nccl::version_text(library.version)); }
 
 // Everybody's NCCL, or the reason why one has none: an error on all ranks.
 const nccl::Library& open_on_all(const ProcessGroup& hosts) {
@@ -116,10 +116,11 @@ const nccl::Library& open_on_all(const ProcessGroup& hosts) {
   for (std::size_t r = 0; r < all.size(); ++r) {
     const bool is_own = static_cast<int>(r) == hosts.rank();
     if (!all[r].starts_with('+'))
-      throw InvalidArgument(is_own ? all[r].substr(1) : str(who(hosts.backend()), "rank ", r, ": ", all[r].substr(1)));
+      throw InvalidArgument(is_own ? all[r].substr(1)
+                                   : str(who(hosts.backend()), "rank ", r, ": ", all[r].substr(1)));
     if (all[r] != all[0])
-      throw InvalidArgument(str(who(hosts.backend()), "rank 0 uses ", printable(all[0].substr(1)), ", rank ", r, " ",
-                                printable(all[r].substr(1)), "; all ranks must use the same NCCL"));
+      throw InvalidArgument(str(who(hosts.backend()), "rank 0 uses ", printable(all[0].substr(1)), ", rank ",
+                                r, " ", printable(all[r].substr(1)), "; all ranks must use the same NCCL"));
   }
   return *library;
 }
@@ -135,7 +136,8 @@ UniqueId id_of_all(const nccl::Library& library, const ProcessGroup& hosts) {
 }
 
 // One rank whose communicator fails ends the hosts' group, and with it the others' waiting for it.
-Channel make_channel(const nccl::Library& library, const ProcessGroup& hosts, int device, const GroupOptions& options) {
+Channel make_channel(const nccl::Library& library, const ProcessGroup& hosts, int device,
+                     const GroupOptions& options) {
   Channel channel;
   const UniqueId id = id_of_all(library, hosts);
   channel.communicator =
@@ -178,12 +180,13 @@ std::shared_ptr<Core> make_core(const std::shared_ptr<Backend>& cpu, const Makin
   }
 }
 
-ProcessGroup make_shm_group_of(Meeting& meeting, const std::string& name, const GroupOptions& options, Deadline deadline) {
+ProcessGroup make_shm_group_of(Meeting& meeting, const std::string& name, const GroupOptions& options,
+                               Deadline deadline) {
   return make_shm_group(meeting, name, options, deadline);
 }
 
-std::shared_ptr<Backend> NcclBackend::split(const std::vector<std::vector<int>>& parts, const std::string& name,
-                                            const GroupOptions& options) {
+std::shared_ptr<Backend> NcclBackend::split(const std::vector<std::vector<int>>& parts,
+                                            const std::string& name, const GroupOptions& options) {
   std::shared_ptr<Backend> cpu = cpu_->split(parts, cpu_group_name(name), options);
   const std::vector<int>* const mine = part_of(parts, rank());
   if (!cpu || mine == nullptr) return nullptr;
@@ -205,19 +208,19 @@ ProcessGroup make_nccl_group(Meeting& meeting, const std::string& group_name, co
       std::count_if(machines.begin(), here, [&](const Message& other) { return other.text == here->text; });
   constexpr long MOST_RANKS = 1 << 20;
   const long local_rank = env_number("LOCAL_RANK", 0, MOST_RANKS).value_or(lower);
-  const auto make_cpu = meeting.size() == 1              ? nullptr
+  const auto make_cpu = meeting.size() == 1            ? nullptr
                         : meeting.passes_descriptors() ? &make_shm_group_of
                                                        : &make_hierarchical_group;
-  const ProcessGroup cpu =
-      make_cpu == nullptr ? make_self_group(cpu_group_name(group_name))
-                          : make_cpu(meeting, cpu_group_name(group_name), options, deadline);
+  const ProcessGroup cpu = make_cpu == nullptr
+                               ? make_self_group(cpu_group_name(group_name))
+                               : make_cpu(meeting, cpu_group_name(group_name), options, deadline);
   return make_nccl_group(cpu, group_name, options, static_cast<int>(local_rank));
 }
 
 std::string cpu_group_name(const std::string& group_name) { return group_name + "/cpu"; }
 
-ProcessGroup make_nccl_group(const ProcessGroup& cpu, const std::string& group_name, const GroupOptions& options,
-                             int local_rank) {
+ProcessGroup make_nccl_group(const ProcessGroup& cpu, const std::string& group_name,
+                             const GroupOptions& options, int local_rank) {
   auto core = make_core(cpu.shared_backend(), {group_name, {}, options, local_rank});
   return ProcessGroup(std::make_shared<NcclBackend>(cpu.shared_backend(), std::move(core)));
 }

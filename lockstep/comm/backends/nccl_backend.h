@@ -36,8 +36,8 @@ ProcessGroup make_nccl_group(Meeting& meeting, const std::string& group_name, co
                              Deadline deadline);
 // The ranks of `cpu`, which serves CPU memory from then on as part of the new group. Collective over them. `local_rank` chooses the
 // device.
-ProcessGroup make_nccl_group(const ProcessGroup& cpu, const std::string& group_name, const GroupOptions& options,
-                             int local_rank);
+ProcessGroup make_nccl_group(const ProcessGroup& cpu, const std::string& group_name,
+                             const GroupOptions& options, int local_rank);
 // What the group for CPU memory is called.
 std::string cpu_group_name(const std::string& group_name);
 

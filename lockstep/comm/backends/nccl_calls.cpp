@@ -109,7 +109,8 @@ class Steps {
     for (std::size_t r = 0; r < request_.inputs.size(); ++r) send(request_.inputs[r], static_cast<int>(r));
   }
   void receive_from_all() {
-    for (std::size_t r = 0; r < request_.outputs.size(); ++r) receive(request_.outputs[r], static_cast<int>(r));
+    for (std::size_t r = 0; r < request_.outputs.size(); ++r)
+      receive(request_.outputs[r], static_cast<int>(r));
   }
   void reduce(Kind kind, const void* input, void* output, std::size_t count, int root) {
     const Reduction how = reduction_of(request_.dtype, request_.op).value();
@@ -128,7 +129,8 @@ class Steps {
       return reduce(Kind::REDUCE_SCATTER, request_.inputs[0].data(), output, request_.count, 0);
     for (int r = 0; r < size_; ++r) {
       const auto& part = request_.inputs[static_cast<std::size_t>(r)];
-      reduce(Kind::REDUCE, part.data(), r == rank_ ? output : nullptr, part.size() / size_of(request_.dtype), r);
+      reduce(Kind::REDUCE, part.data(), r == rank_ ? output : nullptr, part.size() / size_of(request_.dtype),
+             r);
     }
   }
 
@@ -157,11 +159,14 @@ std::string lacks(const Request& request) {
   const bool is_message = request.verb == Verb::SEND || request.verb == Verb::RECV;
   if (is_message && request.root == ANY_SOURCE) return "NCCL cannot receive from any rank; name the source";
   if (is_message && request.tag != 0)
-    return str("NCCL has no tags: messages between two ranks are received in the order sent; use tag 0, not ", request.tag);
+    return str("NCCL has no tags: messages between two ranks are received in the order sent; use tag 0, not ",
+               request.tag);
   return "";
 }
 
-std::vector<Step> steps_of(const Request& request, int rank, int size) { return Steps(request, rank, size).make(); }
+std::vector<Step> steps_of(const Request& request, int rank, int size) {
+  return Steps(request, rank, size).make();
+}
 
 Launched launch(const Api& api, const Step& s, Comm comm, CudaStream stream) {
   switch (s.kind) {
@@ -171,9 +176,11 @@ Launched launch(const Api& api, const Step& s, Comm comm, CudaStream stream) {
       return {api.broadcast(s.input, s.output, s.count, s.type, s.rank, comm, stream), "ncclBroadcast"};
     case Kind::REDUCE:
       return {api.reduce(s.input, s.output, s.count, s.type, s.op, s.rank, comm, stream), "ncclReduce"};
-    case Kind::ALL_GATHER: return {api.all_gather(s.input, s.output, s.count, s.type, comm, stream), "ncclAllGather"};
+    case Kind::ALL_GATHER:
+      return {api.all_gather(s.input, s.output, s.count, s.type, comm, stream), "ncclAllGather"};
     case Kind::REDUCE_SCATTER:
-      return {api.reduce_scatter(s.input, s.output, s.count, s.type, s.op, comm, stream), "ncclReduceScatter"};
+      return {api.reduce_scatter(s.input, s.output, s.count, s.type, s.op, comm, stream),
+              "ncclReduceScatter"};
     case Kind::SEND: return {api.send(s.input, s.count, s.type, s.rank, comm, stream), "ncclSend"};
     case Kind::RECV: return {api.recv(s.output, s.count, s.type, s.rank, comm, stream), "ncclRecv"};
   }

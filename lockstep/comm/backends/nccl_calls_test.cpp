@@ -13,7 +13,9 @@ using Kind = Step::Kind;
 
 std::array<std::byte, 4096> memory;  // NOLINT: only its addresses are used
 
-std::span<std::byte> part(std::size_t begin, std::size_t bytes) { return std::span(memory).subspan(begin, bytes); }
+std::span<std::byte> part(std::size_t begin, std::size_t bytes) {
+  return std::span(memory).subspan(begin, bytes);
+}
 
 Request request(Verb verb, DType dtype, std::size_t count) {
   Request made;
@@ -113,8 +115,10 @@ TEST(NcclReductions, OfEveryDtypeAndOperator) {
     for (const ReduceOp op : OPS) row += reduction_of(dtype, op) ? 'x' : '-';
     return row;
   };
-  for (const DType dtype : {DType::FLOAT64, DType::FLOAT32, DType::FLOAT16, DType::BFLOAT16}) EXPECT_EQ(table(dtype), "xxxxx---");
-  for (const DType dtype : {DType::INT8, DType::UINT8, DType::INT32, DType::UINT32, DType::INT64, DType::UINT64})
+  for (const DType dtype : {DType::FLOAT64, DType::FLOAT32, DType::FLOAT16, DType::BFLOAT16})
+    EXPECT_EQ(table(dtype), "xxxxx---");
+  for (const DType dtype :
+       {DType::INT8, DType::UINT8, DType::INT32, DType::UINT32, DType::INT64, DType::UINT64})
     EXPECT_EQ(table(dtype), "x-xxx---");
   for (const DType dtype : {DType::INT16, DType::UINT16}) EXPECT_EQ(table(dtype), "--------");
   EXPECT_EQ(table(DType::BOOL), "x-xxxxx-");

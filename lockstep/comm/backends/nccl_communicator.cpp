@@ -9,8 +9,8 @@
 
 namespace lockstep::nccl {
 
-std::unique_ptr<Communicator> Communicator::make(const Library& library, const UniqueId& id, int rank, int size,
-                                                 const Patience& patience) {
+std::unique_ptr<Communicator> Communicator::make(const Library& library, const UniqueId& id, int rank,
+                                                 int size, const Patience& patience) {
   std::unique_ptr<Communicator> made(new Communicator(library));
   Config config;
   const Result result = library.api.comm_init_rank_config(&made->comm_, size, id, rank, &config);
@@ -28,17 +28,21 @@ void Communicator::expect_place(int rank, int size) {
   call("ncclCommCount", [&] { return library_.api.comm_count(comm_, &said_size); });
   call("ncclCommUserRank", [&] { return library_.api.comm_user_rank(comm_, &said_rank); });
   if (said_size == size && said_rank == rank) return;
-  throw DistBackendError(str("NCCL says that this is rank ", said_rank, " of ", said_size, ", and it is rank ", rank, " of ",
-                             size, "; is ", printable(library_.path), " NCCL ", version_text(library_.version), "?"));
+  throw DistBackendError(str("NCCL says that this is rank ", said_rank, " of ", said_size,
+                             ", and it is rank ", rank, " of ", size, "; is ", printable(library_.path),
+                             " NCCL ", version_text(library_.version), "?"));
 }
 
-void Communicator::call(const char* function, const std::function<Result()>& call) { call_named(function, call); }
+void Communicator::call(const char* function, const std::function<Result()>& call) {
+  call_named(function, call);
+}
 
 void Communicator::call_named(const char* const& function, const std::function<Result()>& call) {
   const std::lock_guard lock(mutex_);
   if (comm_ == nullptr) throw Aborted("the communicator of NCCL was aborted");
   const Result result = call();
-  if (result != SUCCESS && result != IN_PROGRESS) throw DistBackendError(library_.describe(function, result, comm_));
+  if (result != SUCCESS && result != IN_PROGRESS)
+    throw DistBackendError(library_.describe(function, result, comm_));
 }
 
 Result Communicator::state() {

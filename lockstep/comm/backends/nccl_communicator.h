@@ -45,7 +45,8 @@ class Communicator {
   void expect_place(int rank, int size);
   // Calls it unless the communicator is gone; throws for any result but SUCCESS and IN_PROGRESS.
   void call(const char* function, const std::function<Result()>& call);
-  void call_named(const char* const& function, const std::function<Result()>& call);  // which may change the name
+  void call_named(const char* const& function,
+                  const std::function<Result()>& call);  // which may change the name
   void settle(const char* function, const Patience& patience);
   Result state();
 

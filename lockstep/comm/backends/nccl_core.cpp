@@ -207,12 +207,13 @@ void Core::await_device(Channel& channel, const Operation& operation) {
     channel.communicator->check();
     membership_.hosts->check_peers();
     const auto now = std::chrono::steady_clock::now();
-    const std::string late = str("NCCL has not finished ", operation.describe(), " on rank ", rank(), " after ",
-                                 std::chrono::duration<double>(now - begun).count(), " s");
+    const std::string late = str("NCCL has not finished ", operation.describe(), " on rank ", rank(),
+                                 " after ", std::chrono::duration<double>(now - begun).count(), " s");
     if (now - begun >= membership_.options.timeout)
-      throw Timeout(str(late, operation.is_message() ? "; messages that wait for each other must be started together "
-                                                       "(batch_isend_irecv), or before any of them is waited for"
-                                                     : ", though all ranks have called it"));
+      throw Timeout(str(late, operation.is_message()
+                                  ? "; messages that wait for each other must be started together "
+                                    "(batch_isend_irecv), or before any of them is waited for"
+                                  : ", though all ranks have called it"));
     if (now - warned >= membership_.options.warn_after) {
       log(LogLevel::WARNING, str("group \"", membership_.name, "\": ", late));
       warned = now;
@@ -225,7 +226,8 @@ void Core::await_device(Channel& channel, const Operation& operation) {
 // ---- the end
 
 void Core::throw_unusable(const std::string& what) const {
-  const std::string where = str(what, " on group \"", membership_.name, "\", rank ", rank(), " of ", size(), ": ");
+  const std::string where =
+      str(what, " on group \"", membership_.name, "\", rank ", rank(), " of ", size(), ": ");
   if (!failure_) throw Aborted(where + "this rank has left the group (destroy_process_group)");
   throw_error(failure_->code,
               str(where, failure_->text,
@@ -288,7 +290,8 @@ void Core::fail(ErrorCode code, const std::string& text, int peer) {
     recorder_.note_failure(text);
   }
   // First the others: whoever here is told may leave at once.
-  const auto* const kind = std::find_if(std::begin(KINDS), std::end(KINDS), [&](const auto& one) { return one.code == code; });
+  const auto* const kind =
+      std::find_if(std::begin(KINDS), std::end(KINDS), [&](const auto& one) { return one.code == code; });
   membership_.hosts->abort(kind == std::end(KINDS) ? text : str(kind->name, ": ", text));
   for (const auto& channel : channels_) channel.communicator->abort();
   {
@@ -316,7 +319,8 @@ void Core::end() {
     if (ending_) return;
     // What has been called and agreed is about to end; what others never called is not.
     changed_.wait_for(lock, MOMENT, [&] {
-      return failure_ || std::all_of(channels_.begin(), channels_.end(), [](const auto& c) { return c.running.empty(); });
+      return failure_ ||
+             std::all_of(channels_.begin(), channels_.end(), [](const auto& c) { return c.running.empty(); });
     });
     changed_.wait(lock, [&] { return !failure_ || is_told_; });
     ending_ = true;

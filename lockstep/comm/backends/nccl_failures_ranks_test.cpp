@@ -33,11 +33,14 @@ RANKS_TEST(NcclFailures, RanksThatCallDifferentThings, Ranks(2, 3), Backends("nc
   std::vector<float> x(1000);
   EXPECT_THAT(
       [&] {
-        if (rank() == 1) comm::broadcast(world(), std::span(x), 0);
-        else comm::all_reduce(world(), std::span(x));
+        if (rank() == 1)
+          comm::broadcast(world(), std::span(x), 0);
+        else
+          comm::all_reduce(world(), std::span(x));
       },
-      ThrowsMessage<Mismatch>(AllOf(HasSubstr("ranks disagree about collective #1"), HasSubstr("all_reduce(float32[1000], sum)"),
-                                    HasSubstr("broadcast(float32[1000], root 0)"), HasSubstr("on group \"world\""))));
+      ThrowsMessage<Mismatch>(
+          AllOf(HasSubstr("ranks disagree about collective #1"), HasSubstr("all_reduce(float32[1000], sum)"),
+                HasSubstr("broadcast(float32[1000], root 0)"), HasSubstr("on group \"world\""))));
   EXPECT_THROW(comm::all_reduce(world(), std::span(x)), Mismatch) << "and so does every later call";
 }
 
@@ -52,16 +55,19 @@ RANKS_TEST(NcclFailures, PartsThatDoNotFit, Ranks(2), Backends("nccl")) {
   std::vector<float> a(rank() == 0 ? 10 : 9);
   std::vector<float> b(10);
   const std::vector<std::span<float>> outputs = {std::span(a), std::span(b)};
-  EXPECT_THAT([&] { comm::all_gather(world(), std::span<const float>(mine), outputs); },
-              ThrowsMessage<Mismatch>(AllOf(HasSubstr("expects 9 elements of rank 0"), HasSubstr("which has 10"))));
+  EXPECT_THAT(
+      [&] { comm::all_gather(world(), std::span<const float>(mine), outputs); },
+      ThrowsMessage<Mismatch>(AllOf(HasSubstr("expects 9 elements of rank 0"), HasSubstr("which has 10"))));
 }
 
 RANKS_TEST(NcclFailures, MessagesThatDoNotFit, Ranks(2), Backends("nccl")) {
   std::vector<float> x(static_cast<std::size_t>(10 + rank()));
   EXPECT_THAT(
       [&] {
-        if (rank() == 0) comm::send(world(), std::span<const float>(x), 1);
-        else comm::recv(world(), std::span(x), 0);
+        if (rank() == 0)
+          comm::send(world(), std::span<const float>(x), 1);
+        else
+          comm::recv(world(), std::span(x), 0);
         comm::all_reduce(world(), std::span(x));
       },
       ThrowsMessage<Mismatch>(AllOf(HasSubstr("sent float32[10]"), HasSubstr("received it as float32[11]"))));
@@ -73,7 +79,8 @@ RANKS_TEST(NcclFailures, ADeadRank, Ranks(2, 3), Backends("nccl"), Dies({1})) {
   if (rank() == 1) die();
   std::vector<float> x(10);
   EXPECT_THAT([&] { comm::all_reduce(world(), std::span(x)); },
-              ThrowsMessage<PeerLost>(AllOf(HasSubstr("rank 1 (pid "), HasSubstr("is dead"), HasSubstr("all_reduce #2"))));
+              ThrowsMessage<PeerLost>(
+                  AllOf(HasSubstr("rank 1 (pid "), HasSubstr("is dead"), HasSubstr("all_reduce #2"))));
 }
 
 // It has called, and died while NCCL was at work: the stand-in never ends this one.
@@ -83,7 +90,8 @@ RANKS_TEST(NcclFailures, ARankThatDiesInTheMiddle, Ranks(2, 3), Backends("nccl")
   Work work = comm::all_reduce(world(), std::span(x), ReduceOp::SUM, /*async_op=*/true);
   comm::barrier(world());
   if (rank() == 1) die();
-  EXPECT_THAT([&] { work.wait(); }, ThrowsMessage<PeerLost>(AllOf(HasSubstr("rank 1 (pid "), HasSubstr("is dead"))));
+  EXPECT_THAT([&] { work.wait(); },
+              ThrowsMessage<PeerLost>(AllOf(HasSubstr("rank 1 (pid "), HasSubstr("is dead"))));
 }
 
 RANKS_TEST(NcclFailures, ARankThatIsLate, Ranks(2), Backends("nccl"), Variable("LOCKSTEP_TIMEOUT", "1")) {
@@ -92,14 +100,15 @@ RANKS_TEST(NcclFailures, ARankThatIsLate, Ranks(2), Backends("nccl"), Variable("
     EXPECT_THAT([&] { comm::all_reduce(world(), std::span(x)); },
                 ThrowsMessage<Timeout>(AllOf(HasSubstr("no progress for 1 s"), HasSubstr("rank 1"))));
   } else {
-    EXPECT_THAT([&] { call_until_it_fails(world()); }, ThrowsMessage<Error>(HasSubstr("no progress for 1 s")));
+    EXPECT_THAT([&] { call_until_it_fails(world()); },
+                ThrowsMessage<Error>(HasSubstr("no progress for 1 s")));
   }
 }
 
 RANKS_TEST(NcclFailures, NcclThatNeverEnds, Ranks(2), Backends("nccl"), Variable("LOCKSTEP_TIMEOUT", "1"),
            Variable("NCCL_STAND_IN", "hang:all_reduce:1")) {
-  EXPECT_THAT(error_of_all_reduce(world()),
-              AllOf(HasSubstr("NCCL has not finished all_reduce #1"), HasSubstr("though all ranks have called it")));
+  EXPECT_THAT(error_of_all_reduce(world()), AllOf(HasSubstr("NCCL has not finished all_reduce #1"),
+                                                  HasSubstr("though all ranks have called it")));
 }
 
 RANKS_TEST(NcclFailures, ACallThatIsLateIsOnlyLate, Ranks(2), Backends("nccl"),
@@ -112,45 +121,54 @@ RANKS_TEST(NcclFailures, ACallThatIsLateIsOnlyLate, Ranks(2), Backends("nccl"),
 }
 
 // In NCCL's words, on all ranks, with the rank that has them.
-RANKS_TEST(NcclFailures, ACallThatNcclRefuses, Ranks(2, 3), Backends("nccl"), Variable("NCCL_STAND_IN", "fail:all_reduce:2:1")) {
+RANKS_TEST(NcclFailures, ACallThatNcclRefuses, Ranks(2, 3), Backends("nccl"),
+           Variable("NCCL_STAND_IN", "fail:all_reduce:2:1")) {
   EXPECT_EQ(error_of_all_reduce(world()), "");
   std::vector<float> x(10);
   const auto call = [&] { comm::all_reduce(world(), std::span(x)); };
-  EXPECT_THAT(call, ThrowsMessage<DistBackendError>(AllOf(HasSubstr("ncclAllReduce: internal error"), HasSubstr("told to fail"),
-                                                          HasSubstr("all_reduce #2 on group \"world\""), HasSubstr("rank 1"))));
+  EXPECT_THAT(call, ThrowsMessage<DistBackendError>(
+                        AllOf(HasSubstr("ncclAllReduce: internal error"), HasSubstr("told to fail"),
+                              HasSubstr("all_reduce #2 on group \"world\""), HasSubstr("rank 1"))));
 }
 
-RANKS_TEST(NcclFailures, AnErrorThatNcclFindsLater, Ranks(2, 3), Backends("nccl"), Variable("NCCL_STAND_IN", "async:all_reduce:2:0")) {
+RANKS_TEST(NcclFailures, AnErrorThatNcclFindsLater, Ranks(2, 3), Backends("nccl"),
+           Variable("NCCL_STAND_IN", "async:all_reduce:2:0")) {
   EXPECT_EQ(error_of_all_reduce(world()), "");
   EXPECT_THAT(error_of_all_reduce(world()), HasSubstr("remote process exited or there was a network error"));
 }
 
 RANKS_TEST(NcclFailures, ARankWithoutACommunicator, Ranks(2, 3), Backends("nccl"), WithoutGroup(),
            Variable("NCCL_STAND_IN", "init:fail:1")) {
-  EXPECT_THAT([&] { init_process_group("nccl"); },
-              ThrowsMessage<Error>(AllOf(HasSubstr("ncclCommInitRankConfig"), HasSubstr("unhandled system error"))));
+  EXPECT_THAT(
+      [&] { init_process_group("nccl"); },
+      ThrowsMessage<Error>(AllOf(HasSubstr("ncclCommInitRankConfig"), HasSubstr("unhandled system error"))));
 }
 
 RANKS_TEST(NcclFailures, ACommunicatorThatNeverComes, Ranks(2), Backends("nccl"), WithoutGroup(),
            Variable("NCCL_STAND_IN", "init:hang"), Variable("LOCKSTEP_TIMEOUT", "1")) {
-  EXPECT_THAT([&] { init_process_group("nccl"); }, ThrowsMessage<Error>(HasSubstr("has not ended before the timeout")));
+  EXPECT_THAT([&] { init_process_group("nccl"); },
+              ThrowsMessage<Error>(HasSubstr("has not ended before the timeout")));
 }
 
 RANKS_TEST(NcclFailures, ACommunicatorThatCountsOtherwise, Ranks(2), Backends("nccl"), WithoutGroup(),
            Variable("NCCL_STAND_IN", "count:3")) {
-  EXPECT_THAT([&] { init_process_group("nccl"); },
-              ThrowsMessage<DistBackendError>(AnyOf(HasSubstr("this is rank 0 of 3, and it is rank 0 of 2"),
-                                                    HasSubstr("this is rank 1 of 3, and it is rank 1 of 2"))));
+  EXPECT_THAT(
+      [&] { init_process_group("nccl"); },
+      ThrowsMessage<DistBackendError>(AnyOf(HasSubstr("this is rank 0 of 3, and it is rank 0 of 2"),
+                                            HasSubstr("this is rank 1 of 3, and it is rank 1 of 2"))));
 }
 
-RANKS_TEST(NcclFailures, AnOldNccl, Ranks(2), Backends("nccl"), WithoutGroup(), Variable("NCCL_STAND_IN", "version:21300")) {
+RANKS_TEST(NcclFailures, AnOldNccl, Ranks(2), Backends("nccl"), WithoutGroup(),
+           Variable("NCCL_STAND_IN", "version:21300")) {
   EXPECT_THAT([&] { init_process_group("nccl"); },
               ThrowsMessage<InvalidArgument>(AllOf(HasSubstr("NCCL 2.13.0"), HasSubstr("2.14.0 or later"))));
 }
 
-RANKS_TEST(NcclFailures, NoNccl, Ranks(1, 2), Backends("shm"), WithoutGroup(), Variable("LOCKSTEP_NCCL", "/nowhere/libnccl.so.2")) {
-  EXPECT_THAT([&] { init_process_group("nccl"); },
-              ThrowsMessage<InvalidArgument>(AllOf(HasSubstr("/nowhere/libnccl.so.2"), HasSubstr("LOCKSTEP_NCCL"))));
+RANKS_TEST(NcclFailures, NoNccl, Ranks(1, 2), Backends("shm"), WithoutGroup(),
+           Variable("LOCKSTEP_NCCL", "/nowhere/libnccl.so.2")) {
+  EXPECT_THAT(
+      [&] { init_process_group("nccl"); },
+      ThrowsMessage<InvalidArgument>(AllOf(HasSubstr("/nowhere/libnccl.so.2"), HasSubstr("LOCKSTEP_NCCL"))));
   init_process_group();  // and the job can go on without
   comm::barrier(world());
   destroy_process_group();

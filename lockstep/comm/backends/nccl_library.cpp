@@ -40,12 +40,15 @@ void* load(std::string& path) {
   // NCCL's threads do not survive its being unloaded.
   if (void* const loaded = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE)) return loaded;
   refuse(str("cannot load ", printable(path), ": ", last_dlerror(),
-             "; install NCCL (libnccl2), use a libtorch for CUDA, or set LOCKSTEP_NCCL to the path of ", NAME));
+             "; install NCCL (libnccl2), use a libtorch for CUDA, or set LOCKSTEP_NCCL to the path of ",
+             NAME));
 }
 
-template <typename Function> void find(void* handle, const char* symbol, const std::string& path, Function& function) {
+template <typename Function>
+void find(void* handle, const char* symbol, const std::string& path, Function& function) {
   function = reinterpret_cast<Function>(dlsym(handle, symbol));  // NOLINT: what dlsym is for
-  if (function == nullptr) refuse(str(printable(path), " has no ", symbol, "; Lockstep needs NCCL 2.14 or later"));
+  if (function == nullptr)
+    refuse(str(printable(path), " has no ", symbol, "; Lockstep needs NCCL 2.14 or later"));
 }
 
 Library load_library() {
@@ -92,7 +95,9 @@ std::string version_text(int version) {
 const Library& open_library() {
   const Library& library = loaded();
   if (library.streams == nullptr)
-    refuse("this program has no CUDA: it does not use the library with tensors, or libtorch is not the one for CUDA");
+    refuse(
+        "this program has no CUDA: it does not use the library with tensors, or libtorch is not the one for "
+        "CUDA");
   if (library.streams->device_count() == 0)
     refuse("there is no CUDA device here (nvidia-smi lists them; is CUDA_VISIBLE_DEVICES set?)");
   return library;

@@ -37,7 +37,8 @@ Operation::Operation(std::shared_ptr<Core> core, Request&& request, std::uint64_
 std::string Operation::describe() const {
   if (!is_message()) return str(name_of(request_.verb), " #", number_);
   return str(name_of(request_.verb), "(", name_of(request_.dtype), "[", request_.count, "], ",
-             request_.verb == Verb::SEND ? "to" : "from", " rank ", request_.root, ", tag ", request_.tag, ")");
+             request_.verb == Verb::SEND ? "to" : "from", " rank ", request_.root, ", tag ", request_.tag,
+             ")");
 }
 
 void Operation::announce(Backend& hosts) {
@@ -61,7 +62,8 @@ void Operation::announce(Backend& hosts) {
     request.input = words_->told.data();
     request.is_whole = true;
     for (std::size_t r = 0; r < size; ++r)
-      request.outputs.push_back(std::span(words_->heard).subspan(r * words_->told.size(), words_->told.size()));
+      request.outputs.push_back(
+          std::span(words_->heard).subspan(r * words_->told.size(), words_->told.size()));
   }
   telling_ = hosts.start(std::move(request));
 }
@@ -79,7 +81,10 @@ void Operation::agree() {
   const std::size_t bytes = words_->told.size();
   for (int r = 0; r < core_->size(); ++r) {
     if (r != core_->rank())
-      compare(r, Signature(std::span<const std::byte>(words_->heard).subspan(static_cast<std::size_t>(r) * bytes, bytes)));
+      compare(
+          r,
+          Signature(
+              std::span<const std::byte>(words_->heard).subspan(static_cast<std::size_t>(r) * bytes, bytes)));
   }
 }
 
@@ -104,17 +109,18 @@ void Operation::compare(int rank, const Signature& theirs) const {
       return;
     default: return;
   }
-  const std::size_t expected = (request_.outputs.empty() ? request_.inputs[r].size() : request_.outputs[r].size()) / element;
+  const std::size_t expected =
+      (request_.outputs.empty() ? request_.inputs[r].size() : request_.outputs[r].size()) / element;
   const std::size_t given =
       request_.verb == Verb::ALL_TO_ALL ? theirs.part_for(core_->rank()) / element : theirs.call().count;
-  throw Mismatch(str("ranks disagree about collective #", number_, ": rank ", core_->rank(), " called ", mine_.describe(),
-                     " and expects ", expected, " elements of rank ", rank, ", which has ", given,
-                     "; sizes that belong together must be equal"));
+  throw Mismatch(str("ranks disagree about collective #", number_, ": rank ", core_->rank(), " called ",
+                     mine_.describe(), " and expects ", expected, " elements of rank ", rank, ", which has ",
+                     given, "; sizes that belong together must be equal"));
 }
 
 void Operation::disagree(int rank, const Signature& theirs) const {
-  throw Mismatch(str("ranks disagree about collective #", number_, ": rank ", core_->rank(), " called ", mine_.describe(),
-                     ", rank ", rank, " called ", theirs.describe(),
+  throw Mismatch(str("ranks disagree about collective #", number_, ": rank ", core_->rank(), " called ",
+                     mine_.describe(), ", rank ", rank, " called ", theirs.describe(),
                      "; all ranks must make the same calls in the same order"));
 }
 

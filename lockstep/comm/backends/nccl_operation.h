@@ -24,7 +24,9 @@ namespace lockstep::nccl {
 // What a rank tells the others of a call, as bytes of one length for all: the call, and how large its parts are.
 class Signature {
  public:
-  static std::size_t bytes(int size) { return sizeof(Fixed) + static_cast<std::size_t>(size) * sizeof(std::uint64_t); }
+  static std::size_t bytes(int size) {
+    return sizeof(Fixed) + static_cast<std::size_t>(size) * sizeof(std::uint64_t);
+  }
 
   Signature() = default;
   Signature(const Request& request, int size);
@@ -81,7 +83,8 @@ class Operation final : public WorkState {
     std::vector<std::byte> told;
     std::vector<std::byte> heard;
   };
-  const std::shared_ptr<Words> words_ = std::make_shared<Words>();  // which the hosts' group keeps as long as it needs them
+  const std::shared_ptr<Words> words_ =
+      std::make_shared<Words>();  // which the hosts' group keeps as long as it needs them
   std::shared_ptr<WorkState> telling_;
   // guarded by the core's lock
   State state_ = State::QUEUED;

@@ -26,8 +26,8 @@ constexpr std::array<BackendInfo, 6> TABLE = {{
     {"hierarchical", "processes of several machines, over shared memory in each and TCP between them",
      make_hierarchical_group, true},
     {"mpi", "processes that mpirun or srun has started, over Open MPI or MPICH", make_mpi_group, true},
-    {"nccl", "processes with a CUDA device each: tensors there over NCCL, others over shm or hierarchical", make_nccl_group, true,
-     true},
+    {"nccl", "processes with a CUDA device each: tensors there over NCCL, others over shm or hierarchical",
+     make_nccl_group, true, true},
 }};
 
 // What NCCL refuses of a verb; empty: nothing.

@@ -35,7 +35,8 @@ TEST(ChooseBackends, OneForEachDevice) {
 TEST(ChooseBackends, NamesTheEntryThatIsNone) {
   for (const char* wrong : {"cpu:nccl", "cuda:shm", "gpu:nccl", "cpu:", "cpu:shm,nccl", ":"}) {
     EXPECT_THAT([&] { choose_backends(wrong); },
-                ThrowsMessage<InvalidArgument>(AllOf(HasSubstr("init_process_group: backend"), HasSubstr("cpu:NAME or cuda:nccl"))))
+                ThrowsMessage<InvalidArgument>(
+                    AllOf(HasSubstr("init_process_group: backend"), HasSubstr("cpu:NAME or cuda:nccl"))))
         << wrong;
   }
 }
@@ -44,7 +45,8 @@ TEST(FindBackend, ListsTheNames) {
   EXPECT_EQ(find_backend("auto", 1).name, "self");
   EXPECT_EQ(find_backend("auto", 2).name, "shm");
   EXPECT_THAT([] { find_backend("nvlink", 2); },
-              ThrowsMessage<InvalidArgument>(AllOf(HasSubstr("nvlink"), HasSubstr("self, shm, tcp, hierarchical"), HasSubstr("nccl"))));
+              ThrowsMessage<InvalidArgument>(
+                  AllOf(HasSubstr("nvlink"), HasSubstr("self, shm, tcp, hierarchical"), HasSubstr("nccl"))));
 }
 
 // `lockstep info --backends` prints what belongs there.

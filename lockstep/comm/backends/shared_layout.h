@@ -139,10 +139,12 @@ inline constexpr std::size_t RING_PIECES = 8;
 struct alignas(64) Letter {
   std::atomic<std::uint64_t> sequence{0};  // k + 1 when published
   std::atomic<std::uint64_t> taken{0};     // k + 1 when received
-  std::atomic<std::uint64_t> staged{0};    // pack(k + 1, pieces of the block that can be read, or of the message, in the ring)
-  std::atomic<std::uint64_t> emptied{0};   // pack(k + 1, pieces that the receiver has taken out of the ring)
-  std::atomic<std::uint64_t> lent{0};      // pack(k + 1, Lending); moved on by compare-and-swap
-  std::uint64_t offset = 0;  // of what is lent or staged, of the ring (published by `staged`); private memory's address
+  std::atomic<std::uint64_t> staged{
+      0};  // pack(k + 1, pieces of the block that can be read, or of the message, in the ring)
+  std::atomic<std::uint64_t> emptied{0};  // pack(k + 1, pieces that the receiver has taken out of the ring)
+  std::atomic<std::uint64_t> lent{0};     // pack(k + 1, Lending); moved on by compare-and-swap
+  std::uint64_t offset =
+      0;  // of what is lent or staged, of the ring (published by `staged`); private memory's address
   std::uint64_t count = 0;
   std::int32_t tag = 0;
   DType dtype = DType::UINT8;

@@ -71,7 +71,8 @@ void put_aside(SharedEngine& engine, int source, const std::vector<Waiting>& let
   for (const auto& [number, letter] : letters) {
     const std::size_t bytes = letter->count * size_of(letter->dtype);
     // Its sender is about to complete it, or another receive of this rank is.
-    const bool is_taken = letter->lent.load(std::memory_order_relaxed) == pack(number + 1, word(Lending::TAKING));
+    const bool is_taken =
+        letter->lent.load(std::memory_order_relaxed) == pack(number + 1, word(Lending::TAKING));
     if (is_taken || readable(*letter, number) < bytes) break;
     const std::byte* data = engine.block(source, letter->offset, bytes);
     engine.inbox(source).aside.push_back(
@@ -268,7 +269,9 @@ bool ReceiveOperation::take_from_letters(int source) {
 
 bool ReceiveOperation::take(int source, std::uint64_t number, Letter& letter) {
   const std::uint64_t taking = pack(number + 1, word(Lending::TAKING));
-  const auto is_begun = [&] { return letter.lent.load(std::memory_order_relaxed) == taking; };  // moved by this rank only
+  const auto is_begun = [&] {
+    return letter.lent.load(std::memory_order_relaxed) == taking;
+  };  // moved by this rank only
   if (is_begun()) return empty_ring(source, number, letter);
   return take_lent(source, number, letter) || (!is_begun() && take_letter(source, number, letter));
 }

@@ -68,8 +68,8 @@ class ReceiveOperation : public Operation {
   bool fits(int source, std::uint64_t number, DType dtype, std::uint64_t count);
 
   const std::uint64_t place_;  // among the receives
-  int source_ = -1;         // once it has begun to copy
-  std::size_t copied_ = 0;  // bytes, of the letter it takes
+  int source_ = -1;            // once it has begun to copy
+  std::size_t copied_ = 0;     // bytes, of the letter it takes
 };
 
 }  // namespace lockstep::shared

@@ -163,7 +163,8 @@ void Group::check_peers() {
   const Session session(fabric());
   for (int r = 0; r < size() && usable(); ++r) {
     if (r != rank() && is_dead(r) && !has_left(r))
-      record(ErrorCode::PEER_LOST, str(describe(r), how_gone(r), " while rank ", rank(), " was in ", WHAT), r);
+      record(ErrorCode::PEER_LOST, str(describe(r), how_gone(r), " while rank ", rank(), " was in ", WHAT),
+             r);
   }
   if (!usable()) throw_unusable(WHAT);
 }

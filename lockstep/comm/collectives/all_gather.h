@@ -38,7 +38,8 @@ Work all_gather(const ProcessGroup& group, std::span<const T> input, const std::
 template <typename T>
 Work all_gather(const ProcessGroup& group, std::span<const T> input, std::span<T> output,
                 bool async_op = false) {
-  return all_gather(group, input.data(), input.size(), dtype_of<T>(), whole(group, output, input.size()), async_op);
+  return all_gather(group, input.data(), input.size(), dtype_of<T>(), whole(group, output, input.size()),
+                    async_op);
 }
 
 }  // namespace lockstep::comm

@@ -38,7 +38,8 @@ RANKS_TEST(AllReduceOrder, FourRanksAddInPairs, Ranks(4), EveryBackend(), Except
 }
 
 // The order is the same wherever in a large buffer an element lies, whoever reduces that slice.
-RANKS_TEST(AllReduceOrder, EveryElementOfALargeBufferHasTheSameBits, Ranks(3, 4), EveryBackend(), Except("nccl")) {
+RANKS_TEST(AllReduceOrder, EveryElementOfALargeBufferHasTheSameBits, Ranks(3, 4), EveryBackend(),
+           Except("nccl")) {
   const std::vector<float> values = {0.1F, 0.7F, 1e8F, -1e8F};
   const float expected = reference::combine<float>(ReduceOp::SUM, {values.begin(), values.begin() + size()});
   std::vector<float> x(300007, values[static_cast<std::size_t>(rank())]);

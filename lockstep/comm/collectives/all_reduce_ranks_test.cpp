@@ -25,7 +25,8 @@ void check_all_reduce(const ProcessGroup& group, ReduceOp op, Memory memory, std
   const std::uint64_t seed = count + static_cast<std::uint64_t>(op);
   const Buffer<T> x(group, memory, count);
   x.fill([&](std::size_t i) { return sample<T>(group.rank(), i, seed); });
-  if (is_lacking(group, dtype_of<T>(), op)) return expect_lacking([&] { comm::all_reduce(group, x.span(), op); });
+  if (is_lacking(group, dtype_of<T>(), op))
+    return expect_lacking([&] { comm::all_reduce(group, x.span(), op); });
   comm::all_reduce(group, x.span(), op);
   EXPECT_EQ(
       x.difference([&](std::size_t i) { return combine<T>(op, samples_of_all<T>(group.size(), i, seed)); }),

@@ -61,7 +61,8 @@ Work run(const ProcessGroup& group, Request&& request, bool async_op) {
   request.device = group.device();
   if (request.device != DeviceType::CPU && !group.backend().serves(request.device))
     refuse(request.verb, group, "backend \"", group.backend_name(),
-           "\" serves CPU memory only; make the group with init_process_group(\"nccl\"), or copy the tensor to the CPU");
+           "\" serves CPU memory only; make the group with init_process_group(\"nccl\"), or copy the tensor "
+           "to the CPU");
   Work work(group.backend().start(std::move(request)));
   if (!async_op) work.wait();
   return work;

@@ -12,7 +12,8 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-RANKS_TEST(MonitoredBarrier, LetsEverybodyThroughTogether, Ranks(1, 2, 3, 4), EveryBackend(), Except("nccl")) {
+RANKS_TEST(MonitoredBarrier, LetsEverybodyThroughTogether, Ranks(1, 2, 3, 4), EveryBackend(),
+           Except("nccl")) {
   for (int round = 0; round < 20; ++round) comm::monitored_barrier(world(), std::chrono::seconds(30));
   comm::barrier(world());  // and leaves nothing behind that a later call would stumble over
 }

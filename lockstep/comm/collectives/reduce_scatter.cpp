@@ -17,8 +17,9 @@ bool overlap(std::span<const std::byte> a, std::span<const std::byte> b) {
 
 // No backend reads what its own result has been written over: inputs that the output lies on are copied away first, except the
 // rank's own part when it lies exactly there. One buffer that is all inputs stays one.
-void save_overwritten(const ProcessGroup& group, bool is_whole, std::vector<std::span<const std::byte>>& inputs,
-                      std::span<const std::byte> output, std::shared_ptr<void>& keep_alive) {
+void save_overwritten(const ProcessGroup& group, bool is_whole,
+                      std::vector<std::span<const std::byte>>& inputs, std::span<const std::byte> output,
+                      std::shared_ptr<void>& keep_alive) {
   const auto is_overwritten = [&](std::span<const std::byte> input) {
     return (input.data() != output.data() || input.size() != output.size()) && overlap(input, output);
   };

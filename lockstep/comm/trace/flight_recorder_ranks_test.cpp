@@ -90,7 +90,8 @@ RANKS_TEST(FlightRecorder, KnowsGroupsOfSomeRanks, Ranks(2, 3, 4), EveryBackend(
   comm::barrier(world());
 }
 
-RANKS_TEST(FlightRecorder, AnalysisNamesTheRankThatHasNotCalled, Ranks(2, 3, 4), EveryBackend(), Except("nccl")) {
+RANKS_TEST(FlightRecorder, AnalysisNamesTheRankThatHasNotCalled, Ranks(2, 3, 4), EveryBackend(),
+           Except("nccl")) {
   comm::barrier(world());
   std::vector<float> data(10);
   Work work;

@@ -16,8 +16,8 @@ std::size_t aligned(std::size_t bytes) { return (bytes + ALIGNMENT - 1) / ALIGNM
 
 void broadcast_pack(const std::vector<at::Tensor>& tensors, std::size_t bytes, const ProcessGroup& group,
                     GroupRank root) {
-  const at::Tensor pack = at::empty(
-      {static_cast<std::int64_t>(bytes)}, at::TensorOptions(tensors.front().device()).dtype(at::kByte));
+  const at::Tensor pack = at::empty({static_cast<std::int64_t>(bytes)},
+                                    at::TensorOptions(tensors.front().device()).dtype(at::kByte));
   std::vector<at::Tensor> places;  // of each tensor, within the pack
   std::size_t offset = 0;
   for (const at::Tensor& tensor : tensors) {

@@ -93,7 +93,8 @@ void check_device(const std::string& name, const at::Device& device, const at::D
                   const ProcessGroup& group) {
   const std::string who = lockstep::str("\"", printable(name), "\" is on ", device);
   if (device.is_cpu() && first.is_cpu()) return;
-  if (device != first) refuse(lockstep::str(who, ", other tensors are on ", first, "; a model is on one device"));
+  if (device != first)
+    refuse(lockstep::str(who, ", other tensors are on ", first, "; a model is on one device"));
   const Backend& backend = group.backend();
   if (!device.is_cuda() || !backend.serves(DeviceType::CUDA))
     refuse(lockstep::str(who, ", and backend \"", backend.name(), "\" serves CPU tensors only",
@@ -102,7 +103,8 @@ void check_device(const std::string& name, const at::Device& device, const at::D
     refuse(lockstep::str(who, ", and this rank's device in the group is cuda:", backend.device_index()));
 }
 
-void check_devices(const NamedTensors& tensors, const std::vector<int>& device_ids, const ProcessGroup& group) {
+void check_devices(const NamedTensors& tensors, const std::vector<int>& device_ids,
+                   const ProcessGroup& group) {
   const at::Device device = tensors.empty() ? at::Device(at::kCPU) : tensors.front().second.device();
   for (const auto& [name, tensor] : tensors) check_device(name, tensor.device(), device, group);
   if (device_ids.empty() || (device.is_cuda() && device_ids == std::vector<int>{device.index()})) return;

@@ -53,8 +53,7 @@ GradientBuckets::GradientBuckets(const NamedTensors& dense, const NamedTensors& 
       plan_(bucket_plan(sizes_of(dense), reverse_order(dense.size()), caps)) {
   std::vector<std::optional<Dense>> placed(dense.size());
   for (const BucketSpec& spec : plan_) {
-    Bucket bucket{.flat =
-                      bucket_memory(spec.elements, dense[spec.entries.front().parameter].second, group_)};
+    Bucket bucket{.flat = bucket_memory(spec.elements, dense[spec.entries.front().parameter].second, group_)};
     for (const BucketEntry& entry : spec.entries) {
       const auto& [name, tensor] = dense[entry.parameter];
       placed[entry.parameter] =

@@ -35,7 +35,8 @@ std::string text_of(const at::Tensor& tensor) {
   if (!tensor.defined()) return "undefined";
   std::string text = lockstep::str(tensor.sizes(), " ", name_of_type(tensor.scalar_type()));
   if (tensor.layout() != c10::kStrided) text += lockstep::str(" ", tensor.layout());
-  if (!tensor.device().is_cpu()) text += lockstep::str(" on ", tensor.device().type());  // each rank has its own
+  if (!tensor.device().is_cpu())
+    text += lockstep::str(" on ", tensor.device().type());  // each rank has its own
   return text;
 }
 
