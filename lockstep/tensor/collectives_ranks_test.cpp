@@ -6,6 +6,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
 #include "lockstep/base/str.h"
+#include "testing/lacking.h"
 #include "testing/ranks.h"
 #include "testing/tensors.h"
 
@@ -29,6 +30,7 @@ RANKS_TEST(TensorAllReduce, EveryDtypeAndShape, Ranks(1, 2, 3, 4), EveryBackend(
   const std::vector<std::vector<std::int64_t>> shapes = {{},      {0},          {1},    {5, 0, 3},
                                                          {7, 11}, {2, 3, 4, 5}, {70001}};
   for (const at::ScalarType dtype : DTYPES) {
+    if (is_lacking(world(), dtype_of(dtype), ReduceOp::SUM)) continue;  // the tests of comm/ see it refused
     for (const auto& shape : shapes) {
       const at::Tensor x = counting(shape, dtype, rank());
       all_reduce(x, ReduceOp::SUM, world());
