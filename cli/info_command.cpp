@@ -7,6 +7,7 @@
 #include "lockstep/base/environment.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/comm/backends/gloo_library.h"
 #include "lockstep/comm/backends/mpi_library.h"
 #include "lockstep/comm/backends/nccl_library.h"
 #include "lockstep/comm/backends/registry.h"
@@ -51,6 +52,21 @@ void print_mpi() {
 
 void print_nccl() { std::cout << "NCCL         " << nccl::describe_library() << "\n"; }
 
+// What backend gloo would load; it is loaded here, because only then is it known whether that works.
+void print_gloo() {
+  std::cout << "Gloo         ";
+  const std::string path = gloo::find_library();
+  if (path.empty()) {
+    std::cout << "no module; install libgloo-dev and build Lockstep again\n";
+    return;
+  }
+  try {
+    std::cout << gloo::open_library().library() << ": " << path << "\n";
+  } catch (const InvalidArgument& error) {
+    std::cout << error.what() << "\n";
+  }
+}
+
 // Which way an all_reduce in shared memory takes, by bytes.
 void print_paths() {
   std::cout << "paths        ";
@@ -89,6 +105,7 @@ int info_command(const std::vector<std::string>& arguments) {
     std::cout << "backend      " << backend.name << ": " << backend.description << "\n";
   }
   print_mpi();
+  print_gloo();
   print_nccl();
   print_paths();
   print_rendezvous();

@@ -93,6 +93,17 @@ class RanksFixture : public ::testing::Test {
   const int size_;
 };
 
+#ifdef LOCKSTEP_GLOO_MODULE  // which this binary depends on, so it is there
+constexpr bool HAS_GLOO = true;
+#else
+constexpr bool HAS_GLOO = false;
+#endif
+#ifdef LOCKSTEP_EVERY_BACKEND_WITH_GLOO
+constexpr bool EVERY_BACKEND_WITH_GLOO = true;
+#else
+constexpr bool EVERY_BACKEND_WITH_GLOO = false;
+#endif
+
 bool fits(const Plan& plan, const std::string& backend, int size) {
   if (is_in_given_world() || backend == "mpi")
     return is_in_given_world() && backend == "mpi" && size == given_world_size() && plan.dying.empty() &&
@@ -101,6 +112,9 @@ bool fits(const Plan& plan, const std::string& backend, int size) {
   if (backend == "hierarchical") return size > 2;
   if (backend == "nccl")
     return has_nccl_stand_in() && (!plan.every_backend || size == (contains(plan.sizes, 3) ? 3 : 2));
+  if (backend == "gloo")
+    return HAS_GLOO && (plan.every_backend ? EVERY_BACKEND_WITH_GLOO && (size == 2 || size == 3)
+                                           : size == *std::max_element(plan.sizes.begin(), plan.sizes.end()));
   if (backend == "thread") return plan.dying.empty() && plan.makes_group;  // a thread cannot die alone
   return true;
 }
@@ -129,7 +143,7 @@ bool register_ranks_test(const Registration& registration, const Plan& plan) {
     for (const int size : plan.sizes) {
       if (!fits(plan, backend, size)) {
         if (plan.every_backend || backend == "hierarchical" || backend == "nccl" || backend == "mpi" ||
-            is_in_given_world())
+            backend == "gloo" || is_in_given_world())
           continue;
         throw std::invalid_argument(str(suite, " cannot run with ", size, " ranks over ", backend));
       }

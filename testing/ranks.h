@@ -17,7 +17,8 @@
 // Arguments   Ranks(n...)          how many ranks, required
 //             Backends("shm"...)   over what; "shm" if not said. EveryBackend(): self (one rank), thread, shm, tcp,
 //             hierarchical (three and four ranks, of which ranks 2 and 3 count as on a second machine), nccl (three ranks, or
-//             two, over the stand-in of tests/nccl, to which all memory is a device's), mpi (below)
+//             two, over the stand-in of tests/nccl, to which all memory is a device's), mpi (below), gloo (two and three
+//             ranks, where its module was built; a test that names it: the most it has; with libtorch only such tests)
 //             Except("nccl"...)    after EveryBackend(): not over these, because they lack what the test is about
 //             Dies({r...})         these ranks are killed by die() or otherwise with SIGKILL; others may not die
 //             Within(5s)           time for the whole test, 60 s if not said
@@ -69,7 +70,7 @@ struct Backends {
 };
 struct EveryBackend {
   void apply(Plan& plan) const {
-    plan.backends = {"self", "thread", "shm", "tcp", "hierarchical", "nccl", "mpi"};
+    plan.backends = {"self", "thread", "shm", "tcp", "hierarchical", "nccl", "mpi", "gloo"};
     plan.every_backend = true;
   }
 };

@@ -42,7 +42,7 @@ constexpr std::array TABLE = std::to_array<EnvironmentVariable>({
      "columns of the launcher's terminal, for rank 0; unset when output is not a terminal"},
     {"LOCKSTEP_LOG_DIR", "lockstep run", "folder with one output file per rank"},
     {"LOCKSTEP_BACKEND", "user",
-     "backend for init_process_group(\"auto\"): self, shm, tcp, hierarchical, mpi, nccl, or "
+     "backend for init_process_group(\"auto\"): self, shm, tcp, hierarchical, mpi, gloo, nccl, or "
      "cpu:NAME,cuda:nccl"},
     {"LOCKSTEP_NODE", "user",
      "ranks with another value count as on another machine, for backend hierarchical (default: as it is)"},

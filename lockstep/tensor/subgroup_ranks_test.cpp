@@ -15,7 +15,7 @@ using ::testing::ThrowsMessage;
 
 at::Tensor of_rank(int rank) { return at::full({2}, rank, at::kDouble); }
 
-RANKS_TEST(TensorSubgroup, RootsAreGlobalRanks, Ranks(3, 4), Backends("shm", "tcp")) {
+RANKS_TEST(TensorSubgroup, RootsAreGlobalRanks, Ranks(3, 4), Backends("shm", "tcp", "gloo")) {
   const ProcessGroup group = new_group({0, 2});
   const at::Tensor by_global = of_rank(rank());
   const at::Tensor by_group = of_rank(rank());
@@ -39,7 +39,7 @@ RANKS_TEST(TensorSubgroup, RootsAreGlobalRanks, Ranks(3, 4), Backends("shm", "tc
   }
 }
 
-RANKS_TEST(TensorSubgroup, AMessagesSourceIsAGlobalRank, Ranks(3, 4), Backends("shm", "tcp")) {
+RANKS_TEST(TensorSubgroup, AMessagesSourceIsAGlobalRank, Ranks(3, 4), Backends("shm", "tcp", "gloo")) {
   const ProcessGroup group = new_group({0, 2});
   const at::Tensor x = of_rank(rank());
   if (rank() == 2) {
@@ -55,7 +55,7 @@ RANKS_TEST(TensorSubgroup, AMessagesSourceIsAGlobalRank, Ranks(3, 4), Backends("
 }
 
 // Rank r of the job is in the group of r / 2; both groups work at the same time, gradients too.
-RANKS_TEST(TensorSubgroup, SeveralGroupsAndGradients, Ranks(2, 4), Backends("shm", "tcp")) {
+RANKS_TEST(TensorSubgroup, SeveralGroupsAndGradients, Ranks(2, 4), Backends("shm", "tcp", "gloo")) {
   const ProcessGroup mine = new_subgroups(2).mine;
   const int first = rank() / 2 * 2;
   const at::Tensor x = of_rank(rank()).set_requires_grad(true);

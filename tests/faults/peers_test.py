@@ -19,10 +19,10 @@ from peers_support import Histogram, Ranks
 
 SIZE = 4
 BACKEND = peers_support.BACKEND
-HAS_CONNECTIONS = BACKEND in ("tcp", "hierarchical")
+HAS_CONNECTIONS = BACKEND in ("tcp", "hierarchical", "gloo")
 # Over connections a rank sees no other machine's processes: it names the direction.
 STATE = "waiting (?:to receive from it|to send to it|for what it shares)" if HAS_CONNECTIONS else r"which is stopped \(SIGSTOP\)"
-PLACE = r" at [\d.]+:\d+" if HAS_CONNECTIONS else ""  # behind a pid
+PLACE = {"gloo": r" at [\d.]+"}.get(BACKEND, r" at [\d.]+:\d+" if HAS_CONNECTIONS else "")  # behind a pid; Gloo has a port for each two
 TRIALS = int(os.environ.get("PEERS_TEST_TRIALS", "20"))
 ABORT_PROGRAM = peers_support.PROGRAM.with_name("abort_trial")
 DDP_PROGRAM = os.environ.get("PEERS_TEST_DDP_PROGRAM")
@@ -353,6 +353,22 @@ class Stopped(PeersTest):
             if re.search(r"lockstep: \w+ #", ranks.output(rank)):
                 in_collective.append(naming[-1])
         self.assertTrue(any(naming) and (HAS_CONNECTIONS or all(in_collective)), ranks.everything())
+
+    def test_one_that_stays_stopped_is_named_at_the_deadline(self):
+        for seed in range(max(1, TRIALS // 4)):
+            victim = seed % SIZE
+            variables = {"LOCKSTEP_FAIL_POINT": f"comm.posted@{victim}+{5 + seed}=stop", "LOCKSTEP_TIMEOUT": "2"}
+            with self.subTest(seed=seed), Ranks(SIZE, variables=variables) as ranks:
+                self.assertTrue(self.is_stopped(ranks, victim), ranks.everything())
+                said = []
+                for rank in set(range(SIZE)) - {victim}:
+                    ranks.wait_for(rank, "error ")
+                    said.append(ranks.error(rank)[3])
+                    self.assertIn("no progress for 2 s", said[-1])
+                self.assertTrue(any(re.search(rf"waiting for .*rank {victim} \(pid {ranks.processes[victim].pid}{PLACE}\)", text)
+                                    for text in said), ranks.everything())
+                ranks.send(victim, signal.SIGKILL)
+                self.assertEqual(ranks.finish(), [], f"these ranks hang\n{ranks.everything()}")
 
     def test_killing_a_stopped_rank_is_a_death(self):
         for seed in range(max(1, TRIALS // 4)):

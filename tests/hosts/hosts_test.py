@@ -19,6 +19,8 @@ MNIST = sys.argv.pop() if len(sys.argv) == 4 else None
 HOST_RANK = sys.argv.pop()
 LOCKSTEP = sys.argv.pop()
 PORT = "29531"
+HAS_GLOO = (pathlib.Path(LOCKSTEP).parent / "modules" / "lockstep_gloo.so").exists()
+WHY_NO_GLOO = "no module of backend gloo was built: libgloo-dev is not installed"
 REASON = why_not()
 DEADLINE = 4  # seconds without progress, LOCKSTEP_TIMEOUT
 
@@ -46,6 +48,13 @@ class Meeting(HostsTest):
             with self.subTest(hosts=count, ranks_per_host=ranks_per_host), Hosts(count) as hosts:
                 size = self.start_by_environment(hosts, ranks_per_host, 200, write_secret(hosts.folder))
                 self.check_all_done(hosts, size, "hierarchical" if ranks_per_host > 1 else "tcp")
+
+    @unittest.skipUnless(HAS_GLOO, WHY_NO_GLOO)
+    def test_over_gloo(self):
+        for count, ranks_per_host in ((2, 1), (2, 2), (3, 1)):
+            with self.subTest(hosts=count, ranks_per_host=ranks_per_host), Hosts(count) as hosts:
+                size = self.start_by_environment(hosts, ranks_per_host, 200, {"LOCKSTEP_BACKEND": "gloo", **write_secret(hosts.folder)})
+                self.check_all_done(hosts, size, "gloo")
 
     def test_each_host_sends_its_share_and_no_more(self):
         count, steps = 1 << 20, 12
@@ -108,8 +117,15 @@ class Failing(HostsTest):
             hosts.wait_for(process, "step 100\n")
 
     def test_a_killed_rank_is_named_on_the_other_hosts(self):
+        self.kill_a_rank({})
+
+    @unittest.skipUnless(HAS_GLOO, WHY_NO_GLOO)
+    def test_a_killed_rank_is_named_over_gloo(self):
+        self.kill_a_rank({"LOCKSTEP_BACKEND": "gloo"})
+
+    def kill_a_rank(self, variables):
         with Hosts(3) as hosts:
-            self.start_endless(hosts)
+            self.start_endless(hosts, variables=variables)
             victim = hosts.processes[1]
             victim.send_signal(signal.SIGKILL)
             start = time.monotonic()
@@ -140,8 +156,15 @@ class Failing(HostsTest):
                 self.assertRegex(hosts.text(process), rf"(Timeout|PeerLost {ranks}): .*rank {ranks}.*10\.90\.0\.{there}")
 
     def test_a_link_taken_down_is_an_error_within_the_deadline_that_names_peer_and_direction(self):
+        self.take_a_link_down({})
+
+    @unittest.skipUnless(HAS_GLOO, WHY_NO_GLOO)
+    def test_a_link_taken_down_is_an_error_over_gloo(self):
+        self.take_a_link_down({"LOCKSTEP_BACKEND": "gloo"})
+
+    def take_a_link_down(self, variables):
         with Hosts(3) as hosts:
-            self.start_endless(hosts)
+            self.start_endless(hosts, variables=variables)
             hosts.cut_link(2)
             start = time.monotonic()
             codes = hosts.finish(DEADLINE + 20)

@@ -8,6 +8,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/comm/backends/library_agreement.h"
 #include "lockstep/comm/backends/mpi_library.h"
 #include "lockstep/comm/backends/mpi_links.h"
 #include "lockstep/comm/backends/tcp_group.h"
@@ -22,26 +23,6 @@ constexpr int TAGS = 32768;  // that every MPI has
 std::atomic<int>& next_tag() {
   static std::atomic<int> next{1};
   return next;
-}
-
-std::string who(const Meeting& meeting) {
-  return str("init_process_group, rank ", meeting.rank(), " of ", meeting.size(), ": ");
-}
-
-// Everybody's text; throws on all ranks if one of them had a failure instead.
-std::vector<std::string> tell_all(Meeting& meeting, const std::string& text, const std::string& failure,
-                                  Deadline deadline) {
-  const auto messages = meeting.exchange(failure.empty() ? "+" + text : "-" + failure, {}, deadline);
-  std::vector<std::string> texts;
-  for (std::size_t r = 0; r < messages.size(); ++r) {
-    const std::string& said = messages[r].text;
-    if (!said.starts_with('+'))
-      throw InvalidArgument(str(who(meeting),
-                                static_cast<int>(r) == meeting.rank() ? "" : str("rank ", r, ": "),
-                                printable(said.substr(said.empty() ? 0 : 1))));
-    texts.push_back(said.substr(1));
-  }
-  return texts;
 }
 
 mpi::Module::Deadline time_of(Deadline deadline) {
@@ -59,12 +40,7 @@ mpi::Module& open_on_all(Meeting& meeting, Deadline deadline) {
   } catch (const Error& error) {
     failure = error.what();
   }
-  const auto all = tell_all(meeting, library, failure, deadline);
-  const auto other = std::find_if(all.begin(), all.end(), [&](const auto& text) { return text != all[0]; });
-  if (other != all.end())
-    throw InvalidArgument(str(who(meeting), "backend \"mpi\": rank 0 uses ", printable(all[0]), ", rank ",
-                              other - all.begin(), " ", printable(*other),
-                              "; all ranks must use the same MPI"));
+  agree_on_library(meeting, "mpi", library, failure, deadline);
   return *module;
 }
 
@@ -142,7 +118,7 @@ ProcessGroup make_mpi_group(Meeting& meeting, const std::string& group_name, con
     tag = std::max(tag, one.tag);
   }
   if (std::set<int>(places.begin(), places.end()).size() != places.size())
-    throw InvalidArgument(str(who(meeting),
+    throw InvalidArgument(str(place_in(meeting),
                               "backend \"mpi\": two ranks are the same process for MPI; start one job with "
                               "one mpirun or srun"));
   next_tag() = tag + 1;

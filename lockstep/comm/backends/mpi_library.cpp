@@ -4,13 +4,12 @@
 
 #include <algorithm>
 #include <array>
-#include <filesystem>
 #include <mutex>
-#include <sstream>
 
 #include "lockstep/base/environment.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/comm/backends/module_file.h"
 
 namespace lockstep::mpi {
 namespace {
@@ -22,27 +21,7 @@ constexpr const char* INSTALL =
 
 std::string file_of(const std::string& name) { return "lockstep_mpi_" + name + ".so"; }
 
-std::vector<std::string> folders() {
-  std::vector<std::string> all;
-  std::error_code ignored;
-  const auto program = std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
-  if (!program.empty()) {
-    all.push_back(program.string());
-    all.push_back((program.parent_path() / "lib" / "lockstep").string());
-  }
-  std::istringstream built(LOCKSTEP_MODULE_FOLDERS);
-  for (std::string folder; std::getline(built, folder, ':');) all.push_back(folder);
-  return all;
-}
-
-std::string path_of(const std::string& name) {
-  std::error_code ignored;
-  for (const std::string& folder : folders()) {
-    const std::filesystem::path path = std::filesystem::path(folder) / file_of(name);
-    if (std::filesystem::exists(path, ignored)) return path.string();
-  }
-  return "";
-}
+std::string path_of(const std::string& name) { return find_module(file_of(name)); }
 
 // An MPI that the program brought, by the symbols that only one of them has.
 std::string loaded_library() {
@@ -72,24 +51,14 @@ std::string path_to_open() {
   const std::string path = path_of(name);
   if (!path.empty()) return path;
   throw InvalidArgument(str("init_process_group: backend \"mpi\" needs ", file_of(name),
-                            ", and it is in none of ", folders().front(), ", ", LOCKSTEP_MODULE_FOLDERS, "; ",
-                            INSTALL));
+                            ", and it is in none of ", module_folders(), "; ", INSTALL));
 }
 
 Module& open(const std::string& path) {
-  // Global, because plugins of Open MPI look there for its symbols; MPI does not survive being unloaded.
-  void* const handle = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE);
-  if (handle == nullptr) {
-    const char* const why = dlerror();  // NOLINT(concurrency-mt-unsafe): of this thread
-    throw InvalidArgument(
-        str("init_process_group: backend \"mpi\": cannot load ", path, ": ", why == nullptr ? "" : why));
-  }
   using Entry = Module* (*)();
-  const auto entry = reinterpret_cast<Entry>(dlsym(handle, MODULE_ENTRY));  // NOLINT: what dlsym is for
-  if (entry == nullptr)
-    throw InvalidArgument(str("init_process_group: backend \"mpi\": ", path,
-                              " was built with another version of Lockstep; build or install it again"));
-  return *entry();
+  // Global, because plugins of Open MPI look there for its symbols; MPI does not survive being unloaded.
+  void* const entry = open_module("mpi", path, RTLD_NOW | RTLD_GLOBAL, MODULE_ENTRY);
+  return *reinterpret_cast<Entry>(entry)();  // NOLINT: what dlsym is for
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 //
 // Which       LOCKSTEP_MPI (openmpi, mpich, or the path of a module); else the one that is in this process already, because the
 //             program was built with it; else the launcher's: OMPI_* or PMI_* variables; else the only one there is.
-// Where       beside the program, in lib/lockstep beside its folder, where Lockstep was built, and where it was installed.
+// Where       module_file.h.
 // Throws      InvalidArgument that says what to install, what to set, or why the module cannot be loaded.
 #pragma once
 

@@ -5,6 +5,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/comm/backends/gloo_backend.h"
 #include "lockstep/comm/backends/hierarchical_backend.h"
 #include "lockstep/comm/backends/mpi_backend.h"
 #include "lockstep/comm/backends/nccl_backend.h"
@@ -19,13 +20,14 @@ ProcessGroup make_self(Meeting&, const std::string& group_name, const GroupOptio
   return make_self_group(group_name);
 }
 
-constexpr std::array<BackendInfo, 6> TABLE = {{
+constexpr std::array<BackendInfo, 7> TABLE = {{
     {"self", "one process: collectives are the identity", make_self, false},
     {"shm", "processes of one machine, over shared memory", make_shm_group, true},
     {"tcp", "processes of one or several machines, over TCP", make_tcp_group, true},
     {"hierarchical", "processes of several machines, over shared memory in each and TCP between them",
      make_hierarchical_group, true},
     {"mpi", "processes that mpirun or srun has started, over Open MPI or MPICH", make_mpi_group, true},
+    {"gloo", "processes of one or several machines, over the Gloo library", make_gloo_group, true},
     {"nccl", "processes with a CUDA device each: tensors there over NCCL, others over shm or hierarchical",
      make_nccl_group, true, true},
 }};

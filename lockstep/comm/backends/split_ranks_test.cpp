@@ -66,7 +66,7 @@ RANKS_TEST(Split, EveryPartIsAGroup, Ranks(1, 2, 3, 4), EveryBackend()) {
 }
 
 RANKS_TEST(Split, RanksAreInTheOrderOfTheList, Ranks(2, 3, 4),
-           Backends("thread", "shm", "tcp", "hierarchical", "mpi")) {
+           Backends("thread", "shm", "tcp", "hierarchical", "mpi", "gloo")) {
   std::vector<int> backwards;
   for (int r = size(); r-- > 0;) backwards.push_back(r);
   const ProcessGroup group = split(world(), {backwards}, "backwards");
@@ -77,7 +77,7 @@ RANKS_TEST(Split, RanksAreInTheOrderOfTheList, Ranks(2, 3, 4),
 }
 
 RANKS_TEST(Split, WhoIsInNoPartGetsNothing, Ranks(2, 3, 4),
-           Backends("thread", "shm", "tcp", "hierarchical", "mpi")) {
+           Backends("thread", "shm", "tcp", "hierarchical", "mpi", "gloo")) {
   const ProcessGroup group = split(world(), {{1}}, "one");
   EXPECT_EQ(group.is_member(), rank() == 1);
   if (rank() == 1) {
@@ -87,7 +87,7 @@ RANKS_TEST(Split, WhoIsInNoPartGetsNothing, Ranks(2, 3, 4),
   EXPECT_EQ(sum_over(world(), 1), size());
 }
 
-RANKS_TEST(Split, GroupsOfGroups, Ranks(4), Backends("thread", "shm", "tcp", "hierarchical", "mpi")) {
+RANKS_TEST(Split, GroupsOfGroups, Ranks(4), Backends("thread", "shm", "tcp", "hierarchical", "mpi", "gloo")) {
   const ProcessGroup three = split(world(), {{3, 1, 0}}, "three");
   if (rank() == 2) return;
   const ProcessGroup two = split(three, {{2, 0}}, "two");  // ranks 0 and 3 of the world
@@ -135,7 +135,7 @@ Usage usage(const ProcessGroup& group) {
 }
 
 RANKS_TEST(Split, AThousandTimesWithoutGrowth, Ranks(2, 4),
-           Backends("thread", "shm", "tcp", "hierarchical", "mpi")) {
+           Backends("thread", "shm", "tcp", "hierarchical", "mpi", "gloo")) {
   constexpr long MORE_PAGES = 128;  // 0.5 KiB a round
   std::vector<Usage> usages;        // every hundred rounds
   for (int round = 0; round <= 1000; ++round) {
@@ -167,7 +167,7 @@ RANKS_TEST(Split, AThousandTimesWithoutGrowth, Ranks(2, 4),
 
 // Nothing of a group is used again while a member has not left it.
 RANKS_TEST(Split, LateLeaversAreWaitedFor, Ranks(2, 3),
-           Backends("thread", "shm", "tcp", "hierarchical", "mpi")) {
+           Backends("thread", "shm", "tcp", "hierarchical", "mpi", "gloo")) {
   std::vector<ProcessGroup> kept;
   for (int round = 0; round < 50; ++round) {
     std::vector<int> all(static_cast<std::size_t>(size()));
@@ -210,7 +210,7 @@ RANKS_TEST(Split, WhatALeaverHasLookedAtIsUsedAgain, Ranks(3), Backends("thread"
   comm::barrier(world());
 }
 
-RANKS_TEST(Split, CallsAfterCloseAreRefused, Ranks(2), Backends("thread", "shm", "tcp", "mpi")) {
+RANKS_TEST(Split, CallsAfterCloseAreRefused, Ranks(2), Backends("thread", "shm", "tcp", "mpi", "gloo")) {
   const ProcessGroup group = split(world(), {{0, 1}}, "pair");
   std::vector<float> x(10, 1);
   Work work = comm::all_reduce(group, std::span(x), ReduceOp::SUM, /*async_op=*/true);
@@ -235,7 +235,8 @@ RANKS_TEST(Split, CallsAfterCloseAreRefused, Ranks(2), Backends("thread", "shm",
 }
 
 // The goodbye fails what still needs that rank, but not the barrier, whose messages came before it.
-RANKS_TEST(Split, ALeaverFailsNothingThatHadItsMessages, Ranks(2), Backends("thread", "shm", "tcp", "mpi")) {
+RANKS_TEST(Split, ALeaverFailsNothingThatHadItsMessages, Ranks(2),
+           Backends("thread", "shm", "tcp", "mpi", "gloo")) {
   for (int round = 0; round < 20; ++round) {
     const ProcessGroup group = split(world(), {{0, 1}}, "pair");
     int x = 0;
@@ -249,7 +250,7 @@ RANKS_TEST(Split, ALeaverFailsNothingThatHadItsMessages, Ranks(2), Backends("thr
 }
 
 RANKS_TEST(Split, DisagreementNamesBoth, Ranks(2, 3),
-           Backends("thread", "shm", "tcp", "hierarchical", "mpi")) {
+           Backends("thread", "shm", "tcp", "hierarchical", "mpi", "gloo")) {
   const bool last = rank() == size() - 1;
   EXPECT_THAT(
       [&] {
@@ -261,7 +262,7 @@ RANKS_TEST(Split, DisagreementNamesBoth, Ranks(2, 3),
   EXPECT_THAT([&] { comm::barrier(world()); }, ThrowsMessage<Mismatch>(HasSubstr("{0}, {1}")));
 }
 
-RANKS_TEST(Split, DifferentNamesAreADisagreement, Ranks(2), Backends("thread", "shm", "tcp", "mpi")) {
+RANKS_TEST(Split, DifferentNamesAreADisagreement, Ranks(2), Backends("thread", "shm", "tcp", "mpi", "gloo")) {
   EXPECT_THAT(
       [&] {
         split(world(), {{0, 1}}, rank() == 0 ? "rows" : "columns");
@@ -270,7 +271,7 @@ RANKS_TEST(Split, DifferentNamesAreADisagreement, Ranks(2), Backends("thread", "
 }
 
 RANKS_TEST(Split, AbortEndsOneGroupOnly, Ranks(2, 4),
-           Backends("thread", "shm", "tcp", "hierarchical", "mpi")) {
+           Backends("thread", "shm", "tcp", "hierarchical", "mpi", "gloo")) {
   const ProcessGroup group = split(world(), even_and_odd(size()), "parity");
   std::vector<int> all(static_cast<std::size_t>(size()));
   std::iota(all.begin(), all.end(), 0);
@@ -293,7 +294,7 @@ RANKS_TEST(Split, AbortEndsOneGroupOnly, Ranks(2, 4),
   EXPECT_THAT([&] { comm::barrier(doomed); }, ThrowsMessage<Aborted>(HasSubstr("enough")));
 }
 
-RANKS_TEST(Split, ADeathFailsTheGroupsOfTheDead, Ranks(4), Backends("shm", "tcp", "hierarchical"),
+RANKS_TEST(Split, ADeathFailsTheGroupsOfTheDead, Ranks(4), Backends("shm", "tcp", "hierarchical", "gloo"),
            Dies({3})) {
   const ProcessGroup group = split(world(), {{0, 1}, {2, 3}}, "row");
   EXPECT_EQ(sum_over(group, 1), 2);
@@ -309,7 +310,7 @@ RANKS_TEST(Split, ADeathFailsTheGroupsOfTheDead, Ranks(4), Backends("shm", "tcp"
 }
 
 // More messages than there are letters for are pending in one group while this rank waits in another.
-RANKS_TEST(Split, AWaitInOneGroupHelpsTheOthers, Ranks(2), Backends("thread", "shm", "tcp", "mpi")) {
+RANKS_TEST(Split, AWaitInOneGroupHelpsTheOthers, Ranks(2), Backends("thread", "shm", "tcp", "mpi", "gloo")) {
   constexpr int MESSAGES = 100;
   const ProcessGroup a = split(world(), {{0, 1}}, "a");
   const ProcessGroup b = split(world(), {{1, 0}}, "b");

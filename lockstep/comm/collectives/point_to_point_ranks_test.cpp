@@ -29,7 +29,7 @@ template <typename T> void check_message(const ProcessGroup& group, Memory memor
   EXPECT_EQ(x.difference([&](std::size_t i) { return sample<T>(0, i, count); }), "");
 }
 
-RANKS_TEST(PointToPoint, EveryDtypeAndMemory, Ranks(2), Backends("thread", "shm", "tcp", "mpi")) {
+RANKS_TEST(PointToPoint, EveryDtypeAndMemory, Ranks(2), Backends("thread", "shm", "tcp", "mpi", "gloo")) {
   reference::for_each_dtype([&]<typename T>() {
     for (const Memory memory : MEMORIES) {
       for (const std::size_t count : {0, 1, 63, 64, 65, 1000, reference::THOROUGH ? 100003 : 2000})
@@ -38,7 +38,8 @@ RANKS_TEST(PointToPoint, EveryDtypeAndMemory, Ranks(2), Backends("thread", "shm"
   });
 }
 
-RANKS_TEST(PointToPoint, MessagesOfZeroToFourMebibytes, Ranks(2), Backends("thread", "shm", "tcp", "mpi")) {
+RANKS_TEST(PointToPoint, MessagesOfZeroToFourMebibytes, Ranks(2),
+           Backends("thread", "shm", "tcp", "mpi", "gloo")) {
   for (std::size_t bytes = 0; bytes <= std::size_t{4} << 20U; bytes = bytes == 0 ? 1 : 4 * bytes) {
     check_message<std::uint8_t>(world(), Memory::PRIVATE, bytes);
     check_message<std::uint8_t>(world(), Memory::PRIVATE, bytes + 1);
@@ -46,7 +47,8 @@ RANKS_TEST(PointToPoint, MessagesOfZeroToFourMebibytes, Ranks(2), Backends("thre
 }
 
 // Rank r sends to every other rank, and receives from every other.
-RANKS_TEST(PointToPoint, EveryPairInBothDirections, Ranks(2, 3, 4), Backends("thread", "shm", "tcp", "mpi")) {
+RANKS_TEST(PointToPoint, EveryPairInBothDirections, Ranks(2, 3, 4),
+           Backends("thread", "shm", "tcp", "mpi", "gloo")) {
   std::vector<Work> works;
   std::vector<std::vector<int>> received;
   std::vector<std::vector<int>> sent;
@@ -65,7 +67,8 @@ RANKS_TEST(PointToPoint, EveryPairInBothDirections, Ranks(2, 3, 4), Backends("th
   }
 }
 
-RANKS_TEST(PointToPoint, MessagesWithOneTagArriveInOrder, Ranks(2), Backends("thread", "shm", "tcp", "mpi")) {
+RANKS_TEST(PointToPoint, MessagesWithOneTagArriveInOrder, Ranks(2),
+           Backends("thread", "shm", "tcp", "mpi", "gloo")) {
   for (int i = 0; i < 1000; ++i) {
     int value = i;
     if (rank() == 0) {
@@ -78,7 +81,8 @@ RANKS_TEST(PointToPoint, MessagesWithOneTagArriveInOrder, Ranks(2), Backends("th
 }
 
 // Sent with tags 0, 1, 2, ...; received backwards, and every tag twice in the order sent.
-RANKS_TEST(PointToPoint, TagsMayBeReceivedInAnyOrder, Ranks(2), Backends("thread", "shm", "tcp", "mpi")) {
+RANKS_TEST(PointToPoint, TagsMayBeReceivedInAnyOrder, Ranks(2),
+           Backends("thread", "shm", "tcp", "mpi", "gloo")) {
   constexpr int TAGS = 8;
   for (int round = 0; round < 20; ++round) {
     if (rank() == 0) {
@@ -94,7 +98,8 @@ RANKS_TEST(PointToPoint, TagsMayBeReceivedInAnyOrder, Ranks(2), Backends("thread
 }
 
 // The sender is done long before the receiver calls: its buffer is free, the messages wait.
-RANKS_TEST(PointToPoint, SendDoesNotWaitForTheReceiver, Ranks(2), Backends("thread", "shm", "tcp", "mpi")) {
+RANKS_TEST(PointToPoint, SendDoesNotWaitForTheReceiver, Ranks(2),
+           Backends("thread", "shm", "tcp", "mpi", "gloo")) {
   constexpr int MESSAGES = 30;
   std::vector<float> x(1000);
   if (rank() == 0) {
@@ -113,7 +118,7 @@ RANKS_TEST(PointToPoint, SendDoesNotWaitForTheReceiver, Ranks(2), Backends("thre
 
 // More messages than fit between two ranks: isend returns, the rest goes as the receiver takes them.
 RANKS_TEST(PointToPoint, AHundredSendsBeforeTheFirstReceive, Ranks(2),
-           Backends("thread", "shm", "tcp", "mpi")) {
+           Backends("thread", "shm", "tcp", "mpi", "gloo")) {
   std::vector<int> values(100);
   std::iota(values.begin(), values.end(), 0);
   std::vector<Work> works;
@@ -130,7 +135,8 @@ RANKS_TEST(PointToPoint, AHundredSendsBeforeTheFirstReceive, Ranks(2),
 }
 
 // As above, but taken last tag first, so none of the messages that fit is the one waited for.
-RANKS_TEST(PointToPoint, AHundredTagsReceivedBackwards, Ranks(2), Backends("thread", "shm", "tcp", "mpi")) {
+RANKS_TEST(PointToPoint, AHundredTagsReceivedBackwards, Ranks(2),
+           Backends("thread", "shm", "tcp", "mpi", "gloo")) {
   std::vector<int> values(100);
   std::iota(values.begin(), values.end(), 0);
   std::vector<Work> works;
@@ -147,7 +153,7 @@ RANKS_TEST(PointToPoint, AHundredTagsReceivedBackwards, Ranks(2), Backends("thre
 }
 
 RANKS_TEST(PointToPoint, ReceivesPostedFirstAreServedInOrder, Ranks(2),
-           Backends("thread", "shm", "tcp", "mpi")) {
+           Backends("thread", "shm", "tcp", "mpi", "gloo")) {
   constexpr std::size_t MESSAGES = 50;
   std::vector<int> values(MESSAGES, -1);
   std::vector<Work> works;
@@ -163,7 +169,8 @@ RANKS_TEST(PointToPoint, ReceivesPostedFirstAreServedInOrder, Ranks(2),
 }
 
 // 0 -> 1 -> 2 -> ... -> 0, each message one larger.
-RANKS_TEST(PointToPoint, ARingOfBlockingCalls, Ranks(2, 3, 4), Backends("thread", "shm", "tcp", "mpi")) {
+RANKS_TEST(PointToPoint, ARingOfBlockingCalls, Ranks(2, 3, 4),
+           Backends("thread", "shm", "tcp", "mpi", "gloo")) {
   const int next = (rank() + 1) % size();
   const int before = (rank() + size() - 1) % size();
   int token = 0;
@@ -177,9 +184,11 @@ RANKS_TEST(PointToPoint, ARingOfBlockingCalls, Ranks(2, 3, 4), Backends("thread"
 }
 
 // A message that was sent can be received after its sender has left the group.
-RANKS_TEST(PointToPoint, MessagesOutliveTheirSender, Ranks(2), Backends("thread", "shm", "tcp", "mpi")) {
-  std::vector<int> x(backend_name() == "tcp" || backend_name() == "mpi" ? 16384 : 100000,
-                     7 * (1 - rank()));  // tcp: larger ones wait to be asked for
+RANKS_TEST(PointToPoint, MessagesOutliveTheirSender, Ranks(2),
+           Backends("thread", "shm", "tcp", "mpi", "gloo")) {
+  std::vector<int> x(
+      backend_name() == "tcp" || backend_name() == "mpi" || backend_name() == "gloo" ? 16384 : 100000,
+      7 * (1 - rank()));  // tcp: larger ones wait to be asked for
   if (rank() == 0) {
     comm::send(world(), std::span<const int>(x), 1);
     comm::send(world(), std::span<const int>(x), 1);
@@ -193,7 +202,7 @@ RANKS_TEST(PointToPoint, MessagesOutliveTheirSender, Ranks(2), Backends("thread"
 
 // What tcp does otherwise than shared memory: a message of more than 64 KiB, or after 1 MiB that nobody has received, stays with
 // its sender until the receiver asks for it.
-RANKS_TEST(PointToPoint, OverTcpLargeMessagesWaitForTheirReceiver, Ranks(2), Backends("tcp")) {
+RANKS_TEST(PointToPoint, OverTcpLargeMessagesWaitForTheirReceiver, Ranks(2), Backends("tcp", "gloo")) {
   constexpr std::size_t LIMIT = 64 << 10;
   constexpr int MANY = 100;
   const std::vector<std::uint8_t> small(LIMIT, 1);
@@ -221,7 +230,7 @@ RANKS_TEST(PointToPoint, OverTcpLargeMessagesWaitForTheirReceiver, Ranks(2), Bac
 }
 
 RANKS_TEST(PointToPoint, DifferentSizesOrTypesAreAMismatchOnBothRanks, Ranks(2),
-           Backends("thread", "shm", "tcp", "mpi")) {
+           Backends("thread", "shm", "tcp", "mpi", "gloo")) {
   const auto disagree = [&] {
     std::vector<float> x(10);
     if (rank() == 0) comm::send(world(), std::span<const float>(x), 1, 5);

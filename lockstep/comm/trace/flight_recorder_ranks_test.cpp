@@ -115,7 +115,7 @@ RANKS_TEST(FlightRecorder, AnalysisNamesTheRankThatHasNotCalled, Ranks(2, 3, 4),
   work.wait();
 }
 
-RANKS_TEST(FlightRecorder, ADeadRanksRecordsCanStillBeRead, Ranks(2, 3, 4), Backends("shm", "tcp"),
+RANKS_TEST(FlightRecorder, ADeadRanksRecordsCanStillBeRead, Ranks(2, 3, 4), Backends("shm", "tcp", "gloo"),
            Dies({1})) {
   std::vector<float> data(10);
   comm::all_reduce(world(), std::span(data));

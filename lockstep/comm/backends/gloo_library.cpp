@@ -1,0 +1,38 @@
+#include "lockstep/comm/backends/gloo_library.h"
+
+#include <dlfcn.h>
+
+#include <mutex>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
+#include "lockstep/comm/backends/module_file.h"
+
+namespace lockstep::gloo {
+namespace {
+
+constexpr const char* FILE_NAME = "lockstep_gloo.so";
+
+}  // namespace
+
+std::string find_library() { return find_module(FILE_NAME); }
+
+Module& open_library_at(const std::string& path) {
+  if (path.empty())
+    throw InvalidArgument(str(
+        "init_process_group: backend \"gloo\" needs ", FILE_NAME, ", and it is in none of ", module_folders(),
+        "; install libgloo-dev and build Lockstep again: it makes the module where it finds Gloo"));
+  using Entry = Module* (*)();
+  void* const entry = open_module("gloo", path, RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND, MODULE_ENTRY);
+  return *reinterpret_cast<Entry>(entry)();  // NOLINT: what dlsym is for
+}
+
+Module& open_library() {
+  static std::mutex mutex;
+  static Module* opened = nullptr;
+  const std::lock_guard lock(mutex);
+  if (opened == nullptr) opened = &open_library_at(find_library());
+  return *opened;
+}
+
+}  // namespace lockstep::gloo

@@ -1,0 +1,46 @@
+#include "lockstep/comm/backends/gloo_links.h"
+
+namespace lockstep::tcp {
+namespace {
+
+class GlooLink final : public Link {
+ public:
+  GlooLink(gloo::Streams& streams, int peer) : streams_(streams), peer_(peer) {}
+
+  StreamResult receive_some(std::span<std::byte> buffer) override {
+    return result(streams_.receive(peer_, buffer));
+  }
+  StreamResult send_some(const std::array<std::span<const std::byte>, 2>& parts) override {
+    return result(streams_.send(peer_, parts));
+  }
+  void want_write(bool wanted) override { streams_.want_write(peer_, wanted); }
+  bool flushed() const override { return streams_.flushed(peer_); }
+  void close() override { streams_.close(peer_); }
+
+ private:
+  static StreamResult result(gloo::Streams::Moved moved) {
+    return {moved.bytes, moved.broken != nullptr, moved.broken == nullptr ? "" : moved.broken};
+  }
+
+  gloo::Streams& streams_;
+  const int peer_;
+};
+
+}  // namespace
+
+std::unique_ptr<Link> GlooLinks::link_to(int peer) {
+  return peer == own_ ? nullptr : std::make_unique<GlooLink>(*streams_, peer);
+}
+
+std::vector<Links::Event> GlooLinks::wait(Deadline deadline) {
+  const auto until =
+      deadline.is_never() ? gloo::TimePoint::max() : Deadline::Clock::now() + deadline.remaining();
+  std::vector<gloo::Streams::Ready> ready(static_cast<std::size_t>(size_));
+  const std::size_t count = streams_->wait(ready, until);
+  std::vector<Event> events;
+  for (const auto& one : std::span(ready).first(count))
+    events.push_back({one.member, one.readable, one.writable});
+  return events;
+}
+
+}  // namespace lockstep::tcp
