@@ -20,6 +20,7 @@
 namespace lockstep::nccl {
 
 struct Api {
+// NOLINTNEXTLINE(bugprone-macro-parentheses): a name and a list of parameters
 #define LOCKSTEP_NCCL_MEMBER(member, symbol, parameters) Result(*member) parameters = nullptr;
   LOCKSTEP_NCCL_FUNCTIONS(LOCKSTEP_NCCL_MEMBER)
 #undef LOCKSTEP_NCCL_MEMBER
