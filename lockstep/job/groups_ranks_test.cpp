@@ -81,8 +81,8 @@ RANKS_TEST(NewGroup, RefusesBeforeAnythingIsSent, Ranks(2)) {
         },
         ThrowsMessage<InvalidArgument>(HasSubstr("rank 1 occurs twice")));
     EXPECT_THAT(
-        [] { new_group({.backend = "nccl"}); },
-        ThrowsMessage<InvalidArgument>(AllOf(HasSubstr("\"nccl\""), HasSubstr("self"), HasSubstr("shm"))));
+        [] { new_group({.backend = "ucc"}); },
+        ThrowsMessage<InvalidArgument>(AllOf(HasSubstr("\"ucc\""), HasSubstr("self"), HasSubstr("shm"))));
     EXPECT_THAT([] { new_group({.backend = "self"}); },
                 ThrowsMessage<InvalidArgument>(HasSubstr("serves groups of one rank")));
     EXPECT_THAT([] { new_subgroups(3); }, ThrowsMessage<InvalidArgument>(HasSubstr("must divide")));

@@ -122,8 +122,8 @@ RANKS_TEST(Job, AForkIsNotARank, Ranks(2), WithoutGroup()) {
 }
 
 RANKS_TEST(Job, RefusesWhatItDoesNotKnow, Ranks(1, 2), WithoutGroup()) {
-  EXPECT_THAT([] { init_process_group("nccl"); },
-              ThrowsMessage<InvalidArgument>(AllOf(HasSubstr("\"nccl\""), HasSubstr("auto, self, shm"))));
+  EXPECT_THAT([] { init_process_group("ucc"); },
+              ThrowsMessage<InvalidArgument>(AllOf(HasSubstr("\"ucc\""), HasSubstr("auto, self, shm"))));
   EXPECT_THAT([] { init_process_group("shm", {.rank = 0}); },
               ThrowsMessage<InvalidArgument>(HasSubstr("both rank and world_size")));
   EXPECT_THAT([] { init_process_group("shm", {.rank = 2, .world_size = 2}); },

@@ -191,22 +191,39 @@ void Core::watch(Channel& channel) {
   }
 }
 
-// NCCL and the device tell nothing unless they are asked.
+std::exception_ptr Core::failure_of_hosts() const {
+  try {
+    membership_.hosts->check_peers();
+    return nullptr;
+  } catch (const Error&) {
+    return std::current_exception();
+  }
+}
+
+// NCCL and the device tell nothing unless they are asked. What all ranks have called may end although one has failed since: it is
+// given a moment for that.
 void Core::await_device(Channel& channel, const Operation& operation) {
   constexpr int TURNS = 100;
   constexpr std::chrono::microseconds SHORTEST{20};
   constexpr std::chrono::microseconds LONGEST{1000};
+  constexpr std::chrono::milliseconds LAST_MOMENT{200};
   const auto begun = std::chrono::steady_clock::now();
   auto warned = begun;
   auto pause = SHORTEST;
+  std::exception_ptr lost;
+  auto lost_at = begun;
   for (int turn = 0; !streams().is_done(operation.end_); ++turn) {
     if (turn < TURNS) {
       std::this_thread::yield();
       continue;
     }
     channel.communicator->check();
-    membership_.hosts->check_peers();
     const auto now = std::chrono::steady_clock::now();
+    if (!lost) {
+      lost = failure_of_hosts();
+      lost_at = now;
+    }
+    if (lost && now - lost_at >= LAST_MOMENT) std::rethrow_exception(lost);
     const std::string late = str("NCCL has not finished ", operation.describe(), " on rank ", rank(),
                                  " after ", std::chrono::duration<double>(now - begun).count(), " s");
     if (now - begun >= membership_.options.timeout)

@@ -83,6 +83,7 @@ class Core : public std::enable_shared_from_this<Core> {
   Patience patience() const;
   void watch(Channel& channel);
   void await_device(Channel& channel, const Operation& operation);
+  std::exception_ptr failure_of_hosts() const;
   bool is_over(const Operation& operation) const {
     return operation.state_ == Operation::State::DONE || operation.state_ == Operation::State::FAILED;
   }
