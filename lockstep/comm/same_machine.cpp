@@ -111,4 +111,11 @@ std::string SameMachineProof::read_proof(Deadline deadline) {
   return {reinterpret_cast<const char*>(memory->data()), memory->size()};
 }
 
+int lower_ranks_here(Meeting& meeting, Deadline deadline) {
+  const std::vector<Message> machines = meeting.exchange(boot_id(), {}, deadline);
+  const auto here = machines.begin() + meeting.rank();
+  return static_cast<int>(
+      std::count_if(machines.begin(), here, [&](const Message& other) { return other.text == here->text; }));
+}
+
 }  // namespace lockstep

@@ -42,4 +42,8 @@ class SameMachineProof {
   std::vector<Fd> sockets_;
 };
 
+// How many lower ranks say that they run on this machine: a number for what every rank of a machine has one of, and no proof.
+// Collective over the meeting.
+int lower_ranks_here(Meeting& meeting, Deadline deadline);
+
 }  // namespace lockstep

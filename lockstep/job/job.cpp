@@ -1,6 +1,5 @@
 #include "lockstep/job/job.h"
 
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -15,10 +14,10 @@
 #include "lockstep/comm/backends/mpi_meeting.h"
 #include "lockstep/comm/backends/nccl_backend.h"
 #include "lockstep/comm/backends/registry.h"
+#include "lockstep/comm/same_machine.h"
 #include "lockstep/job/group_list.h"
 #include "lockstep/job/mpi.h"
 #include "lockstep/job/rendezvous.h"
-#include "lockstep/os/machine.h"
 
 namespace lockstep {
 namespace {
@@ -90,12 +89,8 @@ void init_from_mpi(const MpiHandle& handle, const InitOptions& options) {
   const auto communicator = mpi_duplicate(handle, deadline);
   MpiMeeting& meeting = MpiMeeting::of(communicator);
   meeting.begin();
-  const std::vector<Message> machines = meeting.exchange(boot_id(), {}, deadline);
-  const auto here = machines.begin() + meeting.rank();
-  const auto lower =
-      std::count_if(machines.begin(), here, [&](const Message& other) { return other.text == here->text; });
-  begin(mine, make_mpi_group(meeting, "world", group, deadline, communicator), group,
-        static_cast<int>(lower));
+  const int local_rank = lower_ranks_here(meeting, deadline);
+  begin(mine, make_mpi_group(meeting, "world", group, deadline, communicator), group, local_rank);
 }
 
 }  // namespace

@@ -14,13 +14,14 @@ std::string place_in(const Meeting& meeting) {
 std::vector<std::string> tell_all(Meeting& meeting, const std::string& text, const std::string& failure,
                                   Deadline deadline) {
   const auto messages = meeting.exchange(failure.empty() ? "+" + text : "-" + failure, {}, deadline);
+  constexpr std::size_t LONGEST = 1000;  // what to install stands at the end
   std::vector<std::string> texts;
   for (std::size_t r = 0; r < messages.size(); ++r) {
     const std::string& said = messages[r].text;
     if (!said.starts_with('+'))
       throw InvalidArgument(str(place_in(meeting),
                                 static_cast<int>(r) == meeting.rank() ? "" : str("rank ", r, ": "),
-                                printable(said.substr(said.empty() ? 0 : 1))));
+                                printable(said.substr(said.empty() ? 0 : 1), LONGEST)));
     texts.push_back(said.substr(1));
   }
   return texts;

@@ -7,13 +7,15 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/comm/backends/hierarchical_backend.h"
+#include "lockstep/comm/backends/library_agreement.h"
 #include "lockstep/comm/backends/nccl_core.h"
 #include "lockstep/comm/backends/self_backend.h"
 #include "lockstep/comm/backends/shm_backend.h"
 #include "lockstep/comm/backends/split_agreement.h"
+#include "lockstep/comm/collectives/barrier.h"
 #include "lockstep/comm/collectives/broadcast.h"
-#include "lockstep/comm/collectives/objects.h"
-#include "lockstep/os/machine.h"
+#include "lockstep/comm/group_meeting.h"
+#include "lockstep/comm/same_machine.h"
 
 namespace lockstep {
 namespace {
@@ -96,32 +98,18 @@ class NcclBackend final : public Backend {
   const std::shared_ptr<Core> core_;
 };
 
-std::string who(const Backend& group) {
-  return str("init_process_group, rank ", group.rank(), " of ", group.size(), ": ");
-}
-
-std::string opened(const nccl::Library& library) { return str("NCCL ", nccl::version_text(library.version)); }
-
-// Everybody's NCCL, or the reason why one has none: an error on all ranks.
-const nccl::Library& open_on_all(const ProcessGroup& hosts) {
+const nccl::Library& open_on_all(const ProcessGroup& hosts, Deadline deadline) {
   const nccl::Library* library = nullptr;
-  std::string said;
+  std::string version;
+  std::string failure;
   try {
     library = &nccl::open_library();
-    said = "+" + opened(*library);
+    version = str("NCCL ", nccl::version_text(library->version));
   } catch (const Error& error) {
-    said = str("-", error.what());
+    failure = error.what();
   }
-  const auto all = comm::all_gather_object(hosts, said);
-  for (std::size_t r = 0; r < all.size(); ++r) {
-    const bool is_own = static_cast<int>(r) == hosts.rank();
-    if (!all[r].starts_with('+'))
-      throw InvalidArgument(is_own ? all[r].substr(1)
-                                   : str(who(hosts.backend()), "rank ", r, ": ", all[r].substr(1)));
-    if (all[r] != all[0])
-      throw InvalidArgument(str(who(hosts.backend()), "rank 0 uses ", printable(all[0].substr(1)), ", rank ",
-                                r, " ", printable(all[r].substr(1)), "; all ranks must use the same NCCL"));
-  }
+  GroupMeeting meeting(hosts);
+  agree_on_library(meeting, "nccl", version, failure, deadline);
   return *library;
 }
 
@@ -129,7 +117,7 @@ UniqueId id_of_all(const nccl::Library& library, const ProcessGroup& hosts) {
   UniqueId id = {};
   if (hosts.rank() == 0) {
     if (const nccl::Result result = library.api.get_unique_id(&id); result != nccl::SUCCESS)
-      throw DistBackendError(who(hosts.backend()) + library.describe("ncclGetUniqueId", result, nullptr));
+      throw DistBackendError(library.describe("ncclGetUniqueId", result, nullptr));
   }
   comm::broadcast(hosts, id.internal, sizeof(id.internal), DType::UINT8, 0);
   return id;
@@ -163,7 +151,7 @@ std::shared_ptr<Core> make_core(const std::shared_ptr<Backend>& cpu, const Makin
   membership.options = making.options;
   membership.hosts = cpu->split({everybody}, making.name + "/hosts", making.options);
   const ProcessGroup hosts(membership.hosts);
-  membership.library = &open_on_all(hosts);  // all know what it throws
+  membership.library = &open_on_all(hosts, Deadline::in(making.options.timeout));  // all know what it throws
   try {
     DeviceStreams& streams = *membership.library->streams;
     membership.device = making.local_rank % streams.device_count();
@@ -171,7 +159,7 @@ std::shared_ptr<Core> make_core(const std::shared_ptr<Backend>& cpu, const Makin
     Core::Channels channels;
     for (Channel& channel : channels)
       channel = make_channel(*membership.library, hosts, membership.device, making.options);
-    comm::all_gather_object(hosts, std::string());  // all have theirs
+    comm::barrier(hosts);  // all have theirs
     return std::make_shared<Core>(std::move(membership), std::move(channels));
   } catch (const Error& error) {
     hosts.abort(error.what());
@@ -180,9 +168,11 @@ std::shared_ptr<Core> make_core(const std::shared_ptr<Backend>& cpu, const Makin
   }
 }
 
-ProcessGroup make_shm_group_of(Meeting& meeting, const std::string& name, const GroupOptions& options,
-                               Deadline deadline) {
-  return make_shm_group(meeting, name, options, deadline);
+ProcessGroup make_cpu_group(Meeting& meeting, const std::string& name, const GroupOptions& options,
+                            Deadline deadline) {
+  if (meeting.size() == 1) return make_self_group(name);
+  if (meeting.passes_descriptors()) return make_shm_group(meeting, name, options, deadline);
+  return make_hierarchical_group(meeting, name, options, deadline);
 }
 
 std::shared_ptr<Backend> NcclBackend::split(const std::vector<std::vector<int>>& parts,
@@ -202,18 +192,10 @@ std::shared_ptr<Backend> NcclBackend::split(const std::vector<std::vector<int>>&
 
 ProcessGroup make_nccl_group(Meeting& meeting, const std::string& group_name, const GroupOptions& options,
                              Deadline deadline) {
-  const auto machines = meeting.exchange(boot_id(), {}, deadline);
-  const auto here = machines.begin() + meeting.rank();
-  const auto lower =
-      std::count_if(machines.begin(), here, [&](const Message& other) { return other.text == here->text; });
   constexpr long MOST_RANKS = 1 << 20;
+  const int lower = lower_ranks_here(meeting, deadline);
   const long local_rank = env_number("LOCAL_RANK", 0, MOST_RANKS).value_or(lower);
-  const auto make_cpu = meeting.size() == 1            ? nullptr
-                        : meeting.passes_descriptors() ? &make_shm_group_of
-                                                       : &make_hierarchical_group;
-  const ProcessGroup cpu = make_cpu == nullptr
-                               ? make_self_group(cpu_group_name(group_name))
-                               : make_cpu(meeting, cpu_group_name(group_name), options, deadline);
+  const ProcessGroup cpu = make_cpu_group(meeting, cpu_group_name(group_name), options, deadline);
   return make_nccl_group(cpu, group_name, options, static_cast<int>(local_rank));
 }
 

@@ -74,7 +74,8 @@ std::shared_ptr<Operation> Core::start(Request&& request) {
     if (!is_message) launch(channel, {operation});
   } catch (const std::exception&) {
     fail_with(std::current_exception());
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
+    await_abort(lock);
     fail_operation(*operation);
     std::rethrow_exception(operation->exception_);
   }
@@ -98,7 +99,7 @@ void Core::launch(Channel& channel, const std::vector<std::shared_ptr<Operation>
   {
     const std::lock_guard lock(mutex_);
     for (const auto& operation : operations) {
-      if (failure_) fail_operation(*operation);
+      if (is_told_ || ending_) fail_operation(*operation);
       if (is_over(*operation)) continue;
       operation->end_ = end;
       operation->state_ = State::RUNNING;
@@ -120,7 +121,8 @@ void Core::launch_messages() {
     launch(channels_[MESSAGES], messages);
   } catch (const std::exception&) {
     fail_with(std::current_exception());
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
+    await_abort(lock);
     for (const auto& message : messages) fail_operation(*message);
   }
 }
@@ -181,8 +183,8 @@ void Core::watch(Channel& channel) {
       channel.running.pop_front();
       operation->state_ = State::DONE;
       recorder_.finish(operation->ticket_, FlightRecorder::DONE);
+      released = std::move(operation->request_.keep_alive);
     }
-    released = std::move(operation->request_.keep_alive);
     lock.unlock();
     changed_.notify_all();
     released.reset();  // it may be the last, and somebody's destructor
@@ -224,15 +226,17 @@ void Core::await_device(Channel& channel, const Operation& operation) {
       lost_at = now;
     }
     if (lost && now - lost_at >= LAST_MOMENT) std::rethrow_exception(lost);
-    const std::string late = str("NCCL has not finished ", operation.describe(), " on rank ", rank(),
-                                 " after ", std::chrono::duration<double>(now - begun).count(), " s");
+    const auto late = [&] {
+      return str("NCCL has not finished ", operation.describe(), " on rank ", rank(), " after ",
+                 std::chrono::duration<double>(now - begun).count(), " s");
+    };
     if (now - begun >= membership_.options.timeout)
-      throw Timeout(str(late, operation.is_message()
-                                  ? "; messages that wait for each other must be started together "
-                                    "(batch_isend_irecv), or before any of them is waited for"
-                                  : ", though all ranks have called it"));
+      throw Timeout(str(late(), operation.is_message()
+                                    ? "; messages that wait for each other must be started together "
+                                      "(batch_isend_irecv), or before any of them is waited for"
+                                    : ", though all ranks have called it"));
     if (now - warned >= membership_.options.warn_after) {
-      log(LogLevel::WARNING, str("group \"", membership_.name, "\": ", late));
+      log(LogLevel::WARNING, str("group \"", membership_.name, "\": ", late()));
       warned = now;
     }
     std::this_thread::sleep_for(pause);
@@ -280,6 +284,11 @@ void Core::fail_as_told(const std::string& what) {
     if (what.find(told(kind)) != std::string::npos) return fail(code, what);
   }
   fail(ErrorCode::ABORTED, what);
+}
+
+// With the lock. Until then another thread's failure may leave NCCL at work on the caller's memory.
+void Core::await_abort(std::unique_lock<std::mutex>& lock) {
+  changed_.wait(lock, [&] { return is_told_ || ending_; });
 }
 
 // With the lock.

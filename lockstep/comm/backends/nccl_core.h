@@ -78,6 +78,7 @@ class Core : public std::enable_shared_from_this<Core> {
   void fail_as_told(const std::string& what);
   void fail_operation(Operation& operation);
   void fail_all();
+  void await_abort(std::unique_lock<std::mutex>& lock);
   void launch_collective(const std::shared_ptr<Operation>& operation);
   void launch(Channel& channel, const std::vector<std::shared_ptr<Operation>>& operations);
   Patience patience() const;
