@@ -19,6 +19,9 @@ if(LOCKSTEP_SANITIZE)
 else()
   target_compile_definitions(lockstep_flags INTERFACE $<$<CONFIG:Release>:_FORTIFY_SOURCE=2>)
 endif()
+if(LOCKSTEP_UNITY)  # what g++ says of local types in any file that is included
+  target_compile_options(lockstep_flags INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
+endif()
 target_link_options(lockstep_flags INTERFACE -Wl,-z,relro,-z,now)
 
 # lockstep_precompile(TARGET PRIVATE HEADER... | REUSE_FROM OTHER): libtorch's headers are most of the time that a file with libtorch takes.

@@ -39,6 +39,12 @@ std::string complaint(const ProcessOutcome& process, bool should_die) {
   return "";
 }
 
+#ifdef LOCKSTEP_RANKS_AS_COPIES
+constexpr bool AS_COPIES = true;
+#else
+constexpr bool AS_COPIES = false;
+#endif
+
 class RanksFixture : public ::testing::Test {
  public:
   RanksFixture(const Registration& registration, const Plan& plan, std::string backend, int size)
@@ -51,11 +57,23 @@ class RanksFixture : public ::testing::Test {
     if (is_child()) return run_body(plan_, backend_, size_, registration_.make_body);
     const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
     report(run_processes({.filter = str(info->test_suite_name(), ".", info->name()),
+                          .as_copy = AS_COPIES ? [this](const ChildPlan& child) { return run_as_copy(child); }
+                                               : std::function<int(const ChildPlan&)>(),
                           .ranks = size_,
                           .processes = backend_ == "thread" ? 1 : size_,
                           .dying = plan_.dying,
                           .within = plan_.within,
                           .variables = plan_.variables}));
+  }
+
+  int run_as_copy(const ChildPlan& child) const {
+    become_child(child);
+    try {
+      run_body(plan_, backend_, size_, registration_.make_body);
+    } catch (const std::exception& error) {
+      ADD_FAILURE() << "outside of the body: " << error.what();
+    }
+    return HasFailure() ? 1 : 0;
   }
 
   void report(const Outcome& outcome) const {

@@ -25,8 +25,9 @@
 //             Variable("A", "b")   environment of the ranks
 //             WithoutGroup()       no group is made: the body calls init_process_group() itself
 // Members     rank(), size(), world(), backend_name(), rejoin(), die(): what a body may use.
-// Processes   Ranks are processes; those of "thread" alone are threads of one. The binary starts itself again for each (never a
-//             fork), with the environment that `lockstep run` would set, and this process only watches.
+// Processes   Ranks are processes; those of "thread" alone are threads of one. They have the environment that `lockstep run` would
+//             set, and this process only watches. Without libtorch the binary starts itself again for each of them, as a job
+//             does; with libtorch, which takes longer to load than most tests take to run, they are forks of this process.
 // MPI         Tests over mpi exist only in a process that mpirun has started with RANKS_TEST_WORLD=mpi (see CMakeLists.txt): it is
 //             one rank of all tests of its world's size, one after the other. Those in which ranks die are left out: MPI ends the
 //             whole job then.

@@ -1,5 +1,6 @@
 #include "testing/ranks_processes.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <spawn.h>
@@ -11,6 +12,8 @@
 #include <cerrno>
 #include <charconv>
 #include <csignal>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -20,8 +23,6 @@
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/str.h"
 #include "lockstep/os/machine.h"
-
-extern char** environ;  // NOLINT(readability-redundant-declaration)
 
 namespace lockstep::harness {
 namespace {
@@ -128,32 +129,81 @@ struct Process {
   ProcessOutcome outcome;
 };
 
-Process start(const ProcessesPlan& plan, int rank, const Star& star) {
-  Process process;
-  auto [output, output_end] = make_pipe();
-  auto [reports, reports_end] = make_pipe();
-  const std::vector<int> hub = plan.processes > 1 ? hub_fds(star, rank) : std::vector<int>{};
+// The ends of pipes and sockets that a process is to have.
+struct Ends {
+  int output, reports;
+  std::vector<int> hub;
+};
 
+pid_t start_program(const ProcessesPlan& plan, int rank, const Ends& ends) {
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_adddup2(&actions, output_end.get(), STDOUT_FILENO);
-  posix_spawn_file_actions_adddup2(&actions, output_end.get(), STDERR_FILENO);
-  for (const int fd : hub) posix_spawn_file_actions_adddup2(&actions, fd, fd);  // onto itself: clears CLOEXEC
-  posix_spawn_file_actions_adddup2(&actions, reports_end.get(), reports_end.get());
+  posix_spawn_file_actions_adddup2(&actions, ends.output, STDOUT_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, ends.output, STDERR_FILENO);
+  for (const int fd : ends.hub)
+    posix_spawn_file_actions_adddup2(&actions, fd, fd);  // onto itself: clears CLOEXEC
+  posix_spawn_file_actions_adddup2(&actions, ends.reports, ends.reports);
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
 
   std::vector<std::string> arguments = {"ranks_test", "--gtest_filter=" + plan.filter,
                                         "--gtest_also_run_disabled_tests",
-                                        str(CHILD_ARGUMENT, rank, ",", getpid(), ",", reports_end.get())};
-  std::vector<std::string> environment = environment_of(plan, rank, hub);
-  const int error = posix_spawn(&process.pid, "/proc/self/exe", &actions, &attributes,
-                                pointers(arguments).data(), pointers(environment).data());
+                                        str(CHILD_ARGUMENT, rank, ",", getpid(), ",", ends.reports)};
+  std::vector<std::string> environment = environment_of(plan, rank, ends.hub);
+  pid_t pid = -1;
+  const int error = posix_spawn(&pid, "/proc/self/exe", &actions, &attributes, pointers(arguments).data(),
+                                pointers(environment).data());
   posix_spawn_file_actions_destroy(&actions);
   posix_spawnattr_destroy(&attributes);
   if (error != 0) throw std::system_error(error, std::generic_category(), "posix_spawn");
+  return pid;
+}
+
+// OpenMP has read its variable when libtorch was loaded.
+void set_openmp_threads() {
+  const char* const threads = std::getenv("OMP_NUM_THREADS");  // NOLINT(concurrency-mt-unsafe)
+  void* const function = dlsym(RTLD_DEFAULT, "omp_set_num_threads");
+  if (threads != nullptr && function != nullptr)
+    reinterpret_cast<void (*)(int)>(function)(std::stoi(threads));
+}
+
+// This process watches and has no threads, so that a copy of it is whole.
+pid_t start_copy(const ProcessesPlan& plan, int rank, const Ends& ends) {
+  const int watcher = getpid();
+  static std::vector<std::string> environment;  // which environ points to in the copy
+  environment = environment_of(plan, rank, ends.hub);
+  std::fflush(nullptr);
+  const pid_t pid = fork();
+  check(pid >= 0, "fork");
+  if (pid > 0) return pid;
+  setpgid(0, 0);
+  check(dup2(open("/dev/null", O_RDONLY | O_CLOEXEC), STDIN_FILENO) == STDIN_FILENO, "dup2");
+  check(dup2(ends.output, STDOUT_FILENO) >= 0 && dup2(ends.output, STDERR_FILENO) >= 0, "dup2");
+  std::vector<int> kept = ends.hub;
+  kept.push_back(ends.reports);
+  std::sort(kept.begin(), kept.end());
+  unsigned int from = STDERR_FILENO + 1;
+  for (const int fd : kept) {
+    if (from < static_cast<unsigned int>(fd)) close_range(from, static_cast<unsigned int>(fd) - 1, 0);
+    from = static_cast<unsigned int>(fd) + 1;
+  }
+  close_range(from, ~0U, 0);
+  static std::vector<char*> entries = pointers(environment);
+  environ = entries.data();
+  set_openmp_threads();
+  std::exit(plan.as_copy({rank, watcher, ends.reports}));  // NOLINT(concurrency-mt-unsafe): as main() would
+}
+
+Process start(const ProcessesPlan& plan, int rank, const Star& star) {
+  Process process;
+  auto [output, output_end] = make_pipe();
+  auto [reports, reports_end] = make_pipe();
+  const Ends ends = {output_end.get(), reports_end.get(),
+                     plan.processes > 1 ? hub_fds(star, rank) : std::vector<int>{}};
+  process.pid = plan.as_copy ? start_copy(plan, rank, ends) : start_program(plan, rank, ends);
+  if (plan.as_copy) setpgid(process.pid, process.pid);  // whoever comes first
   fcntl(output.get(), F_SETFL, O_NONBLOCK);
   process.output = std::move(output);
   process.reports = std::move(reports);

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -17,8 +18,17 @@
 
 namespace lockstep::harness {
 
+struct ChildPlan {
+  int rank = 0;
+  int parent = 0;  // pid of the watcher
+  int report_fd = -1;
+};
+
 struct ProcessesPlan {
   std::string filter;  // the full name of the one test that the processes run
+  // What a copy of this process does as a rank, before it exits with the code that this returns. Empty: ranks are programs of
+  // their own (the same one), as in a job, and find their place with child_plan(). A copy saves loading libtorch once more.
+  std::function<int(const ChildPlan&)> as_copy;
   int ranks = 1;
   int processes = 1;  // `ranks`, or 1 when the ranks are threads
   std::vector<int> dying;
@@ -44,11 +54,6 @@ struct Outcome {
 Outcome run_processes(const ProcessesPlan& plan);
 
 // What run_processes() told this process on its command line; nullopt in the process that watches. Removes the arguments.
-struct ChildPlan {
-  int rank = 0;
-  int parent = 0;  // pid of the watcher
-  int report_fd = -1;
-};
 std::optional<ChildPlan> child_plan(int* argc, char** argv);
 
 }  // namespace lockstep::harness

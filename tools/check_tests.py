@@ -3,7 +3,6 @@
 
 Every *_test.cpp is compiled into some target of the build folder (--core: of a build without libtorch), no test is disabled,
 and every GTEST_SKIP says why."""
-import json
 import pathlib
 import re
 import sys
@@ -19,8 +18,7 @@ TEST = re.compile(r"\b(TEST|TEST_F|TEST_P|TYPED_TEST|RC_GTEST_PROP|RC_GTEST_FIXT
 def main():
     build = pathlib.Path(sys.argv[1])
     core_only = "--core" in sys.argv
-    commands = json.loads((build / "compile_commands.json").read_text(encoding="utf-8"))
-    compiled = {pathlib.Path(entry["directory"], entry["file"]).resolve() for entry in commands}
+    compiled = {pathlib.Path(entry["directory"], entry["file"]).resolve() for entry in sources.compile_commands(build)}
     problems = []
     paths = [path for path in sources.files(".cpp") if path.stem.endswith("_test")]
     for path in paths:

@@ -1,4 +1,5 @@
 """The tree's own files, for the check_*.py scripts beside this one."""
+import json
 import pathlib
 import re
 
@@ -17,6 +18,22 @@ def files(*suffixes):
 
 def read(path):
     return (ROOT / path).read_text(encoding="utf-8")
+
+
+UNITED = re.compile(r'#include "([^"]+)"')
+
+
+def compile_commands(build):
+    """The entries of the build folder's compile_commands.json, with one for each file that CMake compiles together with others."""
+    entries = []
+    for entry in json.loads((build / "compile_commands.json").read_text(encoding="utf-8")):
+        source = pathlib.Path(entry["directory"], entry["file"])
+        if source.parent.name != "Unity":
+            entries.append(entry)
+            continue
+        for file in UNITED.findall(source.read_text(encoding="utf-8")):
+            entries.append({**entry, "file": file, "command": entry["command"].replace(str(source), file)})
+    return entries
 
 
 # One token of what a brace or a word may hide in: comments, raw strings, strings, characters (not 1'000).

@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::int64_t NONE = std::numeric_limits<std::int64_t>::max();
 
-[[noreturn]] void refuse(const std::string& what) { throw InvalidArgument("GradScaler: " + what); }
+[[noreturn]] void refuse_scaler(const std::string& what) { throw InvalidArgument("GradScaler: " + what); }
 
 std::vector<at::Tensor> parameters_of(torch::optim::Optimizer& optimizer) {
   std::vector<at::Tensor> all;
@@ -67,7 +67,7 @@ std::optional<std::int64_t> unscale_gradients(torch::optim::Optimizer& optimizer
     values.emplace_back();
     if (!parameter.grad().defined()) continue;
     if (!allow_half && parameter.grad().scalar_type() == at::kHalf) {
-      refuse(
+      refuse_scaler(
           "Attempting to unscale FP16 gradients. Parameters stay float32 under autocast; do not convert the "
           "model itself to float16");
     }
@@ -122,9 +122,10 @@ std::optional<ProcessGroup> GradScaler::group() const {
 
 void GradScaler::require_scaled(const char* call) const {
   if (has_scaled_) return;
-  refuse(str("Attempted ", call,
-             " but _scale is None. This may indicate your program did not use scaler.scale(loss or outputs) "
-             "earlier in the iteration."));
+  refuse_scaler(
+      str("Attempted ", call,
+          " but _scale is None. This may indicate your program did not use scaler.scale(loss or outputs) "
+          "earlier in the iteration."));
 }
 
 at::Tensor GradScaler::scale(const at::Tensor& outputs) {
@@ -145,8 +146,8 @@ void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
   require_scaled("unscale_");
   OfOptimizer& state = optimizers_[&optimizer];
   if (state.stage == Stage::UNSCALED)
-    refuse("unscale_() has already been called on this optimizer since the last update().");
-  if (state.stage == Stage::STEPPED) refuse("unscale_() is being called after step().");
+    refuse_scaler("unscale_() has already been called on this optimizer since the last update().");
+  if (state.stage == Stage::STEPPED) refuse_scaler("unscale_() is being called after step().");
   bool none_found = false;
   const auto inverse = static_cast<float>(1.0 / scale_.value());
   const auto found = unscale_gradients(optimizer, inverse, /*allow_half=*/false, &none_found);
@@ -166,10 +167,10 @@ bool GradScaler::step(torch::optim::Optimizer& optimizer) {
   }
   require_scaled("step");
   OfOptimizer& state = optimizers_[&optimizer];
-  if (state.stage == Stage::STEPPED) refuse("step() has already been called since the last update().");
+  if (state.stage == Stage::STEPPED) refuse_scaler("step() has already been called since the last update().");
   if (state.stage == Stage::READY) unscale_(optimizer);
   if (!state.checked) {
-    refuse(
+    refuse_scaler(
         "No inf checks were recorded for this optimizer: none of its parameters has a gradient. Call "
         "scaler.scale(loss).backward() first, with a loss that depends on them");
   }
@@ -186,7 +187,8 @@ void GradScaler::update() {
                        [&](const auto& one) { return one.second.*what; });
   };
   if (!any(&OfOptimizer::checked)) {
-    refuse("No inf checks were recorded prior to update. Call step() or unscale_() of an optimizer first");
+    refuse_scaler(
+        "No inf checks were recorded prior to update. Call step() or unscale_() of an optimizer first");
   }
   const bool overflow = any(&OfOptimizer::overflow);
   scale_.update(overflow);
@@ -243,15 +245,15 @@ NamedTensors GradScaler::state_dict() const {
 void GradScaler::load_state_dict(const NamedTensors& state) {
   if (!options_.enabled) return;
   if (state.empty()) {
-    refuse(
+    refuse_scaler(
         "The source state dict is empty, possibly because it was saved from a disabled instance of "
         "GradScaler.");
   }
   const std::map<std::string, at::Tensor> entries(state.begin(), state.end());
   const auto entry = [&](const char* name) {
     const auto found = entries.find(name);
-    if (found == entries.end()) refuse(str("the state has no \"", name, "\""));
-    if (found->second.numel() != 1) refuse(str("\"", name, "\" of the state is not a single number"));
+    if (found == entries.end()) refuse_scaler(str("the state has no \"", name, "\""));
+    if (found->second.numel() != 1) refuse_scaler(str("\"", name, "\" of the state is not a single number"));
     return found->second.reshape({});
   };
   LossScaleOptions options = scale_.options();

@@ -1,5 +1,7 @@
 #include "lockstep/base/environment.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -8,8 +10,6 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
-
-extern char** environ;  // NOLINT(readability-redundant-declaration): not declared by <cstdlib>
 
 namespace lockstep {
 namespace {

@@ -19,4 +19,6 @@ std::string printable(std::string_view text, std::size_t limit) {
   return out;
 }
 
+std::string in_quotes(std::string_view text, std::size_t limit) { return '"' + printable(text, limit) + '"'; }
+
 }  // namespace lockstep

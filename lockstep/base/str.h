@@ -17,4 +17,7 @@ template <typename... Parts> std::string str(const Parts&... parts) {
 // characters become \xNN and anything longer than `limit` characters is cut with "...".
 std::string printable(std::string_view text, std::size_t limit = 200);
 
+// The same between double quotes.
+std::string in_quotes(std::string_view text, std::size_t limit = 200);
+
 }  // namespace lockstep

@@ -24,10 +24,10 @@ namespace {
 
 constexpr std::int64_t NONE = std::numeric_limits<std::int64_t>::max();
 
-[[noreturn]] void refuse(const std::string& what) { throw InvalidArgument("apex amp: " + what); }
+[[noreturn]] void refuse_amp(const std::string& what) { throw InvalidArgument("apex amp: " + what); }
 
 void refuse_with_o1(bool is_set, const char* name, const char* why) {
-  if (is_set) refuse(lockstep::str("with opt_level \"O1\" ", name, " must not be set: ", why));
+  if (is_set) refuse_amp(lockstep::str("with opt_level \"O1\" ", name, " must not be set: ", why));
 }
 
 LossScaleOptions scale_options(const InitializeOptions& options) {
@@ -59,8 +59,8 @@ Properties properties_of(const std::string& opt_level, const InitializeOptions& 
   } else if (opt_level == "O3") {
     p = {.cast_model_type = options.half, .cast_model_outputs = at::kFloat};
   } else {
-    refuse(lockstep::str("opt_level is \"", printable(opt_level),
-                         "\"; it is \"O0\", \"O1\", \"O2\" or \"O3\", with the letter O, not zero"));
+    refuse_amp(lockstep::str("opt_level is \"", printable(opt_level),
+                             "\"; it is \"O0\", \"O1\", \"O2\" or \"O3\", with the letter O, not zero"));
   }
   if (options.cast_model_type) p.cast_model_type = options.cast_model_type;
   p.keep_batchnorm_fp32 = options.keep_batchnorm_fp32.value_or(p.keep_batchnorm_fp32);
@@ -135,7 +135,7 @@ Optimizer::Optimizer(torch::optim::Optimizer& optimizer, const Properties& prope
     : state_(std::make_shared<State>(
           State{.optimizer = optimizer, .properties = properties, .options = options})) {
   if (options.num_losses < 1)
-    refuse(lockstep::str("num_losses is ", options.num_losses, "; it must be at least 1"));
+    refuse_amp(lockstep::str("num_losses is ", options.num_losses, "; it must be at least 1"));
   for (int i = 0; i < options.num_losses; ++i)
     state_->losses.push_back({LossScale(scale_options(options)), {}});
   const c10::NoGradGuard no_grad;
@@ -143,8 +143,8 @@ Optimizer::Optimizer(torch::optim::Optimizer& optimizer, const Properties& prope
     for (at::Tensor& parameter : group.params()) {
       State::Parameter one{.model = parameter, .master = {}};
       if (options.enabled && parameter.scalar_type() != at::kFloat) {
-        refuse(lockstep::str("a parameter of the optimiser is ", parameter.scalar_type(),
-                             "; initialize() takes float32 models and casts them itself"));
+        refuse_amp(lockstep::str("a parameter of the optimiser is ", parameter.scalar_type(),
+                                 "; initialize() takes float32 models and casts them itself"));
       }
       if (properties.master_weights) {
         one.master = parameter.detach().clone().set_requires_grad(parameter.requires_grad());
@@ -241,7 +241,7 @@ bool Optimizer::step() {
   State& state = *state_;
   if (state.failure) std::rethrow_exception(std::exchange(state.failure, nullptr));
   if (state.on_gradients != 1) {
-    refuse(
+    refuse_amp(
         "step() while the gradients are still scaled: the last scale_loss() before it must not "
         "delay_unscale");
   }
@@ -265,8 +265,8 @@ ScaledLoss::ScaledLoss(const at::Tensor& loss, const Optimizer& optimizer, int l
       exceptions_before_(std::uncaught_exceptions()) {
   Optimizer::State& state = optimizer_.state();
   if (loss_id < 0 || loss_id >= static_cast<int>(state.losses.size())) {
-    refuse(lockstep::str("loss_id is ", loss_id, " of ", state.losses.size(),
-                         " losses; see num_losses of initialize()"));
+    refuse_amp(lockstep::str("loss_id is ", loss_id, " of ", state.losses.size(),
+                             " losses; see num_losses of initialize()"));
   }
   const double scale = state.scale_of(loss_id);
   // What was there before joins in: multiplying by a power of two and back is exact.
@@ -323,7 +323,7 @@ void load_state_dict(const Optimizer& optimizer, const NamedTensors& state) {
       const auto scale = entries.find(lockstep::str("loss_scaler", i, ".loss_scale"));
       const auto unskipped = entries.find(lockstep::str("loss_scaler", i, ".unskipped"));
       if (scale == entries.end() || unskipped == entries.end())
-        refuse(
+        refuse_amp(
             lockstep::str("the state has no loss_scaler", i, ", but there are ", losses.size(), " losses"));
       if (check) continue;
       losses[i].scale.set(scale->second.item<double>());

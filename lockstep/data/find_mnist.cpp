@@ -35,8 +35,6 @@ const std::array<DownloadFile, 4>& mnist_downloads() {
   return files;
 }
 
-std::string in_quotes(std::string_view text) { return str('"', printable(text), '"'); }
-
 // The files that `directory` lacks, as a list; empty when it has all.
 std::string missing_files(const std::string& directory) {
   std::string missing;

@@ -38,7 +38,7 @@ void check_options(const TokenDatasetOptions& options) {
         lockstep::str("TokenDataset: vocab_size is ", options.vocab_size, ", expected 0 to ", MOST));
 }
 
-[[noreturn]] void refuse(const MappedFile& file, const std::string& defect) {
+[[noreturn]] void refuse_tokens(const MappedFile& file, const std::string& defect) {
   throw FormatError(lockstep::str("token file \"", printable(file.path()), "\": ", defect));
 }
 
@@ -52,14 +52,15 @@ std::size_t header_bytes(const MappedFile& file, at::ScalarType dtype) {
   for (const HeaderKind& kind : HEADER_KINDS) {
     if (head[0] != kind.magic) continue;
     if (head[1] != kind.version)
-      refuse(file,
-             lockstep::str("its header, of llm.c, is of version ", head[1], ", expected ", kind.version));
+      refuse_tokens(
+          file, lockstep::str("its header, of llm.c, is of version ", head[1], ", expected ", kind.version));
     if (dtype != kind.dtype)
-      refuse(file,
-             lockstep::str("its header, of llm.c, says ", kind.dtype, ", and the option dtype ", dtype));
+      refuse_tokens(
+          file, lockstep::str("its header, of llm.c, says ", kind.dtype, ", and the option dtype ", dtype));
     const std::size_t tokens = (file.bytes().size() - HEADER_BYTES) / size_of(dtype);
     if (head[2] < 0 || static_cast<std::size_t>(head[2]) != tokens)
-      refuse(file, lockstep::str("its header, of llm.c, says ", head[2], " tokens, and it holds ", tokens));
+      refuse_tokens(file,
+                    lockstep::str("its header, of llm.c, says ", head[2], " tokens, and it holds ", tokens));
     return HEADER_BYTES;
   }
   return 0;
@@ -87,12 +88,13 @@ TokenDataset::TokenDataset(const std::string& path, const TokenDatasetOptions& o
   const std::size_t bytes = file_->bytes().size();
   const std::size_t size = size_of(options_.dtype);
   if (bytes % size != 0)
-    refuse(*file_, lockstep::str("its ", bytes, " bytes are no whole number of tokens of ", size, " bytes"));
+    refuse_tokens(*file_,
+                  lockstep::str("its ", bytes, " bytes are no whole number of tokens of ", size, " bytes"));
   offset_ = header_bytes(*file_, options_.dtype);
   tokens_ = static_cast<std::int64_t>((bytes - offset_) / size);
   if (tokens_ <= options_.block_size)
-    refuse(*file_, lockstep::str("it holds ", tokens_, " tokens, and a window with its targets needs ",
-                                 options_.block_size + 1));
+    refuse_tokens(*file_, lockstep::str("it holds ", tokens_, " tokens, and a window with its targets needs ",
+                                        options_.block_size + 1));
 }
 
 void TokenDataset::copy_window(std::int64_t start, std::int64_t* data, std::int64_t* target) const {
@@ -108,8 +110,9 @@ void TokenDataset::copy_window(std::int64_t start, std::int64_t* data, std::int6
     std::int64_t* const to = shift == 0 ? data : target;
     const std::int64_t good = copy(from + static_cast<std::size_t>(shift) * size, to);
     if (good < options_.block_size)
-      refuse(*file_, lockstep::str("token ", to[good], " at place ", start + shift + good,
-                                   " is not below the vocab_size of ", limit, "; is the dtype right?"));
+      refuse_tokens(*file_,
+                    lockstep::str("token ", to[good], " at place ", start + shift + good,
+                                  " is not below the vocab_size of ", limit, "; is the dtype right?"));
   }
 }
 

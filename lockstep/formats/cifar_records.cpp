@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-[[noreturn]] void refuse(const GzipReader& reader, const std::string& defect) {
+[[noreturn]] void refuse_cifar(const GzipReader& reader, const std::string& defect) {
   throw FormatError(str("CIFAR file \"", printable(reader.path()), "\": ", defect));
 }
 
@@ -31,22 +31,22 @@ CifarRecords read_cifar_records(const std::string& path, const std::vector<int>&
   std::vector<std::uint8_t> record(classes.size() + CIFAR_PIXELS);
   while (const std::size_t got = reader.read(std::as_writable_bytes(std::span(record)))) {
     if (got < record.size())
-      refuse(reader,
-             str("truncated: record ", records.count, " has ", got, " bytes, expected ", record.size()));
+      refuse_cifar(
+          reader, str("truncated: record ", records.count, " has ", got, " bytes, expected ", record.size()));
     if (records.count == max_records)
-      refuse(reader, str("more than the ", max_records, " records that are allowed"));
+      refuse_cifar(reader, str("more than the ", max_records, " records that are allowed"));
     for (std::size_t i = 0; i < classes.size(); ++i) {
       if (record[i] >= classes[i])
-        refuse(reader, str("label ", static_cast<int>(record[i]), " of record ", records.count,
-                           " is out of range, expected 0 to ", classes[i] - 1,
-                           "; is this another data set, or another version of it?"));
+        refuse_cifar(reader, str("label ", static_cast<int>(record[i]), " of record ", records.count,
+                                 " is out of range, expected 0 to ", classes[i] - 1,
+                                 "; is this another data set, or another version of it?"));
       records.labels.push_back(record[i]);
     }
     const auto pixels = record.begin() + static_cast<std::ptrdiff_t>(classes.size());
     records.pixels.insert(records.pixels.end(), pixels, record.end());
     ++records.count;
   }
-  if (records.count == 0) refuse(reader, "it holds no records");
+  if (records.count == 0) refuse_cifar(reader, "it holds no records");
   return records;
 }
 

@@ -17,7 +17,7 @@ constexpr int MAX_DIMENSIONS = 8;
 constexpr std::uint8_t UNSIGNED_BYTES = 0x08;
 constexpr std::size_t CHUNK = std::size_t{1} << 20;
 
-[[noreturn]] void refuse(const GzipReader& reader, const std::string& defect) {
+[[noreturn]] void refuse_idx(const GzipReader& reader, const std::string& defect) {
   throw FormatError(str("idx file \"", printable(reader.path()), "\": ", defect));
 }
 
@@ -32,7 +32,7 @@ std::string hex(std::uint32_t value) {
 
 std::uint32_t read_number(GzipReader& reader, const char* what) {
   std::array<std::byte, 4> bytes{};
-  if (reader.read(bytes) != bytes.size()) refuse(reader, str("truncated, it ends inside ", what));
+  if (reader.read(bytes) != bytes.size()) refuse_idx(reader, str("truncated, it ends inside ", what));
   std::uint32_t value = 0;
   for (const std::byte byte : bytes) value = value << 8U | std::to_integer<std::uint32_t>(byte);
   return value;
@@ -44,13 +44,14 @@ void check_magic(GzipReader& reader, int dimensions) {
   const std::string expected =
       hex(static_cast<std::uint32_t>(UNSIGNED_BYTES) << 8U | static_cast<std::uint32_t>(dimensions));
   if (magic >> 16U != 0)
-    refuse(reader, str("wrong magic number ", hex(magic), ", expected ", expected, "; this is no idx file"));
+    refuse_idx(reader,
+               str("wrong magic number ", hex(magic), ", expected ", expected, "; this is no idx file"));
   if (type != UNSIGNED_BYTES)
-    refuse(reader, str("magic number ", hex(magic), " is for another element type, expected ", expected,
-                       " (unsigned bytes)"));
+    refuse_idx(reader, str("magic number ", hex(magic), " is for another element type, expected ", expected,
+                           " (unsigned bytes)"));
   if ((magic & 0xffU) != static_cast<std::uint32_t>(dimensions))
-    refuse(reader, str("it has ", magic & 0xffU, " dimension(s), expected ", dimensions, " (magic number ",
-                       expected, ")"));
+    refuse_idx(reader, str("it has ", magic & 0xffU, " dimension(s), expected ", dimensions,
+                           " (magic number ", expected, ")"));
 }
 
 // The number of bytes the header promises, checked against what the file can hold.
@@ -61,17 +62,17 @@ std::int64_t read_dims(GzipReader& reader, int dimensions, std::vector<std::int6
     const std::uint64_t size = read_number(reader, "the sizes");
     dims.push_back(static_cast<std::int64_t>(size));
     product += str(i > 0 ? " x " : "", size);
-    if (i > 0 && size == 0) refuse(reader, str("dimension ", i, " has size 0"));
+    if (i > 0 && size == 0) refuse_idx(reader, str("dimension ", i, " has size 0"));
     // At most (2^32 + 1) * (2^32 - 1) = 2^64 - 1: the product cannot wrap before it is compared.
     total = std::min<std::uint64_t>(total * size, static_cast<std::uint64_t>(IDX_MAX_BYTES) + 1);
   }
   if (total > static_cast<std::uint64_t>(IDX_MAX_BYTES))
-    refuse(reader,
-           str("its header claims ", product, " bytes, more than the ", IDX_MAX_BYTES, " that are allowed"));
+    refuse_idx(reader, str("its header claims ", product, " bytes, more than the ", IDX_MAX_BYTES,
+                           " that are allowed"));
   const std::uint64_t header = 4 + 4 * static_cast<std::uint64_t>(dimensions);
   if (header + total > reader.size_limit())
-    refuse(reader,
-           str("truncated: its header claims ", product, " bytes, which a file of this size cannot hold"));
+    refuse_idx(reader, str("truncated: its header claims ", product,
+                           " bytes, which a file of this size cannot hold"));
   return static_cast<std::int64_t>(total);
 }
 
@@ -92,11 +93,12 @@ IdxArray read_idx(const std::string& path, int dimensions) {
     array.bytes.resize(begin + wanted);
     const std::size_t got = reader.read(std::as_writable_bytes(std::span(array.bytes).subspan(begin)));
     if (got < wanted)
-      refuse(reader, str("truncated: it holds ", begin + got, " bytes after the header, expected ", total));
+      refuse_idx(reader,
+                 str("truncated: it holds ", begin + got, " bytes after the header, expected ", total));
   }
   std::array<std::byte, 1> extra{};
   if (reader.read(extra) != 0)
-    refuse(reader, str("trailing bytes after the ", total, " that its header claims"));
+    refuse_idx(reader, str("trailing bytes after the ", total, " that its header claims"));
   return array;
 }
 

@@ -22,8 +22,6 @@ constexpr std::uint64_t MAX_HEADER = 100'000'000;
 constexpr std::uint64_t LENGTH_BYTES = 8;
 constexpr std::size_t ALIGNMENT = 8;
 
-std::string in_quotes(std::string_view text) { return str('"', printable(text), '"'); }
-
 std::string json_text(const std::string& text) {
   try {
     return nlohmann::json(text).dump();

@@ -24,43 +24,43 @@ constexpr std::array DTYPE_SIZES = std::to_array<std::pair<std::string_view, std
 
 // A tensor's entry lies at depth 1 and its arrays at depth 2; deeper values belong to no safetensors file.
 constexpr int DEEPEST_VALUE = 3;
+constexpr std::size_t NAME_SHOWN = 100;  // characters of a name in a message
 
-[[noreturn]] void refuse(const std::string& defect) { throw FormatError(defect); }
-
-std::string in_quotes(std::string_view name) { return str('"', printable(name, 100), '"'); }
+[[noreturn]] void refuse_header(const std::string& defect) { throw FormatError(defect); }
 
 // Parses strictly: nlohmann's parser alone would keep the last of two equal keys and follow any depth.
 Json parse_strictly(std::string_view text) {
   std::vector<std::unordered_set<std::string>> keys;
   const auto on_event = [&](int depth, Json::parse_event_t event, Json& value) {
-    if (depth > DEEPEST_VALUE) refuse("its header is nested too deeply");
+    if (depth > DEEPEST_VALUE) refuse_header("its header is nested too deeply");
     if (event == Json::parse_event_t::object_start) keys.emplace_back();
     if (event == Json::parse_event_t::object_end) keys.pop_back();
     if (event == Json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second)
-      refuse(str("the name ", in_quotes(value.get_ref<const std::string&>()), " occurs twice in its header"));
+      refuse_header(str("the name ", in_quotes(value.get_ref<const std::string&>(), NAME_SHOWN),
+                        " occurs twice in its header"));
     return true;
   };
   try {
     return Json::parse(text, on_event);
   } catch (const Json::exception& error) {
-    refuse(str("its header is not JSON: ", printable(error.what())));
+    refuse_header(str("its header is not JSON: ", printable(error.what())));
   }
 }
 
 std::uint64_t unsigned_number(const Json& value, const std::string& tensor, const char* field) {
   if (!value.is_number_unsigned())
-    refuse(str("tensor ", tensor, ": ", field, " must hold whole numbers from 0"));
+    refuse_header(str("tensor ", tensor, ": ", field, " must hold whole numbers from 0"));
   const auto number = value.get<std::uint64_t>();
   if (number > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()))
-    refuse(str("tensor ", tensor, ": ", field, " holds ", number, ", which overflows"));
+    refuse_header(str("tensor ", tensor, ": ", field, " holds ", number, ", which overflows"));
   return number;
 }
 
 const Json& field(const Json& entry, const std::string& tensor, const char* name, Json::value_t type) {
   const auto found = entry.find(name);
   if (found == entry.end() || found->type() != type)
-    refuse(str("tensor ", tensor, ": \"", name, "\" is missing or no ",
-               type == Json::value_t::array ? "list" : "text"));
+    refuse_header(str("tensor ", tensor, ": \"", name, "\" is missing or no ",
+                      type == Json::value_t::array ? "list" : "text"));
   return *found;
 }
 
@@ -75,40 +75,43 @@ std::uint64_t byte_count(const SafetensorsTensor& tensor) {
   std::uint64_t count = safetensors_dtype_size(tensor.dtype);
   for (const std::int64_t size : tensor.shape) {
     if (__builtin_mul_overflow(count, static_cast<std::uint64_t>(size), &count))
-      refuse(str("tensor ", in_quotes(tensor.name), ": shape ", shape_text(tensor.shape), " overflows"));
+      refuse_header(str("tensor ", in_quotes(tensor.name, NAME_SHOWN), ": shape ", shape_text(tensor.shape),
+                        " overflows"));
   }
   return count;
 }
 
 SafetensorsTensor parse_entry(const std::string& name, const Json& entry) {
-  const std::string tensor = in_quotes(name);
-  if (!entry.is_object()) refuse(str("tensor ", tensor, ": its entry is no object"));
+  const std::string tensor = in_quotes(name, NAME_SHOWN);
+  if (!entry.is_object()) refuse_header(str("tensor ", tensor, ": its entry is no object"));
   if (entry.size() != 3)
-    refuse(str("tensor ", tensor, ": its entry must hold dtype, shape and data_offsets and nothing else"));
+    refuse_header(
+        str("tensor ", tensor, ": its entry must hold dtype, shape and data_offsets and nothing else"));
   SafetensorsTensor result;
   result.name = name;
   result.dtype = field(entry, tensor, "dtype", Json::value_t::string).get<std::string>();
   if (safetensors_dtype_size(result.dtype) == 0)
-    refuse(str("tensor ", tensor, ": unknown dtype ", in_quotes(result.dtype)));
+    refuse_header(str("tensor ", tensor, ": unknown dtype ", in_quotes(result.dtype, NAME_SHOWN)));
   for (const Json& size : field(entry, tensor, "shape", Json::value_t::array))
     result.shape.push_back(static_cast<std::int64_t>(unsigned_number(size, tensor, "shape")));
   const Json& offsets = field(entry, tensor, "data_offsets", Json::value_t::array);
-  if (offsets.size() != 2) refuse(str("tensor ", tensor, ": data_offsets must hold two numbers"));
+  if (offsets.size() != 2) refuse_header(str("tensor ", tensor, ": data_offsets must hold two numbers"));
   result.begin = unsigned_number(offsets[0], tensor, "data_offsets");
   result.end = unsigned_number(offsets[1], tensor, "data_offsets");
   if (result.begin > result.end)
-    refuse(str("tensor ", tensor, ": it ends at byte ", result.end, ", before it begins at ", result.begin));
+    refuse_header(
+        str("tensor ", tensor, ": it ends at byte ", result.end, ", before it begins at ", result.begin));
   if (const std::uint64_t needed = byte_count(result); needed != result.size())
-    refuse(str("tensor ", tensor, ": ", result.dtype, shape_text(result.shape), " needs ", needed,
-               " bytes, its data_offsets span ", result.size()));
+    refuse_header(str("tensor ", tensor, ": ", result.dtype, shape_text(result.shape), " needs ", needed,
+                      " bytes, its data_offsets span ", result.size()));
   return result;
 }
 
 SafetensorsMetadata parse_metadata(const Json& entry) {
-  if (!entry.is_object()) refuse("__metadata__ is no object");
+  if (!entry.is_object()) refuse_header("__metadata__ is no object");
   SafetensorsMetadata metadata;
   for (const auto& [key, value] : entry.items()) {
-    if (!value.is_string()) refuse(str("__metadata__ ", in_quotes(key), " is not text"));
+    if (!value.is_string()) refuse_header(str("__metadata__ ", in_quotes(key, NAME_SHOWN), " is not text"));
     metadata.emplace(key, value.get<std::string>());
   }
   return metadata;
@@ -122,15 +125,16 @@ void check_layout(std::vector<SafetensorsTensor>& tensors, std::uint64_t data_si
   std::uint64_t position = 0;
   for (const SafetensorsTensor& tensor : tensors) {
     if (tensor.begin > position)
-      refuse(str("bytes ", position, " to ", tensor.begin, " of its data belong to no tensor"));
+      refuse_header(str("bytes ", position, " to ", tensor.begin, " of its data belong to no tensor"));
     if (tensor.begin < position)
-      refuse(str("tensor ", in_quotes(tensor.name), " overlaps the one before it at byte ", tensor.begin));
+      refuse_header(str("tensor ", in_quotes(tensor.name, NAME_SHOWN), " overlaps the one before it at byte ",
+                        tensor.begin));
     position = tensor.end;
   }
   if (position > data_size)
-    refuse(str("truncated: its tensors need ", position, " bytes of data, it holds ", data_size));
+    refuse_header(str("truncated: its tensors need ", position, " bytes of data, it holds ", data_size));
   if (position < data_size)
-    refuse(str(data_size - position, " bytes after the last tensor belong to no tensor"));
+    refuse_header(str(data_size - position, " bytes after the last tensor belong to no tensor"));
 }
 
 }  // namespace
@@ -142,9 +146,9 @@ std::size_t safetensors_dtype_size(std::string_view dtype) {
 }
 
 SafetensorsHeader parse_safetensors_header(std::string_view json, std::uint64_t data_size) {
-  if (json.empty() || json.front() != '{') refuse("its header does not start with '{'");
+  if (json.empty() || json.front() != '{') refuse_header("its header does not start with '{'");
   const Json root = parse_strictly(json);
-  if (!root.is_object()) refuse("its header is no JSON object");
+  if (!root.is_object()) refuse_header("its header is no JSON object");
   SafetensorsHeader header;
   for (const auto& [name, entry] : root.items()) {
     if (name == "__metadata__") {

@@ -17,9 +17,7 @@
 namespace lockstep {
 namespace {
 
-constexpr int LARGEST_PORT = 65535;
 constexpr int MOST_DESCRIPTORS = 1 << 20;
-constexpr int MOST_RANKS = 1 << 20;
 
 std::string who(const JobEnvironment& place) {
   return str("init_process_group, rank ", place.rank, " of ", place.world_size, ": ");

@@ -13,7 +13,6 @@ namespace {
 
 constexpr std::string_view FILE_SCHEME = "file://";
 constexpr std::string_view TCP_SCHEME = "tcp://";
-constexpr int LARGEST_PORT = 65535;
 
 [[noreturn]] void refuse_url(const std::string& url, const char* what) {
   throw InvalidArgument(
@@ -31,7 +30,6 @@ std::optional<int> number(std::string_view text, int minimum, int maximum) {
 }
 
 void take_query(const std::string& url, std::string_view query, TcpUrl& result) {
-  constexpr int MOST_RANKS = 1 << 20;
   while (!query.empty()) {
     const std::string_view item = query.substr(0, query.find('&'));
     query.remove_prefix(std::min(item.size() + 1, query.size()));

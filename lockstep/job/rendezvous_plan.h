@@ -28,6 +28,9 @@
 
 namespace lockstep {
 
+inline constexpr int LARGEST_PORT = 65535;
+inline constexpr int MOST_RANKS = 1 << 20;
+
 // A tcp:// address: "tcp://host:port", "tcp://[::1]:port", each with "?rank=R&world_size=N" or a part of it.
 struct TcpUrl {
   std::string host;

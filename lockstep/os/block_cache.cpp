@@ -6,14 +6,14 @@
 #include <cstdlib>
 #include <new>
 
+#include "lockstep/base/round_up.h"
+
 namespace lockstep {
 namespace {
 
 constexpr std::size_t ALIGNMENT = 64;
 constexpr std::size_t PAGE = std::size_t{4} << 10U;
 constexpr std::size_t HUGE_PAGE = std::size_t{2} << 20U;
-
-std::size_t round_up(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
 void* pointer(std::uintptr_t address) { return reinterpret_cast<void*>(address); }
 std::uintptr_t address_of(const void* block) { return reinterpret_cast<std::uintptr_t>(block); }

@@ -13,7 +13,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::chrono::seconds SILENCE{60};
+constexpr std::chrono::seconds SERVER_SILENCE{60};
 constexpr std::chrono::seconds ONE_HANDSHAKE{10};
 constexpr std::chrono::seconds SLACK{10};  // for the answer to a wait that has timed out on the server
 
@@ -38,7 +38,7 @@ Fd connect_and_authenticate(const TcpStoreOptions& options) {
 
 TcpStore::TcpStore(const TcpStoreOptions& options)
     : timeout_(options.timeout), socket_(connect_and_authenticate(options)) {
-  tcp_set_liveness(socket_.get(), SILENCE);
+  tcp_set_liveness(socket_.get(), SERVER_SILENCE);
   local_ = tcp_local_address(socket_.get());
   server_ = tcp_peer_address(socket_.get());
   call({StoreOp::NUM_KEYS, 0, {}}, options.deadline);  // an answer: the server has removed the farewell key

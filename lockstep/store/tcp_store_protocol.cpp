@@ -25,7 +25,7 @@ template <typename Number> Number take_number(std::string_view& in) {
   return static_cast<Number>(bits);
 }
 
-[[noreturn]] void refuse(const char* what) {
+[[noreturn]] void refuse_message(const char* what) {
   throw StoreError(std::string("store: the other side sent ") + what + "; do both run the same Lockstep?");
 }
 
@@ -57,23 +57,23 @@ std::optional<Payload> take_payload(std::string& buffer) {
   std::string_view in = buffer;
   if (in.size() < sizeof(std::uint32_t)) return std::nullopt;
   const auto size = take_number<std::uint32_t>(in);
-  if (size < FIXED_BYTES || size > MAX_STORE_FRAME) refuse("a message of impossible size");
+  if (size < FIXED_BYTES || size > MAX_STORE_FRAME) refuse_message("a message of impossible size");
   if (in.size() < size) return std::nullopt;
   in = in.substr(0, size);
   Payload payload;
   payload.kind = take_number<std::uint8_t>(in);
   payload.number = take_number<std::int64_t>(in);
   const auto count = take_number<std::uint32_t>(in);
-  if (count > MAX_STORE_KEYS) refuse("too many texts");
+  if (count > MAX_STORE_KEYS) refuse_message("too many texts");
   for (std::uint32_t i = 0; i < count; ++i) {
-    if (in.size() < sizeof(std::uint32_t)) refuse("a message that is cut off");
+    if (in.size() < sizeof(std::uint32_t)) refuse_message("a message that is cut off");
     const auto bytes = take_number<std::uint32_t>(in);
-    if (bytes > MAX_STORE_TEXT) refuse("a text larger than 1 MiB");
-    if (bytes > in.size()) refuse("a message that is cut off");
+    if (bytes > MAX_STORE_TEXT) refuse_message("a text larger than 1 MiB");
+    if (bytes > in.size()) refuse_message("a message that is cut off");
     payload.texts.emplace_back(in.substr(0, bytes));
     in.remove_prefix(bytes);
   }
-  if (!in.empty()) refuse("a message with something behind it");
+  if (!in.empty()) refuse_message("a message with something behind it");
   buffer.erase(0, sizeof(std::uint32_t) + size);
   return payload;
 }
@@ -105,7 +105,7 @@ std::optional<StoreRequest> take_request(std::string& buffer) {
   auto payload = take_payload(buffer);
   if (!payload) return std::nullopt;
   const auto op = static_cast<StoreOp>(payload->kind);
-  if (!fits(op, payload->texts.size())) refuse("an unknown request");
+  if (!fits(op, payload->texts.size())) refuse_message("an unknown request");
   return StoreRequest{op, payload->number, std::move(payload->texts)};
 }
 
@@ -115,7 +115,7 @@ std::optional<StoreReply> take_reply(std::string& buffer) {
   const auto status = static_cast<StoreStatus>(payload->kind);
   const bool known =
       status == StoreStatus::OK || status == StoreStatus::MISSING || status == StoreStatus::FAILED;
-  if (!known || payload->texts.size() > 1) refuse("an unknown reply");
+  if (!known || payload->texts.size() > 1) refuse_message("an unknown reply");
   return StoreReply{status, payload->number, std::move(payload->texts)};
 }
 

@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::size_t MOST_UNKNOWN = 64;  // connections that have not authenticated
 constexpr std::chrono::seconds HANDSHAKE_TIME{5};
-constexpr std::chrono::seconds SILENCE{60};
+constexpr std::chrono::seconds CLIENT_SILENCE{60};
 constexpr std::chrono::milliseconds UNTIL_DESCRIPTORS{100};
 constexpr std::size_t MOST_REPORTS = 16;
 constexpr int ACCEPTS_AT_ONCE = 64;
@@ -181,7 +181,7 @@ class TcpStoreServer::Loop {
       desk_.enter(connection.number, opaque_text(handshake.hello().opaque));
       connection.handshake.reset();
       connection.handshake_deadline = Deadline::never();
-      tcp_set_liveness(connection.socket.get(), SILENCE);
+      tcp_set_liveness(connection.socket.get(), CLIENT_SILENCE);
       --unknown_;
     }
     flush(connection);

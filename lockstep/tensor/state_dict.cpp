@@ -43,8 +43,6 @@ constexpr std::array DTYPES = std::to_array<std::pair<at::ScalarType, std::strin
     {at::kFloat8_e5m2fnuz, "F8_E5M2FNUZ"},
 });
 
-std::string in_quotes(std::string_view text) { return str('"', printable(text), '"'); }
-
 void collect(const torch::nn::Module& module, const std::string& prefix, NamedTensors& tensors) {
   for (const auto& item : module.named_parameters(/*recurse=*/false))
     tensors.emplace_back(prefix + item.key(), item.value());

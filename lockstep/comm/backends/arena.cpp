@@ -3,6 +3,7 @@
 #include <cerrno>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/round_up.h"
 #include "lockstep/base/str.h"
 
 namespace lockstep {
@@ -10,8 +11,6 @@ namespace {
 
 constexpr std::size_t ALIGNMENT = 128;
 constexpr std::size_t RESERVE_STEP = std::size_t{2} << 20U;  // a huge page
-
-std::size_t round_up(std::size_t value, std::size_t step) { return (value + step - 1) / step * step; }
 
 }  // namespace
 

@@ -13,6 +13,13 @@ namespace {
 
 constexpr const char* FILE_NAME = "lockstep_gloo.so";
 
+// The runtime of g++'s sanitizers ends the process at a dlopen with RTLD_DEEPBIND.
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+constexpr bool CAN_DEEPBIND = false;
+#else
+constexpr bool CAN_DEEPBIND = true;
+#endif
+
 }  // namespace
 
 std::string find_library() { return find_module(FILE_NAME); }
@@ -22,6 +29,11 @@ Module& open_library_at(const std::string& path) {
     throw InvalidArgument(str(
         "init_process_group: backend \"gloo\" needs ", FILE_NAME, ", and it is in none of ", module_folders(),
         "; install libgloo-dev and build Lockstep again: it makes the module where it finds Gloo"));
+  if (!CAN_DEEPBIND)
+    throw InvalidArgument(
+        "init_process_group: backend \"gloo\" is not for a build with -fsanitize=thread or address, which "
+        "allow no "
+        "RTLD_DEEPBIND; take backend \"tcp\" there");
   using Entry = Module* (*)();
   void* const entry = open_module("gloo", path, RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND, MODULE_ENTRY);
   return *reinterpret_cast<Entry>(entry)();  // NOLINT: what dlsym is for

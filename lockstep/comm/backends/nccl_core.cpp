@@ -31,14 +31,14 @@ class OnDevice {
 };
 
 // How a rank tells the others what kind of error it has.
-struct Kind {
+struct ErrorKind {
   ErrorCode code;
   const char* name;
 };
-constexpr Kind KINDS[] = {{ErrorCode::MISMATCH, "Mismatch"},
-                          {ErrorCode::TIMEOUT, "Timeout"},
-                          {ErrorCode::PEER_LOST, "PeerLost"},
-                          {ErrorCode::BACKEND, "DistBackendError"}};
+constexpr ErrorKind KINDS[] = {{ErrorCode::MISMATCH, "Mismatch"},
+                               {ErrorCode::TIMEOUT, "Timeout"},
+                               {ErrorCode::PEER_LOST, "PeerLost"},
+                               {ErrorCode::BACKEND, "DistBackendError"}};
 std::string told(const char* kind) { return str(" aborted the group: ", kind, ": "); }
 
 }  // namespace

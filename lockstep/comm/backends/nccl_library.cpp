@@ -26,7 +26,7 @@ std::string last_dlerror() {
   return text == nullptr ? "" : text;
 }
 
-[[noreturn]] void refuse(const std::string& why) {
+[[noreturn]] void refuse_nccl(const std::string& why) {
   throw InvalidArgument("init_process_group: backend \"nccl\": " + why);
 }
 
@@ -39,16 +39,16 @@ void* load(std::string& path) {
   }
   // NCCL's threads do not survive its being unloaded.
   if (void* const loaded = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE)) return loaded;
-  refuse(str("cannot load ", printable(path), ": ", last_dlerror(),
-             "; install NCCL (libnccl2), use a libtorch for CUDA, or set LOCKSTEP_NCCL to the path of ",
-             NAME));
+  refuse_nccl(str("cannot load ", printable(path), ": ", last_dlerror(),
+                  "; install NCCL (libnccl2), use a libtorch for CUDA, or set LOCKSTEP_NCCL to the path of ",
+                  NAME));
 }
 
 template <typename Function>
 void find(void* handle, const char* symbol, const std::string& path, Function& function) {
   function = reinterpret_cast<Function>(dlsym(handle, symbol));  // NOLINT: what dlsym is for
   if (function == nullptr)
-    refuse(str(printable(path), " has no ", symbol, "; Lockstep needs NCCL 2.14 or later"));
+    refuse_nccl(str(printable(path), " has no ", symbol, "; Lockstep needs NCCL 2.14 or later"));
 }
 
 Library load_library() {
@@ -62,8 +62,8 @@ Library load_library() {
   if (const Result result = library.api.get_version(&library.version); result != SUCCESS)
     throw DistBackendError("init_process_group: " + library.describe("ncclGetVersion", result, nullptr));
   if (library.version < OLDEST)
-    refuse(str(printable(library.path), " is NCCL ", version_text(library.version), "; Lockstep needs ",
-               version_text(OLDEST), " or later"));
+    refuse_nccl(str(printable(library.path), " is NCCL ", version_text(library.version), "; Lockstep needs ",
+                    version_text(OLDEST), " or later"));
   using Entry = DeviceStreams* (*)();
   const auto own = reinterpret_cast<Entry>(dlsym(handle, STREAMS_ENTRY));  // NOLINT: what dlsym is for
   library.streams = own != nullptr ? own() : offered().load();
@@ -95,11 +95,11 @@ std::string version_text(int version) {
 const Library& open_library() {
   const Library& library = loaded();
   if (library.streams == nullptr)
-    refuse(
+    refuse_nccl(
         "this program has no CUDA: it does not use the library with tensors, or libtorch is not the one for "
         "CUDA");
   if (library.streams->device_count() == 0)
-    refuse("there is no CUDA device here (nvidia-smi lists them; is CUDA_VISIBLE_DEVICES set?)");
+    refuse_nccl("there is no CUDA device here (nvidia-smi lists them; is CUDA_VISIBLE_DEVICES set?)");
   return library;
 }
 

@@ -3,13 +3,13 @@
 #include <cstring>
 #include <functional>
 
+#include "lockstep/base/round_up.h"
 #include "lockstep/comm/backends/shared_collective.h"
 
 namespace lockstep::shared {
 namespace {
 
-constexpr std::size_t round_up(std::size_t bytes) { return (bytes + LINE - 1) / LINE * LINE; }
-constexpr std::size_t table_bytes(std::size_t parts) { return round_up(parts * sizeof(Part)); }
+constexpr std::size_t table_bytes(std::size_t parts) { return round_up(parts * sizeof(Part), LINE); }
 
 // Below, a block that is read while it is being filled stays in the caches, and is faster (docs/performance.md).
 constexpr std::size_t PRIVATE_FROM = std::size_t{12} << 20U;
@@ -128,7 +128,7 @@ void CollectiveOperation::stage_parts(const Parts& parts) {
     const std::size_t r = (static_cast<std::size_t>(engine_->rank()) + step) % parts.size();
     entries[r] = {end, parts[r].size(), end + parts[r].size()};
     growth_.push_back({parts[r], end});
-    end += round_up(parts[r].size());
+    end += round_up(parts[r].size(), LINE);
   }
   block_ = engine_->stage(end);
   staged_bytes_ = end;

@@ -3,13 +3,14 @@
 #include <new>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/round_up.h"
 #include "lockstep/base/str.h"
 #include "lockstep/os/futex.h"
 
 namespace lockstep::shared {
 namespace {
 
-constexpr std::size_t HEADER_BYTES = (sizeof(Header) + LINE - 1) / LINE * LINE;
+constexpr std::size_t HEADER_BYTES = round_up(sizeof(Header), LINE);
 
 std::size_t ranks_at() { return HEADER_BYTES; }
 std::size_t windows_at(std::size_t size) { return ranks_at() + size * sizeof(RankLine); }

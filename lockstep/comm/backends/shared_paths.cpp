@@ -13,7 +13,7 @@ namespace {
 constexpr std::array<std::string_view, PATH_COUNT> NAMES = {"inline", "one_shot", "two_shot", "window",
                                                             "staged"};
 
-[[noreturn]] void refuse(const std::string& text, std::string_view why) {
+[[noreturn]] void refuse_table(const std::string& text, std::string_view why) {
   throw InvalidArgument(str("environment: LOCKSTEP_PATHS=\"", printable(text), "\": ", why,
                             "; it must look like ", SHIPPED_PATHS,
                             " or name one of inline, one_shot, two_shot, "
@@ -24,7 +24,7 @@ Path parse_path(std::string_view name, const std::string& text) {
   for (std::size_t i = 0; i < NAMES.size(); ++i) {
     if (NAMES[i] == name) return static_cast<Path>(i);
   }
-  refuse(text, "there is no such way");
+  refuse_table(text, "there is no such way");
 }
 
 std::uint64_t parse_bytes(std::string_view word, const std::string& text) {
@@ -33,7 +33,7 @@ std::uint64_t parse_bytes(std::string_view word, const std::string& text) {
   const std::string_view unit(end, static_cast<std::size_t>(word.data() + word.size() - end));
   const unsigned shift = unit == "K" ? 10 : unit == "M" ? 20 : 0;
   if (error != std::errc() || (shift == 0 && !unit.empty()) || value > (std::uint64_t{1} << 40U))
-    refuse(text, "a size is a number, or one with K or M");
+    refuse_table(text, "a size is a number, or one with K or M");
   return value << shift;
 }
 
@@ -58,13 +58,13 @@ PathTable parse_paths(const std::string& text) {
     const std::string_view word = rest.substr(0, comma);
     more = comma != std::string_view::npos;
     if (more) rest.remove_prefix(comma + 1);
-    if (count == table.entries.size()) refuse(text, "there are too many");
+    if (count == table.entries.size()) refuse_table(text, "there are too many");
     auto& entry = table.entries[count];
     const auto colon = word.find(':');
     entry.path = parse_path(word.substr(0, colon), text);
     if (colon != std::string_view::npos) entry.up_to = parse_bytes(word.substr(colon + 1), text);
-    if (more != (colon != std::string_view::npos)) refuse(text, "all but the last have a size");
-    if (count > 0 && entry.up_to <= table.entries[count - 1].up_to) refuse(text, "sizes must ascend");
+    if (more != (colon != std::string_view::npos)) refuse_table(text, "all but the last have a size");
+    if (count > 0 && entry.up_to <= table.entries[count - 1].up_to) refuse_table(text, "sizes must ascend");
   }
   return table;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lockstep/base/fail_point.h"
+#include "lockstep/base/round_up.h"
 
 namespace lockstep::shared {
 namespace {
@@ -10,8 +11,6 @@ namespace {
 constexpr std::size_t MIN_SLICE = std::size_t{32} << 10U;
 constexpr std::size_t MAX_SLICE = std::size_t{256} << 10U;
 constexpr std::size_t SLICES_PER_RANK = 8;
-
-constexpr std::size_t round_up(std::size_t bytes) { return (bytes + LINE - 1) / LINE * LINE; }
 
 }  // namespace
 
@@ -25,8 +24,8 @@ std::size_t SlicePlan::slices_of(int rank) const {
 
 SlicePlan slice_plan(std::size_t total, int ranks) {
   const auto count = static_cast<std::size_t>(ranks);
-  const std::size_t region = round_up((total + count - 1) / count);
-  return {total, region, std::clamp(round_up(region / SLICES_PER_RANK), MIN_SLICE, MAX_SLICE)};
+  const std::size_t region = round_up((total + count - 1) / count, LINE);
+  return {total, region, std::clamp(round_up(region / SLICES_PER_RANK, LINE), MIN_SLICE, MAX_SLICE)};
 }
 
 Slices::Slices(SharedEngine& engine, std::uint64_t sequence)

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "lockstep/base/fail_point.h"
+#include "lockstep/base/round_up.h"
 #include "lockstep/comm/backends/rank_addresses.h"
 #include "lockstep/comm/reduce_kernels.h"
 #include "lockstep/os/process.h"
@@ -18,15 +19,13 @@ constexpr std::size_t LEAST_PORTION = std::size_t{64} << 10U;
 constexpr std::size_t SLOTS_OF_WINDOW = 4;
 constexpr int SPINS = 50;  // between two looks at anything else
 
-constexpr std::size_t round_up(std::size_t bytes) { return (bytes + LINE - 1) / LINE * LINE; }
-
 }  // namespace
 
 WindowPlan window_plan(std::size_t total, int ranks, bool one_chunk) {
   const auto count = static_cast<std::size_t>(ranks);
   WindowPlan plan;
   plan.total = total;
-  plan.portion = one_chunk ? round_up((total + count - 1) / count)
+  plan.portion = one_chunk ? round_up((total + count - 1) / count, LINE)
                            : std::max(CHUNK / count / LINE * LINE, LEAST_PORTION);
   plan.chunk = plan.portion * count;
   plan.chunks = (total + plan.chunk - 1) / plan.chunk;

@@ -26,14 +26,14 @@ namespace {
 
 constexpr std::string_view PREFIX = "module.";
 
-[[noreturn]] void refuse(const std::string& what) {
+[[noreturn]] void refuse_ddp(const std::string& what) {
   throw InvalidArgument("DistributedDataParallel: " + what);
 }
 
 std::size_t bytes_of_cap(double mb, std::string_view option) {
   const double bytes = mb * 1024 * 1024;
   if (!(bytes >= 1) || bytes > 1e15)
-    refuse(lockstep::str(option, " is ", mb, "; it must be a positive number of MiB"));
+    refuse_ddp(lockstep::str(option, " is ", mb, "; it must be a positive number of MiB"));
   return static_cast<std::size_t>(bytes);
 }
 
@@ -46,8 +46,8 @@ BucketCaps caps_of(const DistributedDataParallelOptions& options) {
 
 ReducerOptions reducer_options(const DistributedDataParallelOptions& options) {
   if (options.backward_passes_per_step < 1) {
-    refuse(lockstep::str("backward_passes_per_step is ", options.backward_passes_per_step,
-                         "; it must be at least 1"));
+    refuse_ddp(lockstep::str("backward_passes_per_step is ", options.backward_passes_per_step,
+                             "; it must be at least 1"));
   }
   return {.caps = caps_of(options),
           .backward_passes_per_step = options.backward_passes_per_step,
@@ -83,9 +83,9 @@ NamedTensors distinct(const NamedTensors& tensors) {
 
 void check_tensor(const std::string& name, const at::Tensor& tensor) {
   const std::string who = lockstep::str("\"", printable(name), "\"");
-  if (!tensor.defined()) refuse(who + " is an undefined tensor");
+  if (!tensor.defined()) refuse_ddp(who + " is an undefined tensor");
   if (tensor.layout() != c10::kStrided)
-    refuse(lockstep::str(who, " is ", tensor.layout(), "; only dense tensors are supported"));
+    refuse_ddp(lockstep::str(who, " is ", tensor.layout(), "; only dense tensors are supported"));
 }
 
 // All tensors are on the CPU, or on this rank's device of a group that serves it.
@@ -94,13 +94,13 @@ void check_device(const std::string& name, const at::Device& device, const at::D
   const std::string who = lockstep::str("\"", printable(name), "\" is on ", device);
   if (device.is_cpu() && first.is_cpu()) return;
   if (device != first)
-    refuse(lockstep::str(who, ", other tensors are on ", first, "; a model is on one device"));
+    refuse_ddp(lockstep::str(who, ", other tensors are on ", first, "; a model is on one device"));
   const Backend& backend = group.backend();
   if (!device.is_cuda() || !backend.serves(DeviceType::CUDA))
-    refuse(lockstep::str(who, ", and backend \"", backend.name(), "\" serves CPU tensors only",
-                         device.is_cuda() ? "; use init_process_group(\"nccl\")" : ""));
+    refuse_ddp(lockstep::str(who, ", and backend \"", backend.name(), "\" serves CPU tensors only",
+                             device.is_cuda() ? "; use init_process_group(\"nccl\")" : ""));
   if (device.index() != backend.device_index())
-    refuse(lockstep::str(who, ", and this rank's device in the group is cuda:", backend.device_index()));
+    refuse_ddp(lockstep::str(who, ", and this rank's device in the group is cuda:", backend.device_index()));
 }
 
 void check_devices(const NamedTensors& tensors, const std::vector<int>& device_ids,
@@ -108,9 +108,9 @@ void check_devices(const NamedTensors& tensors, const std::vector<int>& device_i
   const at::Device device = tensors.empty() ? at::Device(at::kCPU) : tensors.front().second.device();
   for (const auto& [name, tensor] : tensors) check_device(name, tensor.device(), device, group);
   if (device_ids.empty() || (device.is_cuda() && device_ids == std::vector<int>{device.index()})) return;
-  refuse(lockstep::str("device_ids names GPU ", device_ids.front(), ", and the model is on ", device,
-                       device.is_cpu() ? ": leave device_ids empty, as for a CPU model in Python"
-                                       : ": name its device alone, or leave device_ids empty"));
+  refuse_ddp(lockstep::str("device_ids names GPU ", device_ids.front(), ", and the model is on ", device,
+                           device.is_cpu() ? ": leave device_ids empty, as for a CPU model in Python"
+                                           : ": name its device alone, or leave device_ids empty"));
 }
 
 NamedTensors trainable(const NamedTensors& parameters) {
@@ -118,13 +118,14 @@ NamedTensors trainable(const NamedTensors& parameters) {
   for (const auto& [name, tensor] : parameters) {
     if (!tensor.requires_grad()) continue;
     if (!tensor.is_leaf()) {
-      refuse(lockstep::str("\"", printable(name),
-                           "\" is the result of an operation; wrap the leaf tensors it was computed from"));
+      refuse_ddp(
+          lockstep::str("\"", printable(name),
+                        "\" is the result of an operation; wrap the leaf tensors it was computed from"));
     }
     chosen.emplace_back(name, tensor);
   }
   if (chosen.empty()) {
-    refuse(
+    refuse_ddp(
         "the model has no parameter that requires a gradient, so there is nothing to average; use it without "
         "DDP");
   }
@@ -147,7 +148,7 @@ void check_sparse(const std::vector<std::string>& names, const NamedTensors& par
     const bool known = std::any_of(parameters.begin(), parameters.end(),
                                    [&](const auto& named) { return named.first == wanted; });
     if (known) continue;
-    refuse(
+    refuse_ddp(
         lockstep::str("sparse_gradients names \"", printable(wanted),
                       "\", which is no parameter of the model (a shared one counts under its first name)"));
   }
@@ -275,12 +276,12 @@ void DistributedDataParallelBase::register_comm_hook(const std::string& name) {
 
 void DistributedDataParallelBase::register_comm_hook(const std::string& name,
                                                      FunctionHook::Function function) {
-  if (!function) refuse("register_comm_hook() was given an empty function");
+  if (!function) refuse_ddp("register_comm_hook() was given an empty function");
   register_comm_hook(std::make_shared<FunctionHook>(name, std::move(function)));
 }
 
 void DistributedDataParallelBase::register_comm_hook(std::shared_ptr<CommHook> hook) {
-  if (!hook) refuse("register_comm_hook() was given no hook");
+  if (!hook) refuse_ddp("register_comm_hook() was given no hook");
   verify_same_model(describe_model({}, {}, "communication hook " + hook->describe()), group_);
   reducer_->register_comm_hook(std::move(hook));
 }
@@ -329,7 +330,7 @@ void DistributedDataParallelBase::refuse_forgotten(
   const auto known = std::count_if(once.begin(), once.end(), trained);
   for (const auto& named : once) {
     if (!named.second.requires_grad() || trained(named)) continue;
-    refuse(lockstep::str(
+    refuse_ddp(lockstep::str(
         "no optimiser steps parameter \"", printable(named.first), "\": of ", stepped.size(),
         " tensors that the optimisers step, ", known, " are among the ", once.size(),
         " parameters of this model; build the optimiser from ddp.parameters(), after wrapping"));
@@ -362,17 +363,17 @@ void DistributedDataParallelBase::load_state_dict(const torch::OrderedDict<std::
     if (!own.contains(name) && name.starts_with(PREFIX)) name.erase(0, PREFIX.size());
     const at::Tensor* to = own.find(name);
     if (to == nullptr)
-      refuse(lockstep::str("the state has \"", printable(item.key()), "\", which the model has not"));
+      refuse_ddp(lockstep::str("the state has \"", printable(item.key()), "\", which the model has not"));
     if (to->sizes() != item.value().sizes()) {
-      refuse(lockstep::str("\"", printable(name), "\" is ", to->sizes(), " in the model but ",
-                           item.value().sizes(), " in the state"));
+      refuse_ddp(lockstep::str("\"", printable(name), "\" is ", to->sizes(), " in the model but ",
+                               item.value().sizes(), " in the state"));
     }
     loaded.insert(name);
     copies.emplace_back(*to, item.value());
   }
   for (const auto& item : own) {
     if (!loaded.contains(item.key()))
-      refuse(lockstep::str("the state lacks \"", printable(item.key()), "\""));
+      refuse_ddp(lockstep::str("the state lacks \"", printable(item.key()), "\""));
   }
   const at::NoGradGuard no_grad;
   for (auto& [to, from] : copies) to.copy_(from);

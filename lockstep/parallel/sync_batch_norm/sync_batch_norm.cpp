@@ -28,7 +28,9 @@ namespace {
 using torch::autograd::AutogradContext;
 using Tensors = std::vector<at::Tensor>;
 
-[[noreturn]] void refuse(const std::string& what) { throw InvalidArgument("SyncBatchNorm: " + what); }
+[[noreturn]] void refuse_batch_norm(const std::string& what) {
+  throw InvalidArgument("SyncBatchNorm: " + what);
+}
 
 // The type in which statistics and parameters meet the input.
 at::ScalarType stats_type(const at::Tensor& input) {
@@ -112,7 +114,7 @@ class Normalise : public torch::autograd::Function<Normalise> {
 
   static Tensors backward(AutogradContext* context, const Tensors& gradients) {
     if (at::GradMode::is_enabled()) {
-      refuse("backward(create_graph = true): there is no derivative of its gradient");
+      refuse_batch_norm("backward(create_graph = true): there is no derivative of its gradient");
     }
     const Tensors saved = context->get_saved_variables();
     const auto [dot, sum] = own_sums(gradients[0], saved, context->saved_data["eps"].toDouble());
@@ -167,9 +169,11 @@ std::optional<at::Tensor> if_defined(const at::Tensor& tensor) {
 
 void check_input(const at::Tensor& input) {
   if (input.dim() < 2) {
-    refuse(lockstep::str("the input has sizes ", input.sizes(), "; expected (N, C) or (N, C, ...)"));
+    refuse_batch_norm(
+        lockstep::str("the input has sizes ", input.sizes(), "; expected (N, C) or (N, C, ...)"));
   }
-  if (input.size(1) == 0) refuse(lockstep::str("the input has sizes ", input.sizes(), ": no channels"));
+  if (input.size(1) == 0)
+    refuse_batch_norm(lockstep::str("the input has sizes ", input.sizes(), ": no channels"));
 }
 
 }  // namespace
@@ -183,7 +187,7 @@ at::Tensor sync_batch_norm(const at::Tensor& input, const at::Tensor& running_me
     const at::NoGradGuard no_grad;
     stats = joined_stats(input.detach(), group);
     if (stats.count == 1) {
-      refuse(lockstep::str(
+      refuse_batch_norm(lockstep::str(
           "rank ", group.rank(), " of group \"", group.name(),
           "\": all ranks together have a single value per channel, whose variance is not defined"));
     }
@@ -201,8 +205,8 @@ std::optional<ProcessGroup> group_to_normalise(const std::optional<ProcessGroup>
 void SyncBatchNormImpl::_check_input_dim(const at::Tensor& input) {
   check_input(input);
   if (input.size(1) != options.num_features()) {
-    refuse(lockstep::str("the input has sizes ", input.sizes(), ", so ", input.size(1),
-                         " channels; the layer has ", options.num_features()));
+    refuse_batch_norm(lockstep::str("the input has sizes ", input.sizes(), ", so ", input.size(1),
+                                    " channels; the layer has ", options.num_features()));
   }
 }
 

@@ -19,7 +19,7 @@
 namespace lockstep {
 namespace {
 
-[[noreturn]] void refuse(const std::string& what) { throw InvalidArgument("powerSGD: " + what); }
+[[noreturn]] void refuse_power_sgd(const std::string& what) { throw InvalidArgument("powerSGD: " + what); }
 
 // Gram-Schmidt, column by column, in place. A column that the others span already becomes zero or noise, as in Python.
 void orthogonalize_gram_schmidt(const at::Tensor& matrix, double epsilon) {
@@ -61,12 +61,13 @@ struct PowerSgdHook::Round {
 
 PowerSgdHook::PowerSgdHook(const PowerSgdOptions& options) : options_(options), random_(options.random_seed) {
   if (options.matrix_approximation_rank < 1) {
-    refuse(lockstep::str("matrix_approximation_rank is ", options.matrix_approximation_rank,
-                         "; it must be at least 1"));
+    refuse_power_sgd(lockstep::str("matrix_approximation_rank is ", options.matrix_approximation_rank,
+                                   "; it must be at least 1"));
   }
   if (options.start_powerSGD_iter < 0 || !(options.min_compression_rate >= 0) ||
       !(options.orthogonalization_epsilon >= 0)) {
-    refuse("start_powerSGD_iter, min_compression_rate and orthogonalization_epsilon must not be negative");
+    refuse_power_sgd(
+        "start_powerSGD_iter, min_compression_rate and orthogonalization_epsilon must not be negative");
   }
 }
 
@@ -175,9 +176,10 @@ void PowerSgdHook::begin(Round& round) {
     } else {
       const at::Tensor& before = qs_[matrix.name];
       if (before.sizes() != matrix.q.sizes() || before.scalar_type() != matrix.q.scalar_type()) {
-        refuse(lockstep::str("the state has ", before.sizes(), " ", before.scalar_type(), " for the Q of \"",
-                             printable(matrix.name), "\", expected ", matrix.q.sizes(), " ",
-                             matrix.q.scalar_type(), ": it is of another model or rank"));
+        refuse_power_sgd(lockstep::str("the state has ", before.sizes(), " ", before.scalar_type(),
+                                       " for the Q of \"", printable(matrix.name), "\", expected ",
+                                       matrix.q.sizes(), " ", matrix.q.scalar_type(),
+                                       ": it is of another model or rank"));
       }
       matrix.q.copy_(before);
     }
@@ -247,7 +249,7 @@ void PowerSgdHook::load_state_dict(const State& state) {
     return found != nullptr && found->numel() == 1 && found->item<std::int64_t>() >= 0;
   };
   if (!is_number("iteration") || !is_number("random_draws")) {
-    refuse("the state to load lacks \"iteration\" or \"random_draws\": it is of another hook");
+    refuse_power_sgd("the state to load lacks \"iteration\" or \"random_draws\": it is of another hook");
   }
   ErrorFeedback errors;
   std::map<std::string, at::Tensor> qs;
@@ -255,7 +257,8 @@ void PowerSgdHook::load_state_dict(const State& state) {
     if (item.key() == "iteration" || item.key() == "random_draws" || errors.load(item.key(), item.value()))
       continue;
     if (!item.key().starts_with("q.")) {
-      refuse(lockstep::str("the state to load has \"", printable(item.key()), "\": it is of another hook"));
+      refuse_power_sgd(
+          lockstep::str("the state to load has \"", printable(item.key()), "\": it is of another hook"));
     }
     qs[item.key().substr(2)] = item.value().detach().clone();
   }
