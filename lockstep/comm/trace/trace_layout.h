@@ -16,7 +16,7 @@
 namespace lockstep::trace {
 
 inline constexpr const char* FILE_NAME = "lockstep-trace";
-inline constexpr std::uint64_t MAGIC = 0x3130454341525453;  // "STRACE01" in memory
+inline constexpr std::uint64_t MAGIC = 0x3230454341525453;  // "STRACE02" in memory
 inline constexpr std::size_t RECORDS = 256;                 // the last so many calls of a rank on a group
 inline constexpr std::size_t RINGS = 256;                   // groups of a rank that are recorded at once
 inline constexpr std::size_t HEADER_BYTES = 4096;
@@ -46,7 +46,7 @@ struct RingHeader {
   std::uint32_t lists_members;  // 0: member r is rank r of the world
   std::atomic<std::uint32_t> has_failed;
   char name[128];
-  char backend[16];
+  char backend[32];
   char failure[1024];  // published by has_failed
 };
 
