@@ -18,8 +18,9 @@
 //             Backends("shm"...)   over what; "shm" if not said. EveryBackend(): self (one rank), thread, shm, tcp,
 //             hierarchical (three and four ranks, of which ranks 2 and 3 count as on a second machine), nccl (three ranks, or
 //             two, over the stand-in of tests/nccl, to which all memory is a device's), mpi (below), gloo (two and three
-//             ranks, where its module was built; a test that names it: the most it has; with libtorch only such tests)
-//             Except("nccl"...)    after EveryBackend(): not over these, because they lack what the test is about
+//             ranks, where its module was built; a test that names it: the most it has; with libtorch only such tests),
+//             hierarchical+gloo (likewise, but three and four), hierarchical+mpi (below). BackendsWithPeers(): all but self and nccl
+//             Except("nccl"...)    after one of these two: not over these, because they lack what the test is about
 //             Dies({r...})         these ranks are killed by die() or otherwise with SIGKILL; others may not die
 //             Within(5s)           time for the whole test, 60 s if not said
 //             Variable("A", "b")   environment of the ranks
@@ -28,9 +29,9 @@
 // Processes   Ranks are processes; those of "thread" alone are threads of one. They have the environment that `lockstep run` would
 //             set, and this process only watches. Without libtorch the binary starts itself again for each of them, as a job
 //             does; with libtorch, which takes longer to load than most tests take to run, they are forks of this process.
-// MPI         Tests over mpi exist only in a process that mpirun has started with RANKS_TEST_WORLD=mpi (see CMakeLists.txt): it is
-//             one rank of all tests of its world's size, one after the other. Those in which ranks die are left out: MPI ends the
-//             whole job then.
+// MPI         Tests over mpi and hierarchical+mpi exist only in a process that mpirun has started with this name as
+//             RANKS_TEST_WORLD (see CMakeLists.txt): it is one rank of all tests of its world's size, one after the other.
+//             Those in which ranks die are left out: MPI ends the whole job then.
 // Failures    Every failed expectation is reported with its rank. Also failures: a rank that throws, dies, exits, skips or runs
 //             no test. At the deadline all ranks are killed and their last output and place in the kernel are shown.
 #pragma once
@@ -71,8 +72,18 @@ struct Backends {
 };
 struct EveryBackend {
   void apply(Plan& plan) const {
-    plan.backends = {"self", "thread", "shm", "tcp", "hierarchical", "nccl", "mpi", "gloo"};
+    Backends("self", "thread", "shm", "tcp", "hierarchical", "nccl", "mpi", "gloo", "hierarchical+gloo",
+             "hierarchical+mpi")
+        .apply(plan);
     plan.every_backend = true;
+  }
+};
+struct BackendsWithPeers {
+  void apply(Plan& plan) const {
+    EveryBackend().apply(plan);
+    plan.every_backend = false;
+    std::erase(plan.backends, "self");
+    std::erase(plan.backends, "nccl");
   }
 };
 struct Except {

@@ -44,6 +44,12 @@ void run_as(const Place& place, BodyFactory make_body) {
   }
 }
 
+// {0} and {1, 2}, or {0, 1} and {2, 3}.
+void choose_node(const std::string& backend, int rank, int size) {
+  if (!backend.starts_with("hierarchical")) return;
+  setenv("LOCKSTEP_NODE", rank < size / 2 ? "first" : "second", 1);  // NOLINT(concurrency-mt-unsafe)
+}
+
 void run_threads(int size, BodyFactory make_body) {
   std::vector<ProcessGroup> groups = groups_of_threads(size);
   std::vector<std::jthread> threads;
@@ -90,10 +96,7 @@ void run_body(const Plan& plan, const std::string& backend, int size, BodyFactor
   if (backend == "thread") {
     run_threads(size, make_body);
   } else {
-    if (backend == "hierarchical") {  // {0} and {1, 2}, or {0, 1} and {2, 3}
-      setenv("LOCKSTEP_NODE", child->rank < size / 2 ? "first" : "second",
-             1);  // NOLINT(concurrency-mt-unsafe)
-    }
+    choose_node(backend, child->rank, size);
     if (has_nccl_stand_in())
       setenv("LOCKSTEP_NCCL", LOCKSTEP_NCCL_STAND_IN, 0);  // NOLINT(concurrency-mt-unsafe)
     if (plan.makes_group) join_world(backend);
@@ -105,10 +108,12 @@ void run_body(const Plan& plan, const std::string& backend, int size, BodyFactor
 
 bool has_nccl_stand_in() { return LOCKSTEP_NCCL_STAND_IN[0] != '\0'; }
 
-bool is_in_given_world() {
+std::string given_world_backend() {
   const char* const value = std::getenv("RANKS_TEST_WORLD");  // NOLINT(concurrency-mt-unsafe)
-  return value != nullptr && std::string_view(value) == "mpi";
+  return value != nullptr ? value : "";
 }
+
+bool is_in_given_world() { return !given_world_backend().empty(); }
 
 int given_world_size() { return given_world().world_size; }
 
@@ -121,6 +126,7 @@ void join_given_world() {
 // NOLINTBEGIN(concurrency-mt-unsafe): between tests no thread reads the environment
 void run_in_given_world(const Plan& plan, const std::string& backend, BodyFactory make_body) {
   for (const auto& [name, value] : plan.variables) setenv(name.c_str(), value.c_str(), 1);
+  choose_node(backend, given_world().rank, given_world().world_size);
   try {
     join_world(backend);
     run_as({given_world().rank, given_world().world_size, backend, nullptr}, make_body);

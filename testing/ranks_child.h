@@ -16,8 +16,9 @@ void run_body(const Plan& plan, const std::string& backend, int size, BodyFactor
 // Whether there is the library that stands in for NCCL (tests/nccl).
 bool has_nccl_stand_in();
 
-// ---- a process that mpirun has started (RANKS_TEST_WORLD=mpi)
+// ---- a process that mpirun has started (RANKS_TEST_WORLD=mpi or hierarchical+mpi)
 bool is_in_given_world();
+std::string given_world_backend();  // else ""
 int given_world_size();
 // Only rank 0 prints what passes; all print what fails.
 void join_given_world();

@@ -42,10 +42,11 @@ constexpr std::array TABLE = std::to_array<EnvironmentVariable>({
      "columns of the launcher's terminal, for rank 0; unset when output is not a terminal"},
     {"LOCKSTEP_LOG_DIR", "lockstep run", "folder with one output file per rank"},
     {"LOCKSTEP_BACKEND", "user",
-     "backend for init_process_group(\"auto\"): self, shm, tcp, hierarchical, mpi, gloo, nccl, or "
-     "cpu:NAME,cuda:nccl"},
+     "backend for init_process_group(\"auto\"): self, shm, tcp, hierarchical, mpi, "
+     "hierarchical+mpi, gloo, hierarchical+gloo, nccl, or cpu:NAME,cuda:nccl"},
     {"LOCKSTEP_NODE", "user",
-     "ranks with another value count as on another machine, for backend hierarchical (default: as it is)"},
+     "ranks with another value count as on another machine, for the hierarchical backends (default: as it "
+     "is)"},
     {"LOCKSTEP_MPI", "user",
      "MPI of backend mpi: openmpi, mpich, or the path of a module (default: the program's or the "
      "launcher's)"},

@@ -26,7 +26,7 @@ RANKS_TEST(DeviceMesh, RowsOfEachAxis, Ranks(1), WithoutGroup()) {
 }
 
 // Ranks 0 1 / 2 3: rows along tp are {0,1} and {2,3}, along dp {0,2} and {1,3}.
-RANKS_TEST(DeviceMesh, TwoByTwo, Ranks(4), Backends("shm", "tcp", "mpi", "gloo")) {
+RANKS_TEST(DeviceMesh, TwoByTwo, Ranks(4), BackendsWithPeers(), Except("thread")) {
   const DeviceMesh mesh = init_device_mesh({2, 2}, {"dp", "tp"});
   EXPECT_EQ(mesh.ndim(), 2);
   EXPECT_EQ(mesh.size(), 4);

@@ -90,7 +90,10 @@ void init_from_mpi(const MpiHandle& handle, const InitOptions& options) {
   MpiMeeting& meeting = MpiMeeting::of(communicator);
   meeting.begin();
   const int local_rank = lower_ranks_here(meeting, deadline);
-  begin(mine, make_mpi_group(meeting, "world", group, deadline, communicator), group, local_rank);
+  begin(mine,
+        tcp::make_group(MPI_ENGINE, connect_mpi(meeting, communicator, deadline), meeting, "world", group,
+                        deadline),
+        group, local_rank);
 }
 
 }  // namespace

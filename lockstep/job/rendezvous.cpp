@@ -182,7 +182,7 @@ RendezvousFacts rendezvous_facts(const InitOptions& options) {
 Met Rendezvous::meet(const InitOptions& options, const RendezvousFacts& facts, const std::string& backend,
                      Deadline deadline) {
   const JobEnvironment& place = facts.place;
-  if (backend == "mpi" && meets_over_mpi(facts)) return meet_over_mpi(facts, backend, deadline);
+  if (MPI_ENGINE.carries(backend) && meets_over_mpi(facts)) return meet_over_mpi(facts, backend, deadline);
   const RendezvousPlan plan = plan_rendezvous(facts);
   if (!is_inherited_) ++worlds_;
   if (place.world_size > 1 && plan.way == RendezvousWay::TCP_STORE) {

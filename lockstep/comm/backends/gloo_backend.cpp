@@ -1,7 +1,6 @@
 #include "lockstep/comm/backends/gloo_backend.h"
 
 #include <algorithm>
-#include <numeric>
 #include <sstream>
 
 #include "lockstep/base/error.h"
@@ -9,7 +8,6 @@
 #include "lockstep/comm/backends/gloo_library.h"
 #include "lockstep/comm/backends/gloo_links.h"
 #include "lockstep/comm/backends/library_agreement.h"
-#include "lockstep/comm/backends/tcp_group.h"
 #include "lockstep/os/process.h"
 
 namespace lockstep {
@@ -19,20 +17,6 @@ namespace {
 constexpr std::chrono::seconds LONGEST_STEP{10};
 // After which a rank that is not connected yet asks the meeting whether all are still there.
 constexpr std::chrono::milliseconds ROUND{100};
-
-gloo::Module& open_on_all(Meeting& meeting, Deadline deadline) {
-  gloo::Module* module = nullptr;
-  std::string failure;
-  std::string library;
-  try {
-    module = &gloo::open_library();
-    library = module->library();
-  } catch (const Error& error) {
-    failure = error.what();
-  }
-  agree_on_library(meeting, "gloo", library, failure, deadline);
-  return *module;
-}
 
 std::string as_hex(std::span<const char> bytes) {
   constexpr std::string_view DIGITS = "0123456789abcdef";
@@ -175,20 +159,10 @@ class GlooMesh {
 
 }  // namespace
 
-ProcessGroup make_gloo_group(Meeting& meeting, const std::string& group_name, const GroupOptions& options,
-                             Deadline deadline) {
-  gloo::Module& module = open_on_all(meeting, deadline);
-  const auto trace = TraceMemory::create(meeting.rank(), meeting.size());
-  trace->share(meeting, deadline);
-  GlooMesh mesh(module, meeting, deadline);
-  auto links = std::make_unique<tcp::GlooLinks>(mesh.connect(), meeting.rank(), meeting.size());
-  std::vector<int> ranks(static_cast<std::size_t>(meeting.size()));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  auto running = std::make_shared<tcp::Running>(std::move(links), mesh.peers(), meeting.rank());
-  auto world = tcp::Group::make(
-      {running, 0, std::move(ranks), meeting.rank(), group_name, "gloo", options, trace, nullptr});
-  running->start();
-  return ProcessGroup(std::move(world));
+tcp::Connections connect_gloo(Meeting& meeting, const GroupOptions&, Deadline deadline) {
+  GlooMesh mesh(open_on_all(meeting, "gloo", gloo::open_library, deadline), meeting, deadline);
+  auto streams = mesh.connect();
+  return {std::make_unique<tcp::GlooLinks>(std::move(streams), meeting.rank(), meeting.size()), mesh.peers()};
 }
 
 }  // namespace lockstep

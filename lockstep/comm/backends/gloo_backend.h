@@ -19,14 +19,11 @@
 //             Timeout as the meeting does, and PeerLost naming who cannot be reached.
 #pragma once
 
-#include <string>
-
-#include "lockstep/comm/meeting.h"
-#include "lockstep/comm/process_group.h"
+#include "lockstep/comm/backends/engine.h"
 
 namespace lockstep {
 
-ProcessGroup make_gloo_group(Meeting& meeting, const std::string& group_name, const GroupOptions& options,
-                             Deadline deadline);
+tcp::Connections connect_gloo(Meeting& meeting, const GroupOptions& options, Deadline deadline);
+inline constexpr tcp::Engine GLOO_ENGINE{"gloo", "hierarchical+gloo", connect_gloo};
 
 }  // namespace lockstep

@@ -8,9 +8,7 @@
 #include "lockstep/base/exception_text.h"
 #include "lockstep/base/str.h"
 #include "lockstep/comm/backends/shm_backend.h"
-#include "lockstep/comm/backends/tcp_backend.h"
 #include "lockstep/comm/backends/tcp_group.h"
-#include "lockstep/comm/backends/tcp_mesh.h"
 #include "lockstep/comm/same_machine.h"
 #include "lockstep/os/machine.h"
 #include "lockstep/os/private_folder.h"
@@ -103,12 +101,13 @@ void tell_failures(Meeting& meeting, const std::exception_ptr& mine, Deadline de
 
 }  // namespace
 
-ProcessGroup make_hierarchical_group(Meeting& meeting, const std::string& group_name,
-                                     const GroupOptions& options, Deadline deadline) {
+ProcessGroup make_hierarchical_group(const tcp::Engine& engine, Meeting& meeting,
+                                     const std::string& group_name, const GroupOptions& options,
+                                     Deadline deadline) {
   const Found found = find_nodes(meeting, deadline);
   const auto size = static_cast<std::size_t>(meeting.size());
   if (found.nodes.size() == 1 && size > 1) return make_shm_group(*found.hub, group_name, options, deadline);
-  if (found.nodes.size() == size) return make_tcp_group(meeting, group_name, options, deadline);
+  if (found.nodes.size() == size) return tcp::make_group(engine, meeting, group_name, options, deadline);
   const auto trace = TraceMemory::create(meeting.rank(), meeting.size());
   const std::vector<int>& here = node_of(found.nodes, meeting.rank());
   std::shared_ptr<Backend> local;
@@ -123,8 +122,13 @@ ProcessGroup make_hierarchical_group(Meeting& meeting, const std::string& group_
     failure = std::current_exception();
   }
   tell_failures(meeting, failure, deadline);
-  return make_tcp_group(meeting, group_name, options, deadline,
-                        tcp::Node::make(found.nodes, meeting.rank(), std::move(local)), trace);
+  return tcp::Group::make_world(engine.connect(meeting, options, deadline),
+                                {.rank = meeting.rank(),
+                                 .name = group_name,
+                                 .engine = &engine,
+                                 .options = options,
+                                 .trace = trace,
+                                 .node = tcp::Node::make(found.nodes, meeting.rank(), std::move(local))});
 }
 
 }  // namespace lockstep

@@ -1,30 +1,35 @@
-// Ranks as processes of several machines, of which some share one: over shared memory inside a machine and TCP between machines.
+// Ranks as processes of several machines, of which some share one: over shared memory inside a machine and messages between
+// machines, which any engine carries.
 //
-//   ProcessGroup world = make_hierarchical_group(meeting, "world", {}, deadline);   // job/ does this; also what "auto" makes
+//   init_process_group("auto");                                        // "hierarchical": over TCP, as "auto" has it
+//   init_process_group("hierarchical+gloo");                           // over Gloo; "hierarchical+mpi": over MPI
+//   ProcessGroup world = make_hierarchical_group(GLOO_ENGINE, meeting, "world", {}, deadline);   // job/ does this
 //
 // all_reduce  in each machine by all of its ranks, between the machines by as many connections as the smallest has ranks, in each
 //             machine again, pipelined (comm/algorithms/between_nodes.cpp). Each machine sends 2 (M - 1) / M of the bytes, M
 //             machines, instead of as much for every rank.
-// Bits        are those of one machine. What would round differently therefore goes the way of "tcp", between all ranks: float16 and
-//             bfloat16; sums and products of floating point unless every machine has the same power of two of ranks, with
-//             numbers in a row (the last one may have fewer).
-// The rest    of the verbs, messages, errors and deadlines are those of "tcp" (tcp_backend.h).
-// Groups      of ranks that are all on one machine are groups over shared memory.
+// Bits        are those of one machine. What would round differently therefore goes the way of the engine alone, between all
+//             ranks: float16 and bfloat16; sums and products of floating point unless every machine has the same power of two of
+//             ranks, with numbers in a row (the last one may have fewer).
+// The rest    of the verbs, messages, errors and deadlines are those of the engine: tcp_backend.h, gloo_backend.h, mpi_backend.h.
+// Groups      of ranks that are all on one machine are groups over shared memory, of ranks that are each on another one groups
+//             of the engine ("gloo").
 // Memory      allocate_shared() gives memory that this machine's ranks share: all_reduce copies nothing there.
 // Machines    Ranks are on one when a descriptor could be passed between all of them (same_machine.h). Those whose LOCKSTEP_NODE
 //             differ count as on different ones.
-// One machine alone gives the group of "shm"; a machine for each rank that of "tcp".
+// NCCL        between machines is "cpu:hierarchical,cuda:nccl": NCCL itself knows which devices share a machine.
+// One machine alone gives the group of "shm"; a machine for each rank that of the engine.
 #pragma once
 
 #include <string>
 
-#include "lockstep/comm/meeting.h"
-#include "lockstep/comm/process_group.h"
+#include "lockstep/comm/backends/engine.h"
 
 namespace lockstep {
 
-// Collective over the meeting's ranks; for what it throws see tcp_mesh.h and shm_backend.h.
-ProcessGroup make_hierarchical_group(Meeting& meeting, const std::string& group_name,
-                                     const GroupOptions& options, Deadline deadline);
+// Collective over the meeting's ranks; for what it throws see shm_backend.h and the engine.
+ProcessGroup make_hierarchical_group(const tcp::Engine& engine, Meeting& meeting,
+                                     const std::string& group_name, const GroupOptions& options,
+                                     Deadline deadline);
 
 }  // namespace lockstep

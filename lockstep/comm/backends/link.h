@@ -1,4 +1,5 @@
-// Link, Links: what carries the bytes between this process and the others: sockets (socket_links.h) or MPI (mpi_links.h).
+// Link, Links: what carries the bytes between this process and the others: sockets (socket_links.h), MPI (mpi_links.h) or Gloo
+// (gloo_links.h).
 //
 //   const std::unique_ptr<Link> link = links.link_to(3);
 //   const StreamResult sent = link->send_some({header, payload});          // 0 bytes: not now
@@ -13,6 +14,7 @@
 #include <cstddef>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "lockstep/base/deadline.h"
@@ -56,6 +58,18 @@ class Links {
   virtual void wake() = 0;
   // A group that uses them has failed: whatever ends later must not wait for the others.
   virtual void failed() {}
+};
+
+// Who another rank is, for people.
+struct Peer {
+  std::string address;
+  long pid = 0;
+};
+
+// What connecting the ranks of a meeting gives each of them (engine.h).
+struct Connections {
+  std::unique_ptr<Links> links;
+  std::vector<Peer> peers;  // by rank, this one too
 };
 
 }  // namespace lockstep::tcp

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <numeric>
 #include <set>
 #include <sstream>
 
@@ -11,7 +10,6 @@
 #include "lockstep/comm/backends/library_agreement.h"
 #include "lockstep/comm/backends/mpi_library.h"
 #include "lockstep/comm/backends/mpi_links.h"
-#include "lockstep/comm/backends/tcp_group.h"
 #include "lockstep/os/process.h"
 
 namespace lockstep {
@@ -28,20 +26,6 @@ std::atomic<int>& next_tag() {
 mpi::Module::Deadline time_of(Deadline deadline) {
   constexpr std::chrono::hours YEAR{24 * 365};
   return std::chrono::steady_clock::now() + std::min<std::chrono::nanoseconds>(deadline.remaining(), YEAR);
-}
-
-mpi::Module& open_on_all(Meeting& meeting, Deadline deadline) {
-  mpi::Module* module = nullptr;
-  std::string failure;
-  std::string library;
-  try {
-    module = &mpi::open_library();
-    library = module->library();
-  } catch (const Error& error) {
-    failure = error.what();
-  }
-  agree_on_library(meeting, "mpi", library, failure, deadline);
-  return *module;
 }
 
 std::shared_ptr<mpi::Communicator> world_of(mpi::Module& module, int size, Deadline deadline,
@@ -91,20 +75,17 @@ std::shared_ptr<mpi::Communicator> mpi_duplicate(const MpiHandle& handle, Deadli
   return copy;
 }
 
-ProcessGroup make_mpi_group(Meeting& meeting, const std::string& group_name, const GroupOptions& options,
-                            Deadline deadline) {
-  mpi::Module& module = open_on_all(meeting, deadline);
+tcp::Connections connect_mpi(Meeting& meeting, const GroupOptions&, Deadline deadline) {
+  mpi::Module& module = open_on_all(meeting, "mpi", mpi::open_library, deadline);
   std::string failure;
   const auto world = world_of(module, meeting.size(), deadline, failure);
   tell_all(meeting, "", failure, deadline);
-  return make_mpi_group(meeting, group_name, options, deadline, world);
+  return connect_mpi(meeting, world, deadline);
 }
 
-ProcessGroup make_mpi_group(Meeting& meeting, const std::string& group_name, const GroupOptions& options,
-                            Deadline deadline, const std::shared_ptr<mpi::Communicator>& communicator) {
+tcp::Connections connect_mpi(Meeting& meeting, const std::shared_ptr<mpi::Communicator>& communicator,
+                             Deadline deadline) {
   mpi::Module& module = mpi::open_library();
-  const auto trace = TraceMemory::create(meeting.rank(), meeting.size());
-  trace->share(meeting, deadline);
   const std::string mine =
       str(current_pid(), ' ', communicator->rank(), ' ', next_tag().load(), ' ', module.host_name());
   std::vector<tcp::Peer> peers;
@@ -123,14 +104,8 @@ ProcessGroup make_mpi_group(Meeting& meeting, const std::string& group_name, con
                               "one mpirun or srun"));
   next_tag() = tag + 1;
   auto streams = communicator->open(tag % TAGS, places);
-  auto links = std::make_unique<tcp::MpiLinks>(module, communicator, std::move(streams), meeting.rank());
-  std::vector<int> ranks(places.size());
-  std::iota(ranks.begin(), ranks.end(), 0);
-  auto running = std::make_shared<tcp::Running>(std::move(links), std::move(peers), meeting.rank());
-  auto world = tcp::Group::make(
-      {running, 0, std::move(ranks), meeting.rank(), group_name, "mpi", options, trace, nullptr});
-  running->start();
-  return ProcessGroup(std::move(world));
+  return {std::make_unique<tcp::MpiLinks>(module, communicator, std::move(streams), meeting.rank()),
+          std::move(peers)};
 }
 
 }  // namespace lockstep

@@ -21,14 +21,14 @@
 #include <memory>
 #include <string>
 
+#include "lockstep/comm/backends/engine.h"
 #include "lockstep/comm/backends/mpi_module.h"
-#include "lockstep/comm/meeting.h"
-#include "lockstep/comm/process_group.h"
 
 namespace lockstep {
 
-ProcessGroup make_mpi_group(Meeting& meeting, const std::string& group_name, const GroupOptions& options,
-                            Deadline deadline);
+tcp::Connections connect_mpi(Meeting& meeting, const GroupOptions& options, Deadline deadline);
+inline constexpr tcp::Engine MPI_ENGINE{"mpi", "hierarchical+mpi", connect_mpi};
+
 // MPI_COMM_WORLD's duplicate; initialises MPI. Throws InvalidArgument and Timeout of this rank alone.
 std::shared_ptr<mpi::Communicator> mpi_world(Deadline deadline);
 // The duplicate of a program's communicator, given as MPI_Comm at `handle` or, if that is null, as Fortran's.
@@ -39,7 +39,7 @@ struct MpiHandle {
 };
 std::shared_ptr<mpi::Communicator> mpi_duplicate(const MpiHandle& handle, Deadline deadline);
 // Over a communicator that has all ranks of the meeting.
-ProcessGroup make_mpi_group(Meeting& meeting, const std::string& group_name, const GroupOptions& options,
-                            Deadline deadline, const std::shared_ptr<mpi::Communicator>& communicator);
+tcp::Connections connect_mpi(Meeting& meeting, const std::shared_ptr<mpi::Communicator>& communicator,
+                             Deadline deadline);
 
 }  // namespace lockstep

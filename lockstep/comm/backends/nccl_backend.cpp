@@ -12,6 +12,7 @@
 #include "lockstep/comm/backends/self_backend.h"
 #include "lockstep/comm/backends/shm_backend.h"
 #include "lockstep/comm/backends/split_agreement.h"
+#include "lockstep/comm/backends/tcp_backend.h"
 #include "lockstep/comm/collectives/barrier.h"
 #include "lockstep/comm/collectives/broadcast.h"
 #include "lockstep/comm/group_meeting.h"
@@ -172,7 +173,7 @@ ProcessGroup make_cpu_group(Meeting& meeting, const std::string& name, const Gro
                             Deadline deadline) {
   if (meeting.size() == 1) return make_self_group(name);
   if (meeting.passes_descriptors()) return make_shm_group(meeting, name, options, deadline);
-  return make_hierarchical_group(meeting, name, options, deadline);
+  return make_hierarchical_group(TCP_ENGINE, meeting, name, options, deadline);
 }
 
 std::shared_ptr<Backend> NcclBackend::split(const std::vector<std::vector<int>>& parts,

@@ -20,14 +20,34 @@ ProcessGroup make_self(Meeting&, const std::string& group_name, const GroupOptio
   return make_self_group(group_name);
 }
 
-constexpr std::array<BackendInfo, 7> TABLE = {{
+template <const tcp::Engine& ENGINE>
+ProcessGroup make_over(Meeting& meeting, const std::string& group_name, const GroupOptions& options,
+                       Deadline deadline) {
+  return tcp::make_group(ENGINE, meeting, group_name, options, deadline);
+}
+
+template <const tcp::Engine& ENGINE>
+ProcessGroup make_hierarchical(Meeting& meeting, const std::string& group_name, const GroupOptions& options,
+                               Deadline deadline) {
+  return make_hierarchical_group(ENGINE, meeting, group_name, options, deadline);
+}
+
+constexpr std::array<BackendInfo, 9> TABLE = {{
     {"self", "one process: collectives are the identity", make_self, false},
     {"shm", "processes of one machine, over shared memory", make_shm_group, true},
-    {"tcp", "processes of one or several machines, over TCP", make_tcp_group, true},
-    {"hierarchical", "processes of several machines, over shared memory in each and TCP between them",
-     make_hierarchical_group, true},
-    {"mpi", "processes that mpirun or srun has started, over Open MPI or MPICH", make_mpi_group, true},
-    {"gloo", "processes of one or several machines, over the Gloo library", make_gloo_group, true},
+    {TCP_ENGINE.name, "processes of one or several machines, over TCP", make_over<TCP_ENGINE>, true},
+    {TCP_ENGINE.hierarchical,
+     "processes of several machines, over shared memory in each and TCP between them",
+     make_hierarchical<TCP_ENGINE>, true},
+    {MPI_ENGINE.name, "processes that mpirun or srun has started, over Open MPI or MPICH",
+     make_over<MPI_ENGINE>, true},
+    {MPI_ENGINE.hierarchical, "the same, over shared memory in each machine and MPI between them",
+     make_hierarchical<MPI_ENGINE>, true},
+    {GLOO_ENGINE.name, "processes of one or several machines, over the Gloo library", make_over<GLOO_ENGINE>,
+     true},
+    {GLOO_ENGINE.hierarchical,
+     "processes of several machines, over shared memory in each and the Gloo library between them",
+     make_hierarchical<GLOO_ENGINE>, true},
     {"nccl", "processes with a CUDA device each: tensors there over NCCL, others over shm or hierarchical",
      make_nccl_group, true, true},
 }};

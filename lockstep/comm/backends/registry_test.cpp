@@ -28,6 +28,7 @@ TEST(ChooseBackends, OneForEachDevice) {
   EXPECT_EQ(both.cpu, "hierarchical");
   EXPECT_TRUE(both.is_nccl);
   EXPECT_EQ(choose_backends("cuda:nccl,cpu:tcp").cpu, "tcp");
+  EXPECT_EQ(choose_backends("cpu:hierarchical+gloo,cuda:nccl").cpu, "hierarchical+gloo");
   EXPECT_EQ(choose_backends("cuda:nccl").cpu, "auto");
   EXPECT_FALSE(choose_backends("cpu:shm").is_nccl);
 }

@@ -14,8 +14,6 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t ALIGNMENT = 64;
-
 class SelfBackend : public Backend {
  public:
   SelfBackend(std::string group_name, const std::shared_ptr<TraceMemory>& trace)
@@ -53,6 +51,7 @@ class SelfBackend : public Backend {
   }
 
   std::shared_ptr<void> allocate_shared(std::size_t bytes) override {
+    constexpr std::size_t ALIGNMENT = 64;
     const std::size_t size = (bytes / ALIGNMENT + 1) * ALIGNMENT;
     void* memory = std::aligned_alloc(ALIGNMENT, size);
     if (memory == nullptr) throw std::bad_alloc();

@@ -1,7 +1,7 @@
 // Ranks as processes of one or several hosts, over one TCP connection for every two of them.
 //
 //   Hub hub = Hub::inherited(...);                          // or any other Meeting; job/ does this
-//   ProcessGroup world = make_tcp_group(hub, "world", {}, deadline);
+//   ProcessGroup world = tcp::make_group(TCP_ENGINE, hub, "world", {}, deadline);
 //
 // Messages    of at most 64 KiB leave at once; send() returns when its buffer may be used again, which such a message does not
 //             keep waiting for the receiver unless more than 1 MiB of them is unreceived. Larger ones wait until they are
@@ -14,24 +14,12 @@
 // Shared      memory has no meaning here: allocate_shared() gives plain memory.
 #pragma once
 
-#include <memory>
-#include <string>
-
-#include "lockstep/comm/meeting.h"
-#include "lockstep/comm/process_group.h"
-#include "lockstep/comm/trace/trace_memory.h"
+#include "lockstep/comm/backends/engine.h"
 
 namespace lockstep {
-namespace tcp {
-class Node;
-}
 
-// Collective over the meeting's ranks; for what it throws see tcp_mesh.h.
-ProcessGroup make_tcp_group(Meeting& meeting, const std::string& group_name, const GroupOptions& options,
-                            Deadline deadline);
-// The same with ranks of which some share memory (hierarchical_backend.h).
-ProcessGroup make_tcp_group(Meeting& meeting, const std::string& group_name, const GroupOptions& options,
-                            Deadline deadline, std::shared_ptr<tcp::Node> node,
-                            std::shared_ptr<TraceMemory> trace);
+// For what it throws see tcp_mesh.h.
+tcp::Connections connect_tcp(Meeting& meeting, const GroupOptions& options, Deadline deadline);
+inline constexpr tcp::Engine TCP_ENGINE{"tcp", "hierarchical", connect_tcp};
 
 }  // namespace lockstep

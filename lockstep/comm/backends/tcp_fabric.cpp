@@ -7,8 +7,8 @@
 
 namespace lockstep::tcp {
 
-Fabric::Fabric(std::unique_ptr<Links> links, std::vector<Peer> peers, int rank)
-    : rank_(rank), links_(std::move(links)), peers_(std::move(peers)) {
+Fabric::Fabric(Connections connections, int rank)
+    : rank_(rank), links_(std::move(connections.links)), peers_(std::move(connections.peers)) {
   for (int r = 0; r < static_cast<int>(peers_.size()); ++r) {
     auto link = links_->link_to(r);
     connections_.push_back(link ? std::make_unique<Connection>(std::move(link), r, *this) : nullptr);

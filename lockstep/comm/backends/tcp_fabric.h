@@ -1,7 +1,7 @@
 // Fabric: the connections of this process to all other ranks of the world, the thread that serves them, and the groups whose
 // messages they carry. There is one fabric per world; groups made of its ranks share the connections.
 //
-//   auto running = std::make_shared<Running>(std::move(links), std::move(peers), my_rank);
+//   auto running = std::make_shared<Running>(std::move(connections), my_rank);
 //   running->start();
 //   const Session session(running->fabric());       // lock; on leaving it, whatever became ready is carried on
 //   running->fabric().to(3).post(header);
@@ -27,15 +27,9 @@ namespace lockstep::tcp {
 class Group;
 class Operation;
 
-// Who another rank is, for messages.
-struct Peer {
-  std::string address;
-  long pid = 0;
-};
-
 class Fabric final : public FrameReceiver {
  public:
-  Fabric(std::unique_ptr<Links> links, std::vector<Peer> peers, int rank);
+  Fabric(Connections connections, int rank);
 
   std::mutex mutex;
   std::condition_variable changed;  // an operation is done or has failed
@@ -108,8 +102,8 @@ class Session {
 // A fabric and its thread; the last reference stops it, from whichever thread.
 class Running {
  public:
-  Running(std::unique_ptr<Links> links, std::vector<Peer> peers, int rank)
-      : fabric_(std::make_shared<Fabric>(std::move(links), std::move(peers), rank)) {}
+  Running(Connections connections, int rank)
+      : fabric_(std::make_shared<Fabric>(std::move(connections), rank)) {}
   ~Running();
   Running(const Running&) = delete;
   Running& operator=(const Running&) = delete;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <numeric>
 
 #include "lockstep/base/fail_point.h"
 #include "lockstep/base/str.h"
@@ -35,6 +36,16 @@ std::shared_ptr<Group> Group::make(Membership membership) {
   const Session session(group->fabric());
   group->fabric().add(group->id(), group);
   return group;
+}
+
+ProcessGroup Group::make_world(Connections connections, Membership membership) {
+  membership.ranks.resize(connections.peers.size());
+  std::iota(membership.ranks.begin(), membership.ranks.end(), 0);
+  const auto running = std::make_shared<Running>(std::move(connections), membership.rank);
+  membership.running = running;
+  auto world = make(std::move(membership));
+  running->start();
+  return ProcessGroup(std::move(world));
 }
 
 Group::~Group() {
@@ -167,17 +178,8 @@ std::shared_ptr<Backend> Group::split(const std::vector<std::vector<int>>& parts
   std::shared_ptr<Backend> group = here.whole;
   const std::vector<int>* part = part_of(parts, rank());
   if (part != nullptr && !group) {
-    Membership membership{membership_.running,
-                          all[0].id,
-                          {},
-                          0,
-                          name,
-                          here.node                               ? "hierarchical"
-                          : membership_.backend == "hierarchical" ? "tcp"
-                                                                  : membership_.backend,
-                          options,
-                          membership_.trace,
-                          here.node};
+    Membership membership{membership_.running, all[0].id, {}, 0, name, membership_.engine, options,
+                          membership_.trace,   here.node};
     for (const int member : *part) {
       if (member == rank()) membership.rank = static_cast<int>(membership.ranks.size());
       membership.ranks.push_back(fabric_rank(member));

@@ -1,4 +1,4 @@
-// Group: one process group of the tcp backend, from this rank's side: what it has called, what waits to be received, who has
+// Group: one process group over messages, from this rank's side: what it has called, what waits to be received, who has
 // left, and the first failure, which is thrown from then on.
 //
 // A failure is recorded by the rank that sees it first and sent to all others, who pass it on; a rank keeps the first that it
@@ -18,6 +18,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/comm/backend.h"
 #include "lockstep/comm/backends/call_log.h"
+#include "lockstep/comm/backends/engine.h"
 #include "lockstep/comm/backends/node.h"
 #include "lockstep/comm/backends/tcp_fabric.h"
 #include "lockstep/comm/backends/tcp_inbox.h"
@@ -34,18 +35,22 @@ class Group final : public Backend, public std::enable_shared_from_this<Group> {
     std::vector<int> ranks;  // of the fabric, in the order of the group's
     int rank = 0;
     std::string name;
-    std::string_view backend = "tcp";  // of what carries the messages: a constant
+    const Engine* engine = nullptr;  // that carries the messages: a constant
     GroupOptions options;
     std::shared_ptr<TraceMemory> trace;  // of this rank
     std::shared_ptr<Node> node;          // null: no two ranks are on one machine
   };
 
   static std::shared_ptr<Group> make(Membership membership);
+  // The group of all ranks that are connected; `membership` has everything but what follows from the connections.
+  static ProcessGroup make_world(Connections connections, Membership membership);
   ~Group() override;
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
 
-  std::string_view name() const override { return membership_.backend; }
+  std::string_view name() const override {
+    return node() ? membership_.engine->hierarchical : membership_.engine->name;
+  }
   int rank() const override { return membership_.rank; }
   int size() const override { return static_cast<int>(membership_.ranks.size()); }
   const std::string& group_name() const override { return membership_.name; }

@@ -192,8 +192,7 @@ template <typename T> void compare_with_record(const ProcessGroup& group, const 
   }
 }
 
-RANKS_TEST(AllReduceCorners, AnswersAreThoseOfTorch, Ranks(2),
-           Backends("thread", "shm", "tcp", "mpi", "gloo")) {
+RANKS_TEST(AllReduceCorners, AnswersAreThoseOfTorch, Ranks(2), BackendsWithPeers()) {
   const auto record = read_record();
   ASSERT_EQ(record.size(), static_cast<std::size_t>(DTYPE_COUNT * REDUCE_OP_COUNT));
   reference::for_each_dtype([&]<typename T>() {

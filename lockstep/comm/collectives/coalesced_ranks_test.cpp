@@ -37,7 +37,7 @@ RANKS_TEST(Coalesced, RefusesWhatAllReduceRefuses, Ranks(1, 2)) {
               ThrowsMessage<InvalidArgument>(HasSubstr("int32")));
 }
 
-RANKS_TEST(BatchIsendIrecv, ARing, Ranks(2, 3, 4), Backends("thread", "shm", "tcp", "mpi", "gloo")) {
+RANKS_TEST(BatchIsendIrecv, ARing, Ranks(2, 3, 4), BackendsWithPeers()) {
   const int next = (rank() + 1) % size();
   const int before = (rank() + size() - 1) % size();
   const std::vector<int> mine(1000, rank());

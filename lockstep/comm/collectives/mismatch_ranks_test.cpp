@@ -156,8 +156,7 @@ void check_pair(const ProcessGroup& group, int odd, const Call& odd_call, const 
 }
 
 // Each ordered pair, with a fresh group of all ranks for each: the group that they were split from goes on.
-RANKS_TEST(Mismatch, EveryPairOfCallsIsToldToEveryRank, Ranks(2, 3, 4),
-           Backends("thread", "shm", "tcp", "hierarchical", "mpi", "gloo"),
+RANKS_TEST(Mismatch, EveryPairOfCallsIsToldToEveryRank, Ranks(2, 3, 4), BackendsWithPeers(),
            Within(std::chrono::seconds(240))) {
   const std::vector<Call> table = calls(size());
   for (std::size_t i = 0; i < table.size(); ++i) {
@@ -172,8 +171,7 @@ RANKS_TEST(Mismatch, EveryPairOfCallsIsToldToEveryRank, Ranks(2, 3, 4),
   EXPECT_EQ(x, size() * (size() - 1) / 2);
 }
 
-RANKS_TEST(Mismatch, TheWorldCanBeJoinedAgain, Ranks(2, 3, 4),
-           Backends("shm", "tcp", "hierarchical", "mpi", "gloo")) {
+RANKS_TEST(Mismatch, TheWorldCanBeJoinedAgain, Ranks(2, 3, 4), BackendsWithPeers(), Except("thread")) {
   const std::vector<Call> table = calls(size());
   for (std::size_t i = 1; i < table.size(); ++i) {
     check_pair(world(), static_cast<int>(i) % size(), table[i - 1], table[i]);
@@ -185,8 +183,7 @@ RANKS_TEST(Mismatch, TheWorldCanBeJoinedAgain, Ranks(2, 3, 4),
 }
 
 // Pending operations fail as well, and those complete before the disagreement stay complete.
-RANKS_TEST(Mismatch, PendingOperationsFailAndFinishedOnesStay, Ranks(2, 3, 4),
-           Backends("thread", "shm", "tcp", "hierarchical", "mpi", "gloo")) {
+RANKS_TEST(Mismatch, PendingOperationsFailAndFinishedOnesStay, Ranks(2, 3, 4), BackendsWithPeers()) {
   std::vector<float> x(100, 1);
   std::vector<float> y(100, 1);
   comm::all_reduce(world(), std::span(x));
@@ -209,8 +206,7 @@ RANKS_TEST(Mismatch, PendingOperationsFailAndFinishedOnesStay, Ranks(2, 3, 4),
 }
 
 // Uneven contributions are legal where every rank expects them; one rank that expects others is told.
-RANKS_TEST(Mismatch, AllGatherWithOtherSizesThanExpected, Ranks(2, 3, 4),
-           Backends("thread", "shm", "tcp", "hierarchical", "mpi", "gloo")) {
+RANKS_TEST(Mismatch, AllGatherWithOtherSizesThanExpected, Ranks(2, 3, 4), BackendsWithPeers()) {
   const std::vector<float> mine(rank() == 0 ? 5 : 4);
   std::vector<std::vector<float>> everyone(static_cast<std::size_t>(size()), std::vector<float>(4));
   everyone[static_cast<std::size_t>(rank())].resize(mine.size());
@@ -224,8 +220,7 @@ RANKS_TEST(Mismatch, AllGatherWithOtherSizesThanExpected, Ranks(2, 3, 4),
 }
 
 // A rank that makes one call fewer than the others is found at its next one.
-RANKS_TEST(Mismatch, AForgottenCallShowsAtTheNext, Ranks(2, 3),
-           Backends("thread", "shm", "tcp", "hierarchical", "mpi", "gloo")) {
+RANKS_TEST(Mismatch, AForgottenCallShowsAtTheNext, Ranks(2, 3), BackendsWithPeers()) {
   std::vector<float> x(10);
   const auto train = [&] {
     for (int step = 0; step < 5; ++step) {

@@ -18,8 +18,7 @@ RANKS_TEST(MonitoredBarrier, LetsEverybodyThroughTogether, Ranks(1, 2, 3, 4), Ev
   comm::barrier(world());  // and leaves nothing behind that a later call would stumble over
 }
 
-RANKS_TEST(MonitoredBarrier, NamesEverybodyWhoDidNotCome, Ranks(4),
-           Backends("thread", "shm", "tcp", "hierarchical", "mpi", "gloo")) {
+RANKS_TEST(MonitoredBarrier, NamesEverybodyWhoDidNotCome, Ranks(4), BackendsWithPeers()) {
   const auto call = [&] { comm::monitored_barrier(world(), milliseconds(300)); };
   const auto names_both = HasSubstr("ranks 1, 3 did not come within 300 ms");
   if (rank() == 0) {

@@ -29,7 +29,7 @@ template <typename T> void check_message(const ProcessGroup& group, Memory memor
   EXPECT_EQ(x.difference([&](std::size_t i) { return sample<T>(0, i, count); }), "");
 }
 
-RANKS_TEST(PointToPoint, EveryDtypeAndMemory, Ranks(2), Backends("thread", "shm", "tcp", "mpi", "gloo")) {
+RANKS_TEST(PointToPoint, EveryDtypeAndMemory, Ranks(2), BackendsWithPeers()) {
   reference::for_each_dtype([&]<typename T>() {
     for (const Memory memory : MEMORIES) {
       for (const std::size_t count : {0, 1, 63, 64, 65, 1000, reference::THOROUGH ? 100003 : 2000})
@@ -38,8 +38,7 @@ RANKS_TEST(PointToPoint, EveryDtypeAndMemory, Ranks(2), Backends("thread", "shm"
   });
 }
 
-RANKS_TEST(PointToPoint, MessagesOfZeroToFourMebibytes, Ranks(2),
-           Backends("thread", "shm", "tcp", "mpi", "gloo")) {
+RANKS_TEST(PointToPoint, MessagesOfZeroToFourMebibytes, Ranks(2), BackendsWithPeers()) {
   for (std::size_t bytes = 0; bytes <= std::size_t{4} << 20U; bytes = bytes == 0 ? 1 : 4 * bytes) {
     check_message<std::uint8_t>(world(), Memory::PRIVATE, bytes);
     check_message<std::uint8_t>(world(), Memory::PRIVATE, bytes + 1);
@@ -47,8 +46,7 @@ RANKS_TEST(PointToPoint, MessagesOfZeroToFourMebibytes, Ranks(2),
 }
 
 // Rank r sends to every other rank, and receives from every other.
-RANKS_TEST(PointToPoint, EveryPairInBothDirections, Ranks(2, 3, 4),
-           Backends("thread", "shm", "tcp", "mpi", "gloo")) {
+RANKS_TEST(PointToPoint, EveryPairInBothDirections, Ranks(2, 3, 4), BackendsWithPeers()) {
   std::vector<Work> works;
   std::vector<std::vector<int>> received;
   std::vector<std::vector<int>> sent;
@@ -67,8 +65,7 @@ RANKS_TEST(PointToPoint, EveryPairInBothDirections, Ranks(2, 3, 4),
   }
 }
 
-RANKS_TEST(PointToPoint, MessagesWithOneTagArriveInOrder, Ranks(2),
-           Backends("thread", "shm", "tcp", "mpi", "gloo")) {
+RANKS_TEST(PointToPoint, MessagesWithOneTagArriveInOrder, Ranks(2), BackendsWithPeers()) {
   for (int i = 0; i < 1000; ++i) {
     int value = i;
     if (rank() == 0) {
@@ -81,8 +78,7 @@ RANKS_TEST(PointToPoint, MessagesWithOneTagArriveInOrder, Ranks(2),
 }
 
 // Sent with tags 0, 1, 2, ...; received backwards, and every tag twice in the order sent.
-RANKS_TEST(PointToPoint, TagsMayBeReceivedInAnyOrder, Ranks(2),
-           Backends("thread", "shm", "tcp", "mpi", "gloo")) {
+RANKS_TEST(PointToPoint, TagsMayBeReceivedInAnyOrder, Ranks(2), BackendsWithPeers()) {
   constexpr int TAGS = 8;
   for (int round = 0; round < 20; ++round) {
     if (rank() == 0) {
@@ -98,8 +94,7 @@ RANKS_TEST(PointToPoint, TagsMayBeReceivedInAnyOrder, Ranks(2),
 }
 
 // The sender is done long before the receiver calls: its buffer is free, the messages wait.
-RANKS_TEST(PointToPoint, SendDoesNotWaitForTheReceiver, Ranks(2),
-           Backends("thread", "shm", "tcp", "mpi", "gloo")) {
+RANKS_TEST(PointToPoint, SendDoesNotWaitForTheReceiver, Ranks(2), BackendsWithPeers()) {
   constexpr int MESSAGES = 30;
   std::vector<float> x(1000);
   if (rank() == 0) {
@@ -117,8 +112,7 @@ RANKS_TEST(PointToPoint, SendDoesNotWaitForTheReceiver, Ranks(2),
 }
 
 // More messages than fit between two ranks: isend returns, the rest goes as the receiver takes them.
-RANKS_TEST(PointToPoint, AHundredSendsBeforeTheFirstReceive, Ranks(2),
-           Backends("thread", "shm", "tcp", "mpi", "gloo")) {
+RANKS_TEST(PointToPoint, AHundredSendsBeforeTheFirstReceive, Ranks(2), BackendsWithPeers()) {
   std::vector<int> values(100);
   std::iota(values.begin(), values.end(), 0);
   std::vector<Work> works;
@@ -135,8 +129,7 @@ RANKS_TEST(PointToPoint, AHundredSendsBeforeTheFirstReceive, Ranks(2),
 }
 
 // As above, but taken last tag first, so none of the messages that fit is the one waited for.
-RANKS_TEST(PointToPoint, AHundredTagsReceivedBackwards, Ranks(2),
-           Backends("thread", "shm", "tcp", "mpi", "gloo")) {
+RANKS_TEST(PointToPoint, AHundredTagsReceivedBackwards, Ranks(2), BackendsWithPeers()) {
   std::vector<int> values(100);
   std::iota(values.begin(), values.end(), 0);
   std::vector<Work> works;
@@ -152,8 +145,7 @@ RANKS_TEST(PointToPoint, AHundredTagsReceivedBackwards, Ranks(2),
   for (Work& work : works) work.wait();
 }
 
-RANKS_TEST(PointToPoint, ReceivesPostedFirstAreServedInOrder, Ranks(2),
-           Backends("thread", "shm", "tcp", "mpi", "gloo")) {
+RANKS_TEST(PointToPoint, ReceivesPostedFirstAreServedInOrder, Ranks(2), BackendsWithPeers()) {
   constexpr std::size_t MESSAGES = 50;
   std::vector<int> values(MESSAGES, -1);
   std::vector<Work> works;
@@ -169,8 +161,7 @@ RANKS_TEST(PointToPoint, ReceivesPostedFirstAreServedInOrder, Ranks(2),
 }
 
 // 0 -> 1 -> 2 -> ... -> 0, each message one larger.
-RANKS_TEST(PointToPoint, ARingOfBlockingCalls, Ranks(2, 3, 4),
-           Backends("thread", "shm", "tcp", "mpi", "gloo")) {
+RANKS_TEST(PointToPoint, ARingOfBlockingCalls, Ranks(2, 3, 4), BackendsWithPeers()) {
   const int next = (rank() + 1) % size();
   const int before = (rank() + size() - 1) % size();
   int token = 0;
@@ -184,8 +175,7 @@ RANKS_TEST(PointToPoint, ARingOfBlockingCalls, Ranks(2, 3, 4),
 }
 
 // A message that was sent can be received after its sender has left the group.
-RANKS_TEST(PointToPoint, MessagesOutliveTheirSender, Ranks(2),
-           Backends("thread", "shm", "tcp", "mpi", "gloo")) {
+RANKS_TEST(PointToPoint, MessagesOutliveTheirSender, Ranks(2), BackendsWithPeers()) {
   std::vector<int> x(
       backend_name() == "tcp" || backend_name() == "mpi" || backend_name() == "gloo" ? 16384 : 100000,
       7 * (1 - rank()));  // tcp: larger ones wait to be asked for
@@ -229,8 +219,7 @@ RANKS_TEST(PointToPoint, OverTcpLargeMessagesWaitForTheirReceiver, Ranks(2), Bac
   for (Work& work : works) work.wait();
 }
 
-RANKS_TEST(PointToPoint, DifferentSizesOrTypesAreAMismatchOnBothRanks, Ranks(2),
-           Backends("thread", "shm", "tcp", "mpi", "gloo")) {
+RANKS_TEST(PointToPoint, DifferentSizesOrTypesAreAMismatchOnBothRanks, Ranks(2), BackendsWithPeers()) {
   const auto disagree = [&] {
     std::vector<float> x(10);
     if (rank() == 0) comm::send(world(), std::span<const float>(x), 1, 5);
