@@ -47,7 +47,7 @@ class Ranks:
 
     def environment(self, rank, fds, variables):
         base = {name: value for name, value in os.environ.items() if not name.startswith("LOCKSTEP_")}
-        if BACKEND == "hierarchical":
+        if BACKEND.startswith("hierarchical"):
             base["LOCKSTEP_NODE"] = "first" if rank < self.size // 2 else "second"
         return {**base, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(self.size),
                 "LOCAL_WORLD_SIZE": str(self.size), "LOCKSTEP_JOB_ID": os.urandom(8).hex(), "OMP_NUM_THREADS": "1",

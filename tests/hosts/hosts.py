@@ -90,6 +90,17 @@ class Hosts:
         self.processes.append(process)
         return process
 
+    def script(self, name, *lines):
+        path = self.folder / name
+        path.write_text("\n".join(["#!/bin/sh", *lines, ""]))
+        path.chmod(0o700)
+        return path
+
+    def rsh(self):
+        """What mpirun takes for rsh: `rsh ADDRESS COMMAND...` runs the command on that host, whose name is its address there."""
+        return self.script("rsh", "host=$1", "shift", f"exec ip netns exec {self.prefix}h$((${{host##*.}} - 1)) unshare --uts "
+                           "sh -c 'hostname \"$0\" && eval \"$1\"' \"$host\" \"$*\"")
+
     def text(self, process):
         return process.path.read_text(errors="replace")
 

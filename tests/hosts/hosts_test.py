@@ -4,7 +4,9 @@
     hosts_test.py build/lockstep build/tests/hosts/host_rank [build/examples/mnist]
 """
 import json
+import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,7 +21,8 @@ MNIST = sys.argv.pop() if len(sys.argv) == 4 else None
 HOST_RANK = sys.argv.pop()
 LOCKSTEP = sys.argv.pop()
 PORT = "29531"
-HAS_GLOO = (pathlib.Path(LOCKSTEP).parent / "modules" / "lockstep_gloo.so").exists()
+MODULES = pathlib.Path(LOCKSTEP).parent / "modules"
+HAS_GLOO = (MODULES / "lockstep_gloo.so").exists()
 WHY_NO_GLOO = "no module of backend gloo was built: libgloo-dev is not installed"
 REASON = why_not()
 DEADLINE = 4  # seconds without progress, LOCKSTEP_TIMEOUT
@@ -57,10 +60,18 @@ class Meeting(HostsTest):
                 self.check_all_done(hosts, size, "gloo")
 
     def test_each_host_sends_its_share_and_no_more(self):
+        self.check_share("hierarchical")
+
+    @unittest.skipUnless(HAS_GLOO, WHY_NO_GLOO)
+    def test_each_host_sends_its_share_and_no_more_over_gloo(self):
+        self.check_share("hierarchical+gloo")
+
+    def check_share(self, backend):
         count, steps = 1 << 20, 12
         with Hosts(2) as hosts:
-            size = self.start_by_environment(hosts, 2, steps, {"HOST_RANK_COUNT": str(count), **write_secret(hosts.folder)})
-            self.check_all_done(hosts, size, "hierarchical")
+            variables = {"LOCKSTEP_BACKEND": backend, "HOST_RANK_COUNT": str(count), **write_secret(hosts.folder)}
+            size = self.start_by_environment(hosts, 2, steps, variables)
+            self.check_all_done(hosts, size, backend)
             share = 2 * (2 - 1) / 2 * count * 8 * steps
             for host in range(2):
                 sent = hosts.bytes_sent(host)
@@ -106,6 +117,30 @@ class Meeting(HostsTest):
                 self.assertIn(f"joined as rank {rank} of 4 over hierarchical", hosts.everything())
 
 
+class UnderMpirun(HostsTest):
+    """Two ranks on each of two hosts, which meet and talk over MPI: there is no MASTER_ADDR and no secret."""
+
+    def test_open_mpi(self):
+        self.check_mpirun("openmpi", ["--host", "10.90.0.1:2,10.90.0.2:2", "--bind-to", "none", "-x", "LOCKSTEP_BACKEND", "--mca", "plm_rsh_agent"])
+
+    def test_mpich(self):
+        self.check_mpirun("mpich", ["-hosts", "10.90.0.1,10.90.0.2", "-ppn", "2", "-bind-to", "none", "-launcher", "rsh", "-launcher-exec"])
+
+    def check_mpirun(self, which, options):
+        if os.environ.get("HOSTS_TEST_SANITIZER"):
+            self.skipTest("a sanitizer finds faults in MPI's own libraries")
+        mpirun = shutil.which(f"mpirun.{which}")
+        if not mpirun or not (MODULES / f"lockstep_mpi_{which}.so").exists():
+            self.skipTest(f"no mpirun.{which}, or no module of backend mpi for it was built")
+        with Hosts(2) as hosts:
+            rank = hosts.script("rank", f"export XDG_RUNTIME_DIR={hosts.folder}/$(hostname)", "mkdir -p -m 700 $XDG_RUNTIME_DIR",
+                                f"exec {HOST_RANK} env 200")
+            variables = {"LOCKSTEP_BACKEND": "hierarchical+mpi", "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+                         "OMPI_MCA_rmaps_base_oversubscribe": "1"}
+            hosts.start(0, [hosts.rsh(), hosts.addresses[0], mpirun, "-n", 4, *options, hosts.rsh(), rank], variables)
+            self.check_all_done(hosts, 4, "hierarchical+mpi")
+
+
 class Failing(HostsTest):
     def start_endless(self, hosts, ranks_per_host=1, variables=None):
         secret = write_secret(hosts.folder)
@@ -136,8 +171,15 @@ class Failing(HostsTest):
                 self.assertIn(hosts.addresses[1], hosts.text(process))
 
     def test_a_killed_rank_of_a_host_with_two_is_named_on_both_hosts(self):
+        self.kill_a_rank_of_a_host_with_two("hierarchical")
+
+    @unittest.skipUnless(HAS_GLOO, WHY_NO_GLOO)
+    def test_a_killed_rank_of_a_host_with_two_is_named_over_gloo(self):
+        self.kill_a_rank_of_a_host_with_two("hierarchical+gloo")
+
+    def kill_a_rank_of_a_host_with_two(self, backend):
         with Hosts(2) as hosts:
-            self.start_endless(hosts, 2)
+            self.start_endless(hosts, 2, {"LOCKSTEP_BACKEND": backend})
             hosts.processes[3].send_signal(signal.SIGKILL)
             start = time.monotonic()
             self.assertEqual(hosts.finish(), [3, 3, 3, -signal.SIGKILL], hosts.everything())
@@ -184,8 +226,9 @@ class Training(HostsTest):
         return json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])
 
     def test_weights_are_those_of_one_host(self):
-        for count, ranks_per_host in ((2, 1), (3, 1), (2, 2)):
-            with self.subTest(hosts=count, ranks_per_host=ranks_per_host), Hosts(count) as hosts:
+        ways = [(2, 1, "auto"), (3, 1, "auto"), (2, 2, "auto")] + ([(2, 2, "hierarchical+gloo")] if HAS_GLOO else [])
+        for count, ranks_per_host, backend in ways:
+            with self.subTest(hosts=count, ranks_per_host=ranks_per_host, backend=backend), Hosts(count) as hosts:
                 size = count * ranks_per_host
                 data, here, there = (hosts.folder / name for name in ("data", "here", "there"))
                 for folder in (data, here, there):
@@ -194,12 +237,12 @@ class Training(HostsTest):
                 options = ["--data", data, "--epochs", 2]
                 subprocess.run([LOCKSTEP, "run", "-n", str(size), "--no-logs", MNIST, *map(str, options), "--save-dir", here,
                                 "--metrics", here / "metrics.jsonl"], check=True, capture_output=True, timeout=100)
-                secret = write_secret(hosts.folder)
+                variables = {"LOCKSTEP_BACKEND": backend, **write_secret(hosts.folder)}
                 for rank in range(size):
                     hosts.start(rank // ranks_per_host, [MNIST, *options, "--save-dir", there, "--metrics", there / "metrics.jsonl"],
                                 {"RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank % ranks_per_host),
                                  "LOCAL_WORLD_SIZE": str(ranks_per_host),
-                                 "MASTER_ADDR": hosts.addresses[0], "MASTER_PORT": PORT, **secret})
+                                 "MASTER_ADDR": hosts.addresses[0], "MASTER_PORT": PORT, **variables})
                 codes = hosts.finish(120)
                 self.assertEqual(codes, [0] * size, hosts.everything())
                 self.assertEqual(self.final(here)["processes"], size)

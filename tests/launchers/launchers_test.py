@@ -37,7 +37,7 @@ class LauncherTest(unittest.TestCase):
 
     def check(self, result, size, source, backend="shm", local_ranks=None):
         """Every rank says who it is once, and 1 + 2 + ... + size is right."""
-        said = re.findall(r"rank (\d+) of (\d+), local rank (\d+), started by (.*?), over (\w+): sum (\d+)", result.stdout)
+        said = re.findall(r"rank (\d+) of (\d+), local rank (\d+), started by (.*?), over (\S+): sum (\d+)", result.stdout)
         local_ranks = local_ranks or list(range(size))
         expected = [(str(rank), str(size), str(local_ranks[rank]), source, backend, str(size * (size + 1) // 2)) for rank in range(size)]
         self.assertEqual(sorted(said), expected, result.stdout + result.stderr)

@@ -30,6 +30,10 @@ class Mpi(LauncherTest):
             unset = {"openmpi": "OMPI_COMM_WORLD_LOCAL_SIZE", "mpich": "MPI_LOCALNRANKS"}[which]
             command = [*mpirun(self, which), "-n", 3, "env", "-u", unset, PROGRAM]
             self.check(self.run_command(command), 3, SOURCE[which], backend="mpi")
+            self.check(self.run_command(command, {"LOCKSTEP_BACKEND": "hierarchical+mpi"}), 3, SOURCE[which], backend="shm")
+            rank = {"openmpi": "OMPI_COMM_WORLD_RANK", "mpich": "PMI_RANK"}[which]
+            command[-1:] = ["sh", "-c", f"LOCKSTEP_NODE=$(({rank} / 2)) exec $0", PROGRAM]
+            self.check(self.run_command(command, {"LOCKSTEP_BACKEND": "hierarchical+mpi"}), 3, SOURCE[which], backend="hierarchical+mpi")
 
     def test_a_killed_rank_ends_the_job(self):
         """MPI's launchers kill the others at once, before these can say who is dead; Open MPI's names the rank, MPICH's the process."""
