@@ -17,6 +17,11 @@ inline at::Tensor counting(at::IntArrayRef sizes, at::ScalarType dtype, double s
   return (at::arange(count, at::kDouble).remainder(7) + shift).reshape(sizes).to(dtype);
 }
 
+inline at::Tensor random_values(at::IntArrayRef shape, int seed, at::ScalarType type = at::kDouble) {
+  at::manual_seed(static_cast<std::uint64_t>(seed));
+  return at::randn(shape, at::kDouble).to(type);
+}
+
 inline double sum_of_ranks(int size) { return size * (size - 1) / 2.0; }
 
 // What all_reduce of counting(sizes, dtype, rank) must give.
