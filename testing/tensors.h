@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
 
 namespace lockstep::testing {
 
@@ -17,9 +18,9 @@ inline at::Tensor counting(at::IntArrayRef sizes, at::ScalarType dtype, double s
   return (at::arange(count, at::kDouble).remainder(7) + shift).reshape(sizes).to(dtype);
 }
 
-inline at::Tensor random_values(at::IntArrayRef shape, int seed, at::ScalarType type = at::kDouble) {
-  at::manual_seed(static_cast<std::uint64_t>(seed));
-  return at::randn(shape, at::kDouble).to(type);
+inline at::Tensor random_values(at::IntArrayRef shape, std::uint64_t seed,
+                                at::ScalarType type = at::kDouble) {
+  return at::randn(shape, at::detail::createCPUGenerator(seed), at::kDouble).to(type);
 }
 
 inline double sum_of_ranks(int size) { return size * (size - 1) / 2.0; }
