@@ -8,7 +8,7 @@
 namespace lockstep::cli {
 namespace {
 
-constexpr int NONE = 0;
+constexpr int NO_DESCRIPTOR = 0;
 constexpr int OUT = StreamChoice::OUT;
 constexpr int ERR = StreamChoice::ERR;
 constexpr int BOTH = StreamChoice::BOTH;
@@ -26,16 +26,16 @@ void expect(const std::string& tee, const std::string& redirects,
 TEST(Streams, WithoutAChoiceEverythingIsShownAndKept) { EXPECT_TRUE(stream_choices("", "", 2).empty()); }
 
 TEST(Streams, RedirectsKeepsInsteadOfShowing) {
-  expect("", "3", {{NONE, BOTH}, {NONE, BOTH}});
+  expect("", "3", {{NO_DESCRIPTOR, BOTH}, {NO_DESCRIPTOR, BOTH}});
   expect("", "1", {{ERR, OUT}});
-  expect("", "0", {{BOTH, NONE}});
-  expect("", "1:2", {{BOTH, NONE}, {OUT, ERR}});
+  expect("", "0", {{BOTH, NO_DESCRIPTOR}});
+  expect("", "1:2", {{BOTH, NO_DESCRIPTOR}, {OUT, ERR}});
 }
 
 TEST(Streams, TeeKeepsAndShows) {
   expect("3", "", {{BOTH, BOTH}});
   expect("1", "", {{BOTH, OUT}});
-  expect("0:1", "3", {{OUT, BOTH}, {NONE, BOTH}});
+  expect("0:1", "3", {{OUT, BOTH}, {NO_DESCRIPTOR, BOTH}});
 }
 
 TEST(Streams, MistakesAreNamed) {

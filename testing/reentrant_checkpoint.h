@@ -42,4 +42,8 @@ inline at::Tensor reentrant_checkpoint(const Block& block, const at::Tensor& inp
   return ReentrantCheckpoint::apply(input, block);
 }
 
+inline at::Tensor checkpointed_product(const at::Tensor& input, const at::Tensor& weight) {
+  return reentrant_checkpoint([weight](const at::Tensor& in) { return in * weight; }, input);
+}
+
 }  // namespace lockstep::testing

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
 
 namespace lockstep::testing {
 
@@ -15,6 +16,11 @@ inline at::Tensor counting(at::IntArrayRef sizes, at::ScalarType dtype, double s
   std::int64_t count = 1;
   for (const std::int64_t size : sizes) count *= size;
   return (at::arange(count, at::kDouble).remainder(7) + shift).reshape(sizes).to(dtype);
+}
+
+inline at::Tensor random_values(at::IntArrayRef shape, std::uint64_t seed,
+                                at::ScalarType type = at::kDouble) {
+  return at::randn(shape, at::detail::createCPUGenerator(seed), at::kDouble).to(type);
 }
 
 inline double sum_of_ranks(int size) { return size * (size - 1) / 2.0; }

@@ -1,7 +1,5 @@
 #include "lockstep/base/environment.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -10,6 +8,8 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+
+extern "C" char** environ;  // NOLINT(readability-redundant-declaration): not declared by <cstdlib>
 
 namespace lockstep {
 namespace {

@@ -142,7 +142,7 @@ TEST(DistributedSampler, AnotherEpochStartsAtItsBeginning) {
   EXPECT_EQ(after.start_pass(), 0);
 }
 
-std::string refusal(const DistributedSamplerState& state) {
+std::string sampler_refusal(const DistributedSamplerState& state) {
   DistributedSampler here = sampler(20, 2, 0);
   try {
     here.load_state(state);
@@ -158,10 +158,10 @@ TEST(DistributedSampler, RefusesAStateOfAnotherOrder) {
   const auto with = [&](auto member, auto value) {
     DistributedSamplerState state = good;
     state.*member = value;
-    return refusal(state);
+    return sampler_refusal(state);
   };
   using State = DistributedSamplerState;
-  EXPECT_EQ(refusal(good), "accepted");
+  EXPECT_EQ(sampler_refusal(good), "accepted");
   EXPECT_THAT(with(&State::dataset_size, 21), HasSubstr("dataset_size 21, this sampler has 20"));
   EXPECT_THAT(with(&State::num_replicas, 3), HasSubstr("num_replicas 3, this sampler has 2"));
   EXPECT_THAT(with(&State::seed, 7), HasSubstr("seed 7, this sampler has 0"));

@@ -82,7 +82,7 @@ TEST(MNIST, FashionIsNormalisedByItsOwnMeanAndDeviation) {
 }
 
 template <typename ErrorType>
-std::string refusal(const std::string& image_file, const std::string& label_file) {
+std::string mnist_refusal(const std::string& image_file, const std::string& label_file) {
   const TempFolder folder;
   folder.write("t10k-images-idx3-ubyte", image_file);
   folder.write("t10k-labels-idx1-ubyte", label_file);
@@ -95,15 +95,15 @@ std::string refusal(const std::string& image_file, const std::string& label_file
 }
 
 TEST(MNIST, RefusesFilesThatDoNotFitTogether) {
-  EXPECT_EQ(refusal<FormatError>(images(2), labels("\x01\x02")), "accepted");
-  EXPECT_THAT(refusal<FormatError>(images(2), labels(std::string("\x00\x0a", 2))),
+  EXPECT_EQ(mnist_refusal<FormatError>(images(2), labels("\x01\x02")), "accepted");
+  EXPECT_THAT(mnist_refusal<FormatError>(images(2), labels(std::string("\x00\x0a", 2))),
               AllOf(HasSubstr("t10k-labels-idx1-ubyte"),
                     HasSubstr("label 10 of item 1 is out of range, expected 0 to 9")));
-  EXPECT_THAT(refusal<FormatError>(images(2), labels("\x01")),
+  EXPECT_THAT(mnist_refusal<FormatError>(images(2), labels("\x01")),
               AllOf(HasSubstr("t10k-labels"), HasSubstr("1 labels for 2 images")));
-  EXPECT_THAT(refusal<FormatError>(images(0), labels("")),
+  EXPECT_THAT(mnist_refusal<FormatError>(images(0), labels("")),
               AllOf(HasSubstr("t10k-images"), HasSubstr("holds no images")));
-  EXPECT_THAT(refusal<FormatError>(labels("\x01"), labels("\x01")),
+  EXPECT_THAT(mnist_refusal<FormatError>(labels("\x01"), labels("\x01")),
               AllOf(HasSubstr("t10k-images"), HasSubstr("1 dimension(s), expected 3")));
 }
 

@@ -41,7 +41,7 @@ std::string llm_c_header(std::uint64_t magic, std::uint64_t version, std::uint64
 }
 
 template <typename ErrorType = FormatError>
-std::string refusal(const std::string& content, const TokenDatasetOptions& options) {
+std::string tokens_refusal(const std::string& content, const TokenDatasetOptions& options) {
   const TempFolder folder;
   const std::string path = folder.write("tokens.bin", content);
   try {
@@ -125,33 +125,34 @@ TEST(TokenDataset, RandomWindowsDoNotDependOnRanksAndWorkers) {
 }
 
 TEST(TokenDataset, RefusesBytesThatAreNoTokens) {
-  EXPECT_THAT(refusal("12345", {.block_size = 1}),
+  EXPECT_THAT(tokens_refusal("12345", {.block_size = 1}),
               HasSubstr("its 5 bytes are no whole number of tokens of 2 bytes"));
-  EXPECT_THAT(refusal("1234567890", {.block_size = 1, .dtype = at::kUInt32}), HasSubstr("of 4 bytes"));
+  EXPECT_THAT(tokens_refusal("1234567890", {.block_size = 1, .dtype = at::kUInt32}), HasSubstr("of 4 bytes"));
 }
 
 TEST(TokenDataset, RefusesAFileWithoutAWindow) {
-  EXPECT_EQ(refusal(tokens(0, 9, 2), {.block_size = 8}), "accepted");
-  EXPECT_THAT(refusal(tokens(0, 8, 2), {.block_size = 8}),
+  EXPECT_EQ(tokens_refusal(tokens(0, 9, 2), {.block_size = 8}), "accepted");
+  EXPECT_THAT(tokens_refusal(tokens(0, 8, 2), {.block_size = 8}),
               HasSubstr("holds 8 tokens, and a window with its targets needs 9"));
-  EXPECT_THAT(refusal("", {.block_size = 1}), HasSubstr("holds 0 tokens"));
+  EXPECT_THAT(tokens_refusal("", {.block_size = 1}), HasSubstr("holds 0 tokens"));
 }
 
 TEST(TokenDataset, RefusesATokenOutsideOfTheVocabulary) {
-  EXPECT_EQ(refusal(tokens(0, 9, 2), {.block_size = 4, .vocab_size = 9}), "accepted");
-  EXPECT_THAT(refusal(tokens(0, 9, 2), {.block_size = 4, .vocab_size = 8}),
+  EXPECT_EQ(tokens_refusal(tokens(0, 9, 2), {.block_size = 4, .vocab_size = 9}), "accepted");
+  EXPECT_THAT(tokens_refusal(tokens(0, 9, 2), {.block_size = 4, .vocab_size = 8}),
               HasSubstr("token 8 at place 8 is not below the vocab_size of 8"));
-  EXPECT_THAT(refusal(tokens(0, 9, 2), {.block_size = 4, .vocab_size = 7}), HasSubstr("token 7 at place 7"));
+  EXPECT_THAT(tokens_refusal(tokens(0, 9, 2), {.block_size = 4, .vocab_size = 7}),
+              HasSubstr("token 7 at place 7"));
 }
 
 TEST(TokenDataset, RefusesHeadersThatDoNotFit) {
   const TokenDatasetOptions options = {.block_size = 4};
-  EXPECT_EQ(refusal(llm_c_header(20240520, 1, 9) + tokens(0, 9, 2), options), "accepted");
-  EXPECT_THAT(refusal(llm_c_header(20240520, 2, 9) + tokens(0, 9, 2), options),
+  EXPECT_EQ(tokens_refusal(llm_c_header(20240520, 1, 9) + tokens(0, 9, 2), options), "accepted");
+  EXPECT_THAT(tokens_refusal(llm_c_header(20240520, 2, 9) + tokens(0, 9, 2), options),
               HasSubstr("version 2, expected 1"));
-  EXPECT_THAT(refusal(llm_c_header(20240520, 1, 10) + tokens(0, 9, 2), options),
+  EXPECT_THAT(tokens_refusal(llm_c_header(20240520, 1, 10) + tokens(0, 9, 2), options),
               HasSubstr("says 10 tokens, and it holds 9"));
-  EXPECT_THAT(refusal(llm_c_header(20240801, 7, 9) + tokens(0, 9, 4), options),
+  EXPECT_THAT(tokens_refusal(llm_c_header(20240801, 7, 9) + tokens(0, 9, 4), options),
               HasSubstr("says UInt32, and the option dtype UInt16"));
 }
 
@@ -165,10 +166,10 @@ TEST(TokenDataset, SaysThatTheFileWasCut) {
 
 TEST(TokenDataset, RefusesOptionsOutOfRange) {
   const std::string file = tokens(0, 100, 2);
-  EXPECT_THAT(refusal<InvalidArgument>(file, {.block_size = 0}), HasSubstr("block_size is 0"));
-  EXPECT_THAT(refusal<InvalidArgument>(file, {.block_size = 4, .dtype = at::kInt}),
+  EXPECT_THAT(tokens_refusal<InvalidArgument>(file, {.block_size = 0}), HasSubstr("block_size is 0"));
+  EXPECT_THAT(tokens_refusal<InvalidArgument>(file, {.block_size = 4, .dtype = at::kInt}),
               HasSubstr("dtype is Int"));
-  EXPECT_THAT(refusal<InvalidArgument>(file, {.block_size = 4, .vocab_size = -1}),
+  EXPECT_THAT(tokens_refusal<InvalidArgument>(file, {.block_size = 4, .vocab_size = -1}),
               HasSubstr("vocab_size is -1"));
 }
 

@@ -163,7 +163,7 @@ TEST(Transformed, AnImageDoesNotDependOnRanksWorkersAndBatchSize) {
   }
 }
 
-template <typename Call> std::string refusal(const Call& call) {
+template <typename Call> std::string transform_refusal(const Call& call) {
   try {
     call();
   } catch (const InvalidArgument& error) {
@@ -173,31 +173,32 @@ template <typename Call> std::string refusal(const Call& call) {
 }
 
 TEST(Transforms, RefuseArgumentsOutOfRange) {
-  EXPECT_THAT(refusal([] { RandomCrop(0); }), HasSubstr("size is 0"));
-  EXPECT_THAT(refusal([] { RandomCrop(3, {.padding = -1}); }), HasSubstr("padding is -1"));
-  EXPECT_THAT(refusal([] { RandomHorizontalFlip(1.5); }), HasSubstr("p is 1.5, expected 0 to 1"));
-  EXPECT_THAT(refusal([] { RandomHorizontalFlip(std::nan("")); }), HasSubstr("p is nan"));
-  EXPECT_THAT(refusal([] { Normalize({0.5}, {0.5, 0.5}); }), HasSubstr("1 means and 2 deviations"));
-  EXPECT_THAT(refusal([] { Normalize({0.5}, {0.0}); }), HasSubstr("not above 0"));
-  EXPECT_THAT(refusal([] { Compose({ToTensor(), nullptr}); }), HasSubstr("empty"));
+  EXPECT_THAT(transform_refusal([] { RandomCrop(0); }), HasSubstr("size is 0"));
+  EXPECT_THAT(transform_refusal([] { RandomCrop(3, {.padding = -1}); }), HasSubstr("padding is -1"));
+  EXPECT_THAT(transform_refusal([] { RandomHorizontalFlip(1.5); }), HasSubstr("p is 1.5, expected 0 to 1"));
+  EXPECT_THAT(transform_refusal([] { RandomHorizontalFlip(std::nan("")); }), HasSubstr("p is nan"));
+  EXPECT_THAT(transform_refusal([] { Normalize({0.5}, {0.5, 0.5}); }), HasSubstr("1 means and 2 deviations"));
+  EXPECT_THAT(transform_refusal([] { Normalize({0.5}, {0.0}); }), HasSubstr("not above 0"));
+  EXPECT_THAT(transform_refusal([] { Compose({ToTensor(), nullptr}); }), HasSubstr("empty"));
 }
 
 TEST(Transforms, RefuseImagesTheyWereNotMadeFor) {
   SampleRandom random(0, 0, 0);
-  EXPECT_THAT(refusal([&] { RandomCrop(8)(picture(), random); }),
+  EXPECT_THAT(transform_refusal([&] { RandomCrop(8)(picture(), random); }),
               HasSubstr("8 x 8 pixels do not fit into an image of 5 x 7 with a padding of 0"));
-  EXPECT_THAT(refusal([&] { RandomCrop(2)(picture()[0], random); }), HasSubstr("got shape [5, 7] on cpu"));
-  EXPECT_THAT(refusal([&] { RandomHorizontalFlip()(at::Tensor(), random); }),
+  EXPECT_THAT(transform_refusal([&] { RandomCrop(2)(picture()[0], random); }),
+              HasSubstr("got shape [5, 7] on cpu"));
+  EXPECT_THAT(transform_refusal([&] { RandomHorizontalFlip()(at::Tensor(), random); }),
               HasSubstr("an undefined tensor"));
-  EXPECT_THAT(refusal([&] { ToTensor()(picture(3, 5, 7, at::kFloat), random); }),
+  EXPECT_THAT(transform_refusal([&] { ToTensor()(picture(3, 5, 7, at::kFloat), random); }),
               HasSubstr("expected uint8 pixels, got Float"));
-  EXPECT_THAT(refusal([&] { Normalize({0.5}, {0.5})(picture(1), random); }),
+  EXPECT_THAT(transform_refusal([&] { Normalize({0.5}, {0.5})(picture(1), random); }),
               HasSubstr("ToTensor goes before it"));
-  EXPECT_THAT(refusal([&] { Normalize({0.5}, {0.5})(picture(3, 5, 7, at::kFloat), random); }),
+  EXPECT_THAT(transform_refusal([&] { Normalize({0.5}, {0.5})(picture(3, 5, 7, at::kFloat), random); }),
               HasSubstr("3 channels, and it was made for 1"));
   const auto uneven = transformed(
       Pictures(), [](const at::Tensor& x, SampleRandom& r) { return x.narrow(1, 0, 1 + r.below(5)); }, 0);
-  EXPECT_THAT(refusal([&] {
+  EXPECT_THAT(transform_refusal([&] {
                 uneven.get_batch(Indices{0, 1, 2, 3, 4, 5}, 0);
               }),
               AllOf(HasSubstr("images of one batch differ: item 0 is Byte"), HasSubstr("item")));

@@ -11,10 +11,12 @@
 #include "lockstep/comm/collectives.h"
 #include "lockstep/os/process.h"
 #include "testing/ranks.h"
+#include "testing/sum_of_ranks.h"
 
 namespace lockstep {
 namespace {
 
+using harness::sum_of_ranks;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
@@ -22,12 +24,6 @@ using testing::ThrowsMessage;
 std::ptrdiff_t open_descriptors() {
   return std::distance(std::filesystem::directory_iterator("/proc/self/fd"),
                        std::filesystem::directory_iterator());
-}
-
-int sum_of_ranks() {
-  int sum = lockstep::get_rank();
-  comm::all_reduce(lockstep::world(), std::span(&sum, 1));
-  return sum;
 }
 
 RANKS_TEST(Job, TellsEveryRankItsPlace, Ranks(1, 2, 3, 4), WithoutGroup()) {

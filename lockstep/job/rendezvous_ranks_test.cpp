@@ -15,11 +15,13 @@
 #include "lockstep/os/tcp_socket.h"
 #include "lockstep/store/file_store.h"
 #include "testing/ranks.h"
+#include "testing/sum_of_ranks.h"
 #include "testing/temp_folder.h"
 
 namespace lockstep {
 namespace {
 
+using harness::sum_of_ranks;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -51,12 +53,6 @@ class OwnMachine {
  private:
   TempFolder folder_;
 };
-
-int sum_of_ranks() {
-  int sum = lockstep::get_rank();
-  comm::all_reduce(lockstep::world(), std::span(&sum, 1));
-  return sum;
-}
 
 RANKS_TEST(Rendezvous, OverATcpStoreTheMachineIsProvedAndMemoryShared, Ranks(2, 3, 4), WithoutGroup()) {
   const OwnMachine machine;

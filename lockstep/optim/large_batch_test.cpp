@@ -11,11 +11,13 @@
 #include "lockstep/base/error.h"
 #include "lockstep/optim/lamb.h"
 #include "lockstep/optim/lars.h"
+#include "testing/tensors.h"
 
 namespace lockstep::optim {
 namespace {
 
 using ::testing::HasSubstr;
+using testing::random_values;
 using Numbers = std::vector<double>;
 
 double norm(const Numbers& x) {
@@ -24,7 +26,7 @@ double norm(const Numbers& x) {
   return std::sqrt(sum);
 }
 
-struct Reference {
+struct WholeReference {
   Numbers p;
   bool one_dimension;
   Numbers m = Numbers(p.size(), 0), v = Numbers(p.size(), 0);
@@ -77,10 +79,6 @@ template <typename T> struct OptimizerFor;
 template <> struct OptimizerFor<LARSOptions> { using type = LARS; };
 template <> struct OptimizerFor<LAMBOptions> { using type = LAMB; };
 
-at::Tensor values(at::IntArrayRef shape, int seed) {
-  torch::manual_seed(seed);
-  return torch::randn(shape, at::kDouble);
-}
 Numbers numbers(const at::Tensor& tensor) {
   const at::Tensor flat =
       torch::view_as_real(tensor.detach().to(at::kComplexDouble)).contiguous().reshape({-1});
@@ -94,18 +92,20 @@ Numbers numbers(const at::Tensor& tensor) {
 // Of several parameters, two of them of one dimension, and one that the kernels do not take.
 template <typename Options> double worst_difference(const Options& options, at::ScalarType dtype, int steps) {
   std::vector<at::Tensor> ps;
-  for (const at::Tensor& p : {values({6, 9}, 1), values({13}, 2), values({300, 300}, 3),
-                              torch::zeros({4, 4}, at::kDouble), values({}, 4), values({6, 8}, 5)})
+  for (const at::Tensor& p :
+       {random_values({6, 9}, 1), random_values({13}, 2), random_values({300, 300}, 3),
+        torch::zeros({4, 4}, at::kDouble), random_values({}, 4), random_values({6, 8}, 5)})
     ps.push_back(p.to(dtype));
   ps.back() = ps.back().narrow(1, 1, 3);
-  ps.push_back(values({3, 4}, 6).to(at::kComplexDouble));
-  std::vector<Reference> references;
+  ps.push_back(random_values({3, 4}, 6).to(at::kComplexDouble));
+  std::vector<WholeReference> references;
   for (const at::Tensor& p : ps) references.push_back({numbers(p), p.dim() <= 1});
   typename OptimizerFor<Options>::type optimizer(ps, options);
   for (int s = 0; s < steps; ++s) {
     double global = 0;
     for (std::size_t i = 0; i < ps.size(); ++i) {
-      ps[i].mutable_grad() = values(ps[i].sizes(), 10 * s + static_cast<int>(i)).to(ps[i].scalar_type());
+      ps[i].mutable_grad() =
+          random_values(ps[i].sizes(), 10 * s + static_cast<int>(i)).to(ps[i].scalar_type());
       if (i == 0 && s == 2) ps[i].mutable_grad().zero_();  // a norm of zero
       global = std::hypot(global, norm(numbers(ps[i].grad())));
     }
@@ -173,17 +173,17 @@ TEST(Lamb, OneStepInClosedForm) {
 TEST(LargeBatch, StateIsSavedAndLoaded) {
   const auto trained = [](auto& optimizer, const std::vector<at::Tensor>& ps, int first, int last) {
     for (int s = first; s < last; ++s) {
-      ps[0].mutable_grad() = values(ps[0].sizes(), s);
+      ps[0].mutable_grad() = random_values(ps[0].sizes(), s);
       optimizer.step();
     }
   };
   const auto check = [&]<typename Options>(const Options& options) {
     using Kind = typename OptimizerFor<Options>::type;
-    const std::vector<at::Tensor> whole = {values({4, 5}, 1)};
+    const std::vector<at::Tensor> whole = {random_values({4, 5}, 1)};
     Kind expected(whole, options);
     trained(expected, whole, 0, 6);
     for (const bool archive : {true, false}) {
-      const std::vector<at::Tensor> ps = {values({4, 5}, 1)};
+      const std::vector<at::Tensor> ps = {random_values({4, 5}, 1)};
       Kind before(ps, options);
       trained(before, ps, 0, 3);
       Kind after(ps, Options(77));

@@ -13,26 +13,25 @@
 #include "lockstep/optim/sgd.h"
 #include "lockstep/tensor/state_dict.h"
 #include "testing/temp_folder.h"
+#include "testing/tensors.h"
 
 namespace lockstep::optim {
 namespace {
 
 using ::testing::HasSubstr;
+using testing::random_values;
 using testing::TempFolder;
 
-at::Tensor values(at::IntArrayRef shape, int seed) {
-  torch::manual_seed(seed);
-  return torch::randn(shape, at::kDouble);
+std::vector<at::Tensor> parameters() {
+  return {random_values({3, 4}, 1), random_values({5}, 2), random_values({}, 3)};
 }
-
-std::vector<at::Tensor> parameters() { return {values({3, 4}, 1), values({5}, 2), values({}, 3)}; }
 
 // Some steps; the last parameter has no gradient, so no state.
 void train(torch::optim::Optimizer& optimizer, const std::vector<at::Tensor>& parameters, int first,
            int last) {
   for (int s = first; s < last; ++s) {
     for (std::size_t i = 0; i < 2; ++i)
-      parameters[i].mutable_grad() = values(parameters[i].sizes(), 10 * s + static_cast<int>(i));
+      parameters[i].mutable_grad() = random_values(parameters[i].sizes(), 10 * s + static_cast<int>(i));
     optimizer.step();
   }
 }
@@ -174,7 +173,7 @@ TEST_F(Unfitting, ArchivesAreRefused) {
       saved(SGD(std::vector<ParamGroup>{ParamGroup({parameters_[0]}), ParamGroup({parameters_[1]})},
                 SGDOptions(1))),
       "2 parameter groups");
-  const std::vector<at::Tensor> others = {values({7}, 1), values({5}, 1), values({}, 1)};
+  const std::vector<at::Tensor> others = {random_values({7}, 1), random_values({5}, 1), random_values({}, 1)};
   SGD other(others, SGDOptions(1).momentum(0.5));
   train(other, others, 0, 1);
   std::stringstream file;

@@ -13,6 +13,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/optim/adam.h"
 #include "lockstep/optim/sgd.h"
+#include "testing/tensors.h"
 
 namespace lockstep::optim {
 namespace {
@@ -20,6 +21,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Property;
+using testing::random_values;
 
 // The formulas of sgd.h and adam.h for one number, in float64.
 struct Reference {
@@ -53,11 +55,6 @@ template <> struct OptimizerFor<SGDOptions> { using type = SGD; };
 template <> struct OptimizerFor<AdamOptions> { using type = Adam; };
 template <> struct OptimizerFor<AdamWOptions> { using type = AdamW; };
 
-at::Tensor values(at::IntArrayRef shape, int seed, at::ScalarType type) {
-  torch::manual_seed(seed);
-  return torch::randn(shape, at::kDouble).to(type);
-}
-
 // Steps `parameter` ten times beside the reference, element by element.
 template <typename Options>
 double worst_difference(const Options& options, at::Tensor parameter, int steps = 10) {
@@ -66,7 +63,7 @@ double worst_difference(const Options& options, at::Tensor parameter, int steps 
   std::vector<Reference> expected(static_cast<std::size_t>(start.numel()));
   for (std::size_t i = 0; i < expected.size(); ++i) expected[i].p = start.data_ptr<double>()[i];
   for (int s = 0; s < steps; ++s) {
-    const at::Tensor grad = values(parameter.sizes(), 100 + s, parameter.scalar_type());
+    const at::Tensor grad = random_values(parameter.sizes(), 100 + s, parameter.scalar_type());
     parameter.mutable_grad() = torch::empty_like(parameter).copy_(grad);
     optimizer.step();
     const at::Tensor parts = torch::view_as_real(grad.to(at::kComplexDouble)).contiguous();
@@ -97,32 +94,34 @@ template <typename Check> void for_all_options(const Check& check) {
 
 TEST(Optimizer, IsItsFormulaInEveryDtypeAndLayout) {
   for_all_options([](const auto& options) {
-    EXPECT_LT(worst_difference(options, values({7, 11}, 1, at::kDouble)), 1e-14);
-    EXPECT_LT(worst_difference(options, values({7, 11}, 1, at::kFloat)), 2e-6);
-    EXPECT_LT(worst_difference(options, values({7, 11}, 1, at::kHalf), 1), 2e-3);
-    EXPECT_LT(worst_difference(options, values({7, 11}, 1, at::kBFloat16), 1), 1.6e-2);
-    EXPECT_LT(worst_difference(options, values({7, 11}, 1, at::kComplexDouble)), 1e-14);
-    EXPECT_LT(worst_difference(options, values({}, 1, at::kDouble)), 1e-14);
-    EXPECT_EQ(worst_difference(options, values({0, 3}, 1, at::kDouble)), 0);
-    EXPECT_LT(worst_difference(options, values({70001, 3}, 1, at::kDouble), 2), 1e-14);  // several chunks
-    EXPECT_LT(worst_difference(options, values({5, 9}, 1, at::kDouble).t()), 1e-14);
-    EXPECT_LT(
-        worst_difference(options, values({2, 3, 4, 5}, 1, at::kDouble).to(at::MemoryFormat::ChannelsLast)),
-        1e-14);
-    EXPECT_LT(worst_difference(options, values({6, 8}, 1, at::kDouble).narrow(1, 1, 3)), 1e-14);  // has gaps
+    EXPECT_LT(worst_difference(options, random_values({7, 11}, 1, at::kDouble)), 1e-14);
+    EXPECT_LT(worst_difference(options, random_values({7, 11}, 1, at::kFloat)), 2e-6);
+    EXPECT_LT(worst_difference(options, random_values({7, 11}, 1, at::kHalf), 1), 2e-3);
+    EXPECT_LT(worst_difference(options, random_values({7, 11}, 1, at::kBFloat16), 1), 1.6e-2);
+    EXPECT_LT(worst_difference(options, random_values({7, 11}, 1, at::kComplexDouble)), 1e-14);
+    EXPECT_LT(worst_difference(options, random_values({}, 1, at::kDouble)), 1e-14);
+    EXPECT_EQ(worst_difference(options, random_values({0, 3}, 1, at::kDouble)), 0);
+    EXPECT_LT(worst_difference(options, random_values({70001, 3}, 1, at::kDouble), 2),
+              1e-14);  // several chunks
+    EXPECT_LT(worst_difference(options, random_values({5, 9}, 1, at::kDouble).t()), 1e-14);
+    EXPECT_LT(worst_difference(
+                  options, random_values({2, 3, 4, 5}, 1, at::kDouble).to(at::MemoryFormat::ChannelsLast)),
+              1e-14);
+    EXPECT_LT(worst_difference(options, random_values({6, 8}, 1, at::kDouble).narrow(1, 1, 3)),
+              1e-14);  // has gaps
   });
 }
 
 // Which the kernels do not take: they go by tensor operations.
 TEST(Optimizer, TakesAGradientOfAnotherDtypeOrLayout) {
-  at::Tensor usual = values({4, 6}, 1, at::kBFloat16);
+  at::Tensor usual = random_values({4, 6}, 1, at::kBFloat16);
   for (const bool transposed : {false, true}) {
     at::Tensor unusual = usual.clone();
     at::Tensor expected = usual.clone();
     for (auto* const p : {&unusual, &expected}) {
       AdamW optimizer(std::vector<at::Tensor>{*p}, AdamWOptions(0.1));
       for (int s = 0; s < 5; ++s) {
-        const at::Tensor grad = values({4, 6}, s, at::kBFloat16);
+        const at::Tensor grad = random_values({4, 6}, s, at::kBFloat16);
         p->mutable_grad() = p == &expected ? grad
                             : transposed   ? grad.t().contiguous().t()
                                            : grad.to(at::kFloat);
@@ -138,10 +137,10 @@ TEST(Optimizer, NumberOfThreadsDoesNotShowInTheBits) {
   std::vector<at::Tensor> results;
   for (const int threads : {1, 2, 5}) {
     at::set_num_threads(threads);
-    at::Tensor p = values({500, 1001}, 1, at::kFloat);
+    at::Tensor p = random_values({500, 1001}, 1, at::kFloat);
     AdamW optimizer(std::vector<at::Tensor>{p}, AdamWOptions(0.1));
     for (int s = 0; s < 3; ++s) {
-      p.mutable_grad() = values(p.sizes(), s, at::kFloat);
+      p.mutable_grad() = random_values(p.sizes(), s, at::kFloat);
       optimizer.step();
     }
     results.push_back(p);

@@ -12,7 +12,7 @@ namespace {
 
 using ::testing::IsEmpty;
 
-constexpr std::chrono::seconds LIMIT{20};
+constexpr std::chrono::seconds KILL_LIMIT{20};
 
 // Starts a script whose processes all hold the write end of a pipe, and waits for its first words.
 struct Family {
@@ -53,7 +53,7 @@ TEST(Descendants, AreKilledHoweverTheyHide) {
            "(setsid sleep 1000 & echo up) & exit 0",
        }) {
     const Family family(script);
-    EXPECT_THAT(kill_all_children(keep, LIMIT), IsEmpty()) << script;
+    EXPECT_THAT(kill_all_children(keep, KILL_LIMIT), IsEmpty()) << script;
     EXPECT_TRUE(family.is_extinct()) << script;
   }
 }
@@ -62,11 +62,11 @@ TEST(Descendants, LeaveOtherChildrenAlone) {
   const Family other("echo up; sleep 1000");
   const auto keep = children_before();
   const Family family("setsid sleep 1000 & echo up; wait");
-  EXPECT_THAT(kill_all_children(keep, LIMIT), IsEmpty());
+  EXPECT_THAT(kill_all_children(keep, KILL_LIMIT), IsEmpty());
   EXPECT_TRUE(family.is_extinct());
   EXPECT_FALSE(poll_exit(other.first).has_value());
   EXPECT_EQ(process_name(other.first), "sh");
-  kill_all_children({}, LIMIT);
+  kill_all_children({}, KILL_LIMIT);
   EXPECT_TRUE(other.is_extinct());
 }
 

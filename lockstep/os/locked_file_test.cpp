@@ -17,13 +17,13 @@ namespace {
 
 using testing::TempFolder;
 
-constexpr std::size_t LIMIT = 1000;
+constexpr std::size_t READ_LIMIT = 1000;
 
 // Reads the number in the file and writes the next one: any two that do this at once lose a count.
 void count_to(const LockedFile& file, int times) {
   for (int i = 0; i < times; ++i) {
     const auto guard = file.lock();
-    const std::string text = file.read(LIMIT);
+    const std::string text = file.read(READ_LIMIT);
     file.write_at(0, std::to_string(text.empty() ? 1 : std::stoi(text) + 1));
   }
 }
@@ -40,7 +40,7 @@ TEST(LockedFile, WritingCutsOffWhatFollows) {
   const TempFolder folder;
   const LockedFile file(folder.write("file", "0123456789"));
   file.write_at(4, "ab");
-  EXPECT_EQ(file.read(LIMIT), "0123ab");
+  EXPECT_EQ(file.read(READ_LIMIT), "0123ab");
 }
 
 TEST(LockedFile, TooLargeAFileIsRefused) {
@@ -69,7 +69,7 @@ TEST(LockedFile, ThreadsWithOneObjectExcludeEachOther) {
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) threads.emplace_back([&] { count_to(file, 200); });
   for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(file.read(LIMIT), "800");
+  EXPECT_EQ(file.read(READ_LIMIT), "800");
 }
 
 TEST(LockedFile, ThreadsWithTheirOwnObjectsExcludeEachOther) {
@@ -77,7 +77,7 @@ TEST(LockedFile, ThreadsWithTheirOwnObjectsExcludeEachOther) {
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) threads.emplace_back([&] { count_to(LockedFile(folder / "file"), 200); });
   for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(LockedFile(folder / "file").read(LIMIT), "800");
+  EXPECT_EQ(LockedFile(folder / "file").read(READ_LIMIT), "800");
 }
 
 TEST(LockedFile, ProcessesExcludeEachOther) {
@@ -90,7 +90,7 @@ TEST(LockedFile, ProcessesExcludeEachOther) {
     }));
   }
   for (const pid_t child : children) EXPECT_TRUE(wait_exit(child).success());
-  EXPECT_EQ(LockedFile(folder / "file").read(LIMIT), "800");
+  EXPECT_EQ(LockedFile(folder / "file").read(READ_LIMIT), "800");
 }
 
 }  // namespace

@@ -10,8 +10,8 @@ namespace lockstep {
 namespace {
 
 // Blocks, of which the first and the last are one and the same and each forward leaves one out, when asked to.
-struct NetImpl : torch::nn::Module {
-  NetImpl() {
+struct DropoutNetImpl : torch::nn::Module {
+  DropoutNetImpl() {
     for (int i = 0; i < 4; ++i) {
       blocks.push_back(register_module(
           "block" + std::to_string(i),
@@ -28,13 +28,13 @@ struct NetImpl : torch::nn::Module {
   }
   std::vector<torch::nn::Sequential> blocks;
 };
-TORCH_MODULE(Net);
+TORCH_MODULE(DropoutNet);
 
 void expect_same(int rank, const ProcessGroup& group, bool find_unused) {
   torch::set_num_threads(1);
   const auto train = [&](bool checkpointed) {
     torch::manual_seed(1);
-    Net net;
+    DropoutNet net;
     DistributedDataParallel ddp(
         net, {.process_group = group, .bucket_cap_mb = 0.0005, .find_unused_parameters = find_unused});
     torch::optim::SGD optimizer(ddp.parameters(), 0.1);

@@ -16,14 +16,14 @@ using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-constexpr std::size_t COUNT = 1 << 18;
+constexpr std::size_t SHARED_COUNT = 1 << 18;
 
 std::span<float> floats(const std::shared_ptr<void>& memory) {
-  return {static_cast<float*>(memory.get()), COUNT};
+  return {static_cast<float*>(memory.get()), SHARED_COUNT};
 }
 
 std::shared_ptr<void> filled(const ProcessGroup& group, float value) {
-  auto memory = group.allocate_shared(COUNT * sizeof(float));
+  auto memory = group.allocate_shared(SHARED_COUNT * sizeof(float));
   std::fill(floats(memory).begin(), floats(memory).end(), value);
   return memory;
 }

@@ -17,16 +17,17 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t COUNT = 300007;  // of each part: well beyond what goes into a line or a small block
+constexpr std::size_t LENT_COUNT =
+    300007;  // of each part: well beyond what goes into a line or a small block
 
 class Floats {
  public:
   Floats(const ProcessGroup& group, std::size_t parts)
-      : memory_(group.allocate_shared(parts * COUNT * sizeof(float))),
-        all_(static_cast<float*>(memory_.get()), parts * COUNT) {}
+      : memory_(group.allocate_shared(parts * LENT_COUNT * sizeof(float))),
+        all_(static_cast<float*>(memory_.get()), parts * LENT_COUNT) {}
   std::span<float> all() const { return all_; }
   std::span<float> part(int index) const {
-    return all_.subspan(static_cast<std::size_t>(index) * COUNT, COUNT);
+    return all_.subspan(static_cast<std::size_t>(index) * LENT_COUNT, LENT_COUNT);
   }
   void fill_part(int index, float value) const { std::fill(part(index).begin(), part(index).end(), value); }
 
@@ -41,7 +42,7 @@ std::size_t different_from(std::span<const float> x, float value) {
 
 RANKS_TEST(LentMemory, IsTheCallersAgainWhenTheCallReturns, Ranks(1, 2, 3, 4), EveryBackend()) {
   const Floats x(world(), 1);
-  std::vector<float> y(COUNT);
+  std::vector<float> y(LENT_COUNT);
   for (int round = 0; round < 20; ++round) {
     const int root = round % size();
     const auto value = static_cast<float>(round + 1);
@@ -85,15 +86,16 @@ RANKS_TEST(LentMemory, ReduceScatterIntoAnothersPart, Ranks(2, 3, 4), EveryBacke
 void reduce_scatter_at_every_shift(const ProcessGroup& group, std::span<float> x) {
   const auto parts = static_cast<std::size_t>(group.size());
   const auto rank = static_cast<std::size_t>(group.rank());
-  for (const std::size_t place :
-       {std::size_t{0}, COUNT / 3, rank * COUNT, rank * COUNT + 1, parts * COUNT - COUNT}) {
-    const std::size_t begin = std::min(place, (parts - 1) * COUNT);
+  for (const std::size_t place : {std::size_t{0}, LENT_COUNT / 3, rank * LENT_COUNT, rank * LENT_COUNT + 1,
+                                  parts * LENT_COUNT - LENT_COUNT}) {
+    const std::size_t begin = std::min(place, (parts - 1) * LENT_COUNT);
     for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(rank + i % 1000);
-    comm::reduce_scatter(group, x.subspan(begin, COUNT), std::span<const float>(x));
+    comm::reduce_scatter(group, x.subspan(begin, LENT_COUNT), std::span<const float>(x));
     const std::size_t ranks_sum = parts * (parts - 1) / 2;
     std::size_t wrong = 0;
-    for (std::size_t i = 0; i < COUNT; ++i)
-      wrong += x[begin + i] != static_cast<float>(ranks_sum + parts * ((rank * COUNT + i) % 1000)) ? 1 : 0;
+    for (std::size_t i = 0; i < LENT_COUNT; ++i)
+      wrong +=
+          x[begin + i] != static_cast<float>(ranks_sum + parts * ((rank * LENT_COUNT + i) % 1000)) ? 1 : 0;
     EXPECT_EQ(wrong, 0U) << "output at " << begin;
   }
 }
@@ -163,7 +165,7 @@ bool forbid_reading_peers() {
 }
 
 RANKS_TEST(LentMemory, WhoMayNotReadIsGivenACopy, Ranks(2), Backends("shm")) {
-  std::vector<float> x(20 * COUNT);
+  std::vector<float> x(20 * LENT_COUNT);
   pass_messages(world(), x);
   if (rank() == 1) {
     ASSERT_TRUE(forbid_reading_peers());
@@ -187,14 +189,14 @@ RANKS_TEST(LentMemory, AllGatherInPlace, Ranks(1, 2, 3, 4), EveryBackend()) {
 
 RANKS_TEST(LentMemory, AllToAllFromSharedMemory, Ranks(1, 2, 3, 4), EveryBackend()) {
   const Floats x(world(), static_cast<std::size_t>(size()));
-  std::vector<float> y(static_cast<std::size_t>(size()) * COUNT);
+  std::vector<float> y(static_cast<std::size_t>(size()) * LENT_COUNT);
   for (int round = 0; round < 5; ++round) {
     for (int r = 0; r < size(); ++r) x.fill_part(r, static_cast<float>(100 * round + 10 * rank() + r));
     const std::span<const float> given = x.all();
     comm::all_to_all(world(), given, std::span(y));
     for (int r = 0; r < size(); ++r) x.fill_part(r, -1);
     for (int r = 0; r < size(); ++r) {
-      const std::span got(y.data() + static_cast<std::size_t>(r) * COUNT, COUNT);
+      const std::span got(y.data() + static_cast<std::size_t>(r) * LENT_COUNT, LENT_COUNT);
       EXPECT_EQ(different_from(got, static_cast<float>(100 * round + 10 * r + rank())), 0U);
     }
   }

@@ -12,12 +12,12 @@ namespace {
 using reference::combine;
 using reference::sample;
 
-template <typename T> struct Call {
+template <typename T> struct PathCall {
   Buffer<T> x;
   std::uint64_t seed;
   ReduceOp op;
 
-  Call(const ProcessGroup& group, Memory memory, std::size_t count, ReduceOp op_)
+  PathCall(const ProcessGroup& group, Memory memory, std::size_t count, ReduceOp op_)
       : x(group, memory, count), seed(count + static_cast<std::uint64_t>(op_)), op(op_) {
     x.fill([&](std::size_t i) { return sample<T>(group.rank(), i, seed); });
   }
@@ -32,7 +32,7 @@ template <typename T> struct Call {
 template <typename T>
 void all_reduce_once(const ProcessGroup& group, Memory memory, std::size_t count, ReduceOp op) {
   SCOPED_TRACE(str(count, " elements, ", MEMORY_NAMES[static_cast<int>(memory)]));
-  const Call<T> call(group, memory, count, op);
+  const PathCall<T> call(group, memory, count, op);
   comm::all_reduce(group, call.x.span(), op);
   call.check(group);
 }
@@ -61,8 +61,8 @@ void mixtures(const ProcessGroup& group) {
       SCOPED_TRACE(str(count, " elements, mixture ", kind));
       const bool waits = ((kind + group.rank()) & 1) == 0;
       const bool shared = (kind >> ((group.rank() + 1) % 3) & 1) != 0;
-      const Call<float> call(group, shared ? Memory::SHARED : Memory::PRIVATE, count, ReduceOp::SUM);
-      const Call<float> later(group, Memory::PRIVATE, count, ReduceOp::MAX);
+      const PathCall<float> call(group, shared ? Memory::SHARED : Memory::PRIVATE, count, ReduceOp::SUM);
+      const PathCall<float> later(group, Memory::PRIVATE, count, ReduceOp::MAX);
       Work work = comm::all_reduce(group, call.x.span(), call.op, /*async_op=*/!waits);
       comm::all_reduce(group, later.x.span(), later.op);
       work.wait();
@@ -104,7 +104,7 @@ RANKS_TEST(Path, GroupsSideBySide, Ranks(4), Backends("thread", "shm"),
   const auto pair = world().backend().split({{0, 1}, {2, 3}}, "pairs", {});
   const ProcessGroup pairs(pair, rank() < other ? std::vector{rank(), other} : std::vector{other, rank()});
   for (const std::size_t count : {1000UL, 300007UL}) {
-    const Call<float> in_world(world(), Memory::PRIVATE, count, ReduceOp::SUM);
+    const PathCall<float> in_world(world(), Memory::PRIVATE, count, ReduceOp::SUM);
     Work work = comm::all_reduce(world(), in_world.x.span(), in_world.op, /*async_op=*/true);
     all_reduce_once<float>(pairs, Memory::PRIVATE, count, ReduceOp::SUM);
     work.wait();

@@ -37,7 +37,7 @@ struct Scene {
   const std::byte* start() const { return reinterpret_cast<const std::byte*>(all.data()); }
 };
 
-struct Case {
+struct InvalidCase {
   std::string verb;
   std::string reason;
   std::function<void(Scene&)> call;
@@ -59,7 +59,7 @@ std::string one_per_rank(const char* role, const Scene& scene, std::size_t there
 
 using namespace comm;  // NOLINT(google-build-using-namespace): the table is all calls
 
-std::vector<Case> buffers() {
+std::vector<InvalidCase> buffers() {
   return {
       {"all_reduce", NULL_BUFFER,
        [](Scene& s) { all_reduce(s.group, nullptr, 4, DType::FLOAT32, ReduceOp::SUM); }},
@@ -92,8 +92,8 @@ std::vector<Case> buffers() {
   };
 }
 
-std::vector<Case> ranks_and_tags(const Scene& scene) {
-  std::vector<Case> cases;
+std::vector<InvalidCase> ranks_and_tags(const Scene& scene) {
+  std::vector<InvalidCase> cases;
   for (const int root : {-1, scene.last() + 1}) {
     const std::string reason = no_rank("root", root, scene);
     cases.push_back({"broadcast", reason, [=](Scene& s) { broadcast(s.group, s.output(), root); }});
@@ -125,8 +125,8 @@ std::vector<Case> ranks_and_tags(const Scene& scene) {
   return cases;
 }
 
-std::vector<Case> operators() {
-  std::vector<Case> cases;
+std::vector<InvalidCase> operators() {
+  std::vector<InvalidCase> cases;
   const auto add = [&](DType dtype, ReduceOp op, const std::string& advice = "") {
     const std::string reason = str("there is no ", name_of(op), " of ", name_of(dtype), advice);
     cases.push_back({"all_reduce", reason, [=](Scene& s) { all_reduce(s.group, nullptr, 0, dtype, op); }});
@@ -143,7 +143,7 @@ std::vector<Case> operators() {
   return cases;
 }
 
-std::vector<Case> lists(const Scene& scene) {
+std::vector<InvalidCase> lists(const Scene& scene) {
   const std::string whole = "for rank 0 is not a whole number of float32";
   const std::string own = "the list's entry for this rank has 5 elements, the rank's own buffer has 4";
   const int me = scene.group.rank();
@@ -191,7 +191,7 @@ std::vector<Case> lists(const Scene& scene) {
 }
 
 // Only the root of gather and scatter has a list.
-std::vector<Case> lists_of_others(const Scene& scene) {
+std::vector<InvalidCase> lists_of_others(const Scene& scene) {
   if (scene.group.size() == 1) return {};
   const int root = (scene.group.rank() + 1) % scene.group.size();
   return {
@@ -202,7 +202,7 @@ std::vector<Case> lists_of_others(const Scene& scene) {
   };
 }
 
-std::string message_of(const Case& one, Scene& scene) {
+std::string message_of(const InvalidCase& one, Scene& scene) {
   try {
     one.call(scene);
   } catch (const InvalidArgument& error) {
@@ -215,7 +215,7 @@ RANKS_TEST(InvalidArguments, EachHasOneMessage, Ranks(1, 2, 3, 4), EveryBackend(
   Scene scene(world());
   for (const auto& table :
        {buffers(), ranks_and_tags(scene), operators(), lists(scene), lists_of_others(scene)}) {
-    for (const Case& one : table) {
+    for (const InvalidCase& one : table) {
       EXPECT_EQ(message_of(one, scene),
                 str(one.verb, " on group \"world\", rank ", rank(), " of ", size(), ": ", one.reason));
     }

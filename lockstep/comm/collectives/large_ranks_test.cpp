@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t COUNT = (std::size_t{1} << 31U) + 1;
+constexpr std::size_t LARGE_COUNT = (std::size_t{1} << 31U) + 1;
 
 std::size_t available_memory() {
   std::ifstream file("/proc/meminfo");
@@ -38,23 +38,23 @@ RANKS_TEST(Large, TwoToThe31Elements, Ranks(2), Backends("shm", "tcp"), Within(s
     std::fprintf(stderr, "not run: takes hours under ThreadSanitizer\n");
     return;
   }
-  int enough = available_memory() > 4 * COUNT ? 1 : 0;
+  int enough = available_memory() > 4 * LARGE_COUNT ? 1 : 0;
   comm::all_reduce(world(), std::span(&enough, 1), ReduceOp::MIN);
   if (enough == 0) {
-    std::fprintf(stderr, "not run: needs %zu bytes of memory, %zu are available\n", 4 * COUNT,
+    std::fprintf(stderr, "not run: needs %zu bytes of memory, %zu are available\n", 4 * LARGE_COUNT,
                  available_memory());
     return;
   }
-  const auto memory = world().allocate_shared(COUNT);
-  const std::span<std::uint8_t> data(static_cast<std::uint8_t*>(memory.get()), COUNT);
+  const auto memory = world().allocate_shared(LARGE_COUNT);
+  const std::span<std::uint8_t> data(static_cast<std::uint8_t*>(memory.get()), LARGE_COUNT);
   const auto me = static_cast<std::size_t>(rank());
-  for (std::size_t i = 0; i < COUNT; ++i) data[i] = sample(i, me);
+  for (std::size_t i = 0; i < LARGE_COUNT; ++i) data[i] = sample(i, me);
   comm::all_reduce(world(), data);
   EXPECT_EQ(wrong_elements(
                 data, [](std::size_t i) { return static_cast<std::uint8_t>(sample(i, 0) + sample(i, 1)); }),
             0U);
   comm::barrier(world());
-  for (std::size_t i = 0; i < COUNT; ++i) data[i] = sample(i, me);
+  for (std::size_t i = 0; i < LARGE_COUNT; ++i) data[i] = sample(i, me);
   comm::broadcast(world(), data, 1);
   EXPECT_EQ(wrong_elements(data, [](std::size_t i) { return sample(i, 1); }), 0U);
   comm::barrier(world());

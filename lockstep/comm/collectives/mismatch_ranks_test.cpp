@@ -12,12 +12,12 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-struct Call {
+struct OddCall {
   std::string text;  // as errors print it
   std::function<void(const ProcessGroup&)> make;
 };
 
-template <typename T> Call all_reduce_call(std::size_t count, ReduceOp op) {
+template <typename T> OddCall all_reduce_call(std::size_t count, ReduceOp op) {
   return {str("all_reduce(", name_of(dtype_of<T>()), "[", count, "], ", name_of(op), ")"),
           [=](const auto& group) {
             std::vector<T> x(count);
@@ -25,7 +25,7 @@ template <typename T> Call all_reduce_call(std::size_t count, ReduceOp op) {
           }};
 }
 
-template <typename T> Call broadcast_call(std::size_t count, int root) {
+template <typename T> OddCall broadcast_call(std::size_t count, int root) {
   return {str("broadcast(", name_of(dtype_of<T>()), "[", count, "], root ", root, ")"),
           [=](const auto& group) {
             std::vector<T> x(count);
@@ -33,7 +33,7 @@ template <typename T> Call broadcast_call(std::size_t count, int root) {
           }};
 }
 
-template <typename T> Call all_gather_call(std::size_t count) {
+template <typename T> OddCall all_gather_call(std::size_t count) {
   return {str("all_gather(", name_of(dtype_of<T>()), "[", count, "])"), [=](const auto& group) {
             const std::vector<T> x(count);
             std::vector<T> all(count * static_cast<std::size_t>(group.size()));
@@ -41,7 +41,7 @@ template <typename T> Call all_gather_call(std::size_t count) {
           }};
 }
 
-template <typename T> Call reduce_call(std::size_t count, ReduceOp op, int root) {
+template <typename T> OddCall reduce_call(std::size_t count, ReduceOp op, int root) {
   return {str("reduce(", name_of(dtype_of<T>()), "[", count, "], ", name_of(op), ", root ", root, ")"),
           [=](const auto& group) {
             std::vector<T> x(count);
@@ -49,7 +49,7 @@ template <typename T> Call reduce_call(std::size_t count, ReduceOp op, int root)
           }};
 }
 
-template <typename T> Call gather_call(std::size_t count, int root) {
+template <typename T> OddCall gather_call(std::size_t count, int root) {
   return {str("gather(", name_of(dtype_of<T>()), "[", count, "], root ", root, ")"), [=](const auto& group) {
             const std::vector<T> x(count);
             std::vector<T> all(group.rank() == root ? count * static_cast<std::size_t>(group.size()) : 0);
@@ -61,7 +61,7 @@ template <typename T> Call gather_call(std::size_t count, int root) {
           }};
 }
 
-template <typename T> Call scatter_call(std::size_t count, int root) {
+template <typename T> OddCall scatter_call(std::size_t count, int root) {
   return {str("scatter(", name_of(dtype_of<T>()), "[", count, "], root ", root, ")"), [=](const auto& group) {
             std::vector<T> x(count);
             const std::vector<T> all(count * static_cast<std::size_t>(group.size()));
@@ -73,7 +73,7 @@ template <typename T> Call scatter_call(std::size_t count, int root) {
           }};
 }
 
-template <typename T> Call reduce_scatter_call(std::size_t count, ReduceOp op) {
+template <typename T> OddCall reduce_scatter_call(std::size_t count, ReduceOp op) {
   return {str("reduce_scatter(", name_of(dtype_of<T>()), "[", count, "], ", name_of(op), ")"),
           [=](const auto& group) {
             std::vector<T> x(count);
@@ -82,7 +82,7 @@ template <typename T> Call reduce_scatter_call(std::size_t count, ReduceOp op) {
           }};
 }
 
-template <typename T> Call all_to_all_call(std::size_t count, int ranks) {
+template <typename T> OddCall all_to_all_call(std::size_t count, int ranks) {
   const std::size_t total = count * static_cast<std::size_t>(ranks);
   return {str("all_to_all(", name_of(dtype_of<T>()), "[", total, "])"), [=](const auto& group) {
             const std::vector<T> input(total);
@@ -92,7 +92,7 @@ template <typename T> Call all_to_all_call(std::size_t count, int ranks) {
 }
 
 // Every pair of these differs: in the verb, the element type, the count, the operator or the root.
-std::vector<Call> calls(int ranks) {
+std::vector<OddCall> calls(int ranks) {
   return {
       {"barrier()", [](const auto& group) { comm::barrier(group); }},
       all_reduce_call<float>(10, ReduceOp::SUM),
@@ -128,7 +128,7 @@ std::vector<Call> calls(int ranks) {
 // The text of the Mismatch that this rank gets, at the call itself or at one of the barriers behind it. Over messages a
 // disagreement is seen by ranks that talk to each other: in the first barrier at the latest, which others may get through;
 // whoever saw it takes no part in the second.
-std::string disagreement(const ProcessGroup& group, const Call& call) {
+std::string disagreement(const ProcessGroup& group, const OddCall& call) {
   try {
     call.make(group);
     comm::barrier(group);
@@ -146,7 +146,7 @@ void check_later_calls(const ProcessGroup& group) {
 }
 
 // Rank `odd` calls one thing, the others another.
-void check_pair(const ProcessGroup& group, int odd, const Call& odd_call, const Call& usual_call) {
+void check_pair(const ProcessGroup& group, int odd, const OddCall& odd_call, const OddCall& usual_call) {
   EXPECT_THAT(disagreement(group, group.rank() == odd ? odd_call : usual_call),
               AllOf(HasSubstr("ranks disagree about collective #1"), HasSubstr(odd_call.text),
                     HasSubstr(usual_call.text), HasSubstr(str("rank ", odd)),
@@ -158,7 +158,7 @@ void check_pair(const ProcessGroup& group, int odd, const Call& odd_call, const 
 // Each ordered pair, with a fresh group of all ranks for each: the group that they were split from goes on.
 RANKS_TEST(Mismatch, EveryPairOfCallsIsToldToEveryRank, Ranks(2, 3, 4), BackendsWithPeers(),
            Within(std::chrono::seconds(240))) {
-  const std::vector<Call> table = calls(size());
+  const std::vector<OddCall> table = calls(size());
   for (std::size_t i = 0; i < table.size(); ++i) {
     for (std::size_t j = 0; j < table.size(); ++j) {
       if (i == j) continue;
@@ -172,7 +172,7 @@ RANKS_TEST(Mismatch, EveryPairOfCallsIsToldToEveryRank, Ranks(2, 3, 4), Backends
 }
 
 RANKS_TEST(Mismatch, TheWorldCanBeJoinedAgain, Ranks(2, 3, 4), BackendsWithPeers(), Except("thread")) {
-  const std::vector<Call> table = calls(size());
+  const std::vector<OddCall> table = calls(size());
   for (std::size_t i = 1; i < table.size(); ++i) {
     check_pair(world(), static_cast<int>(i) % size(), table[i - 1], table[i]);
     rejoin();

@@ -12,7 +12,7 @@ using reference::combine;
 using reference::is_refused;
 using reference::sample;
 
-template <typename T> struct Case {
+template <typename T> struct ReduceCase {
   ReduceOp op;
   Memory memory;
   std::size_t count;
@@ -20,7 +20,7 @@ template <typename T> struct Case {
 };
 
 // The root has the combination, everybody else what it had.
-template <typename T> void check_reduce(const ProcessGroup& group, const Case<T>& c) {
+template <typename T> void check_reduce(const ProcessGroup& group, const ReduceCase<T>& c) {
   SCOPED_TRACE(str(name_of(c.op), " of ", name_of(dtype_of<T>()), ", ", c.count, " elements to rank ", c.root,
                    ", ", MEMORY_NAMES[static_cast<int>(c.memory)]));
   const Buffer<T> x(group, c.memory, c.count);

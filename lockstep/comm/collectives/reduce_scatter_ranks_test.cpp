@@ -16,7 +16,7 @@ using reference::sample;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-template <typename T> struct Case {
+template <typename T> struct ReduceScatterCase {
   ReduceOp op;
   Memory memory;
   bool even;
@@ -24,7 +24,7 @@ template <typename T> struct Case {
 };
 
 // Rank a's part for rank b holds sample(a, i, b): rank b gets their combination over all a.
-template <typename T> void check_reduce_scatter(const ProcessGroup& group, const Case<T>& c) {
+template <typename T> void check_reduce_scatter(const ProcessGroup& group, const ReduceScatterCase<T>& c) {
   SCOPED_TRACE(str(name_of(c.op), " of ", name_of(dtype_of<T>()), c.even ? ", even " : ", uneven ", c.base,
                    ", ", MEMORY_NAMES[static_cast<int>(c.memory)]));
   std::deque<Buffer<T>> all;

@@ -18,11 +18,11 @@ constexpr double LATE_SECONDS = 0.6;
 
 enum class Where { BETWEEN, FORWARD, BACKWARD };
 
-struct Trial {
+struct StatsTrial {
   torch::Tensor w = torch::ones({3}, torch::requires_grad());
   torch::Tensor v = torch::ones({3}, torch::requires_grad());
   DistributedDataParallel<void> ddp;
-  explicit Trial(const ProcessGroup& group)
+  explicit StatsTrial(const ProcessGroup& group)
       : ddp(NamedTensors{{"w", w}, {"v", v}}, {}, {.process_group = group, .bucket_cap_mb = 1e-6}) {
     w.register_hook([this](const torch::Tensor&) { sleep_in(Where::BACKWARD); });
   }
@@ -41,7 +41,7 @@ struct Trial {
 };
 
 RANKS_TEST(DdpStats, NameTheRankThatCameLastAndThePhaseThatMadeIt, Ranks(2, 3)) {
-  Trial trial(world());
+  StatsTrial trial(world());
   trial.step();
   const std::vector<std::pair<Where, std::string>> phases = {{Where::BETWEEN, "its time between steps took"},
                                                              {Where::FORWARD, "its forward took"},
@@ -59,7 +59,7 @@ RANKS_TEST(DdpStats, NameTheRankThatCameLastAndThePhaseThatMadeIt, Ranks(2, 3)) 
 }
 
 RANKS_TEST(DdpStats, PartsOfAStepFitTogether, Ranks(1, 2, 3)) {
-  Trial trial(world());
+  StatsTrial trial(world());
   for (int step = 0; step < 3; ++step) trial.step();
   const StepTimes times = trial.ddp.stats().last_step;
   for (const double part : {times.between, times.forward, times.backward, times.communication})

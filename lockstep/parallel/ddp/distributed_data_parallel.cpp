@@ -58,7 +58,7 @@ ReducerOptions reducer_options(const DistributedDataParallelOptions& options) {
 
 std::string join(const std::vector<std::string>& names) {
   std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : " ") + printable(name);
+  for (const std::string& name : names) text += lockstep::str(text.empty() ? "" : " ", printable(name));
   return text;
 }
 

@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-constexpr int BATCH = 12;  // divisible by 1, 2, 3 and 4
+constexpr int CNN_BATCH = 12;  // divisible by 1, 2, 3 and 4
 
 struct SmallCnnImpl : torch::nn::Module {
   SmallCnnImpl() {
@@ -24,7 +24,7 @@ struct SmallCnnImpl : torch::nn::Module {
     x = torch::max_pool2d(torch::relu(conv2(torch::relu(conv1(x)))), 2);
     return fc(x.flatten(1));
   }
-  static torch::Tensor make_input(at::ScalarType type) { return torch::randn({BATCH, 1, 12, 12}, type); }
+  static torch::Tensor make_input(at::ScalarType type) { return torch::randn({CNN_BATCH, 1, 12, 12}, type); }
   torch::nn::Conv2d conv1{nullptr}, conv2{nullptr};
   torch::nn::Linear fc{nullptr};
 };
@@ -48,7 +48,7 @@ struct TiedMlpImpl : torch::nn::Module {
     h = torch::tanh(h.mm(named_parameters(false)["same"].t()));
     return out(h);
   }
-  static torch::Tensor make_input(at::ScalarType type) { return torch::randn({BATCH, 7}, type); }
+  static torch::Tensor make_input(at::ScalarType type) { return torch::randn({CNN_BATCH, 7}, type); }
   torch::nn::Linear in{nullptr}, out{nullptr};
   torch::Tensor tied, same, bias;
 };
@@ -69,13 +69,13 @@ template <typename Net> Batches make_batches(int steps, at::ScalarType type) {
   Batches batches;
   for (int step = 0; step < steps; ++step) {
     batches.inputs.push_back(Net::make_input(type));
-    batches.targets.push_back(torch::randint(5, {BATCH}, torch::kLong));
+    batches.targets.push_back(torch::randint(5, {CNN_BATCH}, torch::kLong));
   }
   return batches;
 }
 
 torch::Tensor share(const torch::Tensor& batch, int rank, int size) {
-  return batch.narrow(0, rank * (BATCH / size), BATCH / size);
+  return batch.narrow(0, rank * (CNN_BATCH / size), CNN_BATCH / size);
 }
 
 // libtorch's Module::parameters() lists a shared parameter as often as it is registered.
@@ -187,7 +187,7 @@ RANKS_TEST(DistributedTraining, LooksAsTheTableOfTheArticleSays, Ranks(2, 3, 4))
   for (int iteration = 1; iteration <= 3; ++iteration) {
     const std::string when = " in iteration " + std::to_string(iteration);
     const torch::Tensor data = SmallCnnImpl::make_input(at::kFloat);
-    const torch::Tensor target = torch::randint(5, {BATCH}, torch::kLong);
+    const torch::Tensor target = torch::randint(5, {CNN_BATCH}, torch::kLong);
     expect_different_on_all_ranks(data, world(), "training data" + when);
     optimizer.zero_grad();
     const torch::Tensor output = ddp->forward(data);

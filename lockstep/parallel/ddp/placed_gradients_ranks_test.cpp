@@ -9,14 +9,14 @@
 namespace lockstep {
 namespace {
 
-constexpr int BATCH = 12;
-constexpr int WIDTH = 256;
+constexpr int PLACED_BATCH = 12;
+constexpr int PLACED_WIDTH = 256;
 
 torch::nn::Sequential make_net() {
   torch::manual_seed(3);
   torch::nn::Sequential net;
   for (int i = 0; i < 4; ++i) {
-    net->push_back(torch::nn::Linear(WIDTH, WIDTH));
+    net->push_back(torch::nn::Linear(PLACED_WIDTH, PLACED_WIDTH));
     net->push_back(torch::nn::Tanh());
   }
   net->to(at::kDouble);
@@ -39,11 +39,11 @@ RANKS_TEST(PlacedGradients, EqualThoseOfOneProcess, Ranks(1, 2, 3, 4)) {
   const auto group = world();
   auto expected = make_net();
   auto net = make_net();
-  const torch::Tensor x = torch::randn({BATCH, WIDTH}, at::kDouble);
+  const torch::Tensor x = torch::randn({PLACED_BATCH, PLACED_WIDTH}, at::kDouble);
   train(
       expected, [&](const torch::Tensor& all) { return expected->forward(all); }, x);
   DistributedDataParallel ddp(net, {.bucket_cap_mb = 1});
-  const int part = BATCH / group.size();
+  const int part = PLACED_BATCH / group.size();
   train(
       net, [&](const torch::Tensor& share) { return ddp.forward(share); },
       x.narrow(0, group.rank() * part, part));

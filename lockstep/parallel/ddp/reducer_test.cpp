@@ -17,6 +17,7 @@ namespace {
 
 using ::testing::AllOf;
 using testing::Chain;
+using testing::checkpointed_product;
 using ::testing::ElementsAre;
 using testing::fake_group;
 using ::testing::HasSubstr;
@@ -108,10 +109,6 @@ TEST(Reducer, AddsToGradientsThatExistedBefore) {
 }
 
 // Hides `weight` from the graph and runs a backward inside the backward.
-torch::Tensor checkpoint(const torch::Tensor& x, const torch::Tensor& weight) {
-  return testing::reentrant_checkpoint([weight](const torch::Tensor& in) { return in * weight; }, x);
-}
-
 TEST(Reducer, AveragesOnceWhenABackwardRunsInsideTheBackward) {
   auto backend = fake_group();
   const torch::Tensor a = torch::full({1}, 2.0, torch::requires_grad());
@@ -119,7 +116,7 @@ TEST(Reducer, AveragesOnceWhenABackwardRunsInsideTheBackward) {
   const torch::Tensor c = torch::full({1}, 5.0, torch::requires_grad());
   DistributedDataParallel ddp(NamedTensors{{"a", a}, {"b", b}, {"c", c}}, {}, one_each(backend));
   for (int step = 1; step <= 2; ++step) {
-    ddp.forward([&] { return checkpoint(a * 1, b) * c; }).backward();
+    ddp.forward([&] { return checkpointed_product(a * 1, b) * c; }).backward();
     EXPECT_EQ(a.grad().item<float>(), step * 15.0F);
     EXPECT_EQ(b.grad().item<float>(), step * 10.0F);
     EXPECT_EQ(c.grad().item<float>(), step * 6.0F);
@@ -133,7 +130,7 @@ TEST(Reducer, AveragesWhenEveryParameterIsCheckpointed) {
   const torch::Tensor b = torch::full({1}, 3.0, torch::requires_grad());
   const torch::Tensor c = torch::full({1}, 5.0, torch::requires_grad());
   DistributedDataParallel ddp(NamedTensors{{"b", b}, {"c", c}}, {}, one_each(backend));
-  ddp.forward([&] { return checkpoint(checkpoint(x, b), c); }).backward();
+  ddp.forward([&] { return checkpointed_product(checkpointed_product(x, b), c); }).backward();
   EXPECT_EQ(b.grad().item<float>(), 10.0F);
   EXPECT_EQ(ddp.stats().reductions, 1u);
 }
@@ -143,7 +140,7 @@ TEST(Reducer, RefusesASecondGradientOfOneParameterInOneBackward) {
   const torch::Tensor x = torch::full({1}, 2.0, torch::requires_grad());
   const torch::Tensor b = torch::full({1}, 3.0, torch::requires_grad());
   DistributedDataParallel ddp(NamedTensors{{"b", b}, {"x", x}}, {}, one_each(backend));
-  auto loss = ddp.forward([&] { return checkpoint(checkpoint(x * 1, b), b); });
+  auto loss = ddp.forward([&] { return checkpointed_product(checkpointed_product(x * 1, b), b); });
   EXPECT_THAT([&] { loss.backward(); },
               ThrowsMessage<InvalidArgument>(AllOf(HasSubstr("\"b\""), HasSubstr("second gradient"))));
 }

@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
 constexpr int ROWS = 1000;
-constexpr int WIDTH = 3;
+constexpr int TABLE_WIDTH = 3;
 
 using Rows = std::vector<std::int64_t>;
 
@@ -27,8 +27,8 @@ struct TableImpl : torch::nn::Module {
   torch::Tensor forward(const Rows& rows) {
     return scale(table(torch::tensor(rows)).sum(0).unsqueeze(0)).sum();
   }
-  torch::nn::Linear scale{torch::nn::LinearOptions(WIDTH, 1).bias(false)};
-  torch::nn::Embedding table{torch::nn::EmbeddingOptions(ROWS, WIDTH).sparse(true)};
+  torch::nn::Linear scale{torch::nn::LinearOptions(TABLE_WIDTH, 1).bias(false)};
+  torch::nn::Embedding table{torch::nn::EmbeddingOptions(ROWS, TABLE_WIDTH).sparse(true)};
 };
 TORCH_MODULE(Table);
 
@@ -41,7 +41,7 @@ Table make_table() {
 
 // What one process would have, dense: rank r looks up row r twice and the last one once.
 torch::Tensor expected(int size, double times = 1) {
-  torch::Tensor mean = torch::zeros({ROWS, WIDTH});
+  torch::Tensor mean = torch::zeros({ROWS, TABLE_WIDTH});
   for (int r = 0; r < size; ++r) mean[r] += static_cast<float>(2 * times) / static_cast<float>(size);
   mean[ROWS - 1] += times;
   return mean;
@@ -59,8 +59,8 @@ RANKS_TEST(SparseGradients, AreAveragedAsRows, Ranks(1, 2, 3, 4), EveryBackend()
     EXPECT_EQ(grad._nnz(), size() + 1);
     EXPECT_TRUE(torch::equal(grad.to_dense(), expected(size())));
     EXPECT_FALSE(net->scale->weight.grad().is_sparse());
-    const std::uint64_t row = sizeof(std::int64_t) + WIDTH * sizeof(float);
-    EXPECT_EQ(ddp.stats().bytes_sent, step * (2 * row + WIDTH * sizeof(float)));
+    const std::uint64_t row = sizeof(std::int64_t) + TABLE_WIDTH * sizeof(float);
+    EXPECT_EQ(ddp.stats().bytes_sent, step * (2 * row + TABLE_WIDTH * sizeof(float)));
   }
   EXPECT_EQ(ddp.stats().buckets, 1u);
   EXPECT_EQ(ddp.bucket_table(), "#0 float32 12 bytes: scale.weight\nsparse: table.weight\n");
@@ -79,7 +79,7 @@ RANKS_TEST(SparseGradients, AddUpOverLocalPasses, Ranks(1, 2, 3)) {
 
 struct OptionalTableImpl : TableImpl {
   torch::Tensor forward(const Rows& rows) {
-    return rows.empty() ? scale(torch::ones({1, WIDTH})).sum() : TableImpl::forward(rows);
+    return rows.empty() ? scale(torch::ones({1, TABLE_WIDTH})).sum() : TableImpl::forward(rows);
   }
 };
 TORCH_MODULE(OptionalTable);
@@ -100,7 +100,7 @@ void expect_unused_rows(DistributedDataParallelOptions options, int rank, int si
     if (step == 1 && !is_static) {
       EXPECT_FALSE(grad.defined());
     } else {
-      torch::Tensor mean = torch::zeros({ROWS, WIDTH});
+      torch::Tensor mean = torch::zeros({ROWS, TABLE_WIDTH});
       mean[5] = 1.0F / static_cast<float>(size);
       ASSERT_TRUE(grad.defined());
       EXPECT_TRUE(torch::equal(grad.to_dense(), mean)) << "step " << step;
@@ -119,7 +119,7 @@ torch::Tensor look_up(const torch::Tensor& table, bool sparse) {
 }
 
 RANKS_TEST(SparseGradients, OfTensorsAreDeclaredByName, Ranks(1, 2, 3)) {
-  const torch::Tensor table = torch::ones({ROWS, WIDTH}, torch::requires_grad());
+  const torch::Tensor table = torch::ones({ROWS, TABLE_WIDTH}, torch::requires_grad());
   DistributedDataParallel ddp(NamedTensors{{"table", table}}, {},
                               {.process_group = world(), .sparse_gradients = {"table"}});
   ddp.forward([&] { return look_up(table, true) * (rank() + 1); }).backward();
@@ -128,7 +128,7 @@ RANKS_TEST(SparseGradients, OfTensorsAreDeclaredByName, Ranks(1, 2, 3)) {
 }
 
 RANKS_TEST(SparseGradients, AreRefusedWhereTheyWereNotExpectedOrAreDense, Ranks(1, 2)) {
-  const torch::Tensor table = torch::ones({ROWS, WIDTH}, torch::requires_grad());
+  const torch::Tensor table = torch::ones({ROWS, TABLE_WIDTH}, torch::requires_grad());
   const auto wrap = [&](std::vector<std::string> names) {
     return DistributedDataParallel(NamedTensors{{"table", table}}, {},
                                    {.process_group = world(), .sparse_gradients = std::move(names)});
@@ -144,7 +144,7 @@ RANKS_TEST(SparseGradients, AreRefusedWhereTheyWereNotExpectedOrAreDense, Ranks(
 }
 
 RANKS_TEST(SparseGradients, ThatAreDenseAreRefused, Ranks(1, 2)) {
-  const torch::Tensor table = torch::ones({ROWS, WIDTH}, torch::requires_grad());
+  const torch::Tensor table = torch::ones({ROWS, TABLE_WIDTH}, torch::requires_grad());
   DistributedDataParallel ddp(NamedTensors{{"table", table}}, {},
                               {.process_group = world(), .sparse_gradients = {"table"}});
   auto loss = ddp.forward([&] { return look_up(table, false); });

@@ -10,6 +10,7 @@ namespace lockstep {
 namespace {
 
 using ::testing::AllOf;
+using testing::checkpointed_product;
 using ::testing::ElementsAre;
 using testing::fake_group;
 using testing::FakeBackend;
@@ -21,10 +22,6 @@ DistributedDataParallelOptions static_graph(const std::shared_ptr<FakeBackend>& 
   auto options = one_each(backend);
   options.static_graph = true;
   return options;
-}
-
-torch::Tensor checkpoint(const torch::Tensor& x, const torch::Tensor& weight) {
-  return testing::reentrant_checkpoint([weight](const torch::Tensor& in) { return in * weight; }, x);
 }
 
 struct StaticGraph : ::testing::Test {
@@ -40,7 +37,7 @@ struct StaticGraph : ::testing::Test {
 
 TEST_F(StaticGraph, AveragesOnceWhenCheckpointsShareAParameter) {
   for (int step = 1; step <= 3; ++step) {  // a b b c
-    ddp.forward([&] { return checkpoint(checkpoint(a * 1, b), b) * c; }).backward();
+    ddp.forward([&] { return checkpointed_product(checkpointed_product(a * 1, b), b) * c; }).backward();
     EXPECT_EQ(a.grad().item<float>(), step * 45.0F);
     EXPECT_EQ(b.grad().item<float>(), step * 60.0F);
     EXPECT_EQ(c.grad().item<float>(), step * 18.0F);
@@ -52,8 +49,10 @@ TEST_F(StaticGraph, AveragesOnceWhenCheckpointsShareAParameter) {
 TEST_F(StaticGraph, EndsWithTheOuterBackwardWhenEverythingIsCheckpointed) {
   const torch::Tensor x = torch::full({1}, 2.0, torch::requires_grad());
   for (int step = 1; step <= 3; ++step) {
-    const auto output =
-        ddp.forward([&] { return checkpoint(checkpoint(checkpoint(checkpoint(x, a), b), c), a); });
+    const auto output = ddp.forward([&] {
+      return checkpointed_product(
+          checkpointed_product(checkpointed_product(checkpointed_product(x, a), b), c), a);
+    });
     output.backward();
     EXPECT_EQ(a.grad().item<float>(), step * 120.0F);  // 2 a b c x
     EXPECT_EQ(b.grad().item<float>(), step * 40.0F);
@@ -91,8 +90,8 @@ TEST_F(StaticGraph, NamesAParameterThatIsUsedForTheFirstTime) {
 }
 
 TEST_F(StaticGraph, NamesAParameterThatIsUsedMoreOften) {
-  ddp.forward([&] { return checkpoint(a * 1, b) * c; }).backward();
-  auto loss = ddp.forward([&] { return checkpoint(checkpoint(a * 1, b), b) * c; });
+  ddp.forward([&] { return checkpointed_product(a * 1, b) * c; }).backward();
+  auto loss = ddp.forward([&] { return checkpointed_product(checkpointed_product(a * 1, b), b) * c; });
   EXPECT_THAT([&] { loss.backward(); },
               ThrowsMessage<InvalidArgument>(
                   AllOf(HasSubstr("parameter \"b\" got more gradients"), HasSubstr("first (1)"))));
@@ -107,7 +106,7 @@ TEST_F(StaticGraph, LeavesLocalPassesAlone) {
     a.mutable_grad().reset();
     {
       auto guard = ddp.no_sync();
-      ddp.forward([&] { return checkpoint(checkpoint(a * 1, b), b); }).backward();
+      ddp.forward([&] { return checkpointed_product(checkpointed_product(a * 1, b), b); }).backward();
     }
     ddp.forward([&] { return a * c; }).backward();
     EXPECT_EQ(reductions(), static_cast<std::uint64_t>(step));

@@ -12,6 +12,7 @@
 #include "lockstep/parallel/sync_batch_norm/sync_batch_norm.h"
 #include "lockstep/tensor/collectives.h"
 #include "testing/ranks.h"
+#include "testing/tensors.h"
 
 // A converted model on each rank's share is the same model, not converted, on the joined batch.
 namespace lockstep {
@@ -19,15 +20,12 @@ namespace {
 
 namespace nn = torch::nn;
 using ::testing::HasSubstr;
+using testing::random_values;
 using ::testing::ThrowsMessage;
 
-at::Tensor random(at::IntArrayRef sizes, std::uint64_t seed) {
-  return at::randn(sizes, at::detail::createCPUGenerator(seed), at::kDouble);
-}
-
 // Layers as typed members, some in containers, one used twice.
-struct NetImpl : nn::Module {
-  NetImpl() {
+struct ConvertedNetImpl : nn::Module {
+  ConvertedNetImpl() {
     register_module("conv", conv);
     register_module("first", first);
     register_module("body", body);
@@ -47,7 +45,7 @@ struct NetImpl : nn::Module {
   nn::ModuleList list{nn::BatchNorm2d(nn::BatchNorm2dOptions(4).track_running_stats(false))};
   nn::BatchNorm2d bare{nn::BatchNorm2dOptions(4).affine(false).track_running_stats(false)};
 };
-TORCH_MODULE(Net);
+TORCH_MODULE(ConvertedNet);
 
 void copy_state(nn::Module& to, const nn::Module& from) {
   const at::NoGradGuard no_grad;
@@ -61,14 +59,14 @@ void expect_near(const at::Tensor& actual, const at::Tensor& expected, const std
 }
 
 RANKS_TEST(ConvertSyncBatchnorm, MakesAModelThatSeesTheJoinedBatch, Ranks(1, 2, 3, 4)) {
-  Net whole;
-  Net net;
+  ConvertedNet whole;
+  ConvertedNet net;
   for (const auto& item : whole->named_parameters()) broadcast(item.value(), 0);
   copy_state(*net, *whole);
   EXPECT_EQ(convert_sync_batchnorm(*net), 4U);
   for (std::uint64_t step = 0; step < 3; ++step) {
-    const at::Tensor data = random({3 * size(), 2, 4, 4}, step);
-    const at::Tensor slope = random({3 * size(), 4, 3, 3}, 50 + step);
+    const at::Tensor data = random_values({3 * size(), 2, 4, 4}, step);
+    const at::Tensor slope = random_values({3 * size(), 4, 3, 3}, 50 + step);
     const at::Tensor input = data.clone().set_requires_grad(true);
     const at::Tensor expected = whole->forward(input);
     (expected * slope).sum().backward();
@@ -102,7 +100,7 @@ RANKS_TEST(ConvertSyncBatchnorm, ConvertsNothingElse, Ranks(2)) {
   convert_sync_batchnorm(*instance);
   evaluated->eval();
   bare->eval();
-  const at::Tensor data = random({4, 3, 2, 2}, 1).to(at::kFloat) + rank();
+  const at::Tensor data = random_values({4, 3, 2, 2}, 1).to(at::kFloat) + rank();
   if (rank() == 0) {
     const auto clone = std::dynamic_pointer_cast<nn::BatchNorm2dImpl>(converted->clone());
     const at::Tensor rows = data.transpose(0, 1).contiguous();  // a channel's values are normalised together
@@ -121,7 +119,7 @@ RANKS_TEST(ConvertSyncBatchnorm, OutlivesTo, Ranks(2)) {
   nn::Sequential net(nn::BatchNorm1d(2));
   net = convert_sync_batchnorm(net);
   net->to(at::kDouble);
-  const at::Tensor whole = random({6, 2}, 3);
+  const at::Tensor whole = random_values({6, 2}, 3);
   const at::Tensor expected = at::batch_norm(whole, {}, {}, {}, {}, true, 0.1, 1e-5, false);
   const at::Tensor output = net->forward(whole.narrow(0, 3 * rank(), 3));
   expect_near(output, expected.narrow(0, 3 * rank(), 3), "output");
@@ -137,7 +135,7 @@ RANKS_TEST(ConvertSyncBatchnorm, NeedsToKnowHowLongALayerLives, Ranks(1)) {
   nn::BatchNorm1dImpl layer(3);
   EXPECT_THAT([&] { convert_sync_batchnorm(layer); },
               ThrowsMessage<InvalidArgument>(HasSubstr("held by no shared_ptr")));
-  NetImpl net;  // its children are held
+  ConvertedNetImpl net;  // its children are held
   EXPECT_EQ(convert_sync_batchnorm(net), 4U);
 }
 

@@ -11,6 +11,7 @@
 #include "lockstep/tensor/collectives.h"
 #include "lockstep/tensor/state_dict.h"
 #include "testing/ranks.h"
+#include "testing/tensors.h"
 
 // Against libtorch's batch normalisation of the joined batch in one process: outputs, gradients, running statistics.
 namespace lockstep {
@@ -18,6 +19,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using testing::random_values;
 using ::testing::ThrowsMessage;
 
 // Every rank knows the whole batch and takes its share.
@@ -37,10 +39,6 @@ Shares unequal(int rank, int ranks) {
   Shares shares{.rank = rank};
   for (int r = 0; r < ranks; ++r) shares.sizes.push_back(r + 2);
   return shares;
-}
-
-at::Tensor random(at::IntArrayRef sizes, std::uint64_t seed, at::ScalarType type = at::kDouble) {
-  return at::randn(sizes, at::detail::createCPUGenerator(seed), at::kDouble).to(type);
 }
 
 struct Setting {
@@ -70,8 +68,8 @@ SyncBatchNorm layer_of(const Setting& setting, std::uint64_t seed) {
   layer->to(setting.type);
   const at::NoGradGuard no_grad;
   if (setting.affine) {
-    layer->weight.copy_(random({CHANNELS}, seed));
-    layer->bias.copy_(random({CHANNELS}, seed + 1));
+    layer->weight.copy_(random_values({CHANNELS}, seed));
+    layer->bias.copy_(random_values({CHANNELS}, seed + 1));
   }
   return layer;
 }
@@ -91,8 +89,8 @@ void compare(const Setting& setting, const Shares& shares) {
   sizes.insert(sizes.end(), setting.rest.begin(), setting.rest.end());
 
   for (std::uint64_t step = 0; step < 3; ++step) {
-    const at::Tensor data = random(sizes, 10 + step, setting.type) * 3 + 100;
-    const at::Tensor slope = random(sizes, 20 + step, setting.type);
+    const at::Tensor data = random_values(sizes, 10 + step, setting.type) * 3 + 100;
+    const at::Tensor slope = random_values(sizes, 20 + step, setting.type);
     const at::Tensor whole = data.clone().set_requires_grad(true);
     const double factor = setting.momentum.value_or(1.0 / static_cast<double>(step + 1));
     const at::Tensor expected =
@@ -146,10 +144,10 @@ RANKS_TEST(SyncBatchNorm, TakesAnEmptyBatchAndOneSample, Ranks(2, 3, 4)) {
 RANKS_TEST(SyncBatchNorm, NormalisesShortTypesInFloat32, Ranks(2, 3)) {
   for (const auto type : {at::kBFloat16, at::kHalf}) {
     for (const bool wide_parameters : {true, false}) {
-      const at::Tensor data = random({4 * size(), CHANNELS, 3}, 5).to(type);
+      const at::Tensor data = random_values({4 * size(), CHANNELS, 3}, 5).to(type);
       const at::Tensor whole = data.to(at::kFloat).set_requires_grad(true);
       const at::Tensor expected = at::batch_norm(whole, {}, {}, {}, {}, true, 0.1, 1e-5, false);
-      const at::Tensor slope = random(data.sizes(), 6).to(type);
+      const at::Tensor slope = random_values(data.sizes(), 6).to(type);
       (expected * slope.to(at::kFloat)).sum().backward();
       SyncBatchNorm layer = layer_of({.affine = true}, 3);
       layer->to(wide_parameters ? at::kFloat : type);
@@ -169,7 +167,7 @@ RANKS_TEST(SyncBatchNorm, NormalisesShortTypesInFloat32, Ranks(2, 3)) {
 
 // The same memory layout in as out, as libtorch's.
 RANKS_TEST(SyncBatchNorm, TakesChannelsLast, Ranks(1, 2)) {
-  const at::Tensor data = random({2, CHANNELS, 4, 3}, 8 + static_cast<std::uint64_t>(rank()));
+  const at::Tensor data = random_values({2, CHANNELS, 4, 3}, 8 + static_cast<std::uint64_t>(rank()));
   SyncBatchNorm layer = layer_of({}, 3);
   SyncBatchNorm other = layer_of({}, 3);
   const at::Tensor expected = layer->forward(data);
@@ -180,7 +178,7 @@ RANKS_TEST(SyncBatchNorm, TakesChannelsLast, Ranks(1, 2)) {
 
 // Differences of large squares would leave nothing of a spread of one at an offset of 1e8.
 RANKS_TEST(SyncBatchNorm, IsStableFarFromZero, Ranks(2, 4)) {
-  const at::Tensor base = random({6 * size(), CHANNELS}, 4);
+  const at::Tensor base = random_values({6 * size(), CHANNELS}, 4);
   const at::Tensor own = (base + 1e8).narrow(0, 6 * rank(), 6);
   const at::Tensor exact = (base + 1e8) - 1e8;  // what the numbers hold
   const at::Tensor expected =
@@ -191,7 +189,7 @@ RANKS_TEST(SyncBatchNorm, IsStableFarFromZero, Ranks(2, 4)) {
 
 // Central differences of the loss of all ranks together, for each element of each rank's input.
 RANKS_TEST(SyncBatchNorm, HasTheGradientOfItsForward, Ranks(2, 3)) {
-  const at::Tensor input = random({2 + rank(), 2, 2}, 40 + static_cast<std::uint64_t>(rank()));
+  const at::Tensor input = random_values({2 + rank(), 2, 2}, 40 + static_cast<std::uint64_t>(rank()));
   SyncBatchNorm layer(SyncBatchNormOptions(2).track_running_stats(false));
   layer->to(at::kDouble);
   const auto loss_of = [&](const at::Tensor& x) { return (layer->forward(x).pow(3) * (rank() + 1.0)).sum(); };
@@ -224,7 +222,7 @@ RANKS_TEST(SyncBatchNorm, HasTheGradientOfItsForward, Ranks(2, 3)) {
 RANKS_TEST(SyncBatchNorm, DoesNotCommunicateInEvalMode, Ranks(2, 3)) {
   for (const bool tracked : {true, false}) {
     SyncBatchNorm layer = layer_of({.tracked = tracked}, 3);
-    const at::Tensor data = random({4, CHANNELS, 3}, 9);
+    const at::Tensor data = random_values({4, CHANNELS, 3}, 9);
     layer->forward(data + rank());
     layer->eval();
     if (rank() == 0) {
@@ -240,7 +238,8 @@ RANKS_TEST(SyncBatchNorm, DoesNotCommunicateInEvalMode, Ranks(2, 3)) {
 RANKS_TEST(SyncBatchNorm, NormalisesOverItsGroup, Ranks(4)) {
   const ProcessGroup pair = split_group(world(), rank() / 2, rank());
   SyncBatchNorm layer(SyncBatchNormOptions(CHANNELS).affine(false).process_group(pair));
-  const at::Tensor whole = random({8, CHANNELS}, 30 + static_cast<std::uint64_t>(rank() / 2), at::kFloat);
+  const at::Tensor whole =
+      random_values({8, CHANNELS}, 30 + static_cast<std::uint64_t>(rank() / 2), at::kFloat);
   const at::Tensor expected = at::batch_norm(whole, {}, {}, {}, {}, true, 0.1, 1e-5, false);
   expect_near(layer->forward(whole.narrow(0, 4 * (rank() % 2), 4)), expected.narrow(0, 4 * (rank() % 2), 4),
               1e-6, "output");
@@ -262,7 +261,7 @@ RANKS_TEST(SyncBatchNorm, SaysWhatItCannotTake, Ranks(1, 2)) {
       },
       ThrowsMessage<InvalidArgument>(HasSubstr("a single value per channel")));
   EXPECT_EQ(layer->forward(at::ones({0, CHANNELS}, at::kDouble)).numel(), 0);
-  const at::Tensor input = random({4, CHANNELS}, 2).set_requires_grad(true);
+  const at::Tensor input = random_values({4, CHANNELS}, 2).set_requires_grad(true);
   const at::Tensor loss = layer->forward(input).pow(2).sum();
   EXPECT_THAT([&] { torch::autograd::grad({loss}, {input}, {}, true, /*create_graph=*/true); },
               ThrowsMessage<InvalidArgument>(HasSubstr("create_graph")));

@@ -19,7 +19,8 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-const std::vector<std::vector<std::int64_t>> SHAPES = {{40, 30}, {17}, {30, 64}, {8, 3, 3, 3}, {1}};
+const std::vector<std::vector<std::int64_t>> COMPRESSED_SHAPES = {
+    {40, 30}, {17}, {30, 64}, {8, 3, 3, 3}, {1}};
 
 template <typename Hook> std::shared_ptr<Hook> add(HookTrial& trial, std::shared_ptr<Hook> hook) {
   trial.ddp.register_comm_hook(hook);
@@ -72,7 +73,7 @@ void expect_projections(HookTrial& trial, PowerSgdHook& hook, int step, double t
 RANKS_TEST(PowerSgd, ProjectsTheMeanOntoItsBestDirections, Ranks(1, 2, 3, 4), EveryBackend()) {
   for (const std::int64_t rank : {1, 2, 3, 7}) {
     for (const auto dtype : {at::kDouble, at::kFloat}) {
-      HookTrial trial(world(), dtype, SHAPES, /*bucket_cap_mb=*/0.004);
+      HookTrial trial(world(), dtype, COMPRESSED_SHAPES, /*bucket_cap_mb=*/0.004);
       const auto hook = add(trial, std::make_shared<PowerSgdHook>(from_the_first(rank)));
       trial.step(trial.gradients(this->rank(), 0));
       EXPECT_TRUE(hook->state_dict().contains("q.w0") && hook->state_dict().contains("error.w2"));
@@ -87,7 +88,7 @@ RANKS_TEST(PowerSgd, ProjectsTheMeanOntoItsBestDirections, Ranks(1, 2, 3, 4), Ev
 // Nothing is lost: what came out over the steps and what is still kept back are what went in.
 template <typename MakeHook>
 void expect_nothing_lost(const ProcessGroup& group, at::ScalarType dtype, double tolerance, MakeHook make) {
-  HookTrial trial(group, dtype, SHAPES);
+  HookTrial trial(group, dtype, COMPRESSED_SHAPES);
   const auto hook = add(trial, make());
   at::Tensor out, in;
   for (int step = 0; step < 20; ++step) {
@@ -97,7 +98,7 @@ void expect_nothing_lost(const ProcessGroup& group, at::ScalarType dtype, double
   }
   std::vector<at::Tensor> kept;
   const auto state = hook->state_dict();
-  for (std::size_t i = 0; i < SHAPES.size(); ++i) {
+  for (std::size_t i = 0; i < COMPRESSED_SHAPES.size(); ++i) {
     const at::Tensor* error = state.find("error.w" + std::to_string(i));
     kept.push_back(error != nullptr ? *error : at::zeros(trial.sizes[i], at::kDouble));
   }
@@ -131,8 +132,8 @@ RANKS_TEST(PowerSgd, WarmStartFindsTheBestApproximation, Ranks(2)) {
 }
 
 RANKS_TEST(PowerSgd, StartsLater, Ranks(2, 3)) {
-  HookTrial plain(world(), at::kFloat, SHAPES, /*bucket_cap_mb=*/0.004);
-  HookTrial late(world(), at::kFloat, SHAPES, /*bucket_cap_mb=*/0.004);
+  HookTrial plain(world(), at::kFloat, COMPRESSED_SHAPES, /*bucket_cap_mb=*/0.004);
+  HookTrial late(world(), at::kFloat, COMPRESSED_SHAPES, /*bucket_cap_mb=*/0.004);
   const auto hook = add(late, std::make_shared<PowerSgdHook>(PowerSgdOptions{.start_powerSGD_iter = 2}));
   for (int step = 0; step < 3; ++step) {
     const auto gradients = plain.gradients(rank(), step);
@@ -143,7 +144,7 @@ RANKS_TEST(PowerSgd, StartsLater, Ranks(2, 3)) {
 
 // Without warm start each step begins with other random numbers, the same on all ranks.
 RANKS_TEST(PowerSgd, StartsColdIfToldTo, Ranks(2)) {
-  HookTrial trial(world(), at::kFloat, SHAPES);
+  HookTrial trial(world(), at::kFloat, COMPRESSED_SHAPES);
   auto options = from_the_first(1);
   options.warm_start = options.use_error_feedback = false;
   const auto hook = add(trial, std::make_shared<PowerSgdHook>(options));
@@ -155,7 +156,7 @@ RANKS_TEST(PowerSgd, StartsColdIfToldTo, Ranks(2)) {
 
 RANKS_TEST(PowerSgd, KeepsItsBoundAndSendsWhatItShould, Ranks(2, 3, 4)) {
   for (const auto dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
-    HookTrial trial(world(), dtype, SHAPES);
+    HookTrial trial(world(), dtype, COMPRESSED_SHAPES);
     const auto hook = add(trial, std::make_shared<PowerSgdHook>(from_the_first(1)));
     const at::Tensor result = joined(trial.step(trial.gradients(rank(), 0)));
     double norms = 0;
@@ -188,7 +189,7 @@ RANKS_TEST(PowerSgd, TakesOtherMatrices, Ranks(2)) {
 
 // A step whose gradients are not finite, as an overflow under a gradient scaler, is forgotten.
 template <typename MakeHook> void expect_recovery(const ProcessGroup& group, MakeHook make) {
-  HookTrial trial(group, at::kFloat, SHAPES);
+  HookTrial trial(group, at::kFloat, COMPRESSED_SHAPES);
   const auto hook = add(trial, make());
   trial.step(trial.gradients(group.rank(), 0));
   auto broken = trial.gradients(group.rank(), 1);
@@ -213,11 +214,11 @@ RANKS_TEST(CompressionHooks, RecoverFromAnOverflow, Ranks(1, 2, 3)) {
 
 // A new wrapper whose hook loads the state goes on with the same bits.
 template <typename MakeHook> void expect_state_carries_on(const ProcessGroup& group, MakeHook make) {
-  HookTrial whole(group, at::kFloat, SHAPES, /*bucket_cap_mb=*/0.004);
+  HookTrial whole(group, at::kFloat, COMPRESSED_SHAPES, /*bucket_cap_mb=*/0.004);
   const auto hook = add(whole, make());
   for (int step = 0; step < 4; ++step) whole.step(whole.gradients(group.rank(), step));
   const auto state = hook->state_dict();
-  HookTrial resumed(group, at::kFloat, SHAPES, /*bucket_cap_mb=*/0.004);
+  HookTrial resumed(group, at::kFloat, COMPRESSED_SHAPES, /*bucket_cap_mb=*/0.004);
   const auto other = add(resumed, make());
   other->load_state_dict(state);
   for (int step = 4; step < 8; ++step) {
@@ -250,7 +251,7 @@ RANKS_TEST(CompressionHooks, RefuseWhatIsNotTheirs, Ranks(1)) {
   EXPECT_THROW(PowerSgdHook({.min_compression_rate = -1}), InvalidArgument);
   EXPECT_THROW(TopKHook({.ratio = 0}), InvalidArgument);
   EXPECT_THROW(TopKHook({.ratio = 1.5}), InvalidArgument);
-  HookTrial trial(world(), at::kFloat, SHAPES);
+  HookTrial trial(world(), at::kFloat, COMPRESSED_SHAPES);
   const auto hook = add(trial, std::make_shared<TopKHook>());
   CommHook::State of_another_model("tensor");
   of_another_model.insert("error.w0", at::ones({7}));
@@ -281,7 +282,7 @@ RANKS_TEST(TopK, SendsTheLargest, Ranks(1, 2, 3, 4), EveryBackend()) {
 }
 
 RANKS_TEST(TopK, SendsAllIfToldTo, Ranks(2)) {
-  HookTrial trial(world(), at::kDouble, SHAPES);
+  HookTrial trial(world(), at::kDouble, COMPRESSED_SHAPES);
   add(trial, std::make_shared<TopKHook>(TopKOptions{.ratio = 1, .use_error_feedback = false}));
   expect_near(joined(trial.step(trial.gradients(rank(), 0))), joined(trial.mean(0)), 1e-15, "mean");
 }
