@@ -20,7 +20,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t NONE = std::numeric_limits<std::int64_t>::max();
+constexpr std::int64_t NO_GRADIENT = std::numeric_limits<std::int64_t>::max();
 
 [[noreturn]] void refuse_scaler(const std::string& what) { throw InvalidArgument("GradScaler: " + what); }
 
@@ -41,9 +41,9 @@ at::Tensor values_of(const at::Tensor& parameter) {
 }
 
 // Groups what one kernel call can take.
-using Kind = std::pair<at::Device, at::ScalarType>;
+using DeviceAndDtype = std::pair<at::Device, at::ScalarType>;
 struct KindLess {
-  bool operator()(const Kind& a, const Kind& b) const {
+  bool operator()(const DeviceAndDtype& a, const DeviceAndDtype& b) const {
     return std::pair(a.first.str(), a.second) < std::pair(b.first.str(), b.second);
   }
 };
@@ -53,7 +53,7 @@ std::int64_t first_not_finite(const std::vector<at::Tensor>& values) {
     if (values[i].defined() && !at::isfinite(values[i]).all().item<bool>())
       return static_cast<std::int64_t>(i);
   }
-  return NONE;  // an inverse scale that is not finite
+  return NO_GRADIENT;  // an inverse scale that is not finite
 }
 
 }  // namespace
@@ -62,7 +62,7 @@ std::optional<std::int64_t> unscale_gradients(torch::optim::Optimizer& optimizer
                                               bool allow_half, bool* none_found) {
   const c10::NoGradGuard no_grad;
   std::vector<at::Tensor> values;  // one per parameter, undefined without a gradient
-  std::map<Kind, std::vector<at::Tensor>, KindLess> kinds;
+  std::map<DeviceAndDtype, std::vector<at::Tensor>, KindLess> kinds;
   for (const at::Tensor& parameter : parameters_of(optimizer)) {
     values.emplace_back();
     if (!parameter.grad().defined()) continue;
@@ -106,9 +106,9 @@ std::optional<RankedParameter> first_of_all_ranks(const std::optional<std::int64
                                                   const std::optional<ProcessGroup>& group) {
   const bool together = group && group->is_member();
   const std::int64_t size = together ? group->size() : 1;
-  std::int64_t first = found ? *found * size + (together ? group->rank() : 0) : NONE;
+  std::int64_t first = found ? *found * size + (together ? group->rank() : 0) : NO_GRADIENT;
   if (size > 1) comm::all_reduce(*group, std::span(&first, 1), ReduceOp::MIN).wait();
-  if (first == NONE) return std::nullopt;
+  if (first == NO_GRADIENT) return std::nullopt;
   return RankedParameter{.index = first / size, .rank = static_cast<int>(first % size)};
 }
 

@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::ThrowsMessage;
 
-constexpr double INF = std::numeric_limits<double>::infinity();
+constexpr double INFINITE = std::numeric_limits<double>::infinity();
 constexpr double NOT_A_NUMBER = std::numeric_limits<double>::quiet_NaN();
 
 // Programs are words: what is called, on two optimisers with one parameter each, until an error. Most follow the rules.
@@ -155,7 +155,7 @@ TEST(GradScaler, NamesTheFirstParameterThatOverflowed) {
   GradScaler scaler({}, {.parameters = {{"w", model.w}, {"head.v", model.v}}});
   EXPECT_TRUE(model.step(scaler, 1));
   EXPECT_FALSE(scaler.last_overflow());
-  EXPECT_FALSE(model.step(scaler, INF));
+  EXPECT_FALSE(model.step(scaler, INFINITE));
   EXPECT_FALSE(model.step(scaler, NOT_A_NUMBER));
   ASSERT_TRUE(scaler.last_overflow());
   EXPECT_EQ(scaler.last_overflow()->parameter, "head.v");
@@ -165,7 +165,7 @@ TEST(GradScaler, NamesTheFirstParameterThatOverflowed) {
   EXPECT_TRUE(model.w.equal(torch::zeros({2})));  // one step of two was taken before
 
   GradScaler nameless;
-  EXPECT_FALSE(model.step(nameless, INF));
+  EXPECT_FALSE(model.step(nameless, INFINITE));
   EXPECT_EQ(nameless.last_overflow()->parameter, "parameter 1 of group 0 ([3], Float)");
 }
 
@@ -174,9 +174,9 @@ TEST(GradScaler, WarnsOfARunThatOnlySkips) {
   set_log_sink([&](LogLevel, const std::string& line) { lines.push_back(line); });
   Scaled model;
   GradScaler scaler({}, {.parameters = {{"w", model.w}, {"head.v", model.v}}});
-  for (int i = 0; i < 19; ++i) model.step(scaler, INF);
+  for (int i = 0; i < 19; ++i) model.step(scaler, INFINITE);
   EXPECT_TRUE(lines.empty());
-  model.step(scaler, INF);
+  model.step(scaler, INFINITE);
   set_log_sink({});
   ASSERT_EQ(lines.size(), 1u);
   EXPECT_THAT(lines[0], HasSubstr("20 steps in a row"));
@@ -188,7 +188,7 @@ TEST(GradScaler, FollowsTheOtherConventions) {
   GradScaler scaler(deepspeed_loss_scale({.init_scale = 16, .growth_interval = 2, .hysteresis = 2}));
   std::vector<double> trace;
   for (const char step : std::string("CCCOOCOCCCCC")) {
-    model.step(scaler, step == 'O' ? INF : 0);
+    model.step(scaler, step == 'O' ? INFINITE : 0);
     trace.push_back(scaler.get_scale());
   }
   EXPECT_THAT(trace, ::testing::ElementsAre(16, 16, 32, 32, 16, 16, 8, 8, 8, 16, 16, 32));
@@ -229,7 +229,7 @@ TEST(GradScaler, DisabledItIsNotThere) {
   Scaled model;
   GradScaler scaler({}, {.enabled = false});
   EXPECT_EQ(scaler.get_scale(), 1);
-  EXPECT_TRUE(model.step(scaler, INF));
+  EXPECT_TRUE(model.step(scaler, INFINITE));
   EXPECT_TRUE(model.w.equal(torch::zeros({2})));
   EXPECT_TRUE(scaler.state_dict().empty());
   scaler.load_state_dict({});
@@ -238,10 +238,10 @@ TEST(GradScaler, DisabledItIsNotThere) {
 TEST(GradScaler, GoesOnFromASavedState) {
   Scaled model;
   GradScaler first(deepspeed_loss_scale({.init_scale = 16, .growth_interval = 2, .hysteresis = 2}));
-  for (const double last : {0.0, 0.0, INF}) model.step(first, last);
+  for (const double last : {0.0, 0.0, INFINITE}) model.step(first, last);
   GradScaler second(deepspeed_loss_scale({.hysteresis = 2}));
   second.load_state_dict(first.state_dict());
-  for (const double last : {INF, 0.0, 0.0, 0.0, 0.0, INF}) {
+  for (const double last : {INFINITE, 0.0, 0.0, 0.0, 0.0, INFINITE}) {
     model.step(first, last);
     model.step(second, last);
     EXPECT_EQ(first.get_scale(), second.get_scale());

@@ -136,7 +136,7 @@ JobEnvironment read(const Variables& names) {
 }
 
 // Reads a number off the front; 0 when there is none.
-long take_number(std::string_view& text) {
+long take_leading_number(std::string_view& text) {
   long value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || value < 0) return 0;
@@ -150,11 +150,11 @@ int slurm_local_size(int world_size) {
   const long node = env_number("SLURM_NODEID", 0, MAX_RANKS).value_or(0);
   std::string_view text = value;
   for (long first = 0; !text.empty();) {
-    const long tasks = take_number(text);
+    const long tasks = take_leading_number(text);
     long machines = 1;
     if (text.starts_with("(x")) {
       text.remove_prefix(2);
-      machines = take_number(text);
+      machines = take_leading_number(text);
       if (!text.starts_with(')')) break;
       text.remove_prefix(1);
     }

@@ -13,10 +13,10 @@
 namespace lockstep {
 namespace {
 
-using testing::AllOf;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::ThrowsMessage;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
 
 // An environment with only the given variables of the table set; the old one comes back at the end.
 class Environment {
@@ -64,7 +64,7 @@ TEST(Environment, TorchrunVariablesCount) {
   EXPECT_EQ(job.local_world_size, 4);
   EXPECT_FALSE(job.is_single_node());
   EXPECT_EQ(job.source, "torchrun");
-  EXPECT_THAT(job.job_id, testing::StartsWith("job"));
+  EXPECT_THAT(job.job_id, ::testing::StartsWith("job"));
 }
 
 TEST(Environment, JobsOfTorchrunWithoutANameDifferByTheirPort) {
@@ -156,7 +156,7 @@ TEST(Environment, MistakesAreNamed) {
 
 TEST(Environment, MisspeltVariablesOfOursAreFound) {
   setenv("LOCKSTEP_TIMOUT", "3", 1);
-  EXPECT_THAT(unknown_lockstep_variables(), testing::Contains("LOCKSTEP_TIMOUT"));
+  EXPECT_THAT(unknown_lockstep_variables(), ::testing::Contains("LOCKSTEP_TIMOUT"));
   unsetenv("LOCKSTEP_TIMOUT");
 }
 

@@ -67,8 +67,8 @@ template <typename T> void expect_nearest(T result, double exact) {
   }
 }
 
-template <typename T> class HalfPrecision : public testing::Test {};
-using HalfTypes = testing::Types<Float16, BFloat16>;
+template <typename T> class HalfPrecision : public ::testing::Test {};
+using HalfTypes = ::testing::Types<Float16, BFloat16>;
 TYPED_TEST_SUITE(HalfPrecision, HalfTypes);
 
 TYPED_TEST(HalfPrecision, EveryValueSurvives) {

@@ -27,12 +27,12 @@ struct Plain {
   int get_batch(std::span<const std::int64_t> indices) const { return static_cast<int>(indices.size()); }
 };
 
-DistributedSampler sampler_of(std::int64_t size) {
+DistributedSampler in_order(std::int64_t size) {
   return DistributedSampler(size, {.num_replicas = 1, .rank = 0, .shuffle = false});
 }
 
 TEST(PinMemory, IsOffByDefault) {
-  DistributedSampler sampler = sampler_of(10);
+  DistributedSampler sampler = in_order(10);
   auto loader = make_data_loader(Counts(), sampler);
   EXPECT_EQ(loader.why_not_pinned(), "pin_memory is not set");
   for (auto& batch : loader) EXPECT_FALSE(batch.data.is_pinned());
@@ -43,7 +43,7 @@ TEST(PinMemory, IsOffByDefault) {
 TEST(PinMemory, PinsOrSaysWhyNot) {
   std::vector<std::string> lines;
   set_log_sink([&](LogLevel, const std::string& line) { lines.push_back(line); });
-  DistributedSampler sampler = sampler_of(10);
+  DistributedSampler sampler = in_order(10);
   for (int round = 0; round < 2; ++round) {
     const auto loader = make_data_loader(Counts(), sampler, {.batch_size = 5, .pin_memory = true});
     EXPECT_EQ(loader.why_not_pinned().empty(), at::hasCUDA());
@@ -65,7 +65,7 @@ TEST(PinMemory, PinsOrSaysWhyNot) {
 }
 
 TEST(PinMemory, RefusesBatchesThatCannotBePinned) {
-  DistributedSampler sampler = sampler_of(10);
+  DistributedSampler sampler = in_order(10);
   EXPECT_THROW(make_data_loader(Plain(), sampler, {.pin_memory = true}), InvalidArgument);
   EXPECT_EQ(make_data_loader(Plain(), sampler, {.pin_memory = false}).why_not_pinned(),
             "pin_memory is not set");

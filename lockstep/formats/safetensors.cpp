@@ -20,7 +20,7 @@ static_assert(std::endian::native == std::endian::little,
 
 constexpr std::uint64_t MAX_HEADER = 100'000'000;
 constexpr std::uint64_t LENGTH_BYTES = 8;
-constexpr std::size_t ALIGNMENT = 8;
+constexpr std::size_t DATA_ALIGNMENT = 8;
 
 std::string json_text(const std::string& text) {
   try {
@@ -65,7 +65,7 @@ std::string header_text(const std::vector<SafetensorsSource>& tensors, const Saf
     position += tensor.bytes.size();
   }
   text += '}';
-  text.resize((text.size() + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT, ' ');
+  text.resize((text.size() + DATA_ALIGNMENT - 1) / DATA_ALIGNMENT * DATA_ALIGNMENT, ' ');
   if (text.size() > MAX_HEADER)
     throw InvalidArgument(str("write_safetensors: the header would have ", text.size(),
                               " bytes, more than the ", MAX_HEADER, " that the format allows"));

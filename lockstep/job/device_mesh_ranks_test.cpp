@@ -4,18 +4,15 @@
 #include "lockstep/base/str.h"
 #include "lockstep/comm/collectives.h"
 #include "testing/ranks.h"
+#include "testing/sums.h"
 
 namespace lockstep {
 namespace {
 
+using harness::sum_over;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
-
-int sum_over(const ProcessGroup& group, int value) {
-  comm::all_reduce(group, std::span(&value, 1));
-  return value;
-}
 
 RANKS_TEST(DeviceMesh, RowsOfEachAxis, Ranks(1), WithoutGroup()) {
   EXPECT_THAT(mesh_rows({2, 3}, 0), ElementsAre(ElementsAre(0, 3), ElementsAre(1, 4), ElementsAre(2, 5)));

@@ -11,19 +11,17 @@
 #include "lockstep/comm/collectives.h"
 #include "lockstep/job/job.h"
 #include "testing/ranks.h"
+#include "testing/sums.h"
 
 namespace lockstep {
 namespace {
+
+using harness::sum_over;
 
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
-
-int sum_over(const ProcessGroup& group, int value) {
-  comm::all_reduce(group, std::span(&value, 1));
-  return value;
-}
 
 bool contains(const std::vector<int>& ranks, int rank) {
   return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();

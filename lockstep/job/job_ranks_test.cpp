@@ -11,15 +11,15 @@
 #include "lockstep/comm/collectives.h"
 #include "lockstep/os/process.h"
 #include "testing/ranks.h"
-#include "testing/sum_of_ranks.h"
+#include "testing/sums.h"
 
 namespace lockstep {
 namespace {
 
 using harness::sum_of_ranks;
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::ThrowsMessage;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
 
 std::ptrdiff_t open_descriptors() {
   return std::distance(std::filesystem::directory_iterator("/proc/self/fd"),

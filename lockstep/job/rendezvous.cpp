@@ -78,7 +78,7 @@ std::string pack(const Introduction& mine) {
   return str(mine.backend, '\n', mine.boot_id, '\n', mine.address, '\n', mine.offer);
 }
 
-Introduction unpack(std::string text) {
+Introduction unpack_introduction(std::string text) {
   Introduction result;
   for (std::string* part : {&result.backend, &result.boot_id, &result.address}) {
     const std::size_t end = text.find('\n');
@@ -248,7 +248,7 @@ Met Rendezvous::meet_over_mpi(const RendezvousFacts& facts, const std::string& b
   meeting.begin();
   std::vector<Introduction> all;
   for (const Message& message : meeting.exchange(pack({backend, boot_id(), "", ""}), {}, deadline))
-    all.push_back(unpack(message.text));
+    all.push_back(unpack_introduction(message.text));
   const bool is_known = place.local_rank != JobEnvironment::UNKNOWN;
   return {&meeting, backend, is_known ? place.local_rank : count_before(all, place.rank)};
 }
@@ -271,7 +271,7 @@ Met Rendezvous::meet_over_store(std::shared_ptr<Store> store, const RendezvousFa
     const Introduction mine = {backend, boot_id(), options.local_address, proof.offer()};
     std::vector<Introduction> all;
     for (const Message& message : store_meeting_->exchange(pack(mine), {}, deadline))
-      all.push_back(unpack(message.text));
+      all.push_back(unpack_introduction(message.text));
     check(all);
     Met met{store_meeting_.get(), backend, place.local_rank};
     if (place.local_rank == JobEnvironment::UNKNOWN) met.local_rank = count_before(all, place.rank);

@@ -15,7 +15,7 @@
 #include "lockstep/os/tcp_socket.h"
 #include "lockstep/store/file_store.h"
 #include "testing/ranks.h"
-#include "testing/sum_of_ranks.h"
+#include "testing/sums.h"
 #include "testing/temp_folder.h"
 
 namespace lockstep {

@@ -72,7 +72,7 @@ std::vector<std::string> variables_of(const LaunchSpec& spec, const JobFacts& fa
   return out;
 }
 
-std::string quoted(const std::string& argument) {
+std::string quoted_argument(const std::string& argument) {
   const bool plain = !argument.empty() && argument.find_first_of(" \t\"'\\$`") == std::string::npos;
   return plain ? printable(argument, 4096) : "'" + printable(argument, 4096) + "'";
 }
@@ -134,7 +134,8 @@ std::string describe(const LaunchPlan& plan) {
     }
     text += str("  cpus ", plan.cores.cpus[rank].empty() ? "any" : cpu_list(plan.cores.cpus[rank]), "\n");
     text += " ";
-    for (const auto& argument : rank_command(plan, static_cast<int>(rank))) text += " " + quoted(argument);
+    for (const auto& argument : rank_command(plan, static_cast<int>(rank)))
+      text += " " + quoted_argument(argument);
     text += "\n";
   }
   return text;

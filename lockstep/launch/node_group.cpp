@@ -35,11 +35,11 @@ TcpStoreOptions store_options(const NodeAccess& access, Deadline deadline, const
           .farewell = farewell};
 }
 
-std::string pack(const NodeFailure& failure) {
+std::string pack_failure(const NodeFailure& failure) {
   return str(failure.node, ' ', failure.exit_code, ' ', failure.what);
 }
 
-NodeFailure unpack(const std::string& text) {
+NodeFailure unpack_failure(const std::string& text) {
   NodeFailure failure;
   const char* const end = text.data() + text.size();
   const auto first = std::from_chars(text.data(), end, failure.node);
@@ -99,13 +99,13 @@ int watch(const NodeAccess& access, int news) {
       const std::size_t at = (entry->index - 1) % others.size();
       if (entry->index > others.size()) {
         const int node = others[at].node;
-        write_available(news, pack({node, 1, str("the launcher of node ", node, " is gone")}));
+        write_available(news, pack_failure({node, 1, str("the launcher of node ", node, " is gone")}));
         return 0;
       }
       others.erase(others.begin() + static_cast<std::ptrdiff_t>(at));
     }
   } catch (const Error&) {
-    write_available(news, pack({0, 1, "the launcher of node 0, which serves the store, is gone"}));
+    write_available(news, pack_failure({0, 1, "the launcher of node 0, which serves the store, is gone"}));
   }
   return 0;
 }
@@ -192,14 +192,14 @@ std::optional<NodeFailure> NodeLink::news(const PollSet& wait) {
   if (result == ReadResult::NOTHING_NOW) return std::nullopt;
   news_.reset();
   if (said.empty()) return std::nullopt;
-  const NodeFailure failure = unpack(said);
+  const NodeFailure failure = unpack_failure(said);
   return failure.node == access_.node ? std::nullopt : std::optional(failure);
 }
 
 NodeFailure NodeLink::report(const NodeFailure& mine) {
   store_->set_timeout(LAST_ANSWER);
   try {
-    return unpack(store_->compare_set(FAILED, "", pack(mine)));
+    return unpack_failure(store_->compare_set(FAILED, "", pack_failure(mine)));
   } catch (const Error&) {
     return mine;  // nobody is there to be told
   }

@@ -18,7 +18,7 @@ namespace {
 constexpr std::chrono::seconds UNKILLABLE_AFTER{10};
 constexpr std::chrono::milliseconds KILL_TICK{2};
 // A child's death is also looked for without being told: in a process with several threads another one may swallow SIGCHLD.
-constexpr std::chrono::milliseconds TICK{100};
+constexpr std::chrono::milliseconds IDLE_TICK{100};
 constexpr std::size_t LONGEST_OUTPUT = 4U << 20U;
 
 }  // namespace
@@ -93,7 +93,7 @@ void Supervisor::step() {
   if (setting_.console != nullptr) setting_.console->add_to(wait);
   if (setting_.link != nullptr && setting_.link->descriptor() >= 0)
     wait.want_read(setting_.link->descriptor());
-  const auto tick = state_ == State::KILLING ? KILL_TICK : TICK;
+  const auto tick = state_ == State::KILLING ? KILL_TICK : IDLE_TICK;
   wait.run(Deadline::in(
       std::min({deadline_.remaining(), time_limit_.remaining(), std::chrono::nanoseconds(tick)})));
 
@@ -168,7 +168,7 @@ void Supervisor::obey(int signal) {
 void Supervisor::note_deaths(const PollSet& wait) {
   const bool is_told = wait.is_ready(setting_.signals.descriptor());
   if (!is_told && !next_look_.expired()) return;
-  next_look_ = Deadline::in(TICK);
+  next_look_ = Deadline::in(IDLE_TICK);
   // Of several deaths that share one SIGCHLD the kernel names the first: it is looked at before the others.
   while (const auto signal = setting_.signals.next()) {
     for (auto& rank : ranks_) {

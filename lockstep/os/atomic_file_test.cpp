@@ -20,7 +20,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::TempFolder;
 
-std::span<const std::byte> bytes(std::string_view text) { return std::as_bytes(std::span(text)); }
+std::span<const std::byte> as_bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
 
 std::vector<std::string> names_in(const TempFolder& folder) {
   std::vector<std::string> names;
@@ -32,8 +32,8 @@ std::vector<std::string> names_in(const TempFolder& folder) {
 TEST(AtomicFile, ReplacesTheOldFileOnCommitOnly) {
   const TempFolder folder;
   AtomicFile file(folder.write("model", "old"));
-  file.write(bytes("new "));
-  file.write(bytes("content"));
+  file.write(as_bytes_of("new "));
+  file.write(as_bytes_of("content"));
   EXPECT_EQ(folder.read("model"), "old");
   file.commit();
   EXPECT_EQ(folder.read("model"), "new content");
@@ -42,7 +42,7 @@ TEST(AtomicFile, ReplacesTheOldFileOnCommitOnly) {
 
 TEST(AtomicFile, LeavesTheOldFileWhenNotCommitted) {
   const TempFolder folder;
-  { AtomicFile(folder.write("model", "old")).write(bytes("new")); }
+  { AtomicFile(folder.write("model", "old")).write(as_bytes_of("new")); }
   EXPECT_EQ(folder.read("model"), "old");
   EXPECT_THAT(names_in(folder), ElementsAre("model"));
 }
@@ -55,7 +55,7 @@ TEST(AtomicFile, LeavesTheOldFileWhenTheDiskIsFull) {
   const rlimit small{.rlim_cur = 1000, .rlim_max = before.rlim_max};
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
-  EXPECT_THROW(AtomicFile(path).write(bytes(std::string(2000, 'x'))), SystemError);
+  EXPECT_THROW(AtomicFile(path).write(as_bytes_of(std::string(2000, 'x'))), SystemError);
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
   (void)std::signal(SIGXFSZ, handler);
   EXPECT_EQ(folder.read("model"), "old");

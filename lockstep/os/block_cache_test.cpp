@@ -19,7 +19,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::size_t KIB = 1024;
-constexpr std::size_t MIB = 1024 * KIB;
+constexpr std::size_t MEBIBYTE = 1024 * KIB;
 constexpr std::size_t NO_CAP = std::size_t{1} << 40U;
 
 struct Memory {
@@ -56,7 +56,7 @@ TEST(BlockCache, WastesLessThanAPage) {
   BlockCache cache(NO_CAP);
   std::mt19937_64 random(1);
   for (int i = 0; i < 300; ++i) {
-    const std::size_t bytes = BlockCache::SMALLEST + random() % (4 * MIB);
+    const std::size_t bytes = BlockCache::SMALLEST + random() % (4 * MEBIBYTE);
     void* block = cache.allocate(bytes);
     ASSERT_GE(cache.stats().in_use_bytes, bytes);
     ASSERT_LT(cache.stats().in_use_bytes, bytes + 4 * KIB);
@@ -110,9 +110,9 @@ TEST(BlockCache, PutsBlocksSideBySideAtTheLowestFreeAddress) {
 // What is kept at the end of the memory in use is the beginning of a block that is too long for it.
 TEST(BlockCache, ContinuesKeptMemoryWithFresh) {
   BlockCache cache(NO_CAP);
-  void* first = cache.allocate(MIB);
+  void* first = cache.allocate(MEBIBYTE);
   cache.free(first);
-  EXPECT_EQ(cache.allocate(5 * MIB), first);
+  EXPECT_EQ(cache.allocate(5 * MEBIBYTE), first);
   EXPECT_EQ(cache.stats().mapped, 2U);
   EXPECT_EQ(cache.stats().cached_bytes, 0U);
 }
@@ -120,13 +120,14 @@ TEST(BlockCache, ContinuesKeptMemoryWithFresh) {
 TEST(BlockCache, AsksForHugePages) {
   const bool has_any = std::ifstream("/sys/kernel/mm/transparent_hugepage/enabled").good();
   BlockCache cache(NO_CAP);
-  for (const std::size_t bytes : {BlockCache::SMALLEST, 3 * MIB, 70 * MIB, BlockCache::REGION + MIB}) {
+  for (const std::size_t bytes :
+       {BlockCache::SMALLEST, 3 * MEBIBYTE, 70 * MEBIBYTE, BlockCache::REGION + MEBIBYTE}) {
     void* block = cache.allocate(bytes);
     EXPECT_EQ(flags_of_mapping(block).find(" hg ") != std::string::npos, has_any) << bytes;
     cache.free(block);
   }
-  void* first = cache.allocate(MIB);
-  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(first) % (2 * MIB), 0U) << "of the region";
+  void* first = cache.allocate(MEBIBYTE);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(first) % (2 * MEBIBYTE), 0U) << "of the region";
 }
 
 TEST(BlockCache, FreesSmallBlocksThatBeginAPage) {
@@ -141,47 +142,47 @@ TEST(BlockCache, FreesSmallBlocksThatBeginAPage) {
 
 TEST(BlockCache, HandsOutTheSameBlocksAgain) {
   BlockCache cache(NO_CAP);
-  void* a = cache.allocate(MIB);
-  void* b = cache.allocate(MIB);
+  void* a = cache.allocate(MEBIBYTE);
+  void* b = cache.allocate(MEBIBYTE);
   cache.free(a);
   cache.free(b);
-  EXPECT_EQ(cache.allocate(MIB - 1000), a);
-  EXPECT_EQ(cache.allocate(MIB), b);
+  EXPECT_EQ(cache.allocate(MEBIBYTE - 1000), a);
+  EXPECT_EQ(cache.allocate(MEBIBYTE), b);
   EXPECT_EQ(cache.stats().mapped, 2U);
   EXPECT_EQ(cache.stats().reused, 2U);
-  EXPECT_EQ(cache.stats().in_use_bytes, 2 * MIB);
+  EXPECT_EQ(cache.stats().in_use_bytes, 2 * MEBIBYTE);
   cache.free(a);
   cache.free(b);
 }
 
 TEST(BlockCache, KeepsNoMoreThanItsCap) {
-  BlockCache cache(3 * MIB);
+  BlockCache cache(3 * MEBIBYTE);
   std::vector<void*> blocks;
-  for (int i = 0; i < 5; ++i) blocks.push_back(cache.allocate(MIB));
-  void* larger_than_the_cap = cache.allocate(4 * MIB);
+  for (int i = 0; i < 5; ++i) blocks.push_back(cache.allocate(MEBIBYTE));
+  void* larger_than_the_cap = cache.allocate(4 * MEBIBYTE);
   for (void* block : blocks) cache.free(block);
-  EXPECT_EQ(cache.stats().cached_bytes, 3 * MIB);
+  EXPECT_EQ(cache.stats().cached_bytes, 3 * MEBIBYTE);
   cache.free(larger_than_the_cap);
-  EXPECT_EQ(cache.stats().cached_bytes, 3 * MIB);
-  cache.set_cap(MIB);
-  EXPECT_EQ(cache.stats().cached_bytes, MIB);
+  EXPECT_EQ(cache.stats().cached_bytes, 3 * MEBIBYTE);
+  cache.set_cap(MEBIBYTE);
+  EXPECT_EQ(cache.stats().cached_bytes, MEBIBYTE);
   EXPECT_EQ(cache.stats().returned, 4U);
   EXPECT_EQ(cache.stats().in_use_bytes, 0U);
 }
 
 TEST(BlockCache, EmptyReturnsMemoryAndAddressesToTheKernel) {
   BlockCache cache(NO_CAP);
-  for (const std::size_t size : {8 * MIB, 64 * MIB, BlockCache::REGION}) {
+  for (const std::size_t size : {8 * MEBIBYTE, 64 * MEBIBYTE, BlockCache::REGION}) {
     std::vector<void*> blocks;
-    for (std::size_t bytes = 0; bytes < 64 * MIB; bytes += size) {
+    for (std::size_t bytes = 0; bytes < 64 * MEBIBYTE; bytes += size) {
       blocks.push_back(cache.allocate(size));
-      std::memset(blocks.back(), 1, std::min(size, 64 * MIB));
+      std::memset(blocks.back(), 1, std::min(size, 64 * MEBIBYTE));
     }
     for (void* block : blocks) cache.free(block);
     const Memory full = memory_of_this_process();
     cache.empty();
-    EXPECT_LT(resident_bytes() + 60 * MIB, full.resident) << size;
-    EXPECT_LT(memory_of_this_process().mapped + BlockCache::REGION - 4 * MIB, full.mapped) << size;
+    EXPECT_LT(resident_bytes() + 60 * MEBIBYTE, full.resident) << size;
+    EXPECT_LT(memory_of_this_process().mapped + BlockCache::REGION - 4 * MEBIBYTE, full.mapped) << size;
     EXPECT_EQ(cache.stats().cached_bytes, 0U);
   }
 }
@@ -208,16 +209,16 @@ TEST(BlockCache, GivesBackOnlyWhatIsFree) {
 TEST(BlockCache, GivesBackWhatNobodyNeededInAWhile) {
   BlockCache cache(NO_CAP);
   const auto start = BlockCache::Clock::now();
-  void* idle = cache.allocate(MIB);
-  void* busy = cache.allocate(2 * MIB);
+  void* idle = cache.allocate(MEBIBYTE);
+  void* busy = cache.allocate(2 * MEBIBYTE);
   cache.free(idle, start);
   cache.free(busy, start);
   for (int second = 1; second <= 25; ++second) {
-    busy = cache.allocate(2 * MIB);
+    busy = cache.allocate(2 * MEBIBYTE);
     cache.free(busy, start + std::chrono::seconds(second));
-    if (second == 9) EXPECT_EQ(cache.stats().cached_bytes, 3 * MIB);
+    if (second == 9) EXPECT_EQ(cache.stats().cached_bytes, 3 * MEBIBYTE);
   }
-  EXPECT_EQ(cache.stats().cached_bytes, 2 * MIB);
+  EXPECT_EQ(cache.stats().cached_bytes, 2 * MEBIBYTE);
   EXPECT_EQ(cache.stats().returned, 1U);
   EXPECT_EQ(cache.stats().mapped, 2U);
 }
@@ -227,13 +228,13 @@ TEST(BlockCache, GivesEverythingBackWhenMemoryIsScarce) {
   is_scarce = false;
   BlockCache cache(NO_CAP, [] { return is_scarce; });
   const auto start = BlockCache::Clock::now();
-  cache.free(cache.allocate(MIB), start);
-  cache.free(cache.allocate(32 * MIB), start + BlockCache::IDLE_TIME / 2);
-  EXPECT_EQ(cache.stats().cached_bytes, 32 * MIB);
+  cache.free(cache.allocate(MEBIBYTE), start);
+  cache.free(cache.allocate(32 * MEBIBYTE), start + BlockCache::IDLE_TIME / 2);
+  EXPECT_EQ(cache.stats().cached_bytes, 32 * MEBIBYTE);
   is_scarce = true;
-  cache.free(cache.allocate(MIB), start + BlockCache::IDLE_TIME / 2);  // too early for another look
-  EXPECT_EQ(cache.stats().cached_bytes, 32 * MIB);
-  cache.free(cache.allocate(MIB), start + BlockCache::IDLE_TIME);
+  cache.free(cache.allocate(MEBIBYTE), start + BlockCache::IDLE_TIME / 2);  // too early for another look
+  EXPECT_EQ(cache.stats().cached_bytes, 32 * MEBIBYTE);
+  cache.free(cache.allocate(MEBIBYTE), start + BlockCache::IDLE_TIME);
   EXPECT_EQ(cache.stats().cached_bytes, 0U);
 }
 
@@ -241,15 +242,15 @@ TEST(BlockCache, GivesEverythingBackWhenMemoryIsScarce) {
 TEST(BlockCache, TriesAgainWithoutWhatItKept) {
   const pid_t child = fork_child([] {
     BlockCache cache(NO_CAP);
-    const rlim_t limit = memory_of_this_process().mapped + 100 * MIB;
+    const rlim_t limit = memory_of_this_process().mapped + 100 * MEBIBYTE;
     const rlimit limits{.rlim_cur = limit, .rlim_max = limit};
     if (setrlimit(RLIMIT_AS, &limits) != 0) return 2;
-    cache.free(cache.allocate(64 * MIB));
-    if (cache.stats().cached_bytes != 64 * MIB) return 3;
-    std::memset(cache.allocate(80 * MIB), 1, 80 * MIB);
+    cache.free(cache.allocate(64 * MEBIBYTE));
+    if (cache.stats().cached_bytes != 64 * MEBIBYTE) return 3;
+    std::memset(cache.allocate(80 * MEBIBYTE), 1, 80 * MEBIBYTE);
     if (cache.stats().cached_bytes != 0) return 4;
     try {
-      (void)cache.allocate(80 * MIB);
+      (void)cache.allocate(80 * MEBIBYTE);
     } catch (const std::bad_alloc&) {
       return 7;
     }
@@ -260,7 +261,7 @@ TEST(BlockCache, TriesAgainWithoutWhatItKept) {
 
 TEST(BlockCache, RefusesWhatThereIsNoMemoryFor) {
   BlockCache cache(NO_CAP);
-  cache.free(cache.allocate(MIB));
+  cache.free(cache.allocate(MEBIBYTE));
   EXPECT_THROW(cache.allocate(std::size_t{1} << 60U), std::bad_alloc);
   EXPECT_EQ(cache.stats().cached_bytes, 0U);  // given back before giving up
   EXPECT_EQ(cache.stats().in_use_bytes, 0U);
@@ -287,12 +288,12 @@ TEST(BlockCache, ServesSeveralThreads) {
 
 TEST(BlockCache, AForkedChildGoesOnUsingIt) {
   BlockCache cache(NO_CAP);
-  void* block = cache.allocate(MIB);
+  void* block = cache.allocate(MEBIBYTE);
   cache.before_fork();
   const pid_t child = fork_child([&] {
     cache.after_fork();
     cache.free(block);
-    return cache.allocate(MIB) == block ? 7 : 1;
+    return cache.allocate(MEBIBYTE) == block ? 7 : 1;
   });
   cache.after_fork();
   EXPECT_EQ(wait_exit(child).code, 7);

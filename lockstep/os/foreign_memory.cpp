@@ -20,26 +20,26 @@
 namespace lockstep {
 namespace {
 
-struct Stat {
+struct ForeignStat {
   ProcessLife life;
   pid_t parent = 0;
 };
 
 // "pid (name) state parent ...": the name may hold anything, so fields count from the last ')'.
-Stat read_stat(pid_t pid) {
+ForeignStat read_foreign_stat(pid_t pid) {
   std::ifstream file(str("/proc/", pid, "/stat"));
   std::string text;
   std::getline(file, text);
   const auto end_of_name = text.rfind(')');
   if (end_of_name == std::string::npos) return {};
   std::istringstream fields(text.substr(end_of_name + 1));
-  Stat stat;
+  ForeignStat stat;
   fields >> stat.life.state >> stat.parent;
   std::string skipped;
   constexpr int BETWEEN = 17;  // the parent is field 4, the start time field 22
   for (int i = 0; i < BETWEEN; ++i) fields >> skipped;
   fields >> stat.life.start_time;
-  return fields ? stat : Stat{};
+  return fields ? stat : ForeignStat{};
 }
 
 // Opened again by its path: a descriptor of our own, read-only.
@@ -99,11 +99,11 @@ std::vector<ProcessEntry> all_processes() {
     pid_t pid = 0;
     const auto [stop, fault] = std::from_chars(name.data(), name.data() + name.size(), pid);
     if (fault != std::errc() || stop != name.data() + name.size()) continue;
-    processes.push_back({pid, read_stat(pid).parent});
+    processes.push_back({pid, read_foreign_stat(pid).parent});
   }
   return processes;
 }
 
-ProcessLife process_life(pid_t pid) { return read_stat(pid).life; }
+ProcessLife process_life(pid_t pid) { return read_foreign_stat(pid).life; }
 
 }  // namespace lockstep

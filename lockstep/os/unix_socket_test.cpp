@@ -23,7 +23,7 @@ using std::chrono::milliseconds;
 using testing::error_number_of;
 using testing::TempFolder;
 
-const Deadline NOW = Deadline::in(milliseconds(0));
+const Deadline AT_ONCE = Deadline::in(milliseconds(0));
 
 bool closes_on_exec(int fd) { return (fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0; }
 
@@ -38,7 +38,7 @@ TEST(UnixSocket, MessagesStayWholeAndInOrder) {
     EXPECT_EQ(message.text, text);
     EXPECT_TRUE(message.fds.empty());
   }
-  EXPECT_EQ(receive_message(pair.second.get(), NOW, message), Received::TIMED_OUT);
+  EXPECT_EQ(receive_message(pair.second.get(), AT_ONCE, message), Received::TIMED_OUT);
 }
 
 TEST(UnixSocket, DescriptorsArriveAndStayOutOfOtherPrograms) {
@@ -68,7 +68,7 @@ TEST(UnixSocket, WhatDoesNotFitAMessageIsRefused) {
   EXPECT_THROW(send_message(pair.first.get(), std::string(MAX_MESSAGE_BYTES + 1, 'x')), InternalError);
   EXPECT_THROW(send_message(pair.first.get(), "x", too_many), InternalError);
   Message message;
-  EXPECT_EQ(receive_message(pair.second.get(), NOW, message), Received::TIMED_OUT);
+  EXPECT_EQ(receive_message(pair.second.get(), AT_ONCE, message), Received::TIMED_OUT);
 }
 
 TEST(UnixSocket, WhatTheGoneHaveSaidIsHeardBeforeTheirEnd) {
@@ -96,12 +96,12 @@ TEST(UnixSocket, WaitsForTheOneThatCanBeRead) {
   const SocketPair silent = make_packet_socket_pair();
   SocketPair pair = make_packet_socket_pair();
   const std::vector<int> sockets = {-1, silent.second.get(), pair.second.get()};
-  EXPECT_EQ(wait_readable(sockets, NOW), std::nullopt);
+  EXPECT_EQ(wait_readable(sockets, AT_ONCE), std::nullopt);
   ASSERT_TRUE(send_message(pair.first.get(), "x"));
   EXPECT_EQ(wait_readable(sockets, Deadline::never()), 2U);
   Message message;
-  receive_message(pair.second.get(), NOW, message);
-  EXPECT_EQ(wait_readable(sockets, NOW), std::nullopt);
+  receive_message(pair.second.get(), AT_ONCE, message);
+  EXPECT_EQ(wait_readable(sockets, AT_ONCE), std::nullopt);
   pair.first.reset();
   EXPECT_EQ(wait_readable(sockets, Deadline::never()), 2U);  // closed
 }
@@ -129,7 +129,7 @@ TEST(UnixSocket, ListensAndKnowsWhoConnects) {
   const TempFolder folder;
   const std::string path = folder / "socket";
   const Fd listener = listen_at(path);
-  EXPECT_FALSE(accept_from_same_user(listener.get(), NOW).valid());
+  EXPECT_FALSE(accept_from_same_user(listener.get(), AT_ONCE).valid());
   const pid_t child = fork_child([&] {
     const auto socket = connect_to(path);
     return socket && send_message(socket->get(), "hello") ? 0 : 1;

@@ -22,7 +22,7 @@ at::Tensor description_of(const at::Tensor& tensor) {
   return description;
 }
 
-std::string text_of(const at::Tensor& description) {
+std::string description_text(const at::Tensor& description) {
   std::string sizes;
   for (std::int64_t i = HEADER; i < description.numel(); ++i) {
     const auto size = description[i].item<std::int64_t>();
@@ -39,8 +39,9 @@ void check_agreement(const std::vector<at::Tensor>& descriptions, const ProcessG
     difference[2] = false;
     if (!difference.any().item<bool>()) continue;
     throw Mismatch(str("all_reduce on group \"", group.name(), "\", rank ", group.rank(), " of ",
-                       group.size(), ": rank 0 has a sparse tensor ", text_of(descriptions[0]), ", rank ", r,
-                       " has ", text_of(descriptions[r]), "; all ranks must pass the same kind"));
+                       group.size(), ": rank 0 has a sparse tensor ", description_text(descriptions[0]),
+                       ", rank ", r, " has ", description_text(descriptions[r]),
+                       "; all ranks must pass the same kind"));
   }
 }
 

@@ -18,7 +18,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::string_view PREFIX = "module.";
+constexpr std::string_view WRAPPER_PREFIX = "module.";
 constexpr std::size_t MOST_NAMES_SHOWN = 10;
 
 constexpr std::array DTYPES = std::to_array<std::pair<at::ScalarType, std::string_view>>({
@@ -79,7 +79,7 @@ std::string name_list(const std::vector<std::string>& names) {
                                          : list;
 }
 
-bool has_prefix(const std::string& name) { return name.starts_with(PREFIX); }
+bool has_prefix(const std::string& name) { return name.starts_with(WRAPPER_PREFIX); }
 
 // The file's tensors by the model's names.
 std::map<std::string, at::Tensor> values_for(const NamedTensors& targets, const std::string& path) {
@@ -89,18 +89,18 @@ std::map<std::string, at::Tensor> values_for(const NamedTensors& targets, const 
                      std::none_of(targets.begin(), targets.end(), is_prefixed);
   std::map<std::string, at::Tensor> named;
   for (auto& [name, value] : values)
-    named.emplace(strip ? name.substr(PREFIX.size()) : name, std::move(value));
+    named.emplace(strip ? name.substr(WRAPPER_PREFIX.size()) : name, std::move(value));
   return named;
 }
 
-using Place = std::tuple<const void*, std::vector<std::int64_t>, std::vector<std::int64_t>>;
-Place place_of(const at::Tensor& tensor) {
+using MemoryOfTensor = std::tuple<const void*, std::vector<std::int64_t>, std::vector<std::int64_t>>;
+MemoryOfTensor place_of(const at::Tensor& tensor) {
   return {tensor.const_data_ptr(), tensor.sizes().vec(), tensor.strides().vec()};
 }
 
 LoadStateDictResult compare_names(const NamedTensors& targets,
                                   const std::map<std::string, at::Tensor>& values) {
-  std::map<Place, bool> is_filled;
+  std::map<MemoryOfTensor, bool> is_filled;
   std::map<std::string, bool> is_known;
   for (const auto& [name, tensor] : targets) {
     is_known[name] = true;

@@ -24,8 +24,8 @@ using ::testing::HasSubstr;
 using testing::run_python;
 using testing::TempFolder;
 
-struct Inner : torch::nn::Module {
-  Inner() {
+struct InnerModule : torch::nn::Module {
+  InnerModule() {
     norm = register_module("norm", torch::nn::BatchNorm1d(3));
     scale =
         register_parameter("scale", torch::randn({}));  // after the child here, before it in Python's order
@@ -36,14 +36,14 @@ struct Inner : torch::nn::Module {
   torch::Tensor scale;
 };
 
-struct Model : torch::nn::Module {
-  Model() {
+struct OuterModule : torch::nn::Module {
+  OuterModule() {
     encoder = register_module("encoder", torch::nn::Linear(3, 4));
-    inner = register_module("inner", std::make_shared<Inner>());
+    inner = register_module("inner", std::make_shared<InnerModule>());
     tied = register_parameter("tied", encoder->weight);
   }
   torch::nn::Linear encoder{nullptr};
-  std::shared_ptr<Inner> inner;
+  std::shared_ptr<InnerModule> inner;
   torch::Tensor tied;
 };
 
@@ -118,25 +118,25 @@ TEST(StateDict, PythonReadsBothFilesBitForBit) {
 
 TEST(StateDict, PythonLoadsItIntoTheSameModel) {
   const TempFolder folder;
-  const Model model;
+  const OuterModule model;
   save_state_dict(model, folder / "model.pt");
   save_state_dict(model, folder / "model.safetensors");
   const std::string names = run_python(R"(
 import sys, torch, safetensors.torch
-class Inner(torch.nn.Module):
+class InnerModule(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.norm = torch.nn.BatchNorm1d(3)
         self.scale = torch.nn.Parameter(torch.randn(()))
         self.register_buffer("steps", torch.zeros(2, dtype=torch.long))
         self.register_parameter("absent", None)
-class Model(torch.nn.Module):
+class OuterModule(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.encoder = torch.nn.Linear(3, 4)
-        self.inner = Inner()
+        self.inner = InnerModule()
         self.tied = self.encoder.weight
-model = Model()
+model = OuterModule()
 state = torch.load(sys.argv[1] + "/model.pt", weights_only=True)
 assert list(state) == list(model.state_dict()), (list(state), list(model.state_dict()))
 assert state["tied"].data_ptr() == state["encoder.weight"].data_ptr()
@@ -180,7 +180,7 @@ TEST(StateDict, OneStorageWithTwoDtypesBecomesTwo) {
 
 TEST(StateDict, LoadsWhatPythonWroteThroughItsDdpPrefix) {
   const TempFolder folder;
-  Model model;
+  OuterModule model;
   run_python(R"(
 import sys, torch, safetensors.torch
 state = {"encoder.weight": torch.full((4, 3), 2.0, dtype=torch.float64), "encoder.bias": torch.arange(4.0), "inner.scale": torch.tensor(7.0),

@@ -13,8 +13,8 @@
 namespace lockstep {
 namespace {
 
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 class Capture {
  public:
@@ -77,7 +77,7 @@ TEST(ParametersSha256, SeesEveryBitAndNameAndShape) {
 
 TEST(MetricsFile, NamesAFileThatCannotBeWritten) {
   EXPECT_THAT([] { MetricsFile("/nowhere/at/all"); },
-              testing::ThrowsMessage<SystemError>(HasSubstr("/nowhere/at/all")));
+              ::testing::ThrowsMessage<SystemError>(HasSubstr("/nowhere/at/all")));
   MetricsFile nothing("");
   nothing.write({{"epoch", 1}});
 }

@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t ALIGNMENT = 128;
+constexpr std::size_t ARENA_ALIGNMENT = 128;
 constexpr std::size_t RESERVE_STEP = std::size_t{2} << 20U;  // a huge page
 
 }  // namespace
@@ -19,7 +19,7 @@ Arena::Arena(std::shared_ptr<SharedMemory> memory) : memory_(std::move(memory)) 
 }
 
 std::size_t Arena::allocate(std::size_t bytes) {
-  const std::size_t size = round_up(std::max(bytes, ALIGNMENT), ALIGNMENT);
+  const std::size_t size = round_up(std::max(bytes, ARENA_ALIGNMENT), ARENA_ALIGNMENT);
   const std::lock_guard lock(mutex_);
   for (auto block = free_.begin(); block != free_.end() && size >= bytes; ++block) {
     if (block->second < size) continue;

@@ -2,10 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include "testing/calls.h"
+
 namespace lockstep {
 namespace {
 
-Call sum_of(std::uint64_t count) { return {Verb::ALL_REDUCE, DType::FLOAT32, ReduceOp::SUM, 0, count}; }
+using harness::sum_of;
 
 TEST(CallLog, CallsThatAgreeAreSilent) {
   CallLog log(3);

@@ -69,17 +69,17 @@ const std::vector<int>& node_of(const Nodes& nodes, int rank) {
   });
 }
 
-struct Found {
+struct FoundNodes {
   Nodes nodes;
   std::unique_ptr<Hub> hub;  // of this rank's node; null if it is alone there
 };
 
-Found find_nodes(Meeting& meeting, Deadline deadline) {
+FoundNodes find_nodes(Meeting& meeting, Deadline deadline) {
   const Nodes perhaps = nodes_by(meeting.exchange(machine_of_this_rank(), {}, deadline));
   PartOfMeeting part(meeting, node_of(perhaps, meeting.rank()));
   SameMachineProof proof(part);
   const auto offers = part.exchange(proof.offer(), {}, deadline);
-  Found found;
+  FoundNodes found;
   found.hub = proof.run(offers.front().text, deadline);
   if (part.size() == 1) found.hub.reset();
   const std::string leader = std::to_string(node_of(perhaps, meeting.rank()).front());
@@ -104,7 +104,7 @@ void tell_failures(Meeting& meeting, const std::exception_ptr& mine, Deadline de
 ProcessGroup make_hierarchical_group(const tcp::Engine& engine, Meeting& meeting,
                                      const std::string& group_name, const GroupOptions& options,
                                      Deadline deadline) {
-  const Found found = find_nodes(meeting, deadline);
+  const FoundNodes found = find_nodes(meeting, deadline);
   const auto size = static_cast<std::size_t>(meeting.size());
   if (found.nodes.size() == 1 && size > 1) return make_shm_group(*found.hub, group_name, options, deadline);
   if (found.nodes.size() == size) return tcp::make_group(engine, meeting, group_name, options, deadline);

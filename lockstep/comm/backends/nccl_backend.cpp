@@ -193,9 +193,9 @@ std::shared_ptr<Backend> NcclBackend::split(const std::vector<std::vector<int>>&
 
 ProcessGroup make_nccl_group(Meeting& meeting, const std::string& group_name, const GroupOptions& options,
                              Deadline deadline) {
-  constexpr long MOST_RANKS = 1 << 20;
+  constexpr long MOST_LOCAL_RANKS = 1 << 20;
   const int lower = lower_ranks_here(meeting, deadline);
-  const long local_rank = env_number("LOCAL_RANK", 0, MOST_RANKS).value_or(lower);
+  const long local_rank = env_number("LOCAL_RANK", 0, MOST_LOCAL_RANKS).value_or(lower);
   const ProcessGroup cpu = make_cpu_group(meeting, cpu_group_name(group_name), options, deadline);
   return make_nccl_group(cpu, group_name, options, static_cast<int>(local_rank));
 }

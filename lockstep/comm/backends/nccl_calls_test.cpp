@@ -8,7 +8,7 @@
 namespace lockstep::nccl {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 using Kind = Step::Kind;
 
 std::array<std::byte, 4096> memory;  // NOLINT: only its addresses are used

@@ -32,7 +32,7 @@ ProcessGroup make_hierarchical(Meeting& meeting, const std::string& group_name, 
   return make_hierarchical_group(ENGINE, meeting, group_name, options, deadline);
 }
 
-constexpr std::array<BackendInfo, 9> TABLE = {{
+constexpr std::array<BackendInfo, 9> BACKENDS = {{
     {"self", "one process: collectives are the identity", make_self, false},
     {"shm", "processes of one machine, over shared memory", make_shm_group, true},
     {TCP_ENGINE.name, "processes of one or several machines, over TCP", make_over<TCP_ENGINE>, true},
@@ -79,12 +79,12 @@ std::string table_row(const BackendInfo& backend, DeviceType device) {
 
 }  // namespace
 
-std::span<const BackendInfo> backends() { return TABLE; }
+std::span<const BackendInfo> backends() { return BACKENDS; }
 
 const BackendInfo& find_backend(std::string_view name, int size) {
   const std::string_view wanted = name == "auto" ? (size == 1 ? "self" : "shm") : name;
   std::string names = "auto";
-  for (const BackendInfo& row : TABLE) {
+  for (const BackendInfo& row : BACKENDS) {
     if (row.name == wanted) return row;
     names += str(", ", row.name);
   }

@@ -11,9 +11,9 @@
 namespace lockstep {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::ThrowsMessage;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
 
 TEST(ChooseBackends, ANameIsThatOfOne) {
   for (const char* name : {"auto", "shm", "nccl"}) {

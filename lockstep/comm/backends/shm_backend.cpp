@@ -50,7 +50,7 @@ class Processes : public shared::Peers {
 
 // What a rank says of itself in the meeting: "4121 94021:77 3/1.5", its pid, how to try its memory, what it may use of the
 // machine.
-struct Introduction {
+struct ShmIntroduction {
   pid_t pid = 0;
   std::string memory;
   CpuShare cpus;
@@ -60,8 +60,8 @@ std::string introduce_oneself() {
   return str(current_pid(), " ", PeerMemory::introduction(), " ", text_of(cpu_share()));
 }
 
-Introduction parse_introduction(const std::string& text) {
-  Introduction rank;
+ShmIntroduction parse_introduction(const std::string& text) {
+  ShmIntroduction rank;
   const std::size_t first = text.find(' ');
   const std::size_t second = first == std::string::npos ? first : text.find(' ', first + 1);
   if (second != std::string::npos) {
@@ -115,7 +115,7 @@ ProcessGroup make_shm_group(Meeting& meeting, const std::string& group_name, con
     if (message.fds.size() != (r == 0 ? 2U : 1U)) {
       throw StoreError(str("init_process_group: rank ", r, " sent ", message.fds.size(), " memory segments"));
     }
-    Introduction introduction = parse_introduction(message.text);
+    ShmIntroduction introduction = parse_introduction(message.text);
     handles.emplace_back(introduction.pid);
     memories.emplace_back(introduction.pid, introduction.memory);
     shares.push_back(std::move(introduction.cpus));

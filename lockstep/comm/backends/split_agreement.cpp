@@ -7,7 +7,7 @@
 namespace lockstep {
 namespace {
 
-std::string list(const std::vector<int>& ranks) {
+std::string members_text(const std::vector<int>& ranks) {
   std::string text;
   for (const int rank : ranks) text += str(text.empty() ? "" : ", ", rank);
   return text;
@@ -17,7 +17,7 @@ std::string list(const std::vector<int>& ranks) {
 
 std::string describe_split(const std::vector<std::vector<int>>& parts, const std::string& name) {
   std::string text = str("\"", printable(name), "\" of the ranks");
-  for (const auto& part : parts) text += str(&part == &parts.front() ? " {" : ", {", list(part), "}");
+  for (const auto& part : parts) text += str(&part == &parts.front() ? " {" : ", {", members_text(part), "}");
   return parts.empty() ? text + " of nobody" : text;
 }
 

@@ -13,9 +13,12 @@
 #include "lockstep/comm/collectives.h"
 #include "testing/ranks.h"
 #include "testing/reference.h"
+#include "testing/sums.h"
 
 namespace lockstep {
 namespace {
+
+using harness::sum_over;
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
@@ -35,11 +38,6 @@ std::vector<std::vector<int>> even_and_odd(int size) {
   std::vector<std::vector<int>> parts(size == 1 ? 1 : 2);
   for (int r = 0; r < size; ++r) parts[static_cast<std::size_t>(r % 2)].push_back(r);
   return parts;
-}
-
-int sum_over(const ProcessGroup& group, int value) {
-  comm::all_reduce(group, std::span(&value, 1));
-  return value;
 }
 
 Arena& arena_of(const ProcessGroup& group) {

@@ -11,9 +11,9 @@
 namespace lockstep {
 namespace {
 
-using testing::Each;
-using testing::HasSubstr;
-using testing::ThrowsMessage;
+using ::testing::Each;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
 
 template <typename Body> void on_threads(int size, Body body, const GroupOptions& options = {}) {
   auto groups = make_thread_groups(size, options);
@@ -61,8 +61,8 @@ TEST(ThreadBackend, DisagreementIsToldToBothSides) {
       if (group.rank() == 1) comm::broadcast(group, std::span(x), 0);
     };
     EXPECT_THAT(disagree,
-                ThrowsMessage<Mismatch>(testing::AllOf(HasSubstr("all_reduce(float32[10], sum)"),
-                                                       HasSubstr("broadcast(float32[10], root 0)"))));
+                ThrowsMessage<Mismatch>(::testing::AllOf(HasSubstr("all_reduce(float32[10], sum)"),
+                                                         HasSubstr("broadcast(float32[10], root 0)"))));
   });
 }
 

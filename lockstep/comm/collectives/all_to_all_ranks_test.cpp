@@ -14,12 +14,12 @@ using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
 // How many elements go from rank a to rank b; also none.
-std::size_t count_of(bool even, std::size_t base, int a, int b) {
+std::size_t count_from_to(bool even, std::size_t base, int a, int b) {
   return even ? base : base * static_cast<std::size_t>((2 * a + b) % 3) + static_cast<std::size_t>(a);
 }
 
 // The seed of what goes from a to b, so that every pair has its own values.
-std::uint64_t seed_of(int a, int b) { return static_cast<std::uint64_t>(100 * a + b); }
+std::uint64_t seed_from_to(int a, int b) { return static_cast<std::uint64_t>(100 * a + b); }
 
 template <typename T>
 void check_all_to_all(const ProcessGroup& group, Memory memory, bool even, std::size_t base) {
@@ -30,16 +30,16 @@ void check_all_to_all(const ProcessGroup& group, Memory memory, bool even, std::
   std::vector<std::span<const T>> inputs;
   std::vector<std::span<T>> outputs;
   for (int r = 0; r < group.size(); ++r) {
-    out.emplace_back(group, memory, count_of(even, base, me, r)).fill([&](std::size_t i) {
-      return sample<T>(0, i, seed_of(me, r));
+    out.emplace_back(group, memory, count_from_to(even, base, me, r)).fill([&](std::size_t i) {
+      return sample<T>(0, i, seed_from_to(me, r));
     });
     inputs.push_back(out.back().span());
-    outputs.push_back(in.emplace_back(group, memory, count_of(even, base, r, me)).span());
+    outputs.push_back(in.emplace_back(group, memory, count_from_to(even, base, r, me)).span());
   }
   comm::all_to_all(group, inputs, outputs);
   for (int r = 0; r < group.size(); ++r) {
     EXPECT_EQ(in[static_cast<std::size_t>(r)].difference(
-                  [&](std::size_t i) { return sample<T>(0, i, seed_of(r, me)); }),
+                  [&](std::size_t i) { return sample<T>(0, i, seed_from_to(r, me)); }),
               "")
         << "from rank " << r;
   }
@@ -72,8 +72,8 @@ RANKS_TEST(AllToAll, OneBufferWithSplits, Ranks(1, 2, 3, 4), EveryBackend()) {
   std::vector<int> out;
   std::vector<int> expected;
   for (int r = 0; r < size(); ++r) {
-    given.push_back(count_of(false, 10, rank(), r));
-    taken.push_back(count_of(false, 10, r, rank()));
+    given.push_back(count_from_to(false, 10, rank(), r));
+    taken.push_back(count_from_to(false, 10, r, rank()));
     out.insert(out.end(), given.back(), 100 * rank() + r);
     expected.insert(expected.end(), taken.back(), 100 * r + rank());
   }

@@ -7,14 +7,14 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/trace/flight_recorder.h"
+#include "testing/calls.h"
 
 namespace lockstep {
 namespace {
 
-using testing::IsEmpty;
-using testing::SizeIs;
-
-Call sum_of(std::uint64_t count) { return {Verb::ALL_REDUCE, DType::FLOAT32, ReduceOp::SUM, 0, count}; }
+using harness::sum_of;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
 
 void call(FlightRecorder& recorder, std::uint64_t n) {
   recorder.finish(recorder.start(sum_of(10 * n), n), FlightRecorder::DONE);
@@ -34,7 +34,7 @@ TEST(CallArchive, HasEveryCallOfItsTime) {
   EXPECT_EQ(groups[0].name, "world");
   EXPECT_EQ(groups[0].backend, "tcp");
   EXPECT_EQ(groups[0].rank, 1);
-  EXPECT_THAT(groups[0].members, testing::ElementsAre(0, 1, 2));
+  EXPECT_THAT(groups[0].members, ::testing::ElementsAre(0, 1, 2));
   ASSERT_THAT(groups[0].records, SizeIs(5000));
   constexpr std::int64_t SLACK = 1'000'000;
   for (std::uint64_t i = 0; i < 5000; ++i) {

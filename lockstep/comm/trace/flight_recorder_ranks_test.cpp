@@ -13,7 +13,7 @@
 namespace lockstep {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 // Of the world of this process's job, from outside; `rank` is one of the world.
 GroupTrace look(int rank, const std::string& group) {

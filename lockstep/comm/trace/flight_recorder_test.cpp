@@ -9,15 +9,15 @@
 
 #include "lockstep/comm/trace/rank_trace.h"
 #include "lockstep/os/process.h"
+#include "testing/calls.h"
 
 namespace lockstep {
 namespace {
 
-using testing::ElementsAre;
-using testing::Field;
-using testing::SizeIs;
-
-Call sum_of(std::uint64_t count) { return {Verb::ALL_REDUCE, DType::FLOAT32, ReduceOp::SUM, 0, count}; }
+using harness::sum_of;
+using ::testing::ElementsAre;
+using ::testing::Field;
+using ::testing::SizeIs;
 
 GroupTrace read_group(const TraceMemory& memory, const std::string& name) {
   const auto trace = read_trace(memory.bytes());
@@ -47,7 +47,7 @@ TEST(FlightRecorder, KeepsWhatWasCalledAndWhen) {
   EXPECT_EQ(trace->rank, 2);
   EXPECT_EQ(trace->size, 4);
   EXPECT_EQ(trace->pid, current_pid());
-  EXPECT_THAT(trace->process, testing::AnyOf('R', 'S'));
+  EXPECT_THAT(trace->process, ::testing::AnyOf('R', 'S'));
   ASSERT_THAT(trace->groups, SizeIs(1));
   const GroupTrace& group = trace->groups[0];
   EXPECT_EQ(group.name, "row");
@@ -127,7 +127,7 @@ TEST(FlightRecorder, AGroupThatIsOverStaysForAWhileAndItsRingIsUsedAgain) {
     FlightRecorder(memory, {"other", "self"}).start(sum_of(1), 1);
   const auto trace = read_trace(memory->bytes());
   EXPECT_LT(trace->groups.size(), 12U) << "the memory of groups that come and go does not grow";
-  EXPECT_THAT(trace->groups, testing::Not(testing::Contains(Field(&GroupTrace::name, "gone"))));
+  EXPECT_THAT(trace->groups, ::testing::Not(::testing::Contains(Field(&GroupTrace::name, "gone"))));
 }
 
 TEST(FlightRecorder, MoreGroupsThanRingsAreNotInTheWay) {

@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-struct Found {
+struct FoundTraces {
   RankTrace trace;
   std::set<pid_t> holders;  // processes that have the memory open: its owner, and the other ranks
 };
@@ -29,13 +29,13 @@ std::set<pid_t> descendants(pid_t root, const std::vector<ProcessEntry>& process
 
 using Identity = std::tuple<long, int, std::uint32_t>;
 
-void look_at(pid_t pid, std::map<Identity, Found>& found) {
+void look_at(pid_t pid, std::map<Identity, FoundTraces>& found) {
   for (const Fd& file : open_memory_files(pid, trace::FILE_NAME)) {
     try {
       const ForeignMemory memory(file.get());
       const auto trace = read_trace(memory.bytes());
       if (!trace) continue;
-      Found& entry = found[{trace->pid, trace->rank, trace->world}];
+      FoundTraces& entry = found[{trace->pid, trace->rank, trace->world}];
       entry.trace = *trace;
       entry.holders.insert(pid);
     } catch (const SystemError&) {
@@ -49,7 +49,7 @@ bool any_of(const std::set<pid_t>& pids, const std::set<pid_t>& wanted) {
 }
 
 // Whoever shares a job's name or a holder with what is wanted belongs to it: ranks hold each other's records.
-std::vector<RankTrace> of_job(const std::map<Identity, Found>& found, std::set<pid_t> wanted) {
+std::vector<RankTrace> of_job(const std::map<Identity, FoundTraces>& found, std::set<pid_t> wanted) {
   std::set<std::string> jobs;
   std::vector<RankTrace> traces;
   std::set<Identity> taken;
@@ -72,7 +72,7 @@ std::vector<RankTrace> of_job(const std::map<Identity, Found>& found, std::set<p
 
 std::vector<RankTrace> live_traces(std::optional<long> pid) {
   const std::vector<ProcessEntry> processes = all_processes();
-  std::map<Identity, Found> found;
+  std::map<Identity, FoundTraces> found;
   for (const ProcessEntry& entry : processes) look_at(entry.pid, found);
   std::vector<RankTrace> traces;
   if (pid) {

@@ -29,7 +29,7 @@ template <typename Enum> Enum checked(std::uint64_t value, int count) {
   return static_cast<Enum>(std::min<std::uint64_t>(value & 0xffU, static_cast<std::uint64_t>(count) - 1));
 }
 
-Call unpack(std::uint64_t packed, std::uint64_t count) {
+Call unpack_call(std::uint64_t packed, std::uint64_t count) {
   return {checked<Verb>(packed, VERB_COUNT), checked<DType>(packed >> 8U, DTYPE_COUNT),
           checked<ReduceOp>(packed >> 16U, REDUCE_OP_COUNT), static_cast<std::int32_t>(packed >> 32U), count};
 }
@@ -79,7 +79,7 @@ std::optional<TraceRecord> read_record(const Record& record, const TraceTimes& t
   const std::uint64_t end = record.end.load(std::memory_order_acquire);
   out.sequence = record.sequence.load(std::memory_order_relaxed);
   out.call =
-      unpack(record.call.load(std::memory_order_relaxed), record.count.load(std::memory_order_relaxed));
+      unpack_call(record.call.load(std::memory_order_relaxed), record.count.load(std::memory_order_relaxed));
   out.tag = static_cast<int>(record.tag.load(std::memory_order_relaxed));
   const std::uint64_t start = record.start.load(std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_acquire);

@@ -5,11 +5,11 @@
 namespace lockstep {
 namespace {
 
-using testing::AllOf;
-using testing::EndsWith;
-using testing::HasSubstr;
-using testing::Not;
-using testing::StartsWith;
+using ::testing::AllOf;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
 
 constexpr std::int64_t NOW = 100'000'000'000;
 constexpr std::int64_t SECOND = 1'000'000'000;

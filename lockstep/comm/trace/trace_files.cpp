@@ -16,11 +16,11 @@
 namespace lockstep {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr int FORMAT = 1;
 
-Json json_of(const TraceRecord& record) {
+OrderedJson json_of(const TraceRecord& record) {
   const Call& call = record.call;
   return {{"number", record.number},
           {"sequence", record.sequence},
@@ -36,12 +36,12 @@ Json json_of(const TraceRecord& record) {
           {"end_ns", record.end_ns}};
 }
 
-std::string text_of(const Json& json) {
-  return json.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
+std::string text_of(const OrderedJson& json) {
+  return json.dump(-1, ' ', /*ensure_ascii=*/false, OrderedJson::error_handler_t::replace);
 }
 
 // `whole` with one more field, a list of `parts` of which each begins a line.
-std::string with_list(const Json& whole, const char* field, const std::vector<std::string>& parts) {
+std::string with_list(const OrderedJson& whole, const char* field, const std::vector<std::string>& parts) {
   std::string text = text_of(whole);
   text.pop_back();
   text += str(",\"", field, "\":[");
@@ -77,7 +77,7 @@ std::string text_of(const RankTrace& trace) {
                    "groups", groups);
 }
 
-template <typename Enum> Enum parse_name(const Json& value, int count) {
+template <typename Enum> Enum parse_name(const OrderedJson& value, int count) {
   const auto name = value.get<std::string>();
   for (int i = 0; i < count; ++i) {
     if (name == name_of(static_cast<Enum>(i))) return static_cast<Enum>(i);
@@ -85,7 +85,7 @@ template <typename Enum> Enum parse_name(const Json& value, int count) {
   throw FormatError("\"" + printable(name) + "\" is not a name that this version knows");
 }
 
-TraceRecord record_of(const Json& json) {
+TraceRecord record_of(const OrderedJson& json) {
   TraceRecord record;
   record.number = json.at("number");
   record.sequence = json.at("sequence");
@@ -100,7 +100,7 @@ TraceRecord record_of(const Json& json) {
   return record;
 }
 
-GroupTrace group_of(const Json& json) {
+GroupTrace group_of(const OrderedJson& json) {
   GroupTrace group;
   group.name = printable(json.at("name").get<std::string>());
   group.backend = printable(json.at("backend").get<std::string>());
@@ -109,13 +109,13 @@ GroupTrace group_of(const Json& json) {
   group.is_closed = json.at("closed");
   group.failure = printable(json.at("failure").get<std::string>(), sizeof(trace::RingHeader::failure));
   group.calls = json.at("calls");
-  for (const Json& record : json.at("records")) group.records.push_back(record_of(record));
+  for (const OrderedJson& record : json.at("records")) group.records.push_back(record_of(record));
   const auto members = static_cast<int>(group.members.size());
   if (group.rank < 0 || group.rank >= members) throw FormatError("a rank that its group does not have");
   return group;
 }
 
-RankTrace rank_of(const Json& json) {
+RankTrace rank_of(const OrderedJson& json) {
   constexpr int MAX_WORLD = 1 << 20;
   RankTrace trace;
   trace.rank = json.at("rank");
@@ -130,7 +130,7 @@ RankTrace rank_of(const Json& json) {
   trace.process = process.size() == 1 && process[0] > ' ' && process[0] < '\x7f' ? process[0] : '?';
   trace.read_at = printable(json.at("read_at").get<std::string>());
   trace.read_ns = json.at("read_ns");
-  for (const Json& group : json.at("groups")) trace.groups.push_back(group_of(group));
+  for (const OrderedJson& group : json.at("groups")) trace.groups.push_back(group_of(group));
   return trace;
 }
 
@@ -157,12 +157,12 @@ std::string trace_text(const std::vector<RankTrace>& traces) {
 
 std::vector<RankTrace> parse_trace(std::string_view text, const std::string& path) {
   try {
-    const Json json = Json::parse(text);
+    const OrderedJson json = OrderedJson::parse(text);
     if (json.at("lockstep_trace") != FORMAT) throw FormatError("it is of another version");
     std::vector<RankTrace> traces;
-    for (const Json& rank : json.at("ranks")) traces.push_back(rank_of(rank));
+    for (const OrderedJson& rank : json.at("ranks")) traces.push_back(rank_of(rank));
     return traces;
-  } catch (const Json::exception& error) {
+  } catch (const OrderedJson::exception& error) {
     throw FormatError(str('"', printable(path), "\" is not a trace file: ", printable(error.what())));
   } catch (const FormatError& error) {
     throw FormatError(str('"', printable(path), "\" is not a trace file: ", error.what()));

@@ -24,7 +24,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::string_view PREFIX = "module.";
+constexpr std::string_view MODULE_PREFIX = "module.";
 
 [[noreturn]] void refuse_ddp(const std::string& what) {
   throw InvalidArgument("DistributedDataParallel: " + what);
@@ -360,7 +360,7 @@ void DistributedDataParallelBase::load_state_dict(const torch::OrderedDict<std::
   std::unordered_set<std::string> loaded;
   for (const auto& item : state) {
     std::string name = item.key();
-    if (!own.contains(name) && name.starts_with(PREFIX)) name.erase(0, PREFIX.size());
+    if (!own.contains(name) && name.starts_with(MODULE_PREFIX)) name.erase(0, MODULE_PREFIX.size());
     const at::Tensor* to = own.find(name);
     if (to == nullptr)
       refuse_ddp(lockstep::str("the state has \"", printable(item.key()), "\", which the model has not"));

@@ -38,7 +38,7 @@ TEST(UnusedParameters, AcceptsUnusedParametersAndDoesNotWaitForThem) {
   EXPECT_EQ(idle.grad().item<float>(), 52.0F);
 }
 
-struct Opaque {
+struct OpaqueOutput {
   torch::Tensor hidden;
 };
 
@@ -49,7 +49,7 @@ TEST(UnusedParameters, FindsUnusedParametersBehindOutputsItCannotLookInto) {
   auto options = one_each(backend);
   options.find_unused_parameters = true;
   DistributedDataParallel ddp(NamedTensors{{"first", first}, {"idle", idle}}, {}, options);
-  ddp.forward([&] { return Opaque{first * 2}; }).hidden.backward();
+  ddp.forward([&] { return OpaqueOutput{first * 2}; }).hidden.backward();
   EXPECT_EQ(first.grad().item<float>(), 2.0F);
   EXPECT_FALSE(idle.grad().defined());
 }

@@ -31,7 +31,7 @@ std::string_view name_of_type(at::ScalarType type) {
 }
 
 // lockstep::str: argument-dependent lookup would also find libtorch's.
-std::string text_of(const at::Tensor& tensor) {
+std::string tensor_text(const at::Tensor& tensor) {
   if (!tensor.defined()) return "undefined";
   std::string text = lockstep::str(tensor.sizes(), " ", name_of_type(tensor.scalar_type()));
   if (tensor.layout() != c10::kStrided) text += lockstep::str(" ", tensor.layout());
@@ -66,7 +66,9 @@ std::vector<Fact> facts_of(const std::string& description) {
   return facts;
 }
 
-std::string quoted(const Fact& fact) { return lockstep::str(fact.kind, " \"", fact.name, "\" ", fact.text); }
+std::string quoted_fact(const Fact& fact) {
+  return lockstep::str(fact.kind, " \"", fact.name, "\" ", fact.text);
+}
 
 std::string difference(const std::vector<Fact>& expected, const std::vector<Fact>& found, std::size_t rank) {
   const std::size_t common = std::min(expected.size(), found.size());
@@ -75,14 +77,15 @@ std::string difference(const std::vector<Fact>& expected, const std::vector<Fact
   if (i == common) {
     const bool lacks = found.size() < expected.size();
     return lockstep::str("rank ", lacks ? std::size_t{0} : rank, " has ",
-                         quoted(lacks ? expected[i] : found[i]), ", which rank ",
+                         quoted_fact(lacks ? expected[i] : found[i]), ", which rank ",
                          lacks ? rank : std::size_t{0}, " has not");
   }
   if (expected[i].kind == found[i].kind && expected[i].name == found[i].name) {
     return lockstep::str(found[i].kind, " \"", found[i].name, "\" is ", expected[i].text, " on rank 0 but ",
                          found[i].text, " on rank ", rank);
   }
-  return lockstep::str("rank 0 has ", quoted(expected[i]), " where rank ", rank, " has ", quoted(found[i]));
+  return lockstep::str("rank 0 has ", quoted_fact(expected[i]), " where rank ", rank, " has ",
+                       quoted_fact(found[i]));
 }
 
 std::string text_of_bytes(const at::Tensor& bytes) {
@@ -101,9 +104,9 @@ std::string describe_model(const NamedTensors& parameters, const NamedTensors& b
   };
   for (const auto& [name, tensor] : parameters) {
     const bool frozen = tensor.defined() && !tensor.requires_grad();
-    add("parameter", name, text_of(tensor) + (frozen ? " frozen" : strides_of(tensor)));
+    add("parameter", name, tensor_text(tensor) + (frozen ? " frozen" : strides_of(tensor)));
   }
-  for (const auto& [name, tensor] : buffers) add("buffer", name, text_of(tensor));
+  for (const auto& [name, tensor] : buffers) add("buffer", name, tensor_text(tensor));
   return text;
 }
 

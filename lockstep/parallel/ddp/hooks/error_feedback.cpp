@@ -6,7 +6,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::string_view PREFIX = "error.";
+constexpr std::string_view ERROR_PREFIX = "error.";
 
 }  // namespace
 
@@ -24,12 +24,12 @@ void ErrorFeedback::add_to(const std::string& name, const at::Tensor& contributi
 }
 
 void ErrorFeedback::save(CommHook::State& state) const {
-  for (const auto& [name, error] : errors_) state.insert(std::string(PREFIX) + name, error.clone());
+  for (const auto& [name, error] : errors_) state.insert(std::string(ERROR_PREFIX) + name, error.clone());
 }
 
 bool ErrorFeedback::load(const std::string& key, const at::Tensor& value) {
-  if (!key.starts_with(PREFIX)) return false;
-  errors_[key.substr(PREFIX.size())] = value.detach().clone().view({-1});
+  if (!key.starts_with(ERROR_PREFIX)) return false;
+  errors_[key.substr(ERROR_PREFIX.size())] = value.detach().clone().view({-1});
   return true;
 }
 
