@@ -56,18 +56,11 @@ bool save_and_report(const MnistOptions& options, SimpleCNNImpl& net, nlohmann::
   return identical;
 }
 
-void run(const MnistOptions& options) {
-  dist::init_process_group();  // *
+template <dist::Dataset Images>
+void train_on(const Images& train, const dist::MNIST& test, const std::string& dataset,
+              const MnistOptions& options) {
   const int rank = dist::get_rank();
   const int ranks = dist::get_world_size();
-  const dist::FoundMnist found =
-      dist::find_mnist_on_all_ranks({.directory = options.data,
-                                     .dataset = options.dataset,
-                                     .checkout = LOCKSTEP_SOURCE_DIR,
-                                     .say = [](const std::string& line) { std::puts(line.c_str()); }});
-  const dist::MNIST train(found.directory, dist::Split::TRAIN);
-  const dist::MNIST test(found.directory, dist::Split::TEST);
-
   torch::manual_seed(options.seed);
   SimpleCNN net;
   dist::DistributedDataParallel ddp(net);  // *
@@ -80,20 +73,21 @@ void run(const MnistOptions& options) {
   std::FILE* out = rank == 0 ? stdout : nullptr;
   dist::Progress progress(
       out, {.total_steps = options.epochs * loader.size(), .columns = dist::terminal_columns_for_rank_0()});
-  progress.say(str("SimpleCNN on ", found.dataset, ": ", train.size(), " images, ", ranks, " process(es), ",
+  progress.say(str("SimpleCNN on ", dataset, ": ", train.size(), " images, ", ranks, " process(es), ",
                    options.batch_size, " images per process and step"));
   JobResult job;
   for (int epoch = 0; epoch < options.epochs; ++epoch) {
     sampler.set_epoch(epoch);  // *
+    set_learning_rate(optimizer, options, epoch);
     const auto start = std::chrono::steady_clock::now();
     const auto [loss_sum, images] = train_epoch(ddp, optimizer, loader, progress);
     const double seconds = seconds_since(start);
     const auto correct = static_cast<double>(count_correct(*net, test, rank, ranks));
     const auto totals = torch::tensor({loss_sum, images, correct}, torch::kDouble);
     dist::all_reduce(totals);  // *
-    const double loss = totals[0].item<double>() / totals[1].item<double>();
-    const double speed = totals[1].item<double>() / seconds;
-    job.test_accuracy = totals[2].item<double>() / static_cast<double>(test.size());
+    const double loss = totals[0].template item<double>() / totals[1].template item<double>();
+    const double speed = totals[1].template item<double>() / seconds;
+    job.test_accuracy = totals[2].template item<double>() / static_cast<double>(test.size());
     job.images_per_second += speed / options.epochs;
     progress.say(epoch_line(epoch + 1, loss, job.test_accuracy, speed));
     metrics.write({{"epoch", epoch + 1},
@@ -103,14 +97,30 @@ void run(const MnistOptions& options) {
   }
 
   nlohmann::json summary = {{"processes", ranks},
-                            {"dataset", found.dataset},
+                            {"dataset", dataset},
                             {"epochs", options.epochs},
                             {"test_accuracy", job.test_accuracy},
                             {"images_per_second", job.images_per_second}};
   const bool identical = save_and_report(options, *net, std::move(summary), metrics, progress);
   if (options.compare && rank == 0) progress.say(compare_with_one_process(options, train, test, *net, job));
-  dist::destroy_process_group();
   if (!identical) throw std::runtime_error("the ranks' parameters differ");
+}
+
+void run(const MnistOptions& options) {
+  dist::init_process_group();  // *
+  const dist::FoundMnist found =
+      dist::find_mnist_on_all_ranks({.directory = options.data,
+                                     .dataset = options.dataset,
+                                     .checkout = LOCKSTEP_SOURCE_DIR,
+                                     .say = [](const std::string& line) { std::puts(line.c_str()); }});
+  const dist::MNIST train(found.directory, dist::Split::TRAIN);
+  const dist::MNIST test(found.directory, dist::Split::TEST);
+  if (options.crop_padding > 0) {
+    train_on(moved_images(train, options), test, found.dataset, options);
+  } else {
+    train_on(train, test, found.dataset, options);
+  }
+  dist::destroy_process_group();
 }
 
 }  // namespace

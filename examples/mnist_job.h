@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <numeric>
@@ -25,6 +26,8 @@ struct MnistOptions {
   int epochs = 3;
   int batch_size = 64;  // per process
   double lr = 1e-3;
+  double gamma = 1;
+  int crop_padding = 0;
   std::uint64_t seed = 0;
   int workers = 1;
   std::string save_dir = ".";
@@ -45,6 +48,12 @@ inline MnistOptions parse_mnist_options(int argc, char** argv) {
       ->check(CLI::Range(1, 60'000))
       ->capture_default_str();
   app.add_option("--lr", o.lr, "learning rate of Adam")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--gamma", o.gamma, "what the learning rate is multiplied by after each epoch")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  app.add_option("--crop-padding", o.crop_padding, "training images are moved by up to so many pixels")
+      ->check(CLI::Range(0, 14))
+      ->capture_default_str();
   app.add_option("--seed", o.seed, "of initial weights and order of images")->capture_default_str();
   app.add_option("--workers", o.workers, "threads that prepare batches")
       ->check(CLI::Range(0, 64))
@@ -61,6 +70,24 @@ inline MnistOptions parse_mnist_options(int argc, char** argv) {
     std::exit(speaks ? app.exit(error) : error.get_exit_code());
   }
   return o;
+}
+
+// Images moved at random: what keeps the network from learning the training set by heart.
+inline auto moved_images(const lockstep::MNIST& images, const MnistOptions& options) {
+  namespace transforms = lockstep::transforms;
+  return transforms::transformed(
+      images,
+      transforms::Compose({transforms::RandomCrop(28, {.padding = options.crop_padding}),
+                           transforms::ToTensor(),
+                           transforms::Normalize(std::vector<double>{lockstep::MNIST::MEAN},
+                                                 std::vector<double>{lockstep::MNIST::STD})}),
+      options.seed);
+}
+
+// The learning rate of an epoch, as torch.optim.lr_scheduler.ExponentialLR has it.
+inline void set_learning_rate(torch::optim::Optimizer& optimizer, const MnistOptions& options, int epoch) {
+  for (auto& group : optimizer.param_groups())
+    group.options().set_lr(options.lr * std::pow(options.gamma, epoch));
 }
 
 // Correct answers on this rank's share of the test set. The set is cut into the same batches for any number of ranks, and
@@ -99,9 +126,9 @@ struct JobResult {
 };
 
 // The same job in this process alone, with plain libtorch: at each step one batch made of the batches of all ranks.
-inline std::string compare_with_one_process(const MnistOptions& options, const lockstep::MNIST& train,
-                                            const lockstep::MNIST& test, SimpleCNNImpl& trained,
-                                            JobResult job) {
+template <lockstep::Dataset Images>
+std::string compare_with_one_process(const MnistOptions& options, const Images& train,
+                                     const lockstep::MNIST& test, SimpleCNNImpl& trained, JobResult job) {
   const int ranks = lockstep::get_world_size();
   torch::manual_seed(options.seed);
   SimpleCNN net;
@@ -117,12 +144,13 @@ inline std::string compare_with_one_process(const MnistOptions& options, const l
       sampler.set_epoch(epoch);
       shares.push_back(sampler.indices());
     }
+    set_learning_rate(optimizer, options, epoch);
     const auto length = static_cast<std::ptrdiff_t>(shares[0].size());
     for (std::ptrdiff_t at = 0; at < length; at += options.batch_size) {
       std::vector<std::int64_t> indices;
       const auto end = std::min<std::ptrdiff_t>(at + options.batch_size, length);
       for (const auto& share : shares) indices.insert(indices.end(), share.begin() + at, share.begin() + end);
-      const lockstep::Batch batch = train.get_batch(indices);
+      const lockstep::Batch batch = lockstep::get_batch(train, indices, epoch);
       optimizer.zero_grad();
       torch::nn::functional::cross_entropy(net->forward(batch.data), batch.target).backward();
       optimizer.step();

@@ -10,7 +10,8 @@ over Gloo (cifar10_peer.py), from the same seeds: the test accuracy after the la
 error. Floor: ours is no lower than Python's by more than that error of Python's. The two sides take turns.
 curve: 100 steps of ResNet-18 on the same weights and augmented batches on both sides (tests/end_to_end/cifar10_curve_test.py, which
 says what is compared and allowed; needs a build with -DLOCKSTEP_BUILD_TESTS=ON).
-mnist: examples/mnist with 2 processes; the test accuracy after the last epoch. Floor: at least 99 % with every seed.
+mnist: examples/mnist with 2 processes, half the learning rate in each next epoch, images moved by up to 2 pixels; the test accuracy
+after the last epoch. Floor: at least 99 % with every seed.
 
 Runs that a file of the same settings has are not made again, so an interrupted command goes on where it was. Exit status 1: a floor was
 missed. Standard library only; the Python given needs torch.
@@ -43,7 +44,8 @@ def commands(name, settings, args):
     """{side: command without seed and metrics file}"""
     epochs = ["--epochs", settings["epochs"]]
     if name == "mnist":
-        return {"lockstep": launch(args) + [args.build / "examples/mnist", "--data", args.data / "mnist", *epochs]}
+        return {"lockstep": launch(args) + [args.build / "examples/mnist", "--data", args.data / "mnist", "--gamma", 0.5, "--crop-padding", 2,
+                                            *epochs]}
     same = ["--data", args.data / "cifar10", "--train-files", 1, "--images", settings["images"], "--batch-size", 64, "--lr", 0.05,
             "--imagenet-stem", *epochs]
     return {"lockstep": launch(args) + [args.build / "examples/cifar10_resnet18", *same],
