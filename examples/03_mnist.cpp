@@ -56,8 +56,9 @@ bool save_and_report(const MnistOptions& options, SimpleCNNImpl& net, nlohmann::
   return identical;
 }
 
+// Whether all ranks end with the same parameters.
 template <dist::Dataset Images>
-void train_on(const Images& train, const dist::MNIST& test, const std::string& dataset,
+bool train_on(const Images& train, const dist::MNIST& test, const std::string& dataset,
               const MnistOptions& options) {
   const int rank = dist::get_rank();
   const int ranks = dist::get_world_size();
@@ -103,7 +104,7 @@ void train_on(const Images& train, const dist::MNIST& test, const std::string& d
                             {"images_per_second", job.images_per_second}};
   const bool identical = save_and_report(options, *net, std::move(summary), metrics, progress);
   if (options.compare && rank == 0) progress.say(compare_with_one_process(options, train, test, *net, job));
-  if (!identical) throw std::runtime_error("the ranks' parameters differ");
+  return identical;
 }
 
 void run(const MnistOptions& options) {
@@ -115,12 +116,11 @@ void run(const MnistOptions& options) {
                                      .say = [](const std::string& line) { std::puts(line.c_str()); }});
   const dist::MNIST train(found.directory, dist::Split::TRAIN);
   const dist::MNIST test(found.directory, dist::Split::TEST);
-  if (options.crop_padding > 0) {
-    train_on(moved_images(train, options), test, found.dataset, options);
-  } else {
-    train_on(train, test, found.dataset, options);
-  }
+  const bool identical = options.crop_padding > 0
+                             ? train_on(moved_images(train, options), test, found.dataset, options)
+                             : train_on(train, test, found.dataset, options);
   dist::destroy_process_group();
+  if (!identical) throw std::runtime_error("the ranks' parameters differ");
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/number_list.h"
 #include "lockstep/base/str.h"
 #include "lockstep/base/text_hash.h"
 #include "lockstep/os/private_folder.h"
@@ -15,12 +16,6 @@ namespace {
 
 constexpr char PACKET = 'P';   // a rank's contribution
 constexpr char FAILURE = 'F';  // rank 0 tells why it gave up
-
-std::string list(const std::vector<int>& ranks) {
-  std::string text;
-  for (const int r : ranks) text += str(text.empty() ? "" : ", ", r);
-  return text;
-}
 
 // A job's name may hold anything; this is one for its socket.
 std::string file_name(const std::string& key) {
@@ -40,7 +35,7 @@ std::string file_name(const std::string& key) {
 }
 
 [[noreturn]] void throw_missing(int rank, int size, const std::vector<int>& missing) {
-  throw Timeout(str("init_process_group, rank ", rank, " of ", size, ": rank(s) ", list(missing),
+  throw Timeout(str("init_process_group, rank ", rank, " of ", size, ": rank(s) ", number_list(missing),
                     " did not come before the timeout; were all ", size,
                     " processes started on this machine?"));
 }

@@ -15,8 +15,8 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t CHALLENGE_BYTES = 16;
-constexpr std::size_t NONCE_TEXT = 2 * CHALLENGE_BYTES;
+constexpr std::size_t PROOF_NONCE_BYTES = 16;
+constexpr std::size_t NONCE_TEXT = 2 * PROOF_NONCE_BYTES;
 constexpr std::chrono::seconds ONE_STEP{10};
 constexpr const char* CONNECTED = "connected";
 
@@ -44,7 +44,7 @@ Hello parse_hello(const std::string& text) {
 SameMachineProof::SameMachineProof(Meeting& meeting) : meeting_(meeting) {
   if (meeting.rank() != 0) return;
   try {
-    const std::string name = "proof-" + random_hex(CHALLENGE_BYTES);
+    const std::string name = "proof-" + random_hex(PROOF_NONCE_BYTES);
     path_ = user_private_folder() + "/" + name;
     listener_ = listen_at(path_);
     offer_ = name;
@@ -84,7 +84,7 @@ std::string SameMachineProof::connect(const std::string& offer) {
 }
 
 std::string SameMachineProof::pass_proofs(Deadline deadline) {
-  const std::string nonce = random_hex(CHALLENGE_BYTES);
+  const std::string nonce = random_hex(PROOF_NONCE_BYTES);
   const auto memory = SharedMemory::create(nonce.size());
   std::memcpy(memory->data(), nonce.data(), nonce.size());
   sockets_.resize(static_cast<std::size_t>(meeting_.size()));

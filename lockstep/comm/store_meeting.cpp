@@ -18,7 +18,7 @@ constexpr char LATE = 'T';
 constexpr char LOST = 'L';
 
 // Reads "NUMBER:" off the front.
-int take_size(std::string_view& text) {
+int take_number_and_colon(std::string_view& text) {
   int number = -1;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc() || end == text.data() + text.size() || *end != ':' || number < 0) {
@@ -33,7 +33,7 @@ std::vector<Message> unpack(std::string_view packet, int size) {
   std::vector<Message> all;
   packet.remove_prefix(1);
   for (int r = 0; r < size; ++r) {
-    const auto bytes = static_cast<std::size_t>(take_size(packet));
+    const auto bytes = static_cast<std::size_t>(take_number_and_colon(packet));
     if (bytes > packet.size())
       throw StoreError("init_process_group: what the ranks wrote into the store is cut off");
     all.push_back({std::string(packet.substr(0, bytes)), {}});
@@ -114,7 +114,7 @@ std::string StoreMeeting::receive(Deadline deadline) {
 
 void StoreMeeting::give_up(const std::string& failure) {
   std::string_view why = std::string_view(failure).substr(1);
-  const int peer = take_size(why);
+  const int peer = take_number_and_colon(why);
   if (failure[0] == LOST) throw PeerLost(std::string(why), peer);
   throw Timeout(std::string(why));
 }

@@ -7,26 +7,26 @@
 #include <new>
 
 #include "lockstep/base/round_up.h"
+#include "lockstep/os/huge_page.h"
 
 namespace lockstep {
 namespace {
 
 constexpr std::size_t BLOCK_ALIGNMENT = 64;
 constexpr std::size_t PAGE = std::size_t{4} << 10U;
-constexpr std::size_t HUGE_BLOCK = std::size_t{2} << 20U;
 
 void* pointer(std::uintptr_t address) { return reinterpret_cast<void*>(address); }
 std::uintptr_t address_of(const void* block) { return reinterpret_cast<std::uintptr_t>(block); }
 
-// Fresh address space in huge pages, where the kernel has some; `bytes` is a multiple of HUGE_BLOCK. 0: refused.
+// Fresh address space in huge pages, where the kernel has some; `bytes` is a multiple of HUGE_PAGE. 0: refused.
 std::uintptr_t map_huge(std::size_t bytes) {
   constexpr int FLAGS = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-  void* memory = mmap(nullptr, bytes + HUGE_BLOCK, PROT_READ | PROT_WRITE, FLAGS, -1, 0);
+  void* memory = mmap(nullptr, bytes + HUGE_PAGE, PROT_READ | PROT_WRITE, FLAGS, -1, 0);
   if (memory == MAP_FAILED) return 0;
   const std::uintptr_t start = address_of(memory);
-  const std::size_t before = -start % HUGE_BLOCK;
+  const std::size_t before = -start % HUGE_PAGE;
   if (before > 0) munmap(memory, before);
-  munmap(pointer(start + before + bytes), HUGE_BLOCK - before);
+  munmap(pointer(start + before + bytes), HUGE_PAGE - before);
   madvise(pointer(start + before), bytes, MADV_HUGEPAGE);
   return start + before;
 }
@@ -85,7 +85,7 @@ std::optional<std::uintptr_t> BlockCache::take_clean(std::size_t bytes) {
 
 // A region's last page is never used, so that it does not merge with a region that begins behind it.
 bool BlockCache::map_region(std::size_t bytes) {
-  const std::size_t needed = round_up(bytes + PAGE, HUGE_BLOCK);
+  const std::size_t needed = round_up(bytes + PAGE, HUGE_PAGE);
   std::size_t size = std::max(REGION, needed);
   std::uintptr_t begin = map_huge(size);
   if (begin == 0 && size > needed) begin = map_huge(size = needed);

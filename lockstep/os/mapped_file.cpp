@@ -13,11 +13,9 @@
 namespace lockstep {
 namespace {
 
-std::string quoted_path(const std::string& path) { return str('"', printable(path), '"'); }
-
 struct stat inspect(const Fd& file, const std::string& path) {
   struct stat status = {};
-  if (fstat(file.get(), &status) != 0) throw SystemError(str("cannot inspect ", quoted_path(path)), errno);
+  if (fstat(file.get(), &status) != 0) throw SystemError(str("cannot inspect ", in_quotes(path)), errno);
   return status;
 }
 
@@ -26,14 +24,14 @@ struct stat inspect(const Fd& file, const std::string& path) {
 // O_NONBLOCK: opening a named pipe would wait for a writer.
 MappedFile::MappedFile(std::string path)
     : path_(std::move(path)), file_(open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
-  if (!file_.valid()) throw SystemError(str("cannot open ", quoted_path(path_)), errno);
+  if (!file_.valid()) throw SystemError(str("cannot open ", in_quotes(path_)), errno);
   const struct stat status = inspect(file_, path_);
   if (!S_ISREG(status.st_mode))
-    throw SystemError(str("cannot map ", quoted_path(path_), ", which is not a plain file"), EINVAL);
+    throw SystemError(str("cannot map ", in_quotes(path_), ", which is not a plain file"), EINVAL);
   const auto size = static_cast<std::size_t>(status.st_size);
   if (size == 0) return;  // nothing to map
   void* const address = mmap(nullptr, size, PROT_READ, MAP_SHARED, file_.get(), 0);
-  if (address == MAP_FAILED) throw SystemError(str("cannot map ", quoted_path(path_)), errno);
+  if (address == MAP_FAILED) throw SystemError(str("cannot map ", in_quotes(path_)), errno);
   madvise(address, size, MADV_DONTDUMP);
   bytes_ = {static_cast<const std::byte*>(address), size};
 }
@@ -50,7 +48,7 @@ MappedFile::~MappedFile() {
 void MappedFile::check_size() const {
   const auto size = static_cast<std::size_t>(inspect(file_, path_).st_size);
   if (size < bytes_.size())
-    throw SystemError(str(quoted_path(path_), " has been cut to ", size, " bytes, it had ", bytes_.size(),
+    throw SystemError(str(in_quotes(path_), " has been cut to ", size, " bytes, it had ", bytes_.size(),
                           " when it was opened"),
                       EIO);
 }

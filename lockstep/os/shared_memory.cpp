@@ -10,6 +10,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/os/huge_page.h"
 #include "lockstep/os/kernel_features.h"
 
 namespace lockstep {
@@ -18,7 +19,6 @@ namespace {
 constexpr unsigned NOEXEC_SEAL = 8U;  // MFD_NOEXEC_SEAL, Linux 6.3
 constexpr int SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
-constexpr std::size_t HUGE_PAGE = std::size_t{2} << 20U;
 constexpr std::size_t SMALLEST_IN_HUGE_PAGES = 2 * HUGE_PAGE;
 constexpr int COLLAPSE = 25;  // MADV_COLLAPSE, Linux 6.1
 

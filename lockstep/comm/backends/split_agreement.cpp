@@ -2,22 +2,13 @@
 
 #include <algorithm>
 
+#include "lockstep/base/number_list.h"
 #include "lockstep/base/str.h"
 
 namespace lockstep {
-namespace {
-
-std::string members_text(const std::vector<int>& ranks) {
-  std::string text;
-  for (const int rank : ranks) text += str(text.empty() ? "" : ", ", rank);
-  return text;
-}
-
-}  // namespace
-
 std::string describe_split(const std::vector<std::vector<int>>& parts, const std::string& name) {
   std::string text = str("\"", printable(name), "\" of the ranks");
-  for (const auto& part : parts) text += str(&part == &parts.front() ? " {" : ", {", members_text(part), "}");
+  for (const auto& part : parts) text += str(&part == &parts.front() ? " {" : ", {", number_list(part), "}");
   return parts.empty() ? text + " of nobody" : text;
 }
 

@@ -19,8 +19,6 @@ namespace {
 
 constexpr unsigned ANY = std::numeric_limits<unsigned>::max();
 
-std::string quoted(const std::string& name) { return str("\"", printable(name), "\""); }
-
 BucketParameter dimensions_of(const at::Tensor& tensor) {
   return {static_cast<std::size_t>(tensor.numel()), dtype_of(tensor.scalar_type())};
 }
@@ -78,7 +76,7 @@ const std::string& GradientBuckets::name(std::size_t index) const {
 void GradientBuckets::refuse_changed() const {
   for (std::size_t i = 0; i < size(); ++i) {
     const auto change = is_dense(i) ? dense_[i].slot.change() : sparse_[i - dense_.size()].change();
-    if (change) refuse(group_, str("parameter ", quoted(name(i)), " ", *change));
+    if (change) refuse(group_, str("parameter ", in_quotes(name(i)), " ", *change));
   }
 }
 
@@ -92,7 +90,7 @@ bool GradientBuckets::any_requires_grad() const {
 std::optional<std::string> GradientBuckets::frozen_since() const {
   for (std::size_t i = 0; i < size(); ++i) {
     if (tensor(i).requires_grad()) continue;
-    return str(quoted(name(i)),
+    return str(in_quotes(name(i)),
                " required one when the model was wrapped and does not now: wrap the model again after "
                "requires_grad_(false)");
   }
@@ -103,7 +101,7 @@ std::optional<std::string> GradientBuckets::too_late(std::size_t index) const {
   const Progress& progress = progress_[index];
   const bool started = progress.counted && is_dense(index) && dense_[index].bucket < next_bucket_;
   if (progress.gradients < progress.expected && !started) return std::nullopt;
-  const std::string who = str("parameter ", quoted(name(index)), " got ");
+  const std::string who = str("parameter ", in_quotes(name(index)), " got ");
   if (graph_is_learnt_) {
     return str(who, "more gradients in this backward() than in the first (", progress.expected,
                "), but the graph was declared static");
@@ -208,7 +206,7 @@ void GradientBuckets::rebuild(BucketPlan plan) {
 void GradientBuckets::take(std::size_t index) {
   const auto refusal =
       is_dense(index) ? dense_[index].slot.refusal() : sparse_[index - dense_.size()].refusal();
-  if (refusal) refuse(group_, str("parameter ", quoted(name(index)), ": ", *refusal));
+  if (refusal) refuse(group_, str("parameter ", in_quotes(name(index)), ": ", *refusal));
   if (!is_dense(index)) return;
   GradientSlot& slot = dense_[index].slot;
   places_.note(index, slot);
