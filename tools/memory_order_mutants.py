@@ -69,7 +69,7 @@ def build(root):
 
 def configure(root):
     subprocess.run(["cmake", "-G", "Ninja", "-S", root, "-B", root / "build", "-DCMAKE_BUILD_TYPE=Release", "-DLOCKSTEP_WITH_TORCH=OFF",
-                    "-DLOCKSTEP_SANITIZE=thread", "-DLOCKSTEP_BUILD_EXAMPLES=OFF"], check=True, stdout=subprocess.DEVNULL)
+                    "-DLOCKSTEP_SANITIZE=thread", "-DLOCKSTEP_BUILD_EXAMPLES=OFF", "-DLOCKSTEP_UNITY=OFF"], check=True, stdout=subprocess.DEVNULL)
     done = build(root)
     if done.returncode != 0:
         sys.exit(done.stdout[-4000:])

@@ -7,7 +7,8 @@
 //   spread    in each node: everybody gets all slices
 //
 // So each node sends 2 (M - 1) / M of the bytes, M nodes, through all of its ranks at once. What is small has one lane, and its
-// nodes' sums go to all other nodes in one step.
+// nodes' sums go to all other nodes in one step, "exchange", instead of scatter and gather; so do those of two nodes, which send
+// as many bytes in either way.
 //
 // The scheme: Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms, section 4 (SMP clusters).
 #include <algorithm>
@@ -20,7 +21,10 @@ namespace {
 class BetweenNodes {
  public:
   explicit BetweenNodes(const Shape& shape)
-      : shape_(shape), bytes_(shape.count * shape.element), is_small_(bytes_ <= SMALL) {
+      : shape_(shape),
+        bytes_(shape.count * shape.element),
+        is_small_(bytes_ <= SMALL),
+        exchanges_(is_small_ || (shape.nodes.size() == 2 && bytes_ <= SEGMENT)) {
     lanes_ = shape.nodes.front().size();
     for (std::size_t n = 0; n < nodes(); ++n) {
       const auto& ranks = shape.nodes[n];
@@ -33,21 +37,21 @@ class BetweenNodes {
     }
     if (is_small_) lanes_ = 1;
     segment_ = is_small_ ? std::max<std::size_t>(1, bytes_) : SEGMENT;
-    block_ = (is_small_ ? bytes_
-                        : slice_of(slice_of(segment_, to_int(lanes_), 0).bytes, to_int(nodes()), 0).bytes);
+    const std::size_t longest = slice(0, 0).bytes;
+    block_ = exchanges_ ? longest : slice_of(longest, to_int(nodes()), 0).bytes;
     block_ = (block_ + 63) / 64 * 64;
   }
 
   Schedule schedule() const {
     const std::size_t segments = std::max<std::size_t>(1, (bytes_ + segment_ - 1) / segment_);
-    const std::size_t phases = is_small_ ? 3 : 4;
+    const std::size_t phases = exchanges_ ? 3 : 4;
     Schedule all{std::vector<Step>(segments + phases - 1), 0};
     if (local_ < lanes_) all.scratch_bytes = block_ * (nodes() - 1);
     for (std::size_t k = 0; k < segments; ++k) {
       add_local(all.steps[k], Verb::REDUCE_SCATTER, k);
       if (local_ < lanes_) {
-        is_small_ ? exchange(all.steps[k + 1]) : scatter(all.steps[k + 1], k);
-        if (!is_small_) gather(all.steps[k + 2], k);
+        exchanges_ ? exchange(all.steps[k + 1], k) : scatter(all.steps[k + 1], k);
+        if (!exchanges_) gather(all.steps[k + 2], k);
       }
       add_local(all.steps[k + phases - 1], Verb::ALL_GATHER, k);
     }
@@ -94,13 +98,16 @@ class BetweenNodes {
     return all;
   }
 
-  void exchange(Step& step) const {
+  void exchange(Step& step, std::size_t k) const {
+    const auto label = static_cast<std::uint32_t>(k);
+    const Slice mine = slice(k, local_);
+    if (mine.bytes == 0 && bytes_ > 0) return;
     for (std::size_t ahead = 1; ahead < nodes(); ++ahead) {
       const std::size_t node = (node_ + ahead) % nodes();
-      step.sends.push_back({in_lane(node), 0, {Area::OUTPUT}, bytes_, bytes_});
-      step.receives.push_back({in_lane(node), 0, block_of(node), bytes_, bytes_});
+      step.sends.push_back({in_lane(node), label, {Area::OUTPUT, mine.offset}, mine.bytes, bytes_});
+      step.receives.push_back({in_lane(node), label, block_of(node), mine.bytes, bytes_});
     }
-    step.combines.push_back(combine({0, bytes_}));
+    step.combines.push_back(combine(mine));
   }
 
   void scatter(Step& step, std::size_t k) const {
@@ -132,6 +139,7 @@ class BetweenNodes {
   const Shape& shape_;
   const std::size_t bytes_;
   const bool is_small_;
+  const bool exchanges_;
   std::size_t node_ = 0;   // this rank's
   std::size_t local_ = 0;  // its number there, and its lane
   std::size_t lanes_ = 1;

@@ -43,18 +43,36 @@ TEST(BetweenNodes, SmallOnesHaveOneLaneAndGoToAllNodesAtOnce) {
 }
 
 TEST(BetweenNodes, LargeOnesHaveALaneForEveryRankOfTheSmallestNode) {
+  const std::size_t bytes = std::size_t{384} << 10U;
+  EXPECT_EQ(
+      to_text(make_schedule(shape_of({{0, 1}, {2, 3}, {4, 5}}, 3, bytes))),
+      "step 0\n"
+      "  local   reduce_scatter output[0,196608) output[196608,393216)\n"
+      "step 1\n"
+      "  send    output[327680,393216) -> rank 5\n"
+      "  send    output[196608,262144) -> rank 1\n"
+      "  receive rank 5 -> scratch[65536,131072)\n"
+      "  receive rank 1 -> scratch[0,65536)\n"
+      "  combine scratch[0,65536) output[262144,327680) scratch[65536,131072) -> output[262144,327680)\n"
+      "step 2\n"
+      "  send    output[262144,327680) -> rank 5\n"
+      "  send    output[262144,327680) -> rank 1\n"
+      "  receive rank 5 -> output[327680,393216)\n"
+      "  receive rank 1 -> output[196608,262144)\n"
+      "step 3\n"
+      "  local   all_gather output[0,196608) output[196608,393216)\n");
+}
+
+TEST(BetweenNodes, TwoNodesExchangeWhatTheirLanesHave) {
   const std::size_t bytes = std::size_t{256} << 10U;
   EXPECT_EQ(to_text(make_schedule(shape_of({{0, 1}, {2, 3}}, 3, bytes))),
             "step 0\n"
             "  local   reduce_scatter output[0,131072) output[131072,262144)\n"
             "step 1\n"
-            "  send    output[131072,196608) -> rank 1\n"
-            "  receive rank 1 -> scratch[0,65536)\n"
-            "  combine scratch[0,65536) output[196608,262144) -> output[196608,262144)\n"
+            "  send    output[131072,262144) -> rank 1\n"
+            "  receive rank 1 -> scratch[0,131072)\n"
+            "  combine scratch[0,131072) output[131072,262144) -> output[131072,262144)\n"
             "step 2\n"
-            "  send    output[196608,262144) -> rank 1\n"
-            "  receive rank 1 -> output[131072,196608)\n"
-            "step 3\n"
             "  local   all_gather output[0,131072) output[131072,262144)\n");
 }
 

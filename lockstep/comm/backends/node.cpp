@@ -4,8 +4,14 @@
 #include <chrono>
 #include <utility>
 
+#include "lockstep/base/deadline.h"
+#include "lockstep/os/process.h"
+
 namespace lockstep::tcp {
 namespace {
+
+// That who waits spends with the parts of ranks that are about to come; a change to the thread takes a few microseconds.
+constexpr std::chrono::microseconds MOMENT{200};
 
 int index_in(const std::vector<int>& ranks, int rank) {
   return static_cast<int>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
@@ -53,7 +59,7 @@ Node::~Node() {
     const std::lock_guard lock(state_->mutex);
     state_->stopping = true;
   }
-  state_->changed.notify_all();
+  state_->for_thread.notify_all();
   if (thread_.get_id() == std::this_thread::get_id()) {
     thread_.detach();
   } else if (thread_.joinable()) {
@@ -68,13 +74,17 @@ GroupOptions Node::without_deadlines() {
 
 bool Node::is_here(int rank) const { return index_in(ranks(), rank) < static_cast<int>(ranks().size()); }
 
-void Node::post(std::shared_ptr<LocalOwner> owner, Request request) {
-  {
-    const std::lock_guard lock(state_->mutex);
-    state_->jobs.push_back({std::move(owner), std::move(request)});
-    if (!thread_.joinable()) thread_ = std::thread([state = state_] { run(*state); });
-  }
-  state_->changed.notify_all();
+bool Node::post(std::shared_ptr<LocalOwner> owner, Request request, bool caller_waits) {
+  const std::lock_guard lock(state_->mutex);
+  state_->jobs.push_back({std::move(owner), std::move(request), nullptr});
+  if (state_->helpers > 0 || caller_waits) return true;
+  wake_thread();
+  return false;
+}
+
+void Node::wake_thread() {
+  if (!thread_.joinable()) thread_ = std::thread([state = state_] { run(*state); });
+  state_->for_thread.notify_one();
 }
 
 // Also ends what other ranks of the node wait for there, of an operation that will fail for them too.
@@ -85,18 +95,23 @@ void Node::withdraw(const LocalOwner& owner) {
   lock.unlock();
   state_->local->abort("the collective that this is a part of has failed");
   lock.lock();
-  state_->changed.wait(lock, [&] { return state_->running != &owner; });
+  state_->ended.wait(lock, [&] { return state_->running != &owner; });
 }
 
-std::exception_ptr Node::carry_out(Backend& local, Request request) {
-  try {
-    request.async_op = false;
-    const auto work = local.start(std::move(request));
-    if (work) work->wait(std::nullopt);
-    return nullptr;
-  } catch (...) {
-    return std::current_exception();
+Node::Job Node::State::begin() {
+  Job job = std::move(jobs.front());
+  jobs.pop_front();
+  running = job.owner.get();
+  return job;
+}
+
+void Node::end(State& state, const Job& job, const std::exception_ptr& error) {
+  {
+    const std::lock_guard lock(state.mutex);
+    state.running = nullptr;
   }
+  state.ended.notify_all();
+  job.owner->local_ended(error);
 }
 
 void Node::run(State& state) {
@@ -104,20 +119,72 @@ void Node::run(State& state) {
     Job job;
     {
       std::unique_lock lock(state.mutex);
-      state.changed.wait(lock, [&] { return state.stopping || !state.jobs.empty(); });
-      if (state.jobs.empty()) return;
-      job = std::move(state.jobs.front());
-      state.jobs.pop_front();
-      state.running = job.owner.get();
+      state.for_thread.wait(lock, [&] { return state.stopping || state.left || state.can_begin(); });
+      if (!state.left && !state.can_begin()) return;
+      job = state.left ? *std::exchange(state.left, std::nullopt) : state.begin();
     }
-    const std::exception_ptr error = carry_out(*state.local, std::move(job.request));
+    std::exception_ptr error;
+    try {
+      if (!job.begun) job.begun = state.local->start(std::move(job.request));
+      if (job.begun) job.begun->wait(std::nullopt);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    end(state, job, error);
+  }
+}
+
+Node::Helper::Helper(Node& node) : node_(node) {
+  const std::lock_guard lock(node_.state_->mutex);
+  ++node_.state_->helpers;
+}
+
+Node::Helper::~Helper() {
+  const std::lock_guard lock(node_.state_->mutex);
+  --node_.state_->helpers;
+  if (node_.state_->can_begin()) node_.wake_thread();
+}
+
+bool Node::Helper::has_work() const {
+  const std::lock_guard lock(node_.state_->mutex);
+  return node_.state_->can_begin();
+}
+
+void Node::Helper::work() {
+  State& state = *node_.state_;
+  while (true) {
+    Job job;
     {
       const std::lock_guard lock(state.mutex);
-      state.running = nullptr;
+      if (!state.can_begin()) return;
+      job = state.begin();
     }
-    state.changed.notify_all();
-    job.owner->local_ended(error);
+    std::exception_ptr error;
+    try {
+      if (!node_.help_with(job)) return;
+    } catch (...) {
+      error = std::current_exception();
+    }
+    end(state, job, error);
   }
+}
+
+// True when it is done; false when the thread goes on with it.
+bool Node::help_with(Job& job) {
+  job.begun = state_->local->start(std::move(job.request));
+  if (!job.begun) return true;
+  const Deadline moment = Deadline::in(MOMENT);
+  while (!job.begun->poll()) {
+    if (moment.expired()) {
+      const std::lock_guard lock(state_->mutex);
+      state_->left = std::move(job);
+      wake_thread();
+      return false;
+    }
+    yield_cpu();
+  }
+  job.begun->wait(std::nullopt);
+  return true;
 }
 
 Node::Part Node::split(const std::vector<std::vector<int>>& parts, const std::string& name,

@@ -1,11 +1,14 @@
-// Node: the ranks of a group over messages that are on this machine, as a group over shared memory, and the thread that carries out
-// the local parts of collectives there (comm/algorithms/schedule.h, Local).
+// Node: the ranks of a group over messages that are on this machine, as a group over shared memory, and who carries out the local
+// parts of collectives there (comm/algorithms/schedule.h, Local).
 //
-//   node->post(operation, std::move(request));       // with the fabric's lock; in the same order on all ranks of the node
-//   ...                                              // operation->local_ended(error), without the lock, on the node's thread
+//   node->post(operation, std::move(request), caller_waits);  // with the fabric's lock; in the same order on all ranks of the node
+//   ...                                              // operation->local_ended(error), without the lock
 //   node->withdraw(*operation);                      // it has failed: its memory is not touched any more when this returns
 //
-// Threads     one for each group that has carried out something; it ends with the group.
+// One part at a time, in the order posted, by
+//   a helper    whoever waits for a collective of the group, which spares two changes between threads, for a moment;
+//   the thread  what nobody waits for, and what a helper has not ended in a moment. One for each group that needs it; it ends with
+//               the group.
 // Failures    of the group over shared memory are answered by withdrawing what waits for it. Who has died or left is found
 //             out over the connections, which end at the same time, so errors say the same on all nodes.
 #pragma once
@@ -15,6 +18,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -51,8 +55,24 @@ class Node {
   bool is_here(int rank) const;
   Backend* local() const { return state_->local.get(); }  // null if this rank is alone
 
-  void post(std::shared_ptr<LocalOwner> owner, Request request);
+  // True if somebody is to be told who helps: one who waits, or will at once because `caller_waits`.
+  bool post(std::shared_ptr<LocalOwner> owner, Request request, bool caller_waits);
   void withdraw(const LocalOwner& owner);
+
+  // Made by who waits.
+  class Helper {
+   public:
+    explicit Helper(Node& node);
+    ~Helper();
+    Helper(const Helper&) = delete;
+    Helper& operator=(const Helper&) = delete;
+
+    bool has_work() const;  // that work() would begin
+    void work();            // without the fabric's lock
+
+   private:
+    Node& node_;
+  };
 
   // For groups of some of the ranks; collective over the node's ranks. One of the two, or neither for a rank in no part or in
   // one whose ranks are each on a machine of their own.
@@ -69,18 +89,27 @@ class Node {
   struct Job {
     std::shared_ptr<LocalOwner> owner;
     Request request;
+    std::shared_ptr<WorkState> begun;
   };
   struct State {
     std::shared_ptr<Backend> local;
     std::mutex mutex;
-    std::condition_variable changed;
+    std::condition_variable for_thread;
+    std::condition_variable ended;  // what was running
     // guarded by mutex
     std::deque<Job> jobs;
     const LocalOwner* running = nullptr;
+    std::optional<Job> left;  // of it, by a helper to the thread
+    int helpers = 0;
     bool stopping = false;
+
+    bool can_begin() const { return running == nullptr && !jobs.empty(); }
+    Job begin();
   };
   static void run(State& state);
-  static std::exception_ptr carry_out(Backend& local, Request request);
+  static void end(State& state, const Job& job, const std::exception_ptr& error);
+  bool help_with(Job& job);
+  void wake_thread();  // with the mutex
 
   const std::vector<std::vector<int>> nodes_;
   std::size_t mine_ = 0;

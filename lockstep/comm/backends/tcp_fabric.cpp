@@ -68,7 +68,7 @@ void Fabric::carry_on() {
 
 std::vector<std::shared_ptr<void>> Fabric::settle() {
   carry_on();
-  if (std::exchange(ended_, false)) changed.notify_all();
+  if (std::exchange(news_, false)) changed.notify_all();
   return std::exchange(held_, {});
 }
 

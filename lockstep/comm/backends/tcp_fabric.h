@@ -32,7 +32,7 @@ class Fabric final : public FrameReceiver {
   Fabric(Connections connections, int rank);
 
   std::mutex mutex;
-  std::condition_variable changed;  // an operation is done or has failed
+  std::condition_variable changed;  // an operation is done or has failed, or there is something to help with
 
   // ---- with the lock
   int rank() const { return rank_; }
@@ -46,7 +46,9 @@ class Fabric final : public FrameReceiver {
   std::uint32_t next_group() { return ++last_group_; }
   // `operation` has nothing left to wait for and can carry on.
   void ready(std::shared_ptr<Operation> operation) { ready_.push_back(std::move(operation)); }
-  void has_ended() { ended_ = true; }  // an operation: waiters are told on unlocking
+  void tell_waiters() {
+    news_ = true;
+  }  // on unlocking: an operation has ended, or there is something to help with
   void hold_until_unlocked(std::shared_ptr<void> object) { held_.push_back(std::move(object)); }
   // Everything that is ready. Comes before news of a failure too: what had arrived by then is not undone by it.
   void carry_on();
@@ -76,7 +78,7 @@ class Fabric final : public FrameReceiver {
   std::vector<std::shared_ptr<Operation>> ready_;
   std::vector<std::shared_ptr<void>> held_;
   std::uint32_t last_group_ = 0;
-  bool ended_ = false;
+  bool news_ = false;
   bool stopping_ = false;
 };
 

@@ -83,6 +83,7 @@ class Group final : public Backend, public std::enable_shared_from_this<Group> {
   void refuse_fork(const std::string& what) const;
   // Returns when the operation is done or failed, or records the failure that ends it.
   void wait(Session& session, Operation& operation, std::optional<std::chrono::nanoseconds> timeout);
+  static void help(Session& session, Node::Helper& helper);
   void announce_after_a_while();
   bool is_dead(int rank) const { return !fabric().lost(fabric_rank(rank)).empty(); }
   bool has_left(int rank) const { return left_.at(static_cast<std::size_t>(rank)); }

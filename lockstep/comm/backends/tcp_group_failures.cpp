@@ -194,6 +194,16 @@ void Group::announce_after_a_while() {
   }
 }
 
+// Until there is nothing to help with. Parts are posted with the lock, so none is overlooked.
+void Group::help(Session& session, Node::Helper& helper) {
+  while (helper.has_work()) {
+    session.lock().unlock();
+    helper.work();
+    session.lock().lock();
+    session.settle();
+  }
+}
+
 void Group::wait(Session& session, Operation& operation, std::optional<std::chrono::nanoseconds> timeout) {
   const auto patience =
       std::min<std::chrono::nanoseconds>(timeout.value_or(membership_.options.timeout), LONGEST_WAIT);
@@ -202,6 +212,8 @@ void Group::wait(Session& session, Operation& operation, std::optional<std::chro
   auto warned = changed;
   std::uint64_t progress = operation.progress();
   const bool helps = node() && node()->local() != nullptr;
+  std::optional<Node::Helper> helper;
+  if (helps) helper.emplace(*node());
   session.settle();
   while (operation.pending()) {
     const auto now = Clock::now();
@@ -218,6 +230,7 @@ void Group::wait(Session& session, Operation& operation, std::optional<std::chro
     }
     announce_after_a_while();
     session.settle();
+    if (helper) help(session, *helper);
     if (!operation.pending()) break;
     const bool announcing = operation.sequence() != 0 && announced_ < operation.sequence();
     const auto next = std::min(changed + patience, warned + warn_after);

@@ -156,7 +156,7 @@ void Operation::let_go() {
   receives_.clear();
   request_.keep_alive.reset();
   group_->over(*this);
-  group_->fabric().has_ended();
+  group_->fabric().tell_waiters();
 }
 
 // ---- collectives
@@ -287,7 +287,9 @@ void CollectiveOperation::post_local(const algorithms::Local& local) {
   request.keep_alive = request_.keep_alive;
   add_under_way();
   ++local_parts_;
-  group_->node()->post(std::static_pointer_cast<CollectiveOperation>(shared_from_this()), std::move(request));
+  const bool helped = group_->node()->post(std::static_pointer_cast<CollectiveOperation>(shared_from_this()),
+                                           std::move(request), !request_.async_op);
+  if (helped) group_->fabric().tell_waiters();
 }
 
 namespace {
