@@ -149,7 +149,7 @@ class BetweenNodes {
 
 }  // namespace
 
-bool keeps_order(const std::vector<std::vector<int>>& nodes) {
+bool keeps_order(const Nodes& nodes) {
   const std::size_t ranks = nodes.front().size();
   int next = 0;
   for (const auto& node : nodes) {

@@ -11,7 +11,6 @@
 namespace lockstep::algorithms {
 namespace {
 
-using Nodes = std::vector<std::vector<int>>;
 using Bytes = std::vector<unsigned char>;
 
 Shape shape_of(const Nodes& nodes, int rank, std::size_t bytes) {

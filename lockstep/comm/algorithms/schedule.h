@@ -85,6 +85,9 @@ struct Schedule {
   std::size_t scratch_bytes = 0;
 };
 
+// The ranks of each node, which share memory; ascending, nodes by their first rank.
+using Nodes = std::vector<std::vector<int>>;
+
 // A collective of one rank. Counts are elements, sizes bytes; see the table in comm/backend.h for which verb has which.
 struct Shape {
   Verb verb = Verb::BARRIER;
@@ -95,13 +98,12 @@ struct Shape {
   std::size_t count = 0;
   std::vector<std::size_t> inputs;   // bytes, by rank
   std::vector<std::size_t> outputs;  // bytes, by rank
-  // The ranks of each node, which share memory; ascending, nodes by their first rank. Empty: nobody does.
-  std::vector<std::vector<int>> nodes;
+  Nodes nodes;                       // empty: no two ranks share memory
 };
 
 // Whether the tree over the nodes of the trees over their ranks is the tree over all ranks: every node has the same power of two of
 // ranks, in a row; the last one may have fewer.
-bool keeps_order(const std::vector<std::vector<int>>& nodes);
+bool keeps_order(const Nodes& nodes);
 
 // SEND and RECV have none: InternalError.
 Schedule make_schedule(const Shape& shape);

@@ -16,7 +16,7 @@
 namespace lockstep {
 namespace {
 
-using Nodes = std::vector<std::vector<int>>;
+using algorithms::Nodes;
 
 // Some ranks of a meeting, while all others do the same with theirs: every exchange is one of the whole.
 class PartOfMeeting : public Meeting {

@@ -12,15 +12,16 @@ namespace {
 
 // That who waits spends with the parts of ranks that are about to come; a change to the thread takes a few microseconds.
 constexpr std::chrono::microseconds MOMENT{200};
+// Bytes of all parts. Above, connections are better served meanwhile.
+constexpr std::size_t SMALL_PARTS = std::size_t{1} << 20U;
 
 int index_in(const std::vector<int>& ranks, int rank) {
   return static_cast<int>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
 }
 
 // The nodes of a part, by its own ranks.
-std::vector<std::vector<int>> nodes_of(const std::vector<int>& part,
-                                       const std::vector<std::vector<int>>& nodes) {
-  std::vector<std::vector<int>> result;
+algorithms::Nodes nodes_of(const std::vector<int>& part, const algorithms::Nodes& nodes) {
+  algorithms::Nodes result;
   std::vector<bool> is_placed(nodes.size());
   for (const int member : part) {
     const auto has_it = [member](const auto& node) {
@@ -41,14 +42,13 @@ std::vector<std::vector<int>> nodes_of(const std::vector<int>& part,
 
 }  // namespace
 
-std::shared_ptr<Node> Node::make(std::vector<std::vector<int>> nodes, int rank,
-                                 std::shared_ptr<Backend> local) {
+std::shared_ptr<Node> Node::make(algorithms::Nodes nodes, int rank, std::shared_ptr<Backend> local) {
   const bool is_shared =
       std::any_of(nodes.begin(), nodes.end(), [](const auto& node) { return node.size() > 1; });
   return is_shared ? std::make_shared<Node>(std::move(nodes), rank, std::move(local)) : nullptr;
 }
 
-Node::Node(std::vector<std::vector<int>> nodes, int rank, std::shared_ptr<Backend> local)
+Node::Node(algorithms::Nodes nodes, int rank, std::shared_ptr<Backend> local)
     : nodes_(std::move(nodes)), rank_(rank), state_(std::make_shared<State>()) {
   while (index_in(nodes_.at(mine_), rank) == static_cast<int>(nodes_[mine_].size())) ++mine_;
   state_->local = std::move(local);
@@ -74,10 +74,17 @@ GroupOptions Node::without_deadlines() {
 
 bool Node::is_here(int rank) const { return index_in(ranks(), rank) < static_cast<int>(ranks().size()); }
 
+bool Node::is_small(const Request& request) {
+  std::size_t bytes = 0;
+  for (const auto& part : request.inputs) bytes += part.size();
+  for (const auto& part : request.outputs) bytes += part.size();
+  return bytes <= SMALL_PARTS;
+}
+
 bool Node::post(std::shared_ptr<LocalOwner> owner, Request request, bool caller_waits) {
   const std::lock_guard lock(state_->mutex);
   state_->jobs.push_back({std::move(owner), std::move(request), nullptr});
-  if (state_->helpers > 0 || caller_waits) return true;
+  if ((state_->helpers > 0 || caller_waits) && is_small(state_->jobs.front().request)) return true;
   wake_thread();
   return false;
 }
@@ -147,7 +154,7 @@ Node::Helper::~Helper() {
 
 bool Node::Helper::has_work() const {
   const std::lock_guard lock(node_.state_->mutex);
-  return node_.state_->can_begin();
+  return node_.state_->can_help();
 }
 
 void Node::Helper::work() {
@@ -156,7 +163,10 @@ void Node::Helper::work() {
     Job job;
     {
       const std::lock_guard lock(state.mutex);
-      if (!state.can_begin()) return;
+      if (!state.can_help()) {
+        if (state.can_begin()) node_.wake_thread();
+        return;
+      }
       job = state.begin();
     }
     std::exception_ptr error;

@@ -6,9 +6,9 @@
 //   node->withdraw(*operation);                      // it has failed: its memory is not touched any more when this returns
 //
 // One part at a time, in the order posted, by
-//   a helper    whoever waits for a collective of the group, which spares two changes between threads, for a moment;
-//   the thread  what nobody waits for, and what a helper has not ended in a moment. One for each group that needs it; it ends with
-//               the group.
+//   a helper    whoever waits for a collective of the group, which spares two changes between threads: small ones, for a moment;
+//   the thread  everything else, also what a helper has not ended in a moment. One for each group that needs it; it ends with the
+//               group.
 // Failures    of the group over shared memory are answered by withdrawing what waits for it. Who has died or left is found
 //             out over the connections, which end at the same time, so errors say the same on all nodes.
 #pragma once
@@ -23,6 +23,7 @@
 #include <thread>
 #include <vector>
 
+#include "lockstep/comm/algorithms/schedule.h"
 #include "lockstep/comm/backend.h"
 
 namespace lockstep::tcp {
@@ -41,16 +42,14 @@ class LocalOwner {
 
 class Node {
  public:
-  // `nodes`: the ranks of each, as in algorithms::Shape; `local`: those of `rank`'s, in the same order; null if it is alone
-  // there. Null if every rank is.
-  static std::shared_ptr<Node> make(std::vector<std::vector<int>> nodes, int rank,
-                                    std::shared_ptr<Backend> local);
-  Node(std::vector<std::vector<int>> nodes, int rank, std::shared_ptr<Backend> local);
+  // `local`: the ranks of `rank`'s node, in the same order; null if it is alone there. Null if every rank is.
+  static std::shared_ptr<Node> make(algorithms::Nodes nodes, int rank, std::shared_ptr<Backend> local);
+  Node(algorithms::Nodes nodes, int rank, std::shared_ptr<Backend> local);
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;
   ~Node();
 
-  const std::vector<std::vector<int>>& nodes() const { return nodes_; }
+  const algorithms::Nodes& nodes() const { return nodes_; }
   const std::vector<int>& ranks() const { return nodes_.at(mine_); }  // of this node
   bool is_here(int rank) const;
   Backend* local() const { return state_->local.get(); }  // null if this rank is alone
@@ -104,14 +103,16 @@ class Node {
     bool stopping = false;
 
     bool can_begin() const { return running == nullptr && !jobs.empty(); }
+    bool can_help() const { return can_begin() && is_small(jobs.front().request); }
     Job begin();
   };
+  static bool is_small(const Request& request);
   static void run(State& state);
   static void end(State& state, const Job& job, const std::exception_ptr& error);
   bool help_with(Job& job);
   void wake_thread();  // with the mutex
 
-  const std::vector<std::vector<int>> nodes_;
+  const algorithms::Nodes nodes_;
   std::size_t mine_ = 0;
   int rank_;
   std::shared_ptr<State> state_;  // the thread's too

@@ -6,6 +6,15 @@
 #include "lockstep/comm/backends/tcp_operation.h"
 
 namespace lockstep::tcp {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// After which the thread serves what nobody waits for, when nothing of this rank is pending: news of others who fail or leave.
+constexpr std::chrono::milliseconds REST{1};
+constexpr std::chrono::milliseconds LONG_REST{20};  // while somebody waits
+
+}  // namespace
 
 Fabric::Fabric(Connections connections, int rank)
     : rank_(rank), links_(std::move(connections.links)), peers_(std::move(connections.peers)) {
@@ -68,7 +77,10 @@ void Fabric::carry_on() {
 
 std::vector<std::shared_ptr<void>> Fabric::settle() {
   carry_on();
-  if (std::exchange(news_, false)) changed.notify_all();
+  if (std::exchange(news_, false)) {
+    changed_.notify_all();
+    if (server_ == Server::WAITER) links_->wake();
+  }
   return std::exchange(held_, {});
 }
 
@@ -77,10 +89,46 @@ bool Fabric::flushed() const {
                      [](const auto& connection) { return !connection || connection->flushed(); });
 }
 
+void Fabric::wait(Session& session, Clock::time_point until) {
+  ++waiting_;
+  if (server_ != Server::NOBODY) {
+    changed_.wait_until(session.lock(), until);
+  } else {
+    server_ = Server::WAITER;
+    session.lock().unlock();
+    const auto events = await(Deadline::in(until - Clock::now()));
+    session.lock().lock();
+    server_ = Server::NOBODY;
+    was_served_ = true;
+    serve(events);
+    session.settle();
+  }
+  --waiting_;
+  if (waiting_ > 0 && server_ == Server::NOBODY) changed_.notify_one();  // another one's turn
+}
+
+void Fabric::serve_pending() {
+  if (pending_ == 0 || waiting_ > 0 || server_ != Server::NOBODY) return;
+  server_ = Server::THREAD;
+  called_.notify_one();
+}
+
+void Fabric::poll() {
+  {
+    const std::lock_guard lock(mutex);
+    if (server_ == Server::WAITER) return;
+  }
+  turn(Deadline::in(std::chrono::nanoseconds(0)));
+}
+
 void Fabric::turn(Deadline deadline) {
-  const auto events = links_->wait(deadline);
-  if (events.empty()) return;
+  const auto events = await(deadline);
   const Session session(*this);
+  if (server_ == Server::WAITER) links_->wake();  // who may have been woken here in its place
+  serve(events);
+}
+
+void Fabric::serve(const std::vector<Links::Event>& events) {
   for (const auto& event : events) {
     auto& connection = connections_.at(static_cast<std::size_t>(event.peer));
     if (connection->closed()) continue;
@@ -91,13 +139,27 @@ void Fabric::turn(Deadline deadline) {
 }
 
 void Fabric::run() {
-  while (true) {
-    {
-      const std::lock_guard lock(mutex);
-      if (stopping_) return;
+  std::unique_lock lock(mutex);
+  while (!stopping_) {
+    if (server_ != Server::THREAD) {
+      rest(lock);
+      continue;
     }
+    lock.unlock();
     turn(Deadline::never());
+    lock.lock();
+    if (waiting_ == 0) continue;
+    server_ = Server::NOBODY;
+    changed_.notify_one();
   }
+}
+
+// Until it is called, or nobody has waited for as long. To look is a change between threads, too.
+void Fabric::rest(std::unique_lock<std::mutex>& lock) {
+  was_served_ = false;
+  called_.wait_for(lock, server_ == Server::WAITER ? LONG_REST : REST,
+                   [&] { return stopping_ || server_ == Server::THREAD; });
+  if (server_ == Server::NOBODY && waiting_ == 0 && !was_served_) server_ = Server::THREAD;
 }
 
 void Fabric::stop() {
@@ -106,6 +168,7 @@ void Fabric::stop() {
     stopping_ = true;
   }
   links_->wake();
+  called_.notify_all();
 }
 
 void Session::keep(std::vector<std::shared_ptr<void>> released) {

@@ -6,13 +6,20 @@
 //   const Session session(running->fabric());       // lock; on leaving it, whatever became ready is carried on
 //   running->fabric().to(3).post(header);
 //
-// Threads     one lock for everything here and in the groups. Work is done by whoever holds it: the thread for what arrives,
-//             callers for what can be written at once.
+// Threads     one lock for everything here and in the groups. Work is done by whoever holds it: callers for what can be written at
+//             once, and for what arrives whoever serves the connections:
+//
+//               THREAD  --somebody waits, after a turn--> NOBODY --wait()--> WAITER --its turn is over--> NOBODY
+//                  ^--something is pending that nobody waits for, or nobody has waited for a while--|
+//
+//             A waiter that serves itself has its answer without a change between threads, which costs more than the message.
 // Lifetime    the thread ends with the last group. A group or operation whose last reference goes while the lock is held is
 //             destroyed after the lock is released (hold_until_unlocked), by the thread itself if need be.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
+#include <cstddef>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -26,13 +33,13 @@ namespace lockstep::tcp {
 
 class Group;
 class Operation;
+class Session;
 
 class Fabric final : public FrameReceiver {
  public:
   Fabric(Connections connections, int rank);
 
   std::mutex mutex;
-  std::condition_variable changed;  // an operation is done or has failed, or there is something to help with
 
   // ---- with the lock
   int rank() const { return rank_; }
@@ -50,6 +57,11 @@ class Fabric final : public FrameReceiver {
     news_ = true;
   }  // on unlocking: an operation has ended, or there is something to help with
   void hold_until_unlocked(std::shared_ptr<void> object) { held_.push_back(std::move(object)); }
+  // Returns when there may be news for those who wait, or at the time given. Serves the connections meanwhile, if nobody does.
+  void wait(Session& session, std::chrono::steady_clock::time_point until);
+  // Of operations: those that are pending while nobody waits are the thread's.
+  void count_pending(std::ptrdiff_t more) { pending_ += more; }
+  void serve_pending();
   // Everything that is ready. Comes before news of a failure too: what had arrived by then is not undone by it.
   void carry_on();
   // Carries on and tells waiters. What is to be released after unlocking is returned.
@@ -58,15 +70,19 @@ class Fabric final : public FrameReceiver {
   void group_failed() { links_->failed(); }
 
   // ---- without it
-  // Serves what has arrived, waiting for it until the deadline.
-  void turn(Deadline deadline);
-  void run();  // the thread, until stop()
+  void poll();  // serves what has arrived
+  void run();   // the thread, until stop()
   void stop();
 
  private:
   Destination place_for(int peer, const Header& header) override;
   void arrived(int peer, const Header& header, std::vector<std::byte> payload) override;
   std::shared_ptr<Group> find(std::uint64_t id);
+  // Without the lock. What cannot wait for its connections cannot go on: ends the process.
+  std::vector<Links::Event> await(Deadline deadline) noexcept { return links_->wait(deadline); }
+  void turn(Deadline deadline);
+  void serve(const std::vector<Links::Event>& events);
+  void rest(std::unique_lock<std::mutex>& lock);
   void tell_of_loss(int peer);
 
   const int rank_;
@@ -78,6 +94,13 @@ class Fabric final : public FrameReceiver {
   std::vector<std::shared_ptr<Operation>> ready_;
   std::vector<std::shared_ptr<void>> held_;
   std::uint32_t last_group_ = 0;
+  enum class Server { THREAD, NOBODY, WAITER };
+  Server server_ = Server::THREAD;
+  std::condition_variable changed_;  // there is news for those who wait
+  std::condition_variable called_;   // it is the thread's turn
+  int waiting_ = 0;                  // calls of wait()
+  bool was_served_ = false;          // by one of them, since the thread looked
+  std::ptrdiff_t pending_ = 0;       // operations
   bool news_ = false;
   bool stopping_ = false;
 };

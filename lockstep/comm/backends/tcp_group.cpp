@@ -68,6 +68,7 @@ bool Group::forked() const { return fork_generation() != made_in_; }
 
 std::shared_ptr<WorkState> Group::start(Request request) {
   const bool message = request.verb == Verb::SEND || request.verb == Verb::RECV;
+  const bool is_waited_for = !request.async_op;
   refuse_fork(std::string(name_of(request.verb)));
   Session session(fabric());
   if (!usable()) {
@@ -78,6 +79,7 @@ std::shared_ptr<WorkState> Group::start(Request request) {
   const std::shared_ptr<Operation> operation = make_operation(std::move(request));
   operation->record();
   pending_.push_back(operation);
+  fabric().count_pending(1);
   if (disagreement) {
     record_disagreement(*disagreement);
   } else if (message) {
@@ -94,6 +96,7 @@ std::shared_ptr<WorkState> Group::start(Request request) {
     throw;
   }
   if (failure_) throw_unusable(operation->describe());
+  if (!is_waited_for) fabric().serve_pending();
   return operation;
 }
 
@@ -128,6 +131,7 @@ void Group::over(Operation& operation) {
   if (found == pending_.end()) return;  // the whole group is over
   fabric().hold_until_unlocked(*found);
   pending_.erase(found);
+  fabric().count_pending(-1);
   if (operation.sequence() == 0) return;
   --active_;
   local_ -= operation.has_local_parts() ? 1 : 0;
@@ -229,7 +233,7 @@ void Group::close() {
   if (node() && node()->local() != nullptr) node()->local()->close();
   const Deadline deadline = Deadline::in(LONGEST);
   while (id() == 0 && !fabric().flushed() && !deadline.expired())
-    fabric().changed.wait_for(session.lock(), std::chrono::milliseconds(1));
+    fabric().wait(session, std::chrono::steady_clock::now() + std::chrono::milliseconds(1));
 }
 
 void Group::send_to_all(Header header, const std::string& text) const {

@@ -81,6 +81,7 @@ void Group::fail_with(Failure failure) {
 
 void Group::fail_all() {
   const auto operations = std::exchange(pending_, {});
+  fabric().count_pending(-static_cast<std::ptrdiff_t>(operations.size()));
   queued_.clear();
   for (const auto& operation : operations) {
     operation->fail(failure_of(operation->describe()));
@@ -238,12 +239,13 @@ void Group::wait(Session& session, Operation& operation, std::optional<std::chro
     if (helps)
       until =
           std::min(until, now + std::clamp<std::chrono::nanoseconds>((now - changed) / 10, HELP, 10 * HELP));
-    fabric().changed.wait_until(session.lock(), until);
+    fabric().wait(session, until);
     if (!helps || !operation.pending()) continue;
     session.lock().unlock();
     node()->local()->help();
     session.lock().lock();
   }
+  fabric().serve_pending();
 }
 
 }  // namespace lockstep::tcp

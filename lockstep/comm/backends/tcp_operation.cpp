@@ -58,7 +58,7 @@ void Operation::wait(std::optional<std::chrono::nanoseconds> timeout) {
 
 bool Operation::poll() {
   group_->refuse_fork("a test for completion");
-  group_->fabric().turn(Deadline::in(std::chrono::nanoseconds(0)));
+  group_->fabric().poll();
   const Session session(group_->fabric());
   if (pending()) group_->announce_after_a_while();
   return !pending();
