@@ -2,15 +2,17 @@
 """Relaxes each acquire and release of the shared-memory protocol in turn; ThreadSanitizer, with ranks as threads on one mapping,
 must notice every time.
 
-    tools/memory_order_mutants.py                  # all; about half a minute each on two cores
+    tools/memory_order_mutants.py                  # all; about a minute each on two cores
     tools/memory_order_mutants.py --list           # the places, numbered
     tools/memory_order_mutants.py --only 3,7
 
-Works on a copy of the tree in a temporary folder. A place that no test notices must be in UNOBSERVABLE below, with the reason why
-it is there all the same; anything else that survives is a hole in the tests or an order that nobody needs: exit status 1.
---record keeps the answers in tools/memory_order_mutants.txt."""
+Works on a copy of the tree, in a temporary folder or in --folder, which is kept for the next time. A place that no test notices must
+be in UNOBSERVABLE below, with the reason why it is there all the same; anything else that survives is a hole in the tests or an
+order that nobody needs: exit status 1. Tests of three and four ranks run where those of two notice nothing and no reason is known.
+--record keeps the answers in tools/memory_order_mutants.txt, each as it comes."""
 
 import argparse
+import contextlib
 import os
 import pathlib
 import re
@@ -24,6 +26,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 FILES = ("lockstep/comm/backends/shared_*.h", "lockstep/comm/backends/shared_*.cpp", "lockstep/comm/backends/backoff.h")
 ORDER = re.compile(r"std::memory_order_(acquire|release|acq_rel|seq_cst)")
 RECORD = ROOT / "tools/memory_order_mutants.txt"
+STAGES = ((2,), (3, 4))  # ranks
 
 # A piece of the line -> why its order is needed although no test can show it on the machines at hand.
 UNOBSERVABLE = {
@@ -58,9 +61,11 @@ def copy_tree(target):
     """What git knows, as it is in the working tree."""
     names = subprocess.run(["git", "-C", ROOT, "ls-files", "-z"], capture_output=True, text=True, check=True).stdout
     for name in filter(None, names.split("\0")):
-        if (ROOT / name).exists():
-            (target / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, target / name)
+        source, copy = ROOT / name, target / name
+        if not source.is_file() or (copy.exists() and copy.read_bytes() == source.read_bytes()):
+            continue
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source, copy)
 
 
 def build(root):
@@ -75,11 +80,11 @@ def configure(root):
         sys.exit(done.stdout[-4000:])
 
 
-def verdict(root, patience):
-    """(noticed, by what) of one run of the tests with ranks as threads, which hangs if it takes more than `patience` seconds."""
+def verdict(root, sizes, patience):
+    """(noticed, by what) of one run of the tests with so many ranks as threads, which hangs if it takes more than `patience` seconds."""
     environment = {**os.environ, "TSAN_OPTIONS": "halt_on_error=1 exitcode=66"}
-    command = [root / "build/testing/lockstep_core_ranks_tests", "--gtest_filter=*.thread_*:-*AnswersAreThoseOfTorch*",
-               "--gtest_fail_fast", "--gtest_brief=1"]
+    filters = ":".join(f"*.thread_{size}" for size in sizes) + ":-*AnswersAreThoseOfTorch*"
+    command = [root / "build/testing/lockstep_core_ranks_tests", f"--gtest_filter={filters}", "--gtest_fail_fast", "--gtest_brief=1"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=patience)
     except subprocess.TimeoutExpired:
@@ -117,17 +122,39 @@ def key_of(path, _number, _column, order, line):
     return f"{path.name} {order} `{line}`"
 
 
+def seconds_unchanged(root, sizes):
+    start = time.monotonic()
+    noticed, by = verdict(root, sizes, None)
+    if noticed:
+        sys.exit(f"the tests fail without any change: {by}")
+    return time.monotonic() - start
+
+
+def try_without(root, place, patience):
+    """(noticed, the line of the record)"""
+    path, number, column, order, line = place
+    original = mutate(root / path, number, column, order)
+    compiled = build(root)
+    noticed, by = (False, "") if compiled.returncode == 0 else (True, "the compiler")
+    for sizes, seconds in zip(STAGES, patience):
+        if not noticed and (sizes == STAGES[0] or reason(line) is None):
+            noticed, by = verdict(root, sizes, seconds)
+    (root / path).write_text(original)
+    return noticed, f"{key_of(*place)}: " + (f"noticed, {by}" if noticed else f"not noticed; {reason(line) or 'NO REASON KNOWN'}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--only", default="")
     parser.add_argument("--record", action="store_true", help=f"write {RECORD.name}")
+    parser.add_argument("--folder", type=pathlib.Path, help="work there, and keep it")
     parser.add_argument("--patience", type=float, default=5, help="times as long as without any change: then the tests count as hanging")
     args = parser.parse_args()
     wanted = {int(number) for number in filter(None, args.only.split(","))}
     rows, survivors, start = [], 0, time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="lockstep-mutants-") as folder:
-        root = pathlib.Path(folder)
+    with contextlib.ExitStack() as stack:
+        root = args.folder or pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="lockstep-mutants-")))
         copy_tree(root)
         found = places(root)
         if args.list:
@@ -135,26 +162,18 @@ def main():
                 print(f"{index:3} {path.name}:{number} {order}: {line}")
             return
         configure(root)
-        configured = time.monotonic()
-        noticed, by = verdict(root, None)
-        if noticed:
-            sys.exit(f"the tests fail without any change: {by}")
-        patience = args.patience * (time.monotonic() - configured)
-        for index, (path, number, column, order, line) in enumerate(found):
+        patience = [args.patience * seconds_unchanged(root, sizes) for sizes in STAGES]
+        for index, place in enumerate(found):
             if wanted and index not in wanted:
                 continue
-            original = mutate(root / path, number, column, order)
-            compiled = build(root)
-            noticed, by = verdict(root, patience) if compiled.returncode == 0 else (True, "the compiler")
-            (root / path).write_text(original)
-            why = reason(line)
-            survivors += not noticed and why is None
-            rows.append(f"{key_of(path, number, column, order, line)}: " + (f"noticed, {by}" if noticed else f"not noticed; {why or 'NO REASON KNOWN'}"))
-            print(rows[-1], flush=True)
+            noticed, row = try_without(root, place, patience)
+            survivors += not noticed and reason(place[-1]) is None
+            rows.append(row)
+            print(row, flush=True)
+            if args.record:
+                record(found, rows)
     summary = f"{len(rows)} orders relaxed in turn, {survivors} survived without a known reason, {time.monotonic() - start:.0f} s"
     print(summary)
-    if args.record:
-        record(found, rows)
     sys.exit(1 if survivors else 0)
 
 

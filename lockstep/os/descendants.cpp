@@ -1,6 +1,5 @@
 #include "lockstep/os/descendants.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/prctl.h>
@@ -9,54 +8,23 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <csignal>
 #include <fstream>
-#include <memory>
 
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/os/kernel_features.h"
+#include "lockstep/os/process_table.h"
 
 namespace lockstep {
 namespace {
 
-struct CloseDirectory {
-  void operator()(DIR* directory) const { closedir(directory); }
-};
-
-std::vector<int> numbers_in(const char* folder) {
-  std::vector<int> found;
-  const std::unique_ptr<DIR, CloseDirectory> directory(opendir(folder));
-  if (!directory) return found;
-  while (const dirent* entry =
-             readdir(directory.get())) {  // NOLINT(concurrency-mt-unsafe): a stream of our own
-    const std::string_view name(entry->d_name);
-    int number = 0;
-    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
-    if (error == std::errc() && end == name.data() + name.size()) found.push_back(number);
-  }
-  return found;
-}
-
-// Field 4 of /proc/PID/stat. The program's name, field 2, may hold anything, so count from its closing parenthesis.
-pid_t parent_of(pid_t pid) {
-  std::ifstream file(str("/proc/", pid, "/stat"));
-  std::string text;
-  std::getline(file, text);
-  const auto end_of_name = text.rfind(") ");
-  if (end_of_name == std::string::npos || end_of_name + 4 >= text.size()) return 0;
-  pid_t parent = 0;
-  std::from_chars(text.data() + end_of_name + 4, text.data() + text.size(), parent);
-  return parent;
-}
-
 // The whole process table: slower than the kernel's list of children, but never misses one.
 std::vector<pid_t> children_by_scan() {
   std::vector<pid_t> children;
-  for (const pid_t pid : numbers_in("/proc")) {
-    if (parent_of(pid) == getpid()) children.push_back(pid);
+  for (const ProcessEntry& entry : all_processes()) {
+    if (entry.parent == getpid()) children.push_back(entry.pid);
   }
   return children;
 }

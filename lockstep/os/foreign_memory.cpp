@@ -6,11 +6,8 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <charconv>
 #include <filesystem>
-#include <fstream>
 #include <set>
-#include <sstream>
 #include <utility>
 
 #include "lockstep/base/error.h"
@@ -19,28 +16,6 @@
 
 namespace lockstep {
 namespace {
-
-struct ForeignStat {
-  ProcessLife life;
-  pid_t parent = 0;
-};
-
-// "pid (name) state parent ...": the name may hold anything, so fields count from the last ')'.
-ForeignStat read_foreign_stat(pid_t pid) {
-  std::ifstream file(str("/proc/", pid, "/stat"));
-  std::string text;
-  std::getline(file, text);
-  const auto end_of_name = text.rfind(')');
-  if (end_of_name == std::string::npos) return {};
-  std::istringstream fields(text.substr(end_of_name + 1));
-  ForeignStat stat;
-  fields >> stat.life.state >> stat.parent;
-  std::string skipped;
-  constexpr int BETWEEN = 17;  // the parent is field 4, the start time field 22
-  for (int i = 0; i < BETWEEN; ++i) fields >> skipped;
-  fields >> stat.life.start_time;
-  return fields ? stat : ForeignStat{};
-}
 
 // Opened again by its path: a descriptor of our own, read-only.
 Fd open_for_reading(const std::string& path) { return Fd(open(path.c_str(), O_RDONLY | O_CLOEXEC)); }
@@ -87,23 +62,5 @@ ForeignMemory::ForeignMemory(int fd) {
 }
 
 ForeignMemory::~ForeignMemory() { munmap(const_cast<std::byte*>(data_), size_); }
-
-std::vector<ProcessEntry> all_processes() {
-  std::vector<ProcessEntry> processes;
-  std::error_code error;
-  const std::filesystem::directory_iterator folder("/proc", error);
-  if (error) return processes;
-  for (auto entry = begin(folder); entry != end(folder); entry.increment(error)) {
-    if (error) break;
-    const std::string name = entry->path().filename().string();
-    pid_t pid = 0;
-    const auto [stop, fault] = std::from_chars(name.data(), name.data() + name.size(), pid);
-    if (fault != std::errc() || stop != name.data() + name.size()) continue;
-    processes.push_back({pid, read_foreign_stat(pid).parent});
-  }
-  return processes;
-}
-
-ProcessLife process_life(pid_t pid) { return read_foreign_stat(pid).life; }
 
 }  // namespace lockstep

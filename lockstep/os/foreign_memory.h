@@ -13,7 +13,6 @@
 #include <sys/types.h>
 
 #include <cstddef>
-#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -41,20 +40,5 @@ class ForeignMemory {
   const std::byte* data_ = nullptr;
   std::size_t size_ = 0;
 };
-
-// Every process that can be seen here, and its parent.
-struct ProcessEntry {
-  pid_t pid = 0;
-  pid_t parent = 0;
-};
-std::vector<ProcessEntry> all_processes();
-
-// The letter of /proc/PID/stat (R, S, D, T, Z, ...), and when the process started, which tells it from a later one with its pid.
-// '?' and 0 when there is none.
-struct ProcessLife {
-  char state = '?';
-  std::uint64_t start_time = 0;
-};
-ProcessLife process_life(pid_t pid);
 
 }  // namespace lockstep

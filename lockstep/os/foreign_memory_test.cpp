@@ -4,7 +4,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <string>
 
 #include "lockstep/base/error.h"
@@ -46,18 +45,6 @@ TEST(ForeignMemory, WhoOnlyLooksDoesNotHave) {
   ASSERT_EQ(looking.size(), 1U);
   memory.reset();
   EXPECT_TRUE(open_memory_files(current_pid(), "lockstep-looked-at").empty());
-}
-
-TEST(ProcessLife, TellsOfThisProcessAndOfNone) {
-  const ProcessLife mine = process_life(current_pid());
-  EXPECT_TRUE(mine.state == 'R' || mine.state == 'S') << mine.state;
-  EXPECT_GT(mine.start_time, 0U);
-  EXPECT_EQ(mine.start_time, process_life(current_pid()).start_time);
-  EXPECT_EQ(process_life(0).state, '?');
-  const std::vector<ProcessEntry> all = all_processes();
-  EXPECT_TRUE(std::any_of(all.begin(), all.end(), [](const ProcessEntry& entry) {
-    return entry.pid == current_pid() && entry.parent == parent_pid();
-  }));
 }
 
 }  // namespace

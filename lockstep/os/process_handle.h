@@ -10,7 +10,7 @@
 
 #include <sys/types.h>
 
-#include <string>
+#include <cstdint>
 
 #include "lockstep/os/fd.h"
 
@@ -28,7 +28,7 @@ class ProcessHandle {
  private:
   pid_t pid_;
   Fd pidfd_;
-  std::string start_time_;  // used when there is no pidfd
+  std::uint64_t start_time_ = 0;  // used when there is no pidfd
 };
 
 }  // namespace lockstep

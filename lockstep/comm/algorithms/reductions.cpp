@@ -81,7 +81,9 @@ Schedule combine_parts(const Shape& shape, std::size_t bytes) {
 
 Schedule all_reduce(const Shape& shape) {
   const std::size_t bytes = shape.count * shape.element;
-  return bytes <= SMALL || shape.size == 1 ? all_to_all(shape, bytes) : combine_parts(shape, bytes);
+  // Two ranks send as many bytes in either way.
+  const std::size_t at_once = shape.size == 2 ? SEGMENT : SMALL;
+  return bytes <= at_once || shape.size == 1 ? all_to_all(shape, bytes) : combine_parts(shape, bytes);
 }
 
 Schedule reduce(const Shape& shape) {

@@ -123,9 +123,10 @@ inline constexpr std::size_t SEGMENT = std::size_t{4} << 20U;
 // Up to this size the fewest steps win, above it the fewest bytes. Not measured yet.
 inline constexpr std::size_t SMALL = std::size_t{32} << 10U;
 
-Schedule barrier(const Shape& shape);     // dissemination, log2(size) steps
-Schedule broadcast(const Shape& shape);   // binomial tree; large: parts to all, which pass them on to all
-Schedule all_reduce(const Shape& shape);  // all to all, one step; large: each combines a part, then gather
+Schedule barrier(const Shape& shape);    // dissemination, log2(size) steps
+Schedule broadcast(const Shape& shape);  // binomial tree; large: parts to all, which pass them on to all
+// All to all, one step; large (more than a segment, if there are two ranks): each combines a part, then gather.
+Schedule all_reduce(const Shape& shape);
 Schedule all_reduce_between_nodes(const Shape& shape);  // in each node, between nodes, in each node
 Schedule reduce(const Shape& shape);                    // everybody to the root
 Schedule reduce_scatter(const Shape& shape);            // everybody's part to its owner

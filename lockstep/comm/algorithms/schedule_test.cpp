@@ -78,14 +78,31 @@ TEST(Schedule, SmallAllReduceIsOneStep) {
 
 TEST(Schedule, LargeAllReduceCombinesAPartAndGathers) {
   EXPECT_EQ(
-      to_text(make_schedule({.verb = Verb::ALL_REDUCE, .rank = 0, .size = 2, .element = 1, .count = 65536})),
+      to_text(make_schedule({.verb = Verb::ALL_REDUCE, .rank = 0, .size = 3, .element = 1, .count = 98304})),
       "step 0\n"
       "  send    input[32768,65536) -> rank 1\n"
+      "  send    input[65536,98304) -> rank 2\n"
       "  receive rank 1 -> scratch[0,32768)\n"
-      "  combine input[0,32768) scratch[0,32768) -> output[0,32768)\n"
+      "  receive rank 2 -> scratch[32768,65536)\n"
+      "  combine input[0,32768) scratch[0,32768) scratch[32768,65536) -> output[0,32768)\n"
       "step 1\n"
       "  send    output[0,32768) -> rank 1\n"
-      "  receive rank 1 -> output[32768,65536)\n");
+      "  send    output[0,32768) -> rank 2\n"
+      "  receive rank 1 -> output[32768,65536)\n"
+      "  receive rank 2 -> output[65536,98304)\n");
+}
+
+TEST(Schedule, TwoRanksExchangeUpToASegmentInOneStep) {
+  const auto of_two = [](std::size_t bytes) {
+    return make_schedule({.verb = Verb::ALL_REDUCE, .rank = 0, .size = 2, .element = 1, .count = bytes});
+  };
+  EXPECT_EQ(to_text(of_two(65536)),
+            "step 0\n"
+            "  send    input[0,65536) -> rank 1\n"
+            "  receive rank 1 -> scratch[0,65536)\n"
+            "  combine input[0,65536) scratch[0,65536) -> output[0,65536)\n");
+  EXPECT_EQ(of_two(SEGMENT).steps.size(), 1U);
+  EXPECT_EQ(of_two(SEGMENT + 1).steps.size(), 2U);
 }
 
 TEST(Schedule, UnevenAllGatherSendsEmptyPartsToo) {

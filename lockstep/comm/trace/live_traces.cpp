@@ -7,6 +7,7 @@
 #include "lockstep/comm/trace/rank_trace.h"
 #include "lockstep/comm/trace/trace_layout.h"
 #include "lockstep/os/foreign_memory.h"
+#include "lockstep/os/process_table.h"
 
 namespace lockstep {
 namespace {

@@ -6,8 +6,8 @@
 #include <numeric>
 
 #include "lockstep/base/str.h"
-#include "lockstep/os/foreign_memory.h"
 #include "lockstep/os/machine.h"
+#include "lockstep/os/process_table.h"
 
 namespace lockstep {
 namespace {
@@ -54,7 +54,7 @@ std::string time_for_people() {
 
 char letter_of(const TraceHeader& header) {
   constexpr char ENDED = 'X';
-  const ProcessLife life = process_life(static_cast<pid_t>(header.pid));
+  const ProcessStat life = process_stat(static_cast<pid_t>(header.pid));
   return life.start_time == header.process_start && life.state != 'Z' ? life.state : ENDED;
 }
 

@@ -26,7 +26,7 @@ inline constexpr std::size_t LINE_BYTES = 64;
 struct TraceHeader {
   std::atomic<std::uint64_t> magic;  // last, with release
   std::int64_t pid;
-  std::uint64_t process_start;  // process_life()
+  std::uint64_t process_start;  // process_stat()
   std::int32_t rank;            // in the world
   std::int32_t size;
   std::uint32_t counts_cycles;  // what the records' times are: CycleClock

@@ -8,8 +8,8 @@
 #include "lockstep/base/environment.h"
 #include "lockstep/base/error.h"
 #include "lockstep/comm/trace/trace_files.h"
-#include "lockstep/os/foreign_memory.h"
 #include "lockstep/os/process.h"
+#include "lockstep/os/process_table.h"
 
 namespace lockstep {
 namespace {
@@ -40,7 +40,7 @@ std::shared_ptr<TraceMemory> TraceMemory::create(int rank, int size) {
   auto& header = *new (memory->data()) trace::TraceHeader;
   const CycleClock::Pair pair = clock.pair();
   header.pid = current_pid();
-  header.process_start = process_life(current_pid()).start_time;
+  header.process_start = process_stat(current_pid()).start_time;
   header.rank = rank;
   header.size = size;
   header.counts_cycles = clock.counts_cycles() ? 1 : 0;

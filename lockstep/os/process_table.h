@@ -1,0 +1,35 @@
+// The process table of this machine, as /proc shows it.
+//
+//   if (process_stat(4121).state == 'T') ...                       // stopped (SIGSTOP)
+//   for (const ProcessEntry& entry : all_processes()) ...          // entry.pid, entry.parent
+//
+// What is read may have ended by the time it is looked at; a start time tells a process from a later one with its pid.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace lockstep {
+
+struct ProcessStat {
+  char state = '?';  // the letter of /proc/PID/stat (R, S, D, T, Z, ...)
+  pid_t parent = 0;
+  std::uint64_t start_time = 0;  // clock ticks since the machine started
+};
+// '?' and zeros when there is none.
+ProcessStat process_stat(pid_t pid);
+
+// Every process that can be seen here.
+struct ProcessEntry {
+  pid_t pid = 0;
+  pid_t parent = 0;
+};
+std::vector<ProcessEntry> all_processes();
+
+// Entries of a folder whose names are numbers: "/proc" has processes, "/proc/self/task" the threads of this one. Empty when it
+// cannot be read.
+std::vector<int> numbers_in(const char* folder);
+
+}  // namespace lockstep
