@@ -6,19 +6,21 @@
 namespace lockstep::algorithms {
 namespace {
 
-// Where the contribution of each rank lies during a combine: this rank's own, and one block of scratch for each other.
+// Where the contribution of each rank lies during a combine: this rank's own, and one block of scratch for each other, or two if
+// one is filled while the other is combined.
 class Contributions {
  public:
   Contributions(const Shape& shape, std::size_t bytes) : shape_(shape), block_((bytes + 63) / 64 * 64) {}
 
-  Place of(int rank, const Place& own) const {
+  // Of the even or the odd ones.
+  Place of(int rank, const Place& own, std::size_t number = 0) const {
     if (rank == shape_.rank) return own;
     const int block = rank < shape_.rank ? rank : rank - 1;
-    return {Area::SCRATCH, block_ * static_cast<std::size_t>(block)};
+    return {Area::SCRATCH, number % 2 * scratch_bytes() + block_ * static_cast<std::size_t>(block)};
   }
-  Combine combine(const Place& own, const Place& output, std::size_t bytes) const {
+  Combine combine(const Place& own, const Place& output, std::size_t bytes, std::size_t number = 0) const {
     Combine all{{}, output, bytes};
-    for (int r = 0; r < shape_.size; ++r) all.inputs.push_back(of(r, own));
+    for (int r = 0; r < shape_.size; ++r) all.inputs.push_back(of(r, own, number));
     return all;
   }
   std::size_t scratch_bytes() const { return block_ * static_cast<std::size_t>(shape_.size - 1); }
@@ -42,9 +44,10 @@ Schedule all_to_all(const Shape& shape, std::size_t bytes) {
   return {{std::move(step)}, all.scratch_bytes()};
 }
 
-// Step k scatters segment k and gathers segment k - 1. Within a segment rank r combines part r.
+// Step k scatters segment k, combines segment k - 1 meanwhile, so that the connections never rest, and gathers segment k - 2. Within
+// a segment rank r combines part r.
 Schedule combine_parts(const Shape& shape, std::size_t bytes) {
-  const std::size_t segment = SEGMENT * static_cast<std::size_t>(shape.size);
+  const std::size_t segment = SEGMENT / 2 * static_cast<std::size_t>(shape.size);
   const std::size_t segments = segments_of(bytes, segment);
   const Contributions all(shape, slice_of(std::min(bytes, segment), shape.size, 0).bytes);
   const auto part = [&](std::size_t k, int rank) {
@@ -52,12 +55,13 @@ Schedule combine_parts(const Shape& shape, std::size_t bytes) {
     const Slice inside = slice_of(std::min(segment, bytes - begin), shape.size, rank);
     return Slice{begin + inside.offset, inside.bytes};
   };
-  Schedule schedule{std::vector<Step>(segments + 1), all.scratch_bytes()};
+  Schedule schedule{std::vector<Step>(segments + 2),
+                    std::min<std::size_t>(segments, 2) * all.scratch_bytes()};
   for (std::size_t k = 0; k < segments; ++k) {
     const auto label = static_cast<std::uint32_t>(2 * k);
     const Slice mine = part(k, shape.rank);
     Step& scatter = schedule.steps[k];
-    Step& gather = schedule.steps[k + 1];
+    Step& gather = schedule.steps[k + 2];
     for (int ahead = 1; ahead < shape.size; ++ahead) {
       const int peer = (shape.rank + ahead) % shape.size;
       const Slice theirs = part(k, peer);
@@ -66,13 +70,13 @@ Schedule combine_parts(const Shape& shape, std::size_t bytes) {
         gather.receives.push_back({peer, label + 1, {Area::OUTPUT, theirs.offset}, theirs.bytes, bytes});
       }
       if (mine.bytes > 0) {
-        scatter.receives.push_back({peer, label, all.of(peer, {}), mine.bytes, bytes});
+        scatter.receives.push_back({peer, label, all.of(peer, {}, k), mine.bytes, bytes});
         gather.sends.push_back({peer, label + 1, {Area::OUTPUT, mine.offset}, mine.bytes, bytes});
       }
     }
     if (mine.bytes > 0)
-      scatter.combines.push_back(
-          all.combine({Area::INPUT, mine.offset}, {Area::OUTPUT, mine.offset}, mine.bytes));
+      schedule.steps[k + 1].meanwhile.push_back(
+          all.combine({Area::INPUT, mine.offset}, {Area::OUTPUT, mine.offset}, mine.bytes, k));
   }
   return schedule;
 }

@@ -20,6 +20,12 @@ std::string describe(const Place& place, std::size_t bytes) {
   throw InternalError("a place is nowhere");
 }
 
+std::string describe(const Combine& combine) {
+  std::string text;
+  for (const Place& input : combine.inputs) text += " " + describe(input, combine.bytes);
+  return text + str(" -> ", describe(combine.output, combine.bytes), "\n");
+}
+
 }  // namespace
 
 Schedule make_schedule(const Shape& shape) {
@@ -55,11 +61,8 @@ std::string to_text(const Schedule& schedule) {
       text += str("  send    ", describe(t.place, t.bytes), " -> rank ", t.peer, "\n");
     for (const Transfer& t : step.receives)
       text += str("  receive rank ", t.peer, " -> ", describe(t.place, t.bytes), "\n");
-    for (const Combine& c : step.combines) {
-      text += "  combine";
-      for (const Place& input : c.inputs) text += str(" ", describe(input, c.bytes));
-      text += str(" -> ", describe(c.output, c.bytes), "\n");
-    }
+    for (const Combine& c : step.meanwhile) text += "  meanwhile" + describe(c);
+    for (const Combine& c : step.combines) text += "  combine" + describe(c);
   }
   return text;
 }

@@ -6,8 +6,9 @@
 //                                        //   send    input[0,40) -> rank 2
 //                                        //   send    input[0,40) -> rank 1
 //
-// A step      first makes its copies, then sends, receives and works within its node at once, and when all of that is over combines.
-//             The next step begins after that. Buffers may therefore be used again from step to step.
+// A step      first makes its copies, then sends, receives and works within its node at once, combining meanwhile what earlier
+//             steps have received, and when all of that is over combines. The next step begins after that. Buffers may therefore
+//             be used again from step to step.
 // Labels      A message is known by its collective, sender, receiver and label: two ranks' tables have the same labels, in
 //             the same order, and the same bytes for what goes from one to the other.
 // Order       combines name all ranks' contributions in rank order, for the one balanced tree of comm/reduce_kernels.h: every
@@ -77,6 +78,7 @@ struct Step {
   std::vector<Local> locals;  // one after the other, beside the transfers
   std::vector<Transfer> sends;
   std::vector<Transfer> receives;
+  std::vector<Combine> meanwhile;
   std::vector<Combine> combines;
 };
 

@@ -84,8 +84,9 @@ TEST(Schedule, LargeAllReduceCombinesAPartAndGathers) {
       "  send    input[65536,98304) -> rank 2\n"
       "  receive rank 1 -> scratch[0,32768)\n"
       "  receive rank 2 -> scratch[32768,65536)\n"
-      "  combine input[0,32768) scratch[0,32768) scratch[32768,65536) -> output[0,32768)\n"
       "step 1\n"
+      "  meanwhile input[0,32768) scratch[0,32768) scratch[32768,65536) -> output[0,32768)\n"
+      "step 2\n"
       "  send    output[0,32768) -> rank 1\n"
       "  send    output[0,32768) -> rank 2\n"
       "  receive rank 1 -> output[32768,65536)\n"
@@ -102,7 +103,8 @@ TEST(Schedule, TwoRanksExchangeUpToASegmentInOneStep) {
             "  receive rank 1 -> scratch[0,65536)\n"
             "  combine input[0,65536) scratch[0,65536) -> output[0,65536)\n");
   EXPECT_EQ(of_two(SEGMENT).steps.size(), 1U);
-  EXPECT_EQ(of_two(SEGMENT + 1).steps.size(), 2U);
+  EXPECT_EQ(of_two(SEGMENT + 1).steps.size(),
+            4U);  // two segments, and two steps until the second has been gathered
 }
 
 TEST(Schedule, UnevenAllGatherSendsEmptyPartsToo) {
@@ -121,7 +123,7 @@ TEST(Schedule, ScratchIsBoundedHoweverLargeTheBuffer) {
   const Schedule huge = make_schedule(
       {.verb = Verb::ALL_REDUCE, .rank = 0, .size = 4, .element = 4, .count = std::size_t{1} << 32U});
   EXPECT_EQ(huge.scratch_bytes, 3 * SEGMENT);
-  EXPECT_EQ(huge.steps.size(), (std::size_t{1} << 34U) / (4 * SEGMENT) + 1);
+  EXPECT_EQ(huge.steps.size(), (std::size_t{1} << 34U) / (4 * SEGMENT / 2) + 2);
 }
 
 TEST(Schedule, PartsBeginAtLinesAndCoverEverything) {
@@ -143,7 +145,8 @@ TEST(Schedule, PartsBeginAtLinesAndCoverEverything) {
 // ---- all ranks at once
 using Bytes = std::vector<std::uint8_t>;
 
-// One rank that carries out its table over a mailbox. "Combine" adds bytes: SUM of uint8.
+// One rank that carries out its table over a mailbox. "Combine" adds bytes: SUM of uint8. What is combined meanwhile is so before
+// anything is sent or after everything was received, the former by odd ranks.
 class Rank {
  public:
   using Mailbox = std::map<std::tuple<int, int, std::uint32_t>, std::pair<Bytes, std::size_t>>;
@@ -171,7 +174,8 @@ class Rank {
       EXPECT_EQ(message.second, t.whole);
       std::copy(message.first.begin(), message.first.end(), at(t.place, t.bytes));
     }
-    for (const Combine& c : step.combines) combine(c);
+    if (rank_ % 2 == 0) combine(step.meanwhile);
+    combine(step.combines);
     ++at_;
     started_ = false;
     return true;
@@ -193,6 +197,7 @@ class Rank {
 
   void begin(const Step& step, Mailbox& mail) {
     for (const Copy& c : step.copies) std::copy_n(at(c.from, c.bytes), c.bytes, at(c.to, c.bytes));
+    if (rank_ % 2 == 1) combine(step.meanwhile);
     for (const Transfer& t : step.sends) {
       const auto* data = at(t.place, t.bytes);
       const bool fresh =
@@ -202,13 +207,15 @@ class Rank {
     }
   }
 
-  void combine(const Combine& c) {
-    Bytes sum(c.bytes);
-    for (const Place& place : c.inputs) {
-      const auto* data = at(place, c.bytes);
-      for (std::size_t i = 0; i < c.bytes; ++i) sum[i] = static_cast<std::uint8_t>(sum[i] + data[i]);
+  void combine(const std::vector<Combine>& combines) {
+    for (const Combine& c : combines) {
+      Bytes sum(c.bytes);
+      for (const Place& place : c.inputs) {
+        const auto* data = at(place, c.bytes);
+        for (std::size_t i = 0; i < c.bytes; ++i) sum[i] = static_cast<std::uint8_t>(sum[i] + data[i]);
+      }
+      std::copy(sum.begin(), sum.end(), at(c.output, c.bytes));
     }
-    std::copy(sum.begin(), sum.end(), at(c.output, c.bytes));
   }
 
   Schedule schedule_;

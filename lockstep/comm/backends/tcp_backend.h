@@ -7,7 +7,8 @@
 //             keep waiting for the receiver unless more than 1 MiB of them is unreceived. Larger ones wait until they are
 //             asked for and go straight into the receiver's buffer. A rank that leaves the group or ends takes with it
 //             what it has been keeping back.
-// Progress    One thread per process serves all connections: operations complete without their owner calling anything.
+// Progress    Whoever waits serves all connections, and one thread per process does while nobody waits: operations complete
+//             without their owner calling anything.
 // Death       of a process is seen by all within the time of a packet. A host that stops answering, or a link that is down,
 //             counts as lost after the group's timeout; who waits gets a Timeout that names peer and direction then.
 // Security    Connections are authenticated with the job's secret and not encrypted.

@@ -203,7 +203,7 @@ std::byte* CollectiveOperation::at(const algorithms::Place& place) const {
 
 void CollectiveOperation::step() {
   if (in_step_) {
-    combine(schedule_.steps[at_]);
+    combine(schedule_.steps[at_].combines);
     sends_.clear();
     receives_.clear();
     in_step_ = false;
@@ -242,10 +242,12 @@ void CollectiveOperation::begin(const algorithms::Step& step) {
     message.whole = transfer.whole;
     post_send(transfer.peer, message, {at(transfer.place), transfer.bytes});
   }
+  combine(step.meanwhile);
 }
 
-void CollectiveOperation::combine(const algorithms::Step& step) {
-  for (const auto& combination : step.combines) {
+void CollectiveOperation::combine(const std::vector<algorithms::Combine>& combines) {
+  for (const auto& combination : combines) {
+    if (!pending()) return;
     if (combination.bytes == 0) continue;
     fail_point("comm.claimed_slice");
     std::vector<const std::byte*> inputs;

@@ -95,7 +95,7 @@ class CollectiveOperation final : public Operation, public LocalOwner {
  private:
   void step() override;
   void begin(const algorithms::Step& step);
-  void combine(const algorithms::Step& step);
+  void combine(const std::vector<algorithms::Combine>& combines);
   void post_local(const algorithms::Local& local);
   void withdraw() override;
   std::byte* at(const algorithms::Place& place) const;
