@@ -154,6 +154,7 @@ void CollectiveOperation::fill() {
       std::memcpy(engine_->arena().at(block_ + at), piece.data.data() + begin, bytes);
       copied_in(piece.data.subspan(begin, bytes));
       begin += bytes;
+      if ((at + bytes) % STAGED_PIECE != 0) continue;
       // Publishes the pieces copied so far.
       staged.store(pack(sequence_, (at + bytes) / STAGED_PIECE), std::memory_order_release);
     }
