@@ -7,7 +7,9 @@
 #include <sys/uio.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
+#include <thread>
 #include <vector>
 
 #include "lockstep/comm/collectives.h"
@@ -55,6 +57,31 @@ RANKS_TEST(LentMemory, IsTheCallersAgainWhenTheCallReturns, Ranks(1, 2, 3, 4), E
       EXPECT_EQ(different_from(y, value), 0U);
     }
   }
+}
+
+// What rank 1 has read when it leaves in the middle of a call is its owner's again, too. Nothing but the leaving tells rank 0 of it:
+// rank 0 looks when all is over, and rank 2 comes when rank 1 has gone.
+RANKS_TEST(LentMemory, IsTheCallersAgainWhenAReaderHasLeft, Ranks(3), Backends("thread", "shm")) {
+  constexpr std::chrono::milliseconds WHILE{200};
+  const Floats x(world(), 1);
+  x.fill_part(0, static_cast<float>(rank() + 1));
+  const std::span<const float> given = x.all();
+  const std::vector<float> own(LENT_COUNT, 2);
+  std::vector<float> y(3 * LENT_COUNT);
+  comm::barrier(world());
+  if (rank() == 1) {
+    Work work = comm::all_gather(world(), std::span(own), std::span(y), /*async_op=*/true);
+    while (y[LENT_COUNT - 1] != 1) ASSERT_FALSE(work.is_completed());
+    return world().close();
+  }
+  if (rank() == 2) std::this_thread::sleep_for(WHILE);
+  Work work = comm::all_gather(world(), given, std::span(y), /*async_op=*/true);
+  if (rank() == 0) std::this_thread::sleep_for(2 * WHILE);
+  work.wait();
+  x.fill_part(0, -1);
+  for (std::size_t r = 0; r < 3; ++r)
+    EXPECT_EQ(different_from(std::span(y).subspan(r * LENT_COUNT, LENT_COUNT), static_cast<float>(r + 1)), 0U)
+        << r;
 }
 
 RANKS_TEST(LentMemory, BroadcastWhereAllBuffersAreShared, Ranks(1, 2, 3, 4), EveryBackend()) {
