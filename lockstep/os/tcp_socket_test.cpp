@@ -20,7 +20,7 @@ namespace {
 using namespace std::chrono_literals;
 using ::testing::HasSubstr;
 
-const Deadline SOON = Deadline::in(20s);
+constexpr std::chrono::seconds SOON{20};
 
 int option(int socket, int level, int name) {
   int value = -1;
@@ -30,13 +30,14 @@ int option(int socket, int level, int name) {
 }
 
 Fd accept_one(int listener) {
+  const Deadline deadline = Deadline::in(SOON);
   for (;;) {
     TcpAccepted accepted = tcp_accept(listener);
     if (accepted.socket.valid()) return std::move(accepted.socket);
     PollSet wait;
     wait.want_read(listener);
-    wait.run(SOON);
-    if (SOON.expired()) return {};
+    wait.run(deadline);
+    if (deadline.expired()) return {};
   }
 }
 
@@ -48,7 +49,7 @@ struct Pair {
 Pair connected(const std::string& host) {
   const Fd listener = tcp_listen(host, 0);
   Pair pair;
-  pair.client = tcp_connect(host, tcp_local_address(listener.get()).port, SOON);
+  pair.client = tcp_connect(host, tcp_local_address(listener.get()).port, Deadline::in(SOON));
   pair.server = accept_one(listener.get());
   return pair;
 }
@@ -79,8 +80,8 @@ TEST_P(TcpSocket, CarriesMoreThanItsBuffersHold) {
   std::vector<std::byte> sent(8U << 20U);
   for (std::size_t i = 0; i < sent.size(); ++i) sent[i] = static_cast<std::byte>(i * 7 + i / 251);
   std::vector<std::byte> received(sent.size());
-  std::thread writer([&] { EXPECT_TRUE(tcp_write_all(pair.client.get(), sent, SOON)); });
-  EXPECT_TRUE(tcp_read_all(pair.server.get(), received, SOON));
+  std::thread writer([&] { EXPECT_TRUE(tcp_write_all(pair.client.get(), sent, Deadline::in(SOON))); });
+  EXPECT_TRUE(tcp_read_all(pair.server.get(), received, Deadline::in(SOON)));
   writer.join();
   EXPECT_EQ(sent, received);
 }
@@ -90,7 +91,7 @@ TEST_P(TcpSocket, TellsTheEndFromNothingNow) {
   std::array<std::byte, 4> bytes{};
   EXPECT_EQ(tcp_read(pair.server.get(), bytes), 0);
   pair.client.reset();
-  EXPECT_FALSE(tcp_read_all(pair.server.get(), bytes, SOON));
+  EXPECT_FALSE(tcp_read_all(pair.server.get(), bytes, Deadline::in(SOON)));
   EXPECT_EQ(tcp_read(pair.server.get(), bytes), -1);
 }
 
@@ -123,7 +124,7 @@ INSTANTIATE_TEST_SUITE_P(, TcpSocket, ::testing::ValuesIn(hosts()),
 
 TEST(TcpSocketAddress, EveryAddressServesIPv4UnderItsOwnName) {
   const Fd listener = tcp_listen("", 0);
-  const Fd client = tcp_connect("127.0.0.1", tcp_local_address(listener.get()).port, SOON);
+  const Fd client = tcp_connect("127.0.0.1", tcp_local_address(listener.get()).port, Deadline::in(SOON));
   const Fd server = accept_one(listener.get());
   EXPECT_EQ(tcp_peer_address(server.get()).host, "127.0.0.1");
 }
@@ -186,7 +187,7 @@ TEST(TcpSocketListen, AForeignAddressIsRefused) {
 TEST(TcpSocketConnect, WaitsForAServerThatStartsLater) {
   const int port = free_port();
   Fd client;
-  std::thread connecting([&] { client = tcp_connect("127.0.0.1", port, SOON); });
+  std::thread connecting([&] { client = tcp_connect("127.0.0.1", port, Deadline::in(SOON)); });
   const Fd listener = tcp_listen("127.0.0.1", port);
   const Fd server = accept_one(listener.get());
   connecting.join();
@@ -247,7 +248,7 @@ TEST(TcpSocketLiveness, AResetConnectionIsOver) {
   ASSERT_EQ(setsockopt(pair.client.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once)), 0);
   pair.client.reset();
   std::array<std::byte, 4> bytes{};
-  EXPECT_FALSE(tcp_read_all(pair.server.get(), bytes, SOON));
+  EXPECT_FALSE(tcp_read_all(pair.server.get(), bytes, Deadline::in(SOON)));
 }
 
 }  // namespace
