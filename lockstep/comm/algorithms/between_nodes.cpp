@@ -50,7 +50,7 @@ class BetweenNodes {
     for (std::size_t k = 0; k < segments; ++k) {
       add_local(all.steps[k], Verb::REDUCE_SCATTER, k);
       if (local_ < lanes_) {
-        exchanges_ ? exchange(all.steps[k + 1], k) : scatter(all.steps[k + 1], k);
+        exchanges_ ? exchange(all.steps[k + 1]) : scatter(all.steps[k + 1], k);
         if (!exchanges_) gather(all.steps[k + 2], k);
       }
       add_local(all.steps[k + phases - 1], Verb::ALL_GATHER, k);
@@ -98,14 +98,14 @@ class BetweenNodes {
     return all;
   }
 
-  void exchange(Step& step, std::size_t k) const {
-    const auto label = static_cast<std::uint32_t>(k);
-    const Slice mine = slice(k, local_);
+  // All of it is one segment.
+  void exchange(Step& step) const {
+    const Slice mine = slice(0, local_);
     if (mine.bytes == 0 && bytes_ > 0) return;
     for (std::size_t ahead = 1; ahead < nodes(); ++ahead) {
       const std::size_t node = (node_ + ahead) % nodes();
-      step.sends.push_back({in_lane(node), label, {Area::OUTPUT, mine.offset}, mine.bytes, bytes_});
-      step.receives.push_back({in_lane(node), label, block_of(node), mine.bytes, bytes_});
+      step.sends.push_back({in_lane(node), 0, {Area::OUTPUT, mine.offset}, mine.bytes, bytes_});
+      step.receives.push_back({in_lane(node), 0, block_of(node), mine.bytes, bytes_});
     }
     step.combines.push_back(combine(mine));
   }
@@ -139,7 +139,7 @@ class BetweenNodes {
   const Shape& shape_;
   const std::size_t bytes_;
   const bool is_small_;
-  const bool exchanges_;
+  const bool exchanges_;   // instead of scatter and gather
   std::size_t node_ = 0;   // this rank's
   std::size_t local_ = 0;  // its number there, and its lane
   std::size_t lanes_ = 1;

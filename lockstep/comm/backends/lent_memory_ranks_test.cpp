@@ -7,14 +7,13 @@
 #include <sys/uio.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
-#include <thread>
 #include <vector>
 
 #include "lockstep/comm/collectives.h"
 #include "lockstep/os/process.h"
 #include "testing/ranks.h"
+#include "testing/signs.h"
 
 namespace lockstep {
 namespace {
@@ -60,28 +59,30 @@ RANKS_TEST(LentMemory, IsTheCallersAgainWhenTheCallReturns, Ranks(1, 2, 3, 4), E
 }
 
 // What rank 1 has read when it leaves in the middle of a call is its owner's again, too. Nothing but the leaving tells rank 0 of it:
-// rank 0 looks when all is over, and rank 2 comes when rank 1 has gone.
+// rank 2 comes when rank 1 has gone, and rank 0 looks when rank 2 has come.
 RANKS_TEST(LentMemory, IsTheCallersAgainWhenAReaderHasLeft, Ranks(3), Backends("thread", "shm")) {
-  constexpr std::chrono::milliseconds WHILE{200};
+  const testing::Signs signs(world());
   const Floats x(world(), 1);
   x.fill_part(0, static_cast<float>(rank() + 1));
-  const std::span<const float> given = x.all();
   const std::vector<float> own(LENT_COUNT, 2);
   std::vector<float> y(3 * LENT_COUNT);
   comm::barrier(world());
   if (rank() == 1) {
     Work work = comm::all_gather(world(), std::span(own), std::span(y), /*async_op=*/true);
     while (y[LENT_COUNT - 1] != 1) ASSERT_FALSE(work.is_completed());
-    return world().close();
+    world().close();
+    return signs.give("left");
   }
-  if (rank() == 2) std::this_thread::sleep_for(WHILE);
-  Work work = comm::all_gather(world(), given, std::span(y), /*async_op=*/true);
-  if (rank() == 0) std::this_thread::sleep_for(2 * WHILE);
+  if (rank() == 2) signs.await("left");
+  Work work = comm::all_gather(world(), std::span<const float>(x.all()), std::span(y), /*async_op=*/true);
+  if (rank() == 2) signs.give("came");
+  if (rank() == 0) signs.await("came");
   work.wait();
   x.fill_part(0, -1);
-  for (std::size_t r = 0; r < 3; ++r)
-    EXPECT_EQ(different_from(std::span(y).subspan(r * LENT_COUNT, LENT_COUNT), static_cast<float>(r + 1)), 0U)
-        << r;
+  for (std::size_t r = 0; r < 3; ++r) {
+    const auto part = std::span(y).subspan(r * LENT_COUNT, LENT_COUNT);
+    EXPECT_EQ(different_from(part, static_cast<float>(r + 1)), 0U) << r;
+  }
 }
 
 RANKS_TEST(LentMemory, BroadcastWhereAllBuffersAreShared, Ranks(1, 2, 3, 4), EveryBackend()) {

@@ -53,9 +53,8 @@ class Fabric final : public FrameReceiver {
   std::uint32_t next_group() { return ++last_group_; }
   // `operation` has nothing left to wait for and can carry on.
   void ready(std::shared_ptr<Operation> operation) { ready_.push_back(std::move(operation)); }
-  void tell_waiters() {
-    news_ = true;
-  }  // on unlocking: an operation has ended, or there is something to help with
+  // On unlocking: an operation has ended, or there is something to help with.
+  void tell_waiters() { news_ = true; }
   void hold_until_unlocked(std::shared_ptr<void> object) { held_.push_back(std::move(object)); }
   // Returns when there may be news for those who wait, or at the time given. Serves the connections meanwhile, if nobody does.
   void wait(Session& session, std::chrono::steady_clock::time_point until);
@@ -75,6 +74,8 @@ class Fabric final : public FrameReceiver {
   void stop();
 
  private:
+  enum class Server { THREAD, NOBODY, WAITER };
+
   Destination place_for(int peer, const Header& header) override;
   void arrived(int peer, const Header& header, std::vector<std::byte> payload) override;
   std::shared_ptr<Group> find(std::uint64_t id);
@@ -94,7 +95,6 @@ class Fabric final : public FrameReceiver {
   std::vector<std::shared_ptr<Operation>> ready_;
   std::vector<std::shared_ptr<void>> held_;
   std::uint32_t last_group_ = 0;
-  enum class Server { THREAD, NOBODY, WAITER };
   Server server_ = Server::THREAD;
   std::condition_variable changed_;  // there is news for those who wait
   std::condition_variable called_;   // it is the thread's turn

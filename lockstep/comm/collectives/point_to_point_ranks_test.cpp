@@ -1,16 +1,12 @@
 #include "lockstep/comm/collectives/point_to_point.h"
 
-#include <filesystem>
-#include <fstream>
 #include <numeric>
-#include <thread>
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/collectives/barrier.h"
-#include "lockstep/comm/collectives/broadcast.h"
 #include "testing/buffers.h"
 #include "testing/ranks.h"
-#include "testing/temp_folder.h"
+#include "testing/signs.h"
 
 namespace lockstep {
 namespace {
@@ -225,30 +221,24 @@ RANKS_TEST(PointToPoint, OverTcpLargeMessagesWaitForTheirReceiver, Ranks(2), Bac
 }
 
 // Also right behind calls in which its owner served the connections itself. Rank 1 calls nothing of the library from the receive on
-// until rank 0's send, which waits for it, has returned, and is told so by a file.
+// until rank 0's send, which waits for it, has returned.
 RANKS_TEST(PointToPoint, OverTcpAReceiveGoesOnWithoutItsOwner, Ranks(2), Backends("tcp", "gloo")) {
-  const testing::TempFolder folder;
-  std::vector<std::uint8_t> path(1000);
-  const std::string mine = folder / "sent";
-  std::copy(mine.begin(), mine.end(), path.begin());
-  comm::broadcast(world(), std::span(path), 0);
+  const testing::Signs signs(world());
   std::vector<float> x(1 << 18);
   for (int round = 0; round < 20; ++round) {
-    const std::filesystem::path sent =
-        str(std::string(path.begin(), std::find(path.begin(), path.end(), 0)), round);
     comm::barrier(world());
     if (rank() == 0) {
       std::fill(x.begin(), x.end(), static_cast<float>(round));
       comm::send(world(), std::span<const float>(x), 1);
-      std::ofstream(sent).close();
+      signs.give(str("sent ", round));
     } else {
       Work receive = comm::irecv(world(), std::span(x), 0);
-      while (!std::filesystem::exists(sent)) std::this_thread::yield();
+      signs.await(str("sent ", round));
       receive.wait();
       ASSERT_TRUE(all_are(x, static_cast<float>(round)));
     }
   }
-  comm::barrier(world());  // the folder is looked at no more
+  comm::barrier(world());
 }
 
 RANKS_TEST(PointToPoint, DifferentSizesOrTypesAreAMismatchOnBothRanks, Ranks(2), BackendsWithPeers()) {
