@@ -182,6 +182,18 @@ def activation_checkpoint(args):
         for what, bound in (("time", round(rows[way]["time_bound"] + 0.03, 3)), ("memory", 0.3))}}
 
 
+def loopback(args):
+    """Microseconds of one all_reduce of two ranks that send everything over TCP on loopback."""
+    words = ["all_reduce", str(64 << 10), str(25 << 20)]
+    over_tcp = ["--bind-to", "core", "--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "lo"]
+    commands = {"tcp": ["env", "LOCKSTEP_BACKEND=tcp", *launch(args), args.build / "bench/collectives", *words],
+                "gloo": launch(args, "--no-affinity") + [args.python, PEERS / "collectives.py", *words],
+                "openmpi": mpi(args, 2, *over_tcp, words=words)["openmpi"]}
+    report, rows = call_times(commands, args)
+    return report | {"ratios": {f"{size}: {peer} / private": ratio(row[peer] / row["private"], at_least=1 if peer == "gloo" else None)
+                                for size, row in rows.items() for peer in ("gloo", "openmpi")}}
+
+
 def two_nodes(args):
     """Microseconds of one all_reduce of two ranks on each of two nodes, which are one machine: over loopback between nodes."""
     words = ["all_reduce", str(64 << 10), str(25 << 20)]
@@ -245,7 +257,7 @@ def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", default=ROOT / ".deps/venv/bin/python", type=pathlib.Path)
     parser.add_argument("--build", default=ROOT / "build", type=pathlib.Path)
-    parser.add_argument("--only", default="train_step,step_options,start_up,collectives,four_ranks,slices,optimizers,activation_checkpoint,two_nodes,slow_link")
+    parser.add_argument("--only", default="train_step,step_options,start_up,collectives,four_ranks,slices,optimizers,activation_checkpoint,loopback,two_nodes,slow_link")
     parser.add_argument("--rounds", type=int, default=9, help="undisturbed runs of every competitor")
     parser.add_argument("--minutes", type=float, default=20, help="give up on a benchmark after this")
     parser.add_argument("--models", default=",".join(STEPS), help="of train_step")
@@ -265,7 +277,7 @@ def main():
                         + (f" --models {args.models}" if args.models != ",".join(STEPS) else "")
                         + (f" --disturbance {args.disturbance}" if args.disturbance != UNDISTURBED else "")}
     benchmarks = {f.__name__: f for f in (train_step, step_options, start_up, collectives, four_ranks, slices, optimizers, activation_checkpoint,
-                                          two_nodes, slow_link)}
+                                          loopback, two_nodes, slow_link)}
     for name in args.only.split(","):
         print(name, file=sys.stderr)
         result = {"what": benchmarks[name].__doc__} | about | benchmarks[name](args)

@@ -35,6 +35,7 @@ bool all_are(std::span<const float> values, float expected) {
 [[noreturn]] void reduce_until_it_fails(const Stamp& stamp) {
   const auto shared = world().allocate_shared(COUNT * sizeof(float));
   std::vector<float> own(COUNT);
+  std::vector<float> part(COUNT / static_cast<std::size_t>(get_world_size()));
   const float sum = static_cast<float>(get_world_size());
   for (;;) {
     stamp.alive();
@@ -43,6 +44,8 @@ bool all_are(std::span<const float> values, float expected) {
       comm::all_reduce(world(), values);
       if (!all_are(values, sum)) throw std::logic_error("a result that is none");  // uncaught
     }
+    comm::reduce_scatter(world(), std::span(part), std::span<const float>(own));
+    if (!all_are(part, sum * sum)) throw std::logic_error("a part that is none");
   }
 }
 

@@ -27,12 +27,12 @@ PLACE = r" at [\d.]+" + PORT if HAS_CONNECTIONS else ""  # behind a pid
 TRIALS = int(os.environ.get("PEERS_TEST_TRIALS", "20"))
 ABORT_PROGRAM = peers_support.PROGRAM.with_name("abort_trial")
 DDP_PROGRAM = os.environ.get("PEERS_TEST_DDP_PROGRAM")
-OPERATION = r"(?:(?:barrier|broadcast|all_reduce|all_gather) #\d+|(?:send|recv)\([^)]*\)|send|recv|allocate_shared) on group \"world\", rank {rank} of 4: "
+OPERATION = r"(?:(?:barrier|broadcast|all_reduce|reduce_scatter|all_gather) #\d+|(?:send|recv)\([^)]*\)|send|recv|allocate_shared) on group \"world\", rank {rank} of 4: "
 
-# The ways of an all_reduce through shared memory (LOCKSTEP_PATHS) and where a rank may be on them.
+# The ways through shared memory (LOCKSTEP_PATHS) and where a rank may be on them.
 PATHS = {"inline": ["comm.posted", "comm.before_finish"], "one_shot": ["comm.posted", "comm.before_finish"],
          "two_shot": ["comm.window_in", "comm.window_reduced", "comm.window_out", "comm.before_finish"],
-         "window": ["comm.window_in", "comm.window_reduced", "comm.window_out", "comm.before_finish"],
+         "window": ["comm.window_in", "comm.window_reduced", "comm.window_out", "comm.window_taken", "comm.before_finish"],
          "staged": ["comm.posted", "comm.claimed_slice", "comm.before_finish"]}
 
 
@@ -313,7 +313,7 @@ class Stopped(PeersTest):
         points = [("inline", "comm.posted"), ("one_shot", "comm.posted"), ("one_shot", "comm.before_finish"),
                   ("staged", "comm.claimed_slice"), ("staged", "comm.before_finish"), ("two_shot", "comm.window_in"),
                   ("two_shot", "comm.window_reduced"), ("window", "comm.window_in"), ("window", "comm.window_reduced"),
-                  ("window", "comm.window_out")]
+                  ("window", "comm.window_out"), ("window", "comm.window_taken")]
         for seed, (path, point) in enumerate(points):
             victim = seed % SIZE
             skip = 0 if point == "comm.claimed_slice" else 3 + seed  # the first slice of all is one of shared memory

@@ -44,8 +44,8 @@ Schedule all_to_all(const Shape& shape, std::size_t bytes) {
   return {{std::move(step)}, all.scratch_bytes()};
 }
 
-// Step k scatters segment k, combines segment k - 1 meanwhile, so that the connections never rest, and gathers segment k - 2. Within
-// a segment rank r combines part r.
+// Step k scatters segment k, combines segment k - 1 meanwhile and gathers segment k - 2; all but the first begin early. So the
+// connections never rest. Within a segment rank r combines part r.
 Schedule combine_parts(const Shape& shape, std::size_t bytes) {
   const std::size_t segment = SEGMENT / 2 * static_cast<std::size_t>(shape.size);
   const std::size_t segments = segments_of(bytes, segment);
@@ -57,6 +57,7 @@ Schedule combine_parts(const Shape& shape, std::size_t bytes) {
   };
   Schedule schedule{std::vector<Step>(segments + 2),
                     std::min<std::size_t>(segments, 2) * all.scratch_bytes()};
+  for (std::size_t k = 1; k < schedule.steps.size(); ++k) schedule.steps[k].early = true;
   for (std::size_t k = 0; k < segments; ++k) {
     const auto label = static_cast<std::uint32_t>(2 * k);
     const Slice mine = part(k, shape.rank);

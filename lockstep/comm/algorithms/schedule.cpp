@@ -49,7 +49,7 @@ std::string to_text(const Schedule& schedule) {
   std::string text;
   for (std::size_t i = 0; i < schedule.steps.size(); ++i) {
     const Step& step = schedule.steps[i];
-    text += str("step ", i, "\n");
+    text += str("step ", i, step.early ? ", early\n" : "\n");
     for (const Copy& c : step.copies)
       text += str("  copy    ", describe(c.from, c.bytes), " -> ", describe(c.to, c.bytes), "\n");
     for (const Local& l : step.locals) {

@@ -8,7 +8,8 @@
 //
 // A step      first makes its copies, then sends, receives and works within its node at once, combining meanwhile what earlier
 //             steps have received, and when all of that is over combines. The next step begins after that. Buffers may therefore
-//             be used again from step to step.
+//             be used again from step to step. The transfers of one that is `early` may begin before that: beside those of the step
+//             before it, once that has combined what it does meanwhile; so a connection does not rest between two steps.
 // Labels      A message is known by its collective, sender, receiver and label: two ranks' tables have the same labels, in
 //             the same order, and the same bytes for what goes from one to the other.
 // Order       combines name all ranks' contributions in rank order, for the one balanced tree of comm/reduce_kernels.h: every
@@ -74,6 +75,7 @@ struct Local {
 };
 
 struct Step {
+  bool early = false;  // has no copies and nothing within the node
   std::vector<Copy> copies;
   std::vector<Local> locals;  // one after the other, beside the transfers
   std::vector<Transfer> sends;

@@ -7,6 +7,7 @@
 
 #include <cstring>
 #include <map>
+#include <set>
 #include <tuple>
 
 #include "lockstep/base/str.h"
@@ -97,7 +98,7 @@ TEST(Schedule, PartsBeginAtLinesAndCoverEverything) {
 using Bytes = std::vector<std::uint8_t>;
 
 // One rank that carries out its table over a mailbox. "Combine" adds bytes: SUM of uint8. What is combined meanwhile is so before
-// anything is sent or after everything was received, the former by odd ranks.
+// anything is sent or after everything was received, the former by odd ranks; these also send and receive as early as they may.
 class Rank {
  public:
   using Mailbox = std::map<std::tuple<int, int, std::uint32_t>, std::pair<Bytes, std::size_t>>;
@@ -115,18 +116,15 @@ class Rank {
     if (done()) return false;
     const Step& step = schedule_.steps[at_];
     if (!started_) begin(step, mail);
-    const bool first = std::exchange(started_, true) == false;
+    bool moved = std::exchange(started_, true) == false;
+    if (next_is_early()) moved = receive(schedule_.steps[at_ + 1], mail) || moved;
+    moved = receive(step, mail) || moved;
     for (const Transfer& t : step.receives) {
-      if (!mail.contains({t.peer, rank_, t.label})) return first;
-    }
-    for (const Transfer& t : step.receives) {
-      const auto message = mail.extract({t.peer, rank_, t.label}).mapped();
-      EXPECT_EQ(message.first.size(), t.bytes);
-      EXPECT_EQ(message.second, t.whole);
-      std::copy(message.first.begin(), message.first.end(), at(t.place, t.bytes));
+      if (!received_.contains({t.peer, t.label})) return moved;
     }
     if (rank_ % 2 == 0) combine(step.meanwhile);
     combine(step.combines);
+    for (const Transfer& t : step.receives) received_.erase({t.peer, t.label});
     ++at_;
     started_ = false;
     return true;
@@ -146,9 +144,32 @@ class Rank {
     return area->data() + place.offset;
   }
 
+  bool next_is_early() const {
+    return rank_ % 2 == 1 && at_ + 1 < schedule_.steps.size() && schedule_.steps[at_ + 1].early;
+  }
+
   void begin(const Step& step, Mailbox& mail) {
     for (const Copy& c : step.copies) std::copy_n(at(c.from, c.bytes), c.bytes, at(c.to, c.bytes));
     if (rank_ % 2 == 1) combine(step.meanwhile);
+    if (rank_ % 2 == 0 || !step.early || at_ == 0) send(step, mail);
+    if (next_is_early()) send(schedule_.steps[at_ + 1], mail);
+  }
+
+  // What is there; whether anything was.
+  bool receive(const Step& step, Mailbox& mail) {
+    bool any = false;
+    for (const Transfer& t : step.receives) {
+      const auto message = mail.extract({t.peer, rank_, t.label});
+      if (message.empty()) continue;
+      EXPECT_EQ(message.mapped().first.size(), t.bytes);
+      EXPECT_EQ(message.mapped().second, t.whole);
+      std::copy(message.mapped().first.begin(), message.mapped().first.end(), at(t.place, t.bytes));
+      any = received_.insert({t.peer, t.label}).second;
+    }
+    return any;
+  }
+
+  void send(const Step& step, Mailbox& mail) {
     for (const Transfer& t : step.sends) {
       const auto* data = at(t.place, t.bytes);
       const bool fresh =
@@ -174,6 +195,7 @@ class Rank {
   Bytes scratch_;
   std::size_t at_ = 0;
   bool started_ = false;
+  std::set<std::pair<int, std::uint32_t>> received_;  // from whom, label
 };
 
 std::uint8_t value(int rank, std::size_t i) {

@@ -230,8 +230,8 @@ RANKS_TEST(LentMemory, AllToAllFromSharedMemory, Ranks(1, 2, 3, 4), EveryBackend
   }
 }
 
-// Large private memory of ranks that all wait is read where it is. When one of them does not, it is copied aside. One may have
-// its own in the group's memory.
+// Large private memory of ranks that all wait passes through windows. When one of them does not wait, or has its own in the
+// group's memory, it is copied aside.
 constexpr std::size_t LARGE = 3300001;
 
 float gathered(std::size_t rank, std::size_t i) { return static_cast<float>(1000 * rank + i % 997); }
@@ -277,6 +277,25 @@ RANKS_TEST(LentMemory, AllToAllOfLargePrivateMemory, Ranks(2, 3), EveryBackend()
     if (rank() == async_rank) work.wait();
     std::fill(inputs.begin(), inputs.end(), -1.0F);
     check_gathered(world(), outputs);
+  }
+}
+
+RANKS_TEST(LentMemory, ReduceScatterOfLargePrivateMemory, Ranks(2, 3), EveryBackend()) {
+  const auto ranks = static_cast<std::size_t>(size());
+  std::vector<float> inputs(ranks * LARGE);
+  std::vector<float> output(LARGE);
+  for (const int async_rank : {-1, 0}) {
+    for (std::size_t i = 0; i < inputs.size(); ++i)
+      inputs[i] = gathered(static_cast<std::size_t>(rank()), i % LARGE);
+    Work work = comm::reduce_scatter(world(), std::span(output), std::span<const float>(inputs),
+                                     ReduceOp::SUM, rank() == async_rank);
+    if (rank() == async_rank) work.wait();
+    std::fill(inputs.begin(), inputs.end(), -1.0F);
+    std::size_t wrong = 0;
+    const auto others = static_cast<float>(1000 * (ranks * (ranks - 1) / 2));
+    for (std::size_t i = 0; i < LARGE; ++i)
+      wrong += output[i] != others + static_cast<float>(ranks * (i % 997)) ? 1 : 0;
+    EXPECT_EQ(wrong, 0U);
   }
 }
 

@@ -90,7 +90,7 @@ std::byte* CollectiveOperation::contribution(int rank, std::size_t bytes) const 
       throw InternalError(str("rank ", rank, " posted ", bytes, " bytes in its line"));
     return theirs.payload;
   }
-  const bool late = theirs.lies == Lies::WINDOWED || (theirs.lies == Lies::ELSEWHERE && staged_late_);
+  const bool late = may_come_late(theirs.lies) && staged_late_;
   return engine_->block(rank, late ? share(rank).late_block : theirs.offset, bytes);
 }
 
@@ -112,7 +112,7 @@ std::size_t CollectiveOperation::readable(int rank, const Source& source) const 
 bool CollectiveOperation::is_complete(int rank) const {
   if (!is_posted(rank)) return false;
   const auto staged = number_for(share(rank).staged.load(std::memory_order_relaxed), sequence_);
-  if (lies(rank) == Lies::ELSEWHERE) return !staged_late_ || staged > 0;
+  if (may_come_late(lies(rank))) return !staged_late_ || staged > 0;
   return lies(rank) != Lies::GROWING || staged * STAGED_PIECE >= line(rank).bytes;
 }
 
@@ -143,15 +143,24 @@ bool CollectiveOperation::copy_private(int rank, std::uint64_t address, std::spa
   return false;
 }
 
-bool CollectiveOperation::find_part(int rank, std::size_t bytes, Source& part) {
+// What `rank`'s table says about this one.
+Part CollectiveOperation::part_entry(int rank) const {
   const auto ranks = static_cast<std::size_t>(engine_->size());
   const auto own = static_cast<std::size_t>(engine_->rank());
   Part entry;
   std::memcpy(&entry, contribution(rank, ranks * sizeof(Part)) + own * sizeof(Part), sizeof(entry));
-  if (entry.bytes != bytes) {
-    size_mismatch(rank, bytes, entry.bytes);
-    return false;
-  }
+  return entry;
+}
+
+bool CollectiveOperation::check_part(int rank, std::size_t bytes) {
+  const std::size_t found = part_entry(rank).bytes;
+  if (found != bytes) size_mismatch(rank, bytes, found);
+  return found == bytes;
+}
+
+bool CollectiveOperation::find_part(int rank, std::size_t bytes, Source& part) {
+  if (!check_part(rank, bytes)) return false;
+  const Part entry = part_entry(rank);
   if (lies(rank) == Lies::ELSEWHERE && !staged_late_) {
     part = {reinterpret_cast<const std::byte*>(entry.offset), bytes, bytes,
             true};  // NOLINT(performance-no-int-to-ptr)
@@ -216,6 +225,7 @@ bool CollectiveOperation::try_advance(std::size_t slices) {
     finish();
   }
   if (lent_ && !engine_->all_finished(sequence_)) return false;
+  if (has_window_) engine_->give_back_window();
   if (!guarded_.empty()) check_guard();
   return true;
 }
@@ -236,7 +246,7 @@ std::uint64_t CollectiveOperation::progress() const {
     const Share& theirs = share(r);
     const WindowLine& window = engine_->control().window_line(r);
     for (const auto* word : std::initializer_list<const std::atomic<std::uint64_t>*>{
-             &line(r).sequence, &theirs.claim, &theirs.done, &theirs.staged, &window.in, &window.reduced,
+             &line(r).sequence, &theirs.claim, &theirs.done, &theirs.staged, &window.in, &window.done,
              &engine_->control().rank_line(r).finished}) {
       sum += word->load(std::memory_order_relaxed);
     }

@@ -5,8 +5,9 @@
 // they appear, moves data, and marks the collective as finished, after which it reads nothing of the others' any more.
 //
 // Contributions. A small one goes into the post line. What already lies in shared memory stays there, lent to the others: the
-// operation is over when they have finished. So does large private memory in all_gather and all_to_all when all ranks wait; it is
-// read through the kernel. Anything else is copied into a block, in pieces that others read as they come.
+// operation is over when they have finished. Large private memory of ranks that all wait passes through windows in all_reduce
+// (shared_window.h), all_gather, all_to_all and reduce_scatter, or is read through the kernel (shared_exchange.h). Anything
+// else is copied into a block, in pieces that others read as they come.
 // Where each rank gets a part of its own (scatter, reduce_scatter, all_to_all) the block starts with a table of parts.
 #pragma once
 
@@ -70,19 +71,24 @@ class CollectiveOperation : public Operation {
   void contribute_block(const void* data, std::size_t bytes);  // complete when posted
   void lend(const void* data, bool others_write);
   void contribute_data(const void* data, std::size_t bytes);  // as it suits its size and place
-  // Of private memory that is worth it: ELSEWHERE. False otherwise.
-  bool lend_private(std::span<const std::byte> data);
+  // Private memory, where it is: ELSEWHERE.
+  void lend_private(std::span<const std::byte> data);
+  // By this rank's window: WINDOWED. False when another call, of another thread, uses that.
+  bool contribute_by_window(std::size_t window_bytes);
   // Whether a result is written over `data` here: then it cannot be lent.
   bool is_overwritten(std::span<const std::byte> data) const;
+  bool is_private(std::span<const std::byte> data) const;  // and not overwritten
   using Parts = std::vector<std::span<const std::byte>>;
   void contribute_parts(const Parts& parts);
-  // After the post, of Lies::ELSEWHERE, because another rank does not wait or has it otherwise.
+  void lend_parts(const Parts& parts, Lies where);  // IN_PLACE or ELSEWHERE, all of them
+  // After the post, of what may come late, because another rank does not wait or has it otherwise.
   void contribute_late_parts(const Parts& parts);
+  // Writes the sizes of the parts into this rank's window, for find_part().
+  void write_sizes(const Parts& parts);
   // With LOCKSTEP_DEBUG, of an asynchronous call: remembers the caller's buffer, which nobody may touch; whether it does.
   bool guard(const void* data, std::size_t bytes);
   // Throws InvalidArgument if it was touched. Before anything is written there on purpose.
   void check_guard();
-  // After the post, of Lies::WINDOWED and ELSEWHERE.
   void contribute_late_block(const void* data, std::size_t bytes);
 
   // ---- what a verb finds
@@ -95,6 +101,7 @@ class CollectiveOperation : public Operation {
   // that has not `bytes` bytes.
   Source whole(int rank, std::size_t bytes) const;
   bool find_part(int rank, std::size_t bytes, Source& part);
+  bool check_part(int rank, std::size_t bytes);
   bool has_late_block(int rank) const {
     return number_for(share(rank).staged.load(std::memory_order_acquire), sequence_) > 0;
   }
@@ -125,7 +132,7 @@ class CollectiveOperation : public Operation {
   std::size_t staged_bytes_ = 0;  // of the block, if it is one that the engine frees
   bool lent_ = false;             // others look at the caller's own memory
   bool others_write_ = false;     // to it, at block_
-  bool staged_late_ = false;      // what was posted as ELSEWHERE is read from blocks
+  bool staged_late_ = false;      // what may come late does
 
   bool try_advance(std::size_t slices) final;
 
@@ -135,13 +142,12 @@ class CollectiveOperation : public Operation {
     std::size_t at;  // in the block
   };
 
-  bool is_private(std::span<const std::byte> data) const;
-  bool may_lend_private(std::size_t bytes) const;
-  bool lend_parts(const Parts& parts);
+  Part part_entry(int rank) const;
+  bool are_in_place(const Parts& parts) const;
+  bool copy_private(int rank, std::uint64_t address, std::span<std::byte> to);
   void stage_parts(const Parts& parts);
   void copy_pieces();
   void publish_late_block();
-  bool copy_private(int rank, std::uint64_t address, std::span<std::byte> to);
   void fill();
   void compare_with(int rank);
   void finish();
@@ -152,6 +158,7 @@ class CollectiveOperation : public Operation {
   std::vector<Piece> growth_;
   bool disagrees_ = false;  // another rank's call does not agree
   bool over_ = false;       // this rank has finished; what it lent may still be read
+  bool has_window_ = false;
 };
 
 }  // namespace lockstep::shared

@@ -11,9 +11,6 @@ namespace {
 
 constexpr std::size_t table_bytes(std::size_t parts) { return round_up(parts * sizeof(Part), LINE); }
 
-// Below, a block that is read while it is being filled stays in the caches, and is faster (docs/performance.md).
-constexpr std::size_t PRIVATE_FROM = std::size_t{12} << 20U;
-
 }  // namespace
 
 void CollectiveOperation::contribute_inline(const void* data, std::size_t bytes) {
@@ -69,54 +66,62 @@ bool CollectiveOperation::is_private(std::span<const std::byte> data) const {
   return !engine_->arena().contains(data.data(), data.size()) && !is_overwritten(data);
 }
 
-bool CollectiveOperation::may_lend_private(std::size_t bytes) const {
-  return !request_.async_op && bytes >= PRIVATE_FROM && engine_->lends_private_memory();
-}
-
-bool CollectiveOperation::lend_private(std::span<const std::byte> data) {
-  if (!may_lend_private(data.size()) || !is_private(data)) return false;
+void CollectiveOperation::lend_private(std::span<const std::byte> data) {
   mine_ = Lies::ELSEWHERE;
   block_ = reinterpret_cast<std::uintptr_t>(data.data());
   lent_ = true;
+}
+
+bool CollectiveOperation::contribute_by_window(std::size_t window_bytes) {
+  const auto window = engine_->take_window(window_bytes);
+  if (!window) return false;
+  has_window_ = true;
+  mine_ = Lies::WINDOWED;
+  block_ = *window;
   return true;
 }
 
+void CollectiveOperation::write_sizes(const Parts& parts) {
+  std::vector<Part> entries;
+  for (const auto& part : parts) entries.push_back({0, part.size(), 0});
+  std::memcpy(engine_->arena().at(block_), entries.data(), entries.size() * sizeof(Part));
+}
+
 void CollectiveOperation::contribute_parts(const Parts& parts) {
-  if (lend_parts(parts)) return;
+  if (are_in_place(parts)) return lend_parts(parts, Lies::IN_PLACE);
   stage_parts(parts);
   mine_ = staged_bytes_ <= STAGED_PIECE ? Lies::IN_BLOCK : Lies::GROWING;
   if (mine_ == Lies::IN_BLOCK) copy_pieces();
 }
 
-// Then the block is a table alone.
-bool CollectiveOperation::lend_parts(const Parts& parts) {
-  const Arena& arena = engine_->arena();
-  bool in_place = true;
-  bool elsewhere = true;
+bool CollectiveOperation::are_in_place(const Parts& parts) const {
   std::size_t bytes = 0;
   for (std::size_t r = 0; r < parts.size(); ++r) {
     const auto& part = parts[r];
     if (static_cast<int>(r) == engine_->rank() || part.empty()) continue;
     bytes += part.size();
-    in_place = in_place && arena.contains(part.data(), part.size()) && !is_overwritten(part);
-    elsewhere = elsewhere && is_private(part);
+    if (!engine_->arena().contains(part.data(), part.size()) || is_overwritten(part)) return false;
   }
-  in_place = in_place && bytes > STAGED_PIECE;
-  elsewhere = elsewhere && may_lend_private(bytes) && call_.verb == Verb::ALL_TO_ALL;
-  if (!in_place && !elsewhere) return false;
-  mine_ = in_place ? Lies::IN_PLACE : Lies::ELSEWHERE;
+  return bytes > STAGED_PIECE;
+}
+
+// Then the block is a table alone.
+void CollectiveOperation::lend_parts(const Parts& parts, Lies where) {
+  mine_ = where;
   lent_ = true;
   staged_bytes_ = table_bytes(parts.size());
   block_ = engine_->stage(staged_bytes_);
   std::vector<Part> entries(parts.size());
   for (std::size_t r = 0; r < parts.size(); ++r) {
-    const auto* data = parts[r].data();
-    const bool is_own = static_cast<int>(r) == engine_->rank();
-    const std::size_t at = in_place ? arena.offset_of(data) : reinterpret_cast<std::uintptr_t>(data);
-    entries[r] = {is_own || parts[r].empty() ? block_ : at, parts[r].size(), 0};
+    const bool has_none = static_cast<int>(r) == engine_->rank() || parts[r].empty();
+    std::size_t at = block_;
+    if (!has_none) {
+      at = where == Lies::IN_PLACE ? engine_->arena().offset_of(parts[r].data())
+                                   : reinterpret_cast<std::uintptr_t>(parts[r].data());
+    }
+    entries[r] = {at, parts[r].size(), 0};
   }
   std::memcpy(engine_->arena().at(block_), entries.data(), entries.size() * sizeof(Part));
-  return true;
 }
 
 // A block with its table, and what will be copied in behind that: the others' parts, beginning with that of the rank behind
@@ -166,14 +171,12 @@ void CollectiveOperation::fill() {
 }
 
 void CollectiveOperation::contribute_late_block(const void* data, std::size_t bytes) {
-  block_ = engine_->stage(bytes);
-  staged_bytes_ = bytes;
-  std::memcpy(engine_->arena().at(block_), data, bytes);
+  if (bytes > 0) contribute_block(data, bytes);
   publish_late_block();
 }
 
 void CollectiveOperation::contribute_late_parts(const Parts& parts) {
-  engine_->retire(sequence_, block_, staged_bytes_);  // the table of what was lent
+  if (staged_bytes_ > 0) engine_->retire(sequence_, block_, staged_bytes_);  // the table of what was lent
   stage_parts(parts);
   copy_pieces();
   publish_late_block();

@@ -82,21 +82,17 @@ bool Scatter::move(std::size_t) {
 }
 
 FromEveryRank::FromEveryRank(SharedEngine& engine, Request&& request, std::uint64_t sequence)
-    : CollectiveOperation(engine, std::move(request), sequence),
-      copied_(static_cast<std::size_t>(engine_->size())) {}
-
-void FromEveryRank::decide() {
-  bool all_lend = true;
-  for (int r = 0; r < engine_->size(); ++r)
-    all_lend =
-        all_lend && (lies(r) == Lies::ELSEWHERE || lies(r) == Lies::IN_PLACE || lies(r) == Lies::NOWHERE);
-  private_ = all_lend ? Private::LENT : Private::STAGED;
-  staged_late_ = !all_lend;
-  if (staged_late_ && mine_ == Lies::ELSEWHERE) contribute_late();
-}
+    : Exchange(engine, std::move(request), sequence), copied_(static_cast<std::size_t>(engine_->size())) {}
 
 bool FromEveryRank::move(std::size_t) {
-  if (private_ == Private::UNDECIDED && all_posted()) decide();
+  const Way now = way();
+  if (now == Way::WINDOW) {
+    return passage().advance([&](std::size_t begin, const Passage::Parts& pieces) {
+      for (std::size_t r = 0; r < pieces.size(); ++r)
+        copy_own(pieces[r].data(), request_.outputs[r].data() + begin, pieces[r].size());
+    });
+  }
+  if (now == Way::UNDECIDED && may_come_late(mine_)) return false;  // others may need a block of this rank
   bool all = true;
   for (int r = 0; r < engine_->size(); ++r) all = copy_from(r) && all;
   return all;
@@ -115,14 +111,10 @@ bool FromEveryRank::copy_from(int rank) {
   return copy_out(rank, source, output.data(), copied_[at]);
 }
 
-// Whether it is known where this rank's private data are to be read.
-bool FromEveryRank::is_settled(int rank) const {
-  if (lies(rank) != Lies::ELSEWHERE) return true;
-  return private_ == Private::LENT || (private_ == Private::STAGED && has_late_block(rank));
-}
-
 void Gather::contribute() {
-  if (call_.verb == Verb::ALL_GATHER && lend_private(own_data())) return;
+  if (call_.verb == Verb::ALL_GATHER && is_worth_it(own_data().size()) &&
+      offer(Parts(static_cast<std::size_t>(engine_->size()), own_data()), /*is_same=*/true))
+    return;
   contribute_data(request_.input, bytes_of(call_.count));
 }
 
@@ -149,6 +141,10 @@ bool Gather::find_source(int rank, Source& source) {
   const std::size_t bytes = request_.outputs[static_cast<std::size_t>(rank)].size();
   if (bytes > 0) source = whole(rank, bytes);
   return true;
+}
+
+void AllToAll::contribute() {
+  if (!offer(request_.inputs, /*is_same=*/false)) contribute_parts(request_.inputs);
 }
 
 std::span<const std::byte> AllToAll::own_data() const {

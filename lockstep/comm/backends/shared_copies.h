@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "lockstep/comm/backends/shared_collective.h"
+#include "lockstep/comm/backends/shared_exchange.h"
 
 namespace lockstep::shared {
 
@@ -48,30 +48,23 @@ class Scatter : public CollectiveOperation {
 };
 
 // Verbs that receive from every rank.
-class FromEveryRank : public CollectiveOperation {
+class FromEveryRank : public Exchange {
  public:
   FromEveryRank(SharedEngine& engine, Request&& request, std::uint64_t sequence);
 
  protected:
   bool move(std::size_t slices) override;
-  bool owes(int rank) const override { return !is_complete(rank); }
+  std::size_t expected_from(int rank) const override {
+    return request_.outputs[static_cast<std::size_t>(rank)].size();
+  }
   // Where what `rank` has for this rank lies, as many bytes as its output here. False when they are not as many (recorded).
   virtual bool find_source(int rank, Source& source) = 0;
-  // What was lent as Lies::ELSEWHERE is put into a block.
-  virtual void contribute_late() = 0;
   // What this rank has for itself.
   virtual std::span<const std::byte> own_data() const = 0;
   std::vector<std::size_t> copied_;  // bytes, by rank
 
  private:
-  // What ranks lend of their private memory is read there if all ranks lend theirs, which means that all wait: nobody has
-  // to wait for a rank that only comes back later.
-  enum class Private { UNDECIDED, LENT, STAGED };
-  void decide();
   bool copy_from(int rank);
-  bool is_settled(int rank) const;
-
-  Private private_ = Private::UNDECIDED;
 };
 
 // all_gather, and gather, where only the root receives.
@@ -98,7 +91,7 @@ class AllToAll : public FromEveryRank {
   using FromEveryRank::FromEveryRank;
 
  protected:
-  void contribute() override { contribute_parts(request_.inputs); }
+  void contribute() override;
   void contribute_late() override { contribute_late_parts(request_.inputs); }
   bool find_source(int rank, Source& source) override;
   std::span<const std::byte> own_data() const override;

@@ -242,13 +242,15 @@ bool SharedEngine::all_finished(std::uint64_t sequence) {
   return true;
 }
 
-std::size_t SharedEngine::window(std::size_t bytes) {
+std::optional<std::size_t> SharedEngine::take_window(std::size_t bytes) {
+  if (window_in_use_) return std::nullopt;
   if (bytes > window_bytes_) {
     if (window_bytes_ > 0) retire(sequence_, window_, window_bytes_);
     window_bytes_ = 0;
     window_ = arena().allocate(bytes);
     window_bytes_ = bytes;
   }
+  window_in_use_ = true;
   return window_;
 }
 

@@ -141,8 +141,9 @@ class SharedEngine : public Backend, public Helped, public std::enable_shared_fr
     auto& known = known_finished_[static_cast<std::size_t>(rank)];
     known = std::max(known, sequence);
   }
-  // Offset of this rank's window, which has room for `bytes`; it grows only while nobody uses it.
-  std::size_t window(std::size_t bytes);
+  // Offset of this rank's window, with room for `bytes`, for one call until that gives it back; none while another has it.
+  std::optional<std::size_t> take_window(std::size_t bytes);
+  void give_back_window() { window_in_use_ = false; }
   // Returns when ready; otherwise records and throws the failure. Unlocks while it sleeps.
   void wait(std::unique_lock<std::mutex>& lock, Waitable& target,
             std::optional<std::chrono::nanoseconds> timeout);
@@ -197,6 +198,7 @@ class SharedEngine : public Backend, public Helped, public std::enable_shared_fr
   std::vector<std::uint64_t> known_finished_;  // by rank, as far as it was seen
   std::size_t window_ = 0;                     // offset
   std::size_t window_bytes_ = 0;
+  bool window_in_use_ = false;
   std::vector<std::uint64_t> sent_;  // messages to each rank
   std::vector<Inbox> inboxes_;       // by source
   ReceiveQueue receives_;

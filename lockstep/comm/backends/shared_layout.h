@@ -26,8 +26,13 @@
 // The window of an all_reduce of private memory that all ranks wait for. Chunk c passes through slot c % W of each rank's
 // window and has a portion for every rank to reduce. Each rank r copies the others' portions of its data there and stores
 // WindowLine::in = (s, c+1). When all have, rank q reduces its portion from its own memory and the others' slots, and writes
-// the result to its own memory and over what it read in the others' slots: reduced = (s, c+1). When all have, every rank
-// copies the results out of its own slot, which is then its own to fill again. The words only grow.
+// the result to its own memory and over what it read in the others' slots: done = (s, c+1). When all have, every rank
+// copies the results out of its own slot, which is then its own to fill again. The words only grow; a rank has one such call at
+// a time.
+//
+// all_gather, all_to_all and reduce_scatter of such memory use the windows, too: chunk c of what rank r has for each other passes
+// through slot c % W of its window: in = (s, c+1). Whoever has taken chunk c out of all others' slots stores done = (s, c+1), or at
+// its end the largest number there is; when all have, the slot is r's to fill again.
 //
 // A message that its sender waits for is lent: the receiver copies it straight out of the sender's memory, once instead of twice,
 // from private memory through the kernel (os/peer_memory.h). A very large one in private memory goes through a small ring in the
@@ -87,7 +92,7 @@ struct alignas(LINE) RankLine {
 // Words of pack(sequence, chunks).
 struct WindowLine {
   alignas(LINE) std::atomic<std::uint64_t> in{0};
-  alignas(LINE) std::atomic<std::uint64_t> reduced{0};
+  alignas(LINE) std::atomic<std::uint64_t> done{0};
 };
 
 // Where what a rank gives to a collective lies.
@@ -100,6 +105,8 @@ enum class Lies : std::uint8_t {
   ELSEWHERE,  // in private memory of a caller that waits; in a block after all if others do otherwise: Share::late_block
   WINDOWED,  // passes through its window, or is put in a block if others do otherwise: Share::late_block
 };
+
+constexpr bool may_come_late(Lies lies) { return lies == Lies::ELSEWHERE || lies == Lies::WINDOWED; }
 
 struct alignas(LINE) PostLine {
   static constexpr std::size_t ROOM = 72;  // the first 8 in the same cache line as all the rest

@@ -1,5 +1,7 @@
 // Each way through shared memory, forced for every size, gives the bits that the definition of the reduction says; and so all of
 // them give the same.
+#include <thread>
+
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/comm/collectives.h"
@@ -96,6 +98,18 @@ RANKS_TEST(Path, Staged, Ranks(1, 2, 3, 4), Backends("thread", "shm"), Variable(
   everything(world());
 }
 RANKS_TEST(Path, AsItShips, Ranks(1, 2, 3, 4), EveryBackend(), Except("nccl")) { everything(world()); }
+
+// A rank has one window: the call of a second thread does without. Both call the same, so their order does not matter.
+RANKS_TEST(Path, WindowOfTwoThreads, Ranks(2, 3), Backends("thread", "shm"),
+           Variable("LOCKSTEP_PATHS", "window")) {
+  const auto call_often = [&] {
+    for (int round = 0; round < 20; ++round)
+      all_reduce_once<float>(world(), Memory::PRIVATE, 1000003, ReduceOp::SUM);
+  };
+  std::thread other(call_often);
+  call_often();
+  other.join();
+}
 
 // Parts and whole groups at a time, by ways that use the window and the blocks of one rank in several groups.
 RANKS_TEST(Path, GroupsSideBySide, Ranks(4), Backends("thread", "shm"),

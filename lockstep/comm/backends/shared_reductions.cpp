@@ -24,8 +24,7 @@ void Reduction::contribute() {
   if (!by_window || request_.async_op || call_.verb != Verb::ALL_REDUCE)
     return contribute_block(request_.input, bytes());
   const WindowPlan plan = window_plan(bytes(), engine_->size(), path_ == Path::TWO_SHOT);
-  mine_ = Lies::WINDOWED;
-  block_ = engine_->window(plan.window_bytes());
+  if (!contribute_by_window(plan.window_bytes())) return contribute_block(request_.input, bytes());
   window_.emplace(*engine_, plan, call_, sequence_, static_cast<std::byte*>(request_.output));
 }
 
@@ -40,6 +39,7 @@ void Reduction::decide() {
     way_ = Way::WINDOW;
   } else {
     way_ = Way::SLICES;
+    staged_late_ = true;
     if (mine_ == Lies::WINDOWED) contribute_late_block(request_.input, bytes());
   }
 }
@@ -103,9 +103,15 @@ void Reduction::take_out() {
     std::memcpy(request_.output, engine_->arena().at(block_), bytes());
 }
 
+void ReduceScatter::contribute() {
+  if (!offer(request_.inputs, /*is_same=*/false)) contribute_parts(request_.inputs);
+}
+
 bool ReduceScatter::find_parts() {
   if (!parts_.empty()) return true;
-  if (!all_posted()) return false;
+  for (int r = 0; r < engine_->size(); ++r) {
+    if (!has_posted(r) || !is_settled(r)) return false;
+  }
   std::vector<Source> parts(static_cast<std::size_t>(engine_->size()));
   for (int r = 0; r < engine_->size(); ++r) {
     if (r != engine_->rank() && !find_part(r, bytes_of(call_.count), parts[static_cast<std::size_t>(r)]))
@@ -127,6 +133,16 @@ bool ReduceScatter::find_inputs(std::size_t bytes, RankAddresses<const std::byte
 }
 
 bool ReduceScatter::move(std::size_t slices) {
+  if (way() != Way::WINDOW) return reduce_blocks(slices);
+  return passage().advance([&](std::size_t begin, const Passage::Parts& pieces) {
+    RankAddresses<const std::byte> inputs(engine_->size());
+    for (const auto& piece : pieces) inputs.add(piece.data());
+    auto* output = static_cast<std::byte*>(request_.output) + begin;
+    reduce(call_.dtype, call_.op, inputs.all(), {&output, 1}, pieces[0].size() / size_of(call_.dtype));
+  });
+}
+
+bool ReduceScatter::reduce_blocks(std::size_t slices) {
   if (!find_parts()) return false;
   const std::size_t total = bytes_of(call_.count);
   for (; slices > 0 && reduced_ < total; --slices) {
@@ -141,7 +157,5 @@ bool ReduceScatter::move(std::size_t slices) {
   }
   return reduced_ == total;
 }
-
-bool ReduceScatter::owes(int rank) const { return rank != engine_->rank() && !is_complete(rank); }
 
 }  // namespace lockstep::shared

@@ -6,13 +6,14 @@
 //                              group, which is its own block; and copies of other memory, if not all ranks wait
 //                     WINDOW   all ranks wait: through their windows (shared_window.h)
 //                   reduce writes to the root's block only.
-//   reduce_scatter  each rank combines the parts that are meant for it straight into its output, as they appear.
+//   reduce_scatter  each rank combines the parts that are meant for it straight into its output, as they appear, in blocks or
+//                  windows (shared_exchange.h).
 #pragma once
 
 #include <optional>
 
 #include "lockstep/comm/backends/rank_addresses.h"
-#include "lockstep/comm/backends/shared_collective.h"
+#include "lockstep/comm/backends/shared_exchange.h"
 #include "lockstep/comm/backends/shared_slices.h"
 #include "lockstep/comm/backends/shared_window.h"
 
@@ -47,16 +48,18 @@ class Reduction : public CollectiveOperation {
   std::optional<WindowReduction> window_;
 };
 
-class ReduceScatter : public CollectiveOperation {
+class ReduceScatter : public Exchange {
  public:
-  using CollectiveOperation::CollectiveOperation;
+  using Exchange::Exchange;
 
  protected:
-  void contribute() override { contribute_parts(request_.inputs); }
+  void contribute() override;
+  void contribute_late() override { contribute_late_parts(request_.inputs); }
   bool move(std::size_t slices) override;
-  bool owes(int rank) const override;
+  std::size_t expected_from(int) const override { return bytes_of(call_.count); }
 
  private:
+  bool reduce_blocks(std::size_t slices);
   bool find_parts();
   // The pieces of all ranks at `reduced_`, if they can be read.
   bool find_inputs(std::size_t bytes, RankAddresses<const std::byte>& inputs) const;

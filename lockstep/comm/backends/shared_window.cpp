@@ -62,7 +62,7 @@ bool WindowReduction::step() {
   const std::size_t before = in_ + reduced_ + out_;
   if (in_ < plan_.chunks && in_ < out_ + plan_.slots) copy_in();
   if (reduced_ < in_ && all_reached(&WindowLine::in, pack(sequence_, reduced_ + 1))) reduce_portion();
-  if (out_ < reduced_ && all_reached(&WindowLine::reduced, pack(sequence_, out_ + 1))) copy_out();
+  if (out_ < reduced_ && all_reached(&WindowLine::done, pack(sequence_, out_ + 1))) copy_out();
   return in_ + reduced_ + out_ != before;
 }
 
@@ -77,7 +77,7 @@ bool WindowReduction::all_reached(std::atomic<std::uint64_t> WindowLine::*counte
 }
 
 bool WindowReduction::has_reduced_all(int rank) const {
-  return engine_->control().window_line(rank).reduced.load(std::memory_order_relaxed) >=
+  return engine_->control().window_line(rank).done.load(std::memory_order_relaxed) >=
          pack(sequence_, plan_.chunks);
 }
 
@@ -113,7 +113,7 @@ void WindowReduction::reduce_portion() {
   }
   ++reduced_;
   // Publishes the results.
-  engine_->control().window_line(rank).reduced.store(pack(sequence_, reduced_), std::memory_order_release);
+  engine_->control().window_line(rank).done.store(pack(sequence_, reduced_), std::memory_order_release);
   engine_->control().ring();
   fail_point("comm.window_reduced");
 }

@@ -73,7 +73,6 @@ void Connection::start_stream(const Header& accepted) {
   offer->second->header.transfer = accepted.transfer;
   streams_.push_back(offer->second);
   offered_.erase(offer);
-  write();
 }
 
 void Connection::cancel(Send& send) {
@@ -176,6 +175,11 @@ void Connection::cancel(Receive& receive) {
 }
 
 void Connection::read() {
+  receive();
+  write();  // what was asked for, behind the answers to all that came with it
+}
+
+void Connection::receive() {
   for (std::size_t total = 0; total < READ_AT_ONCE && !closed();) {
     const bool direct = in_payload_ && staged_begin_ == staged_end_;
     const std::span<std::byte> target = direct ? payload_target() : from(std::span(staging_), staged_end_);

@@ -78,6 +78,7 @@ class Connection {
 
   bool next_frame();
   void finish_written();
+  void receive();
   void parse();
   void begin_frame();
   void take_staged();

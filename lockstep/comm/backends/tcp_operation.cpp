@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/fail_point.h"
@@ -94,23 +95,38 @@ void Operation::carry_on() {
   stepping_ = false;
 }
 
-void Operation::post_send(int peer, Header header, std::span<const std::byte> data) {
+void Operation::post_send(int peer, Header header, std::span<const std::byte> data, bool ahead) {
   if (!pending()) return;
-  ++under_way_;
-  sends_.push_back(std::make_shared<Send>(Send{this, peer, header, data}));
+  ++(ahead ? ahead_ : under_way_);
+  sends_.push_back(std::make_shared<Send>(Send{this, peer, header, data, ahead}));
   group_->post(sends_.back());
 }
 
 void Operation::post_receive(Receive receive) {
   if (!pending()) return;
-  ++under_way_;
+  ++(receive.ahead ? ahead_ : under_way_);
   receive.owner = this;
   receives_.push_back(std::make_shared<Receive>(receive));
   group_->post(receives_.back(), *this);
 }
 
-void Operation::sent(Send&) { one_less(); }
-void Operation::received(Receive&) { one_less(); }
+void Operation::sent(Send& send) { over(send.ahead); }
+void Operation::received(Receive& receive) { over(receive.ahead); }
+
+void Operation::over(bool ahead) {
+  if (!ahead) return one_less();
+  moved();
+  --ahead_;
+}
+
+void Operation::advance_transfers() {
+  const auto is_over = [](const auto& transfer) { return transfer->over; };
+  std::erase_if(sends_, is_over);
+  std::erase_if(receives_, is_over);
+  for (const auto& send : sends_) send->ahead = false;
+  for (const auto& receive : receives_) receive->ahead = false;
+  under_way_ = std::exchange(ahead_, 0);
+}
 
 void Operation::one_less() {
   moved();
@@ -204,8 +220,7 @@ std::byte* CollectiveOperation::at(const algorithms::Place& place) const {
 void CollectiveOperation::step() {
   if (in_step_) {
     combine(schedule_.steps[at_].combines);
-    sends_.clear();
-    receives_.clear();
+    advance_transfers();
     in_step_ = false;
     ++at_;
   }
@@ -228,21 +243,28 @@ void CollectiveOperation::begin(const algorithms::Step& step) {
     if (copy.bytes > 0 && at(copy.from) != at(copy.to)) std::memmove(at(copy.to), at(copy.from), copy.bytes);
   }
   for (const auto& local : step.locals) post_local(local);
+  if (!step.early || at_ == 0) post_transfers(step, /*ahead=*/false);
+  combine(step.meanwhile);
+  if (at_ + 1 < schedule_.steps.size() && schedule_.steps[at_ + 1].early)
+    post_transfers(schedule_.steps[at_ + 1], /*ahead=*/true);
+}
+
+void CollectiveOperation::post_transfers(const algorithms::Step& step, bool ahead) {
   for (const auto& transfer : step.receives) {
     post_receive({nullptr,
                   transfer.peer,
                   sequence_,
                   transfer.label,
                   {at(transfer.place), transfer.bytes},
-                  transfer.whole});
+                  transfer.whole,
+                  ahead});
   }
   for (const auto& transfer : step.sends) {
     Header message = header();
     message.label = transfer.label;
     message.whole = transfer.whole;
-    post_send(transfer.peer, message, {at(transfer.place), transfer.bytes});
+    post_send(transfer.peer, message, {at(transfer.place), transfer.bytes}, ahead);
   }
-  combine(step.meanwhile);
 }
 
 void CollectiveOperation::combine(const std::vector<algorithms::Combine>& combines) {

@@ -52,8 +52,9 @@ class Operation : public WorkState, public TransferOwner, public std::enable_sha
   virtual void withdraw() {}  // what is under way elsewhere than in transfers
   void add_under_way() { ++under_way_; }
   void one_less();
-  void post_send(int peer, Header header, std::span<const std::byte> data);
+  void post_send(int peer, Header header, std::span<const std::byte> data, bool ahead = false);
   void post_receive(Receive receive);
+  void advance_transfers();  // what was ahead is of this step now
   void finish();
 
   void moved() override;
@@ -64,17 +65,19 @@ class Operation : public WorkState, public TransferOwner, public std::enable_sha
   const std::shared_ptr<Group> group_;
   Request request_;
   FlightRecorder::Ticket ticket_;
-  std::vector<std::shared_ptr<Send>> sends_;  // of this step
+  std::vector<std::shared_ptr<Send>> sends_;  // of this step, and of the next that are ahead
   std::vector<std::shared_ptr<Receive>> receives_;
 
  private:
   enum class State { PENDING, DONE, FAILED };
   void let_go();
+  void over(bool ahead);
 
   State state_ = State::PENDING;
   bool begun_ = false;
   bool stepping_ = false;
-  std::size_t under_way_ = 0;
+  std::size_t under_way_ = 0;  // of this step
+  std::size_t ahead_ = 0;      // of the next one
   std::uint64_t progress_ = 0;
   std::exception_ptr exception_;
 };
@@ -95,6 +98,7 @@ class CollectiveOperation final : public Operation, public LocalOwner {
  private:
   void step() override;
   void begin(const algorithms::Step& step);
+  void post_transfers(const algorithms::Step& step, bool ahead);
   void combine(const std::vector<algorithms::Combine>& combines);
   void post_local(const algorithms::Local& local);
   void withdraw() override;

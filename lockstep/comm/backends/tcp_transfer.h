@@ -35,6 +35,7 @@ struct Send {
   int peer = 0;  // rank of the owner's group
   Header header;
   std::span<const std::byte> data;
+  bool ahead = false;     // of its owner's next step
   std::size_t taken = 0;  // bytes that frames have been made of
   bool over = false;
 };
@@ -46,6 +47,7 @@ struct Receive {
   std::uint32_t label = 0;
   std::span<std::byte> data;
   std::size_t whole = 0;
+  bool ahead = false;  // of its owner's next step
   std::size_t arrived = 0;
   bool over = false;
 };

@@ -61,6 +61,19 @@ RANKS_TEST(AllGather, UnevenAndEmptyContributions, Ranks(1, 2, 3, 4), EveryBacke
   });
 }
 
+// Around the borders of portions, and coming round in the window (backends/shared_passage.h).
+RANKS_TEST(AllGather, ThroughWindows, Ranks(2, 3, 4), Backends("thread", "shm"),
+           Variable("LOCKSTEP_PATHS", "window")) {
+  for (const std::size_t count : {1UL, 65535UL, 65536UL, 65537UL, 300007UL}) {
+    std::vector<std::size_t> counts(static_cast<std::size_t>(size()), count);
+    check_all_gather<float>(world(), Memory::PRIVATE, counts);
+    counts[0] = count / 3;
+    counts[1] = 0;
+    check_all_gather<float>(world(), Memory::PRIVATE_ODD, counts);
+    check_all_gather<float>(world(), (rank() & 1) == 0 ? Memory::PRIVATE : Memory::SHARED, counts);
+  }
+}
+
 RANKS_TEST(AllGather, OneOutputInRankOrder, Ranks(1, 2, 3, 4), EveryBackend()) {
   const std::vector<int> mine = {10 * rank(), 10 * rank() + 1};
   std::vector<int> all(2 * static_cast<std::size_t>(size()), -1);

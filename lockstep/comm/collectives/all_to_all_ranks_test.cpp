@@ -56,6 +56,34 @@ RANKS_TEST(AllToAll, EveryDtypeAndMemory, Ranks(1, 2, 3, 4), EveryBackend()) {
   });
 }
 
+// Around the borders of portions, and coming round in the window (backends/shared_passage.h).
+RANKS_TEST(AllToAll, ThroughWindows, Ranks(2, 3, 4), Backends("thread", "shm"),
+           Variable("LOCKSTEP_PATHS", "window")) {
+  for (const bool even : {true, false}) {
+    for (const std::size_t base : {0UL, 1UL, 65535UL, 65536UL, 65537UL, 300007UL}) {
+      check_all_to_all<float>(world(), Memory::PRIVATE, even, base);
+      check_all_to_all<float>(world(), (rank() & 1) == 0 ? Memory::PRIVATE_ODD : Memory::SHARED, even, base);
+    }
+  }
+}
+
+// Rank 1 expects one element more of rank 0 than that has for it.
+RANKS_TEST(AllToAll, SizesThatDisagreeThroughWindows, Ranks(2, 3), Backends("thread", "shm"),
+           Variable("LOCKSTEP_PATHS", "window")) {
+  const auto ranks = static_cast<std::size_t>(size());
+  const std::vector<std::size_t> given(ranks, 70000);
+  std::vector<std::size_t> taken(ranks, 70000);
+  if (rank() == 1) ++taken[0];
+  const std::vector<float> out(70000 * ranks);
+  std::vector<float> in(70000 * ranks + (rank() == 1 ? 1 : 0));
+  EXPECT_THAT(
+      [&] {
+        comm::all_to_all(world(), std::span<const float>(out), std::span<const std::size_t>(given),
+                         std::span(in), std::span<const std::size_t>(taken));
+      },
+      ThrowsMessage<Mismatch>(HasSubstr("expects 70001 elements of rank 0")));
+}
+
 RANKS_TEST(AllToAll, OneBufferWithEqualParts, Ranks(1, 2, 3, 4), EveryBackend()) {
   const auto ranks = static_cast<std::size_t>(size());
   std::vector<int> out(100 * ranks);

@@ -45,6 +45,23 @@ template <typename T> void check_reduce_scatter(const ProcessGroup& group, const
             "");
 }
 
+// Around the borders of portions, and coming round in the window (backends/shared_passage.h).
+RANKS_TEST(ReduceScatter, ThroughWindows, Ranks(2, 3, 4), Backends("thread", "shm"),
+           Variable("LOCKSTEP_PATHS", "window")) {
+  for (const bool even : {true, false}) {
+    for (const std::size_t base : {0UL, 1UL, 65535UL, 65536UL, 65537UL, 300007UL}) {
+      check_reduce_scatter<float>(world(), {ReduceOp::SUM, Memory::PRIVATE, even, base});
+      const Memory mixed = (rank() & 1) == 0 ? Memory::PRIVATE_ODD : Memory::SHARED;
+      check_reduce_scatter<float>(world(), {ReduceOp::AVG, mixed, even, base});
+    }
+  }
+  reference::for_each_dtype([&]<typename T>() {
+    for (const ReduceOp op : reference::OPS) {
+      if (!is_refused<T>(op)) check_reduce_scatter<T>(world(), {op, Memory::PRIVATE_ODD, true, 1003});
+    }
+  });
+}
+
 RANKS_TEST(ReduceScatter, EveryDtypeOperatorAndMemory, Ranks(1, 2, 3, 4), EveryBackend()) {
   reference::for_each_dtype([&]<typename T>() {
     for (const ReduceOp op : reference::OPS) {
