@@ -6,7 +6,8 @@
 //   Fd socket = tcp_connect("10.0.0.1", here.port, Deadline::in(30s));
 //   if (auto accepted = tcp_accept(listener.get()); accepted.socket.valid()) ...
 //
-// Every socket is non-blocking, close-on-exec and sends at once (TCP_NODELAY). IPv4 and IPv6.
+// Every socket is non-blocking, close-on-exec and sends at once (TCP_NODELAY). IPv4 and IPv6. The kernel takes little
+// more than it can send now (TCP_NOTSENT_LOWAT): what is written behind a large message need not wait for all of it.
 // Nothing here knows who the other side is: store/handshake.h comes first on every connection.
 #pragma once
 

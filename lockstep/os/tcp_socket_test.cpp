@@ -72,6 +72,7 @@ TEST_P(TcpSocket, IsCloseOnExecNonBlockingAndSendsAtOnce) {
     EXPECT_TRUE(fcntl(socket, F_GETFD) & FD_CLOEXEC);
     EXPECT_TRUE(fcntl(socket, F_GETFL) & O_NONBLOCK);
     EXPECT_NE(option(socket, IPPROTO_TCP, TCP_NODELAY), 0);
+    EXPECT_EQ(option(socket, IPPROTO_TCP, TCP_NOTSENT_LOWAT), 128 << 10);
   }
 }
 

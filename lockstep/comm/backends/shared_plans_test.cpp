@@ -2,11 +2,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/comm/backends/shared_collective.h"
 #include "lockstep/comm/backends/shared_layout.h"
+#include "lockstep/comm/backends/shared_passage.h"
 #include "lockstep/comm/backends/shared_slices.h"
 #include "lockstep/comm/backends/shared_window.h"
 
@@ -87,6 +90,33 @@ TEST(WindowPlan, CoversEveryByteOnce) {
         EXPECT_EQ(next, total);
         EXPECT_EQ(plan.chunks == 1, one_chunk || total <= plan.chunk);
       }
+    }
+  }
+}
+
+// Every byte is in exactly one chunk, and what is in the window at a time lies apart, behind the table.
+TEST(PassagePlan, PassesEveryByteOnce) {
+  for (const int ranks : {2, 3, 4, 7, 64}) {
+    for (const bool is_same : {false, true}) {
+      const PassagePlan plan = passage_plan(ranks, is_same);
+      SCOPED_TRACE(str(ranks, " ranks", is_same ? ", the same for all" : ""));
+      EXPECT_GE(plan.head, static_cast<std::size_t>(ranks) * sizeof(Part));
+      EXPECT_EQ(plan.portion % LINE, 0U);
+      for (const std::size_t total : {std::size_t{0}, std::size_t{1}, plan.portion, 5 * plan.portion + 3}) {
+        std::size_t sum = 0;
+        for (std::size_t chunk = 0; chunk < plan.chunks(total) + 2; ++chunk)
+          sum += plan.bytes_of(chunk, total);
+        EXPECT_EQ(sum, total);
+      }
+      std::vector<std::size_t> places;
+      const std::size_t slots = (plan.window_bytes() - plan.head) / plan.slot;
+      for (std::size_t chunk = 5; chunk < 5 + slots; ++chunk) {
+        for (int to = 0; to < (is_same ? 1 : ranks); ++to) places.push_back(plan.place(chunk, to));
+      }
+      std::ranges::sort(places);
+      EXPECT_GE(places.front(), plan.head);
+      for (std::size_t i = 1; i < places.size(); ++i) EXPECT_GE(places[i], places[i - 1] + plan.portion);
+      EXPECT_LE(places.back() + plan.portion, plan.window_bytes());
     }
   }
 }

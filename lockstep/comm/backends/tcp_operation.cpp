@@ -1,15 +1,12 @@
 #include "lockstep/comm/backends/tcp_operation.h"
 
 #include <algorithm>
-#include <cstdlib>
-#include <cstring>
 #include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/fail_point.h"
 #include "lockstep/base/str.h"
 #include "lockstep/comm/backends/tcp_group.h"
-#include "lockstep/comm/reduce_kernels.h"
 
 namespace lockstep::tcp {
 namespace {
@@ -18,23 +15,6 @@ std::string describe_message(const char* verb, const Request& request, const cha
   const std::string peer = request.root == ANY_SOURCE ? "any rank" : str("rank ", request.root);
   return str(verb, "(", name_of(request.dtype), "[", request.count, "], ", direction, " ", peer, ", tag ",
              request.tag, ")");
-}
-
-// Whether the sums of nodes can be combined to the bits that all contributions in one tree give.
-bool can_combine_sums(const Request& request, const Node& node) {
-  if (request.dtype == DType::FLOAT16 || request.dtype == DType::BFLOAT16) return false;
-  const bool is_rounded =
-      can_reduce(request.dtype, ReduceOp::AVG) && request.op != ReduceOp::MIN && request.op != ReduceOp::MAX;
-  return !is_rounded || algorithms::keeps_order(node.nodes());
-}
-
-algorithms::Shape shape_of(const Request& request, int rank, int size, const Node* node) {
-  algorithms::Shape shape{request.verb, rank, size, request.root, size_of(request.dtype), request.count,
-                          {},           {},   {}};
-  if (node != nullptr && can_combine_sums(request, *node)) shape.nodes = node->nodes();
-  for (const auto& input : request.inputs) shape.inputs.push_back(input.size());
-  for (const auto& output : request.outputs) shape.outputs.push_back(output.size());
-  return shape;
 }
 
 template <typename Transfers> std::vector<int> peers_of(const Transfers& transfers) {
@@ -173,191 +153,6 @@ void Operation::let_go() {
   request_.keep_alive.reset();
   group_->over(*this);
   group_->fabric().tell_waiters();
-}
-
-// ---- collectives
-CollectiveOperation::CollectiveOperation(std::shared_ptr<Group> group, Request request,
-                                         std::uint64_t sequence)
-    : Operation(std::move(group), std::move(request)),
-      sequence_(sequence),
-      call_(call_of(request_)),
-      schedule_(algorithms::make_schedule(
-          shape_of(request_, group_->rank(), group_->size(), group_->node().get()))),
-      has_local_parts_(std::any_of(schedule_.steps.begin(), schedule_.steps.end(),
-                                   [](const auto& step) { return !step.locals.empty(); })) {}
-
-std::string CollectiveOperation::describe() const { return str(name_of(call_.verb), " #", sequence_); }
-
-bool CollectiveOperation::needs(int rank) const {
-  const auto peers = receiving_from();
-  if (lost_node_ && group_->node()->is_here(rank)) return true;
-  return std::find(peers.begin(), peers.end(), rank) != peers.end();
-}
-
-Header CollectiveOperation::header() const {
-  Header header;
-  header.group = group_->id();
-  header.sequence = sequence_;
-  header.set(call_);
-  return header;
-}
-
-std::byte* CollectiveOperation::at(const algorithms::Place& place) const {
-  using algorithms::Area;
-  const auto index = static_cast<std::size_t>(place.index);
-  const auto writable = [](const void* data) { return static_cast<std::byte*>(const_cast<void*>(data)); };
-  std::byte* base = nullptr;
-  switch (place.area) {
-    case Area::INPUT: base = writable(request_.input); break;
-    case Area::OUTPUT: base = static_cast<std::byte*>(request_.output); break;
-    case Area::INPUTS: base = writable(request_.inputs.at(index).data()); break;
-    case Area::OUTPUTS: base = request_.outputs.at(index).data(); break;
-    case Area::SCRATCH: base = scratch_.get(); break;
-  }
-  return base == nullptr ? nullptr : base + place.offset;
-}
-
-void CollectiveOperation::step() {
-  if (in_step_) {
-    combine(schedule_.steps[at_].combines);
-    advance_transfers();
-    in_step_ = false;
-    ++at_;
-  }
-  if (at_ == schedule_.steps.size()) {
-    scratch_.reset();
-    return finish();
-  }
-  in_step_ = true;
-  begin(schedule_.steps[at_]);
-}
-
-void CollectiveOperation::begin(const algorithms::Step& step) {
-  constexpr std::size_t ALIGNMENT = 64;
-  if (!scratch_ && schedule_.scratch_bytes > 0) {
-    const std::size_t bytes = (schedule_.scratch_bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    scratch_.reset(static_cast<std::byte*>(std::aligned_alloc(ALIGNMENT, bytes)));
-    if (!scratch_) throw std::bad_alloc();
-  }
-  for (const auto& copy : step.copies) {
-    if (copy.bytes > 0 && at(copy.from) != at(copy.to)) std::memmove(at(copy.to), at(copy.from), copy.bytes);
-  }
-  for (const auto& local : step.locals) post_local(local);
-  if (!step.early || at_ == 0) post_transfers(step, /*ahead=*/false);
-  combine(step.meanwhile);
-  if (at_ + 1 < schedule_.steps.size() && schedule_.steps[at_ + 1].early)
-    post_transfers(schedule_.steps[at_ + 1], /*ahead=*/true);
-}
-
-void CollectiveOperation::post_transfers(const algorithms::Step& step, bool ahead) {
-  for (const auto& transfer : step.receives) {
-    post_receive({nullptr,
-                  transfer.peer,
-                  sequence_,
-                  transfer.label,
-                  {at(transfer.place), transfer.bytes},
-                  transfer.whole,
-                  ahead});
-  }
-  for (const auto& transfer : step.sends) {
-    Header message = header();
-    message.label = transfer.label;
-    message.whole = transfer.whole;
-    post_send(transfer.peer, message, {at(transfer.place), transfer.bytes}, ahead);
-  }
-}
-
-void CollectiveOperation::combine(const std::vector<algorithms::Combine>& combines) {
-  for (const auto& combination : combines) {
-    if (!pending()) return;
-    if (combination.bytes == 0) continue;
-    fail_point("comm.claimed_slice");
-    std::vector<const std::byte*> inputs;
-    for (const auto& place : combination.inputs) inputs.push_back(at(place));
-    std::byte* output = at(combination.output);
-    const std::size_t count = combination.bytes / size_of(call_.dtype);
-    if (combination.of_nodes && call_.op == ReduceOp::AVG) {
-      reduce(call_.dtype, ReduceOp::SUM, inputs, {&output, 1}, count);
-      divide(call_.dtype, output, count, group_->size());
-    } else {
-      reduce(call_.dtype, call_.op, inputs, {&output, 1}, count);
-    }
-  }
-}
-
-void CollectiveOperation::post_local(const algorithms::Local& local) {
-  if (!pending()) return;
-  const auto mine = static_cast<std::size_t>(group_->node()->local()->rank());
-  const algorithms::Local::Part& own = local.parts[mine];
-  Request request;
-  request.verb = local.verb;
-  request.dtype = call_.dtype;
-  request.op = call_.op == ReduceOp::AVG ? ReduceOp::SUM : call_.op;
-  request.root = static_cast<int>(call_.op);  // unused there; ranks that disagree about it are told
-  request.count = own.bytes / size_of(call_.dtype);
-  const bool reduces = local.verb == Verb::REDUCE_SCATTER;
-  for (const auto& part : local.parts) {
-    if (reduces) {
-      request.inputs.emplace_back(at(part.place), part.bytes);
-    } else {
-      request.outputs.emplace_back(at(part.place), part.bytes);
-    }
-  }
-  if (reduces) {
-    request.output = at(own.place);
-  } else {
-    request.input = at(own.place);
-  }
-  request.keep_alive = request_.keep_alive;
-  add_under_way();
-  ++local_parts_;
-  const bool helped = group_->node()->post(std::static_pointer_cast<CollectiveOperation>(shared_from_this()),
-                                           std::move(request), !request_.async_op);
-  if (helped) group_->fabric().tell_waiters();
-}
-
-namespace {
-
-// What a rank of the node did, or is taken to have done, is heard of over its connection, too: errors are those of the whole group.
-bool is_of_the_group(const std::exception_ptr& error) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const PeerLost&) {
-  } catch (const Aborted&) {
-  } catch (const Mismatch&) {
-  } catch (...) {
-    return false;
-  }
-  return true;
-}
-
-}  // namespace
-
-// Without the lock.
-void CollectiveOperation::local_ended(const std::exception_ptr& error) {
-  const Session session(group_->fabric());
-  if (!pending()) return;
-  if (error && is_of_the_group(error)) {
-    lost_node_ = true;
-    return group_->lost_node(*this);
-  }
-  --local_parts_;
-  if (!error) return one_less();
-  fail(error);
-  group_->give_up(*this, error);
-}
-
-std::vector<int> CollectiveOperation::waiting_in_node() const {
-  std::vector<int> others;
-  if (local_parts_ == 0) return others;
-  for (const int rank : group_->node()->ranks()) {
-    if (rank != group_->rank()) others.push_back(rank);
-  }
-  return others;
-}
-
-void CollectiveOperation::withdraw() {
-  if (has_local_parts_) group_->node()->withdraw(*this);
 }
 
 // ---- messages
