@@ -3,8 +3,9 @@
 
     LAUNCHER_TEST_COMMAND=build/lockstep PEERS_TEST_PROGRAM=build/tests/faults/trial tests/faults/trace_test.py -v
 
-Ranks are those of trial.cpp: three broadcasts, then steps of four all_reduces at once, four one by one, a send and a recv (two in the first), with a barrier between in every third
-from the first on. So a rank that halts between steps S and S + 1 has made 3 + 10 (S + 1) + (S / 3 + 1) + 2 calls, of which 2 (S + 1) + 2 are messages and have no number."""
+Ranks are those of trial.cpp: three broadcasts, then steps of four all_reduces at once, four one by one, a reduce_scatter and an
+all_gather, a send and a recv (two in the first), with a barrier between in every third from the first on. So a rank that halts between
+steps S and S + 1 has made 3 + 12 (S + 1) + (S / 3 + 1) + 2 calls, of which 2 (S + 1) + 2 are messages and have no number."""
 import json
 import os
 import pathlib
@@ -18,7 +19,7 @@ PROGRAM = pathlib.Path(os.environ["PEERS_TEST_PROGRAM"]).resolve()
 BACKENDS = os.environ.get("TRACE_TEST_BACKENDS", "shm,tcp").split(",")
 STEPS = 6  # skipped before the fail point hits
 MESSAGES = 2 * (STEPS + 1) + 2  # one more each way in the first step
-COLLECTIVES = 3 + 8 * (STEPS + 1) + (STEPS // 3 + 1)
+COLLECTIVES = 3 + 10 * (STEPS + 1) + (STEPS // 3 + 1)
 CALLS = COLLECTIVES + MESSAGES
 
 
@@ -42,7 +43,7 @@ class TraceTest(LauncherTest):
         """The paragraph about rank 2, who stopped before it made collective COLLECTIVES + 1."""
         condition = r"it is stopped \(SIGSTOP\)"
         self.assertRegex(text, rf"[Rr]ank 2 \(pid \d+\) is missing from all_reduce #{COLLECTIVES + 1} \(float32\[100\], avg\) on group "
-                               rf"\"world\": {condition}; its last call was (all_reduce|barrier) #{COLLECTIVES}( \(float32\[7\], avg\))?, "
+                               rf"\"world\": {condition}; its last call was all_gather #{COLLECTIVES} \(float32\[75000\]\), "
                                rf"done {when} before; ranks 0, 1 and 3 have waited in #{COLLECTIVES + 1} for {when}\.")
 
     def test_a_stopped_rank_is_named_from_outside(self):

@@ -64,6 +64,7 @@ class VectorLink final : public Link {
 
 class Owner final : public TransferOwner {
  public:
+  virtual ~Owner() = default;
   void moved() override {}
   void sent(Send&) override {}
   void dropped(Send&) override {}
