@@ -6,7 +6,7 @@
 //
 // Contributions. A small one goes into the post line. What already lies in shared memory stays there, lent to the others: the
 // operation is over when they have finished. Large private memory of ranks that all wait passes through windows in all_reduce
-// (shared_window.h), all_gather, all_to_all and reduce_scatter, or is read through the kernel (shared_exchange.h). Anything
+// (shared_window.h) and the verbs of shared_exchange.h, or is read through the kernel there. Anything
 // else is copied into a block, in pieces that others read as they come.
 // Where each rank gets a part of its own (scatter, reduce_scatter, all_to_all) the block starts with a table of parts.
 #pragma once

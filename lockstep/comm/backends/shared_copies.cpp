@@ -17,16 +17,34 @@ void copy_own(const std::byte* from, std::byte* to, std::size_t bytes) {
 }  // namespace
 
 void Broadcast::contribute() {
-  if (is_root()) {
-    guard(request_.input, bytes());
-    return contribute_data(request_.input, bytes());
+  const bool is_shared = !is_root() && engine_->arena().contains(request_.output, bytes());
+  if (is_shared) {
+    if (bytes() >= SLICED_FROM) lend(request_.output, /*others_write=*/true);
+    return;
   }
-  if (bytes() >= SLICED_FROM && engine_->arena().contains(request_.output, bytes()))
-    lend(request_.output, /*others_write=*/true);
+  if (is_worth_it(is_root() ? bytes() : 0)) {
+    const std::span data(static_cast<const std::byte*>(request_.input), is_root() ? bytes() : 0);
+    if (offer(Parts(static_cast<std::size_t>(engine_->size()), data), /*is_same=*/true)) return;
+  }
+  if (!is_root()) return;
+  guard(request_.input, bytes());
+  contribute_data(request_.input, bytes());
+}
+
+// What the root has in its window.
+bool Broadcast::pass() {
+  return passage().advance([&](std::size_t begin, const Passage::Parts& pieces) {
+    const auto& piece = pieces[static_cast<std::size_t>(call_.root)];
+    std::memcpy(static_cast<std::byte*>(request_.output) + begin, piece.data(), piece.size());
+  });
 }
 
 bool Broadcast::move(std::size_t slices) {
   if (!has_posted(call_.root)) return false;
+  if (lies(call_.root) == Lies::WINDOWED) {
+    if (way() == Way::WINDOW) return pass();
+    if (!is_settled(call_.root)) return false;
+  }
   if (lies(call_.root) == Lies::IN_PLACE && mine_ == Lies::IN_PLACE) {
     if (!all_posted()) return false;
     if (all_in_place()) return copy_slices(slices);
@@ -58,6 +76,8 @@ bool Broadcast::copy_slices(std::size_t slices) {
 }
 
 bool Broadcast::owes(int rank) const {
+  if (is_posted(call_.root) && lies(call_.root) == Lies::WINDOWED && !staged_late_)
+    return Exchange::owes(rank);
   if (mine_ == Lies::IN_PLACE) {
     const auto& reducing = engine_->control().rank_line(rank).reducing;
     return !is_posted(rank) || reducing.load(std::memory_order_relaxed) == sequence_;

@@ -17,16 +17,23 @@ class Barrier : public CollectiveOperation {
   bool move(std::size_t) override { return all_posted(); }
 };
 
-class Broadcast : public CollectiveOperation {
+class Broadcast : public Exchange {
  public:
-  using CollectiveOperation::CollectiveOperation;
+  using Exchange::Exchange;
 
  protected:
   void contribute() override;
+  void contribute_late() override {
+    if (is_root()) contribute_late_block(request_.input, bytes());
+  }
   bool move(std::size_t slices) override;
   bool owes(int rank) const override;
+  std::size_t expected_from(int rank) const override {
+    return rank == call_.root && !is_root() ? bytes() : 0;
+  }
 
  private:
+  bool pass();
   bool copy_slices(std::size_t slices);
   bool all_in_place() const;
   std::size_t bytes() const { return bytes_of(call_.count); }

@@ -19,7 +19,8 @@ bool Exchange::is_worth_it(std::size_t bytes) const {
 }
 
 bool Exchange::lends(std::size_t bytes) const {
-  return call_.verb != Verb::REDUCE_SCATTER && bytes >= LENT_FROM && engine_->lends_private_memory();
+  const bool is_copied_by_all = call_.verb == Verb::ALL_GATHER || call_.verb == Verb::ALL_TO_ALL;
+  return is_copied_by_all && bytes >= LENT_FROM && engine_->lends_private_memory();
 }
 
 bool Exchange::offer(const Parts& given, bool is_same) {

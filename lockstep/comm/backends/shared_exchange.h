@@ -1,5 +1,5 @@
-// Exchange: what all_gather, all_to_all and reduce_scatter have in common, in which every rank has something for every other: the
-// way that private memory takes.
+// Exchange: what all_gather, all_to_all and reduce_scatter have in common, in which every rank has something for every other, and
+// broadcast, in which one has: the way that private memory takes.
 //
 //   WINDOW  every rank waits and its memory is private: all of it passes through small windows (shared_passage.h)
 //   LENT    the same, so large that the time of the kernel does not matter, and only copied: it is read where it is

@@ -30,7 +30,7 @@
 // copies the results out of its own slot, which is then its own to fill again. The words only grow; a rank has one such call at
 // a time.
 //
-// all_gather, all_to_all and reduce_scatter of such memory use the windows, too: chunk c of what rank r has for each other passes
+// all_gather, all_to_all, reduce_scatter and broadcast of such memory use the windows, too: chunk c of what rank r has for each other passes
 // through slot c % W of its window: in = (s, c+1). Whoever has taken chunk c out of all others' slots stores done = (s, c+1), or at
 // its end the largest number there is; when all have, the slot is r's to fill again.
 //

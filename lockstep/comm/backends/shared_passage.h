@@ -1,5 +1,6 @@
 // Passage: what every rank has for every other, in private memory, of ranks that all wait: it passes through a small window in
-// shared memory of each rank that stays in its cache (the rules are in shared_layout.h). all_gather, all_to_all, reduce_scatter.
+// shared memory of each rank that stays in its cache (the rules are in shared_layout.h). all_gather, all_to_all, reduce_scatter;
+// and broadcast, in which the others have nothing.
 //
 //   const PassagePlan plan = passage_plan(ranks, /*is_same=*/false);
 //   Passage passage(engine, plan, sequence, given, expected);

@@ -1,5 +1,5 @@
-// Which way an all_reduce takes through shared memory, by the number of its bytes. Where it would take `window`, so do all_gather,
-// all_to_all and reduce_scatter (shared_exchange.h); for them the other names mean blocks.
+// Which way an all_reduce takes through shared memory, by the number of its bytes. Where it would take `window`, so do the
+// verbs of shared_exchange.h; for them the other names mean blocks.
 //
 //   const PathTable table = path_table();         // what ships, or what LOCKSTEP_PATHS says
 //   table.path_of(4096);                          // Path::ONE_SHOT

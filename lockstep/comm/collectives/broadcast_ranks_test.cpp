@@ -14,12 +14,13 @@ using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
 template <typename T>
-void check_broadcast(const ProcessGroup& group, int root, Memory memory, std::size_t count) {
+void check_broadcast(const ProcessGroup& group, int root, Memory memory, std::size_t count,
+                     bool async_op = false) {
   SCOPED_TRACE(str(name_of(dtype_of<T>()), ", root ", root, ", ", count, " elements, ",
                    MEMORY_NAMES[static_cast<int>(memory)]));
   const Buffer<T> x(group, memory, count);
   x.fill([&](std::size_t i) { return sample<T>(group.rank(), i, count); });
-  comm::broadcast(group, x.span(), root);
+  comm::broadcast(group, x.span(), root, async_op).wait();
   EXPECT_EQ(x.difference([&](std::size_t i) { return sample<T>(root, i, count); }), "");
 }
 
@@ -33,6 +34,21 @@ RANKS_TEST(Broadcast, EveryDtypeRootAndMemory, Ranks(1, 2, 3, 4), EveryBackend()
     }
   });
   check_broadcast<double>(world(), size() - 1, Memory::PRIVATE, 1 << 20);
+}
+
+// Around the borders of portions, and coming round in the window (backends/shared_passage.h); then ranks that do not wait, and ranks
+// with memory of the group.
+RANKS_TEST(Broadcast, ThroughWindows, Ranks(2, 3, 4), Backends("thread", "shm"),
+           Variable("LOCKSTEP_PATHS", "window")) {
+  for (int root = 0; root < size(); ++root) {
+    for (const std::size_t count : {0UL, 1UL, 16384UL, 16385UL, 300007UL}) {
+      check_broadcast<float>(world(), root, Memory::PRIVATE, count);
+      for (int odd = 0; odd < size(); ++odd) {
+        check_broadcast<float>(world(), root, Memory::PRIVATE_ODD, count, rank() == odd);
+        check_broadcast<float>(world(), root, rank() == odd ? Memory::SHARED : Memory::PRIVATE, count);
+      }
+    }
+  }
 }
 
 // The root does not wait for the others, and may change its buffer at once.
