@@ -48,7 +48,8 @@ void set_option(int socket, int level, int name, int value) {
 
 void send_at_once(int socket) {
   set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
-  set_option(socket, IPPROTO_TCP, TCP_NOTSENT_LOWAT, UNSENT);
+  // A kernel that does not know it is slower on slow links, no more.
+  setsockopt(socket, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &UNSENT, sizeof(UNSENT));
 }
 
 Fd new_socket(int family) {
