@@ -195,20 +195,22 @@ def loopback(args):
 
 
 def two_nodes(args):
-    """Microseconds of one all_reduce of two ranks on each of two nodes, which are one machine: over loopback between nodes."""
-    words = ["all_reduce", str(64 << 10), str(25 << 20)]
+    """Microseconds of one call of two ranks on each of two nodes, which are one machine: over loopback between nodes."""
+    sizes = [str(64 << 10), str(25 << 20)]
+    words = ["all_reduce,broadcast,all_gather,reduce_scatter", *sizes]
     commands = {backend: [ROOT / "bench/two_nodes.py", args.build, backend, args.build / "bench/collectives", *words]
                 for backend in ("hierarchical", "tcp")}
-    commands["gloo"] = launch(args, "--no-affinity", ranks=4) + [args.python, PEERS / "collectives.py", *words]
-    runs = Competition(commands, lambda output, _: {(o["bytes"], o["memory"]): o["median_us"] for o in objects(output)}, args)
+    commands["gloo"] = launch(args, "--no-affinity", ranks=4) + [args.python, PEERS / "collectives.py", "all_reduce,broadcast,all_gather", *sizes]
+    runs = Competition(commands, lambda output, _: {(o["verb"], o["bytes"], o["memory"]): o["median_us"] for o in objects(output)}, args)
     rows = {}
     for name, values in runs.values.items():
-        for size, memory in values[0]:
+        for verb, size, memory in values[0]:
             column = name if name == memory else f"{name}, {memory}"
-            rows.setdefault(f"all_reduce {size_name(size)}", {})[column] = round(statistics.median(v[size, memory] for v in values), 1)
+            rows.setdefault(f"{verb} {size_name(size)}", {})[column] = round(statistics.median(v[verb, size, memory] for v in values), 1)
     return runs.report() | {"unit": "us", "medians": rows, "ratios": {
-        f"{size}: {peer} / hierarchical, shared": ratio(row[peer] / row["hierarchical, shared"], at_least=1.5)
-        for size, row in rows.items() for peer in ("gloo", "tcp, private")}}
+        f"{what}: {peer} / hierarchical, shared": ratio(row[peer] / row["hierarchical, shared"],
+                                                        at_least=1.5 if what.startswith("all_reduce") else None)
+        for what, row in rows.items() for peer in ("gloo", "tcp, private") if peer in row}}
 
 
 def slow_link(args):

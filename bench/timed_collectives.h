@@ -14,6 +14,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -33,11 +34,12 @@ inline std::vector<Case> every_case() {
   return cases;
 }
 
-// Those that `words` ask for: nothing, or a verb, or a verb and sizes in bytes.
+// Those that `words` ask for: nothing, or verbs ("all_gather,broadcast"), or verbs and sizes in bytes.
 inline std::vector<Case> cases_of(std::span<char*> words) {
   std::vector<Case> cases = every_case();
   std::erase_if(cases, [&](const Case& which) {
-    if (!words.empty() && which.verb != words[0]) return true;
+    const std::string verb = "," + std::string(which.verb) + ",";
+    if (!words.empty() && ("," + std::string(words[0]) + ",").find(verb) == std::string::npos) return true;
     return words.size() > 1 && std::none_of(words.begin() + 1, words.end(), [&](const char* word) {
              return std::strtoull(word, nullptr, 10) == which.bytes;
            });

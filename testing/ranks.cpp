@@ -127,10 +127,16 @@ bool is_everywhere(const std::string& backend) {
   return backend == "self" || backend == "thread" || backend == "shm" || backend == "tcp";
 }
 
+// Which a process has for good.
+bool has_fail_point(const Plan& plan) {
+  return std::any_of(plan.variables.begin(), plan.variables.end(),
+                     [](const auto& variable) { return variable.first == "LOCKSTEP_FAIL_POINT"; });
+}
+
 bool fits(const Plan& plan, const std::string& backend, int size) {
   if (is_in_given_world() || backend.ends_with("mpi"))
     return backend == given_world_backend() && size == given_world_size() && plan.dying.empty() &&
-           plan.makes_group;
+           plan.makes_group && !has_fail_point(plan);
   if (backend == "self") return size == 1;
   if (backend.starts_with("hierarchical") && size < 3) return false;
   if (backend == "nccl")

@@ -29,9 +29,9 @@
 // Processes   Ranks are processes; those of "thread" alone are threads of one. They have the environment that `lockstep run` would
 //             set, and this process only watches. Without libtorch the binary starts itself again for each of them, as a job
 //             does; with libtorch, which takes longer to load than most tests take to run, they are forks of this process.
-// MPI         Tests over mpi and hierarchical+mpi exist only in a process that mpirun has started with this name as
-//             RANKS_TEST_WORLD (see CMakeLists.txt): it is one rank of all tests of its world's size, one after the other.
-//             Those in which ranks die are left out: MPI ends the whole job then.
+// One world   A process that is started with a backend's name as RANKS_TEST_WORLD is one rank of all tests over it of its world's
+//             size, one after the other: under mpirun (see CMakeLists.txt; tests over mpi and hierarchical+mpi exist only there)
+//             and on several hosts (tests/hosts). Tests in which ranks die or have fail points are left out.
 // Failures    Every failed expectation is reported with its rank. Also failures: a rank that throws, dies, exits, skips or runs
 //             no test. At the deadline all ranks are killed and their last output and place in the kernel are shown.
 #pragma once

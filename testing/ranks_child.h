@@ -16,7 +16,7 @@ void run_body(const Plan& plan, const std::string& backend, int size, BodyFactor
 // Whether there is the library that stands in for NCCL (tests/nccl).
 bool has_nccl_stand_in();
 
-// ---- a process that mpirun has started (RANKS_TEST_WORLD=mpi or hierarchical+mpi)
+// ---- a process that mpirun or a test of hosts has started (RANKS_TEST_WORLD is its backend)
 bool is_in_given_world();
 std::string given_world_backend();  // else ""
 int given_world_size();

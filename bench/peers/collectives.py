@@ -53,9 +53,11 @@ def measure(verb, nbytes):
                           "best_us": round(times[0].item(), 2)}), flush=True)
 
 
-if len(sys.argv) > 1:  # VERB BYTES...
-    for length in map(int, sys.argv[2:]):
-        measure(sys.argv[1], length)
+if len(sys.argv) > 1:  # VERB,... BYTES...
+    for verb in sys.argv[1].split(","):
+        for length in map(int, sys.argv[2:]):
+            if verb == "all_reduce" or length == 25 << 20:
+                measure(verb, length)
     dist.destroy_process_group()
     sys.exit()
 measure("barrier", 0)

@@ -17,4 +17,7 @@ if [[ $version == *"Open MPI"* || $version == *OpenRTE* ]]; then
   # Bound to a core each, a rank's threads would all share it. Open MPI passes on only the variables that are named.
   exec "$mpirun" -n "$ranks" --host "$hosts" --bind-to none -x MASTER_ADDR -x MASTER_PORT -x LOCKSTEP_SECRET_FILE "$@"
 fi
-exec "$mpirun" -n "$ranks" -hosts "$hosts" -bind-to none "$@"
+# MPICH names the process that failed, by its number; the shell around each rank names the rank.
+# shellcheck disable=SC2016
+exec "$mpirun" -n "$ranks" -hosts "$hosts" -bind-to none \
+  sh -c '"$@"; code=$?; [ $code = 0 ] || echo "rank $PMI_RANK failed: exit code $code" >&2; exit $code' sh "$@"

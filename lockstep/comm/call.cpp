@@ -15,6 +15,8 @@ bool has_root(Verb verb) {
   return verb == Verb::BROADCAST || verb == Verb::REDUCE || verb == Verb::GATHER || verb == Verb::SCATTER;
 }
 
+constexpr std::string_view EXPECTS = " and expects ";
+
 }  // namespace
 
 std::string_view name_of(Verb verb) {
@@ -35,5 +37,15 @@ std::string describe(const Call& call) {
   if (has_root(call.verb)) text += str(", root ", call.root);
   return text + ")";
 }
+
+std::string describe_disagreement(std::uint64_t sequence, const Call& mine, const Call& theirs,
+                                  const Sizes& sizes) {
+  const std::size_t element = size_of(mine.dtype);
+  return str("ranks disagree about collective #", sequence, ": rank ", sizes.rank, " called ", describe(mine),
+             EXPECTS, sizes.expected / element, " elements of rank ", sizes.source, ", which called ",
+             describe(theirs), " and has ", sizes.found / element, " for it");
+}
+
+bool is_about_sizes(std::string_view text) { return text.find(EXPECTS) != std::string_view::npos; }
 
 }  // namespace lockstep

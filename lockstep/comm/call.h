@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "lockstep/base/dtype.h"
 #include "lockstep/comm/backend.h"
@@ -23,12 +24,25 @@ struct Call {
 
 Call call_of(const Request& request);
 std::string describe(const Call& call);
+inline bool has_equal_counts(Verb verb) {
+  return verb == Verb::BROADCAST || verb == Verb::ALL_REDUCE || verb == Verb::REDUCE;
+}
 // Whether the two belong together. Counts are compared where the verb wants equal ones; sizes that belong to a pair of ranks
 // (Request) are the backend's to check.
 inline bool agree(const Call& a, const Call& b) {
-  const bool equal_counts = a.verb == Verb::BROADCAST || a.verb == Verb::ALL_REDUCE || a.verb == Verb::REDUCE;
   return a.verb == b.verb && a.dtype == b.dtype && a.op == b.op && a.root == b.root &&
-         (a.count == b.count || !equal_counts);
+         (a.count == b.count || !has_equal_counts(a.verb));
 }
+
+// For such sizes: what `rank` expects of rank `source`, and what that one has for it, in bytes.
+struct Sizes {
+  int rank = 0;
+  std::size_t expected = 0;
+  int source = 0;
+  std::size_t found = 0;
+};
+std::string describe_disagreement(std::uint64_t sequence, const Call& mine, const Call& theirs,
+                                  const Sizes& sizes);
+bool is_about_sizes(std::string_view text);  // such a description is in it
 
 }  // namespace lockstep

@@ -3,6 +3,10 @@
 // of which sets LOCKSTEP_KERNELS to a namespace name; everything has internal linkage, as there.
 #pragma once
 
+#ifdef __F16C__
+#include <immintrin.h>
+#endif
+
 #include <cstdint>
 #include <cstring>
 
@@ -75,6 +79,33 @@ struct Brain {
   static float load(BFloat16 value) { return widen(value); }
   static BFloat16 store(float value) { return narrow_bfloat16(value); }
 };
+
+// Many at once. Where processors have instructions for float16 (F16C), they round as above; a compiler does not find them in it.
+template <typename Type> constexpr bool HAS_INSTRUCTIONS = false;
+template <typename Type>
+void load_all(const typename Type::Stored* from, std::size_t count, typename Type::Acc* to) {
+  for (std::size_t i = 0; i < count; ++i) to[i] = Type::load(from[i]);
+}
+template <typename Type>
+void store_all(const typename Type::Acc* from, std::size_t count, typename Type::Stored* to) {
+  for (std::size_t i = 0; i < count; ++i) to[i] = Type::store(from[i]);
+}
+#ifdef __F16C__
+template <> constexpr bool HAS_INSTRUCTIONS<Half> = true;
+template <> inline void load_all<Half>(const Float16* from, std::size_t count, float* to) {
+  const std::size_t eights = count / 8 * 8;
+  for (std::size_t i = 0; i < eights; i += 8)
+    _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i))));
+  for (std::size_t i = eights; i < count; ++i) to[i] = Half::load(from[i]);
+}
+template <> inline void store_all<Half>(const float* from, std::size_t count, Float16* to) {
+  const std::size_t eights = count / 8 * 8;
+  for (std::size_t i = 0; i < eights; i += 8)
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to + i),
+                     _mm256_cvtps_ph(_mm256_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT));
+  for (std::size_t i = eights; i < count; ++i) to[i] = Half::store(from[i]);
+}
+#endif
 
 }  // namespace
 }  // namespace lockstep::LOCKSTEP_KERNELS

@@ -1,5 +1,9 @@
 #include "lockstep/comm/reduce_kernels.h"
 
+#ifdef __x86_64__
+#include <cpuid.h>
+#endif
+
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/comm/reduce_kernels_table.h"
@@ -9,8 +13,19 @@ namespace {
 
 using FindKernel = ReduceKernel (*)(DType, ReduceOp);
 
+#ifdef __x86_64__
+bool converts_float16() {
+  unsigned int a = 0;
+  unsigned int b = 0;
+  unsigned int c = 0;
+  unsigned int d = 0;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & static_cast<unsigned int>(bit_F16C)) != 0;
+}
+#endif
+
 FindKernel best_kernels() {
 #ifdef __x86_64__
+  if (!converts_float16()) return kernels_baseline::find_kernel;
   if (__builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
       __builtin_cpu_supports("avx512vl") != 0 && __builtin_cpu_supports("avx512dq") != 0) {
     return kernels_avx512::find_kernel;

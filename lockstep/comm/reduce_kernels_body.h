@@ -71,14 +71,11 @@ void tree(const std::byte* const* inputs, int ranks, std::size_t offset, std::si
           Scratch<Type>& scratch, int level) {
   using Stored = typename Type::Stored;
   auto* __restrict out = scratch.level[level];
-  if (ranks <= 2) {
-    const auto* a = reinterpret_cast<const Stored*>(inputs[0]) + offset;
-    const auto* b = reinterpret_cast<const Stored*>(inputs[ranks - 1]) + offset;
-    if (ranks == 1) {
-      for (std::size_t i = 0; i < count; ++i) out[i] = Type::load(a[i]);
-    } else {
-      for (std::size_t i = 0; i < count; ++i) out[i] = Op::combine(Type::load(a[i]), Type::load(b[i]));
-    }
+  const auto* a = reinterpret_cast<const Stored*>(inputs[0]) + offset;
+  if (ranks == 1) return load_all<Type>(a, count, out);
+  if (ranks == 2 && !HAS_INSTRUCTIONS<Type>) {
+    const auto* b = reinterpret_cast<const Stored*>(inputs[1]) + offset;
+    for (std::size_t i = 0; i < count; ++i) out[i] = Op::combine(Type::load(a[i]), Type::load(b[i]));
     return;
   }
   int left = 1;
@@ -97,12 +94,24 @@ void combine_two(const typename Type::Stored* a, const typename Type::Stored* b,
                  int output_count, std::size_t offset) {
   using Stored = typename Type::Stored;
   Stored block[BLOCK];
-  for (std::size_t i = 0; i < BLOCK; ++i) {
-    const auto sum = Op::combine(Type::load(a[offset + i]), Type::load(b[offset + i]));
-    if constexpr (AVERAGE) {
-      block[i] = Type::store(divide(sum, 2));
-    } else {
-      block[i] = Type::store(sum);
+  if constexpr (HAS_INSTRUCTIONS<Type>) {
+    typename Type::Acc x[BLOCK];
+    typename Type::Acc y[BLOCK];
+    load_all<Type>(a + offset, BLOCK, x);
+    load_all<Type>(b + offset, BLOCK, y);
+    for (std::size_t i = 0; i < BLOCK; ++i) {
+      x[i] = Op::combine(x[i], y[i]);
+      if constexpr (AVERAGE) x[i] = divide(x[i], 2);
+    }
+    store_all<Type>(x, BLOCK, block);
+  } else {
+    for (std::size_t i = 0; i < BLOCK; ++i) {
+      const auto sum = Op::combine(Type::load(a[offset + i]), Type::load(b[offset + i]));
+      if constexpr (AVERAGE) {
+        block[i] = Type::store(divide(sum, 2));
+      } else {
+        block[i] = Type::store(sum);
+      }
     }
   }
   for (int o = 0; o < output_count; ++o)
@@ -136,8 +145,7 @@ void kernel(const std::byte* const* inputs, int ranks, std::byte* const* outputs
       for (std::size_t i = 0; i < length; ++i) result[i] = divide(result[i], ranks);
     }
     for (int o = 0; o < output_count; ++o) {
-      auto* __restrict out = reinterpret_cast<Stored*>(outputs[o]) + offset;
-      for (std::size_t i = 0; i < length; ++i) out[i] = Type::store(result[i]);
+      store_all<Type>(result, length, reinterpret_cast<Stored*>(outputs[o]) + offset);
     }
   }
 }

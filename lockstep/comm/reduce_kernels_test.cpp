@@ -41,6 +41,17 @@ template <typename T> T reduce_two(ReduceOp op, T a, T b) {
   return out;
 }
 
+// Many at once: they go through other code than one alone.
+template <typename T>
+std::vector<T> reduce_all(ReduceOp op, const std::vector<T>& a, const std::vector<T>& b) {
+  std::vector<T> out(a.size());
+  const std::byte* inputs[] = {reinterpret_cast<const std::byte*>(a.data()),
+                               reinterpret_cast<const std::byte*>(b.data())};
+  std::byte* output = reinterpret_cast<std::byte*>(out.data());
+  reduce(dtype_of<T>(), op, inputs, {&output, 1}, a.size());
+  return out;
+}
+
 // `result` is `exact` rounded to nearest: no neighbour is nearer, and a tie went to the even one.
 template <typename T> void expect_nearest(T result, double exact) {
   if (std::isnan(exact)) {
@@ -72,30 +83,54 @@ using HalfTypes = ::testing::Types<Float16, BFloat16>;
 TYPED_TEST_SUITE(HalfPrecision, HalfTypes);
 
 TYPED_TEST(HalfPrecision, EveryValueSurvives) {
-  for (std::uint32_t bits = 0; bits <= 0xffffU; ++bits) {
-    const TypeParam value = {static_cast<std::uint16_t>(bits)};
-    const TypeParam out = reduce_two(ReduceOp::MAX, value, value);
-    if (std::isnan(value_of(value))) {
-      EXPECT_TRUE(std::isnan(value_of(out)));
-    } else {
-      ASSERT_EQ(out.bits, value.bits);
+  std::vector<TypeParam> all;
+  for (std::uint32_t bits = 0; bits <= 0xffffU; ++bits) all.push_back({static_cast<std::uint16_t>(bits)});
+  const std::vector<TypeParam> together = reduce_all(ReduceOp::MAX, all, all);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    for (const TypeParam out : {reduce_two(ReduceOp::MAX, all[i], all[i]), together[i]}) {
+      if (std::isnan(value_of(all[i]))) {
+        EXPECT_TRUE(std::isnan(value_of(out)));
+      } else {
+        ASSERT_EQ(out.bits, all[i].bits);
+      }
     }
   }
 }
 
 TYPED_TEST(HalfPrecision, SumsRoundToNearestEven) {
   std::mt19937 random(1);
+  std::vector<TypeParam> a;
+  std::vector<TypeParam> b;
   for (int i = 0; i < 200'000; ++i) {
-    const TypeParam a = {static_cast<std::uint16_t>(random())};
-    const TypeParam b = {static_cast<std::uint16_t>(random())};
+    a.push_back({static_cast<std::uint16_t>(random())});
+    b.push_back({static_cast<std::uint16_t>(random())});
+  }
+  const std::vector<TypeParam> together = reduce_all(ReduceOp::SUM, a, b);
+  for (std::size_t i = 0; i < a.size(); ++i) {
     // float32 holds the sum exactly or is so close that rounding it again changes nothing but exact ties: compare with the
     // float32 sum, which is what "accumulate in float32, round once" says.
-    const auto sum = static_cast<float>(value_of(a)) + static_cast<float>(value_of(b));
-    expect_nearest(reduce_two(ReduceOp::SUM, a, b), sum);
+    const auto sum = static_cast<float>(value_of(a[i])) + static_cast<float>(value_of(b[i]));
+    expect_nearest(reduce_two(ReduceOp::SUM, a[i], b[i]), sum);
+    expect_nearest(together[i], sum);
   }
 }
 
-TEST(ReduceKernels, EveryInstructionSetGivesTheSameBits) {
+template <typename T> double value_of(T value) { return value; }
+
+template <typename T>
+void expect_same(const std::vector<std::byte>& some, const std::vector<std::byte>& others, ReduceOp op) {
+  for (std::size_t i = 0; i < some.size(); i += sizeof(T)) {
+    T a = {};
+    T b = {};
+    std::memcpy(&a, some.data() + i, sizeof(T));
+    std::memcpy(&b, others.data() + i, sizeof(T));
+    const bool both_nan = std::isnan(value_of(a)) && std::isnan(value_of(b));
+    EXPECT_TRUE(both_nan || std::memcmp(&a, &b, sizeof(T)) == 0)
+        << name_of(op) << " " << value_of(a) << " " << value_of(b);
+  }
+}
+
+void expect_same_bits(int ranks) {
   std::vector<ReduceKernel (*)(DType, ReduceOp)> sets = {kernels_baseline::find_kernel};
 #ifdef __x86_64__
   if (__builtin_cpu_supports("avx2") != 0) sets.push_back(kernels_avx2::find_kernel);
@@ -105,7 +140,6 @@ TEST(ReduceKernels, EveryInstructionSetGivesTheSameBits) {
   }
 #endif
   constexpr std::size_t COUNT = 1003;
-  constexpr int RANKS = 5;
   std::mt19937 random(2);
   for (int d = 0; d < DTYPE_COUNT; ++d) {
     for (int o = 0; o < REDUCE_OP_COUNT; ++o) {
@@ -113,7 +147,8 @@ TEST(ReduceKernels, EveryInstructionSetGivesTheSameBits) {
       const auto op = static_cast<ReduceOp>(o);
       if (!can_reduce(dtype, op)) continue;
       const std::size_t bytes = COUNT * size_of(dtype);
-      std::vector<std::vector<std::byte>> data(RANKS, std::vector<std::byte>(bytes));
+      std::vector<std::vector<std::byte>> data(static_cast<std::size_t>(ranks),
+                                               std::vector<std::byte>(bytes));
       for (auto& rank : data) {
         for (auto& byte : rank) byte = static_cast<std::byte>(random() % (dtype == DType::BOOL ? 2 : 256));
       }
@@ -123,23 +158,22 @@ TEST(ReduceKernels, EveryInstructionSetGivesTheSameBits) {
       for (const auto find : sets) {
         std::vector<std::byte> out(bytes);
         std::byte* output = out.data();
-        find(dtype, op)(inputs.data(), RANKS, &output, 1, COUNT);
+        find(dtype, op)(inputs.data(), ranks, &output, 1, COUNT);
         if (first.empty()) first = out;
         // NaN payloads may differ between instruction sets; NaN-ness may not. Random bytes hold NaNs for floats only.
         if (!is_floating(dtype) && !is_complex(dtype))
           EXPECT_EQ(out, first) << name_of(dtype) << " " << name_of(op);
-        if (dtype == DType::FLOAT32) {
-          for (std::size_t i = 0; i < COUNT; ++i) {
-            float a = 0;
-            float b = 0;
-            std::memcpy(&a, out.data() + i * 4, 4);
-            std::memcpy(&b, first.data() + i * 4, 4);
-            EXPECT_TRUE(a == b || (std::isnan(a) && std::isnan(b))) << name_of(op);
-          }
-        }
+        if (dtype == DType::FLOAT32) expect_same<float>(out, first, op);
+        if (dtype == DType::FLOAT64) expect_same<double>(out, first, op);
+        if (dtype == DType::FLOAT16) expect_same<Float16>(out, first, op);
+        if (dtype == DType::BFLOAT16) expect_same<BFloat16>(out, first, op);
       }
     }
   }
+}
+
+TEST(ReduceKernels, EveryInstructionSetGivesTheSameBits) {
+  for (const int ranks : {1, 2, 3, 5}) expect_same_bits(ranks);
 }
 
 TEST(ReduceKernels, SumsInABalancedTree) {

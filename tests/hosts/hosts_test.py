@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Jobs over two and three hosts with their own addresses (network namespaces).
+"""hosts_test.py CLASS: jobs over two and three hosts with their own addresses (network namespaces).
 
-    hosts_test.py build/lockstep build/tests/hosts/host_rank [build/examples/mnist]
+HOSTS_TEST_COMMAND: build/lockstep. _RANK: build/tests/hosts/host_rank. _MNIST: build/examples/mnist, where there is libtorch.
+_SUITE: build/testing/lockstep_core_ranks_tests. _SANITIZER: what they were built with.
 """
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -17,9 +19,10 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from hosts import Hosts, why_not, write_secret  # noqa: E402
 from mnist_data import cut_all  # noqa: E402
 
-MNIST = sys.argv.pop() if len(sys.argv) == 4 else None
-HOST_RANK = sys.argv.pop()
-LOCKSTEP = sys.argv.pop()
+LOCKSTEP = os.environ["HOSTS_TEST_COMMAND"]
+HOST_RANK = os.environ["HOSTS_TEST_RANK"]
+MNIST = os.environ.get("HOSTS_TEST_MNIST")
+SUITE = os.environ["HOSTS_TEST_SUITE"]
 PORT = "29531"
 MODULES = pathlib.Path(LOCKSTEP).parent / "modules"
 HAS_GLOO = (MODULES / "lockstep_gloo.so").exists()
@@ -60,20 +63,23 @@ class Meeting(HostsTest):
                 self.check_all_done(hosts, size, "gloo")
 
     def test_each_host_sends_its_share_and_no_more(self):
-        self.check_share("hierarchical")
+        self.check_share(2, 2, "hierarchical")
+        self.check_share(2, 1, "tcp")
+        self.check_share(3, 1, "tcp")
 
     @unittest.skipUnless(HAS_GLOO, WHY_NO_GLOO)
     def test_each_host_sends_its_share_and_no_more_over_gloo(self):
-        self.check_share("hierarchical+gloo")
+        self.check_share(2, 2, "hierarchical+gloo")
+        self.check_share(3, 1, "gloo")
 
-    def check_share(self, backend):
-        count, steps = 1 << 20, 12
-        with Hosts(2) as hosts:
+    def check_share(self, machines, ranks_per_host, backend):
+        count, steps = 3 << 19, 12
+        with self.subTest(hosts=machines, ranks_per_host=ranks_per_host), Hosts(machines) as hosts:
             variables = {"LOCKSTEP_BACKEND": backend, "HOST_RANK_COUNT": str(count), **write_secret(hosts.folder)}
-            size = self.start_by_environment(hosts, 2, steps, variables)
+            size = self.start_by_environment(hosts, ranks_per_host, steps, variables)
             self.check_all_done(hosts, size, backend)
-            share = 2 * (2 - 1) / 2 * count * 8 * steps
-            for host in range(2):
+            share = 2 * (machines - 1) / machines * count * 8 * steps
+            for host in range(machines):
                 sent = hosts.bytes_sent(host)
                 print(f"\nhost {host} sent {sent / share:.4f} of 2 (M - 1) / M of the bytes")
                 self.assertGreaterEqual(sent, share)
@@ -115,6 +121,39 @@ class Meeting(HostsTest):
             self.assertEqual(codes, [0, 0], hosts.everything())
             for rank in range(4):
                 self.assertIn(f"joined as rank {rank} of 4 over hierarchical", hosts.everything())
+
+
+class Suite(HostsTest):
+    """All tests of the core over a backend, but for those in which ranks die, over links of 1 Gbit/s: each rank is one process, which runs
+    one test after the other."""
+
+    # In which all ranks share memory.
+    ONE_MACHINE = ("Hierarchical/AlikeNodesGiveTheGroupOfSharedMemoryOrOfMessagesAlone.*", "NewGroup/OverShmInAWorldOverTcp.*")
+
+    def check_suite(self, backend, *ranks_of_hosts):
+        with Hosts(len(ranks_of_hosts)) as hosts:
+            for host in range(len(ranks_of_hosts)):
+                hosts.limit(host, "1gbit")
+            places = [(host, local) for host, ranks in enumerate(ranks_of_hosts) for local in range(ranks)]
+            variables = {"RANKS_TEST_WORLD": backend, "RANKS_TEST_ON_HOSTS": "1", "WORLD_SIZE": str(len(places)),
+                         "MASTER_ADDR": hosts.addresses[0], "MASTER_PORT": PORT, **write_secret(hosts.folder)}
+            for rank, (host, local) in enumerate(places):
+                hosts.start(host, [SUITE, "--gtest_filter=-" + ":".join(self.ONE_MACHINE)],
+                            {"RANK": str(rank), "LOCAL_RANK": str(local), "LOCAL_WORLD_SIZE": str(ranks_of_hosts[host]), **variables})
+            codes = hosts.finish(250)
+            self.assertEqual(codes, [0] * len(places), hosts.everything())
+            passed = re.search(r"\[  PASSED  \] (\d+) tests", hosts.text(hosts.processes[0]))
+            self.assertGreater(int(passed[1]), 60, "not most of the tests")
+            print(f"\n{passed[1]} tests with {len(places)} ranks on {len(ranks_of_hosts)} hosts over {backend}")
+
+    def test_tcp_on_two_hosts(self):
+        self.check_suite("tcp", 1, 1)
+
+    def test_hierarchical_two_and_two(self):
+        self.check_suite("hierarchical", 2, 2)
+
+    def test_hierarchical_one_and_two(self):
+        self.check_suite("hierarchical", 1, 2)
 
 
 class UnderMpirun(HostsTest):
@@ -251,4 +290,4 @@ class Training(HostsTest):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    unittest.main()

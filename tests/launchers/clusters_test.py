@@ -41,35 +41,51 @@ class Clusters(unittest.TestCase):
                          [(rank, size, source, size * (size + 1) // 2) for rank in range(size)], output)
         self.assertIn({backend for *_, backend, _ in said}, [{backend} for backend in backends], output)
 
-    def run_script(self, *words, **variables):
+    def run_script(self, *words, fails=False, **variables):
         done = subprocess.run([str(word) for word in words], cwd=self.folder, env=self.environment | variables, text=True, timeout=100,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertEqual(done.returncode != 0, fails, done.stdout)
         return done.stdout
 
-    def test_slurm(self):
+    def run_slurm(self, **options):
+        """What the job's log says."""
         if not Slurm.is_installed():
             self.skipTest("slurmctld, slurmd or srun is not installed")
         with Slurm(nodes=2) as slurm:
             self.environment["SLURM_CONF"] = slurm.environment["SLURM_CONF"]
-            said = self.run_script("sbatch", "--wait", SCRIPTS / "slurm.sh", PROGRAM)
+            said = self.run_script("sbatch", "--wait", SCRIPTS / "slurm.sh", PROGRAM, **options)
             logs = list(self.folder.glob("lockstep-*.log"))
             self.assertEqual(len(logs), 1, said + slurm.logs())
-            self.check(logs[0].read_text(), 4, "Slurm", ["hierarchical", "shm"])
+            return logs[0].read_text()
 
-    def check_mpirun(self, which, source):
+    def test_slurm(self):
+        self.check(self.run_slurm(), 4, "Slurm", ["hierarchical", "shm"])
+
+    def test_slurm_names_a_killed_rank(self):
+        log = self.run_slurm(fails=True, LOCKSTEP_FAIL_POINT="comm.posted@2=kill")
+        self.assertRegex(log, r"task 2: Killed|error: .*rank 2 .*is dead", log)
+        self.assertNotIn("sum", log)
+
+    def run_mpirun(self, which, program, **options):
         mpirun = shutil.which(f"mpirun.{which}")
         if not mpirun:
             self.skipTest(f"mpirun.{which} is not installed")
-        output = self.run_script(SCRIPTS / "mpirun.sh", "127.0.0.1:3", PROGRAM, MPIRUN=mpirun, OMPI_ALLOW_RUN_AS_ROOT="1",
-                                 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_rmaps_base_oversubscribe="1")
-        self.check(output, 3, source, ["shm"])
+        return self.run_script(SCRIPTS / "mpirun.sh", "127.0.0.1:3", *program, MPIRUN=mpirun, OMPI_ALLOW_RUN_AS_ROOT="1",
+                               OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_rmaps_base_oversubscribe="1", **options)
 
     def test_open_mpi(self):
-        self.check_mpirun("openmpi", "Open MPI")
+        self.check(self.run_mpirun("openmpi", [PROGRAM]), 3, "Open MPI", ["shm"])
 
     def test_mpich(self):
-        self.check_mpirun("mpich", "MPICH")
+        self.check(self.run_mpirun("mpich", [PROGRAM]), 3, "MPICH", ["shm"])
+
+    def test_mpirun_names_a_killed_rank(self):
+        """Open MPI passes no variable on that is not named, so each rank sets it itself."""
+        program = ["env", "LOCKSTEP_FAIL_POINT=comm.posted@1=kill", PROGRAM]
+        for which, named in (("openmpi", r"process rank 1 with PID .*signal 9"), ("mpich", "rank 1 failed: exit code 137")):
+            output = self.run_mpirun(which, program, fails=True)
+            self.assertRegex(output, named)
+            self.assertNotIn("sum", output)
 
     def test_ssh(self):
         (self.folder / "ssh").write_text(SSH)

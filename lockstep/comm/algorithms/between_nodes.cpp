@@ -13,6 +13,7 @@
 // The scheme: Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms, section 4 (SMP clusters).
 #include <algorithm>
 
+#include "lockstep/base/error.h"
 #include "lockstep/comm/algorithms/schedule.h"
 
 namespace lockstep::algorithms {
@@ -25,17 +26,10 @@ class BetweenNodes {
         bytes_(shape.count * shape.element),
         is_small_(bytes_ <= SMALL),
         exchanges_(is_small_ || (shape.nodes.size() == 2 && bytes_ <= SEGMENT)) {
-    lanes_ = shape.nodes.front().size();
-    for (std::size_t n = 0; n < nodes(); ++n) {
-      const auto& ranks = shape.nodes[n];
-      const auto found = std::find(ranks.begin(), ranks.end(), shape.rank);
-      if (found != ranks.end()) {
-        node_ = n;
-        local_ = static_cast<std::size_t>(found - ranks.begin());
-      }
-      lanes_ = std::min(lanes_, ranks.size());
-    }
-    if (is_small_) lanes_ = 1;
+    const Home home = home_of(shape.nodes, shape.rank);
+    node_ = home.node;
+    local_ = home.local;
+    lanes_ = is_small_ ? 1 : smallest_node(shape.nodes);
     segment_ = is_small_ ? std::max<std::size_t>(1, bytes_) : SEGMENT;
     const std::size_t longest = slice(0, 0).bytes;
     block_ = exchanges_ ? longest : slice_of(longest, to_int(nodes()), 0).bytes;
@@ -83,11 +77,12 @@ class BetweenNodes {
   void add_local(Step& step, Verb verb, std::size_t k) const {
     const auto& ranks = shape_.nodes[node_];
     if (ranks.size() == 1) return;
-    Local local{verb, {}};
+    Local local{verb, {}, {}, 0};
     for (std::size_t lane = 0; lane < ranks.size(); ++lane) {
       const Slice part = slice(k, lane);
       local.parts.push_back({{Area::OUTPUT, part.offset}, part.bytes});
     }
+    local.result = local.parts[local_];
     step.locals.push_back(std::move(local));
   }
 
@@ -148,6 +143,20 @@ class BetweenNodes {
 };
 
 }  // namespace
+
+Home home_of(const Nodes& nodes, int rank) {
+  for (std::size_t n = 0; n < nodes.size(); ++n) {
+    const auto found = std::find(nodes[n].begin(), nodes[n].end(), rank);
+    if (found != nodes[n].end()) return {n, static_cast<std::size_t>(found - nodes[n].begin())};
+  }
+  throw InternalError("a rank is on no node");
+}
+
+std::size_t smallest_node(const Nodes& nodes) {
+  const auto smallest = std::min_element(nodes.begin(), nodes.end(),
+                                         [](const auto& a, const auto& b) { return a.size() < b.size(); });
+  return smallest->size();
+}
 
 bool keeps_order(const Nodes& nodes) {
   const std::size_t ranks = nodes.front().size();

@@ -1,17 +1,10 @@
-// all_reduce between nodes, as pictures, and all ranks' tables carried out in one process: the result is the sum of all ranks'
-// contributions, and each node sends no more than 2 (M - 1) / M of the bytes.
+// Collectives between nodes, as pictures. What comes out of them is in every_node_test.cpp.
 #include <gtest/gtest.h>
-
-#include <algorithm>
-#include <map>
-#include <tuple>
 
 #include "lockstep/comm/algorithms/schedule.h"
 
 namespace lockstep::algorithms {
 namespace {
-
-using Bytes = std::vector<unsigned char>;
 
 Shape shape_of(const Nodes& nodes, int rank, std::size_t bytes) {
   Shape shape{.verb = Verb::ALL_REDUCE, .rank = rank, .element = 1, .count = bytes};
@@ -24,7 +17,7 @@ Shape shape_of(const Nodes& nodes, int rank, std::size_t bytes) {
 TEST(BetweenNodes, SmallOnesHaveOneLaneAndGoToAllNodesAtOnce) {
   EXPECT_EQ(to_text(make_schedule(shape_of({{0, 1}, {2, 3}, {4}}, 2, 80))),
             "step 0\n"
-            "  local   reduce_scatter output[0,80) output[0,0)\n"
+            "  local   reduce_scatter output[0,80) output[0,0) -> output[0,80)\n"
             "step 1\n"
             "  send    output[0,80) -> rank 4\n"
             "  send    output[0,80) -> rank 0\n"
@@ -35,7 +28,7 @@ TEST(BetweenNodes, SmallOnesHaveOneLaneAndGoToAllNodesAtOnce) {
             "  local   all_gather output[0,80) output[0,0)\n");
   EXPECT_EQ(to_text(make_schedule(shape_of({{0, 1}, {2, 3}, {4}}, 3, 80))),
             "step 0\n"
-            "  local   reduce_scatter output[0,80) output[0,0)\n"
+            "  local   reduce_scatter output[0,80) output[0,0) -> output[0,0)\n"
             "step 1\n"
             "step 2\n"
             "  local   all_gather output[0,80) output[0,0)\n");
@@ -46,7 +39,7 @@ TEST(BetweenNodes, LargeOnesHaveALaneForEveryRankOfTheSmallestNode) {
   EXPECT_EQ(
       to_text(make_schedule(shape_of({{0, 1}, {2, 3}, {4, 5}}, 3, bytes))),
       "step 0\n"
-      "  local   reduce_scatter output[0,196608) output[196608,393216)\n"
+      "  local   reduce_scatter output[0,196608) output[196608,393216) -> output[196608,393216)\n"
       "step 1\n"
       "  send    output[327680,393216) -> rank 5\n"
       "  send    output[196608,262144) -> rank 1\n"
@@ -66,7 +59,7 @@ TEST(BetweenNodes, TwoNodesExchangeWhatTheirLanesHave) {
   const std::size_t bytes = std::size_t{256} << 10U;
   EXPECT_EQ(to_text(make_schedule(shape_of({{0, 1}, {2, 3}}, 3, bytes))),
             "step 0\n"
-            "  local   reduce_scatter output[0,131072) output[131072,262144)\n"
+            "  local   reduce_scatter output[0,131072) output[131072,262144) -> output[131072,262144)\n"
             "step 1\n"
             "  send    output[131072,262144) -> rank 1\n"
             "  receive rank 1 -> scratch[0,131072)\n"
@@ -84,137 +77,49 @@ TEST(BetweenNodes, OrderIsKeptByEqualPowersOfTwoInARow) {
     EXPECT_FALSE(keeps_order(nodes)) << nodes.size();
 }
 
-// ---- carried out
-struct World {
-  World(Nodes layout, std::size_t bytes) : nodes(std::move(layout)) {
-    before.resize(ranks());
-    for (std::size_t r = 0; r < ranks(); ++r) {
-      tables.push_back(make_schedule(shape_of(nodes, static_cast<int>(r), bytes)));
-      scratch.emplace_back(tables.back().scratch_bytes);
-      buffers.emplace_back(bytes);
-      for (std::size_t i = 0; i < bytes; ++i) buffers[r][i] = contribution(r, i);
-    }
-  }
+TEST(BetweenNodes, ASmallBroadcastGoesToOneRankOfEachNode) {
+  const auto text = [](int rank) {
+    Shape shape = shape_of({{0, 1}, {2, 3}, {4}}, rank, 80);
+    shape.verb = Verb::BROADCAST;
+    shape.root = 1;
+    return to_text(make_schedule(shape));
+  };
+  EXPECT_EQ(text(1),
+            "step 0\n"
+            "  local   broadcast output[0,80) from 1\n"
+            "  send    output[0,80) -> rank 4\n"
+            "  send    output[0,80) -> rank 3\n");
+  EXPECT_EQ(text(0),
+            "step 0\n"
+            "  local   broadcast output[0,80) from 1\n");
+  EXPECT_EQ(text(3),
+            "step 0\n"
+            "  receive rank 1 -> output[0,80)\n"
+            "step 1\n"
+            "  local   broadcast output[0,80) from 1\n");
+}
 
-  static unsigned char contribution(std::size_t rank, std::size_t i) {
-    return static_cast<unsigned char>(i * 7 + i / 251 + rank * 31 + 1);
-  }
-  static void add(const unsigned char* input, std::size_t count, unsigned char* output) {
-    std::transform(input, input + count, output, output,
-                   [](unsigned a, unsigned b) { return static_cast<unsigned char>(a + b); });
-  }
-  std::size_t ranks() const {
-    std::size_t count = 0;
-    for (const auto& node : nodes) count += node.size();
-    return count;
-  }
-  std::size_t node_of(std::size_t rank) const {
-    std::size_t n = 0;
-    while (std::find(nodes[n].begin(), nodes[n].end(), static_cast<int>(rank)) == nodes[n].end()) ++n;
-    return n;
-  }
-  unsigned char* at(std::size_t rank, const Place& place) {
-    return (place.area == Area::SCRATCH ? scratch : buffers)[rank].data() + place.offset;
-  }
-
-  // The tables of all ranks have as many steps, and step k of one needs nothing of a later step of another.
-  void run() {
-    for (std::size_t k = 0; k < tables[0].steps.size(); ++k) {
-      for (const auto& node : nodes) local_parts(node, k);
-      transfer(k);
-      for (std::size_t r = 0; r < ranks(); ++r) {
-        for (const Combine& combine : tables[r].steps[k].combines) carry_out(r, combine);
-      }
-    }
-  }
-
-  void local_parts(const std::vector<int>& node, std::size_t k) {
-    const auto& first = tables[static_cast<std::size_t>(node[0])].steps[k].locals;
-    for (std::size_t l = 0; l < first.size(); ++l) {
-      for (const int rank : node)
-        before[static_cast<std::size_t>(rank)] = buffers[static_cast<std::size_t>(rank)];
-      for (std::size_t i = 0; i < node.size(); ++i) {
-        const auto rank = static_cast<std::size_t>(node[i]);
-        const Local& local = tables[rank].steps[k].locals.at(l);
-        ASSERT_EQ(local.verb, first[l].verb);
-        ASSERT_EQ(local.parts.size(), node.size());
-        for (std::size_t j = 0; j < node.size(); ++j) {
-          const auto& part = local.parts[j];
-          ASSERT_EQ(part.bytes, first[l].parts[j].bytes);
-          if (local.verb == Verb::REDUCE_SCATTER && j != i) continue;
-          auto* output = buffers[rank].data() + part.place.offset;
-          const auto input_of = [&](int other) {
-            return before[static_cast<std::size_t>(other)].data() + part.place.offset;
-          };
-          if (local.verb == Verb::ALL_GATHER) {
-            std::copy_n(input_of(node[j]), part.bytes, output);
-          } else {
-            std::fill_n(output, part.bytes, static_cast<unsigned char>(0));
-            for (const int other : node) add(input_of(other), part.bytes, output);
-          }
-        }
-      }
-    }
-  }
-
-  void transfer(std::size_t k) {
-    std::map<std::tuple<std::size_t, std::size_t, std::uint32_t>, Bytes> mail;
-    for (std::size_t r = 0; r < ranks(); ++r) {
-      for (const Transfer& send : tables[r].steps[k].sends) {
-        const auto* data = at(r, send.place);
-        const auto peer = static_cast<std::size_t>(send.peer);
-        ASSERT_TRUE(mail.emplace(std::tuple(r, peer, send.label), Bytes(data, data + send.bytes)).second);
-        if (node_of(r) != node_of(peer)) sent[node_of(r)] += send.bytes;
-      }
-    }
-    for (std::size_t r = 0; r < ranks(); ++r) {
-      for (const Transfer& receive : tables[r].steps[k].receives) {
-        const auto message = mail.extract({static_cast<std::size_t>(receive.peer), r, receive.label});
-        ASSERT_FALSE(message.empty()) << "step " << k << ", rank " << r << " from " << receive.peer;
-        ASSERT_EQ(message.mapped().size(), receive.bytes);
-        std::copy(message.mapped().begin(), message.mapped().end(), at(r, receive.place));
-      }
-    }
-    EXPECT_TRUE(mail.empty());
-  }
-
-  void carry_out(std::size_t rank, const Combine& combine) {
-    EXPECT_TRUE(combine.of_nodes);
-    Bytes sum(combine.bytes);
-    for (const Place& input : combine.inputs) add(at(rank, input), combine.bytes, sum.data());
-    std::copy(sum.begin(), sum.end(), at(rank, combine.output));
-  }
-
-  const Nodes nodes;
-  std::vector<Schedule> tables;
-  std::vector<Bytes> buffers;
-  std::vector<Bytes> before;  // the buffers, when the local part began
-  std::vector<Bytes> scratch;
-  std::map<std::size_t, std::size_t> sent;  // bytes to other nodes, by node
-};
-
-TEST(BetweenNodes, EveryRankGetsTheSumOfAll) {
-  for (const Nodes& nodes : {Nodes{{0, 1}, {2, 3}}, Nodes{{0}, {1, 2}}, Nodes{{0, 2, 4}, {1, 3, 5}, {6, 7}},
-                             Nodes{{0, 1, 2, 3}, {4, 5}}}) {
-    const std::size_t large = nodes.size() == 2 && nodes[0].size() < 3 ? 5 * SEGMENT + 77 : SEGMENT + 1;
-    for (const std::size_t bytes :
-         {std::size_t{0}, std::size_t{1}, std::size_t{4099}, SMALL, SMALL + 1, std::size_t{1000003}, large}) {
-      World world(nodes, bytes);
-      world.run();
-      Bytes expected(bytes);
-      unsigned of_ranks = 0;
-      for (std::size_t r = 0; r < world.ranks(); ++r) of_ranks += World::contribution(r, 0);
-      for (std::size_t i = 0; i < bytes; ++i)
-        expected[i] = static_cast<unsigned char>(of_ranks + world.ranks() * (i * 7 + i / 251));
-      for (std::size_t r = 0; r < world.ranks(); ++r)
-        EXPECT_TRUE(world.buffers[r] == expected) << bytes << " bytes, rank " << r;
-      const double m = static_cast<double>(nodes.size());
-      for (const auto& [node, sent] : world.sent) {
-        if (bytes > SEGMENT)
-          EXPECT_LE(static_cast<double>(sent), 1.02 * 2 * (m - 1) / m * static_cast<double>(bytes)) << node;
-      }
-    }
-  }
+TEST(BetweenNodes, WhatIsGatheredCrossesOnce) {
+  const auto text = [](int rank, std::size_t bytes) {
+    Shape shape = shape_of({{0}, {1, 2}}, rank, bytes);
+    shape.verb = Verb::ALL_GATHER;
+    shape.outputs = {10, 20, 30};
+    return to_text(make_schedule(shape));
+  };
+  EXPECT_EQ(text(0, 10),
+            "step 0\n"
+            "  copy    input[0,10) -> outputs.0[0,10)\n"
+            "  send    input[0,10) -> rank 1\n"
+            "  receive rank 1 -> outputs.1[0,20)\n"
+            "  receive rank 2 -> outputs.2[0,30)\n"
+            "step 1\n");
+  EXPECT_EQ(text(2, 30),
+            "step 0\n"
+            "  copy    input[0,30) -> outputs.2[0,30)\n"
+            "  local   all_gather outputs.1[0,20) outputs.2[0,30)\n"
+            "  send    input[0,30) -> rank 0\n"
+            "step 1\n"
+            "  local   all_gather outputs.0[0,10) outputs.0[0,0)\n");
 }
 
 }  // namespace

@@ -29,13 +29,14 @@ std::string describe(const Combine& combine) {
 }  // namespace
 
 Schedule make_schedule(const Shape& shape) {
+  const bool flat = shape.nodes.empty();
   switch (shape.verb) {
     case Verb::BARRIER: return barrier(shape);
-    case Verb::BROADCAST: return broadcast(shape);
-    case Verb::ALL_REDUCE: return shape.nodes.empty() ? all_reduce(shape) : all_reduce_between_nodes(shape);
+    case Verb::BROADCAST: return flat ? broadcast(shape) : broadcast_between_nodes(shape);
+    case Verb::ALL_REDUCE: return flat ? all_reduce(shape) : all_reduce_between_nodes(shape);
     case Verb::REDUCE: return reduce(shape);
-    case Verb::REDUCE_SCATTER: return reduce_scatter(shape);
-    case Verb::ALL_GATHER:
+    case Verb::REDUCE_SCATTER: return flat ? reduce_scatter(shape) : reduce_scatter_between_nodes(shape);
+    case Verb::ALL_GATHER: return flat ? exchange(shape) : all_gather_between_nodes(shape);
     case Verb::GATHER:
     case Verb::SCATTER:
     case Verb::ALL_TO_ALL: return exchange(shape);
@@ -55,6 +56,8 @@ std::string to_text(const Schedule& schedule) {
     for (const Local& l : step.locals) {
       text += str("  local   ", name_of(l.verb));
       for (const Local::Part& part : l.parts) text += " " + describe(part.place, part.bytes);
+      if (l.verb == Verb::REDUCE_SCATTER) text += str(" -> ", describe(l.result.place, l.result.bytes));
+      if (l.verb == Verb::BROADCAST) text += str(" from ", l.root);
       text += "\n";
     }
     for (const Transfer& t : step.sends)

@@ -63,8 +63,9 @@ struct Combine {
 // A collective among the ranks of this rank's node, through the memory that they share. The ranks of a node have the same ones in
 // the same order. `parts` are by rank of the node.
 //
-//   REDUCE_SCATTER  combines all ranks' buffers; this rank's part of the result is written over its own part
+//   REDUCE_SCATTER  combines all ranks' buffers; the sum of this rank's part is written to `result`, which may be that part
 //   ALL_GATHER      this rank's part to all; the others' parts into this rank's buffer
+//   BROADCAST       one part: from the root, a rank of the node, to all
 struct Local {
   struct Part {
     Place place;
@@ -72,6 +73,8 @@ struct Local {
   };
   Verb verb = Verb::REDUCE_SCATTER;
   std::vector<Part> parts;
+  Part result;
+  int root = 0;
 };
 
 struct Step {
@@ -105,6 +108,14 @@ struct Shape {
   Nodes nodes;                       // empty: no two ranks share memory
 };
 
+// Where a rank is.
+struct Home {
+  std::size_t node = 0;
+  std::size_t local = 0;  // its number in its node
+};
+Home home_of(const Nodes& nodes, int rank);
+std::size_t smallest_node(const Nodes& nodes);  // its ranks
+
 // Whether the tree over the nodes of the trees over their ranks is the tree over all ranks: every node has the same power of two of
 // ranks, in a row; the last one may have fewer.
 bool keeps_order(const Nodes& nodes);
@@ -131,9 +142,13 @@ Schedule barrier(const Shape& shape);    // dissemination, log2(size) steps
 Schedule broadcast(const Shape& shape);  // binomial tree; large: parts to all, which pass them on to all
 // All to all, one step; large (more than a segment, if there are two ranks): each combines a part, then gather.
 Schedule all_reduce(const Shape& shape);
-Schedule all_reduce_between_nodes(const Shape& shape);  // in each node, between nodes, in each node
-Schedule reduce(const Shape& shape);                    // everybody to the root
-Schedule reduce_scatter(const Shape& shape);            // everybody's part to its owner
-Schedule exchange(const Shape& shape);  // all_gather, gather, scatter, all_to_all: directly, one step
+// Where ranks share memory; see between_nodes.cpp, broadcast_between_nodes.cpp and parts_between_nodes.cpp.
+Schedule all_reduce_between_nodes(const Shape& shape);
+Schedule broadcast_between_nodes(const Shape& shape);
+Schedule all_gather_between_nodes(const Shape& shape);
+Schedule reduce_scatter_between_nodes(const Shape& shape);
+Schedule reduce(const Shape& shape);          // everybody to the root
+Schedule reduce_scatter(const Shape& shape);  // everybody's part to its owner
+Schedule exchange(const Shape& shape);        // all_gather, gather, scatter, all_to_all: directly, one step
 
 }  // namespace lockstep::algorithms

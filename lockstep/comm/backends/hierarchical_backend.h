@@ -8,10 +8,14 @@
 // all_reduce  in each machine by all of its ranks, between the machines by as many connections as the smallest has ranks, in each
 //             machine again, pipelined (comm/algorithms/between_nodes.cpp). Each machine sends 2 (M - 1) / M of the bytes, M
 //             machines, instead of as much for every rank.
+// broadcast   comes to each machine once, through as many connections, and is spread there.
+// all_gather  sends each rank's part to each other machine once, where it is spread.
+// reduce_scatter   combines in each machine what it has for a rank, and sends that rank the sum.
 // Bits        are those of one machine. What would round differently therefore goes the way of the engine alone, between all
-//             ranks: float16 and bfloat16; sums and products of floating point unless every machine has the same power of two of
-//             ranks, with numbers in a row (the last one may have fewer).
-// The rest    of the verbs, messages, errors and deadlines are those of the engine: tcp_backend.h, gloo_backend.h, mpi_backend.h.
+//             ranks: sums of float16 and bfloat16; sums and products of floating point unless every machine has the same power of
+//             two of ranks, with numbers in a row (the last one may have fewer).
+// The rest    of the verbs and messages go over the engine, between ranks of one machine too: barrier, reduce, gather, scatter,
+//             all_to_all, send and recv. Errors and deadlines are its: tcp_backend.h, gloo_backend.h, mpi_backend.h.
 // Groups      of ranks that are all on one machine are groups over shared memory, of ranks that are each on another one groups
 //             of the engine ("gloo").
 // Memory      allocate_shared() gives memory that this machine's ranks share: all_reduce copies nothing there.

@@ -110,6 +110,22 @@ RANKS_TEST(LentMemory, ReduceScatterIntoAnothersPart, Ranks(2, 3, 4), EveryBacke
   }
 }
 
+// More than goes in one step over messages.
+RANKS_TEST(LentMemory, LargeReduceScatterIntoTheInputs, Ranks(2, 3, 4), EveryBackend()) {
+  const std::size_t count = 1300007;
+  const auto parts = static_cast<std::size_t>(size());
+  std::vector<float> x(parts * count);
+  for (std::size_t i = 0; i < x.size(); ++i)
+    x[i] = static_cast<float>(static_cast<std::size_t>(rank()) + i % 1000);
+  comm::reduce_scatter(world(), std::span(x).first(count), std::span<const float>(x));
+  std::size_t wrong = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t place = static_cast<std::size_t>(rank()) * count + i;
+    wrong += x[i] == static_cast<float>(parts * (parts - 1) / 2 + parts * (place % 1000)) ? 0 : 1;
+  }
+  EXPECT_EQ(wrong, 0U);
+}
+
 // And anywhere else in the inputs, also partly over the rank's own part, in any memory.
 void reduce_scatter_at_every_shift(const ProcessGroup& group, std::span<float> x) {
   const auto parts = static_cast<std::size_t>(group.size());

@@ -75,7 +75,7 @@ GroupOptions Node::without_deadlines() {
 bool Node::is_here(int rank) const { return index_in(ranks(), rank) < static_cast<int>(ranks().size()); }
 
 bool Node::is_small(const Request& request) {
-  std::size_t bytes = 0;
+  std::size_t bytes = request.verb == Verb::BROADCAST ? request.count * size_of(request.dtype) : 0;
   for (const auto& part : request.inputs) bytes += part.size();
   for (const auto& part : request.outputs) bytes += part.size();
   return bytes <= SMALL_PARTS;

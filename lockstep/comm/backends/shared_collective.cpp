@@ -203,14 +203,10 @@ void CollectiveOperation::compare_with(int rank) {
 }
 
 void CollectiveOperation::size_mismatch(int rank, std::size_t expected_bytes, std::size_t found_bytes) {
-  const Call theirs = line(rank).call;
-  const std::size_t element = size_of(call_.dtype);
   disagrees_ = true;
-  engine_->record_failure(
-      ErrorCode::MISMATCH,
-      str("ranks disagree about collective #", sequence_, ": rank ", engine_->rank(), " called ",
-          lockstep::describe(call_), " and expects ", expected_bytes / element, " elements of rank ", rank,
-          ", which called ", lockstep::describe(theirs), " and has ", found_bytes / element, " for it"));
+  engine_->record_failure(ErrorCode::MISMATCH,
+                          describe_disagreement(sequence_, call_, line(rank).call,
+                                                {engine_->rank(), expected_bytes, rank, found_bytes}));
 }
 
 bool CollectiveOperation::all_posted() {

@@ -13,7 +13,7 @@ namespace {
 // All slots together fit into the cache of one core; handing a portion over costs little beside copying it. A window grows with
 // the number of ranks, so portions shrink.
 constexpr std::size_t SLOT = std::size_t{64} << 10U;
-constexpr std::size_t LEAST_PORTION = std::size_t{16} << 10U;
+constexpr std::size_t LEAST_PIECE = std::size_t{16} << 10U;
 constexpr std::size_t SLOTS_OF_PASSAGE = 4;
 constexpr std::uint64_t ALL = (std::uint64_t{1} << NUMBER_BITS) - 1;  // as many chunks as anybody may have
 
@@ -24,7 +24,7 @@ PassagePlan passage_plan(int ranks, bool is_same) {
   PassagePlan plan;
   plan.is_same = is_same;
   plan.head = round_up(count * sizeof(Part), LINE);
-  plan.portion = is_same ? SLOT : std::max(SLOT / (count - 1) / LINE * LINE, LEAST_PORTION);
+  plan.portion = is_same ? SLOT : std::max(SLOT / (count - 1) / LINE * LINE, LEAST_PIECE);
   plan.slot = is_same ? plan.portion : plan.portion * count;
   return plan;
 }

@@ -25,7 +25,8 @@ bool can_combine_sums(const Request& request, const Node& node) {
 algorithms::Shape shape_of(const Request& request, int rank, int size, const Node* node) {
   algorithms::Shape shape{request.verb, rank, size, request.root, size_of(request.dtype), request.count,
                           {},           {},   {}};
-  if (node != nullptr && can_combine_sums(request, *node)) shape.nodes = node->nodes();
+  const bool combines = request.verb == Verb::ALL_REDUCE || request.verb == Verb::REDUCE_SCATTER;
+  if (node != nullptr && (!combines || can_combine_sums(request, *node))) shape.nodes = node->nodes();
   for (const auto& input : request.inputs) shape.inputs.push_back(input.size());
   for (const auto& output : request.outputs) shape.outputs.push_back(output.size());
   return shape;
@@ -42,6 +43,17 @@ CollectiveOperation::CollectiveOperation(std::shared_ptr<Group> group, Request r
           shape_of(request_, group_->rank(), group_->size(), group_->node().get()))),
       has_local_parts_(std::any_of(schedule_.steps.begin(), schedule_.steps.end(),
                                    [](const auto& step) { return !step.locals.empty(); })) {}
+
+// Of a reduce_scatter of several steps the output is written while inputs are still needed, over which it may lie.
+bool CollectiveOperation::overwrites_inputs() const {
+  if (request_.verb != Verb::REDUCE_SCATTER || schedule_.steps.size() < 2) return false;
+  const auto begin = reinterpret_cast<std::uintptr_t>(request_.output);
+  const std::size_t bytes = request_.count * size_of(request_.dtype);
+  return std::any_of(request_.inputs.begin(), request_.inputs.end(), [&](const auto& input) {
+    const auto other = reinterpret_cast<std::uintptr_t>(input.data());
+    return begin < other + input.size() && other < begin + bytes;
+  });
+}
 
 std::string CollectiveOperation::describe() const { return str(name_of(call_.verb), " #", sequence_); }
 
@@ -66,7 +78,10 @@ std::byte* CollectiveOperation::at(const algorithms::Place& place) const {
   std::byte* base = nullptr;
   switch (place.area) {
     case Area::INPUT: base = writable(request_.input); break;
-    case Area::OUTPUT: base = static_cast<std::byte*>(request_.output); break;
+    case Area::OUTPUT:
+      base =
+          aside_.empty() ? static_cast<std::byte*>(request_.output) : const_cast<std::byte*>(aside_.data());
+      break;
     case Area::INPUTS: base = writable(request_.inputs.at(index).data()); break;
     case Area::OUTPUTS: base = request_.outputs.at(index).data(); break;
     case Area::SCRATCH: base = scratch_.get(); break;
@@ -83,9 +98,11 @@ void CollectiveOperation::step() {
   }
   if (at_ == schedule_.steps.size()) {
     scratch_.reset();
+    std::copy(aside_.begin(), aside_.end(), static_cast<std::byte*>(request_.output));
     return finish();
   }
   in_step_ = true;
+  if (at_ == 0 && overwrites_inputs()) aside_.resize(request_.count * size_of(request_.dtype));
   begin(schedule_.steps[at_]);
 }
 
@@ -142,30 +159,40 @@ void CollectiveOperation::combine(const std::vector<algorithms::Combine>& combin
   }
 }
 
-void CollectiveOperation::post_local(const algorithms::Local& local) {
-  if (!pending()) return;
-  const auto mine = static_cast<std::size_t>(group_->node()->local()->rank());
-  const algorithms::Local::Part& own = local.parts[mine];
+Request CollectiveOperation::request_of(const algorithms::Local& local) const {
   Request request;
   request.verb = local.verb;
   request.dtype = call_.dtype;
   request.op = call_.op == ReduceOp::AVG ? ReduceOp::SUM : call_.op;
-  request.root = static_cast<int>(call_.op);  // unused there; ranks that disagree about it are told
+  request.keep_alive = request_.keep_alive;
+  if (local.verb == Verb::BROADCAST) {
+    request.root = local.root;
+    request.count = local.parts[0].bytes / size_of(call_.dtype);
+    request.input = request.output = at(local.parts[0].place);
+    return request;
+  }
+  // Unused there; ranks that disagree about it are told.
+  request.root = static_cast<int>(call_.verb) * 64 + static_cast<int>(call_.op);
+  const algorithms::Local::Part& own = local.parts[static_cast<std::size_t>(group_->node()->local()->rank())];
   request.count = own.bytes / size_of(call_.dtype);
-  const bool reduces = local.verb == Verb::REDUCE_SCATTER;
   for (const auto& part : local.parts) {
-    if (reduces) {
+    if (local.verb == Verb::REDUCE_SCATTER) {
       request.inputs.emplace_back(at(part.place), part.bytes);
     } else {
       request.outputs.emplace_back(at(part.place), part.bytes);
     }
   }
-  if (reduces) {
-    request.output = at(own.place);
+  if (local.verb == Verb::REDUCE_SCATTER) {
+    request.output = at(local.result.place);
   } else {
     request.input = at(own.place);
   }
-  request.keep_alive = request_.keep_alive;
+  return request;
+}
+
+void CollectiveOperation::post_local(const algorithms::Local& local) {
+  if (!pending()) return;
+  Request request = request_of(local);
   add_under_way();
   ++local_parts_;
   const bool helped = group_->node()->post(std::static_pointer_cast<CollectiveOperation>(shared_from_this()),
@@ -176,12 +203,14 @@ void CollectiveOperation::post_local(const algorithms::Local& local) {
 namespace {
 
 // What a rank of the node did, or is taken to have done, is heard of over its connection, too: errors are those of the whole group.
-bool is_of_the_group(const std::exception_ptr& error) {
+// If it is a disagreement, `mismatch` is what about.
+bool is_of_the_group(const std::exception_ptr& error, std::string& mismatch) {
   try {
     std::rethrow_exception(error);
   } catch (const PeerLost&) {
   } catch (const Aborted&) {
-  } catch (const Mismatch&) {
+  } catch (const Mismatch& found) {
+    mismatch = found.what();
   } catch (...) {
     return false;
   }
@@ -194,9 +223,10 @@ bool is_of_the_group(const std::exception_ptr& error) {
 void CollectiveOperation::local_ended(const std::exception_ptr& error) {
   const Session session(group_->fabric());
   if (!pending()) return;
-  if (error && is_of_the_group(error)) {
+  std::string mismatch;
+  if (error && is_of_the_group(error, mismatch)) {
     lost_node_ = true;
-    return group_->lost_node(*this);
+    return group_->lost_node(*this, mismatch);
   }
   --local_parts_;
   if (!error) return one_less();

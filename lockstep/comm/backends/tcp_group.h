@@ -77,8 +77,9 @@ class Group final : public Backend, public std::enable_shared_from_this<Group> {
   void give_up(const Operation& operation, const std::exception_ptr& error);
   std::uint64_t progress() const { return progress_; }
   void count_progress() { ++progress_; }
-  // Something went wrong in this rank's node: tells the others what it called, and looks who is gone.
-  void lost_node(const CollectiveOperation& operation);
+  // Something went wrong in this rank's node: tells the others what it called, and looks who is gone. `mismatch`: what its
+  // ranks disagree about, if they do.
+  void lost_node(const CollectiveOperation& operation, const std::string& mismatch);
   // Throws Aborted in a fork of the process that made the group; needs no lock.
   void refuse_fork(const std::string& what) const;
   // Returns when the operation is done or failed, or records the failure that ends it.

@@ -76,12 +76,8 @@ bool Group::fits(const Receive& receive, int source, const Header& header) {
     return false;
   }
   if (header.bytes == receive.data.size() && header.whole == receive.whole) return true;
-  const Call mine = call_of(operation->request());
-  const std::size_t element = size_of(mine.dtype);
-  record(ErrorCode::MISMATCH,
-         str("ranks disagree about collective #", header.sequence, ": rank ", rank(), " called ",
-             lockstep::describe(mine), " and expects ", receive.whole / element, " elements of rank ", source,
-             ", which called ", lockstep::describe(theirs), " and has ", header.whole / element, " for it"));
+  record(ErrorCode::MISMATCH, describe_disagreement(header.sequence, call_of(operation->request()), theirs,
+                                                    {rank(), receive.whole, source, header.whole}));
   return false;
 }
 
@@ -142,10 +138,18 @@ void Group::lost(int peer) {
   if (rank >= 0 && usable()) check_gone(rank);
 }
 
-void Group::lost_node(const CollectiveOperation& operation) {
+void Group::lost_node(const CollectiveOperation& operation, const std::string& mismatch) {
   announce(operation);
   for (const int rank : node()->ranks()) {
     if (rank != this->rank() && is_gone(rank)) check_gone(rank);
+  }
+  // Other disagreements are about calls, of which all ranks hear. Sizes in lists are not shown by a call.
+  const Verb verb = operation.request().verb;
+  if (usable() && is_about_sizes(mismatch) && !has_equal_counts(verb)) {
+    std::string who;
+    for (const int rank : node()->ranks()) who += str(who.empty() ? "" : ", ", "rank ", rank);
+    record(ErrorCode::MISMATCH, str("ranks disagree about the sizes in ", operation.describe(), ": ", who,
+                                    ", which share a machine, where they count from 0: ", mismatch));
   }
 }
 

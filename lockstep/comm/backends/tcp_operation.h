@@ -100,9 +100,11 @@ class CollectiveOperation final : public Operation, public LocalOwner {
   void begin(const algorithms::Step& step);
   void post_transfers(const algorithms::Step& step, bool ahead);
   void combine(const std::vector<algorithms::Combine>& combines);
+  Request request_of(const algorithms::Local& local) const;
   void post_local(const algorithms::Local& local);
   void withdraw() override;
   std::byte* at(const algorithms::Place& place) const;
+  bool overwrites_inputs() const;
 
   struct Free {
     void operator()(std::byte* memory) const { std::free(memory); }
@@ -112,6 +114,7 @@ class CollectiveOperation final : public Operation, public LocalOwner {
   const Call call_;
   algorithms::Schedule schedule_;
   std::unique_ptr<std::byte, Free> scratch_;
+  std::vector<std::byte> aside_;  // the output, until all is done
   const bool has_local_parts_;
   int local_parts_ = 0;     // under way
   bool lost_node_ = false;  // a rank of this node is gone, has failed or called something else

@@ -219,6 +219,20 @@ RANKS_TEST(Mismatch, AllGatherWithOtherSizesThanExpected, Ranks(2, 3, 4), Backen
                                                                HasSubstr("all_gather(float32[5])"))));
 }
 
+// Also if it is one of the same machine, which no message tells (hierarchical).
+RANKS_TEST(Mismatch, OneRankExpectsOtherSizes, Ranks(2, 3, 4), BackendsWithPeers()) {
+  const std::vector<float> mine(4);
+  std::vector<std::vector<float>> everyone(static_cast<std::size_t>(size()), std::vector<float>(4));
+  if (rank() == size() - 1) everyone[static_cast<std::size_t>(size()) - 2].resize(7);
+  std::vector<std::span<float>> outputs(everyone.begin(), everyone.end());
+  const auto gather = [&] {
+    comm::all_gather(world(), std::span<const float>(mine), outputs);
+    comm::barrier(world());
+  };
+  EXPECT_THAT(gather, ::testing::ThrowsMessage<Mismatch>(AllOf(HasSubstr("expects 7 elements of rank"),
+                                                               HasSubstr("all_gather(float32[4])"))));
+}
+
 // A rank that makes one call fewer than the others is found at its next one.
 RANKS_TEST(Mismatch, AForgottenCallShowsAtTheNext, Ranks(2, 3), BackendsWithPeers()) {
   std::vector<float> x(10);

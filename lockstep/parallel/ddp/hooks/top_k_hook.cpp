@@ -1,6 +1,5 @@
 #include "lockstep/parallel/ddp/hooks/top_k_hook.h"
 
-#include <ATen/ops/topk.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 
@@ -9,6 +8,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/parallel/ddp/hooks/largest_elements.h"
 #include "lockstep/tensor/collectives.h"
 
 namespace lockstep {
@@ -65,7 +65,7 @@ HookStep TopKHook::run(const GradBucket& bucket) {
   const at::Tensor message = messages_.of(bucket.index(), layout.bytes(), at::kByte, group);
   const at::Tensor all = gathered_.of(bucket.index(), layout.bytes() * group.size(), at::kByte, group);
 
-  const at::Tensor places = std::get<1>(at::topk(own.abs(), layout.count, 0, true, /*sorted=*/false));
+  const at::Tensor places = largest_places(own, layout.count);
   const at::Tensor values = layout.values_in(message);
   layout.places_in(message).copy_(places);
   values.copy_(own.index_select(0, places));
