@@ -58,7 +58,7 @@ class Streams {
   // Copies as much as there is room for; 0 bytes: not now.
   virtual Moved send(int member, const std::array<std::span<const std::byte>, 2>& parts) = 0;
   virtual Moved receive(int member, std::span<std::byte> buffer) = 0;
-  // Whether all that was sent is with this machine's kernel.
+  // Whether the other side has read all that was sent (or is gone); asks it.
   virtual bool flushed(int member) = 0;
   virtual void want_write(int member, bool wanted) = 0;
   virtual void close(int member) = 0;

@@ -5,6 +5,10 @@
 // number of bytes and the bytes. All packets of the incoming ring are asked for beforehand; one that has been read is asked for
 // again. Gloo sends nothing that was not asked for, so that a rank which does not read stops who writes to it.
 //
+// What the kernel has need not arrive: a connection closed on one side while the other side writes (it asks for packets again) is
+// reset, and what was on its way is lost. So who wants to close asks whether all has been read (HAVE_YOU_READ) and waits for the
+// answer (HAVE_READ); for these two there is always room.
+//
 //   receiver (thread)   connect, then waitRecv again and again: counts what has arrived
 //   sender (thread)     waitSend, when few packets are free or somebody waits for the last: counts what has gone
 //
@@ -35,10 +39,13 @@ namespace lockstep::gloo {
 
 inline constexpr std::size_t PAYLOAD = (std::size_t{256} << 10U) + 64;  // the largest frame and its header
 inline constexpr std::size_t PACKET = PAYLOAD + sizeof(std::uint64_t);
-inline constexpr std::size_t SLOTS = 8;    // packets on their way to one rank
-inline constexpr std::size_t FEW = 2;      // free ones, when it is time to ask which have gone
+inline constexpr std::size_t SLOTS = 10;   // packets on their way to one rank,
+inline constexpr std::size_t KEPT = 2;     // of which as many are a question and an answer
+inline constexpr std::size_t FEW = 4;      // free ones, when it is time to ask which have gone
 inline constexpr std::uint64_t DATA = 0;   // what a packet and its receiver call each other, and
 inline constexpr std::uint64_t WATCH = 1;  // what no packet is called
+inline constexpr std::uint64_t HAVE_YOU_READ = ~std::uint64_t{0};  // instead of a number of bytes
+inline constexpr std::uint64_t HAVE_READ = HAVE_YOU_READ - 1;
 inline constexpr std::chrono::hours ENDLESS{24 * 365};
 
 inline void put(const std::string& text, Text& into) {
@@ -115,24 +122,14 @@ class MeshStreams final : public Streams {
     {
       const std::lock_guard lock(mutex_);
       if (!member.broken.empty()) return {0, member.broken.c_str()};
-      if (bytes == 0 || member.closing || member.sent - member.gone == SLOTS) return {};
+      if (bytes == 0 || member.closing || !has_room(member)) return {};
     }
-    const std::size_t offset = outgoing(member.sent);
-    std::byte* const packet = &member.memory[offset];
+    std::byte* const payload = &member.memory[outgoing(member.sent)] + sizeof bytes;
     const std::size_t head = std::min<std::size_t>(bytes, parts[0].size());
-    std::memcpy(packet, &bytes, sizeof bytes);
-    if (head > 0) std::memcpy(packet + sizeof bytes, parts[0].data(), head);
-    if (bytes > head) std::memcpy(packet + sizeof bytes + head, parts[1].data(), bytes - head);
-    const char* const broken =
-        call_gloo(member, [&] { member.buffer->send(member.rank, DATA, offset, sizeof bytes + bytes); });
-    if (broken != nullptr) return {0, broken};
-    bool asks = false;
-    {
-      const std::lock_guard lock(mutex_);
-      ++member.sent;
-      asks = member.sent - member.gone >= SLOTS - FEW && !std::exchange(member.drains, true);
-    }
-    if (asks) member.changed.notify_all();
+    if (head > 0) std::memcpy(payload, parts[0].data(), head);
+    if (bytes > head) std::memcpy(payload + head, parts[1].data(), bytes - head);
+    if (const char* const broken = send_packet(member, bytes, bytes)) return {0, broken};
+    ++member.written;
     return {bytes, nullptr};
   }
 
@@ -145,6 +142,11 @@ class MeshStreams final : public Streams {
     const std::size_t offset = incoming(member.taken);
     std::uint64_t length = 0;
     std::memcpy(&length, &member.memory[offset], sizeof length);
+    if (length == HAVE_YOU_READ || length == HAVE_READ) {
+      take(member, offset);
+      if (length == HAVE_READ) member.known = std::exchange(member.asked, 0);
+      return {0, length == HAVE_READ ? nullptr : send_packet(member, HAVE_READ, 0)};
+    }
     if (length > PAYLOAD || member.read > length) return {0, break_off(member, "what came is no packet")};
     const std::size_t bytes = std::min<std::size_t>(buffer.size(), length - member.read);
     std::memcpy(buffer.data(), &member.memory[offset + sizeof length + member.read], bytes);
@@ -155,10 +157,13 @@ class MeshStreams final : public Streams {
 
   bool flushed(int to) override {
     Member& member = at(to);
-    const std::lock_guard lock(mutex_);
-    if (member.sent == member.gone || member.closing || !member.broken.empty()) return true;
-    if (!std::exchange(member.drains, true)) member.changed.notify_all();
-    return false;
+    {
+      const std::lock_guard lock(mutex_);
+      if (member.written == member.known || member.closing || !member.broken.empty()) return true;
+    }
+    if (member.asked > 0) return false;
+    member.asked = member.written;
+    return send_packet(member, HAVE_YOU_READ, 0) != nullptr;
   }
 
   void want_write(int to, bool wanted) override {
@@ -209,12 +214,15 @@ class MeshStreams final : public Streams {
     std::thread receiver;
     std::thread sender;
     std::condition_variable changed;
-    std::size_t read = 0;  // of the packet that is being read
+    std::size_t read = 0;       // of the packet that is being read
+    std::uint64_t written = 0;  // packets with bytes,
+    std::uint64_t known = 0;    // those that have been read, as the other side said,
+    std::uint64_t asked = 0;    // and those after which it is being asked; 0: it is not
     // guarded by mutex_
     bool connected = false;
     bool closing = false;
     bool wants_write = false;
-    bool drains = false;     // the sender is to see all packets go
+    bool drains = false;     // the sender is to see packets go
     std::string broken;      // nothing can be sent, and
     bool ended = false;      // nothing more will arrive
     std::uint64_t sent = 0;  // packets given to Gloo,
@@ -230,12 +238,14 @@ class MeshStreams final : public Streams {
   const Member& at(int member) const { return *members_.at(static_cast<std::size_t>(member)); }
 
   // ---- with the lock
+  static bool has_room(const Member& member) { return member.sent - member.gone < SLOTS - KEPT; }
+
   std::size_t collect(std::span<Ready> ready) const {
     std::size_t count = 0;
     for (const auto& member : members_) {
       if (member->closing || count == ready.size()) continue;
       const bool readable = member->arrived > member->taken || member->ended;
-      const bool writable = member->wants_write && member->sent - member->gone < SLOTS;
+      const bool writable = member->wants_write && has_room(*member);
       if (readable || writable) ready[count++] = {member->rank, readable, writable};
     }
     return count;
@@ -266,6 +276,20 @@ class MeshStreams final : public Streams {
     } catch (const std::exception& error) {
       return break_off(member, reason_of(error));
     }
+  }
+
+  // The packet whose payload is in its place. Null, or why not.
+  const char* send_packet(Member& member, std::uint64_t length, std::size_t payload) {
+    const std::size_t offset = outgoing(member.sent);
+    std::memcpy(&member.memory[offset], &length, sizeof length);
+    const char* const broken =
+        call_gloo(member, [&] { member.buffer->send(member.rank, DATA, offset, sizeof length + payload); });
+    if (broken != nullptr) return broken;
+    const std::lock_guard lock(mutex_);
+    ++member.sent;
+    if (member.sent - member.gone >= SLOTS - FEW && !std::exchange(member.drains, true))
+      member.changed.notify_all();
+    return nullptr;
   }
 
   // The packet at this place has been read and may be used again.

@@ -34,7 +34,7 @@ class Link {
   virtual StreamResult send_some(const std::array<std::span<const std::byte>, 2>& parts) = 0;
   // Whether wait() is to say when there is room again.
   virtual void want_write(bool wanted) = 0;
-  // Everything sent leaves this process even if it ends next.
+  // Everything sent arrives even if this process ends next.
   virtual bool flushed() const = 0;
   virtual void close() = 0;
 };
