@@ -127,8 +127,9 @@ class Suite(HostsTest):
     """All tests of the core over a backend, but for those in which ranks die, over links of 1 Gbit/s: each rank is one process, which runs
     one test after the other."""
 
-    # In which all ranks share memory.
-    ONE_MACHINE = ("Hierarchical/AlikeNodesGiveTheGroupOfSharedMemoryOrOfMessagesAlone.*", "NewGroup/OverShmInAWorldOverTcp.*")
+    # In which all ranks share memory, or one looks at another's process.
+    ONE_MACHINE = ("Hierarchical/AlikeNodesGiveTheGroupOfSharedMemoryOrOfMessagesAlone.*", "NewGroup/OverShmInAWorldOverTcp.*",
+                   "AnySource/ARankThatHasLeftIsNotMissed.*")
 
     def check_suite(self, backend, *ranks_of_hosts):
         with Hosts(len(ranks_of_hosts)) as hosts:
@@ -148,6 +149,21 @@ class Suite(HostsTest):
 
     def test_tcp_on_two_hosts(self):
         self.check_suite("tcp", 1, 1)
+
+    def test_tcp_on_three_hosts(self):
+        self.check_suite("tcp", 1, 1, 1)
+
+    @unittest.skipUnless(HAS_GLOO, WHY_NO_GLOO)
+    def test_gloo_on_two_hosts(self):
+        self.check_suite("gloo", 1, 1)
+
+    @unittest.skipUnless(HAS_GLOO, WHY_NO_GLOO)
+    def test_gloo_on_three_hosts(self):
+        self.check_suite("gloo", 1, 1, 1)
+
+    @unittest.skipUnless(HAS_GLOO, WHY_NO_GLOO)
+    def test_hierarchical_with_gloo_two_and_two(self):
+        self.check_suite("hierarchical+gloo", 2, 2)
 
     def test_hierarchical_two_and_two(self):
         self.check_suite("hierarchical", 2, 2)
