@@ -37,6 +37,9 @@ constexpr std::array TABLE = std::to_array<EnvironmentVariable>({
      "file (mode 0600) with the job's secret, the same on every machine: head -c 32 /dev/urandom > FILE"},
     {"LOCKSTEP_SOCKET_IFNAME", "user",
      "network interface at which other machines reach this one, such as eth0"},
+    {"LOCKSTEP_TCP_CONNECTIONS", "user",
+     "TCP connections between every two ranks, 1 to 16; that of rank 0 counts (default 1; more where the "
+     "network limits each connection)"},
     {"LOCKSTEP_SPAWN", "spawn()", "which call of spawn() this process was started for"},
     {"LOCKSTEP_TERMINAL", "lockstep run",
      "columns of the launcher's terminal, for rank 0; unset when output is not a terminal"},

@@ -19,24 +19,26 @@ constexpr std::uint64_t WAKE = std::numeric_limits<std::uint64_t>::max();
 
 EventPoll::EventPoll() : epoll_(epoll_create1(EPOLL_CLOEXEC)), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (!epoll_.valid() || !wake_.valid()) throw SystemError("cannot make an epoll descriptor", errno);
-  add(wake_.get(), WAKE);
+  add(wake_.get(), WAKE, {.read = true});
 }
 
-void EventPoll::control(int operation, int fd, std::uint64_t token, bool write) const {
+void EventPoll::control(int operation, int fd, std::uint64_t token, Interest interest) const {
   epoll_event event = {};
-  event.events = EPOLLIN | (write ? EPOLLOUT : 0U);
+  event.events = (interest.read ? EPOLLIN : 0U) | (interest.write ? EPOLLOUT : 0U);
   event.data.u64 = token;
   if (epoll_ctl(epoll_.get(), operation, fd, &event) != 0)
     throw SystemError("cannot watch a descriptor with epoll", errno);
 }
 
-void EventPoll::add(int fd, std::uint64_t token) { control(EPOLL_CTL_ADD, fd, token, false); }
-
-void EventPoll::want_write(int fd, std::uint64_t token, bool wanted) {
-  control(EPOLL_CTL_MOD, fd, token, wanted);
+void EventPoll::add(int fd, std::uint64_t token, Interest interest) {
+  control(EPOLL_CTL_ADD, fd, token, interest);
 }
 
-void EventPoll::remove(int fd) { control(EPOLL_CTL_DEL, fd, 0, false); }
+void EventPoll::change(int fd, std::uint64_t token, Interest interest) {
+  control(EPOLL_CTL_MOD, fd, token, interest);
+}
+
+void EventPoll::remove(int fd) { control(EPOLL_CTL_DEL, fd, 0, {}); }
 
 std::vector<EventPoll::Event> EventPoll::wait(Deadline deadline) {
   std::array<epoll_event, 64> events = {};

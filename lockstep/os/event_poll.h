@@ -1,7 +1,7 @@
 // EventPoll: one thread waits for many descriptors (epoll, level-triggered); others may add, change and wake meanwhile.
 //
 //   EventPoll poll;
-//   poll.add(fd, /*token=*/7);
+//   poll.add(fd, /*token=*/7, {.read = true});
 //   for (const EventPoll::Event& event : poll.wait(Deadline::never())) use(event.token, event.readable, event.writable);
 //
 // Threads: wait() by one thread at a time; everything else by any.
@@ -23,17 +23,23 @@ class EventPoll {
     bool writable = false;
   };
 
+  struct Interest {
+    bool read = false;
+    bool write = false;
+    bool operator==(const Interest&) const = default;
+  };
+
   EventPoll();
 
-  void add(int fd, std::uint64_t token);  // for reading
-  void want_write(int fd, std::uint64_t token, bool wanted);
+  void add(int fd, std::uint64_t token, Interest interest);
+  void change(int fd, std::uint64_t token, Interest interest);
   void remove(int fd);
   // What is ready; empty at the deadline, or when somebody woke this thread.
   std::vector<Event> wait(Deadline deadline);
   void wake();
 
  private:
-  void control(int operation, int fd, std::uint64_t token, bool write) const;
+  void control(int operation, int fd, std::uint64_t token, Interest interest) const;
 
   Fd epoll_;
   Fd wake_;

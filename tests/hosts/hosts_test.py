@@ -131,13 +131,13 @@ class Suite(HostsTest):
     ONE_MACHINE = ("Hierarchical/AlikeNodesGiveTheGroupOfSharedMemoryOrOfMessagesAlone.*", "NewGroup/OverShmInAWorldOverTcp.*",
                    "AnySource/ARankThatHasLeftIsNotMissed.*")
 
-    def check_suite(self, backend, *ranks_of_hosts):
+    def check_suite(self, backend, *ranks_of_hosts, **more):
         with Hosts(len(ranks_of_hosts)) as hosts:
             for host in range(len(ranks_of_hosts)):
                 hosts.limit(host, "1gbit")
             places = [(host, local) for host, ranks in enumerate(ranks_of_hosts) for local in range(ranks)]
             variables = {"RANKS_TEST_WORLD": backend, "RANKS_TEST_ON_HOSTS": "1", "WORLD_SIZE": str(len(places)),
-                         "MASTER_ADDR": hosts.addresses[0], "MASTER_PORT": PORT, **write_secret(hosts.folder)}
+                         "MASTER_ADDR": hosts.addresses[0], "MASTER_PORT": PORT, **write_secret(hosts.folder), **more}
             for rank, (host, local) in enumerate(places):
                 hosts.start(host, [SUITE, "--gtest_filter=-" + ":".join(self.ONE_MACHINE)],
                             {"RANK": str(rank), "LOCAL_RANK": str(local), "LOCAL_WORLD_SIZE": str(ranks_of_hosts[host]), **variables})
@@ -149,6 +149,9 @@ class Suite(HostsTest):
 
     def test_tcp_on_two_hosts(self):
         self.check_suite("tcp", 1, 1)
+
+    def test_tcp_on_two_hosts_with_four_connections_between_them(self):
+        self.check_suite("tcp", 1, 1, LOCKSTEP_TCP_CONNECTIONS="4")
 
     def test_tcp_on_three_hosts(self):
         self.check_suite("tcp", 1, 1, 1)

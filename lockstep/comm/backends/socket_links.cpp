@@ -1,40 +1,92 @@
 #include "lockstep/comm/backends/socket_links.h"
 
+#include <algorithm>
+#include <limits>
+
 namespace lockstep::tcp {
 namespace {
 
 class SocketLink final : public Link {
  public:
-  SocketLink(Fd socket, int peer, EventPoll& poll)
-      : socket_(std::move(socket)), token_(static_cast<std::uint64_t>(peer)), poll_(poll) {
-    poll_.add(socket_.get(), token_);
+  SocketLink(std::vector<Fd> sockets, int peer, EventPoll& poll)
+      : sockets_(std::move(sockets)),
+        watched_(sockets_.size()),
+        token_(static_cast<std::uint64_t>(peer)),
+        poll_(poll) {
+    watch();
   }
 
   StreamResult receive_some(std::span<std::byte> buffer) override {
-    return lockstep::receive_some(socket_.get(), buffer);
+    const auto here = buffer.first(std::min(buffer.size(), left_at(received_)));
+    StreamResult result = lockstep::receive_some(sockets_[socket_at(received_)].get(), here);
+    advance(received_, result.bytes);
+    return result;
   }
   StreamResult send_some(const std::array<std::span<const std::byte>, 2>& parts) override {
-    return lockstep::send_some(socket_.get(), parts);
+    const std::size_t left = left_at(sent_);
+    const auto first = parts[0].first(std::min(parts[0].size(), left));
+    const auto second = parts[1].first(std::min(parts[1].size(), left - first.size()));
+    StreamResult result = lockstep::send_some(sockets_[socket_at(sent_)].get(), {first, second});
+    advance(sent_, result.bytes);
+    return result;
   }
-  void want_write(bool wanted) override { poll_.want_write(socket_.get(), token_, wanted); }
-  bool flushed() const override { return unacknowledged(socket_.get()) == 0; }
+  void want_write(bool wanted) override {
+    wants_write_ = wanted;
+    watch();
+  }
+  bool flushed() const override {
+    return std::all_of(sockets_.begin(), sockets_.end(),
+                       [](const Fd& socket) { return unacknowledged(socket.get()) == 0; });
+  }
   void close() override {
-    poll_.remove(socket_.get());
-    socket_.reset();
+    for (std::size_t i = 0; i < sockets_.size(); ++i) change(i, {});
+    for (Fd& socket : sockets_) socket.reset();
   }
 
  private:
-  Fd socket_;
+  std::size_t socket_at(std::uint64_t position) const {
+    return position / SocketLinks::STRIPE % sockets_.size();
+  }
+  // Until the next socket's turn.
+  std::size_t left_at(std::uint64_t position) const {
+    if (sockets_.size() == 1) return std::numeric_limits<std::size_t>::max();
+    return SocketLinks::STRIPE - position % SocketLinks::STRIPE;
+  }
+  void advance(std::uint64_t& position, std::size_t bytes) {
+    const std::size_t before = socket_at(position);
+    position += bytes;
+    if (socket_at(position) != before) watch();
+  }
+
+  // Those whose turn it is, and no others: what has come over another one cannot be read yet.
+  void watch() {
+    for (std::size_t i = 0; i < sockets_.size(); ++i)
+      change(i, {.read = i == socket_at(received_), .write = wants_write_ && i == socket_at(sent_)});
+  }
+  void change(std::size_t i, EventPoll::Interest interest) {
+    const EventPoll::Interest before = std::exchange(watched_[i], interest);
+    const int fd = sockets_[i].get();
+    if (before == interest) return;
+    if (interest == EventPoll::Interest{}) return poll_.remove(fd);
+    if (before == EventPoll::Interest{}) return poll_.add(fd, token_, interest);
+    poll_.change(fd, token_, interest);
+  }
+
+  std::vector<Fd> sockets_;
+  std::vector<EventPoll::Interest> watched_;
   const std::uint64_t token_;
   EventPoll& poll_;
+  std::uint64_t received_ = 0;  // bytes
+  std::uint64_t sent_ = 0;
+  bool wants_write_ = false;
 };
 
 }  // namespace
 
 std::unique_ptr<Link> SocketLinks::link_to(int peer) {
-  Fd& socket = sockets_.at(static_cast<std::size_t>(peer));
-  if (!socket.valid()) return nullptr;
-  return std::make_unique<SocketLink>(std::move(socket), peer, poll_);
+  auto& sockets = sockets_.at(static_cast<std::size_t>(peer));
+  if (sockets.empty()) return nullptr;
+  return std::make_unique<SocketLink>(std::exchange(sockets, {}), peer, poll_);
 }
 
 std::vector<Links::Event> SocketLinks::wait(Deadline deadline) {

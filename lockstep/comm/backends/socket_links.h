@@ -1,6 +1,9 @@
-// SocketLinks: links over connected stream sockets, one per peer, and epoll.
+// SocketLinks: links over connected stream sockets, one or several per peer, and epoll.
 //
-//   SocketLinks links(std::move(sockets));         // by rank; an invalid descriptor is no link
+//   SocketLinks links(std::move(sockets));         // by rank; none is no link
+//
+// Over several sockets a link's bytes go in stripes of 64 KiB, in turn: the first stripe over the first socket, the next over the
+// second, and so on. Both sides count, so that nothing is added to the bytes.
 #pragma once
 
 #include <vector>
@@ -13,7 +16,9 @@ namespace lockstep::tcp {
 
 class SocketLinks final : public Links {
  public:
-  explicit SocketLinks(std::vector<Fd> sockets) : sockets_(std::move(sockets)) {}
+  static constexpr std::size_t STRIPE = std::size_t{64} << 10U;
+
+  explicit SocketLinks(std::vector<std::vector<Fd>> sockets) : sockets_(std::move(sockets)) {}
 
   std::unique_ptr<Link> link_to(int peer) override;
   std::vector<Event> wait(Deadline deadline) override;
@@ -21,7 +26,7 @@ class SocketLinks final : public Links {
 
  private:
   EventPoll poll_;
-  std::vector<Fd> sockets_;  // without a link so far
+  std::vector<std::vector<Fd>> sockets_;  // without a link so far
 };
 
 }  // namespace lockstep::tcp

@@ -22,41 +22,45 @@ namespace {
 constexpr std::chrono::seconds LONGEST_STEP{30};
 constexpr std::chrono::seconds ATTEMPT{2};
 constexpr std::size_t MOST_STRANGERS = 256;
+constexpr int MOST_CONNECTIONS = 64;
 
 struct Announcement {
   TcpAddress address;
   long pid = 0;
+  int connections = 0;
   std::string secret;  // of rank 0, if the meeting has none
 };
 
 Announcement parse(const std::string& text, int rank) {
   std::istringstream words(text);
   Announcement parsed;
-  words >> parsed.pid >> parsed.address.host >> parsed.address.port >> parsed.secret;
+  words >> parsed.pid >> parsed.address.host >> parsed.address.port >> parsed.connections >> parsed.secret;
   if (parsed.pid <= 0 || parsed.address.host.empty() || parsed.address.port <= 0 ||
-      parsed.address.port > 65535)
+      parsed.address.port > 65535 || parsed.connections < 1 || parsed.connections > MOST_CONNECTIONS)
     throw StoreError(str("init_process_group: rank ", rank, " announced itself as \"", printable(text),
                          "\" instead of its address"));
   return parsed;
 }
 
 // A connection names its ends, so that one meant for another rank is of no use here.
-std::string ends(int from, int to) { return str("tcp rank ", from, " to ", to); }
+std::string ends(int from, int to, int connection) {
+  return str("tcp rank ", from, " to ", to, ", ", connection);
+}
 
 class Mesh {
  public:
   Mesh(Meeting& meeting, Deadline deadline)
       : meeting_(meeting), step_(std::min(deadline.remaining(), std::chrono::nanoseconds(LONGEST_STEP))) {}
 
-  MeshOfSockets connect(Deadline deadline) {
+  MeshOfSockets connect(int connections, Deadline deadline) {
     const Fd listener = tcp_listen(meeting_.local_address(), 0);
-    announce(listener.get(), deadline);
+    announce(listener.get(), connections, deadline);
     const Deadline connected = Deadline::in(step_);
-    for (int r = 0; r < rank(); ++r) connect_to(r, connected);
+    for_each_to_lower([&](int r, int i) { connect_to(r, i, connected); });
     // From here on all connections exist; those that this rank is to accept wait in the listener's queue.
     learn_ports(meeting_.exchange(own_ports(), {}, deadline));
     const Deadline authenticated = Deadline::in(step_);
-    for (int r = 0; r < rank(); ++r) introduce_to(r, authenticated);
+    for_each_to_lower([&](int r, int i) { introduce_to(r, i, authenticated); });
     accept_all(listener.get(), authenticated);
     meeting_.exchange("ready", {}, deadline);
     return {std::move(sockets_), std::move(peers_)};
@@ -73,19 +77,33 @@ class Mesh {
   int size() const { return meeting_.size(); }
   std::string who() const { return str("init_process_group, rank ", rank(), " of ", size(), ": "); }
   Peer& peer(int r) { return peers_[static_cast<std::size_t>(r)]; }
-  Fd& socket(int r) { return sockets_[static_cast<std::size_t>(r)]; }
+  int connections() const { return announced_[0].connections; }
+  std::vector<Fd>& sockets(int r) { return sockets_[static_cast<std::size_t>(r)]; }
+  Fd& socket(int r, int i) { return sockets(r)[static_cast<std::size_t>(i)]; }
+  bool is_missing(int r) {
+    return std::any_of(sockets(r).begin(), sockets(r).end(), [](const Fd& one) { return !one.valid(); });
+  }
+  template <typename Visit> void for_each_to_lower(Visit visit) {
+    for (int r = 0; r < rank(); ++r) {
+      for (int i = 0; i < connections(); ++i) visit(r, i);
+    }
+  }
   std::string place_of(int r) { return str(r, " (pid ", peer(r).pid, " at ", peer(r).address, ")"); }
 
-  void announce(int listener, Deadline deadline) {
+  void announce(int listener, int connections, Deadline deadline) {
     const auto known = meeting_.secret();
     const std::string fresh = !known && rank() == 0 ? Secret::random().as_hex() : "";
-    const std::string mine = str(current_pid(), ' ', meeting_.local_address(), ' ',
-                                 tcp_local_address(listener).port, fresh.empty() ? "" : " ", fresh);
+    const std::string mine =
+        str(current_pid(), ' ', meeting_.local_address(), ' ', tcp_local_address(listener).port, ' ',
+            connections, fresh.empty() ? "" : " ", fresh);
     const std::vector<Message> all = meeting_.exchange(mine, {}, deadline);
     for (int r = 0; r < size(); ++r) {
       announced_.push_back(parse(all[static_cast<std::size_t>(r)].text, r));
       peers_.push_back({text(announced_.back().address), announced_.back().pid});
-      sockets_.emplace_back();
+    }
+    sockets_.resize(static_cast<std::size_t>(size()));
+    for (int r = 0; r < size(); ++r) {
+      if (r != rank()) sockets(r).resize(static_cast<std::size_t>(announced_[0].connections));
     }
     secret_ = known ? Secret::from_text(*known, "the secret of the job")
                     : Secret::from_text(announced_[0].secret, "the secret of rank 0");
@@ -98,10 +116,10 @@ class Mesh {
         str("init_process_group, group of ", size(), ": rank ", r, " ended before all ranks had met"), r);
   }
 
-  // The port of this rank's connection to each lower one, so that who accepts knows whose connection has ended.
+  // The ports of this rank's connections to each lower one, so that who accepts knows whose connection has ended.
   std::string own_ports() {
     std::string ports = "connected";
-    for (int r = 0; r < rank(); ++r) ports += str(' ', tcp_local_address(socket(r).get()).port);
+    for_each_to_lower([&](int r, int i) { ports += str(' ', tcp_local_address(socket(r, i).get()).port); });
     return ports.size() <= MAX_MESSAGE_BYTES - 16 ? ports : "connected";
   }
 
@@ -111,35 +129,35 @@ class Mesh {
       std::string word;
       int port = 0;
       words >> word;
-      for (int to = 0; words >> port; ++to) {
-        if (to == rank()) port_of_[port] = r;
+      for (int place = 0; words >> port; ++place) {
+        if (place / connections() == rank()) port_of_[port] = r;
       }
     }
   }
 
   void ended(const Guest& guest) {
     const auto known = port_of_.find(guest.port);
-    if (known != port_of_.end() && !socket(known->second).valid()) throw_ended(known->second);
+    if (known != port_of_.end() && is_missing(known->second)) throw_ended(known->second);
   }
 
   // It listens since before this rank knew its address, so it has ended if nobody listens there.
-  void connect_to(int r, Deadline deadline) {
+  void connect_to(int r, int i, Deadline deadline) {
     const TcpAddress& address = announced_[static_cast<std::size_t>(r)].address;
     try {
-      socket(r) = tcp_connect(address.host, address.port, Deadline::in(ATTEMPT), IfRefused::FAIL);
+      socket(r, i) = tcp_connect(address.host, address.port, Deadline::in(ATTEMPT), IfRefused::FAIL);
     } catch (const SystemError& error) {
       if (error.error_number() == ECONNREFUSED) throw_ended(r);
       throw;
     } catch (const Timeout& timeout) {
-      if (!deadline.expired()) return connect_to(r, deadline);
+      if (!deadline.expired()) return connect_to(r, i, deadline);
       throw Timeout(str(who(), "no connection to rank ", r, " (pid ", peer(r).pid, "): ", timeout.what()));
     }
   }
 
-  void introduce_to(int r, Deadline deadline) {
+  void introduce_to(int r, int i, Deadline deadline) {
     try {
-      authenticate_to_server(socket(r).get(), *secret_,
-                             {HandshakePurpose::GROUP, 0, opaque_text(ends(rank(), r))}, deadline);
+      authenticate_to_server(socket(r, i).get(), *secret_,
+                             {HandshakePurpose::GROUP, 0, opaque_text(ends(rank(), r, i))}, deadline);
     } catch (const HandshakeCutOff&) {
       throw_ended(r);  // the meeting was a meeting of those who know the secret
     } catch (const StoreError& error) {
@@ -163,7 +181,8 @@ class Mesh {
         const int port = tcp_peer_address(accepted.socket.get()).port;
         guests.push_back(
             {std::move(accepted.socket), ServerHandshake(*secret_, HandshakePurpose::GROUP), port});
-        if (guests.size() > MOST_STRANGERS + static_cast<std::size_t>(size())) guests.pop_front();
+        if (guests.size() > MOST_STRANGERS + static_cast<std::size_t>(size() * connections()))
+          guests.pop_front();
       }
       guests.remove_if([&](Guest& guest) { return ready.is_ready(guest.socket.get()) && talk_to(guest); });
     }
@@ -182,7 +201,9 @@ class Mesh {
       return guest.handshake.state() == HandshakeState::REFUSED;
     const std::string name = opaque_text(guest.handshake.hello().opaque);
     for (const int r : missing()) {
-      if (name == ends(r, rank())) socket(r) = std::move(guest.socket);
+      for (int i = 0; i < connections(); ++i) {
+        if (name == ends(r, rank(), i)) socket(r, i) = std::move(guest.socket);
+      }
     }
     return true;
   }
@@ -190,7 +211,7 @@ class Mesh {
   std::vector<int> missing() {
     std::vector<int> ranks;
     for (int r = rank() + 1; r < size(); ++r) {
-      if (!socket(r).valid()) ranks.push_back(r);
+      if (is_missing(r)) ranks.push_back(r);
     }
     return ranks;
   }
@@ -207,16 +228,16 @@ class Mesh {
   std::optional<Secret> secret_;
   std::vector<Announcement> announced_;
   std::vector<Peer> peers_;
-  std::vector<Fd> sockets_;
+  std::vector<std::vector<Fd>> sockets_;
   std::map<int, int> port_of_;  // ranks that connect to this one
 };
 
 }  // namespace
 
-MeshOfSockets connect_mesh(Meeting& meeting, std::chrono::milliseconds silence, Deadline deadline) {
-  MeshOfSockets mesh = Mesh(meeting, deadline).connect(deadline);
-  for (const Fd& socket : mesh.sockets) {
-    if (socket.valid()) tcp_set_liveness(socket.get(), silence);
+MeshOfSockets connect_mesh(Meeting& meeting, const MeshOptions& options, Deadline deadline) {
+  MeshOfSockets mesh = Mesh(meeting, deadline).connect(options.connections, deadline);
+  for (const auto& sockets : mesh.sockets) {
+    for (const Fd& socket : sockets) tcp_set_liveness(socket.get(), options.silence);
   }
   return mesh;
 }

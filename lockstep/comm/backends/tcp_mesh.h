@@ -1,6 +1,6 @@
-// connect_mesh: one authenticated TCP connection between every two ranks of a meeting.
+// connect_mesh: authenticated TCP connections between every two ranks of a meeting.
 //
-//   auto [sockets, peers] = connect_mesh(meeting, silence, deadline);         // by rank; this rank's own socket is invalid
+//   auto [sockets, peers] = connect_mesh(meeting, {.silence = 30s}, deadline);         // by rank; none to this rank itself
 //
 // Everybody listens at a free port of the address at which the meeting says it can be reached; addresses are exchanged; each
 // rank connects to all lower ones, and the listeners are closed. Both sides of a connection prove that they know the job's
@@ -20,12 +20,17 @@
 
 namespace lockstep::tcp {
 
+struct MeshOptions {
+  std::chrono::milliseconds silence{0};  // after which a machine that does not answer counts as gone
+  int connections = 1;                   // between two ranks; that of the meeting's rank 0 counts
+};
+
 struct MeshOfSockets {
-  std::vector<Fd> sockets;  // connected, authenticated, non-blocking
+  std::vector<std::vector<Fd>>
+      sockets;  // connected, authenticated, non-blocking; in the same order on both sides
   std::vector<Peer> peers;
 };
 
-// `silence`: after which a machine that does not answer counts as gone.
-MeshOfSockets connect_mesh(Meeting& meeting, std::chrono::milliseconds silence, Deadline deadline);
+MeshOfSockets connect_mesh(Meeting& meeting, const MeshOptions& options, Deadline deadline);
 
 }  // namespace lockstep::tcp
