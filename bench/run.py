@@ -194,6 +194,23 @@ def loopback(args):
                                 for size, row in rows.items() for peer in ("gloo", "openmpi")}}
 
 
+def connections(args):
+    """Microseconds of one all_reduce of two ranks with so many TCP connections between them: over loopback; between two hosts
+    (network namespaces) with so much; and where the link gives each connection a quarter of its 1 Gbit/s, as some clouds do."""
+    program = [args.build / "bench/collectives", "all_reduce", str(64 << 10), str(25 << 20)]
+    links = {"loopback": launch(args), **{rate: [ROOT / "bench/slow_link.py", rate] for rate in ("1gbit", "10gbit", "250mbit-of-1gbit")}}
+    commands = {f"{link}, {n}": ["env", "LOCKSTEP_BACKEND=tcp", f"LOCKSTEP_TCP_CONNECTIONS={n}", *command, *program]
+                for link, command in links.items() for n in (1, 2, 4)}
+    runs = Competition(commands, lambda output, _: {o["bytes"]: o["median_us"] for o in objects(output) if o["memory"] == "private"}, args)
+    rows = {}
+    for size in (64 << 10, 25 << 20):
+        for name, median in runs.medians(size).items():
+            link, number = name.split(", ")
+            rows.setdefault(f"{size_name(size)}, {link}", {})[number] = round(median, 1)
+    return runs.report() | {"unit": "us", "medians": rows,
+                            "ratios": {f"{what}: 1 / {n}": ratio(row["1"] / row[n]) for what, row in rows.items() for n in ("2", "4")}}
+
+
 def two_nodes(args):
     """Microseconds of one call of two ranks on each of two nodes, which are one machine: over loopback between nodes."""
     sizes = [str(64 << 10), str(25 << 20)]
@@ -259,7 +276,7 @@ def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", default=ROOT / ".deps/venv/bin/python", type=pathlib.Path)
     parser.add_argument("--build", default=ROOT / "build", type=pathlib.Path)
-    parser.add_argument("--only", default="train_step,step_options,start_up,collectives,four_ranks,slices,optimizers,activation_checkpoint,loopback,two_nodes,slow_link")
+    parser.add_argument("--only", default="train_step,step_options,start_up,collectives,four_ranks,slices,optimizers,activation_checkpoint,loopback,connections,two_nodes,slow_link")
     parser.add_argument("--rounds", type=int, default=9, help="undisturbed runs of every competitor")
     parser.add_argument("--minutes", type=float, default=20, help="give up on a benchmark after this")
     parser.add_argument("--models", default=",".join(STEPS), help="of train_step")
@@ -279,7 +296,7 @@ def main():
                         + (f" --models {args.models}" if args.models != ",".join(STEPS) else "")
                         + (f" --disturbance {args.disturbance}" if args.disturbance != UNDISTURBED else "")}
     benchmarks = {f.__name__: f for f in (train_step, step_options, start_up, collectives, four_ranks, slices, optimizers, activation_checkpoint,
-                                          loopback, two_nodes, slow_link)}
+                                          loopback, connections, two_nodes, slow_link)}
     for name in args.only.split(","):
         print(name, file=sys.stderr)
         result = {"what": benchmarks[name].__doc__} | about | benchmarks[name](args)

@@ -3,6 +3,7 @@
 what both ranks printed. Needs root and iproute2.
 
     bench/slow_link.py 1gbit PROGRAM [ARGUMENT...]           # a rate of tc's, in each direction; "unlimited": as fast as it goes
+    bench/slow_link.py 250mbit-of-1gbit PROGRAM [ARGUMENT...]           # for each connection, of what the link carries
 """
 import pathlib
 import sys
@@ -19,7 +20,10 @@ def main():
     with Hosts(2) as hosts:
         secret = write_secret(hosts.folder)
         for host in range(2):
-            if rate != "unlimited":
+            each, _, whole = rate.partition("-of-")
+            if whole:
+                hosts.limit_each_connection(host, each, whole)
+            elif rate != "unlimited":
                 hosts.limit(host, rate)
             hosts.start(host, command, {
                 "RANK": str(host), "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": hosts.addresses[0],

@@ -74,6 +74,21 @@ class Hosts:
         subprocess.run(["tc", "-n", self.names[host], "qdisc", "add", "dev", "net", "root", "tbf", "rate", rate, "burst", "256kb",
                         "latency", "50ms"], check=True, capture_output=True, text=True)
 
+    def limit_each_connection(self, host, rate, of):
+        """Each connection of the host with the rank at host 0 carries this rate, "250mbit", and no more: a class for each value of the
+        last byte of the port on the other side than host 0's. Not for more than `of`, the link's own rate, together."""
+        port = {"mask": "0x000000ff", "at": 20} if host == 0 else {"mask": "0x00ff0000", "at": 20}  # the last byte of the TCP header's to, from
+        lines = ["qdisc add dev net root handle 1: htb default 1001",
+                 f"class add dev net parent 1: classid 1:1000 htb rate {of} quantum 10000",
+                 f"class add dev net parent 1:1000 classid 1:1001 htb rate {of} quantum 10000",
+                 "filter add dev net parent 1: prio 1 handle 2: protocol ip u32 divisor 256"]
+        for byte in range(256):
+            lines += [f"class add dev net parent 1:1000 classid 1:{byte + 1:x} htb rate {rate} ceil {rate} burst 32kb quantum 10000",
+                      f"filter add dev net parent 1: prio 1 protocol ip u32 ht 2:{byte:x}: match u32 0 0 flowid 1:{byte + 1:x}"]
+        lines.append("filter add dev net parent 1: prio 1 protocol ip u32 ht 800:: match ip protocol 6 0xff "
+                     f"hashkey mask {port['mask']} at {port['at']} link 2:")
+        subprocess.run(["tc", "-n", self.names[host], "-batch", "-"], input="\n".join(lines) + "\n", check=True, capture_output=True, text=True)
+
     def cut_link(self, host):
         """The cable is pulled at the switch: the host itself sees no error."""
         ip("-n", self.switch, "link", "set", f"port{host}", "nomaster")

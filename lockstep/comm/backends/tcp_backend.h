@@ -1,4 +1,4 @@
-// Ranks as processes of one or several hosts, over one TCP connection for every two of them.
+// Ranks as processes of one or several hosts, over one TCP connection for every two of them, or $LOCKSTEP_TCP_CONNECTIONS (rank 0's).
 //
 //   Hub hub = Hub::inherited(...);                          // or any other Meeting; job/ does this
 //   ProcessGroup world = tcp::make_group(TCP_ENGINE, hub, "world", {}, deadline);
