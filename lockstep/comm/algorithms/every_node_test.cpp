@@ -128,49 +128,54 @@ struct World {
            }) > 0;
   }
 
-  // The next thing that the ranks of a node do together, once all are there.
+  // The next thing that the ranks of a node do together, once all are there: first everything is read, then written.
   bool meet(const std::vector<int>& node) {
-    std::vector<Buffers> before;
     std::vector<Local> all;
     for (const int rank : node) {
       const auto r = static_cast<std::size_t>(rank);
       if (at_[r] == tables[r].steps.size() || !begun_[r] || tables[r].steps[at_[r]].locals.empty())
         return false;
       all.push_back(tables[r].steps[at_[r]].locals.front());
-      before.push_back(buffers[r]);
+      EXPECT_EQ(all.back().verb, all[0].verb);
+      EXPECT_EQ(all.back().root, all[0].root);
+      EXPECT_EQ(all.back().parts.size(), all[0].verb == Verb::BROADCAST ? 1 : node.size());
     }
+    const std::vector<Bytes> results = together(node, all);
     for (std::size_t i = 0; i < node.size(); ++i) {
       const auto r = static_cast<std::size_t>(node[i]);
-      together(all, before, i, buffers[r]);
+      for (std::size_t part = 0; part < results.size(); ++part) {
+        if (all[i].verb != Verb::REDUCE_SCATTER) write(r, all[i].parts[part], results[part]);
+      }
+      if (all[i].verb == Verb::REDUCE_SCATTER) write(r, all[i].result, results[i]);
       auto& locals = tables[r].steps[at_[r]].locals;
       locals.erase(locals.begin());
     }
     return true;
   }
 
-  static void together(const std::vector<Local>& all, std::vector<Buffers>& before, std::size_t i,
-                       Buffers& mine) {
-    const Local& own = all[i];
-    const auto take = [&](std::size_t from, std::size_t part) {
-      const auto& theirs = all[from].parts.at(part);
-      ASSERT_EQ(theirs.bytes, own.parts[part].bytes);
-      std::copy_n(at(before[from], theirs.place, theirs.bytes), theirs.bytes,
-                  at(mine, own.parts[part].place, theirs.bytes));
+  // Of a reduce_scatter by rank, else by part.
+  std::vector<Bytes> together(const std::vector<int>& node, const std::vector<Local>& all) {
+    const auto read = [&](std::size_t i, std::size_t part) {
+      const auto& from = all[i].parts.at(part);
+      const auto* data = at(buffers[static_cast<std::size_t>(node[i])], from.place, from.bytes);
+      return Bytes(data, data + from.bytes);
     };
-    ASSERT_EQ(own.verb, all[0].verb);
-    ASSERT_EQ(own.root, all[0].root);
-    if (own.verb == Verb::BROADCAST) return take(static_cast<std::size_t>(own.root), 0);
-    ASSERT_EQ(own.parts.size(), all.size());
-    if (own.verb == Verb::ALL_GATHER) {
-      for (std::size_t j = 0; j < all.size(); ++j) take(j, j);
-      return;
+    if (all[0].verb == Verb::BROADCAST) return {read(static_cast<std::size_t>(all[0].root), 0)};
+    std::vector<Bytes> results;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      results.push_back(read(all[0].verb == Verb::ALL_GATHER ? i : 0, i));
+      for (std::size_t j = 1; j < all.size() && all[0].verb == Verb::REDUCE_SCATTER; ++j) {
+        const Bytes more = read(j, i);
+        EXPECT_EQ(more.size(), results[i].size());
+        add(more.data(), std::min(more.size(), results[i].size()), results[i].data());
+      }
     }
-    Bytes sum(own.result.bytes);
-    for (std::size_t j = 0; j < all.size(); ++j) {
-      ASSERT_EQ(all[j].parts[i].bytes, sum.size());
-      add(at(before[j], all[j].parts[i].place, sum.size()), sum.size(), sum.data());
-    }
-    std::copy(sum.begin(), sum.end(), at(mine, own.result.place, sum.size()));
+    return results;
+  }
+
+  template <typename Part> void write(std::size_t r, const Part& part, const Bytes& bytes) {
+    ASSERT_EQ(part.bytes, bytes.size());
+    std::copy(bytes.begin(), bytes.end(), at(buffers[r], part.place, bytes.size()));
   }
 
   void carry_out(std::size_t rank, const Combine& combine) {
@@ -212,8 +217,9 @@ TEST(EveryNode, EveryRankGetsTheSumOfAll) {
           nodes, [&](int rank) { return shape_on(nodes, rank, bytes); },
           [&](std::size_t r, Buffers& mine) { mine.output = World::contribution_of(r, bytes); });
       world.run();
+      const Bytes expected = world.sum_of_all(bytes);
       for (std::size_t r = 0; r < world.ranks(); ++r)
-        EXPECT_TRUE(world.buffers[r].output == world.sum_of_all(bytes)) << bytes << " bytes, rank " << r;
+        EXPECT_TRUE(world.buffers[r].output == expected) << bytes << " bytes, rank " << r;
       const auto m = static_cast<double>(nodes.size());
       for (const auto& [node, sent] : world.sent) {
         if (bytes > SEGMENT)
@@ -277,11 +283,13 @@ TEST(EveryNode, AllGatherSendsEachPartOnceToEachOtherNode) {
             for (const std::size_t size : sizes) mine.outputs.emplace_back(size);
           });
       world.run();
+      std::vector<Bytes> expected;
+      for (std::size_t r = 0; r < world.ranks(); ++r) expected.push_back(World::contribution_of(r, sizes[r]));
       std::map<std::size_t, std::size_t> own;  // bytes, by node
       for (std::size_t r = 0; r < world.ranks(); ++r) {
         own[world.node_of(r)] += sizes[r];
         for (std::size_t from = 0; from < world.ranks(); ++from)
-          EXPECT_TRUE(world.buffers[r].outputs[from] == World::contribution_of(from, sizes[from]))
+          EXPECT_TRUE(world.buffers[r].outputs[from] == expected[from])
               << bytes << " bytes, from " << from << " to " << r;
       }
       for (const auto& [node, sent] : world.sent) EXPECT_EQ(sent, own[node] * (nodes.size() - 1));

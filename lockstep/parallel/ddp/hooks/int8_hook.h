@@ -15,21 +15,22 @@
 
 #include "lockstep/parallel/ddp/hooks/bucket_numbers.h"
 #include "lockstep/parallel/ddp/hooks/comm_hook.h"
+#include "lockstep/parallel/ddp/hooks/int8_slices.h"
 
 namespace lockstep {
 
 class Int8Hook : public CommHook {
  public:
-  static constexpr std::int64_t CHUNK = 512;
+  static constexpr std::int64_t CHUNK = Int8Slices<float>::CHUNK;
 
   std::string describe() const override { return "int8"; }
   HookStep run(const GradBucket& bucket) override;
   HookErrorBound error_bound(at::ScalarType dtype, int ranks) const override;
 
  private:
-  HookMemory to_average_,
-      received_;                    // this rank's gradient, quantised; everybody's part of this rank's slice
-  HookMemory averaged_, gathered_;  // the average of this rank's slice; of all slices
+  template <typename Real> HookStep run_as(const GradBucket& bucket);
+
+  HookMemory to_average_, received_, averaged_, gathered_;
 };
 
 }  // namespace lockstep
