@@ -10,6 +10,8 @@ over Gloo (cifar10_peer.py), from the same seeds: the test accuracy after the la
 error. Floor: ours is no lower than Python's by more than that error of Python's. The two sides take turns.
 curve: 100 steps of ResNet-18 on the same weights and augmented batches on both sides (tests/end_to_end/cifar10_curve_test.py, which
 says what is compared and allowed; needs a build with -DLOCKSTEP_BUILD_TESTS=ON).
+same: whole trainings of that ResNet-18 on the same weights and augmented batches on both sides, by the programs of `curve`, so that chance has
+no part in it: the test accuracy of each seed, with the floor of cifar10.
 mnist: examples/mnist with 2 processes, half the learning rate in each next epoch, images moved by up to 2 pixels; the test accuracy
 after the last epoch. Floor: at least 99 % with every seed.
 
@@ -33,6 +35,7 @@ sys.path.insert(0, str(HERE.parent))
 import run as bench  # noqa: E402  (bench/run.py: what it knows of machine and versions)
 
 SHORT = {"mnist": {"seeds": 1, "epochs": 1}, "cifar10": {"seeds": 1, "epochs": 1, "images": 1000}}
+SAME = {False: {"seeds": 1, "epochs": 1, "images": 1000}, True: {"seeds": 5, "epochs": 6, "images": 10_000}}
 LONG = {"mnist": {"seeds": 3, "epochs": 5}, "cifar10": {"seeds": 5, "epochs": 12, "images": 10_000}}
 
 
@@ -95,6 +98,28 @@ def curve(args, file):
                    check=True, env={**os.environ, "LOCKSTEP_DATA": str(args.data)})
 
 
+def same(args, file):
+    settings = SAME[args.long] | {key: value for key in ("seeds", "epochs") if (value := getattr(args, key)) is not None}
+    result = json.loads(file.read_text()) if file.exists() else {}
+    if result.get("settings") != settings:
+        result = {"settings": settings, "runs": {"lockstep": [], "python": []}}
+    for seed in range(len(result["runs"]["python"]), settings["seeds"]):
+        with tempfile.TemporaryDirectory() as folder:
+            one = pathlib.Path(folder) / "result.json"
+            words = (args.python, ROOT / "tests/end_to_end/cifar10_curve_test.py", args.build / "lockstep", args.build / "tests/end_to_end/cifar10_curve",
+                     "--width", 64, "--batch", 128, "--steps", settings["images"] // 128 * settings["epochs"], "--images", settings["images"],
+                     "--test-images", 2000, "--imagenet-stem", "--lr", 0.05, "--seed", seed, "--result", one)
+            subprocess.run([str(word) for word in words], check=True, env={**os.environ, "LOCKSTEP_DATA": str(args.data)})
+            measured = json.loads(one.read_text())
+        for side, runs in result["runs"].items():
+            runs.append({"seed": seed, "seconds": measured["seconds"][side], "test_accuracy": [measured["accuracy"][side]],
+                         "train_loss": [round(measured[side][-1], 5)],
+                         "largest_difference_of_state": measured["largest_difference_of_state"]})
+        result |= {"date": datetime.date.today().isoformat(), "cpu": bench.cpu(), "versions": bench.versions(args)}
+        file.write_text(json.dumps(result, indent=1) + "\n")
+    return result
+
+
 def curve_section(result):
     ours, pythons = result["lockstep"], result["python"]
     rows = [f"| {step} | {ours[step]:.6f} | {pythons[step]:.6f} |" for step in (0, 1, 9, 24, 49, 74, 99)]
@@ -133,7 +158,7 @@ def table(results, curve_result):
                   "| | seed | accuracy | training loss | seconds | images/s |", "| --- | ---: | ---: | ---: | ---: | ---: |"]
         for side, runs in result["runs"].items():
             lines += [f"| {side} | {run['seed']} | {last(run):.2%} | {run['train_loss'][-1]:.4f} | {run['seconds']:g} | "
-                      f"{run['images_per_second']:g} |" for run in runs]
+                      f"{run.get('images_per_second', '')} |" for run in runs]
         text, met = verdict(name, result)
         lines += ["", f"{text[0].upper()}{text[1:]}: {'met' if met else 'not said' if met is None else 'MISSED'}.", ""]
     lines += curve_section(curve_result) if curve_result else []
@@ -145,7 +170,7 @@ def main():
     parser.add_argument("--python", default=ROOT / ".deps/venv/bin/python", type=pathlib.Path)
     parser.add_argument("--build", default=ROOT / "build", type=pathlib.Path)
     parser.add_argument("--data", default=pathlib.Path(os.environ.get("LOCKSTEP_DATA") or ROOT / "data"), type=pathlib.Path)
-    parser.add_argument("--only", default="mnist,curve,cifar10")
+    parser.add_argument("--only", default="mnist,curve,same,cifar10")
     parser.add_argument("--long", action="store_true", help="the run whose results are committed")
     parser.add_argument("--seeds", type=int)
     parser.add_argument("--epochs", type=int)
@@ -159,10 +184,13 @@ def main():
         if name == "curve":
             curve(args, curve_file)
             continue
+        if name == "same":
+            results[name] = same(args, folder / "accuracy_same.json")
+            continue
         chosen = {key: value for key in ("seeds", "epochs") if (value := getattr(args, key)) is not None}
         settings = (LONG if args.long else SHORT)[name] | chosen
         results[name] = train_all(name, settings, args, folder / f"accuracy_{name}.json")
-    files = {name: folder / f"accuracy_{name}.json" for name in LONG}
+    files = {name: folder / f"accuracy_{name}.json" for name in (*LONG, "same")}
     everything = {name: json.loads(file.read_text()) for name, file in files.items() if file.exists()}
     text = table(everything, json.loads(curve_file.read_text()) if curve_file.exists() else None)
     (folder / "accuracy.md").write_text(text)
