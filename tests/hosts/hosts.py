@@ -77,7 +77,7 @@ class Hosts:
     def limit_each_connection(self, host, rate, of):
         """Each connection of the host with the rank at host 0 carries this rate, "250mbit", and no more: a class for each value of the
         last byte of the port on the other side than host 0's. Not for more than `of`, the link's own rate, together."""
-        port = {"mask": "0x000000ff", "at": 20} if host == 0 else {"mask": "0x00ff0000", "at": 20}  # the last byte of the TCP header's to, from
+        port = "0x000000ff" if host == 0 else "0x00ff0000"  # in the TCP header's first word: where to, where from
         lines = ["qdisc add dev net root handle 1: htb default 1001",
                  f"class add dev net parent 1: classid 1:1000 htb rate {of} quantum 10000",
                  f"class add dev net parent 1:1000 classid 1:1001 htb rate {of} quantum 10000",
@@ -86,7 +86,7 @@ class Hosts:
             lines += [f"class add dev net parent 1:1000 classid 1:{byte + 1:x} htb rate {rate} ceil {rate} burst 32kb quantum 10000",
                       f"filter add dev net parent 1: prio 1 protocol ip u32 ht 2:{byte:x}: match u32 0 0 flowid 1:{byte + 1:x}"]
         lines.append("filter add dev net parent 1: prio 1 protocol ip u32 ht 800:: match ip protocol 6 0xff "
-                     f"hashkey mask {port['mask']} at {port['at']} link 2:")
+                     f"hashkey mask {port} at 20 link 2:")
         subprocess.run(["tc", "-n", self.names[host], "-batch", "-"], input="\n".join(lines) + "\n", check=True, capture_output=True, text=True)
 
     def cut_link(self, host):

@@ -10,7 +10,7 @@
 // answer (HAVE_READ); for these two there is always room.
 //
 //   receiver (thread)   connect, then waitRecv again and again: counts what has arrived
-//   sender (thread)     waitSend, when few packets are free or somebody waits for the last: counts what has gone
+//   sender (thread)     waitSend, when few packets are free: counts what has gone
 //
 // Gloo tells a broken connection to the buffers that wait for something to come, so each waits for something that never comes (WATCH)
 // as well. A wait that times out breaks all connections of Gloo's context: none here has a timeout.
@@ -335,7 +335,7 @@ class MeshStreams final : public Streams {
       ready_.notify_all();
       member.changed.wait(lock, [&] { return member.closing; });
     }
-    context_->getPair(member.rank).reset();  // what the kernel has still leaves
+    context_->getPair(member.rank).reset();
   }
 
   // Until the member closes; throws when its connection is broken. Who waits hears of that first of all, even of packets that came

@@ -22,7 +22,6 @@ namespace {
 constexpr std::chrono::seconds LONGEST_STEP{30};
 constexpr std::chrono::seconds ATTEMPT{2};
 constexpr std::size_t MOST_STRANGERS = 256;
-constexpr int MOST_CONNECTIONS = 64;
 
 struct Announcement {
   TcpAddress address;
@@ -52,9 +51,9 @@ class Mesh {
   Mesh(Meeting& meeting, Deadline deadline)
       : meeting_(meeting), step_(std::min(deadline.remaining(), std::chrono::nanoseconds(LONGEST_STEP))) {}
 
-  MeshOfSockets connect(int connections, Deadline deadline) {
+  MeshOfSockets connect(int wanted, Deadline deadline) {
     const Fd listener = tcp_listen(meeting_.local_address(), 0);
-    announce(listener.get(), connections, deadline);
+    announce(listener.get(), wanted, deadline);
     const Deadline connected = Deadline::in(step_);
     for_each_to_lower([&](int r, int i) { connect_to(r, i, connected); });
     // From here on all connections exist; those that this rank is to accept wait in the listener's queue.
@@ -90,12 +89,12 @@ class Mesh {
   }
   std::string place_of(int r) { return str(r, " (pid ", peer(r).pid, " at ", peer(r).address, ")"); }
 
-  void announce(int listener, int connections, Deadline deadline) {
+  void announce(int listener, int wanted, Deadline deadline) {
     const auto known = meeting_.secret();
     const std::string fresh = !known && rank() == 0 ? Secret::random().as_hex() : "";
     const std::string mine =
-        str(current_pid(), ' ', meeting_.local_address(), ' ', tcp_local_address(listener).port, ' ',
-            connections, fresh.empty() ? "" : " ", fresh);
+        str(current_pid(), ' ', meeting_.local_address(), ' ', tcp_local_address(listener).port, ' ', wanted,
+            fresh.empty() ? "" : " ", fresh);
     const std::vector<Message> all = meeting_.exchange(mine, {}, deadline);
     for (int r = 0; r < size(); ++r) {
       announced_.push_back(parse(all[static_cast<std::size_t>(r)].text, r));
@@ -103,7 +102,7 @@ class Mesh {
     }
     sockets_.resize(static_cast<std::size_t>(size()));
     for (int r = 0; r < size(); ++r) {
-      if (r != rank()) sockets(r).resize(static_cast<std::size_t>(announced_[0].connections));
+      if (r != rank()) sockets(r).resize(static_cast<std::size_t>(connections()));
     }
     secret_ = known ? Secret::from_text(*known, "the secret of the job")
                     : Secret::from_text(announced_[0].secret, "the secret of rank 0");

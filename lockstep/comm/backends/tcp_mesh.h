@@ -20,14 +20,16 @@
 
 namespace lockstep::tcp {
 
+inline constexpr int MOST_CONNECTIONS = 16;
+
 struct MeshOptions {
   std::chrono::milliseconds silence{0};  // after which a machine that does not answer counts as gone
   int connections = 1;                   // between two ranks; that of the meeting's rank 0 counts
 };
 
 struct MeshOfSockets {
-  std::vector<std::vector<Fd>>
-      sockets;  // connected, authenticated, non-blocking; in the same order on both sides
+  // Connected, authenticated, non-blocking; in the same order on both sides.
+  std::vector<std::vector<Fd>> sockets;
   std::vector<Peer> peers;
 };
 

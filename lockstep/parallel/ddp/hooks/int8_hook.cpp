@@ -58,7 +58,7 @@ HookStep begin(const GradBucket& bucket, const Int8Slices<Real>& slices, const M
 }  // namespace
 
 HookErrorBound Int8Hook::error_bound(at::ScalarType dtype, int) const {
-  const double half_step = 0.5 / 127;
+  const double half_step = 0.5 / Int8Slices<float>::STEPS;
   const double roundings = 4 * unit_roundoff(is_16_bits(dtype) ? at::kFloat : dtype) +
                            (is_16_bits(dtype) ? 1.01 * unit_roundoff(dtype) : 0);
   return {.of_largest = half_step + (1 + half_step) * half_step + roundings, .absolute = 1e-37};

@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-constexpr int STEPS = 127;
+constexpr int STEPS = Int8Slices<float>::STEPS;
 
 std::size_t divided_up(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
 

@@ -5,7 +5,7 @@
 //   slices.average(in, mean);               // one slice of each rank's -> their average, quantised again
 //   slices.read(all, first, into);          // numbers first, first + 1, ... of all slices
 //
-// number = integer * scale; scale = largest magnitude of the chunk / 127, integers rounded to nearest, ties to even. A chunk with
+// number = integer * scale; scale = largest magnitude of the chunk / STEPS, integers rounded to nearest, ties to even. A chunk with
 // something not finite has a scale that is not, and is NaN when read. What is beyond the last number counts as zero.
 //
 // Real is float or double. One pass over memory each: a chunk is done while it is in the first-level cache.
@@ -18,6 +18,7 @@ namespace lockstep {
 
 template <typename Real> class Int8Slices {
  public:
+  static constexpr int STEPS = 127;          // from zero to the largest magnitude
   static constexpr std::size_t CHUNK = 512;  // or fewer, if there are not so many for each rank
 
   Int8Slices(std::size_t numbers, std::size_t ranks);
