@@ -116,10 +116,10 @@ constexpr bool HAS_GLOO = true;
 #else
 constexpr bool HAS_GLOO = false;
 #endif
-#ifdef LOCKSTEP_EVERY_BACKEND_WITH_GLOO
-constexpr bool EVERY_BACKEND_WITH_GLOO = true;
+#ifdef LOCKSTEP_WITH_EVERY_ENGINE
+constexpr bool WITH_EVERY_ENGINE = true;
 #else
-constexpr bool EVERY_BACKEND_WITH_GLOO = false;
+constexpr bool WITH_EVERY_ENGINE = false;
 #endif
 
 // The others are left out of what does not fit them, or is not there.
@@ -141,9 +141,11 @@ bool fits(const Plan& plan, const std::string& backend, int size) {
   if (backend.starts_with("hierarchical") && size < 3) return false;
   if (backend == "nccl")
     return has_nccl_stand_in() && (!plan.every_backend || size == (contains(plan.sizes, 3) ? 3 : 2));
+  if (backend == "hierarchical+nccl")
+    return has_nccl_stand_in() && (!plan.every_backend || (WITH_EVERY_ENGINE && size == 4));
   if (backend.ends_with("gloo"))
     return HAS_GLOO &&
-           (plan.every_backend ? EVERY_BACKEND_WITH_GLOO && size != 1 && !(backend == "gloo" && size == 4)
+           (plan.every_backend ? WITH_EVERY_ENGINE && size != 1 && !(backend == "gloo" && size == 4)
                                : size == *std::max_element(plan.sizes.begin(), plan.sizes.end()));
   if (backend == "thread") return plan.dying.empty() && plan.makes_group;  // a thread cannot die alone
   return true;

@@ -19,8 +19,10 @@
 //             hierarchical (three and four ranks, of which ranks 2 and 3 count as on a second machine), nccl (three ranks, or
 //             two, over the stand-in of tests/nccl, to which all memory is a device's), mpi (below), gloo (two and three
 //             ranks, where its module was built; a test that names it: the most it has; with libtorch only such tests),
-//             hierarchical+gloo (likewise, but three and four), hierarchical+mpi (below). BackendsWithPeers(): all but self and nccl
-//             Except("nccl"...)    after one of these two: not over these, because they lack what the test is about
+//             hierarchical+gloo (likewise, but three and four), hierarchical+nccl (four ranks; with libtorch only tests that name
+//             it), hierarchical+mpi (below). BackendsWithPeers(): all but self and the two of NCCL
+//             Except("nccl"...)    after one of these two: not over these, nor hierarchical+these, because they lack what the
+//                                  test is about
 //             Dies({r...})         these ranks are killed by die() or otherwise with SIGKILL; others may not die
 //             Within(5s)           time for the whole test, 60 s if not said
 //             Variable("A", "b")   environment of the ranks
@@ -72,10 +74,18 @@ struct Backends {
 };
 struct EveryBackend {
   void apply(Plan& plan) const {
-    Backends("self", "thread", "shm", "tcp", "hierarchical", "nccl", "mpi", "gloo", "hierarchical+gloo",
-             "hierarchical+mpi")
+    Backends("self", "thread", "shm", "tcp", "hierarchical", "nccl", "hierarchical+nccl", "mpi", "gloo",
+             "hierarchical+gloo", "hierarchical+mpi")
         .apply(plan);
     plan.every_backend = true;
+  }
+};
+struct Except {
+  std::vector<std::string> names;
+  template <typename... Name> explicit Except(Name... name) : names{name...} {}
+  void apply(Plan& plan) const {
+    for (const std::string& name : names)
+      std::erase_if(plan.backends, [&](const std::string& b) { return b == name || b == "hierarchical+" + name; });
   }
 };
 struct BackendsWithPeers {
@@ -83,14 +93,7 @@ struct BackendsWithPeers {
     EveryBackend().apply(plan);
     plan.every_backend = false;
     std::erase(plan.backends, "self");
-    std::erase(plan.backends, "nccl");
-  }
-};
-struct Except {
-  std::vector<std::string> names;
-  template <typename... Name> explicit Except(Name... name) : names{name...} {}
-  void apply(Plan& plan) const {
-    for (const std::string& name : names) std::erase(plan.backends, name);
+    Except("nccl").apply(plan);
   }
 };
 struct Dies {

@@ -46,7 +46,7 @@ constexpr std::array TABLE = std::to_array<EnvironmentVariable>({
     {"LOCKSTEP_LOG_DIR", "lockstep run", "folder with one output file per rank"},
     {"LOCKSTEP_BACKEND", "user",
      "backend for init_process_group(\"auto\"): self, shm, tcp, hierarchical, mpi, "
-     "hierarchical+mpi, gloo, hierarchical+gloo, nccl, or cpu:NAME,cuda:nccl"},
+     "hierarchical+mpi, gloo, hierarchical+gloo, nccl, hierarchical+nccl, or cpu:NAME,cuda:nccl"},
     {"LOCKSTEP_NODE", "user",
      "ranks with another value count as on another machine, for the hierarchical backends (default: as it "
      "is)"},

@@ -11,7 +11,11 @@
 namespace lockstep {
 namespace {
 
-using FindKernel = ReduceKernel (*)(DType, ReduceOp);
+struct Kernels {
+  ReduceKernel (*find_kernel)(DType, ReduceOp);
+  Conversions (*find_conversions)(DType);
+};
+constexpr Kernels BASELINE{kernels_baseline::find_kernel, kernels_baseline::find_conversions};
 
 #ifdef __x86_64__
 bool converts_float16() {
@@ -23,16 +27,28 @@ bool converts_float16() {
 }
 #endif
 
-FindKernel best_kernels() {
+Kernels choose_kernels() {
 #ifdef __x86_64__
-  if (!converts_float16()) return kernels_baseline::find_kernel;
+  if (!converts_float16()) return BASELINE;
   if (__builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
       __builtin_cpu_supports("avx512vl") != 0 && __builtin_cpu_supports("avx512dq") != 0) {
-    return kernels_avx512::find_kernel;
+    return {kernels_avx512::find_kernel, kernels_avx512::find_conversions};
   }
-  if (__builtin_cpu_supports("avx2") != 0) return kernels_avx2::find_kernel;
+  if (__builtin_cpu_supports("avx2") != 0)
+    return {kernels_avx2::find_kernel, kernels_avx2::find_conversions};
 #endif
-  return kernels_baseline::find_kernel;
+  return BASELINE;
+}
+
+const Kernels& best_kernels() {
+  static const Kernels best = choose_kernels();
+  return best;
+}
+
+Conversions conversions_of(DType dtype) {
+  const Conversions conversions = best_kernels().find_conversions(dtype);
+  if (conversions.widen == nullptr) throw InternalError(str(name_of(dtype), " is not widened to float32"));
+  return conversions;
 }
 
 template <typename T> void divide_all(std::byte* values, std::size_t count, int ranks) {
@@ -52,12 +68,18 @@ void divide(DType dtype, std::byte* values, std::size_t count, int ranks) {
   }
 }
 
+void widen(DType dtype, const std::byte* from, std::byte* to, std::size_t count) {
+  conversions_of(dtype).widen(from, to, count);
+}
+void narrow(DType dtype, const std::byte* from, std::byte* to, std::size_t count) {
+  conversions_of(dtype).narrow(from, to, count);
+}
+
 bool can_reduce(DType dtype, ReduceOp op) { return kernels_baseline::find_kernel(dtype, op) != nullptr; }
 
 void reduce(DType dtype, ReduceOp op, std::span<const std::byte* const> inputs,
             std::span<std::byte* const> outputs, std::size_t count) {
-  static const FindKernel find_kernel = best_kernels();
-  const ReduceKernel kernel = find_kernel(dtype, op);
+  const ReduceKernel kernel = best_kernels().find_kernel(dtype, op);
   if (kernel == nullptr) throw InternalError(str("no kernel for ", name_of(op), " of ", name_of(dtype)));
   kernel(inputs.data(), static_cast<int>(inputs.size()), outputs.data(), static_cast<int>(outputs.size()),
          count);

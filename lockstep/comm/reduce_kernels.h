@@ -23,6 +23,10 @@ bool can_reduce(DType dtype, ReduceOp op);
 // What AVG does with a sum over `ranks` ranks. Requires can_reduce(dtype, AVG); not float16 and bfloat16, whose sums are float32.
 void divide(DType dtype, std::byte* values, std::size_t count, int ranks);
 
+// float16 or bfloat16 to float32, which is exact, and back, rounded to nearest even. No aliasing.
+void widen(DType dtype, const std::byte* from, std::byte* to, std::size_t count);
+void narrow(DType dtype, const std::byte* from, std::byte* to, std::size_t count);
+
 // Requires can_reduce() and 1 <= inputs.size() <= 2^16.
 void reduce(DType dtype, ReduceOp op, std::span<const std::byte* const> inputs,
             std::span<std::byte* const> outputs, std::size_t count);

@@ -150,6 +150,13 @@ void kernel(const std::byte* const* inputs, int ranks, std::byte* const* outputs
   }
 }
 
+template <typename Type> void widen_all(const std::byte* from, std::byte* to, std::size_t count) {
+  load_all<Type>(reinterpret_cast<const typename Type::Stored*>(from), count, reinterpret_cast<float*>(to));
+}
+template <typename Type> void narrow_all(const std::byte* from, std::byte* to, std::size_t count) {
+  store_all<Type>(reinterpret_cast<const float*>(from), count, reinterpret_cast<typename Type::Stored*>(to));
+}
+
 template <typename Type> ReduceKernel real(ReduceOp op) {
   switch (op) {
     case ReduceOp::SUM: return kernel<Type, Sum, false>;
@@ -224,6 +231,12 @@ ReduceKernel find_kernel(DType dtype, ReduceOp op) {
     case DType::COMPLEX128: return complex<double>(op);
   }
   return nullptr;
+}
+
+Conversions find_conversions(DType dtype) {
+  if (dtype == DType::FLOAT16) return {widen_all<Half>, narrow_all<Half>};
+  if (dtype == DType::BFLOAT16) return {widen_all<Brain>, narrow_all<Brain>};
+  return {};
 }
 
 }  // namespace lockstep::LOCKSTEP_KERNELS

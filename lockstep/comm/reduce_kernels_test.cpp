@@ -115,6 +115,39 @@ TYPED_TEST(HalfPrecision, SumsRoundToNearestEven) {
   }
 }
 
+// Of a length that no register divides.
+TYPED_TEST(HalfPrecision, IsWidenedExactly) {
+  std::vector<TypeParam> all;
+  for (std::uint32_t bits = 0; bits < 0xffffU; ++bits) all.push_back({static_cast<std::uint16_t>(bits)});
+  std::vector<float> wide(all.size());
+  widen(dtype_of<TypeParam>(), reinterpret_cast<const std::byte*>(all.data()),
+        reinterpret_cast<std::byte*>(wide.data()), all.size());
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const double value = value_of(all[i]);
+    if (std::isnan(value))
+      EXPECT_TRUE(std::isnan(wide[i]));
+    else
+      ASSERT_EQ(wide[i], value);
+    ASSERT_EQ(std::signbit(wide[i]), (all[i].bits & 0x8000U) != 0);
+  }
+}
+
+TYPED_TEST(HalfPrecision, IsNarrowedToNearestEven) {
+  std::mt19937 random(1);
+  std::vector<float> wide;
+  for (int i = 0; i < 200'001; ++i) {
+    const auto bits = static_cast<std::uint32_t>(random());
+    float value = 0;
+    std::memcpy(&value, &bits, sizeof(value));
+    // Half of them among those that binary16 has neighbours of.
+    wide.push_back(i % 2 == 0 ? value : static_cast<float>(static_cast<int>(bits)) * 0x1p-16F);
+  }
+  std::vector<TypeParam> narrowed(wide.size());
+  narrow(dtype_of<TypeParam>(), reinterpret_cast<const std::byte*>(wide.data()),
+         reinterpret_cast<std::byte*>(narrowed.data()), wide.size());
+  for (std::size_t i = 0; i < wide.size(); ++i) expect_nearest(narrowed[i], wide[i]);
+}
+
 template <typename T> double value_of(T value) { return value; }
 
 template <typename T>

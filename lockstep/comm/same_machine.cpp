@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cstring>
 
+#include "lockstep/base/environment.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/os/machine.h"
@@ -109,6 +110,28 @@ std::string SameMachineProof::read_proof(Deadline deadline) {
   const auto memory = SharedMemory::adopt(std::move(message.fds[0]));
   if (memory->size() != NONCE_TEXT) return "";
   return {reinterpret_cast<const char*>(memory->data()), memory->size()};
+}
+
+std::vector<std::vector<int>> ranks_by_text(Meeting& meeting, const std::string& text, Deadline deadline) {
+  const std::vector<Message> texts = meeting.exchange(text, {}, deadline);
+  std::vector<std::vector<int>> ranks;
+  std::vector<std::string> seen;
+  for (std::size_t r = 0; r < texts.size(); ++r) {
+    const auto found =
+        static_cast<std::size_t>(std::find(seen.begin(), seen.end(), texts[r].text) - seen.begin());
+    if (found == seen.size()) {
+      seen.push_back(texts[r].text);
+      ranks.emplace_back();
+    }
+    ranks[found].push_back(static_cast<int>(r));
+  }
+  return ranks;
+}
+
+std::vector<std::vector<int>> ranks_by_machine(Meeting& meeting, Deadline deadline) {
+  const std::string machine =
+      str(boot_id(), ' ', user_private_folder_id(), ' ', env("LOCKSTEP_NODE").value_or(""));
+  return ranks_by_text(meeting, machine, deadline);
 }
 
 int lower_ranks_here(Meeting& meeting, Deadline deadline) {

@@ -15,6 +15,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "lockstep/comm/hub.h"
 
@@ -41,6 +42,14 @@ class SameMachineProof {
   Fd listener_;
   std::vector<Fd> sockets_;
 };
+
+// The ranks of each machine, ascending, machines by their first rank: of those that say that they are on one, and no proof. It
+// started at the same time, and they meet in the same folder; those whose LOCKSTEP_NODE differ are on different ones. Collective over
+// the meeting.
+std::vector<std::vector<int>> ranks_by_machine(Meeting& meeting, Deadline deadline);
+
+// The ranks that say the same. Collective over the meeting.
+std::vector<std::vector<int>> ranks_by_text(Meeting& meeting, const std::string& text, Deadline deadline);
 
 // How many lower ranks say that they run on this machine: a number for what every rank of a machine has one of, and no proof.
 // Collective over the meeting.

@@ -119,8 +119,8 @@ void init_process_group(const std::string& backend, const InitOptions& options) 
   constexpr const char* WORLD = "world";
   ProcessGroup made =
       find_backend(met.backend, size)
-          .make(*met.meeting, wanted.is_nccl ? cpu_group_name(WORLD) : WORLD, group, deadline);
-  if (wanted.is_nccl) made = make_nccl_group(made, WORLD, group, met.local_rank);
+          .make(*met.meeting, wanted.cuda.empty() ? WORLD : cpu_group_name(WORLD), group, deadline);
+  if (!wanted.cuda.empty()) made = make_nccl_group(wanted.cuda, made, WORLD, group, met.local_rank);
   begin(mine, std::move(made), group, met.local_rank);
 }
 

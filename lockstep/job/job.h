@@ -37,7 +37,7 @@ struct InitOptions {
 
 // Joins the job and makes the group of all ranks, the world. `backend` is a name that `lockstep info` lists, or one for each device
 // ("cpu:hierarchical,cuda:nccl"), or "auto":
-// $LOCKSTEP_BACKEND, else self for one rank, shm when all ranks are on one machine, tcp when they are not. Ranks that meet over
+// $LOCKSTEP_BACKEND, else self for one rank, shm when all ranks are on one machine, hierarchical when they are not. Ranks that meet over
 // a network prove that they share a machine by a descriptor that is passed (same_machine.h), never by its name.
 //
 // Who         every process of the job, with the same backend. Blocks until all ranks are here or the timeout has passed; the

@@ -4,12 +4,16 @@
 //   host_rank tcp://10.90.0.1:4000 STEPS RANK SIZE
 //
 // Says what it joined, adds up a vector STEPS times (0: until something fails), and says what went wrong. HOST_RANK_COUNT: its
-// elements (1000).
+// elements (1000). HOST_RANK_DTYPE: bfloat16 (float64).
 #include <algorithm>
+#include <bit>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "lockstep/base/error.h"
@@ -18,15 +22,31 @@
 
 namespace {
 
-void step(const lockstep::ProcessGroup& world, int number) {
-  static const char* const given = std::getenv("HOST_RANK_COUNT");  // NOLINT(concurrency-mt-unsafe)
-  static const std::size_t count = given != nullptr ? std::strtoul(given, nullptr, 10) : 1000;
-  std::vector<double> x(count, world.rank() + number);
+using lockstep::BFloat16;
+
+std::string given(const char* variable, const char* otherwise) {
+  const char* const value = std::getenv(variable);  // NOLINT(concurrency-mt-unsafe)
+  return value != nullptr ? value : otherwise;
+}
+
+// Of whole numbers up to 256, which bfloat16 has.
+template <typename T> T number_as(int number) {
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    return {static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(static_cast<float>(number)) >> 16U)};
+  } else {
+    return number;
+  }
+}
+
+template <typename T> void step(const lockstep::ProcessGroup& world, int number) {
+  static const std::size_t count = std::stoul(given("HOST_RANK_COUNT", "1000"));
+  const int size = world.size();
+  const int base = std::is_same_v<T, BFloat16> ? number % 8 : number;
+  std::vector<T> x(count, number_as<T>(world.rank() + base));
   lockstep::comm::all_reduce(world, std::span(x));
-  const double expected =
-      world.size() * (world.size() - 1) / 2.0 + static_cast<double>(world.size()) * number;
-  if (static_cast<std::size_t>(std::count(x.begin(), x.end(), expected)) != count) {
-    std::printf("wrong sum %g in step %d, expected %g\n", x[0], number, expected);
+  const T expected = number_as<T>(size * (size - 1) / 2 + size * base);
+  if (!std::all_of(x.begin(), x.end(), [&](T y) { return std::memcmp(&y, &expected, sizeof(T)) == 0; })) {
+    std::printf("wrong sum in step %d\n", number);
     std::exit(1);
   }
 }
@@ -43,8 +63,9 @@ void run(int argc, char** argv) {
   std::printf("joined as rank %d of %d over %s\n", world.rank(), world.size(),
               lockstep::get_backend().c_str());
   const int steps = std::atoi(argv[2]);
+  const bool is_half = given("HOST_RANK_DTYPE", "float64") == "bfloat16";
   for (int number = 0; steps == 0 || number < steps; ++number) {
-    step(world, number);
+    is_half ? step<BFloat16>(world, number) : step<double>(world, number);
     if (number % 100 == 0) std::printf("step %d\n", number);
   }
   lockstep::destroy_process_group();

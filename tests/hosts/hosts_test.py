@@ -72,13 +72,16 @@ class Meeting(HostsTest):
         self.check_share(2, 2, "hierarchical+gloo")
         self.check_share(3, 1, "gloo")
 
-    def check_share(self, machines, ranks_per_host, backend):
+    def test_sums_of_half_precision_travel_as_float32_and_once(self):
+        self.check_share(2, 4, "hierarchical", "bfloat16", 4)
+
+    def check_share(self, machines, ranks_per_host, backend, dtype="float64", bytes_each=8):
         count, steps = 3 << 19, 12
         with self.subTest(hosts=machines, ranks_per_host=ranks_per_host), Hosts(machines) as hosts:
-            variables = {"LOCKSTEP_BACKEND": backend, "HOST_RANK_COUNT": str(count), **write_secret(hosts.folder)}
+            variables = {"LOCKSTEP_BACKEND": backend, "HOST_RANK_COUNT": str(count), "HOST_RANK_DTYPE": dtype, **write_secret(hosts.folder)}
             size = self.start_by_environment(hosts, ranks_per_host, steps, variables)
             self.check_all_done(hosts, size, backend)
-            share = 2 * (machines - 1) / machines * count * 8 * steps
+            share = 2 * (machines - 1) / machines * count * bytes_each * steps
             for host in range(machines):
                 sent = hosts.bytes_sent(host)
                 print(f"\nhost {host} sent {sent / share:.4f} of 2 (M - 1) / M of the bytes")

@@ -99,18 +99,23 @@ template <class T> T combine_two(RedOp op, T a, T b) {
   return plus(a, b);
 }
 
+template <class T> Wide<T> load(const char* memory, std::size_t i) {
+  std::uint8_t bytes[sizeof(T)];
+  std::memcpy(bytes, memory + i * sizeof(T), sizeof(T));
+  return static_cast<Wide<T>>(std::bit_cast<T>(bytes));
+}
+
+// Of `ranks` contributions: neighbours first.
+template <class T> Wide<T> tree(RedOp op, const char* const* contributions, std::size_t ranks, std::size_t i) {
+  if (ranks == 1) return load<T>(contributions[0], i);
+  const std::size_t left = std::bit_ceil(ranks) / 2;
+  return combine_two(op, tree<T>(op, contributions, left, i), tree<T>(op, contributions + left, ranks - left, i));
+}
+
 template <class T>
 void combine_as(RedOp op, const std::vector<const char*>& contributions, char* result, std::size_t count) {
-  const auto load = [](const char* memory, std::size_t i) {
-    std::uint8_t bytes[sizeof(T)];
-    std::memcpy(bytes, memory + i * sizeof(T), sizeof(T));
-    return static_cast<Wide<T>>(std::bit_cast<T>(bytes));
-  };
   for (std::size_t i = 0; i < count; ++i) {
-    Wide<T> value = load(contributions[0], i);
-    for (std::size_t r = 1; r < contributions.size(); ++r) {
-      value = combine_two(op, value, load(contributions[r], i));
-    }
+    Wide<T> value = tree<T>(op, contributions.data(), contributions.size(), i);
     if (op == AVG) value = static_cast<Wide<T>>(value / static_cast<Wide<T>>(contributions.size()));
     const auto narrow = static_cast<T>(value);
     std::memcpy(result + i * sizeof(T), &narrow, sizeof(T));

@@ -1,4 +1,5 @@
-// The arithmetic of the stand-in for NCCL: contributions of all ranks, combined in the order of the ranks.
+// The arithmetic of the stand-in for NCCL: contributions of all ranks, combined in a balanced tree over the ranks, neighbours first, as
+// Lockstep does, so that tests can compare bits. NCCL itself has orders of its own.
 //
 //   combine(FLOAT16, SUM, {of_rank_0, of_rank_1, of_rank_2}, result, count);      // (0 + 1) + 2
 //

@@ -3,15 +3,12 @@
 #include <algorithm>
 #include <exception>
 
-#include "lockstep/base/environment.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/exception_text.h"
 #include "lockstep/base/str.h"
 #include "lockstep/comm/backends/shm_backend.h"
 #include "lockstep/comm/backends/tcp_group.h"
 #include "lockstep/comm/same_machine.h"
-#include "lockstep/os/machine.h"
-#include "lockstep/os/private_folder.h"
 
 namespace lockstep {
 namespace {
@@ -43,26 +40,6 @@ class PartOfMeeting : public Meeting {
   const std::vector<int> ranks_;
 };
 
-// Ranks that say the same may be on one machine: it started at the same time, and they meet in the same folder.
-std::string machine_of_this_rank() {
-  return str(boot_id(), ' ', user_private_folder_id(), ' ', env("LOCKSTEP_NODE").value_or(""));
-}
-
-Nodes nodes_by(const std::vector<Message>& texts) {
-  Nodes nodes;
-  std::vector<std::string> seen;
-  for (std::size_t r = 0; r < texts.size(); ++r) {
-    const auto found =
-        static_cast<std::size_t>(std::find(seen.begin(), seen.end(), texts[r].text) - seen.begin());
-    if (found == seen.size()) {
-      seen.push_back(texts[r].text);
-      nodes.emplace_back();
-    }
-    nodes[found].push_back(static_cast<int>(r));
-  }
-  return nodes;
-}
-
 const std::vector<int>& node_of(const Nodes& nodes, int rank) {
   return *std::find_if(nodes.begin(), nodes.end(), [rank](const auto& node) {
     return std::find(node.begin(), node.end(), rank) != node.end();
@@ -75,7 +52,7 @@ struct FoundNodes {
 };
 
 FoundNodes find_nodes(Meeting& meeting, Deadline deadline) {
-  const Nodes perhaps = nodes_by(meeting.exchange(machine_of_this_rank(), {}, deadline));
+  const Nodes perhaps = ranks_by_machine(meeting, deadline);
   PartOfMeeting part(meeting, node_of(perhaps, meeting.rank()));
   SameMachineProof proof(part);
   const auto offers = part.exchange(proof.offer(), {}, deadline);
@@ -84,7 +61,7 @@ FoundNodes find_nodes(Meeting& meeting, Deadline deadline) {
   if (part.size() == 1) found.hub.reset();
   const std::string leader = std::to_string(node_of(perhaps, meeting.rank()).front());
   found.nodes =
-      nodes_by(meeting.exchange(found.hub ? leader : str("rank ", meeting.rank(), " alone"), {}, deadline));
+      ranks_by_text(meeting, found.hub ? leader : str("rank ", meeting.rank(), " alone"), deadline);
   return found;
 }
 

@@ -12,8 +12,9 @@
 // all_gather  sends each rank's part to each other machine once, where it is spread.
 // reduce_scatter   combines in each machine what it has for a rank, and sends that rank the sum.
 // Bits        are those of one machine. What would round differently therefore goes the way of the engine alone, between all
-//             ranks: sums of float16 and bfloat16; sums and products of floating point unless every machine has the same power of
-//             two of ranks, with numbers in a row (the last one may have fewer).
+//             ranks: sums and products of floating point unless every machine has the same power of two of ranks, with numbers in
+//             a row (the last one may have fewer). Those of float16 and bfloat16 travel as float32 and are rounded once: between
+//             machines they are as many bytes as float32 would be, and need memory for a copy as large.
 // The rest    of the verbs and messages go over the engine, between ranks of one machine too: barrier, reduce, gather, scatter,
 //             all_to_all, send and recv. Errors and deadlines are its: tcp_backend.h, gloo_backend.h, mpi_backend.h.
 // Groups      of ranks that are all on one machine are groups over shared memory, of ranks that are each on another one groups
@@ -21,7 +22,7 @@
 // Memory      allocate_shared() gives memory that this machine's ranks share: all_reduce copies nothing there.
 // Machines    Ranks are on one when a descriptor could be passed between all of them (same_machine.h). Those whose LOCKSTEP_NODE
 //             differ count as on different ones.
-// NCCL        between machines is "cpu:hierarchical,cuda:nccl": NCCL itself knows which devices share a machine.
+// CUDA        memory in the same two levels is "hierarchical+nccl" (nccl_backend.h).
 // One machine alone gives the group of "shm"; a machine for each rank that of the engine.
 #pragma once
 

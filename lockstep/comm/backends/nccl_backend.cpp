@@ -13,8 +13,8 @@
 #include "lockstep/comm/backends/shm_backend.h"
 #include "lockstep/comm/backends/split_agreement.h"
 #include "lockstep/comm/backends/tcp_backend.h"
+#include "lockstep/comm/collectives/all_gather.h"
 #include "lockstep/comm/collectives/barrier.h"
-#include "lockstep/comm/collectives/broadcast.h"
 #include "lockstep/comm/group_meeting.h"
 #include "lockstep/comm/same_machine.h"
 
@@ -22,7 +22,9 @@ namespace lockstep {
 namespace {
 
 using nccl::Channel;
+using nccl::Communicator;
 using nccl::Core;
+using nccl::Level;
 using nccl::UniqueId;
 
 class NcclBackend final : public Backend {
@@ -35,7 +37,7 @@ class NcclBackend final : public Backend {
   NcclBackend(const NcclBackend&) = delete;
   NcclBackend& operator=(const NcclBackend&) = delete;
 
-  std::string_view name() const override { return "nccl"; }
+  std::string_view name() const override { return core_->membership().backend; }
   int rank() const override { return cpu_->rank(); }
   int size() const override { return cpu_->size(); }
   const std::string& group_name() const override { return core_->membership().name; }
@@ -114,34 +116,60 @@ const nccl::Library& open_on_all(const ProcessGroup& hosts, Deadline deadline) {
   return *library;
 }
 
-UniqueId id_of_all(const nccl::Library& library, const ProcessGroup& hosts) {
+// Of `ranks`, which are this rank's among those of the hosts; every other rank makes one too, of its own. One rank whose communicator
+// fails ends the hosts' group, and with it the others' waiting for it.
+std::unique_ptr<Communicator> make_communicator(const nccl::Library& library, const ProcessGroup& hosts,
+                                                const std::vector<int>& ranks, Deadline deadline) {
   UniqueId id = {};
-  if (hosts.rank() == 0) {
+  const int place = static_cast<int>(std::find(ranks.begin(), ranks.end(), hosts.rank()) - ranks.begin());
+  if (place == 0) {
     if (const nccl::Result result = library.api.get_unique_id(&id); result != nccl::SUCCESS)
       throw DistBackendError(library.describe("ncclGetUniqueId", result, nullptr));
   }
-  comm::broadcast(hosts, id.internal, sizeof(id.internal), DType::UINT8, 0);
-  return id;
-}
-
-// One rank whose communicator fails ends the hosts' group, and with it the others' waiting for it.
-Channel make_channel(const nccl::Library& library, const ProcessGroup& hosts, int device,
-                     const GroupOptions& options) {
-  Channel channel;
-  const UniqueId id = id_of_all(library, hosts);
-  channel.communicator =
-      nccl::Communicator::make(library, id, hosts.rank(), hosts.size(),
-                               {Deadline::in(options.timeout), [&] { hosts.backend().check_peers(); }});
-  channel.stream = library.streams->make_stream(device);
-  return channel;
+  std::vector<UniqueId> ids(static_cast<std::size_t>(hosts.size()));
+  comm::all_gather(hosts, &id, sizeof(id), DType::UINT8, {std::as_writable_bytes(std::span(ids))});
+  return Communicator::make(library, ids[static_cast<std::size_t>(ranks.front())], place, static_cast<int>(ranks.size()),
+                            {deadline, [&] { hosts.backend().check_peers(); }});
 }
 
 struct Making {
   std::string name;
+  std::string_view backend;
   std::vector<int> world_ranks;
   GroupOptions options;
   int local_rank = 0;
 };
+
+// Which ranks are neighbours, if that matters: no sum is taken in levels where no two are, or all.
+void find_neighbours(Core::Membership& membership, const ProcessGroup& hosts, std::string_view wanted, Deadline deadline) {
+  membership.backend = NCCL;
+  if (wanted != HIERARCHICAL_NCCL) return;
+  GroupMeeting meeting(hosts);
+  const algorithms::Nodes nodes = ranks_by_machine(meeting, deadline);
+  if (nodes.size() > 1 && nodes.size() < static_cast<std::size_t>(hosts.size()))
+    membership.backend = HIERARCHICAL_NCCL;
+  membership.grid = nccl::grid_of(nodes, hosts.rank());
+}
+
+Core::Channels make_channels(const Core::Membership& membership, const ProcessGroup& hosts) {
+  std::vector<int> everybody(static_cast<std::size_t>(hosts.size()));
+  std::iota(everybody.begin(), everybody.end(), 0);
+  const auto make = [&](const std::vector<int>& ranks) {
+    return make_communicator(*membership.library, hosts, ranks, Deadline::in(membership.options.timeout));
+  };
+  Core::Channels channels;
+  for (Channel& channel : channels) {
+    nccl::Lanes::Communicators communicators;
+    communicators[static_cast<std::size_t>(Level::ALL)] = make(everybody);
+    if (membership.grid && &channel == &channels[Core::COLLECTIVES]) {
+      communicators[static_cast<std::size_t>(Level::NODE)] = make(membership.grid->node);
+      communicators[static_cast<std::size_t>(Level::ACROSS)] = make(membership.grid->across);
+    }
+    channel.lanes = std::make_unique<nccl::Lanes>(*membership.library->streams, membership.device,
+                                                  std::move(communicators));
+  }
+  return channels;
+}
 
 std::shared_ptr<Core> make_core(const std::shared_ptr<Backend>& cpu, const Making& making) {
   std::vector<int> everybody(static_cast<std::size_t>(cpu->size()));
@@ -152,14 +180,14 @@ std::shared_ptr<Core> make_core(const std::shared_ptr<Backend>& cpu, const Makin
   membership.options = making.options;
   membership.hosts = cpu->split({everybody}, making.name + "/hosts", making.options);
   const ProcessGroup hosts(membership.hosts);
-  membership.library = &open_on_all(hosts, Deadline::in(making.options.timeout));  // all know what it throws
+  const Deadline deadline = Deadline::in(making.options.timeout);
+  membership.library = &open_on_all(hosts, deadline);  // all know what it throws
   try {
     DeviceStreams& streams = *membership.library->streams;
     membership.device = making.local_rank % streams.device_count();
     streams.set_device(membership.device);
-    Core::Channels channels;
-    for (Channel& channel : channels)
-      channel = make_channel(*membership.library, hosts, membership.device, making.options);
+    find_neighbours(membership, hosts, making.backend, deadline);
+    Core::Channels channels = make_channels(membership, hosts);
     comm::barrier(hosts);  // all have theirs
     return std::make_shared<Core>(std::move(membership), std::move(channels));
   } catch (const Error& error) {
@@ -169,10 +197,10 @@ std::shared_ptr<Core> make_core(const std::shared_ptr<Backend>& cpu, const Makin
   }
 }
 
-ProcessGroup make_cpu_group(Meeting& meeting, const std::string& name, const GroupOptions& options,
-                            Deadline deadline) {
+ProcessGroup make_cpu_group(std::string_view backend, Meeting& meeting, const std::string& name,
+                            const GroupOptions& options, Deadline deadline) {
   if (meeting.size() == 1) return make_self_group(name);
-  if (meeting.passes_descriptors()) return make_shm_group(meeting, name, options, deadline);
+  if (backend == NCCL && meeting.passes_descriptors()) return make_shm_group(meeting, name, options, deadline);
   return make_hierarchical_group(TCP_ENGINE, meeting, name, options, deadline);
 }
 
@@ -185,26 +213,26 @@ std::shared_ptr<Backend> NcclBackend::split(const std::vector<std::vector<int>>&
   if (const auto& outer = core_->membership().world_ranks; !outer.empty())
     std::transform(mine->begin(), mine->end(), world_ranks.begin(),
                    [&](int rank) { return outer[static_cast<std::size_t>(rank)]; });
-  auto core = make_core(cpu, {name, std::move(world_ranks), options, core_->membership().device});
+  auto core = make_core(cpu, {name, core_->membership().backend, std::move(world_ranks), options, core_->membership().device});
   return std::make_shared<NcclBackend>(std::move(cpu), std::move(core));
 }
 
 }  // namespace
 
-ProcessGroup make_nccl_group(Meeting& meeting, const std::string& group_name, const GroupOptions& options,
-                             Deadline deadline) {
+ProcessGroup make_nccl_group(std::string_view backend, Meeting& meeting, const std::string& group_name,
+                             const GroupOptions& options, Deadline deadline) {
   constexpr long MOST_LOCAL_RANKS = 1 << 20;
   const int lower = lower_ranks_here(meeting, deadline);
   const long local_rank = env_number("LOCAL_RANK", 0, MOST_LOCAL_RANKS).value_or(lower);
-  const ProcessGroup cpu = make_cpu_group(meeting, cpu_group_name(group_name), options, deadline);
-  return make_nccl_group(cpu, group_name, options, static_cast<int>(local_rank));
+  const ProcessGroup cpu = make_cpu_group(backend, meeting, cpu_group_name(group_name), options, deadline);
+  return make_nccl_group(backend, cpu, group_name, options, static_cast<int>(local_rank));
 }
 
 std::string cpu_group_name(const std::string& group_name) { return group_name + "/cpu"; }
 
-ProcessGroup make_nccl_group(const ProcessGroup& cpu, const std::string& group_name,
+ProcessGroup make_nccl_group(std::string_view backend, const ProcessGroup& cpu, const std::string& group_name,
                              const GroupOptions& options, int local_rank) {
-  auto core = make_core(cpu.shared_backend(), {group_name, {}, options, local_rank});
+  auto core = make_core(cpu.shared_backend(), {group_name, backend, {}, options, local_rank});
   return ProcessGroup(std::make_shared<NcclBackend>(cpu.shared_backend(), std::move(core)));
 }
 

@@ -2,6 +2,7 @@
 //
 //   init_process_group("nccl");                                  // as "cpu:auto,cuda:nccl"
 //   init_process_group("cpu:hierarchical,cuda:nccl");
+//   init_process_group("hierarchical+nccl");                     // as "cpu:hierarchical,cuda:hierarchical+nccl"
 //   all_reduce(gradients.cuda());                                // returns at once; later work on the stream comes after it
 //
 // Device      one per rank: LOCAL_RANK modulo the number of devices, which init_process_group makes current. Tensors on another
@@ -15,6 +16,9 @@
 //             ANY_SOURCE. A list of outputs (all_gather) is slower than one tensor (all_gather_into_tensor).
 // Messages    are launched when something of the group is waited for, all that were called until then as one. A wait for another
 //             group's work does not do that.
+// Levels      NCCL finds out itself what shares a machine, and chooses its ways by that. "hierarchical+nccl" chooses for it: an all_reduce
+//             is one in each machine and one between machines by every rank, pipelined (nccl_levels.h). It needs as many ranks on every
+//             machine; where they differ, and for the other verbs, it is as "nccl". LOCKSTEP_NODE tells machines apart.
 // barrier     is one of the hosts: it does not wait for streams.
 // Bits        of sums are NCCL's, in its order, so they may differ from other backends'.
 // NCCL_*      variables reach NCCL as they are; LOCKSTEP_NCCL is the path of the library.
@@ -25,18 +29,22 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "lockstep/comm/meeting.h"
 #include "lockstep/comm/process_group.h"
 
 namespace lockstep {
 
-// Over shm on one machine, hierarchical on several.
-ProcessGroup make_nccl_group(Meeting& meeting, const std::string& group_name, const GroupOptions& options,
-                             Deadline deadline);
+inline constexpr std::string_view NCCL = "nccl";
+inline constexpr std::string_view HIERARCHICAL_NCCL = "hierarchical+nccl";
+
+// `backend`: one of the two. Over shm on one machine, hierarchical on several.
+ProcessGroup make_nccl_group(std::string_view backend, Meeting& meeting, const std::string& group_name,
+                             const GroupOptions& options, Deadline deadline);
 // The ranks of `cpu`, which serves CPU memory from then on as part of the new group. Collective over them. `local_rank` chooses the
 // device.
-ProcessGroup make_nccl_group(const ProcessGroup& cpu, const std::string& group_name,
+ProcessGroup make_nccl_group(std::string_view backend, const ProcessGroup& cpu, const std::string& group_name,
                              const GroupOptions& options, int local_rank);
 // What the group for CPU memory is called.
 std::string cpu_group_name(const std::string& group_name);

@@ -168,23 +168,34 @@ std::vector<Step> steps_of(const Request& request, int rank, int size) {
   return Steps(request, rank, size).make();
 }
 
-Launched launch(const Api& api, const Step& s, Comm comm, CudaStream stream) {
-  switch (s.kind) {
-    case Kind::ALL_REDUCE:
-      return {api.all_reduce(s.input, s.output, s.count, s.type, s.op, comm, stream), "ncclAllReduce"};
-    case Kind::BROADCAST:
-      return {api.broadcast(s.input, s.output, s.count, s.type, s.rank, comm, stream), "ncclBroadcast"};
-    case Kind::REDUCE:
-      return {api.reduce(s.input, s.output, s.count, s.type, s.op, s.rank, comm, stream), "ncclReduce"};
-    case Kind::ALL_GATHER:
-      return {api.all_gather(s.input, s.output, s.count, s.type, comm, stream), "ncclAllGather"};
-    case Kind::REDUCE_SCATTER:
-      return {api.reduce_scatter(s.input, s.output, s.count, s.type, s.op, comm, stream),
-              "ncclReduceScatter"};
-    case Kind::SEND: return {api.send(s.input, s.count, s.type, s.rank, comm, stream), "ncclSend"};
-    case Kind::RECV: return {api.recv(s.output, s.count, s.type, s.rank, comm, stream), "ncclRecv"};
+const char* name_of(Step::Kind kind) {
+  switch (kind) {
+    case Kind::ALL_REDUCE: return "ncclAllReduce";
+    case Kind::BROADCAST: return "ncclBroadcast";
+    case Kind::REDUCE: return "ncclReduce";
+    case Kind::ALL_GATHER: return "ncclAllGather";
+    case Kind::REDUCE_SCATTER: return "ncclReduceScatter";
+    case Kind::SEND: return "ncclSend";
+    case Kind::RECV: return "ncclRecv";
   }
-  return {};
+  return "";
+}
+
+Launched launch(const Api& api, const Step& s, Comm comm, CudaStream stream) {
+  const auto call = [&] {
+    switch (s.kind) {
+      case Kind::ALL_REDUCE: return api.all_reduce(s.input, s.output, s.count, s.type, s.op, comm, stream);
+      case Kind::BROADCAST: return api.broadcast(s.input, s.output, s.count, s.type, s.rank, comm, stream);
+      case Kind::REDUCE: return api.reduce(s.input, s.output, s.count, s.type, s.op, s.rank, comm, stream);
+      case Kind::ALL_GATHER: return api.all_gather(s.input, s.output, s.count, s.type, comm, stream);
+      case Kind::REDUCE_SCATTER:
+        return api.reduce_scatter(s.input, s.output, s.count, s.type, s.op, comm, stream);
+      case Kind::SEND: return api.send(s.input, s.count, s.type, s.rank, comm, stream);
+      case Kind::RECV: return api.recv(s.output, s.count, s.type, s.rank, comm, stream);
+    }
+    return INTERNAL_ERROR;
+  };
+  return {call(), name_of(s.kind)};
 }
 
 }  // namespace lockstep::nccl

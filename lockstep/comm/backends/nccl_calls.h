@@ -46,6 +46,8 @@ std::string lacks(const Request& request);  // empty: nothing
 // The same number of steps of the same kinds on all ranks, but for those that go to single ranks. Empty: nothing to do.
 std::vector<Step> steps_of(const Request& request, int rank, int size);
 
+const char* name_of(Step::Kind kind);  // "ncclAllReduce"
+
 // One call. `function` is its name in NCCL.
 struct Launched {
   Result result = SUCCESS;

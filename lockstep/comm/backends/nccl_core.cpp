@@ -47,7 +47,7 @@ Core::Core(Membership membership, Channels channels)
     : membership_(std::move(membership)),
       channels_(std::move(channels)),
       recorder_(membership_.hosts->trace(),
-                {membership_.name, "nccl", rank(), size(), membership_.world_ranks}) {}
+                {membership_.name, std::string(membership_.backend), rank(), size(), membership_.world_ranks}) {}
 
 void Core::begin() {
   for (std::size_t i = 0; i < channels_.size(); ++i)
@@ -86,16 +86,23 @@ Patience Core::patience() const {
   return {Deadline::in(membership_.options.timeout), [this] { membership_.hosts->check_peers(); }};
 }
 
-void Core::launch(Channel& channel, const std::vector<std::shared_ptr<Operation>>& operations) {
-  const OnDevice here(streams(), membership_.device);
-  std::vector<Step> steps;
+// Several are messages, which go as one.
+std::vector<Stage> Core::stages_of_all(const std::vector<std::shared_ptr<Operation>>& operations) const {
+  if (operations.size() == 1)
+    return stages_of(operations.front()->request(), rank(), size(), membership_.grid);
+  Stage one;
   for (const auto& operation : operations) {
     const auto more = steps_of(operation->request(), rank(), size());
-    steps.insert(steps.end(), more.begin(), more.end());
+    one.steps.insert(one.steps.end(), more.begin(), more.end());
   }
-  streams().wait(channel.stream, streams().record(nullptr));
-  channel.communicator->launch(steps, streams().native_handle(channel.stream), patience());
-  const DeviceStreams::Event end = streams().record(channel.stream);
+  return {std::move(one)};
+}
+
+void Core::launch(Channel& channel, const std::vector<std::shared_ptr<Operation>>& operations) {
+  const OnDevice here(streams(), membership_.device);
+  streams().wait(channel.lanes->main(), streams().record(nullptr));
+  channel.lanes->launch(stages_of_all(operations), patience());
+  const DeviceStreams::Event end = streams().record(channel.lanes->main());
   {
     const std::lock_guard lock(mutex_);
     for (const auto& operation : operations) {
@@ -219,7 +226,7 @@ void Core::await_device(Channel& channel, const Operation& operation) {
       std::this_thread::yield();
       continue;
     }
-    channel.communicator->check();
+    channel.lanes->check();
     const auto now = std::chrono::steady_clock::now();
     if (!lost) {
       lost = failure_of_hosts();
@@ -319,7 +326,7 @@ void Core::fail(ErrorCode code, const std::string& text, int peer) {
   const auto* const kind =
       std::find_if(std::begin(KINDS), std::end(KINDS), [&](const auto& one) { return one.code == code; });
   membership_.hosts->abort(kind == std::end(KINDS) ? text : str(kind->name, ": ", text));
-  for (const auto& channel : channels_) channel.communicator->abort();
+  for (const auto& channel : channels_) channel.lanes->abort();
   {
     const std::lock_guard lock(mutex_);
     is_told_ = true;
@@ -355,7 +362,7 @@ void Core::end() {
   }
   changed_.notify_all();
   membership_.hosts->close();
-  for (const auto& channel : channels_) channel.communicator->abort();
+  for (const auto& channel : channels_) channel.lanes->abort();
   for (std::thread& watcher : watchers_) {
     if (watcher.get_id() == std::this_thread::get_id()) {
       watcher.detach();

@@ -17,19 +17,20 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
 #include "lockstep/base/error.h"
-#include "lockstep/comm/backends/nccl_communicator.h"
+#include "lockstep/comm/backends/nccl_lanes.h"
 #include "lockstep/comm/backends/nccl_operation.h"
 
 namespace lockstep::nccl {
 
 struct Channel {
-  std::unique_ptr<Communicator> communicator;
-  DeviceStreams::Stream stream;
+  std::unique_ptr<Lanes> lanes;
   std::uint64_t number = 0;                        // of operations so far
   std::deque<std::shared_ptr<Operation>> running;  // in the stream's order
 };
@@ -40,8 +41,10 @@ class Core : public std::enable_shared_from_this<Core> {
     const Library* library = nullptr;
     std::shared_ptr<Backend> hosts;  // the same ranks, for this group's use alone
     std::string name;
+    std::string_view backend;
     std::vector<int> world_ranks;  // by rank; empty: the same
     int device = 0;
+    std::optional<Grid> grid;  // of what is taken in two levels
     GroupOptions options;
   };
   using Channels = std::array<Channel, 2>;
@@ -80,6 +83,7 @@ class Core : public std::enable_shared_from_this<Core> {
   void fail_all();
   void await_abort(std::unique_lock<std::mutex>& lock);
   void launch_collective(const std::shared_ptr<Operation>& operation);
+  std::vector<Stage> stages_of_all(const std::vector<std::shared_ptr<Operation>>& operations) const;
   void launch(Channel& channel, const std::vector<std::shared_ptr<Operation>>& operations);
   Patience patience() const;
   void watch(Channel& channel);

@@ -32,7 +32,13 @@ ProcessGroup make_hierarchical(Meeting& meeting, const std::string& group_name, 
   return make_hierarchical_group(ENGINE, meeting, group_name, options, deadline);
 }
 
-constexpr std::array<BackendInfo, 9> BACKENDS = {{
+template <const std::string_view& BACKEND>
+ProcessGroup make_nccl(Meeting& meeting, const std::string& group_name, const GroupOptions& options,
+                       Deadline deadline) {
+  return make_nccl_group(BACKEND, meeting, group_name, options, deadline);
+}
+
+constexpr std::array<BackendInfo, 10> BACKENDS = {{
     {"self", "one process: collectives are the identity", make_self, false},
     {"shm", "processes of one machine, over shared memory", make_shm_group, true},
     {TCP_ENGINE.name, "processes of one or several machines, over TCP", make_over<TCP_ENGINE>, true},
@@ -48,8 +54,10 @@ constexpr std::array<BackendInfo, 9> BACKENDS = {{
     {GLOO_ENGINE.hierarchical,
      "processes of several machines, over shared memory in each and the Gloo library between them",
      make_hierarchical<GLOO_ENGINE>, true},
-    {"nccl", "processes with a CUDA device each: tensors there over NCCL, others over shm or hierarchical",
-     make_nccl_group, true, true},
+    {NCCL, "processes with a CUDA device each: tensors there over NCCL, others over shm or hierarchical",
+     make_nccl<NCCL>, true, true},
+    {HIERARCHICAL_NCCL, "the same, with sums over NCCL in each machine and over NCCL between machines",
+     make_nccl<HIERARCHICAL_NCCL>, true, true},
 }};
 
 // What NCCL refuses of a verb; empty: nothing.
@@ -108,7 +116,7 @@ std::string backend_table() {
 }
 
 BackendChoice choose_backends(std::string_view text) {
-  BackendChoice choice{std::string(text), false};
+  BackendChoice choice{std::string(text), ""};
   if (text.find(':') == std::string_view::npos) return choice;
   choice.cpu = "auto";
   std::istringstream entries{std::string(text)};
@@ -116,13 +124,14 @@ BackendChoice choose_backends(std::string_view text) {
     const std::size_t colon = entry.find(':');
     const std::string device = entry.substr(0, colon);
     const std::string name = colon == std::string::npos ? "" : entry.substr(colon + 1);
-    if (device == "cpu" && name != "nccl" && !name.empty()) {
+    const bool is_nccl = name == NCCL || name == HIERARCHICAL_NCCL;
+    if (device == "cpu" && !is_nccl && !name.empty()) {
       choice.cpu = name;
-    } else if (device == "cuda" && name == "nccl") {
-      choice.is_nccl = true;
+    } else if (device == "cuda" && is_nccl) {
+      choice.cuda = name;
     } else {
       throw InvalidArgument(str("init_process_group: backend \"", printable(text), "\": \"", printable(entry),
-                                "\" is not cpu:NAME or cuda:nccl"));
+                                "\" is not cpu:NAME, cuda:nccl or cuda:hierarchical+nccl"));
     }
   }
   return choice;

@@ -38,7 +38,7 @@ std::string backend_table();
 // "cpu:hierarchical,cuda:nccl": one for each device; any other text is a name for the CPU's, or both ("nccl").
 struct BackendChoice {
   std::string cpu = "auto";
-  bool is_nccl = false;  // with NCCL over it
+  std::string cuda;  // "nccl" or "hierarchical+nccl", over the other; empty: none
 };
 // Throws InvalidArgument for what is neither; the names are find_backend()'s business.
 BackendChoice choose_backends(std::string_view text);

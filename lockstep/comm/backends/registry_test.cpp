@@ -16,28 +16,29 @@ using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
 TEST(ChooseBackends, ANameIsThatOfOne) {
-  for (const char* name : {"auto", "shm", "nccl"}) {
+  for (const char* name : {"auto", "shm", "nccl", "hierarchical+nccl"}) {
     const BackendChoice choice = choose_backends(name);
     EXPECT_EQ(choice.cpu, name);
-    EXPECT_FALSE(choice.is_nccl);
+    EXPECT_EQ(choice.cuda, "");
   }
 }
 
 TEST(ChooseBackends, OneForEachDevice) {
   const BackendChoice both = choose_backends("cpu:hierarchical,cuda:nccl");
   EXPECT_EQ(both.cpu, "hierarchical");
-  EXPECT_TRUE(both.is_nccl);
+  EXPECT_EQ(both.cuda, "nccl");
+  EXPECT_EQ(choose_backends("cpu:hierarchical,cuda:hierarchical+nccl").cuda, "hierarchical+nccl");
   EXPECT_EQ(choose_backends("cuda:nccl,cpu:tcp").cpu, "tcp");
   EXPECT_EQ(choose_backends("cpu:hierarchical+gloo,cuda:nccl").cpu, "hierarchical+gloo");
   EXPECT_EQ(choose_backends("cuda:nccl").cpu, "auto");
-  EXPECT_FALSE(choose_backends("cpu:shm").is_nccl);
+  EXPECT_EQ(choose_backends("cpu:shm").cuda, "");
 }
 
 TEST(ChooseBackends, NamesTheEntryThatIsNone) {
-  for (const char* wrong : {"cpu:nccl", "cuda:shm", "gpu:nccl", "cpu:", "cpu:shm,nccl", ":"}) {
+  for (const char* wrong : {"cpu:nccl", "cpu:hierarchical+nccl", "cuda:shm", "gpu:nccl", "cpu:", "cpu:shm,nccl", ":"}) {
     EXPECT_THAT([&] { choose_backends(wrong); },
                 ThrowsMessage<InvalidArgument>(
-                    AllOf(HasSubstr("init_process_group: backend"), HasSubstr("cpu:NAME or cuda:nccl"))))
+                    AllOf(HasSubstr("init_process_group: backend"), HasSubstr("cpu:NAME, cuda:nccl or"))))
         << wrong;
   }
 }

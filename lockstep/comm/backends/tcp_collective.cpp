@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/fail_point.h"
@@ -14,20 +15,31 @@
 namespace lockstep::tcp {
 namespace {
 
+bool combines_in_nodes(Verb verb) { return verb == Verb::ALL_REDUCE || verb == Verb::REDUCE_SCATTER; }
+
+bool is_rounded(const Request& request) {
+  return can_reduce(request.dtype, ReduceOp::AVG) && request.op != ReduceOp::MIN && request.op != ReduceOp::MAX;
+}
+
 // Whether the sums of nodes can be combined to the bits that all contributions in one tree give.
 bool can_combine_sums(const Request& request, const Node& node) {
-  if (request.dtype == DType::FLOAT16 || request.dtype == DType::BFLOAT16) return false;
-  const bool is_rounded =
-      can_reduce(request.dtype, ReduceOp::AVG) && request.op != ReduceOp::MIN && request.op != ReduceOp::MAX;
-  return !is_rounded || algorithms::keeps_order(node.nodes());
+  return !is_rounded(request) || algorithms::keeps_order(node.nodes());
+}
+
+// Whether sums of nodes would be rounded more than once if they travelled as what they are of.
+bool is_widened(const Request& request, const Node* node) {
+  const bool is_half = request.dtype == DType::FLOAT16 || request.dtype == DType::BFLOAT16;
+  return is_half && node != nullptr && combines_in_nodes(request.verb) && is_rounded(request) &&
+         can_combine_sums(request, *node);
 }
 
 algorithms::Shape shape_of(const Request& request, int rank, int size, const Node* node) {
-  algorithms::Shape shape{request.verb, rank, size, request.root, size_of(request.dtype), request.count,
-                          {},           {},   {}};
-  const bool combines = request.verb == Verb::ALL_REDUCE || request.verb == Verb::REDUCE_SCATTER;
-  if (node != nullptr && (!combines || can_combine_sums(request, *node))) shape.nodes = node->nodes();
-  for (const auto& input : request.inputs) shape.inputs.push_back(input.size());
+  const std::size_t times = is_widened(request, node) ? sizeof(float) / size_of(request.dtype) : 1;
+  algorithms::Shape shape{request.verb,  rank, size, request.root, size_of(request.dtype) * times,
+                          request.count, {},   {},   {}};
+  if (node != nullptr && (!combines_in_nodes(request.verb) || can_combine_sums(request, *node)))
+    shape.nodes = node->nodes();
+  for (const auto& input : request.inputs) shape.inputs.push_back(input.size() * times);
   for (const auto& output : request.outputs) shape.outputs.push_back(output.size());
   return shape;
 }
@@ -46,7 +58,7 @@ CollectiveOperation::CollectiveOperation(std::shared_ptr<Group> group, Request r
 
 // Of a reduce_scatter of several steps the output is written while inputs are still needed, over which it may lie.
 bool CollectiveOperation::overwrites_inputs() const {
-  if (request_.verb != Verb::REDUCE_SCATTER || schedule_.steps.size() < 2) return false;
+  if (request_.verb != Verb::REDUCE_SCATTER || schedule_.steps.size() < 2 || wide_) return false;
   const auto begin = reinterpret_cast<std::uintptr_t>(request_.output);
   const std::size_t bytes = request_.count * size_of(request_.dtype);
   return std::any_of(request_.inputs.begin(), request_.inputs.end(), [&](const auto& input) {
@@ -71,19 +83,32 @@ Header CollectiveOperation::header() const {
   return header;
 }
 
+// Shared with the ranks of the node, who then copy nothing.
+void CollectiveOperation::widen() {
+  constexpr std::size_t ALIGNMENT = 64;
+  const std::size_t bytes = WideCopy::bytes(request_) + ALIGNMENT;
+  Backend* const local = group_->node()->local();
+  std::shared_ptr<void> memory =
+      local != nullptr ? local->allocate_shared(bytes)
+                       : std::shared_ptr<void>(std::aligned_alloc(ALIGNMENT, bytes / ALIGNMENT * ALIGNMENT), std::free);
+  if (!memory) throw std::bad_alloc();
+  wide_ = std::make_shared<WideCopy>(request_, std::move(memory));
+}
+
 std::byte* CollectiveOperation::at(const algorithms::Place& place) const {
   using algorithms::Area;
+  const Request& request = carried_out();
   const auto index = static_cast<std::size_t>(place.index);
   const auto writable = [](const void* data) { return static_cast<std::byte*>(const_cast<void*>(data)); };
   std::byte* base = nullptr;
   switch (place.area) {
-    case Area::INPUT: base = writable(request_.input); break;
+    case Area::INPUT: base = writable(request.input); break;
     case Area::OUTPUT:
       base =
-          aside_.empty() ? static_cast<std::byte*>(request_.output) : const_cast<std::byte*>(aside_.data());
+          aside_.empty() ? static_cast<std::byte*>(request.output) : const_cast<std::byte*>(aside_.data());
       break;
-    case Area::INPUTS: base = writable(request_.inputs.at(index).data()); break;
-    case Area::OUTPUTS: base = request_.outputs.at(index).data(); break;
+    case Area::INPUTS: base = writable(request.inputs.at(index).data()); break;
+    case Area::OUTPUTS: base = request.outputs.at(index).data(); break;
     case Area::SCRATCH: base = scratch_.get(); break;
   }
   return base == nullptr ? nullptr : base + place.offset;
@@ -98,10 +123,12 @@ void CollectiveOperation::step() {
   }
   if (at_ == schedule_.steps.size()) {
     scratch_.reset();
+    if (wide_) std::exchange(wide_, nullptr)->narrow_into(request_);
     std::copy(aside_.begin(), aside_.end(), static_cast<std::byte*>(request_.output));
     return finish();
   }
   in_step_ = true;
+  if (at_ == 0 && is_widened(request_, group_->node().get())) widen();
   if (at_ == 0 && overwrites_inputs()) aside_.resize(request_.count * size_of(request_.dtype));
   begin(schedule_.steps[at_]);
 }
@@ -149,12 +176,13 @@ void CollectiveOperation::combine(const std::vector<algorithms::Combine>& combin
     std::vector<const std::byte*> inputs;
     for (const auto& place : combination.inputs) inputs.push_back(at(place));
     std::byte* output = at(combination.output);
-    const std::size_t count = combination.bytes / size_of(call_.dtype);
+    const DType dtype = carried_out().dtype;
+    const std::size_t count = combination.bytes / size_of(dtype);
     if (combination.of_nodes && call_.op == ReduceOp::AVG) {
-      reduce(call_.dtype, ReduceOp::SUM, inputs, {&output, 1}, count);
-      divide(call_.dtype, output, count, group_->size());
+      reduce(dtype, ReduceOp::SUM, inputs, {&output, 1}, count);
+      divide(dtype, output, count, group_->size());
     } else {
-      reduce(call_.dtype, call_.op, inputs, {&output, 1}, count);
+      reduce(dtype, call_.op, inputs, {&output, 1}, count);
     }
   }
 }
@@ -162,19 +190,19 @@ void CollectiveOperation::combine(const std::vector<algorithms::Combine>& combin
 Request CollectiveOperation::request_of(const algorithms::Local& local) const {
   Request request;
   request.verb = local.verb;
-  request.dtype = call_.dtype;
+  request.dtype = carried_out().dtype;
   request.op = call_.op == ReduceOp::AVG ? ReduceOp::SUM : call_.op;
-  request.keep_alive = request_.keep_alive;
+  request.keep_alive = wide_ ? wide_ : request_.keep_alive;
   if (local.verb == Verb::BROADCAST) {
     request.root = local.root;
-    request.count = local.parts[0].bytes / size_of(call_.dtype);
+    request.count = local.parts[0].bytes / size_of(request.dtype);
     request.input = request.output = at(local.parts[0].place);
     return request;
   }
   // Unused there; ranks that disagree about it are told.
   request.root = static_cast<int>(call_.verb) * 64 + static_cast<int>(call_.op);
   const algorithms::Local::Part& own = local.parts[static_cast<std::size_t>(group_->node()->local()->rank())];
-  request.count = own.bytes / size_of(call_.dtype);
+  request.count = own.bytes / size_of(request.dtype);
   for (const auto& part : local.parts) {
     if (local.verb == Verb::REDUCE_SCATTER) {
       request.inputs.emplace_back(at(part.place), part.bytes);

@@ -15,6 +15,7 @@
 #include "lockstep/comm/algorithms/schedule.h"
 #include "lockstep/comm/backends/node.h"
 #include "lockstep/comm/backends/tcp_transfer.h"
+#include "lockstep/comm/backends/tcp_wide_copy.h"
 #include "lockstep/comm/trace/flight_recorder.h"
 #include "lockstep/comm/work.h"
 
@@ -103,6 +104,9 @@ class CollectiveOperation final : public Operation, public LocalOwner {
   Request request_of(const algorithms::Local& local) const;
   void post_local(const algorithms::Local& local);
   void withdraw() override;
+  void widen();
+  // What the schedule is of: what was called, or the same in float32.
+  const Request& carried_out() const { return wide_ ? wide_->request() : request_; }
   std::byte* at(const algorithms::Place& place) const;
   bool overwrites_inputs() const;
 
@@ -114,6 +118,7 @@ class CollectiveOperation final : public Operation, public LocalOwner {
   const Call call_;
   algorithms::Schedule schedule_;
   std::unique_ptr<std::byte, Free> scratch_;
+  std::shared_ptr<WideCopy> wide_;
   std::vector<std::byte> aside_;  // the output, until all is done
   const bool has_local_parts_;
   int local_parts_ = 0;     // under way
