@@ -85,7 +85,8 @@ struct Except {
   template <typename... Name> explicit Except(Name... name) : names{name...} {}
   void apply(Plan& plan) const {
     for (const std::string& name : names)
-      std::erase_if(plan.backends, [&](const std::string& b) { return b == name || b == "hierarchical+" + name; });
+      std::erase_if(plan.backends,
+                    [&](const std::string& b) { return b == name || b == "hierarchical+" + name; });
   }
 };
 struct BackendsWithPeers {

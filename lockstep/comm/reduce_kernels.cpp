@@ -34,8 +34,7 @@ Kernels choose_kernels() {
       __builtin_cpu_supports("avx512vl") != 0 && __builtin_cpu_supports("avx512dq") != 0) {
     return {kernels_avx512::find_kernel, kernels_avx512::find_conversions};
   }
-  if (__builtin_cpu_supports("avx2") != 0)
-    return {kernels_avx2::find_kernel, kernels_avx2::find_conversions};
+  if (__builtin_cpu_supports("avx2") != 0) return {kernels_avx2::find_kernel, kernels_avx2::find_conversions};
 #endif
   return BASELINE;
 }

@@ -106,10 +106,12 @@ template <class T> Wide<T> load(const char* memory, std::size_t i) {
 }
 
 // Of `ranks` contributions: neighbours first.
-template <class T> Wide<T> tree(RedOp op, const char* const* contributions, std::size_t ranks, std::size_t i) {
+template <class T>
+Wide<T> tree(RedOp op, const char* const* contributions, std::size_t ranks, std::size_t i) {
   if (ranks == 1) return load<T>(contributions[0], i);
   const std::size_t left = std::bit_ceil(ranks) / 2;
-  return combine_two(op, tree<T>(op, contributions, left, i), tree<T>(op, contributions + left, ranks - left, i));
+  return combine_two(op, tree<T>(op, contributions, left, i),
+                     tree<T>(op, contributions + left, ranks - left, i));
 }
 
 template <class T>

@@ -60,8 +60,7 @@ FoundNodes find_nodes(Meeting& meeting, Deadline deadline) {
   found.hub = proof.run(offers.front().text, deadline);
   if (part.size() == 1) found.hub.reset();
   const std::string leader = std::to_string(node_of(perhaps, meeting.rank()).front());
-  found.nodes =
-      ranks_by_text(meeting, found.hub ? leader : str("rank ", meeting.rank(), " alone"), deadline);
+  found.nodes = ranks_by_text(meeting, found.hub ? leader : str("rank ", meeting.rank(), " alone"), deadline);
   return found;
 }
 

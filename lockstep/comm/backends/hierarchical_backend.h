@@ -13,8 +13,9 @@
 // reduce_scatter   combines in each machine what it has for a rank, and sends that rank the sum.
 // Bits        are those of one machine. What would round differently therefore goes the way of the engine alone, between all
 //             ranks: sums and products of floating point unless every machine has the same power of two of ranks, with numbers in
-//             a row (the last one may have fewer). Those of float16 and bfloat16 travel as float32 and are rounded once: between
-//             machines they are as many bytes as float32 would be, and need memory for a copy as large.
+//             a row (the last one may have fewer). Those of float16 and bfloat16 travel as float32, so that they are rounded once,
+//             which needs memory for a copy as large, and saves nothing between machines of two ranks, where they go the way of the
+//             engine, too.
 // The rest    of the verbs and messages go over the engine, between ranks of one machine too: barrier, reduce, gather, scatter,
 //             all_to_all, send and recv. Errors and deadlines are its: tcp_backend.h, gloo_backend.h, mpi_backend.h.
 // Groups      of ranks that are all on one machine are groups over shared memory, of ranks that are each on another one groups

@@ -128,7 +128,8 @@ std::unique_ptr<Communicator> make_communicator(const nccl::Library& library, co
   }
   std::vector<UniqueId> ids(static_cast<std::size_t>(hosts.size()));
   comm::all_gather(hosts, &id, sizeof(id), DType::UINT8, {std::as_writable_bytes(std::span(ids))});
-  return Communicator::make(library, ids[static_cast<std::size_t>(ranks.front())], place, static_cast<int>(ranks.size()),
+  return Communicator::make(library, ids[static_cast<std::size_t>(ranks.front())], place,
+                            static_cast<int>(ranks.size()),
                             {deadline, [&] { hosts.backend().check_peers(); }});
 }
 
@@ -141,7 +142,8 @@ struct Making {
 };
 
 // Which ranks are neighbours, if that matters: no sum is taken in levels where no two are, or all.
-void find_neighbours(Core::Membership& membership, const ProcessGroup& hosts, std::string_view wanted, Deadline deadline) {
+void find_neighbours(Core::Membership& membership, const ProcessGroup& hosts, std::string_view wanted,
+                     Deadline deadline) {
   membership.backend = NCCL;
   if (wanted != HIERARCHICAL_NCCL) return;
   GroupMeeting meeting(hosts);
@@ -200,7 +202,8 @@ std::shared_ptr<Core> make_core(const std::shared_ptr<Backend>& cpu, const Makin
 ProcessGroup make_cpu_group(std::string_view backend, Meeting& meeting, const std::string& name,
                             const GroupOptions& options, Deadline deadline) {
   if (meeting.size() == 1) return make_self_group(name);
-  if (backend == NCCL && meeting.passes_descriptors()) return make_shm_group(meeting, name, options, deadline);
+  if (backend == NCCL && meeting.passes_descriptors())
+    return make_shm_group(meeting, name, options, deadline);
   return make_hierarchical_group(TCP_ENGINE, meeting, name, options, deadline);
 }
 
@@ -213,7 +216,8 @@ std::shared_ptr<Backend> NcclBackend::split(const std::vector<std::vector<int>>&
   if (const auto& outer = core_->membership().world_ranks; !outer.empty())
     std::transform(mine->begin(), mine->end(), world_ranks.begin(),
                    [&](int rank) { return outer[static_cast<std::size_t>(rank)]; });
-  auto core = make_core(cpu, {name, core_->membership().backend, std::move(world_ranks), options, core_->membership().device});
+  auto core = make_core(
+      cpu, {name, core_->membership().backend, std::move(world_ranks), options, core_->membership().device});
   return std::make_shared<NcclBackend>(std::move(cpu), std::move(core));
 }
 

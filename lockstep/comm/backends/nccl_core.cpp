@@ -46,8 +46,8 @@ std::string told(const char* kind) { return str(" aborted the group: ", kind, ":
 Core::Core(Membership membership, Channels channels)
     : membership_(std::move(membership)),
       channels_(std::move(channels)),
-      recorder_(membership_.hosts->trace(),
-                {membership_.name, std::string(membership_.backend), rank(), size(), membership_.world_ranks}) {}
+      recorder_(membership_.hosts->trace(), {membership_.name, std::string(membership_.backend), rank(),
+                                             size(), membership_.world_ranks}) {}
 
 void Core::begin() {
   for (std::size_t i = 0; i < channels_.size(); ++i)

@@ -17,8 +17,8 @@ void Lanes::launch(const std::vector<Stage>& stages, const Patience& patience) {
     const DeviceStreams::Stream& stream = stage.level == Level::ACROSS ? across_ : main_;
     DeviceStreams::Event& before = ends[stage.segment];
     if (before) streams_->wait(stream, before);
-    communicators_[static_cast<std::size_t>(stage.level)]->launch(stage.steps, streams_->native_handle(stream),
-                                                                  patience);
+    communicators_[static_cast<std::size_t>(stage.level)]->launch(stage.steps,
+                                                                  streams_->native_handle(stream), patience);
     if (across_) before = streams_->record(stream);
   }
 }

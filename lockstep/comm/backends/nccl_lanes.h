@@ -19,7 +19,8 @@ namespace lockstep::nccl {
 
 class Lanes {
  public:
-  using Communicators = std::array<std::unique_ptr<Communicator>, LEVELS>;  // by Level; NODE and ACROSS: null without a grid
+  using Communicators =
+      std::array<std::unique_ptr<Communicator>, LEVELS>;  // by Level; NODE and ACROSS: null without a grid
 
   Lanes(DeviceStreams& streams, int device, Communicators communicators);
 

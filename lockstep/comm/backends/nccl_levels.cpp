@@ -30,7 +30,11 @@ std::size_t bytes_of(DataType type) {
 class TwoLevels {
  public:
   TwoLevels(const Step& whole, std::size_t local, std::size_t locals, std::size_t segment_bytes)
-      : whole_(whole), element_(bytes_of(whole.type)), local_(local), locals_(locals), each_(whole.count / locals) {
+      : whole_(whole),
+        element_(bytes_of(whole.type)),
+        local_(local),
+        locals_(locals),
+        each_(whole.count / locals) {
     constexpr std::size_t ALIGNED = 64;  // elements: parts begin as aligned as the whole does
     const std::size_t part = segment_bytes / element_ / locals_;
     part_ = std::max<std::size_t>(1, (part + ALIGNED - 1) / ALIGNED) * ALIGNED;
@@ -123,7 +127,8 @@ std::string to_text(const std::vector<Stage>& stages) {
   std::string text;
   for (const Stage& stage : stages) {
     for (const Step& step : stage.steps)
-      text += str("segment ", stage.segment, "  ", name_of(stage.level), "  ", name_of(step.kind), " ", step.count, "\n");
+      text += str("segment ", stage.segment, "  ", name_of(stage.level), "  ", name_of(step.kind), " ",
+                  step.count, "\n");
   }
   return text;
 }

@@ -39,7 +39,11 @@ struct Grid {
 };
 std::optional<Grid> grid_of(const algorithms::Nodes& nodes, int rank);
 
-enum class Level { ALL, NODE, ACROSS };  // of which ranks a communicator is: all, those of Grid::node, of Grid::across
+enum class Level {
+  ALL,
+  NODE,
+  ACROSS
+};  // of which ranks a communicator is: all, those of Grid::node, of Grid::across
 inline constexpr std::size_t LEVELS = 3;
 
 // Begins when the one before it of the same segment is done. The steps of one wait for each other.

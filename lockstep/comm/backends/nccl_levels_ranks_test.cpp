@@ -16,7 +16,8 @@ using ::testing::HasSubstr;
 RANKS_TEST(NcclLevels, SumsOfEveryLength, Ranks(3, 4), Backends("hierarchical+nccl")) {
   for (const std::size_t count : {0U, 1U, 2U, 3U, 1000U, 1001U, 3U << 20U, (3U << 20U) + 1U}) {
     std::vector<float> x(count);
-    for (std::size_t i = 0; i < count; ++i) x[i] = static_cast<float>((i % 1000) * static_cast<std::size_t>(rank() + 1));
+    for (std::size_t i = 0; i < count; ++i)
+      x[i] = static_cast<float>((i % 1000) * static_cast<std::size_t>(rank() + 1));
     comm::all_reduce(world(), std::span(x));
     const std::size_t ranks = static_cast<std::size_t>(size() * (size() + 1) / 2);
     std::vector<float> expected(count);
@@ -85,7 +86,8 @@ std::string error_of_sum(const ProcessGroup& group) {
 RANKS_TEST(NcclLevels, ASumWithinThatNcclRefuses, Ranks(4), Backends("hierarchical+nccl"),
            Variable("NCCL_STAND_IN", "fail:reduce_scatter:2:1")) {
   EXPECT_EQ(error_of_sum(world()), "");
-  EXPECT_THAT(error_of_sum(world()), AllOf(HasSubstr("ncclReduceScatter: internal error"), HasSubstr("all_reduce #2")));
+  EXPECT_THAT(error_of_sum(world()),
+              AllOf(HasSubstr("ncclReduceScatter: internal error"), HasSubstr("all_reduce #2")));
 }
 
 // An all_reduce of 1001 elements is one between machines and one of what is left over.
@@ -115,7 +117,8 @@ RANKS_TEST(NcclLevels, ARankThatDiesInTheMiddle, Ranks(4), Backends("hierarchica
 }
 
 RANKS_TEST(NcclLevels, ACallThatIsLateIsOnlyLate, Ranks(4), Backends("hierarchical+nccl"),
-           Variable("NCCL_STAND_IN", "late:all_reduce:1:1:100,progress:reduce_scatter:2,late:all_gather:2:0:100")) {
+           Variable("NCCL_STAND_IN",
+                    "late:all_reduce:1:1:100,progress:reduce_scatter:2,late:all_gather:2:0:100")) {
   for (int call = 0; call < 3; ++call) EXPECT_EQ(error_of_sum(world()), "");
 }
 

@@ -12,9 +12,9 @@
 namespace lockstep::nccl {
 namespace {
 
+using algorithms::Nodes;
 using ::testing::Each;
 using ::testing::ElementsAre;
-using algorithms::Nodes;
 using Kind = Step::Kind;
 using Numbers = std::vector<std::int32_t>;
 
@@ -75,7 +75,8 @@ void carry_out(const std::vector<Step>& steps) {
 }
 
 // All ranks' stages, one after the other.
-void carry_out_all(const std::vector<std::vector<Stage>>& stages, const std::vector<std::optional<Grid>>& grids) {
+void carry_out_all(const std::vector<std::vector<Stage>>& stages,
+                   const std::vector<std::optional<Grid>>& grids) {
   for (std::size_t s = 0; s < stages.front().size(); ++s) {
     const Level level = stages.front()[s].level;
     std::map<std::vector<int>, std::vector<Step>> communicators;
@@ -93,7 +94,8 @@ void carry_out_all(const std::vector<std::vector<Stage>>& stages, const std::vec
 }
 
 TEST(NcclStages, EveryRankHasTheSumOfAll) {
-  for (const auto& nodes : {scattered(2, 2), scattered(2, 3), scattered(3, 2), Nodes{{0, 1, 2, 3}, {4, 5, 6, 7}}}) {
+  for (const auto& nodes :
+       {scattered(2, 2), scattered(2, 3), scattered(3, 2), Nodes{{0, 1, 2, 3}, {4, 5, 6, 7}}}) {
     const std::size_t size = nodes.size() * nodes.front().size();
     for (const std::size_t count : {1U, 2U, 3U, 4U, 5U, 127U, 128U, 129U, 384U, 1000U, 1537U}) {
       std::vector<Numbers> numbers;
@@ -172,7 +174,8 @@ TEST(NcclStages, WhatIsLeftOverGoesToAllAtOnce) {
             "segment 0  node    ncclAllGather 2\n"
             "segment 1  all     ncclAllReduce 1\n");
   Numbers few(2);
-  EXPECT_EQ(to_text(stages_of(sum_of(few), 0, 6, grid_of(scattered(2, 3), 0))), "segment 0  all     ncclAllReduce 2\n");
+  EXPECT_EQ(to_text(stages_of(sum_of(few), 0, 6, grid_of(scattered(2, 3), 0))),
+            "segment 0  all     ncclAllReduce 2\n");
   Numbers none;
   EXPECT_TRUE(stages_of(sum_of(none), 0, 6, grid_of(scattered(2, 3), 0)).empty());
 }
@@ -182,7 +185,8 @@ TEST(NcclStages, OneStageOfAllRanksWithoutAGrid) {
   EXPECT_EQ(to_text(stages_of(sum_of(numbers), 0, 3, std::nullopt)), "segment 0  all     ncclAllReduce 7\n");
   Request broadcast = sum_of(numbers);
   broadcast.verb = Verb::BROADCAST;
-  EXPECT_EQ(to_text(stages_of(broadcast, 0, 4, grid_of(scattered(2, 2), 0))), "segment 0  all     ncclBroadcast 28\n");
+  EXPECT_EQ(to_text(stages_of(broadcast, 0, 4, grid_of(scattered(2, 2), 0))),
+            "segment 0  all     ncclBroadcast 28\n");
 }
 
 }  // namespace

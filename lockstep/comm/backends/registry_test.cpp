@@ -35,7 +35,8 @@ TEST(ChooseBackends, OneForEachDevice) {
 }
 
 TEST(ChooseBackends, NamesTheEntryThatIsNone) {
-  for (const char* wrong : {"cpu:nccl", "cpu:hierarchical+nccl", "cuda:shm", "gpu:nccl", "cpu:", "cpu:shm,nccl", ":"}) {
+  for (const char* wrong :
+       {"cpu:nccl", "cpu:hierarchical+nccl", "cuda:shm", "gpu:nccl", "cpu:", "cpu:shm,nccl", ":"}) {
     EXPECT_THAT([&] { choose_backends(wrong); },
                 ThrowsMessage<InvalidArgument>(
                     AllOf(HasSubstr("init_process_group: backend"), HasSubstr("cpu:NAME, cuda:nccl or"))))

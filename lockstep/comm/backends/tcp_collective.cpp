@@ -18,7 +18,8 @@ namespace {
 bool combines_in_nodes(Verb verb) { return verb == Verb::ALL_REDUCE || verb == Verb::REDUCE_SCATTER; }
 
 bool is_rounded(const Request& request) {
-  return can_reduce(request.dtype, ReduceOp::AVG) && request.op != ReduceOp::MIN && request.op != ReduceOp::MAX;
+  return can_reduce(request.dtype, ReduceOp::AVG) && request.op != ReduceOp::MIN &&
+         request.op != ReduceOp::MAX;
 }
 
 // Whether the sums of nodes can be combined to the bits that all contributions in one tree give.
@@ -26,19 +27,28 @@ bool can_combine_sums(const Request& request, const Node& node) {
   return !is_rounded(request) || algorithms::keeps_order(node.nodes());
 }
 
-// Whether sums of nodes would be rounded more than once if they travelled as what they are of.
-bool is_widened(const Request& request, const Node* node) {
+bool is_sum_of_halves(const Request& request) {
   const bool is_half = request.dtype == DType::FLOAT16 || request.dtype == DType::BFLOAT16;
-  return is_half && node != nullptr && combines_in_nodes(request.verb) && is_rounded(request) &&
-         can_combine_sums(request, *node);
+  return is_half && combines_in_nodes(request.verb) && is_rounded(request);
+}
+
+// Sums of nodes would be rounded more than once if they travelled as what they are of. As float32 they are twice the bytes, which is
+// less than what all ranks send where a node has more than two.
+bool is_widened(const Request& request, const Node* node) {
+  return node != nullptr && is_sum_of_halves(request) && can_combine_sums(request, *node) &&
+         node->nodes().front().size() > 2;
+}
+
+bool goes_through_nodes(const Request& request, const Node& node) {
+  if (is_sum_of_halves(request)) return is_widened(request, &node);
+  return !combines_in_nodes(request.verb) || can_combine_sums(request, node);
 }
 
 algorithms::Shape shape_of(const Request& request, int rank, int size, const Node* node) {
   const std::size_t times = is_widened(request, node) ? sizeof(float) / size_of(request.dtype) : 1;
-  algorithms::Shape shape{request.verb,  rank, size, request.root, size_of(request.dtype) * times,
-                          request.count, {},   {},   {}};
-  if (node != nullptr && (!combines_in_nodes(request.verb) || can_combine_sums(request, *node)))
-    shape.nodes = node->nodes();
+  algorithms::Shape shape{
+      request.verb, rank, size, request.root, size_of(request.dtype) * times, request.count, {}, {}, {}};
+  if (node != nullptr && goes_through_nodes(request, *node)) shape.nodes = node->nodes();
   for (const auto& input : request.inputs) shape.inputs.push_back(input.size() * times);
   for (const auto& output : request.outputs) shape.outputs.push_back(output.size());
   return shape;
@@ -89,8 +99,9 @@ void CollectiveOperation::widen() {
   const std::size_t bytes = WideCopy::bytes(request_) + ALIGNMENT;
   Backend* const local = group_->node()->local();
   std::shared_ptr<void> memory =
-      local != nullptr ? local->allocate_shared(bytes)
-                       : std::shared_ptr<void>(std::aligned_alloc(ALIGNMENT, bytes / ALIGNMENT * ALIGNMENT), std::free);
+      local != nullptr
+          ? local->allocate_shared(bytes)
+          : std::shared_ptr<void>(std::aligned_alloc(ALIGNMENT, bytes / ALIGNMENT * ALIGNMENT), std::free);
   if (!memory) throw std::bad_alloc();
   wide_ = std::make_shared<WideCopy>(request_, std::move(memory));
 }
@@ -104,8 +115,7 @@ std::byte* CollectiveOperation::at(const algorithms::Place& place) const {
   switch (place.area) {
     case Area::INPUT: base = writable(request.input); break;
     case Area::OUTPUT:
-      base =
-          aside_.empty() ? static_cast<std::byte*>(request.output) : const_cast<std::byte*>(aside_.data());
+      base = aside_.empty() ? static_cast<std::byte*>(request.output) : const_cast<std::byte*>(aside_.data());
       break;
     case Area::INPUTS: base = writable(request.inputs.at(index).data()); break;
     case Area::OUTPUTS: base = request.outputs.at(index).data(); break;
