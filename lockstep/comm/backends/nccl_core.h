@@ -82,7 +82,6 @@ class Core : public std::enable_shared_from_this<Core> {
   void fail_operation(Operation& operation);
   void fail_all();
   void await_abort(std::unique_lock<std::mutex>& lock);
-  void launch_collective(const std::shared_ptr<Operation>& operation);
   std::vector<Stage> stages_of_all(const std::vector<std::shared_ptr<Operation>>& operations) const;
   void launch(Channel& channel, const std::vector<std::shared_ptr<Operation>>& operations);
   Patience patience() const;
