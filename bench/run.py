@@ -211,6 +211,23 @@ def connections(args):
                             "ratios": {f"{what}: 1 / {n}": ratio(row["1"] / row[n]) for what, row in rows.items() for n in ("2", "4")}}
 
 
+def half_sums(args):
+    """Microseconds of one all_reduce of bfloat16 of four ranks on each of two hosts (network namespaces): as sums of each node, which
+    travel as float32 (hierarchical), and of all ranks' contributions (tcp)."""
+    sizes = (64 << 10, 25 << 20)
+    commands = {f"{rate}, {backend}": ["env", f"LOCKSTEP_BACKEND={backend}", ROOT / "bench/slow_link.py", f"{rate}*4",
+                                       args.build / "bench/half_sums", *map(str, sizes)]
+                for rate in ("1gbit", "10gbit") for backend in ("hierarchical", "tcp")}
+    runs = Competition(commands, lambda output, _: {o["bytes"]: o["median_us"] for o in objects(output)}, args)
+    rows = {}
+    for size in sizes:
+        for name, median in runs.medians(size).items():
+            rate, backend = name.split(", ")
+            rows.setdefault(f"{size_name(size)}, {rate}", {})[backend] = round(median, 1)
+    return runs.report() | {"unit": "us", "medians": rows,
+                            "ratios": {f"{what}: tcp / hierarchical": ratio(row["tcp"] / row["hierarchical"]) for what, row in rows.items()}}
+
+
 def two_nodes(args):
     """Microseconds of one call of two ranks on each of two nodes, which are one machine: over loopback between nodes."""
     sizes = [str(64 << 10), str(25 << 20)]
@@ -276,7 +293,7 @@ def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", default=ROOT / ".deps/venv/bin/python", type=pathlib.Path)
     parser.add_argument("--build", default=ROOT / "build", type=pathlib.Path)
-    parser.add_argument("--only", default="train_step,step_options,start_up,collectives,four_ranks,slices,optimizers,activation_checkpoint,loopback,connections,two_nodes,slow_link")
+    parser.add_argument("--only", default="train_step,step_options,start_up,collectives,four_ranks,slices,optimizers,activation_checkpoint,loopback,connections,half_sums,two_nodes,slow_link")
     parser.add_argument("--rounds", type=int, default=9, help="undisturbed runs of every competitor")
     parser.add_argument("--minutes", type=float, default=20, help="give up on a benchmark after this")
     parser.add_argument("--models", default=",".join(STEPS), help="of train_step")
@@ -296,7 +313,7 @@ def main():
                         + (f" --models {args.models}" if args.models != ",".join(STEPS) else "")
                         + (f" --disturbance {args.disturbance}" if args.disturbance != UNDISTURBED else "")}
     benchmarks = {f.__name__: f for f in (train_step, step_options, start_up, collectives, four_ranks, slices, optimizers, activation_checkpoint,
-                                          loopback, connections, two_nodes, slow_link)}
+                                          loopback, connections, half_sums, two_nodes, slow_link)}
     for name in args.only.split(","):
         print(name, file=sys.stderr)
         result = {"what": benchmarks[name].__doc__} | about | benchmarks[name](args)
