@@ -38,6 +38,9 @@ template <typename T> T number_as(int number) {
   }
 }
 
+double value_of(double number) { return number; }
+double value_of(BFloat16 number) { return std::bit_cast<float>(std::uint32_t{number.bits} << 16U); }
+
 template <typename T> void step(const lockstep::ProcessGroup& world, int number) {
   static const std::size_t count = std::stoul(given("HOST_RANK_COUNT", "1000"));
   const int size = world.size();
@@ -46,7 +49,7 @@ template <typename T> void step(const lockstep::ProcessGroup& world, int number)
   lockstep::comm::all_reduce(world, std::span(x));
   const T expected = number_as<T>(size * (size - 1) / 2 + size * base);
   if (!std::all_of(x.begin(), x.end(), [&](T y) { return std::memcmp(&y, &expected, sizeof(T)) == 0; })) {
-    std::printf("wrong sum in step %d\n", number);
+    std::printf("wrong sum %g in step %d, expected %g\n", value_of(x[0]), number, value_of(expected));
     std::exit(1);
   }
 }

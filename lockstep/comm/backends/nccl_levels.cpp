@@ -10,31 +10,12 @@ namespace {
 using algorithms::Nodes;
 using Kind = Step::Kind;
 
-std::size_t bytes_of(DataType type) {
-  switch (type) {
-    case INT8:
-    case UINT8: return 1;
-    case FLOAT16:
-    case BFLOAT16: return 2;
-    case INT32:
-    case UINT32:
-    case FLOAT32: return 4;
-    case INT64:
-    case UINT64:
-    case FLOAT64: return 8;
-  }
-  return 1;
-}
-
 // One all_reduce of NCCL's, in two levels.
 class TwoLevels {
  public:
-  TwoLevels(const Step& whole, std::size_t local, std::size_t locals, std::size_t segment_bytes)
-      : whole_(whole),
-        element_(bytes_of(whole.type)),
-        local_(local),
-        locals_(locals),
-        each_(whole.count / locals) {
+  TwoLevels(const Step& whole, std::size_t element, std::size_t local, std::size_t locals,
+            std::size_t segment_bytes)
+      : whole_(whole), element_(element), local_(local), locals_(locals), each_(whole.count / locals) {
     constexpr std::size_t ALIGNED = 64;  // elements: parts begin as aligned as the whole does
     const std::size_t part = segment_bytes / element_ / locals_;
     part_ = std::max<std::size_t>(1, (part + ALIGNED - 1) / ALIGNED) * ALIGNED;
@@ -120,7 +101,10 @@ std::vector<Stage> stages_of(const Request& request, int rank, int size, const s
   if (steps.empty()) return {};
   if (!grid || request.verb != Verb::ALL_REDUCE) return {{Level::ALL, 0, std::move(steps)}};
   const auto local = std::find(grid->node.begin(), grid->node.end(), rank) - grid->node.begin();
-  return TwoLevels(steps.front(), static_cast<std::size_t>(local), grid->node.size(), segment_bytes).make();
+  const Step& whole = steps.front();
+  const std::size_t element =
+      request.count * size_of(request.dtype) / whole.count;  // a complex number is two
+  return TwoLevels(whole, element, static_cast<std::size_t>(local), grid->node.size(), segment_bytes).make();
 }
 
 std::string to_text(const std::vector<Stage>& stages) {

@@ -11,6 +11,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
 
 // Of fewer elements than ranks, of some that two do not divide, of several segments.
 RANKS_TEST(NcclLevels, SumsOfEveryLength, Ranks(3, 4), Backends("hierarchical+nccl")) {
@@ -114,6 +115,16 @@ RANKS_TEST(NcclLevels, ARankThatDiesInTheMiddle, Ranks(4), Backends("hierarchica
   } catch (const PeerLost& lost) {
     EXPECT_THAT(lost.what(), AllOf(HasSubstr("rank 3 (pid "), HasSubstr("is dead")));
   }
+}
+
+RANKS_TEST(NcclLevels, AnAbortReachesEveryRankWithItsReason, Ranks(4), Backends("hierarchical+nccl")) {
+  std::vector<float> x(1001);
+  const auto use = [&] {
+    comm::reduce(world(), std::span(x), 3);  // over for rank 3 when all are here
+    if (rank() == 3) world().abort("the loss is not a number");
+    while (true) comm::all_reduce(world(), std::span(x));
+  };
+  EXPECT_THAT(use, ThrowsMessage<Aborted>(HasSubstr("the loss is not a number")));
 }
 
 RANKS_TEST(NcclLevels, ACallThatIsLateIsOnlyLate, Ranks(4), Backends("hierarchical+nccl"),

@@ -15,40 +15,28 @@
 namespace lockstep::tcp {
 namespace {
 
-bool combines_in_nodes(Verb verb) { return verb == Verb::ALL_REDUCE || verb == Verb::REDUCE_SCATTER; }
-
+// Whether it matters in which order it is combined.
 bool is_rounded(const Request& request) {
   return can_reduce(request.dtype, ReduceOp::AVG) && request.op != ReduceOp::MIN &&
          request.op != ReduceOp::MAX;
 }
 
-// Whether the sums of nodes can be combined to the bits that all contributions in one tree give.
-bool can_combine_sums(const Request& request, const Node& node) {
-  return !is_rounded(request) || algorithms::keeps_order(node.nodes());
+// Sums of nodes must give the bits that all contributions in one tree give. Those of half precision would be rounded more than once if
+// they travelled as such; as float32 they are twice the bytes, which is less than what all ranks send where a node has more than two.
+Way way_of(const Request& request, const Node* node) {
+  if (node == nullptr) return Way::FLAT;
+  const bool combines = request.verb == Verb::ALL_REDUCE || request.verb == Verb::REDUCE_SCATTER;
+  if (!combines || !is_rounded(request)) return Way::NODES;
+  if (!algorithms::keeps_order(node->nodes())) return Way::FLAT;
+  if (request.dtype != DType::FLOAT16 && request.dtype != DType::BFLOAT16) return Way::NODES;
+  return node->nodes().front().size() > 2 ? Way::NODES_IN_FLOAT32 : Way::FLAT;
 }
 
-bool is_sum_of_halves(const Request& request) {
-  const bool is_half = request.dtype == DType::FLOAT16 || request.dtype == DType::BFLOAT16;
-  return is_half && combines_in_nodes(request.verb) && is_rounded(request);
-}
-
-// Sums of nodes would be rounded more than once if they travelled as what they are of. As float32 they are twice the bytes, which is
-// less than what all ranks send where a node has more than two.
-bool is_widened(const Request& request, const Node* node) {
-  return node != nullptr && is_sum_of_halves(request) && can_combine_sums(request, *node) &&
-         node->nodes().front().size() > 2;
-}
-
-bool goes_through_nodes(const Request& request, const Node& node) {
-  if (is_sum_of_halves(request)) return is_widened(request, &node);
-  return !combines_in_nodes(request.verb) || can_combine_sums(request, node);
-}
-
-algorithms::Shape shape_of(const Request& request, int rank, int size, const Node* node) {
-  const std::size_t times = is_widened(request, node) ? sizeof(float) / size_of(request.dtype) : 1;
+algorithms::Shape shape_of(const Request& request, int rank, int size, const Node* node, Way way) {
+  const std::size_t times = way == Way::NODES_IN_FLOAT32 ? sizeof(float) / size_of(request.dtype) : 1;
   algorithms::Shape shape{
       request.verb, rank, size, request.root, size_of(request.dtype) * times, request.count, {}, {}, {}};
-  if (node != nullptr && goes_through_nodes(request, *node)) shape.nodes = node->nodes();
+  if (way != Way::FLAT) shape.nodes = node->nodes();
   for (const auto& input : request.inputs) shape.inputs.push_back(input.size() * times);
   for (const auto& output : request.outputs) shape.outputs.push_back(output.size());
   return shape;
@@ -61,8 +49,9 @@ CollectiveOperation::CollectiveOperation(std::shared_ptr<Group> group, Request r
     : Operation(std::move(group), std::move(request)),
       sequence_(sequence),
       call_(call_of(request_)),
+      way_(way_of(request_, group_->node().get())),
       schedule_(algorithms::make_schedule(
-          shape_of(request_, group_->rank(), group_->size(), group_->node().get()))),
+          shape_of(request_, group_->rank(), group_->size(), group_->node().get(), way_))),
       has_local_parts_(std::any_of(schedule_.steps.begin(), schedule_.steps.end(),
                                    [](const auto& step) { return !step.locals.empty(); })) {}
 
@@ -138,7 +127,7 @@ void CollectiveOperation::step() {
     return finish();
   }
   in_step_ = true;
-  if (at_ == 0 && is_widened(request_, group_->node().get())) widen();
+  if (at_ == 0 && way_ == Way::NODES_IN_FLOAT32) widen();
   if (at_ == 0 && overwrites_inputs()) aside_.resize(request_.count * size_of(request_.dtype));
   begin(schedule_.steps[at_]);
 }

@@ -83,6 +83,9 @@ class Operation : public WorkState, public TransferOwner, public std::enable_sha
   std::exception_ptr exception_;
 };
 
+// What a collective goes through: messages between all ranks, or nodes first, as what was called or in float32 (tcp_wide_copy.h).
+enum class Way { FLAT, NODES, NODES_IN_FLOAT32 };
+
 class CollectiveOperation final : public Operation, public LocalOwner {
  public:
   CollectiveOperation(std::shared_ptr<Group> group, Request request, std::uint64_t sequence);
@@ -116,6 +119,7 @@ class CollectiveOperation final : public Operation, public LocalOwner {
 
   const std::uint64_t sequence_;
   const Call call_;
+  const Way way_;
   algorithms::Schedule schedule_;
   std::unique_ptr<std::byte, Free> scratch_;
   std::shared_ptr<WideCopy> wide_;

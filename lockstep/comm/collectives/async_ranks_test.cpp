@@ -137,17 +137,17 @@ RANKS_TEST(Async, CallsAfterCloseAreRefused, Ranks(1, 2), EveryBackend()) {
               ThrowsMessage<Aborted>(HasSubstr("left the group")));
 }
 
-RANKS_TEST(Async, AbortReachesEveryRankWithItsReason, Ranks(1, 2, 3, 4), EveryBackend()) {
+// Of hierarchical+nccl a rank may still be making the group then, over TCP: NcclLevels has it.
+RANKS_TEST(Async, AbortReachesEveryRankWithItsReason, Ranks(1, 2, 3, 4), EveryBackend(),
+           Except("hierarchical+nccl")) {
   std::vector<float> x(3);
-  const int last = size() - 1;
+  if (rank() == size() - 1) world().abort("the loss is not a number");
   const auto use = [&] {
-    comm::reduce(world(), std::span(x), last);  // over for the last rank when all are here
-    if (rank() == last) world().abort("the loss is not a number");
     while (true) comm::barrier(world());
   };
   EXPECT_THAT(use, ThrowsMessage<Aborted>(HasSubstr("the loss is not a number")));
   EXPECT_THAT([&] { comm::all_reduce(world(), std::span(x)); },
-              ThrowsMessage<Aborted>(HasSubstr(str("rank ", last, " aborted the group"))));
+              ThrowsMessage<Aborted>(HasSubstr(str("rank ", size() - 1, " aborted the group"))));
 }
 
 // A rank that leaves is missed by those who need it, and only by them.
