@@ -300,7 +300,9 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         for name, case, dtype in each(cases):
             make_input(case, dtype, path_of(folder, name, dtype, "in"))
-        mp.start_processes(gloo_rank, args=(cases, folder), nprocs=GLOO_RANKS, start_method="fork")
+        # Not for nothing: a Gloo rank that leaves at once breaks the connecting of one that is not through with it.
+        if any("gloo" in case.compare_with for case in cases.values()):
+            mp.start_processes(gloo_rank, args=(cases, folder), nprocs=GLOO_RANKS, start_method="fork")
         one_process(cases, folder)
         ours(lockstep, program, cases, folder)
         sys.exit(1 if compare_all(cases, folder) else 0)

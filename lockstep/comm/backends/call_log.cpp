@@ -1,5 +1,9 @@
 #include "lockstep/comm/backends/call_log.h"
 
+#include <algorithm>
+#include <iterator>
+#include <numeric>
+
 #include "lockstep/base/str.h"
 
 namespace lockstep {
@@ -28,6 +32,23 @@ std::optional<CallLog::Disagreement> CallLog::hear(int rank, std::uint64_t seque
   const Call& mine = mine_[mine_.size() - 1 - back];
   if (agree(mine, theirs)) return std::nullopt;
   return Disagreement{sequence, rank, mine, theirs};
+}
+
+std::vector<int> CallLog::late(std::uint64_t sequence, int self, const std::vector<int>& direct) const {
+  std::vector<int> others(last_heard_.size());
+  std::iota(others.begin(), others.end(), 0);
+  std::erase(others, self);
+  std::vector<int> found;
+  const auto add_those_before = [&](std::uint64_t call, const std::vector<int>& ranks) {
+    std::copy_if(ranks.begin(), ranks.end(), std::back_inserter(found),
+                 [&](int rank) { return !has_called(rank, call); });
+  };
+  add_those_before(sequence, direct);
+  if (found.empty()) add_those_before(sequence, others);
+  std::uint64_t least = sequence;
+  for (const int rank : found) least = std::min(least, heard(rank).sequence);
+  add_those_before(least, others);  // none of those found before: they have made it
+  return found;
 }
 
 std::string CallLog::last_call_of(int rank) const {

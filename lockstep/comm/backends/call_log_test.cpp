@@ -41,6 +41,22 @@ TEST(CallLog, KnowsWhoHasCalledWhatLast) {
   EXPECT_EQ(log.last_call_of(1), "all_reduce #7");
 }
 
+TEST(CallLog, TheLateAreThoseWaitedForAndThoseTheyMayBeWaitingFor) {
+  CallLog log(5);
+  log.hear(1, 5, sum_of(1));
+  log.hear(2, 4, sum_of(1));
+  log.hear(3, 3, sum_of(1));
+  log.hear(4, 5, sum_of(1));
+  using Ranks = std::vector<int>;
+  EXPECT_EQ(log.late(5, 0, {2}), (Ranks{2, 3})) << "rank 2 is in #4, which rank 3 has not called";
+  EXPECT_EQ(log.late(5, 0, {3}), Ranks{3}) << "rank 2 may be waiting for rank 3, but not the other way";
+  EXPECT_EQ(log.late(5, 0, {2, 3}), (Ranks{2, 3}));
+  EXPECT_EQ(log.late(5, 0, {1, 4}), (Ranks{2, 3})) << "those it exchanges something with have called it";
+  EXPECT_EQ(log.late(3, 0, {1}), Ranks{}) << "all have called it";
+  EXPECT_EQ(log.late(6, 0, {1}), (Ranks{1, 2, 3}));
+  EXPECT_EQ(CallLog(3).late(1, 1, {2}), Ranks{2}) << "nothing was heard of anybody";
+}
+
 TEST(CallLog, RemembersTheLastThousandCalls) {
   CallLog log(2);
   for (std::size_t i = 0; i < 3 * CallLog::MEMORY; ++i) log.add(sum_of(i));

@@ -131,8 +131,7 @@ void Group::record_gone(int rank, const Operation& operation) {
          rank);
 }
 
-// Those that have not made this call at all, of the ranks that this one exchanges something with if possible: who waits for
-// a rank that waits itself should name the one at the end of the chain.
+// Those that have not made this call at all, down to the end of the chain: who it exchanges something with may be waiting too.
 std::string Group::who_is_late(const Operation& operation) const {
   std::vector<int> direct = operation.receiving_from();
   for (const auto& more : {operation.sending_to(), operation.waiting_in_node()}) {
@@ -140,13 +139,7 @@ std::string Group::who_is_late(const Operation& operation) const {
                  [&](int r) { return !contains(direct, r); });
   }
   std::vector<int> late;
-  const auto has_not_called = [&](int r) { return !calls_.has_called(r, operation.sequence()); };
-  if (operation.sequence() != 0) {
-    std::copy_if(direct.begin(), direct.end(), std::back_inserter(late), has_not_called);
-    for (int r = 0; r < size() && late.empty(); ++r) {
-      if (r != rank() && has_not_called(r)) late.push_back(r);
-    }
-  }
+  if (operation.sequence() != 0) late = calls_.late(operation.sequence(), rank(), direct);
   if (late.empty()) late = direct;
   std::string text;
   for (const int r : late) {

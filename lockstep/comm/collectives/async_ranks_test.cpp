@@ -212,5 +212,23 @@ RANKS_TEST(Async, AnUnfinishedOperationTimesOutAndNamesTheRank, Ranks(2, 3), Bac
   EXPECT_FALSE(work.is_success());
 }
 
+// Rank 0 has sent its half of the broadcast to rank 2 and is in its next call, which waits for rank 1; rank 1, still in the broadcast,
+// waits for rank 3: the one to look at.
+RANKS_TEST(Async, ATimeoutNamesTheRankAtTheEndOfTheChain, Ranks(4), Backends("hierarchical")) {
+  std::vector<float> x(100000, 1);
+  const auto names_it = ThrowsMessage<Timeout>(HasSubstr("rank 3 (pid "));
+  if (rank() == 3) {
+    EXPECT_THAT([&] { comm::recv(world(), std::span(x), 0); }, names_it);
+    return;
+  }
+  EXPECT_THAT(
+      [&] {
+        comm::broadcast(world(), std::span(x), 0);
+        Work work = comm::all_reduce(world(), std::span(x), ReduceOp::SUM, /*async_op=*/true);
+        work.wait(rank() == 0 ? std::chrono::seconds(1) : std::chrono::minutes(10));
+      },
+      names_it);
+}
+
 }  // namespace
 }  // namespace lockstep
