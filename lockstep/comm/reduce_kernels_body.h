@@ -10,6 +10,13 @@
 #include "lockstep/comm/element_types_body.h"  // IWYU pragma: keep
 #include "lockstep/comm/reduce_kernels_table.h"
 
+// Of a loop in which no element depends on another's, whatever pointers the compiler cannot tell apart.
+#ifdef __clang__
+#define LOCKSTEP_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define LOCKSTEP_INDEPENDENT _Pragma("GCC ivdep")
+#endif
+
 namespace lockstep::LOCKSTEP_KERNELS {
 namespace {
 
@@ -65,18 +72,57 @@ template <typename T> Complex<T> divide(Complex<T> value, int ranks) {
 
 template <typename Type> struct Scratch { alignas(64) typename Type::Acc level[LEVELS][CHUNK]; };
 
-// The tree over inputs [first, first + ranks): the left half is the largest power of two below `ranks`.
+// The tree over ranks: the left half is the largest power of two below their number. Up to FEW of them are combined in registers.
+constexpr int FEW = 4;
+
+template <typename Type, typename Op, int RANKS>
+typename Type::Acc tree_of(const typename Type::Stored* const* inputs, std::size_t i) {
+  static_assert(RANKS <= FEW);
+  if constexpr (RANKS == 1) {
+    return Type::load(inputs[0][i]);
+  } else {
+    constexpr int LEFT = RANKS > 2 ? 2 : 1;
+    return Op::combine(tree_of<Type, Op, LEFT>(inputs, i), tree_of<Type, Op, RANKS - LEFT>(inputs + LEFT, i));
+  }
+}
+
+// Nothing between the registers and the buffers: by way of a block on the stack, which g++ copies with `rep movs`, a sum of two
+// times 64 KiB took three times as long on AMD EPYC. An output may be an input.
+template <typename Type, typename Op, bool AVERAGE, int RANKS, int OUTPUTS>
+void combine_few(const std::byte* const* inputs, std::byte* const* outputs, std::size_t count) {
+  using Stored = typename Type::Stored;
+  const Stored* from[RANKS];
+  Stored* to[OUTPUTS];
+  for (int r = 0; r < RANKS; ++r) from[r] = reinterpret_cast<const Stored*>(inputs[r]);
+  for (int o = 0; o < OUTPUTS; ++o) to[o] = reinterpret_cast<Stored*>(outputs[o]);
+  LOCKSTEP_INDEPENDENT
+  for (std::size_t i = 0; i < count; ++i) {
+    auto result = tree_of<Type, Op, RANKS>(from, i);
+    if constexpr (AVERAGE) result = divide(result, RANKS);
+    for (int o = 0; o < OUTPUTS; ++o) to[o][i] = Type::store(result);
+  }
+}
+
+template <typename Type, typename Op, int RANKS>
+void combine_few_into(const std::byte* const* inputs, std::size_t offset, std::size_t count,
+                      typename Type::Acc* __restrict out) {
+  const typename Type::Stored* from[RANKS];
+  for (int r = 0; r < RANKS; ++r)
+    from[r] = reinterpret_cast<const typename Type::Stored*>(inputs[r]) + offset;
+  for (std::size_t i = 0; i < count; ++i) out[i] = tree_of<Type, Op, RANKS>(from, i);
+}
+
+// Into the scratch memory's `level`.
 template <typename Type, typename Op>
 void tree(const std::byte* const* inputs, int ranks, std::size_t offset, std::size_t count,
           Scratch<Type>& scratch, int level) {
   using Stored = typename Type::Stored;
   auto* __restrict out = scratch.level[level];
-  const auto* a = reinterpret_cast<const Stored*>(inputs[0]) + offset;
-  if (ranks == 1) return load_all<Type>(a, count, out);
-  if (ranks == 2 && !HAS_INSTRUCTIONS<Type>) {
-    const auto* b = reinterpret_cast<const Stored*>(inputs[1]) + offset;
-    for (std::size_t i = 0; i < count; ++i) out[i] = Op::combine(Type::load(a[i]), Type::load(b[i]));
-    return;
+  if (ranks == 1) return load_all<Type>(reinterpret_cast<const Stored*>(inputs[0]) + offset, count, out);
+  if constexpr (!HAS_INSTRUCTIONS<Type>) {
+    if (ranks == 2) return combine_few_into<Type, Op, 2>(inputs, offset, count, out);
+    if (ranks == 3) return combine_few_into<Type, Op, 3>(inputs, offset, count, out);
+    if (ranks == 4) return combine_few_into<Type, Op, 4>(inputs, offset, count, out);
   }
   int left = 1;
   while (left * 2 < ranks) left *= 2;
@@ -86,31 +132,15 @@ void tree(const std::byte* const* inputs, int ranks, std::size_t offset, std::si
   for (std::size_t i = 0; i < count; ++i) out[i] = Op::combine(out[i], right[i]);
 }
 
-// Two ranks, which is what machines of two cores and most pairs of processes have: nothing between the registers and the buffers.
-// (By way of a block on the stack, which g++ copies with `rep movs`, a sum of two times 64 KiB took three times as long on AMD EPYC.)
-// An output may be an input.
-template <typename Type, typename Op, bool AVERAGE, int OUTPUTS>
-void kernel_of_two(const std::byte* const* inputs, std::byte* const* outputs, std::size_t count) {
-  using Stored = typename Type::Stored;
-  const auto* a = reinterpret_cast<const Stored*>(inputs[0]);
-  const auto* b = reinterpret_cast<const Stored*>(inputs[1]);
-  auto* const first = reinterpret_cast<Stored*>(outputs[0]);
-  auto* const last = reinterpret_cast<Stored*>(outputs[OUTPUTS - 1]);
-  for (std::size_t i = 0; i < count; ++i) {
-    auto result = Op::combine(Type::load(a[i]), Type::load(b[i]));
-    if constexpr (AVERAGE) result = divide(result, 2);
-    first[i] = Type::store(result);
-    if constexpr (OUTPUTS == 2) last[i] = Type::store(result);
-  }
-}
-
 template <typename Type, typename Op, bool AVERAGE>
 void kernel(const std::byte* const* inputs, int ranks, std::byte* const* outputs, int output_count,
             std::size_t count) {
   using Stored = typename Type::Stored;
   if constexpr (!HAS_INSTRUCTIONS<Type>) {
-    if (ranks == 2 && output_count == 1) return kernel_of_two<Type, Op, AVERAGE, 1>(inputs, outputs, count);
-    if (ranks == 2 && output_count == 2) return kernel_of_two<Type, Op, AVERAGE, 2>(inputs, outputs, count);
+    if (ranks == 2 && output_count == 1) return combine_few<Type, Op, AVERAGE, 2, 1>(inputs, outputs, count);
+    if (ranks == 2 && output_count == 2) return combine_few<Type, Op, AVERAGE, 2, 2>(inputs, outputs, count);
+    if (ranks == 3 && output_count == 3) return combine_few<Type, Op, AVERAGE, 3, 3>(inputs, outputs, count);
+    if (ranks == 4 && output_count == 4) return combine_few<Type, Op, AVERAGE, 4, 4>(inputs, outputs, count);
   }
   Scratch<Type> scratch;
   for (std::size_t offset = 0; offset < count; offset += CHUNK) {

@@ -2,11 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <limits>
 #include <random>
+#include <span>
 #include <vector>
 
 #include "lockstep/comm/reduce_kernels_table.h"
@@ -206,7 +208,7 @@ void expect_same_bits(int ranks) {
 }
 
 TEST(ReduceKernels, EveryInstructionSetGivesTheSameBits) {
-  for (const int ranks : {1, 2, 3, 5}) expect_same_bits(ranks);
+  for (const int ranks : {1, 2, 3, 4, 5, 8}) expect_same_bits(ranks);
 }
 
 TEST(ReduceKernels, SumsInABalancedTree) {
@@ -223,6 +225,47 @@ TEST(ReduceKernels, SumsInABalancedTree) {
   EXPECT_EQ(sum(3), (x[0] + x[1]) + x[2]);
   EXPECT_EQ(sum(4), (x[0] + x[1]) + (x[2] + x[3]));
   EXPECT_EQ(sum(5), ((x[0] + x[1]) + (x[2] + x[3])) + x[4]);
+}
+
+// The tree of the contract: the left half is the largest power of two below the number of values.
+float tree_sum(std::span<const float> values) {
+  if (values.size() == 1) return values[0];
+  const std::size_t left = std::bit_floor(values.size() - 1);
+  return tree_sum(values.first(left)) + tree_sum(values.subspan(left));
+}
+
+// As an all_reduce does it (an output in the place of each input), a reduce_scatter (one output), and in between.
+void expect_tree_sums(std::size_t ranks, std::size_t outputs, bool in_place, ReduceOp op) {
+  constexpr std::size_t COUNT = 1003;
+  std::mt19937 random(static_cast<unsigned>(ranks));
+  std::normal_distribution<float> draw;
+  std::vector<std::vector<float>> data(ranks, std::vector<float>(COUNT));
+  std::vector<float> expected(COUNT);
+  for (std::size_t i = 0; i < COUNT; ++i) {
+    std::vector<float> values;
+    for (auto& rank : data) values.push_back(rank[i] = draw(random));
+    expected[i] = tree_sum(values) / (op == ReduceOp::AVG ? static_cast<float>(ranks) : 1.0F);
+  }
+  std::vector<std::vector<float>> elsewhere(outputs, std::vector<float>(COUNT));
+  auto& results = in_place ? data : elsewhere;
+  std::vector<const std::byte*> from;
+  std::vector<std::byte*> to;
+  for (const auto& rank : data) from.push_back(reinterpret_cast<const std::byte*>(rank.data()));
+  for (std::size_t o = 0; o < outputs; ++o) to.push_back(reinterpret_cast<std::byte*>(results[o].data()));
+  reduce(DType::FLOAT32, op, from, to, COUNT);
+  for (std::size_t o = 0; o < outputs; ++o)
+    EXPECT_EQ(results[o], expected) << ranks << " ranks, output " << o << " of " << outputs;
+}
+
+TEST(ReduceKernels, EveryNumberOfRanksAndOutputsAlsoInPlace) {
+  for (const ReduceOp op : {ReduceOp::SUM, ReduceOp::AVG}) {
+    for (std::size_t ranks = 1; ranks <= 9; ++ranks) {
+      for (std::size_t outputs = 1; outputs <= ranks; ++outputs) {
+        expect_tree_sums(ranks, outputs, /*in_place=*/true, op);
+        expect_tree_sums(ranks, outputs, /*in_place=*/false, op);
+      }
+    }
+  }
 }
 
 TEST(ReduceKernels, IntegersWrap) {
