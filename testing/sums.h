@@ -2,7 +2,10 @@
 #pragma once
 
 #include <span>
+#include <string>
+#include <vector>
 
+#include "lockstep/base/error.h"
 #include "lockstep/comm/collectives/all_reduce.h"
 #include "lockstep/job/job.h"
 
@@ -15,5 +18,16 @@ inline int sum_over(const ProcessGroup& group, int value) {
 
 // Of all ranks of the job: size() * (size() - 1) / 2.
 inline int sum_of_ranks() { return sum_over(lockstep::world(), lockstep::get_rank()); }
+
+// What is wrong with a sum of 1001 float32, which no two ranks and no four share evenly: the error's text, or "".
+inline std::string error_of_sum(const ProcessGroup& group) {
+  std::vector<float> x(1001, 1.0F);
+  try {
+    comm::all_reduce(group, std::span(x));
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
 
 }  // namespace lockstep::harness

@@ -4,10 +4,12 @@
 #include "lockstep/comm/collectives.h"
 #include "lockstep/job/job.h"
 #include "testing/ranks.h"
+#include "testing/sums.h"
 
 namespace lockstep {
 namespace {
 
+using harness::error_of_sum;
 using ::testing::AllOf;
 using ::testing::AnyOf;
 using ::testing::Each;
@@ -17,17 +19,6 @@ using ::testing::ThrowsMessage;
 // Calls until the group has failed by itself, as a rank that is in a long computation finds it.
 void call_until_it_fails(const ProcessGroup& group) {
   while (true) group.backend().check_peers();
-}
-
-// The error of a wait for an all_reduce that every rank calls.
-std::string error_of_all_reduce(const ProcessGroup& group) {
-  std::vector<float> x(1000, 1.0F);
-  try {
-    comm::all_reduce(group, std::span(x));
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
 }
 
 RANKS_TEST(NcclFailures, RanksThatCallDifferentThings, Ranks(2, 3), Backends("nccl")) {
@@ -76,7 +67,7 @@ RANKS_TEST(NcclFailures, MessagesThatDoNotFit, Ranks(2), Backends("nccl")) {
 
 // It has called nothing.
 RANKS_TEST(NcclFailures, ADeadRank, Ranks(2, 3), Backends("nccl"), Dies({1})) {
-  EXPECT_EQ(error_of_all_reduce(world()), "");
+  EXPECT_EQ(error_of_sum(world()), "");
   if (rank() == 1) die();
   std::vector<float> x(10);
   EXPECT_THAT([&] { comm::all_reduce(world(), std::span(x)); },
@@ -108,8 +99,8 @@ RANKS_TEST(NcclFailures, ARankThatIsLate, Ranks(2), Backends("nccl"), Variable("
 
 RANKS_TEST(NcclFailures, NcclThatNeverEnds, Ranks(2), Backends("nccl"), Variable("LOCKSTEP_TIMEOUT", "1"),
            Variable("NCCL_STAND_IN", "hang:all_reduce:1")) {
-  EXPECT_THAT(error_of_all_reduce(world()), AllOf(HasSubstr("NCCL has not finished all_reduce #1"),
-                                                  HasSubstr("though all ranks have called it")));
+  EXPECT_THAT(error_of_sum(world()), AllOf(HasSubstr("NCCL has not finished all_reduce #1"),
+                                           HasSubstr("though all ranks have called it")));
 }
 
 RANKS_TEST(NcclFailures, ACallThatIsLateIsOnlyLate, Ranks(2), Backends("nccl"),
@@ -124,7 +115,7 @@ RANKS_TEST(NcclFailures, ACallThatIsLateIsOnlyLate, Ranks(2), Backends("nccl"),
 // In NCCL's words, on all ranks, with the rank that has them.
 RANKS_TEST(NcclFailures, ACallThatNcclRefuses, Ranks(2, 3), Backends("nccl"),
            Variable("NCCL_STAND_IN", "fail:all_reduce:2:1")) {
-  EXPECT_EQ(error_of_all_reduce(world()), "");
+  EXPECT_EQ(error_of_sum(world()), "");
   std::vector<float> x(10);
   const auto call = [&] { comm::all_reduce(world(), std::span(x)); };
   EXPECT_THAT(call, ThrowsMessage<DistBackendError>(
@@ -134,8 +125,8 @@ RANKS_TEST(NcclFailures, ACallThatNcclRefuses, Ranks(2, 3), Backends("nccl"),
 
 RANKS_TEST(NcclFailures, AnErrorThatNcclFindsLater, Ranks(2, 3), Backends("nccl"),
            Variable("NCCL_STAND_IN", "async:all_reduce:2:0")) {
-  EXPECT_EQ(error_of_all_reduce(world()), "");
-  EXPECT_THAT(error_of_all_reduce(world()), HasSubstr("remote process exited or there was a network error"));
+  EXPECT_EQ(error_of_sum(world()), "");
+  EXPECT_THAT(error_of_sum(world()), HasSubstr("remote process exited or there was a network error"));
 }
 
 RANKS_TEST(NcclFailures, ARankWithoutACommunicator, Ranks(2, 3), Backends("nccl"), WithoutGroup(),
@@ -186,7 +177,7 @@ RANKS_TEST(NcclFailures, AnewAfterAFailure, Ranks(2), Backends("nccl")) {
   std::vector<float> x(static_cast<std::size_t>(1000 + rank()));
   EXPECT_THROW(comm::all_reduce(world(), std::span(x)), Mismatch);
   rejoin();
-  EXPECT_EQ(error_of_all_reduce(world()), "");
+  EXPECT_EQ(error_of_sum(world()), "");
 }
 
 }  // namespace

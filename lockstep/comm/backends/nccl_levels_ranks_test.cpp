@@ -4,10 +4,12 @@
 #include "lockstep/comm/collectives.h"
 #include "lockstep/job/job.h"
 #include "testing/ranks.h"
+#include "testing/sums.h"
 
 namespace lockstep {
 namespace {
 
+using harness::error_of_sum;
 using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
@@ -71,16 +73,6 @@ RANKS_TEST(NcclLevels, ForEachDeviceABackend, Ranks(4), Backends("hierarchical+n
   comm::all_reduce(lockstep::world(), std::span(x));
   EXPECT_THAT(x, Each(4.0F));
   destroy_process_group();
-}
-
-std::string error_of_sum(const ProcessGroup& group) {
-  std::vector<float> x(1001, 1.0F);
-  try {
-    comm::all_reduce(group, std::span(x));
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
 }
 
 // Each level's calls are made, and each one's errors are the group's.
