@@ -165,7 +165,7 @@ void expect_same(const std::vector<std::byte>& some, const std::vector<std::byte
   }
 }
 
-void expect_same_bits(int ranks) {
+void expect_same_bits(int ranks, int outputs) {
   std::vector<ReduceKernel (*)(DType, ReduceOp)> sets = {kernels_baseline::find_kernel};
 #ifdef __x86_64__
   if (__builtin_cpu_supports("avx2") != 0) sets.push_back(kernels_avx2::find_kernel);
@@ -192,8 +192,12 @@ void expect_same_bits(int ranks) {
       std::vector<std::byte> first;
       for (const auto find : sets) {
         std::vector<std::byte> out(bytes);
-        std::byte* output = out.data();
-        find(dtype, op)(inputs.data(), ranks, &output, 1, COUNT);
+        std::vector<std::vector<std::byte>> others(static_cast<std::size_t>(outputs) - 1, out);
+        std::vector<std::byte*> to = {out.data()};
+        for (auto& other : others) to.push_back(other.data());
+        find(dtype, op)(inputs.data(), ranks, to.data(), outputs, COUNT);
+        for (const auto& other : others)
+          EXPECT_TRUE(other == out) << name_of(dtype) << " " << name_of(op) << ": all outputs are alike";
         if (first.empty()) first = out;
         // NaN payloads may differ between instruction sets; NaN-ness may not. Random bytes hold NaNs for floats only.
         if (!is_floating(dtype) && !is_complex(dtype))
@@ -208,7 +212,10 @@ void expect_same_bits(int ranks) {
 }
 
 TEST(ReduceKernels, EveryInstructionSetGivesTheSameBits) {
-  for (const int ranks : {1, 2, 3, 4, 5, 8}) expect_same_bits(ranks);
+  for (const int ranks : {1, 2, 3, 4, 5, 8}) {
+    expect_same_bits(ranks, 1);
+    expect_same_bits(ranks, ranks);
+  }
 }
 
 TEST(ReduceKernels, SumsInABalancedTree) {
