@@ -1,7 +1,6 @@
 #include "lockstep/comm/backends/call_log.h"
 
 #include <algorithm>
-#include <iterator>
 #include <numeric>
 
 #include "lockstep/base/str.h"
@@ -38,16 +37,19 @@ std::vector<int> CallLog::late(std::uint64_t sequence, int self, const std::vect
   std::vector<int> others(last_heard_.size());
   std::iota(others.begin(), others.end(), 0);
   std::erase(others, self);
-  std::vector<int> found;
-  const auto add_those_before = [&](std::uint64_t call, const std::vector<int>& ranks) {
-    std::copy_if(ranks.begin(), ranks.end(), std::back_inserter(found),
-                 [&](int rank) { return !has_called(rank, call); });
+  const auto up_to = [&](std::uint64_t call, std::vector<int> ranks) {
+    std::erase_if(ranks, [&](int rank) { return heard(rank).sequence > call; });
+    return ranks;
   };
-  add_those_before(sequence, direct);
-  if (found.empty()) add_those_before(sequence, others);
-  std::uint64_t least = sequence;
+  std::vector<int> found = up_to(sequence - 1, direct);
+  if (found.empty()) found = up_to(sequence - 1, others);
+  std::uint64_t least = sequence - 1;
   for (const int rank : found) least = std::min(least, heard(rank).sequence);
-  add_those_before(least, others);  // none of those found before: they have made it
+  const std::size_t waited_for = found.size();
+  for (const int rank : up_to(least, others)) {
+    const auto end = found.begin() + static_cast<std::ptrdiff_t>(waited_for);
+    if (std::find(found.begin(), end, rank) == end) found.push_back(rank);
+  }
   return found;
 }
 

@@ -37,10 +37,10 @@ class CallLog {
   std::optional<Disagreement> add(const Call& mine);
   std::optional<Disagreement> hear(int rank, std::uint64_t sequence, const Call& theirs);
   bool has_called(int rank, std::uint64_t sequence) const { return heard(rank).sequence >= sequence; }
-  // Whom rank `self` waits for in call #`sequence`, as far as it has heard: of the ranks it exchanges something with (`direct`)
-  // those that have not made the call, else any that has not; then those that these may be waiting for themselves, which have
-  // not even made the last call of all of these. Empty: all have made it.
-  //   heard: rank 1 #5, rank 2 #4, rank 3 #3;   late(5, /*self=*/0, /*direct=*/{2}) is {2, 3}
+  // Whom rank `self` waits for in call #`sequence` (from 1), as far as it has heard: of the ranks it exchanges something with
+  // (`direct`) those that have not made the call, else any that has not; then those that these may be waiting for themselves,
+  // which have made no later call than any of these. Empty: all have made it.
+  //   heard: rank 1 #5, rank 2 #4, rank 3 #4;   late(5, /*self=*/0, /*direct=*/{2}) is {2, 3}
   std::vector<int> late(std::uint64_t sequence, int self, const std::vector<int>& direct) const;
   // "barrier #3"; empty if none was heard of.
   std::string last_call_of(int rank) const;

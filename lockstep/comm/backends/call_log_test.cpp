@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "testing/calls.h"
 
 namespace lockstep {
@@ -42,19 +44,18 @@ TEST(CallLog, KnowsWhoHasCalledWhatLast) {
 }
 
 TEST(CallLog, TheLateAreThoseWaitedForAndThoseTheyMayBeWaitingFor) {
-  CallLog log(5);
-  log.hear(1, 5, sum_of(1));
-  log.hear(2, 4, sum_of(1));
-  log.hear(3, 3, sum_of(1));
-  log.hear(4, 5, sum_of(1));
+  CallLog log(6);
+  for (const auto& [rank, call] : std::map<int, std::uint64_t>{{1, 5}, {2, 4}, {3, 3}, {4, 5}, {5, 4}})
+    log.hear(rank, call, sum_of(1));
   using Ranks = std::vector<int>;
-  EXPECT_EQ(log.late(5, 0, {2}), (Ranks{2, 3})) << "rank 2 is in #4, which rank 3 has not called";
+  EXPECT_EQ(log.late(5, 0, {2}), (Ranks{2, 3, 5}))
+      << "rank 2 is in #4, which rank 3 has not called, nor finished rank 5";
   EXPECT_EQ(log.late(5, 0, {3}), Ranks{3}) << "rank 2 may be waiting for rank 3, but not the other way";
   EXPECT_EQ(log.late(5, 0, {2, 3}), (Ranks{2, 3}));
-  EXPECT_EQ(log.late(5, 0, {1, 4}), (Ranks{2, 3})) << "those it exchanges something with have called it";
+  EXPECT_EQ(log.late(5, 0, {1, 4}), (Ranks{2, 3, 5})) << "those it exchanges something with have called it";
   EXPECT_EQ(log.late(3, 0, {1}), Ranks{}) << "all have called it";
-  EXPECT_EQ(log.late(6, 0, {1}), (Ranks{1, 2, 3}));
-  EXPECT_EQ(CallLog(3).late(1, 1, {2}), Ranks{2}) << "nothing was heard of anybody";
+  EXPECT_EQ(log.late(6, 0, {1}), (Ranks{1, 2, 3, 4, 5}));
+  EXPECT_EQ(CallLog(3).late(1, 1, {2}), (Ranks{2, 0})) << "nothing was heard of anybody";
 }
 
 TEST(CallLog, RemembersTheLastThousandCalls) {

@@ -15,6 +15,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds SILENCE{20};
 // Who waits looks this often after groups over shared memory of this process, which have no thread of their own.
 constexpr std::chrono::milliseconds HELP{1};
+constexpr std::size_t MOST_NAMED = 8;  // of those that a rank waits for
 constexpr std::chrono::hours LONGEST_WAIT{24 * 365 * 10};
 
 double seconds(std::chrono::nanoseconds span) { return std::chrono::duration<double>(span).count(); }
@@ -142,7 +143,9 @@ std::string Group::who_is_late(const Operation& operation) const {
   if (operation.sequence() != 0) late = calls_.late(operation.sequence(), rank(), direct);
   if (late.empty()) late = direct;
   std::string text;
-  for (const int r : late) {
+  for (std::size_t i = 0; i < late.size(); ++i) {
+    if (i == MOST_NAMED) return text + str(" and ", late.size() - i, " more");
+    const int r = late[i];
     if (r == ANY_SOURCE) return "a message from any rank";
     const std::string last = calls_.last_call_of(r);
     text += str(text.empty() ? "" : ", ", describe(r), direction(operation, r));
