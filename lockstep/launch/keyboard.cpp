@@ -6,7 +6,9 @@
 namespace lockstep {
 
 Keyboard::Keyboard(int terminal, Fd rank_input) : terminal_(terminal), rank_input_(std::move(rank_input)) {
-  if (rank_input_.valid()) set_nonblocking(rank_input_.get());
+  if (!rank_input_.valid()) return;
+  set_nonblocking(rank_input_.get());
+  typed_ = open_session_terminal();
 }
 
 void Keyboard::add_to(PollSet& wait) const {
@@ -14,14 +16,14 @@ void Keyboard::add_to(PollSet& wait) const {
   if (!pending_.empty()) {
     wait.want_write(rank_input_.get());
   } else if (is_in_foreground(terminal_)) {
-    wait.want_read(terminal_);
+    wait.want_read(typed_.get());
   }
 }
 
 void Keyboard::carry(const PollSet& wait) {
   if (!rank_input_.valid()) return;
-  if (pending_.empty() && wait.is_ready(terminal_) && is_in_foreground(terminal_)) {
-    has_ended_ = read_available(terminal_, pending_) == ReadResult::END && is_in_foreground(terminal_);
+  if (pending_.empty() && wait.is_ready(typed_.get()) && is_in_foreground(terminal_)) {
+    has_ended_ = read_available(typed_.get(), pending_) == ReadResult::END && is_in_foreground(terminal_);
   }
   if (!pending_.empty()) {
     const long put = write_available(rank_input_.get(), pending_);

@@ -18,6 +18,7 @@ class Keyboard {
 
  private:
   int terminal_;
+  Fd typed_;  // the same terminal, read without blocking
   Fd rank_input_;
   std::string pending_;
   bool has_ended_ = false;  // Ctrl-D

@@ -1,5 +1,6 @@
 #include "lockstep/os/terminal.h"
 
+#include <fcntl.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -13,5 +14,7 @@ int terminal_columns(int fd) {
 }
 
 bool is_in_foreground(int fd) { return tcgetpgrp(fd) == getpgrp(); }
+
+Fd open_session_terminal() { return Fd(open("/dev/tty", O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC)); }
 
 }  // namespace lockstep

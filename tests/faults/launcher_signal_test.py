@@ -104,6 +104,15 @@ class TerminalKeys(LauncherTest):
             for rank in (0, 1):
                 self.assertEqual(terminal.text.count(f"rank {rank} got INT"), 1)
 
+    def test_ctrl_c_right_behind_typed_lines(self):
+        """It throws away what the launcher has just been told it can read: that must not make it wait for more."""
+        for _ in range(120):  # up to one in five went wrong when it did
+            with Terminal(["-n", "1"], ["sh", "-c", "echo ready; exec {sleep}"]) as terminal:
+                terminal.wait_for("] ready")
+                terminal.type(b"typed\n" * 3)
+                terminal.type(b"more\n\x03")
+                self.assertEqual(terminal.wait(), 130)
+
     def test_a_second_ctrl_c_ends_at_once(self):
         with Terminal(["-n", "2", "--grace", "600"], ["sh", "-c", "trap '' INT; echo ready; while :; do sleep 0.1; done"]) as terminal:
             terminal.wait_for("] ready", 2)
