@@ -18,8 +18,8 @@ def train_step(args):
     """Samples per second of all processes together; batch 64 a process, SGD with momentum; the MNIST CNN, torchvision's
     ResNet-18 on 32x32 images, six linear layers of 2048x2048 and a head. "one" is a process alone, "(a)" two that never
     talk, "(a')" the same with one barrier a step, "(b)" Python DDP over Gloo, "(c)" the same with jemalloc and
-    gradient_as_bucket_view, "(d)" Lockstep's DDP; "plain" is libtorch's own allocator, "ours" Lockstep's. Of memory and
-    page faults: of one process. A Pss page of two processes counts half for each."""
+    gradient_as_bucket_view, "(d)" Lockstep's DDP; "plain" is libtorch's own allocator, "ours" Lockstep's; SGD is libtorch's (in
+    (b) and (c) Python's), with "our SGD" Lockstep's, with "fused" Python's with fused=True. Of memory and page faults: of one process. A Pss page of two processes counts half for each."""
     results = [one_model(model, args) for model in args.models.split(",")]
     merged = {"preliminary": any(r["preliminary"] for r in results),
               "dropped_runs": sum(r["dropped_runs"] for r in results),
@@ -36,19 +36,22 @@ def one_model(model, args):
     jemalloc = plain + [f"LD_PRELOAD={JEMALLOC}", "MALLOC_CONF=thp:always,dirty_decay_ms:-1,muzzy_decay_ms:-1"]
     ours = []
 
-    def cpp(mode, allocator, ranks=2):
-        return launch(args, ranks=ranks) + [*allocator, program, model, mode, steps]
+    def cpp(mode, allocator, *options, ranks=2):
+        return launch(args, ranks=ranks) + [*allocator, program, model, mode, steps, *options]
 
-    def python(mode, allocator, *options):
-        return launch(args, *options) + [*allocator, args.python, peer, model, mode, steps]
+    def python(mode, allocator, *options, sgd=()):
+        return launch(args, *options) + [*allocator, args.python, peer, model, mode, steps, *sgd]
 
     runs = Competition({
         "one, plain": cpp("alone", plain, ranks=1), "one, ours": cpp("alone", ours, ranks=1),
+        "one, ours, our SGD": cpp("alone", ours, "sgd", ranks=1),
         "(a) plain": cpp("alone", plain), "(a) jemalloc": cpp("alone", jemalloc), "(a) ours": cpp("alone", ours),
         "(a') jemalloc": cpp("barrier", jemalloc), "(a') ours": cpp("barrier", ours),
+        "(a') jemalloc, our SGD": cpp("barrier", jemalloc, "sgd"), "(a') ours, our SGD": cpp("barrier", ours, "sgd"),
         "(b) Gloo": python("ddp", plain, "--no-affinity"), "(b) Gloo, pinned": python("ddp", plain),
         "(c) Gloo": python("bucket_view", jemalloc, "--no-affinity"), "(c) Gloo, pinned": python("bucket_view", jemalloc),
-        "(d) plain": cpp("ddp", plain), "(d) ours": cpp("ddp", ours),
+        "(c) Gloo, fused": python("bucket_view", jemalloc, "--no-affinity", sgd=["fused"]),
+        "(d) plain": cpp("ddp", plain), "(d) ours": cpp("ddp", ours), "(d) ours, our SGD": cpp("ddp", ours, "sgd"),
     }, step_values, args)
     return runs.report() | {"medians": {f"{model}: {name}": row for name, row in step_rows(runs).items()},
                             "ratios": {f"{model}: {k}": v for k, v in step_ratios(model, runs.medians("samples/s")).items()}}
@@ -70,15 +73,20 @@ def step_rows(runs):
 
 
 def step_ratios(model, m):
-    def best(kind):
-        return max(value for name, value in m.items() if name.startswith(kind + " "))
+    """Of like with like: what is beside (a), (a') and one process has the same SGD. Beside Python's: each as its users have it."""
+    def best(kind, sgd):
+        return max(value for name, value in m.items() if name.startswith(kind + " ") and name.endswith(", our SGD") == (sgd != ""))
 
     of_limit, of_gloo, alone = DDP_FLOORS[model]
-    return {"(d) / (a')": ratio(m["(d) ours"] / best("(a')"), at_least=of_limit),
-            "(d) / (b)": ratio(m["(d) ours"] / best("(b)"), at_least=of_gloo),
-            "one process, ours / plain": ratio(m["one, ours"] / m["one, plain"], at_least=alone),
-            **{f"{kind} / (a)": ratio(value / best("(a)")) for kind, value in
-               (("(a')", best("(a')")), ("(b)", best("(b)")), ("(c)", best("(c)")), ("(d)", m["(d) ours"]))}}
+    found = {"(d) / (b)": ratio(m["(d) ours, our SGD"] / best("(b)", ""), at_least=of_gloo),
+             "(d) / (c)": ratio(m["(d) ours, our SGD"] / best("(c)", "")),
+             "one process, ours / plain": ratio(m["one, ours, our SGD"] / m["one, plain"], at_least=alone),
+             "one process, our allocator alone / plain": ratio(m["one, ours"] / m["one, plain"]),
+             **{f"{kind} / (a)": ratio(best(kind, "") / best("(a)", "")) for kind in ("(b)", "(c)")}}
+    for sgd, words in (("", "libtorch's SGD"), (", our SGD", "our SGD")):
+        found[f"(d) / (a'), {words}"] = ratio(m["(d) ours" + sgd] / best("(a')", sgd), at_least=of_limit)
+    return found | {"(a') / (a), libtorch's SGD": ratio(best("(a')", "") / best("(a)", "")),
+                    "(d) / (b), libtorch's SGD": ratio(m["(d) ours"] / best("(b)", ""))}
 
 
 OPTIONS = {"ddp": [], "AdamW": ["adamw"], "find_unused_parameters": ["unused"], "4 micro-batches": ["accumulate=4"], "bf16": ["bf16"],

@@ -1,9 +1,9 @@
 """The peer of bench/train_step.cpp: the same steps in Python, with DistributedDataParallel over Gloo.
 
-    lockstep run -n 2 python bench/peers/train_step.py cnn|resnet18|mlp ddp|bucket_view STEPS [bf16]
+    lockstep run -n 2 python bench/peers/train_step.py cnn|resnet18|mlp ddp|bucket_view STEPS [bf16] [fused]
 
 bucket_view: gradient_as_bucket_view=True, so that gradients lie in the buckets instead of beside them. bf16: forward and loss
-under autocast.
+under autocast. fused: SGD(fused=True), one pass over memory.
 """
 import re
 import resource
@@ -88,12 +88,12 @@ def resident_mib(what):
 
 def main():
     (make, sample), mode, steps = MODELS[sys.argv[1]], sys.argv[2], int(sys.argv[3])
-    bf16 = "bf16" in sys.argv[4:]
+    bf16, fused = "bf16" in sys.argv[4:], "fused" in sys.argv[4:]
     torch.set_num_threads(1)
     torch.manual_seed(1)
     dist.init_process_group("gloo")
     model = nn.parallel.DistributedDataParallel(make(), gradient_as_bucket_view=mode == "bucket_view")
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9, fused=fused or None)
     data = [torch.randn(BATCH, *sample) for _ in range(BATCHES)]
     target = [torch.randint(10, (BATCH,)) for _ in range(BATCHES)]
     loss_fn = nn.CrossEntropyLoss()
