@@ -5,8 +5,8 @@
 //   lockstep run -n 2 build/bench/train_step resnet18 ddp 20   # gradients averaged
 //   lockstep run -n 4 build/bench/train_step mlp ddp 20 adamw unused bf16 accumulate=4 hook=bf16_compress
 //
-// sgd, adamw: Lockstep's SGD or AdamW instead of libtorch's SGD. unused: find_unused_parameters. bf16: forward and loss under autocast. accumulate: a step is so
-// many batches, and averaged once. hook: how gradients travel (make_comm_hook()).
+// sgd, adamw: Lockstep's SGD or AdamW instead of libtorch's SGD. unused: find_unused_parameters. bf16: forward and loss under
+// autocast. accumulate: a step is so many batches, and averaged once. hook: how gradients travel (make_comm_hook()).
 //
 // Prints one JSON object per process, over STEPS steps after a fifth as many to warm up: samples per second, processor time
 // and page faults per step, and at the end the resident memory (MiB; Pss counts a page of n processes 1/n-th). With ddp also,
