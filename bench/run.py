@@ -229,12 +229,13 @@ def half_sums(args):
 
 
 def two_nodes(args):
-    """Microseconds of one call of two ranks on each of two nodes, which are one machine: over loopback between nodes."""
+    """Microseconds of one call of two ranks on each of two nodes, which are one machine: over loopback between nodes. The send is
+    from one rank of a node to the other."""
     sizes = [str(64 << 10), str(25 << 20)]
-    words = ["all_reduce,broadcast,all_gather,reduce_scatter", *sizes]
+    words = ["all_reduce,broadcast,all_gather,reduce_scatter,all_to_all,send", *sizes]
     commands = {backend: [ROOT / "bench/two_nodes.py", args.build, backend, args.build / "bench/collectives", *words]
                 for backend in ("hierarchical", "tcp")}
-    commands["gloo"] = launch(args, "--no-affinity", ranks=4) + [args.python, PEERS / "collectives.py", "all_reduce,broadcast,all_gather", *sizes]
+    commands["gloo"] = launch(args, "--no-affinity", ranks=4) + [args.python, PEERS / "collectives.py", "all_reduce,broadcast,all_gather,all_to_all,send", *sizes]
     runs = Competition(commands, lambda output, _: {(o["verb"], o["bytes"], o["memory"]): o["median_us"] for o in objects(output)}, args)
     rows = {}
     for name, values in runs.values.items():

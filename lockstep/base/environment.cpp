@@ -40,6 +40,8 @@ constexpr std::array TABLE = std::to_array<EnvironmentVariable>({
     {"LOCKSTEP_TCP_CONNECTIONS", "user",
      "TCP connections between every two ranks, 1 to 16; that of rank 0 counts (default 1; more where the "
      "network limits each connection)"},
+    {"LOCKSTEP_HOST_TIMEOUT", "user",
+     "seconds after which another machine that does not answer over TCP counts as lost (default 15)"},
     {"LOCKSTEP_SPAWN", "spawn()", "which call of spawn() this process was started for"},
     {"LOCKSTEP_TERMINAL", "lockstep run",
      "columns of the launcher's terminal, for rank 0; unset when output is not a terminal"},

@@ -3,6 +3,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <limits>
@@ -40,9 +41,18 @@ void EventPoll::change(int fd, std::uint64_t token, Interest interest) {
 
 void EventPoll::remove(int fd) { control(EPOLL_CTL_DEL, fd, 0, {}); }
 
-std::vector<EventPoll::Event> EventPoll::wait(Deadline deadline) {
+std::vector<EventPoll::Event> EventPoll::wait(Deadline deadline, std::chrono::nanoseconds spin) {
   std::array<epoll_event, 64> events = {};
-  const int count = epoll_wait(epoll_.get(), events.data(), events.size(), poll_milliseconds(deadline));
+  int count = 0;
+  const auto ask = [&](int milliseconds) {
+    count = epoll_wait(epoll_.get(), events.data(), events.size(), milliseconds);
+  };
+  if (spin.count() > 0) {
+    const Deadline patience = Deadline::in(std::min(spin, deadline.remaining()));
+    do ask(0);
+    while (count == 0 && !patience.expired());
+  }
+  if (count == 0) ask(poll_milliseconds(deadline));
   if (count < 0 && errno != EINTR) throw SystemError("cannot wait with epoll", errno);
   std::vector<Event> ready;
   for (int i = 0; i < count; ++i) {

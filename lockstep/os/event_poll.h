@@ -7,6 +7,7 @@
 // Threads: wait() by one thread at a time; everything else by any.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <vector>
 
@@ -34,8 +35,9 @@ class EventPoll {
   void add(int fd, std::uint64_t token, Interest interest);
   void change(int fd, std::uint64_t token, Interest interest);
   void remove(int fd);
-  // What is ready; empty at the deadline, or when somebody woke this thread.
-  std::vector<Event> wait(Deadline deadline);
+  // What is ready; empty at the deadline, or when somebody woke this thread. Keeps its core and asks again and again for `spin` before it
+  // sleeps: to be woken takes longer than most answers.
+  std::vector<Event> wait(Deadline deadline, std::chrono::nanoseconds spin = std::chrono::nanoseconds(0));
   void wake();
 
  private:

@@ -46,6 +46,10 @@ void set_option(int socket, int level, int name, int value) {
   }
 }
 
+std::chrono::milliseconds probed(std::chrono::milliseconds silence) {
+  return std::clamp(silence, std::chrono::milliseconds(1000), std::chrono::milliseconds(1000 * 32000));
+}
+
 void send_at_once(int socket) {
   set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
   // A kernel that does not know it is slower on slow links, no more.
@@ -281,17 +285,31 @@ bool tcp_write_all(int socket, std::span<const std::byte> bytes, Deadline deadli
   return true;
 }
 
-void tcp_set_liveness(int socket, std::chrono::milliseconds silence) {
+void tcp_set_probes(int socket, std::chrono::milliseconds silence) {
   constexpr int PROBES = 3;
-  const auto span =
-      std::clamp(silence, std::chrono::milliseconds(1000), std::chrono::milliseconds(1000 * 32000));
-  const int interval =
-      std::max(1, static_cast<int>(std::chrono::floor<std::chrono::seconds>(span).count()) / (PROBES + 1));
+  const auto span = std::chrono::floor<std::chrono::seconds>(probed(silence));
+  const int interval = std::max(1, static_cast<int>(span.count()) / (PROBES + 1));
   set_option(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
   set_option(socket, IPPROTO_TCP, TCP_KEEPIDLE, interval);
   set_option(socket, IPPROTO_TCP, TCP_KEEPINTVL, interval);
   set_option(socket, IPPROTO_TCP, TCP_KEEPCNT, PROBES);
-  set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(span.count()));
+}
+
+void tcp_set_liveness(int socket, std::chrono::milliseconds silence) {
+  tcp_set_probes(socket, silence);
+  set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(probed(silence).count()));
+}
+
+std::chrono::milliseconds tcp_unanswered_for(int socket) {
+  constexpr std::chrono::milliseconds MARGIN{500};
+  tcp_info info{};
+  socklen_t size = sizeof(info);
+  if (getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &size) != 0 || info.tcpi_unacked == 0)
+    return std::chrono::milliseconds(0);
+  // Data is sent again in ever longer pauses, and what the machine answers comes between these.
+  const std::chrono::milliseconds silence(info.tcpi_last_ack_recv);
+  const auto pause = std::chrono::ceil<std::chrono::milliseconds>(std::chrono::microseconds(info.tcpi_rto));
+  return silence > pause + MARGIN ? silence : std::chrono::milliseconds(0);
 }
 
 std::string tcp_error(int socket) {

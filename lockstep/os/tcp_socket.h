@@ -64,6 +64,12 @@ bool tcp_write_all(int socket, std::span<const std::byte> bytes, Deadline deadli
 // Has the kernel end the connection (tcp_read and tcp_write give -1) when the other machine has not answered for `silence`,
 // with data under way (TCP_USER_TIMEOUT) or without (keep-alive probes). At least one second.
 void tcp_set_liveness(int socket, std::chrono::milliseconds silence);
+// The same for a connection without data under way alone. One that has some may be silent because the process there is stopped and its
+// memory full: the kernel would end that, too.
+void tcp_set_probes(int socket, std::chrono::milliseconds silence);
+// How long the other machine has acknowledged nothing, while data is under way to it; 0 if there is none. It answers for a process
+// that is stopped.
+std::chrono::milliseconds tcp_unanswered_for(int socket);
 
 // The reason for which the kernel ended the connection, "Connection reset by peer"; "" if it knows of none. Asking clears it.
 std::string tcp_error(int socket);

@@ -243,6 +243,27 @@ TEST(TcpSocketLiveness, SetsProbesAndTheTimeOfUnansweredData) {
   EXPECT_EQ(silence, 8);
 }
 
+TEST(TcpSocketLiveness, ProbesAloneLeaveUnansweredDataAlone) {
+  const Pair pair = connected("127.0.0.1");
+  tcp_set_probes(pair.client.get(), 8s);
+  EXPECT_NE(option(pair.client.get(), SOL_SOCKET, SO_KEEPALIVE), 0);
+  EXPECT_EQ(option(pair.client.get(), IPPROTO_TCP, TCP_KEEPIDLE), 2);
+  EXPECT_EQ(option(pair.client.get(), IPPROTO_TCP, TCP_USER_TIMEOUT), 0);
+}
+
+// A process that does not read fills its memory, and its machine goes on to answer; tests/hosts has one that does not.
+TEST(TcpSocketLiveness, AMachineAnswersForAProcessThatDoesNotRead) {
+  const Pair pair = connected("127.0.0.1");
+  const std::vector<std::byte> bytes(std::size_t{1} << 20U);
+  EXPECT_EQ(tcp_unanswered_for(pair.client.get()), 0ms) << "nothing was sent";
+  const Deadline full = Deadline::in(300ms);
+  std::size_t written = 0;
+  while (!full.expired())
+    written += static_cast<std::size_t>(std::max(0L, tcp_write(pair.client.get(), bytes)));
+  EXPECT_GT(written, 0U);
+  EXPECT_LT(tcp_unanswered_for(pair.client.get()), 300ms);
+}
+
 TEST(TcpSocketLiveness, AResetConnectionIsOver) {
   Pair pair = connected("127.0.0.1");
   const linger at_once = {1, 0};

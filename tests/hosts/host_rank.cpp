@@ -4,7 +4,8 @@
 //   host_rank tcp://10.90.0.1:4000 STEPS RANK SIZE
 //
 // Says what it joined, adds up a vector STEPS times (0: until something fails), and says what went wrong. HOST_RANK_COUNT: its
-// elements (1000). HOST_RANK_DTYPE: bfloat16 (float64).
+// elements (1000). HOST_RANK_DTYPE: bfloat16 (float64). HOST_RANK_NEIGHBOURS: instead, ranks 0 and 1, 2 and 3, ... send each other
+// such a vector STEPS times.
 #include <algorithm>
 #include <bit>
 #include <cstdint>
@@ -54,6 +55,21 @@ template <typename T> void step(const lockstep::ProcessGroup& world, int number)
   }
 }
 
+// What comes is what the other one sent in this step.
+void exchange_with_neighbour(const lockstep::ProcessGroup& world, int number) {
+  const std::size_t count = std::stoul(given("HOST_RANK_COUNT", "1000"));
+  const int other = world.rank() ^ 1;
+  const std::vector<double> mine(count, world.rank() + number);
+  std::vector<double> theirs(count);
+  lockstep::Work receiving = lockstep::comm::irecv(world, std::span(theirs), other);
+  lockstep::comm::send(world, std::span(mine), other);
+  receiving.wait();
+  if (!std::all_of(theirs.begin(), theirs.end(), [&](double x) { return x == other + number; })) {
+    std::printf("wrong message in step %d\n", number);
+    std::exit(1);
+  }
+}
+
 void run(int argc, char** argv) {
   lockstep::InitOptions options;
   if (std::string(argv[1]) != "env") options.init_method = argv[1];
@@ -67,7 +83,12 @@ void run(int argc, char** argv) {
               lockstep::get_backend().c_str());
   const int steps = std::atoi(argv[2]);
   const bool is_half = given("HOST_RANK_DTYPE", "float64") == "bfloat16";
+  const bool with_neighbours = !given("HOST_RANK_NEIGHBOURS", "").empty();
   for (int number = 0; steps == 0 || number < steps; ++number) {
+    if (with_neighbours) {
+      exchange_with_neighbour(world, number);
+      continue;
+    }
     is_half ? step<BFloat16>(world, number) : step<double>(world, number);
     if (number % 100 == 0) std::printf("step %d\n", number);
   }

@@ -65,8 +65,8 @@ class Hosts:
             ip("-n", name, "link", "set", "lo", "up")
             (self.folder / name).mkdir(mode=0o700)
 
-    def bytes_sent(self, host):
-        words = subprocess.run(["ip", "-n", self.names[host], "-j", "-s", "link", "show", "net"], check=True, capture_output=True, text=True)
+    def bytes_sent(self, host, interface="net"):
+        words = subprocess.run(["ip", "-n", self.names[host], "-j", "-s", "link", "show", interface], check=True, capture_output=True, text=True)
         return json.loads(words.stdout)[0]["stats64"]["tx"]["bytes"]
 
     def limit(self, host, rate):

@@ -88,6 +88,31 @@ class Meeting(HostsTest):
                 self.assertGreaterEqual(sent, share)
                 self.assertLessEqual(sent, 1.02 * share)
 
+    def test_large_messages_within_a_host_are_read_out_of_memory(self):
+        self.check_messages_within_hosts("hierarchical", {}, at_most=0.01)
+
+    @unittest.skipUnless(HAS_GLOO, WHY_NO_GLOO)
+    def test_large_messages_within_a_host_are_read_out_of_memory_over_gloo(self):
+        self.check_messages_within_hosts("hierarchical+gloo", {}, at_most=0.01)
+
+    def test_large_messages_within_a_host_that_does_not_let_them_be_read_go_over_its_sockets(self):
+        self.check_messages_within_hosts("hierarchical", {"LOCKSTEP_DISABLE": "peer_memory"}, at_least=1)
+
+    def check_messages_within_hosts(self, backend, more, at_least=0, at_most=1.1):
+        count, steps = 3 << 19, 12
+        with Hosts(2) as hosts:
+            variables = {"LOCKSTEP_BACKEND": backend, "HOST_RANK_COUNT": str(count), "HOST_RANK_NEIGHBOURS": "1", **more,
+                         **write_secret(hosts.folder)}
+            size = self.start_by_environment(hosts, 2, steps, variables)
+            self.check_all_done(hosts, size, backend)
+            whole = 2 * count * 8 * steps
+            for host in range(2):
+                for interface in ("lo", "net"):
+                    share = hosts.bytes_sent(host, interface) / whole
+                    print(f"\nhost {host} sent {share:.4f} of its messages' bytes over {interface}")
+                    self.assertLessEqual(share, at_most)
+                    self.assertGreaterEqual(share, at_least if interface == "lo" else 0)
+
     def test_by_address(self):
         for count in (2, 3):
             with self.subTest(hosts=count), Hosts(count) as hosts:
@@ -265,20 +290,40 @@ class Failing(HostsTest):
     def test_a_link_taken_down_is_an_error_over_gloo(self):
         self.take_a_link_down({"LOCKSTEP_BACKEND": "gloo"})
 
-    def take_a_link_down(self, variables):
+    def test_a_host_that_does_not_answer_is_lost_long_before_the_deadline(self):
+        for count in (1000, 1 << 21):  # waiting to receive, and in the middle of sending
+            with self.subTest(count=count):
+                text = self.take_a_link_down({"LOCKSTEP_TIMEOUT": "600", "LOCKSTEP_HOST_TIMEOUT": "3", "HOST_RANK_COUNT": str(count)}, 3)
+                self.assertNotIn("Timeout:", text)
+                self.assertRegex(text, r"PeerLost 2: .*cannot be reached \((its machine has not answered for \d|Connection timed out)")
+
+    def test_a_stopped_rank_is_not_a_host_that_does_not_answer(self):
+        with Hosts(2) as hosts:
+            variables = {"LOCKSTEP_HOST_TIMEOUT": "1", "HOST_RANK_COUNT": str(1 << 21), **write_secret(hosts.folder)}
+            for rank in range(2):
+                hosts.start(rank, [HOST_RANK, f"tcp://{hosts.addresses[0]}:{PORT}", 201, rank, 2], variables)
+            hosts.wait_for(hosts.processes[0], "step 100\n")
+            hosts.processes[1].send_signal(signal.SIGSTOP)
+            time.sleep(4)
+            self.assertIsNone(hosts.processes[0].poll(), hosts.everything())
+            hosts.processes[1].send_signal(signal.SIGCONT)
+            self.check_all_done(hosts, 2)
+
+    def take_a_link_down(self, variables, deadline=DEADLINE):
         with Hosts(3) as hosts:
             self.start_endless(hosts, variables=variables)
             hosts.cut_link(2)
             start = time.monotonic()
-            codes = hosts.finish(DEADLINE + 20)
+            codes = hosts.finish(deadline + 20)
             seconds = time.monotonic() - start
             self.assertEqual(codes, [3, 3, 3], hosts.everything())
-            print(f"\nlink taken down: all three ranks had ended after {seconds:.1f} s, deadline {DEADLINE} s")
+            print(f"\nlink taken down: all three ranks had ended after {seconds:.1f} s, deadline {deadline} s")
             for rank in (0, 1):
                 self.assertRegex(hosts.text(hosts.processes[rank]), r"(Timeout|PeerLost 2): .*rank 2.*10\.90\.0\.3")
             for process in hosts.processes:
                 self.assertRegex(hosts.text(process), "(to|from) rank|receive|send")
             self.assertRegex(hosts.text(hosts.processes[2]), r"(Timeout|PeerLost [01]): .*rank [01].*10\.90\.0\.[12]")
+            return hosts.everything()
 
 
 @unittest.skipUnless(MNIST, "built without libtorch")

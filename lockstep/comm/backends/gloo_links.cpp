@@ -32,7 +32,7 @@ std::unique_ptr<Link> GlooLinks::link_to(int peer) {
   return peer == own_ ? nullptr : std::make_unique<GlooLink>(*streams_, peer);
 }
 
-std::vector<Links::Event> GlooLinks::wait(Deadline deadline) {
+std::vector<Links::Event> GlooLinks::wait(Deadline deadline, bool) {
   const auto until =
       deadline.is_never() ? gloo::TimePoint::max() : Deadline::Clock::now() + deadline.remaining();
   std::vector<gloo::Streams::Ready> ready(static_cast<std::size_t>(size_));

@@ -14,7 +14,7 @@ class GlooLinks final : public Links {
       : streams_(std::move(streams)), own_(own), size_(size) {}
 
   std::unique_ptr<Link> link_to(int peer) override;
-  std::vector<Event> wait(Deadline deadline) override;
+  std::vector<Event> wait(Deadline deadline, bool eager) override;
   void wake() override { streams_->wake(); }
 
  private:

@@ -64,6 +64,19 @@ FoundNodes find_nodes(Meeting& meeting, Deadline deadline) {
   return found;
 }
 
+// Of the ranks of this machine, by rank, if this one can read it.
+std::vector<std::optional<PeerMemory>> memories_of(Meeting& meeting, const std::vector<int>& here,
+                                                   const std::vector<tcp::Peer>& peers, Deadline deadline) {
+  const auto introductions = meeting.exchange(PeerMemory::introduction(), {}, deadline);
+  std::vector<std::optional<PeerMemory>> memories(peers.size());
+  for (const int rank : here) {
+    const auto r = static_cast<std::size_t>(rank);
+    PeerMemory memory(static_cast<pid_t>(peers[r].pid), introductions[r].text);
+    if (rank != meeting.rank() && memory.can_be_read()) memories[r] = memory;
+  }
+  return memories;
+}
+
 // Whoever is lost is named to all ranks, also by those who only hear of it from its machine.
 void tell_failures(Meeting& meeting, const std::exception_ptr& mine, Deadline deadline) {
   const auto all = meeting.exchange(mine ? exception_text(mine) : "", {}, deadline);
@@ -98,7 +111,9 @@ ProcessGroup make_hierarchical_group(const tcp::Engine& engine, Meeting& meeting
     failure = std::current_exception();
   }
   tell_failures(meeting, failure, deadline);
-  return tcp::Group::make_world(engine.connect(meeting, options, deadline),
+  tcp::Connections connections = engine.connect(meeting, options, deadline);
+  connections.memories = memories_of(meeting, here, connections.peers, deadline);
+  return tcp::Group::make_world(std::move(connections),
                                 {.rank = meeting.rank(),
                                  .name = group_name,
                                  .engine = &engine,

@@ -17,7 +17,9 @@
 //             which needs memory for a copy as large, and saves nothing between machines of two ranks, where they go the way of the
 //             engine, too.
 // The rest    of the verbs and messages go over the engine, between ranks of one machine too: barrier, reduce, gather, scatter,
-//             all_to_all, send and recv. Errors and deadlines are its: tcp_backend.h, gloo_backend.h, mpi_backend.h.
+//             all_to_all, send and recv. What is larger than 64 KiB is copied once there, out of the sender's memory by the receiver,
+//             where the kernel lets it (os/peer_memory.h). Errors and deadlines are the engine's: tcp_backend.h, gloo_backend.h,
+//             mpi_backend.h.
 // Groups      of ranks that are all on one machine are groups over shared memory, of ranks that are each on another one groups
 //             of the engine ("gloo").
 // Memory      allocate_shared() gives memory that this machine's ranks share: all_reduce copies nothing there.

@@ -11,13 +11,16 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "lockstep/base/deadline.h"
+#include "lockstep/os/peer_memory.h"
 #include "lockstep/os/stream.h"
 
 namespace lockstep::tcp {
@@ -36,6 +39,8 @@ class Link {
   virtual void want_write(bool wanted) = 0;
   // Everything sent arrives even if this process ends next.
   virtual bool flushed() const = 0;
+  // How long the other machine has not answered to what was sent to it; 0 where that is not known.
+  virtual std::chrono::milliseconds silent_for() const { return std::chrono::milliseconds(0); }
   virtual void close() = 0;
 };
 
@@ -53,8 +58,9 @@ class Links {
   Links& operator=(const Links&) = delete;
 
   virtual std::unique_ptr<Link> link_to(int peer) = 0;  // null: there is none, as to this rank itself
-  // What is ready; empty at the deadline, or when somebody woke this thread.
-  virtual std::vector<Event> wait(Deadline deadline) = 0;
+  // What is ready; empty at the deadline, or when somebody woke this thread. `eager`: the caller has nothing else to do, and its core may
+  // be kept for a moment if that is in nobody's way.
+  virtual std::vector<Event> wait(Deadline deadline, bool eager = false) = 0;
   virtual void wake() = 0;
   // A group that uses them has failed: whatever ends later must not wait for the others.
   virtual void failed() {}
@@ -70,6 +76,10 @@ struct Peer {
 struct Connections {
   std::unique_ptr<Links> links;
   std::vector<Peer> peers;  // by rank, this one too
+  // A machine that has not answered for so long counts as gone; 0: the links find out themselves, if anybody does.
+  std::chrono::milliseconds silence{0};
+  // Of ranks whose memory this one can read, by rank; empty: of none.
+  std::vector<std::optional<PeerMemory>> memories;
 };
 
 }  // namespace lockstep::tcp

@@ -46,7 +46,7 @@ std::unique_ptr<Link> MpiLinks::link_to(int peer) {
   return peer == own_ ? nullptr : std::make_unique<MpiLink>(*this, peer);
 }
 
-std::vector<Links::Event> MpiLinks::wait(Deadline deadline) {
+std::vector<Links::Event> MpiLinks::wait(Deadline deadline, bool) {
   for (int rounds = 0;; ++rounds) {
     const auto ready = streams_->progress();
     if (!ready.empty()) {

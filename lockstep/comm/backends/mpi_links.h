@@ -23,7 +23,7 @@ class MpiLinks final : public Links {
       : module_(module), communicator_(std::move(communicator)), streams_(std::move(streams)), own_(own) {}
 
   std::unique_ptr<Link> link_to(int peer) override;
-  std::vector<Event> wait(Deadline deadline) override;
+  std::vector<Event> wait(Deadline deadline, bool eager) override;
   void wake() override;
   void failed() override { module_.expect_no_farewell(); }
 

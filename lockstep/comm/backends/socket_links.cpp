@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "lockstep/os/tcp_socket.h"
+
 namespace lockstep::tcp {
 namespace {
 
@@ -37,6 +39,11 @@ class SocketLink final : public Link {
   bool flushed() const override {
     return std::all_of(sockets_.begin(), sockets_.end(),
                        [](const Fd& socket) { return unacknowledged(socket.get()) == 0; });
+  }
+  std::chrono::milliseconds silent_for() const override {
+    std::chrono::milliseconds longest{0};
+    for (const Fd& socket : sockets_) longest = std::max(longest, tcp_unanswered_for(socket.get()));
+    return longest;
   }
   void close() override {
     for (std::size_t i = 0; i < sockets_.size(); ++i) change(i, {});
@@ -89,9 +96,9 @@ std::unique_ptr<Link> SocketLinks::link_to(int peer) {
   return std::make_unique<SocketLink>(std::exchange(sockets, {}), peer, poll_);
 }
 
-std::vector<Links::Event> SocketLinks::wait(Deadline deadline) {
+std::vector<Links::Event> SocketLinks::wait(Deadline deadline, bool eager) {
   std::vector<Event> ready;
-  for (const EventPoll::Event& event : poll_.wait(deadline))
+  for (const EventPoll::Event& event : poll_.wait(deadline, eager ? spin_ : std::chrono::nanoseconds(0)))
     ready.push_back({static_cast<int>(event.token), event.readable, event.writable});
   return ready;
 }

@@ -6,6 +6,7 @@
 // second, and so on. Both sides count, so that nothing is added to the bytes.
 #pragma once
 
+#include <chrono>
 #include <vector>
 
 #include "lockstep/comm/backends/link.h"
@@ -18,15 +19,19 @@ class SocketLinks final : public Links {
  public:
   static constexpr std::size_t STRIPE = std::size_t{64} << 10U;
 
-  explicit SocketLinks(std::vector<std::vector<Fd>> sockets) : sockets_(std::move(sockets)) {}
+  // `spin`: how long an eager wait keeps its core.
+  explicit SocketLinks(std::vector<std::vector<Fd>> sockets,
+                       std::chrono::nanoseconds spin = std::chrono::nanoseconds(0))
+      : sockets_(std::move(sockets)), spin_(spin) {}
 
   std::unique_ptr<Link> link_to(int peer) override;
-  std::vector<Event> wait(Deadline deadline) override;
+  std::vector<Event> wait(Deadline deadline, bool eager = false) override;
   void wake() override { poll_.wake(); }
 
  private:
   EventPoll poll_;
   std::vector<std::vector<Fd>> sockets_;  // without a link so far
+  const std::chrono::nanoseconds spin_;
 };
 
 }  // namespace lockstep::tcp

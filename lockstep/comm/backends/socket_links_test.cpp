@@ -22,7 +22,7 @@ std::byte at_place(std::size_t i) { return static_cast<std::byte>(i * 7 + i / 25
 
 // Two sides, with so many sockets between them; peer 1 of each is the other.
 struct Sides {
-  explicit Sides(int sockets) {
+  explicit Sides(int sockets, std::chrono::milliseconds spin = 0ms) {
     std::vector<std::vector<Fd>> ends(2);
     for (int i = 0; i < sockets; ++i) {
       std::array<int, 2> pair = {};
@@ -36,7 +36,7 @@ struct Sides {
     for (auto& side : ends) {
       std::vector<std::vector<Fd>> by_rank(2);
       by_rank[1] = std::move(side);
-      links.push_back(std::make_unique<SocketLinks>(std::move(by_rank)));
+      links.push_back(std::make_unique<SocketLinks>(std::move(by_rank), spin));
       link.push_back(links.back()->link_to(1));
     }
   }
@@ -88,6 +88,17 @@ TEST(SocketLinks, EachSocketCarriesItsStripes) {
     ASSERT_EQ(ioctl(sides.numbers[1][i], FIONREAD, &waiting), 0);
     EXPECT_EQ(waiting, expected.at(i)) << "socket " << i;
   }
+}
+
+// With a spin as long as this, whoever misses something waits for an hour.
+TEST(SocketLinks, AnEagerWaitEndsAtOnceByWhatEndsAnyWait) {
+  Sides sides(1, std::chrono::hours(1));
+  EXPECT_TRUE(sides.links[1]->wait(Deadline::in(20ms), true).empty());
+  sides.links[1]->wake();
+  EXPECT_TRUE(sides.links[1]->wait(Deadline::never(), true).empty());
+  const std::vector<std::byte> one(1);
+  sides.link[0]->send_some({one, {}});
+  EXPECT_EQ(sides.links[1]->wait(Deadline::never(), true).size(), 1U);
 }
 
 // What came over a socket whose turn it is not wakes nobody: it cannot be read yet.

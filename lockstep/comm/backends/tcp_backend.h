@@ -9,8 +9,9 @@
 //             what it has been keeping back.
 // Progress    Whoever waits serves all connections, and one thread per process does while nobody waits: operations complete
 //             without their owner calling anything.
-// Death       of a process is seen by all within the time of a packet. A host that stops answering, or a link that is down,
-//             counts as lost after the group's timeout; who waits gets a Timeout that names peer and direction then.
+// Death       of a process is seen by all within the time of a packet. A host that does not answer any more, or behind a link that is
+//             down, counts as lost after 15 s, $LOCKSTEP_HOST_TIMEOUT or the group's timeout, whichever is least: PeerLost that names
+//             peer and direction. A process that is stopped is not lost: its host answers for it.
 // Security    Connections are authenticated with the job's secret and not encrypted.
 // Shared      memory has no meaning here: allocate_shared() gives plain memory.
 #pragma once

@@ -10,6 +10,8 @@ namespace lockstep::tcp {
 namespace {
 
 constexpr std::size_t STAGING = std::size_t{64} << 10U;
+constexpr std::size_t PULL_BYTES = std::size_t{512} << 10U;  // at once
+constexpr std::size_t TELL_BYTES = std::size_t{64} << 20U;   // then the sender hears that it goes on
 constexpr std::size_t READ_AT_ONCE = std::size_t{4} << 20U;  // then other connections have their turn
 
 std::span<const std::byte> bytes_of(const Header& header) { return std::as_bytes(std::span(&header, 1)); }
@@ -20,8 +22,13 @@ template <typename T> std::span<T> from(std::span<T> whole, std::size_t offset) 
 
 }  // namespace
 
-Connection::Connection(std::unique_ptr<Link> link, int peer, FrameReceiver& receiver)
-    : link_(std::move(link)), peer_(peer), receiver_(receiver), staging_(STAGING) {}
+Connection::Connection(std::unique_ptr<Link> link, int peer, FrameReceiver& receiver,
+                       std::optional<PeerMemory> memory)
+    : link_(std::move(link)),
+      peer_(peer),
+      receiver_(receiver),
+      memory_(std::move(memory)),
+      staging_(STAGING) {}
 
 // ---- outgoing
 void Connection::Frame::own() {
@@ -54,17 +61,82 @@ void Connection::post(const std::shared_ptr<Send>& send) {
     frame.header.kind = Kind::OFFER;
     frame.header.transfer = ++last_transfer_;
     offered_[last_transfer_] = send;
+    if (memory_) {
+      const auto address = reinterpret_cast<std::uintptr_t>(send->data.data());
+      frame.owned.resize(sizeof(std::uint64_t));
+      std::memcpy(frame.owned.data(), &address, sizeof(address));
+      frame.payload = frame.owned;
+      frame.header.payload = static_cast<std::uint32_t>(frame.payload.size());
+    }
   }
   queue_.push_back(std::move(frame));
   write();
 }
 
-void Connection::accept(const Header& offer, const std::shared_ptr<Receive>& receive) {
-  accepted_[offer.transfer] = receive;
-  Header answer;
-  answer.kind = Kind::ACCEPT;
-  answer.transfer = offer.transfer;
-  post(answer);
+void Connection::answer(Kind kind, std::uint32_t transfer, std::uint64_t bytes) {
+  Header header;
+  header.kind = kind;
+  header.transfer = transfer;
+  header.bytes = bytes;
+  post(header);
+}
+
+void Connection::accept(const Header& offer, std::span<const std::byte> payload,
+                        const std::shared_ptr<Receive>& receive) {
+  Pull pull{offer.transfer, 0, receive};
+  if (!memory_ || payload.size() != sizeof(pull.address)) return ask_for(offer.transfer, receive);
+  std::memcpy(&pull.address, payload.data(), sizeof(pull.address));
+  pulls_.push_back(std::move(pull));
+  receiver_.has_to_pull(peer_);
+}
+
+void Connection::ask_for(std::uint32_t transfer, const std::shared_ptr<Receive>& receive) {
+  accepted_[transfer] = receive;
+  answer(Kind::ACCEPT, transfer);
+}
+
+// What cannot be read is asked for: the sender has withdrawn it, and will not answer, or the kernel allows it no more.
+bool Connection::pull() {
+  if (pulls_.empty()) return false;
+  const Pull& pull = pulls_.front();
+  Receive& receive = *pull.receive;
+  const auto piece =
+      receive.data.subspan(receive.arrived, std::min(PULL_BYTES, receive.data.size() - receive.arrived));
+  if (!memory_->read(pull.address + receive.arrived, piece)) {
+    receive.arrived = 0;
+    ask_for(pull.transfer, pull.receive);
+    pulls_.pop_front();
+    return !pulls_.empty();
+  }
+  receive.arrived += piece.size();
+  receive.owner->moved();
+  const bool all = receive.arrived == receive.data.size();
+  if (!all && receive.arrived % TELL_BYTES != 0) return true;
+  answer(Kind::TAKEN, pull.transfer, receive.arrived);
+  if (!all) return true;
+  pulled_[pull.transfer] = pull.receive;
+  pulls_.pop_front();
+  return !pulls_.empty();
+}
+
+void Connection::taken(const Header& header) {
+  const auto offer = offered_.find(header.transfer);
+  if (offer == offered_.end()) return;  // cancelled meanwhile: the receiver hears that its group has failed
+  const std::shared_ptr<Send> send = offer->second;
+  if (header.bytes < send->data.size()) return send->owner->moved();
+  offered_.erase(offer);
+  answer(Kind::GIVEN, header.transfer);
+  send->over = true;
+  send->owner->sent(*send);
+}
+
+void Connection::given(const Header& header) {
+  const auto pulled = pulled_.find(header.transfer);
+  if (pulled == pulled_.end()) return;  // cancelled meanwhile
+  const std::shared_ptr<Receive> receive = std::move(pulled->second);
+  pulled_.erase(pulled);
+  receive->over = true;
+  receive->owner->received(*receive);
 }
 
 void Connection::start_stream(const Header& accepted) {
@@ -142,6 +214,8 @@ void Connection::close(const std::string& reason) {
   closed_because_ = reason;
   link_->close();
   accepted_.clear();
+  pulls_.clear();
+  pulled_.clear();
 }
 
 std::vector<std::shared_ptr<Send>> Connection::abandoned() {
@@ -171,7 +245,10 @@ void Connection::consumed(std::size_t bytes) {
 
 void Connection::cancel(Receive& receive) {
   receive.owner = nullptr;
-  std::erase_if(accepted_, [&](const auto& entry) { return entry.second.get() == &receive; });
+  const auto is_its = [&](const auto& entry) { return entry.second.get() == &receive; };
+  std::erase_if(accepted_, is_its);
+  std::erase_if(pulled_, is_its);
+  std::erase_if(pulls_, [&](const Pull& pull) { return pull.receive.get() == &receive; });
 }
 
 void Connection::read() {
@@ -244,7 +321,7 @@ void Connection::begin_frame() {
   in_payload_ = true;
   payload_left_ = header_.payload;
   receive_.reset();
-  keep_ = header_.kind == Kind::FAILURE;
+  keep_ = header_.kind == Kind::FAILURE || header_.kind == Kind::OFFER;
   if (header_.kind == Kind::MESSAGE) {
     auto destination = receiver_.place_for(peer_, header_);
     receive_ = std::move(destination.receive);
@@ -269,6 +346,8 @@ void Connection::finish_frame() {
   switch (header_.kind) {
     case Kind::CHUNK: return;
     case Kind::ACCEPT: return start_stream(header_);
+    case Kind::TAKEN: return taken(header_);
+    case Kind::GIVEN: return given(header_);
     case Kind::CREDIT: in_window_ -= std::min<std::size_t>(in_window_, header_.bytes); return;
     case Kind::MESSAGE:
       if (!keep_) return consumed(header_.bytes);

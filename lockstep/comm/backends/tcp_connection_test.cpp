@@ -1,11 +1,13 @@
-// The order of what one side of a connection writes, over a link that is two vectors.
+// What one side of a connection writes, and two sides that read each other's memory, over links that are vectors.
 #include "lockstep/comm/backends/tcp_connection.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 namespace lockstep::tcp {
 namespace {
@@ -66,9 +68,12 @@ class Owner final : public TransferOwner {
  public:
   virtual ~Owner() = default;
   void moved() override {}
-  void sent(Send&) override {}
+  void sent(Send&) override { ++sent_; }
   void dropped(Send&) override {}
-  void received(Receive&) override {}
+  void received(Receive&) override { ++received_; }
+
+  int sent_ = 0;
+  int received_ = 0;
 };
 
 // Accepts every offer into one buffer.
@@ -77,11 +82,51 @@ class Accepting final : public FrameReceiver {
   Connection* connection = nullptr;
   std::shared_ptr<Receive> receive;
 
+  int pulls = 0;
+
+  void has_to_pull(int) override { ++pulls; }
   Destination place_for(int, const Header&) override { return {}; }
-  void arrived(int, const Header& header, std::vector<std::byte>) override {
-    if (header.kind == Kind::OFFER) connection->accept(header, receive);
+  void arrived(int, const Header& header, std::vector<std::byte> payload) override {
+    if (header.kind == Kind::OFFER) connection->accept(header, payload, receive);
   }
 };
+
+PeerMemory own_memory() { return {getpid(), PeerMemory::introduction()}; }
+
+// One end of a connection within this process, whose memory both ends can read.
+struct End {
+  explicit End(std::optional<PeerMemory> memory = own_memory())
+      : connection(std::make_unique<VectorLink>(wire), 1, receiver, std::move(memory)) {
+    receiver.connection = &connection;
+  }
+
+  void expect(std::span<std::byte> buffer) {
+    receiver.receive = std::make_shared<Receive>(Receive{&owner, 1, 1, 0, buffer, buffer.size()});
+  }
+  std::shared_ptr<Send> send(std::span<const std::byte> data) {
+    auto send = std::make_shared<Send>(Send{&owner, 1, {}, data});
+    connection.post(send);
+    return send;
+  }
+  // What it has written arrives at the other end; the kinds of the frames.
+  std::vector<Kind> deliver_to(End& other) {
+    other.wire.incoming.insert(other.wire.incoming.end(), wire.outgoing.begin(), wire.outgoing.end());
+    auto kinds = wire.take_kinds();
+    other.connection.read();
+    return kinds;
+  }
+
+  Wire wire;
+  Owner owner;
+  Accepting receiver;
+  Connection connection;
+};
+
+std::vector<std::byte> numbered(std::size_t size) {
+  std::vector<std::byte> bytes(size);
+  for (std::size_t i = 0; i < size; ++i) bytes[i] = static_cast<std::byte>(i * i >> 7U);
+  return bytes;
+}
 
 // Or the other side, which has to see the answer before it sends, would wait for all our data, and each direction of the link for
 // the other.
@@ -109,6 +154,107 @@ TEST(Connection, AnswersGoOutBeforeData) {
   wire.deliver(offer);
   connection.read();
   EXPECT_THAT(wire.take_kinds(), ElementsAre(Kind::ACCEPT, Kind::CHUNK, Kind::CHUNK));
+}
+
+TEST(ConnectionMemory, ALargeMessageIsReadOutOfTheSendersMemoryAndNeverSent) {
+  constexpr std::size_t BYTES = (std::size_t{3} << 20U) + 7;
+  ASSERT_TRUE(own_memory().can_be_read());
+  End sender;
+  End receiver;
+  const auto data = numbered(BYTES);
+  std::vector<std::byte> buffer(BYTES);
+  receiver.expect(buffer);
+  const auto send = sender.send(data);
+  EXPECT_THAT(sender.deliver_to(receiver), ElementsAre(Kind::OFFER));
+  EXPECT_EQ(receiver.receiver.pulls, 1);
+  int pieces = 1;
+  while (receiver.connection.pull()) ++pieces;
+  EXPECT_GT(pieces, 1) << "others on the connection have no turn";
+  EXPECT_EQ(buffer, data);
+  EXPECT_EQ(receiver.owner.received_, 0) << "before the sender has said that it was there";
+  EXPECT_EQ(sender.owner.sent_, 0);
+  EXPECT_THAT(receiver.deliver_to(sender), ElementsAre(Kind::TAKEN));
+  EXPECT_EQ(sender.owner.sent_, 1);
+  EXPECT_TRUE(send->over);
+  EXPECT_THAT(sender.deliver_to(receiver), ElementsAre(Kind::GIVEN));
+  EXPECT_EQ(receiver.owner.received_, 1);
+  EXPECT_FALSE(receiver.connection.pull());
+}
+
+TEST(ConnectionMemory, ASenderHearsEvery64MiBThatItGoesOn) {
+  constexpr std::size_t BYTES = (std::size_t{128} << 20U) + 1;
+  End sender;
+  End receiver;
+  const std::vector<std::byte> data(BYTES);
+  std::vector<std::byte> buffer(BYTES);
+  receiver.expect(buffer);
+  sender.send(data);
+  sender.deliver_to(receiver);
+  while (receiver.connection.pull()) continue;
+  EXPECT_THAT(receiver.deliver_to(sender), ElementsAre(Kind::TAKEN, Kind::TAKEN, Kind::TAKEN));
+  EXPECT_EQ(sender.owner.sent_, 1);
+}
+
+TEST(ConnectionMemory, WhatTheSenderHasWithdrawnIsNotReceived) {
+  constexpr std::size_t BYTES = std::size_t{1} << 20U;
+  End sender;
+  End receiver;
+  const auto data = numbered(BYTES);
+  std::vector<std::byte> buffer(BYTES);
+  receiver.expect(buffer);
+  const auto send = sender.send(data);
+  sender.deliver_to(receiver);
+  receiver.connection.pull();
+  sender.connection.cancel(*send);
+  while (receiver.connection.pull()) continue;
+  EXPECT_THAT(receiver.deliver_to(sender), ElementsAre(Kind::TAKEN));
+  EXPECT_THAT(sender.deliver_to(receiver), ElementsAre());
+  EXPECT_EQ(receiver.owner.received_, 0);
+  EXPECT_EQ(sender.owner.sent_, 0);
+}
+
+TEST(ConnectionMemory, AReceiverThatGivesUpIsNotWrittenTo) {
+  constexpr std::size_t BYTES = std::size_t{1} << 20U;
+  End sender;
+  End receiver;
+  const auto data = numbered(BYTES);
+  std::vector<std::byte> buffer(BYTES);
+  receiver.expect(buffer);
+  sender.send(data);
+  sender.deliver_to(receiver);
+  receiver.connection.cancel(*receiver.receiver.receive);
+  EXPECT_FALSE(receiver.connection.pull());
+  EXPECT_EQ(buffer, std::vector<std::byte>(BYTES));
+}
+
+TEST(ConnectionMemory, WhatCannotBeReadIsAskedFor) {
+  constexpr std::size_t BYTES = std::size_t{1} << 20U;
+  End sender;
+  End receiver;
+  std::vector<std::byte> buffer(BYTES);
+  receiver.expect(buffer);
+  // Nothing lies at the beginning of memory.
+  sender.send({static_cast<const std::byte*>(nullptr), BYTES});
+  sender.deliver_to(receiver);
+  EXPECT_FALSE(receiver.connection.pull());
+  EXPECT_THAT(receiver.wire.take_kinds(), ElementsAre(Kind::ACCEPT));
+}
+
+TEST(ConnectionMemory, WhoeverCannotReadOrSaysNoAddressIsSentIt) {
+  constexpr std::size_t BYTES = CHUNK_BYTES;
+  const auto data = numbered(BYTES);
+  for (const bool sender_can : {false, true}) {
+    End sender(sender_can ? std::optional(own_memory()) : std::nullopt);
+    End receiver(sender_can ? std::nullopt : std::optional(own_memory()));
+    std::vector<std::byte> buffer(BYTES);
+    receiver.expect(buffer);
+    sender.send(data);
+    EXPECT_THAT(sender.deliver_to(receiver), ElementsAre(Kind::OFFER));
+    EXPECT_THAT(receiver.deliver_to(sender), ElementsAre(Kind::ACCEPT));
+    EXPECT_THAT(sender.deliver_to(receiver), ElementsAre(Kind::CHUNK));
+    EXPECT_EQ(receiver.owner.received_, 1);
+    EXPECT_EQ(buffer, data);
+  }
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "lockstep/base/str.h"
 #include "lockstep/comm/backends/tcp_group.h"
 #include "lockstep/comm/backends/tcp_operation.h"
 
@@ -17,10 +18,16 @@ constexpr std::chrono::milliseconds LONG_REST{20};  // while somebody waits
 }  // namespace
 
 Fabric::Fabric(Connections connections, int rank)
-    : rank_(rank), links_(std::move(connections.links)), peers_(std::move(connections.peers)) {
+    : rank_(rank),
+      links_(std::move(connections.links)),
+      silence_(connections.silence),
+      peers_(std::move(connections.peers)) {
+  connections.memories.resize(peers_.size());
   for (int r = 0; r < static_cast<int>(peers_.size()); ++r) {
     auto link = links_->link_to(r);
-    connections_.push_back(link ? std::make_unique<Connection>(std::move(link), r, *this) : nullptr);
+    auto& memory = connections.memories[static_cast<std::size_t>(r)];
+    connections_.push_back(link ? std::make_unique<Connection>(std::move(link), r, *this, std::move(memory))
+                                : nullptr);
   }
 }
 
@@ -95,8 +102,10 @@ void Fabric::wait(Session& session, Clock::time_point until) {
     changed_.wait_until(session.lock(), until);
   } else {
     server_ = Server::WAITER;
+    const bool pulls = !pulling_.empty();
     session.lock().unlock();
-    const auto events = await(Deadline::in(until - Clock::now()));
+    const auto events =
+        await(Deadline::in(pulls ? Clock::duration(0) : until - Clock::now()), /*eager=*/true);
     session.lock().lock();
     server_ = Server::NOBODY;
     was_served_ = true;
@@ -136,6 +145,31 @@ void Fabric::serve(const std::vector<Links::Event>& events) {
     if (event.readable) connection->read();
     if (connection->closed()) tell_of_loss(event.peer);
   }
+  pull();
+}
+
+// Whoever serves the connections pulls, so that these are looked at between two pieces.
+void Fabric::has_to_pull(int peer) {
+  if (std::find(pulling_.begin(), pulling_.end(), peer) == pulling_.end()) pulling_.push_back(peer);
+  if (server_ != Server::NOBODY) links_->wake();
+}
+
+void Fabric::pull() {
+  const auto peers = std::exchange(pulling_, {});
+  for (const int peer : peers) {
+    if (to(peer).pull()) pulling_.push_back(peer);
+  }
+}
+
+void Fabric::end_silent() {
+  if (silence_.count() == 0) return;
+  for (int r = 0; r < static_cast<int>(peers_.size()); ++r) {
+    auto& connection = connections_[static_cast<std::size_t>(r)];
+    if (!connection || connection->silent_for() < silence_) continue;
+    connection->close(str("its machine has not answered for ",
+                          std::chrono::duration<double>(connection->silent_for()).count(), " s"));
+    tell_of_loss(r);
+  }
 }
 
 void Fabric::run() {
@@ -145,8 +179,10 @@ void Fabric::run() {
       rest(lock);
       continue;
     }
+    const Deadline deadline =
+        pulling_.empty() ? Deadline::never() : Deadline::in(std::chrono::nanoseconds(0));
     lock.unlock();
-    turn(Deadline::never());
+    turn(deadline);
     lock.lock();
     if (waiting_ == 0) continue;
     server_ = Server::NOBODY;

@@ -67,6 +67,8 @@ class Fabric final : public FrameReceiver {
   std::vector<std::shared_ptr<void>> settle();
   bool flushed() const;
   void group_failed() { links_->failed(); }
+  // Ends connections to machines that have been silent for too long. Whoever waits looks now and then.
+  void end_silent();
 
   // ---- without it
   void poll();  // serves what has arrived
@@ -76,22 +78,28 @@ class Fabric final : public FrameReceiver {
  private:
   enum class Server { THREAD, NOBODY, WAITER };
 
+  void has_to_pull(int peer) override;
   Destination place_for(int peer, const Header& header) override;
   void arrived(int peer, const Header& header, std::vector<std::byte> payload) override;
   std::shared_ptr<Group> find(std::uint64_t id);
   // Without the lock. What cannot wait for its connections cannot go on: ends the process.
-  std::vector<Links::Event> await(Deadline deadline) noexcept { return links_->wait(deadline); }
+  std::vector<Links::Event> await(Deadline deadline, bool eager = false) noexcept {
+    return links_->wait(deadline, eager);
+  }
   void turn(Deadline deadline);
   void serve(const std::vector<Links::Event>& events);
+  void pull();  // a piece over each connection that has some
   void rest(std::unique_lock<std::mutex>& lock);
   void tell_of_loss(int peer);
 
   const int rank_;
   const std::unique_ptr<Links> links_;
+  const std::chrono::milliseconds silence_;
   // guarded by mutex
   std::vector<Peer> peers_;
   std::vector<std::unique_ptr<Connection>> connections_;  // by rank, null for this one
   std::map<std::uint64_t, std::weak_ptr<Group>> groups_;
+  std::vector<int> pulling_;  // peers
   std::vector<std::shared_ptr<Operation>> ready_;
   std::vector<std::shared_ptr<void>> held_;
   std::uint32_t last_group_ = 0;

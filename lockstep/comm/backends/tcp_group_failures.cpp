@@ -15,7 +15,8 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds SILENCE{20};
 // Who waits looks this often after groups over shared memory of this process, which have no thread of their own.
 constexpr std::chrono::milliseconds HELP{1};
-constexpr std::size_t MOST_NAMED = 8;  // of those that a rank waits for
+constexpr std::chrono::seconds LOOK{1};  // after machines that do not answer
+constexpr std::size_t MOST_NAMED = 8;    // of those that a rank waits for
 constexpr std::chrono::hours LONGEST_WAIT{24 * 365 * 10};
 
 double seconds(std::chrono::nanoseconds span) { return std::chrono::duration<double>(span).count(); }
@@ -207,6 +208,7 @@ void Group::wait(Session& session, Operation& operation, std::optional<std::chro
   const auto warn_after = std::min<std::chrono::nanoseconds>(membership_.options.warn_after, LONGEST_WAIT);
   auto changed = Clock::now();
   auto warned = changed;
+  auto look = changed + LOOK;
   std::uint64_t progress = operation.progress();
   const bool helps = node() && node()->local() != nullptr;
   std::optional<Node::Helper> helper;
@@ -225,12 +227,16 @@ void Group::wait(Session& session, Operation& operation, std::optional<std::chro
       warn(operation, now - changed);
       warned = now;
     }
+    if (now >= look) {
+      fabric().end_silent();
+      look = now + LOOK;
+    }
     announce_after_a_while();
     session.settle();
     if (helper) help(session, *helper);
     if (!operation.pending()) break;
     const bool announcing = operation.sequence() != 0 && announced_ < operation.sequence();
-    const auto next = std::min(changed + patience, warned + warn_after);
+    const auto next = std::min({changed + patience, warned + warn_after, look});
     auto until = announcing ? std::min(next, now + SILENCE) : next;
     if (helps)
       until =

@@ -125,7 +125,8 @@ void Group::match(const std::shared_ptr<Receive>& receive, Inbox::Arrived messag
     to(message.source).consumed(message.header.bytes);
   if (!fits(*receive, message.source, message.header)) return;
   receive->peer = message.source;
-  if (message.header.kind == Kind::OFFER) return to(message.source).accept(message.header, receive);
+  if (message.header.kind == Kind::OFFER)
+    return to(message.source).accept(message.header, message.payload, receive);
   if (!message.payload.empty())
     std::memcpy(receive->data.data(), message.payload.data(), message.payload.size());
   receive->arrived = message.payload.size();

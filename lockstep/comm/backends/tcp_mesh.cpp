@@ -236,7 +236,7 @@ class Mesh {
 MeshOfSockets connect_mesh(Meeting& meeting, const MeshOptions& options, Deadline deadline) {
   MeshOfSockets mesh = Mesh(meeting, deadline).connect(options.connections, deadline);
   for (const auto& sockets : mesh.sockets) {
-    for (const Fd& socket : sockets) tcp_set_liveness(socket.get(), options.silence);
+    for (const Fd& socket : sockets) tcp_set_probes(socket.get(), options.silence);
   }
   return mesh;
 }

@@ -10,8 +10,10 @@ std::size_t largest_payload(Kind kind) {
     case Kind::MESSAGE: return EAGER_LIMIT;
     case Kind::CHUNK: return CHUNK_BYTES;
     case Kind::FAILURE: return LARGEST_TEXT;
-    case Kind::OFFER:
+    case Kind::OFFER: return sizeof(std::uint64_t);
     case Kind::ACCEPT:
+    case Kind::TAKEN:
+    case Kind::GIVEN:
     case Kind::CALL:
     case Kind::CREDIT:
     case Kind::GOODBYE: break;

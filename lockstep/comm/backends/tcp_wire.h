@@ -2,9 +2,12 @@
 // all machines that Lockstep knows; a machine of another kind fails at compile time, not on the wire.
 //
 //   MESSAGE   a whole message of at most EAGER_LIMIT bytes, of a collective or of send()
-//   OFFER     the sender has a larger one: `bytes` of it, known as `transfer` on this connection
+//   OFFER     the sender has a larger one: `bytes` of it, known as `transfer` on this connection. To a rank of the same machine: where
+//             it lies in the sender's memory (8 bytes)
 //   ACCEPT    the receiver has a buffer for `transfer`
 //   CHUNK     the next bytes of `transfer`
+//   TAKEN     instead of ACCEPT: the receiver has read so many `bytes` of `transfer` out of the sender's memory
+//   GIVEN     all of `transfer` was there until it had been taken
 //   CALL      "I have called this": sent by a rank that waits, so that two ranks that only wait learn that they disagree
 //   CREDIT    `bytes` of MESSAGEs have been taken out of the receiver's memory
 //   FAILURE   the group has failed: `count` is the ErrorCode, `root` the peer it names, `label` who found it, the
@@ -26,10 +29,21 @@ namespace lockstep::tcp {
 
 static_assert(std::endian::native == std::endian::little);
 
-enum class Kind : std::uint8_t { MESSAGE = 1, OFFER, ACCEPT, CHUNK, CALL, CREDIT, FAILURE, GOODBYE };
+enum class Kind : std::uint8_t {
+  MESSAGE = 1,
+  OFFER,
+  ACCEPT,
+  CHUNK,
+  TAKEN,
+  GIVEN,
+  CALL,
+  CREDIT,
+  FAILURE,
+  GOODBYE
+};
 
 struct Header {
-  std::uint32_t magic = 0x31504b4c;  // "LKP1"
+  std::uint32_t magic = 0x32504b4c;  // "LKP2"
   Kind kind = Kind::GOODBYE;
   std::uint8_t verb = 0;
   std::uint8_t dtype = 0;
