@@ -87,9 +87,9 @@ void run(int argc, char** argv) {
   for (int number = 0; steps == 0 || number < steps; ++number) {
     if (with_neighbours) {
       exchange_with_neighbour(world, number);
-      continue;
+    } else {
+      is_half ? step<BFloat16>(world, number) : step<double>(world, number);
     }
-    is_half ? step<BFloat16>(world, number) : step<double>(world, number);
     if (number % 100 == 0) std::printf("step %d\n", number);
   }
   lockstep::destroy_process_group();

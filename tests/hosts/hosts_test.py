@@ -299,10 +299,16 @@ class Failing(HostsTest):
 
     def test_a_stopped_rank_is_not_a_host_that_does_not_answer(self):
         with Hosts(2) as hosts:
-            variables = {"LOCKSTEP_HOST_TIMEOUT": "1", "HOST_RANK_COUNT": str(1 << 21), **write_secret(hosts.folder)}
+            # Stopped in the middle of a message that is larger than the memory of a connection, which fills.
+            message = 64 << 20
+            variables = {"LOCKSTEP_HOST_TIMEOUT": "1", "HOST_RANK_COUNT": str(message // 8), "HOST_RANK_NEIGHBOURS": "1",
+                         **write_secret(hosts.folder)}
             for rank in range(2):
-                hosts.start(rank, [HOST_RANK, f"tcp://{hosts.addresses[0]}:{PORT}", 201, rank, 2], variables)
-            hosts.wait_for(hosts.processes[0], "step 100\n")
+                hosts.limit(rank, "1gbit")
+                hosts.start(rank, [HOST_RANK, f"tcp://{hosts.addresses[0]}:{PORT}", 4, rank, 2], variables)
+            hosts.wait_for(hosts.processes[0], "step 0\n")
+            while hosts.bytes_sent(0) < 1.3 * message:
+                time.sleep(0.01)
             hosts.processes[1].send_signal(signal.SIGSTOP)
             time.sleep(4)
             self.assertIsNone(hosts.processes[0].poll(), hosts.everything())
