@@ -25,6 +25,10 @@ STATE = "waiting (?:to receive from it|to send to it|for what it shares)" if HAS
 PORT = "" if BACKEND.endswith("gloo") else r":\d+"  # Gloo has one for each two
 PLACE = r" at [\d.]+" + PORT if HAS_CONNECTIONS else ""  # behind a pid
 TRIALS = int(os.environ.get("PEERS_TEST_TRIALS", "20"))
+# Where a rank may be with a message that it takes out of another's memory, and how often it comes there in the first steps.
+MESSAGE_POINTS = {"shm": {"comm.taking_message": 4, "comm.pouring_message": 136},
+                  "hierarchical": {"comm.taking_message": 36, "comm.giving_message": 4}}.get(BACKEND.partition("+")[0], {})
+NO_MESSAGE_POINTS = f"{BACKEND} takes nothing out of other ranks' memory"
 ABORT_PROGRAM = peers_support.PROGRAM.with_name("abort_trial")
 DDP_PROGRAM = os.environ.get("PEERS_TEST_DDP_PROGRAM")
 OPERATION = r"(?:(?:barrier|broadcast|all_reduce|reduce_scatter|all_gather) #\d+|(?:send|recv)\([^)]*\)|send|recv|allocate_shared) on group \"world\", rank {rank} of 4: "
@@ -119,10 +123,10 @@ class Killed(PeersTest):
             for point in points:
                 self.kill_trials(f"{path}, {point}", point, 8, trials=max(1, TRIALS // 4), variables={"LOCKSTEP_PATHS": path})
 
-    @unittest.skipIf(HAS_CONNECTIONS, "a message is lent in shared memory only")
+    @unittest.skipUnless(MESSAGE_POINTS, NO_MESSAGE_POINTS)
     def test_taking_a_message(self):
-        self.kill_trials("taking a message", "comm.taking_message", 4)
-        self.kill_trials("pouring a message", "comm.pouring_message", 136)
+        for point, below in MESSAGE_POINTS.items():
+            self.kill_trials(point, point, below)
 
     def test_between_steps(self):
         self.kill_trials("between steps", "trial.between_steps", 10)
@@ -287,12 +291,12 @@ class Stopped(PeersTest):
             for seed, point in enumerate(points):
                 self.stop_trial(f"{path}/{seed}", point, 8, expected, {"LOCKSTEP_PATHS": path})
 
-    @unittest.skipIf(HAS_CONNECTIONS, "a message is lent in shared memory only")
+    @unittest.skipUnless(MESSAGE_POINTS, NO_MESSAGE_POINTS)
     def test_taking_a_message(self):
         expected = self.undisturbed()
-        for seed in range(max(1, TRIALS // 4)):
-            self.stop_trial(f"message/{seed}", "comm.taking_message", 4, expected)
-            self.stop_trial(f"ring/{seed}", "comm.pouring_message", 136, expected)
+        for point, below in MESSAGE_POINTS.items():
+            for seed in range(max(1, TRIALS // 4)):
+                self.stop_trial(f"{point}/{seed}", point, below, expected)
 
     def stop_trial(self, seed, point, below, expected, variables=None):
         """One rank is stopped at a fail point, if it gets there, until all others have warned of it."""

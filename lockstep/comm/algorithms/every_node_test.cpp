@@ -259,6 +259,34 @@ TEST(EveryNode, ABroadcastReachesEverybodyAndNoNodeSendsMoreThanOnce) {
   }
 }
 
+TEST(EveryNode, AReductionSendsEachSumOfANodeOnceToTheRoot) {
+  for (const Nodes& nodes : layouts()) {
+    for (const std::size_t bytes : sizes_for(nodes)) {
+      const int size = shape_on(nodes, 0, 0).size;
+      for (int root = 0; root < size; ++root) {
+        if (bytes > SEGMENT && root % 3 != 1) continue;
+        World world(
+            nodes,
+            [&](int rank) {
+              Shape shape = shape_on(nodes, rank, bytes, Verb::REDUCE);
+              shape.root = root;
+              return shape;
+            },
+            [&](std::size_t r, Buffers& mine) {
+              mine.input = World::contribution_of(r, bytes);
+              if (static_cast<int>(r) == root) mine.output.resize(bytes);
+            });
+        world.run();
+        const auto at_root = static_cast<std::size_t>(root);
+        EXPECT_TRUE(world.buffers[at_root].output == world.sum_of_all(bytes))
+            << bytes << " bytes, root " << root;
+        for (std::size_t node = 0; node < nodes.size(); ++node)
+          EXPECT_EQ(world.sent[node], node == world.node_of(at_root) ? 0 : bytes) << node;
+      }
+    }
+  }
+}
+
 // Parts of all sizes, some empty.
 std::vector<std::size_t> parts_of(std::size_t bytes, std::size_t ranks) {
   std::vector<std::size_t> parts;

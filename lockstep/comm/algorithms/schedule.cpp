@@ -34,7 +34,7 @@ Schedule make_schedule(const Shape& shape) {
     case Verb::BARRIER: return barrier(shape);
     case Verb::BROADCAST: return flat ? broadcast(shape) : broadcast_between_nodes(shape);
     case Verb::ALL_REDUCE: return flat ? all_reduce(shape) : all_reduce_between_nodes(shape);
-    case Verb::REDUCE: return reduce(shape);
+    case Verb::REDUCE: return flat ? reduce(shape) : reduce_between_nodes(shape);
     case Verb::REDUCE_SCATTER: return flat ? reduce_scatter(shape) : reduce_scatter_between_nodes(shape);
     case Verb::ALL_GATHER: return flat ? exchange(shape) : all_gather_between_nodes(shape);
     case Verb::GATHER:

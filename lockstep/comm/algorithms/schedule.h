@@ -142,9 +142,10 @@ Schedule barrier(const Shape& shape);    // dissemination, log2(size) steps
 Schedule broadcast(const Shape& shape);  // binomial tree; large: parts to all, which pass them on to all
 // All to all, one step; large (more than a segment, if there are two ranks): each combines a part, then gather.
 Schedule all_reduce(const Shape& shape);
-// Where ranks share memory; see between_nodes.cpp, broadcast_between_nodes.cpp and parts_between_nodes.cpp.
+// Where ranks share memory; see between_nodes.cpp, broadcast_between_nodes.cpp, reduce_between_nodes.cpp and parts_between_nodes.cpp.
 Schedule all_reduce_between_nodes(const Shape& shape);
 Schedule broadcast_between_nodes(const Shape& shape);
+Schedule reduce_between_nodes(const Shape& shape);
 Schedule all_gather_between_nodes(const Shape& shape);
 Schedule reduce_scatter_between_nodes(const Shape& shape);
 Schedule reduce(const Shape& shape);          // everybody to the root

@@ -11,12 +11,13 @@
 // broadcast   comes to each machine once, through as many connections, and is spread there.
 // all_gather  sends each rank's part to each other machine once, where it is spread.
 // reduce_scatter   combines in each machine what it has for a rank, and sends that rank the sum.
+// reduce      combines in each machine, and its ranks send the root a slice of the sum each.
 // Bits        are those of one machine. What would round differently therefore goes the way of the engine alone, between all
 //             ranks: sums and products of floating point unless every machine has the same power of two of ranks, with numbers in
 //             a row (the last one may have fewer). Those of float16 and bfloat16 travel as float32, so that they are rounded once,
 //             which needs memory for a copy as large, and saves nothing between machines of two ranks, where they go the way of the
-//             engine, too.
-// The rest    of the verbs and messages go over the engine, between ranks of one machine too: barrier, reduce, gather, scatter,
+//             engine, too, as those of reduce do.
+// The rest    of the verbs and messages go over the engine, between ranks of one machine too: barrier, gather, scatter,
 //             all_to_all, send and recv. What is larger than 64 KiB is copied once there, out of the sender's memory by the receiver,
 //             where the kernel lets it (os/peer_memory.h). Errors and deadlines are the engine's: tcp_backend.h, gloo_backend.h,
 //             mpi_backend.h.

@@ -25,11 +25,12 @@ bool is_rounded(const Request& request) {
 // they travelled as such; as float32 they are twice the bytes, which is less than what all ranks send where a node has more than two.
 Way way_of(const Request& request, const Node* node) {
   if (node == nullptr) return Way::FLAT;
-  const bool combines = request.verb == Verb::ALL_REDUCE || request.verb == Verb::REDUCE_SCATTER;
+  const bool reduces = request.verb == Verb::REDUCE;
+  const bool combines = reduces || request.verb == Verb::ALL_REDUCE || request.verb == Verb::REDUCE_SCATTER;
   if (!combines || !is_rounded(request)) return Way::NODES;
   if (!algorithms::keeps_order(node->nodes())) return Way::FLAT;
   if (request.dtype != DType::FLOAT16 && request.dtype != DType::BFLOAT16) return Way::NODES;
-  return node->nodes().front().size() > 2 ? Way::NODES_IN_FLOAT32 : Way::FLAT;
+  return !reduces && node->nodes().front().size() > 2 ? Way::NODES_IN_FLOAT32 : Way::FLAT;
 }
 
 algorithms::Shape shape_of(const Request& request, int rank, int size, const Node* node, Way way) {

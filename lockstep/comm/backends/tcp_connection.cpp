@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "lockstep/base/fail_point.h"
 #include "lockstep/base/str.h"
 
 namespace lockstep::tcp {
@@ -102,6 +103,7 @@ bool Connection::pull() {
   Receive& receive = *pull.receive;
   const auto piece =
       receive.data.subspan(receive.arrived, std::min(PULL_BYTES, receive.data.size() - receive.arrived));
+  fail_point("comm.taking_message");
   if (!memory_->read(pull.address + receive.arrived, piece)) {
     receive.arrived = 0;
     ask_for(pull.transfer, pull.receive);
@@ -125,6 +127,7 @@ void Connection::taken(const Header& header) {
   const std::shared_ptr<Send> send = offer->second;
   if (header.bytes < send->data.size()) return send->owner->moved();
   offered_.erase(offer);
+  fail_point("comm.giving_message");
   answer(Kind::GIVEN, header.transfer);
   send->over = true;
   send->owner->sent(*send);
