@@ -166,6 +166,21 @@ def optimizers(args):
         for peer in ("libtorch", "Python, fused") for what, row in rows.items() if peer in row}}
 
 
+def hooks(args):
+    """What each communication hook sends (MiB that a rank contributes per step, and as a part of its gradients), costs (ms per step) and
+    loses: the error of the first averaged gradient, before any error feedback (bench/hooks.cpp). Two ranks, one thread each."""
+    def values(output, _):
+        return {(o["hook"] or "no hook", what): o[what] for o in objects(output) for what in o if what != "hook"}
+
+    steps = {"mlp": "10", "resnet18": "5"}
+    runs = Competition({model: launch(args) + [args.build / "bench/hooks", model, n] for model, n in steps.items()}, values, args)
+    rows = {}
+    for model, found in runs.values.items():
+        for hook, what in found[0]:
+            rows.setdefault(f"{model}: {hook}", {})[what.replace("_", " ")] = statistics.median(v[hook, what] for v in found)
+    return runs.report() | {"unit": "per step", "medians": rows, "ratios": {}}
+
+
 def activation_checkpoint(args):
     """Milliseconds and MB (peak of activations) of a training step of 64 layers by one thread, plain and recomputed in backward
     (bench/activation_checkpoint.cpp). The bound on time is 1 + t_forward / (t_forward + t_backward) of the plain step, and 3 %."""
@@ -294,7 +309,7 @@ def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", default=ROOT / ".deps/venv/bin/python", type=pathlib.Path)
     parser.add_argument("--build", default=ROOT / "build", type=pathlib.Path)
-    parser.add_argument("--only", default="train_step,step_options,start_up,collectives,four_ranks,slices,optimizers,activation_checkpoint,loopback,connections,half_sums,two_nodes,slow_link")
+    parser.add_argument("--only", default="train_step,step_options,hooks,start_up,collectives,four_ranks,slices,optimizers,activation_checkpoint,loopback,connections,half_sums,two_nodes,slow_link")
     parser.add_argument("--rounds", type=int, default=9, help="undisturbed runs of every competitor")
     parser.add_argument("--minutes", type=float, default=20, help="give up on a benchmark after this")
     parser.add_argument("--models", default=",".join(STEPS), help="of train_step")
@@ -313,7 +328,7 @@ def main():
              "command": f"bench/run.py --only {args.only} --rounds {args.rounds}"
                         + (f" --models {args.models}" if args.models != ",".join(STEPS) else "")
                         + (f" --disturbance {args.disturbance}" if args.disturbance != UNDISTURBED else "")}
-    benchmarks = {f.__name__: f for f in (train_step, step_options, start_up, collectives, four_ranks, slices, optimizers, activation_checkpoint,
+    benchmarks = {f.__name__: f for f in (train_step, step_options, hooks, start_up, collectives, four_ranks, slices, optimizers, activation_checkpoint,
                                           loopback, connections, half_sums, two_nodes, slow_link)}
     for name in args.only.split(","):
         print(name, file=sys.stderr)
