@@ -30,7 +30,7 @@ std::chrono::nanoseconds spin_of(Meeting& meeting, Deadline deadline) {
 tcp::Connections connect_tcp(Meeting& meeting, const GroupOptions& options, Deadline deadline) {
   const long connections =
       meeting.rank() == 0 ? env_number("LOCKSTEP_TCP_CONNECTIONS", 1, tcp::MOST_CONNECTIONS).value_or(1) : 1;
-  constexpr long DAY = 24 * 60 * 60;
+  constexpr long DAY = 24L * 60 * 60;
   const std::chrono::milliseconds silence = std::min<std::chrono::milliseconds>(
       options.timeout, std::chrono::seconds(env_number("LOCKSTEP_HOST_TIMEOUT", 1, DAY).value_or(15)));
   auto [sockets, peers] = tcp::connect_mesh(

@@ -24,12 +24,8 @@ template <typename T> std::span<T> from(std::span<T> whole, std::size_t offset) 
 }  // namespace
 
 Connection::Connection(std::unique_ptr<Link> link, int peer, FrameReceiver& receiver,
-                       std::optional<PeerMemory> memory)
-    : link_(std::move(link)),
-      peer_(peer),
-      receiver_(receiver),
-      memory_(std::move(memory)),
-      staging_(STAGING) {}
+                       const std::optional<PeerMemory>& memory)
+    : link_(std::move(link)), peer_(peer), receiver_(receiver), memory_(memory), staging_(STAGING) {}
 
 // ---- outgoing
 void Connection::Frame::own() {

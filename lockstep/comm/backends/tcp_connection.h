@@ -51,7 +51,7 @@ class Connection {
  public:
   // `peer` is what the receiver is told. `memory`: of the other process, if this one can read it.
   Connection(std::unique_ptr<Link> link, int peer, FrameReceiver& receiver,
-             std::optional<PeerMemory> memory = std::nullopt);
+             const std::optional<PeerMemory>& memory = std::nullopt);
 
   // Writes at once what the link takes.
   void post(Header header, const std::string& text = {});

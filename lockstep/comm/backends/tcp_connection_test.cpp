@@ -95,8 +95,8 @@ PeerMemory own_memory() { return {getpid(), PeerMemory::introduction()}; }
 
 // One end of a connection within this process, whose memory both ends can read.
 struct End {
-  explicit End(std::optional<PeerMemory> memory = own_memory())
-      : connection(std::make_unique<VectorLink>(wire), 1, receiver, std::move(memory)) {
+  explicit End(const std::optional<PeerMemory>& memory = own_memory())
+      : connection(std::make_unique<VectorLink>(wire), 1, receiver, memory) {
     receiver.connection = &connection;
   }
 

@@ -25,9 +25,8 @@ Fabric::Fabric(Connections connections, int rank)
   connections.memories.resize(peers_.size());
   for (int r = 0; r < static_cast<int>(peers_.size()); ++r) {
     auto link = links_->link_to(r);
-    auto& memory = connections.memories[static_cast<std::size_t>(r)];
-    connections_.push_back(link ? std::make_unique<Connection>(std::move(link), r, *this, std::move(memory))
-                                : nullptr);
+    const auto& memory = connections.memories[static_cast<std::size_t>(r)];
+    connections_.push_back(link ? std::make_unique<Connection>(std::move(link), r, *this, memory) : nullptr);
   }
 }
 
