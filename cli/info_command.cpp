@@ -14,6 +14,7 @@
 #include "lockstep/comm/backends/shared_paths.h"
 #include "lockstep/job/rendezvous.h"
 #include "lockstep/launch/core_plan.h"
+#include "lockstep/os/child_process.h"
 #include "lockstep/os/cpu_topology.h"
 #include "lockstep/os/kernel_features.h"
 #include "lockstep/os/machine.h"
@@ -41,13 +42,32 @@ void print_machine() {
   }
 }
 
+// The version of an MPI, or why it cannot be loaded: in a process of its own, because a process has one MPI.
+void print_version_of(const mpi::Found& one) {
+  std::cout.flush();
+  const pid_t child = fork_child([&] {
+    try {
+      std::cout << mpi::open_library_at(one.path).library() << std::flush;
+    } catch (const InvalidArgument& error) {
+      std::cout << error.what() << std::flush;
+    }
+    return 0;
+  });
+  const ExitStatus status = wait_exit(child);
+  if (!status.success()) std::cout << "cannot be loaded: the process that tried " << describe(status);
+}
+
 // What backend mpi would load.
 void print_mpi() {
-  for (const mpi::Found& one : mpi::find_libraries())
-    std::cout << "MPI          " << one.name << ": "
-              << (one.path.empty() ? "no module; install its development package and build Lockstep again"
-                                   : one.path)
-              << "\n";
+  for (const mpi::Found& one : mpi::find_libraries()) {
+    std::cout << "MPI          " << one.name << ": ";
+    if (one.path.empty()) {
+      std::cout << "no module; install its development package and build Lockstep again\n";
+      continue;
+    }
+    print_version_of(one);
+    std::cout << ": " << one.path << "\n";
+  }
 }
 
 void print_nccl() { std::cout << "NCCL         " << nccl::describe_library() << "\n"; }

@@ -1,5 +1,6 @@
 """What a rank finds when it starts: variables, cores, descriptors, standard input."""
 import os
+import pathlib
 import re
 import socket
 import subprocess
@@ -189,6 +190,15 @@ class Commands(LauncherTest):
         self.assertEqual(code, 0)
         for name in ("RANK", "LOCKSTEP_TIMEOUT", "pidfd", "cores"):
             self.assertIn(name, out)
+
+    def test_info_says_which_engines_there_are_and_their_versions(self):
+        _, out, _ = self.run_lockstep("info")
+        modules = pathlib.Path(LOCKSTEP).parent / "modules"
+        for line, module, version in (("MPI +openmpi", "lockstep_mpi_openmpi", r"Open MPI v\d+\.\d+"),
+                                      ("MPI +mpich", "lockstep_mpi_mpich", r"MPICH Version:\s+\d+\.\d+"), ("Gloo", "lockstep_gloo", r"Gloo \d+\.\d+")):
+            there = (modules / f"{module}.so").exists()
+            self.assertRegex(out, rf"(?m)^{line}:? +{version}.*/{module}\.so$" if there else rf"(?m)^{line}:? +no module; install")
+        self.assertRegex(out, r"(?m)^NCCL +\S")
 
     def test_help_and_version_go_to_standard_output(self):
         for arguments in (["--help"], ["run", "--help"], ["run", "-n", "2", "--help", "./x"], ["--version"]):

@@ -54,14 +54,14 @@ std::string path_to_open() {
                             ", and it is in none of ", module_folders(), "; ", INSTALL));
 }
 
-Module& open(const std::string& path) {
+}  // namespace
+
+Module& open_library_at(const std::string& path) {
   using Entry = Module* (*)();
   // Global, because plugins of Open MPI look there for its symbols; MPI does not survive being unloaded.
   void* const entry = open_module("mpi", path, RTLD_NOW | RTLD_GLOBAL, MODULE_ENTRY);
   return *reinterpret_cast<Entry>(entry)();  // NOLINT: what dlsym is for
 }
-
-}  // namespace
 
 std::vector<Found> find_libraries() {
   std::vector<Found> found;
@@ -100,7 +100,7 @@ Module& open_library() {
   static std::mutex mutex;
   static Module* opened = nullptr;
   const std::lock_guard lock(mutex);
-  if (opened == nullptr) opened = &open(path_to_open());
+  if (opened == nullptr) opened = &open_library_at(path_to_open());
   return *opened;
 }
 

@@ -24,6 +24,8 @@ std::vector<Found> find_libraries();
 
 // The same one for the rest of the process. Threads: any.
 Module& open_library();
+// The module in this file. A process has one MPI: not beside open_library() or another file.
+Module& open_library_at(const std::string& path);
 
 // What it does without opening anything: the facts that choose, and the choice ("" if they leave it open).
 struct LibraryFacts {
