@@ -179,6 +179,8 @@ def main():
     args.python, args.build, args.data = args.python.absolute(), args.build.absolute(), args.data.absolute()
     folder = args.results or (bench.machine_folder(ROOT / "bench/results") if args.long else pathlib.Path(tempfile.mkdtemp()))
     folder.mkdir(parents=True, exist_ok=True)
+    if {"cifar10", "curve", "same"} & set(args.only.split(",")) and not list((args.data / "cifar10").glob("test_batch.bin*")):
+        sys.exit(f"no CIFAR-10 in {args.data}/cifar10: name its folder's parent with --data, or fetch it with scripts/download")
     results, curve_file = {}, folder / "accuracy_curve.json"
     for name in args.only.split(","):
         if name == "curve":
