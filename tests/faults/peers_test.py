@@ -25,9 +25,11 @@ STATE = "waiting (?:to receive from it|to send to it|for what it shares)" if HAS
 PORT = "" if BACKEND.endswith("gloo") else r":\d+"  # Gloo has one for each two
 PLACE = r" at [\d.]+" + PORT if HAS_CONNECTIONS else ""  # behind a pid
 TRIALS = int(os.environ.get("PEERS_TEST_TRIALS", "20"))
-# Where a rank may be with a message that it takes out of another's memory, and how often it comes there in the first steps.
-MESSAGE_POINTS = {"shm": {"comm.taking_message": 4, "comm.pouring_message": 136},
-                  "hierarchical": {"comm.taking_message": 36, "comm.giving_message": 4}}.get(BACKEND.partition("+")[0], {})
+# Where a rank may be with a message that is taken out of another's memory: how often it comes there in the first steps, and which ranks
+# do. Each sends to the next; of two that share a node the second takes.
+MESSAGE_POINTS = {"shm": {"comm.taking_message": (4, range(SIZE)), "comm.pouring_message": (136, range(SIZE))},
+                  "hierarchical": {"comm.taking_message": (36, range(1, SIZE, 2)), "comm.giving_message": (4, range(0, SIZE, 2))},
+                  }.get(BACKEND.partition("+")[0], {})
 NO_MESSAGE_POINTS = f"{BACKEND} takes nothing out of other ranks' memory"
 ABORT_PROGRAM = peers_support.PROGRAM.with_name("abort_trial")
 DDP_PROGRAM = os.environ.get("PEERS_TEST_DDP_PROGRAM")
@@ -62,10 +64,10 @@ class PeersTest(unittest.TestCase):
             self.assertRegex(message, rf"rank {victim} \(pid {ranks.processes[victim].pid}{PLACE}\) {how}", ranks.everything())
         return when
 
-    def kill_trial(self, seed, phase, fail_point, skip_below=1, variables=None, **options):
+    def kill_trial(self, seed, phase, fail_point, skip_below=1, variables=None, victims=range(SIZE), **options):
         """One rank is killed at a fail point. False if it never got there (another rank took its share of the work)."""
         chance = random.Random(f"{phase}/{seed}")
-        victim = chance.randrange(SIZE)
+        victim = victims[chance.randrange(len(victims))]
         point = f"{fail_point}@{victim}+{chance.randrange(skip_below)}=kill"
         with self.subTest(seed=seed, point=point), \
                 Ranks(SIZE, variables={"LOCKSTEP_FAIL_POINT": point, **(variables or {})}, **options) as ranks:
@@ -125,8 +127,8 @@ class Killed(PeersTest):
 
     @unittest.skipUnless(MESSAGE_POINTS, NO_MESSAGE_POINTS)
     def test_taking_a_message(self):
-        for point, below in MESSAGE_POINTS.items():
-            self.kill_trials(point, point, below)
+        for point, (below, victims) in MESSAGE_POINTS.items():
+            self.kill_trials(point, point, below, victims=victims)
 
     def test_between_steps(self):
         self.kill_trials("between steps", "trial.between_steps", 10)
@@ -294,14 +296,14 @@ class Stopped(PeersTest):
     @unittest.skipUnless(MESSAGE_POINTS, NO_MESSAGE_POINTS)
     def test_taking_a_message(self):
         expected = self.undisturbed()
-        for point, below in MESSAGE_POINTS.items():
+        for point, (below, victims) in MESSAGE_POINTS.items():
             for seed in range(max(1, TRIALS // 4)):
-                self.stop_trial(f"{point}/{seed}", point, below, expected)
+                self.stop_trial(f"{point}/{seed}", point, below, expected, victims=victims)
 
-    def stop_trial(self, seed, point, below, expected, variables=None):
+    def stop_trial(self, seed, point, below, expected, variables=None, victims=range(SIZE)):
         """One rank is stopped at a fail point, if it gets there, until all others have warned of it."""
         chance = random.Random(f"stop/{seed}")
-        victim = chance.randrange(SIZE)
+        victim = victims[chance.randrange(len(victims))]
         variables = {"LOCKSTEP_FAIL_POINT": f"{point}@{victim}+{chance.randrange(below)}=stop", "LOCKSTEP_WARN_AFTER": "1",
                      **(variables or {})}
         with self.subTest(seed=seed, **variables), Ranks(SIZE, variables=variables) as ranks:
