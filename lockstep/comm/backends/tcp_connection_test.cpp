@@ -128,6 +128,21 @@ std::vector<std::byte> numbered(std::size_t size) {
   return bytes;
 }
 
+// A message of which the receiver has heard.
+struct Offered {
+  explicit Offered(std::size_t bytes) : data(numbered(bytes)), buffer(bytes) {
+    receiver.expect(buffer);
+    send = sender.send(data);
+    EXPECT_THAT(sender.deliver_to(receiver), ElementsAre(Kind::OFFER));
+  }
+
+  End sender;
+  End receiver;
+  std::vector<std::byte> data;
+  std::vector<std::byte> buffer;
+  std::shared_ptr<Send> send;
+};
+
 // Or the other side, which has to see the answer before it sends, would wait for all our data, and each direction of the link for
 // the other.
 TEST(Connection, AnswersGoOutBeforeData) {
@@ -157,15 +172,9 @@ TEST(Connection, AnswersGoOutBeforeData) {
 }
 
 TEST(ConnectionMemory, ALargeMessageIsReadOutOfTheSendersMemoryAndNeverSent) {
-  constexpr std::size_t BYTES = (std::size_t{3} << 20U) + 7;
   ASSERT_TRUE(own_memory().can_be_read());
-  End sender;
-  End receiver;
-  const auto data = numbered(BYTES);
-  std::vector<std::byte> buffer(BYTES);
-  receiver.expect(buffer);
-  const auto send = sender.send(data);
-  EXPECT_THAT(sender.deliver_to(receiver), ElementsAre(Kind::OFFER));
+  Offered message((std::size_t{3} << 20U) + 7);
+  auto& [sender, receiver, data, buffer, send] = message;
   EXPECT_EQ(receiver.receiver.pulls, 1);
   int pieces = 1;
   while (receiver.connection.pull()) ++pieces;
@@ -182,49 +191,28 @@ TEST(ConnectionMemory, ALargeMessageIsReadOutOfTheSendersMemoryAndNeverSent) {
 }
 
 TEST(ConnectionMemory, ASenderHearsEvery64MiBThatItGoesOn) {
-  constexpr std::size_t BYTES = (std::size_t{64} << 20U) + 1;
-  End sender;
-  End receiver;
-  const std::vector<std::byte> data(BYTES);
-  std::vector<std::byte> buffer(BYTES);
-  receiver.expect(buffer);
-  sender.send(data);
-  sender.deliver_to(receiver);
-  while (receiver.connection.pull()) continue;
-  EXPECT_THAT(receiver.deliver_to(sender), ElementsAre(Kind::TAKEN, Kind::TAKEN));
-  EXPECT_EQ(sender.owner.sent_, 1);
+  Offered message((std::size_t{64} << 20U) + 1);
+  while (message.receiver.connection.pull()) continue;
+  EXPECT_THAT(message.receiver.deliver_to(message.sender), ElementsAre(Kind::TAKEN, Kind::TAKEN));
+  EXPECT_EQ(message.sender.owner.sent_, 1);
 }
 
 TEST(ConnectionMemory, WhatTheSenderHasWithdrawnIsNotReceived) {
-  constexpr std::size_t BYTES = std::size_t{1} << 20U;
-  End sender;
-  End receiver;
-  const auto data = numbered(BYTES);
-  std::vector<std::byte> buffer(BYTES);
-  receiver.expect(buffer);
-  const auto send = sender.send(data);
-  sender.deliver_to(receiver);
-  receiver.connection.pull();
-  sender.connection.cancel(*send);
-  while (receiver.connection.pull()) continue;
-  EXPECT_THAT(receiver.deliver_to(sender), ElementsAre(Kind::TAKEN));
-  EXPECT_THAT(sender.deliver_to(receiver), ElementsAre());
-  EXPECT_EQ(receiver.owner.received_, 0);
-  EXPECT_EQ(sender.owner.sent_, 0);
+  Offered message(std::size_t{1} << 20U);
+  message.receiver.connection.pull();
+  message.sender.connection.cancel(*message.send);
+  while (message.receiver.connection.pull()) continue;
+  EXPECT_THAT(message.receiver.deliver_to(message.sender), ElementsAre(Kind::TAKEN));
+  EXPECT_THAT(message.sender.deliver_to(message.receiver), ElementsAre());
+  EXPECT_EQ(message.receiver.owner.received_, 0);
+  EXPECT_EQ(message.sender.owner.sent_, 0);
 }
 
 TEST(ConnectionMemory, AReceiverThatGivesUpIsNotWrittenTo) {
-  constexpr std::size_t BYTES = std::size_t{1} << 20U;
-  End sender;
-  End receiver;
-  const auto data = numbered(BYTES);
-  std::vector<std::byte> buffer(BYTES);
-  receiver.expect(buffer);
-  sender.send(data);
-  sender.deliver_to(receiver);
-  receiver.connection.cancel(*receiver.receiver.receive);
-  EXPECT_FALSE(receiver.connection.pull());
-  EXPECT_EQ(buffer, std::vector<std::byte>(BYTES));
+  Offered message(std::size_t{1} << 20U);
+  message.receiver.connection.cancel(*message.receiver.receiver.receive);
+  EXPECT_FALSE(message.receiver.connection.pull());
+  EXPECT_EQ(message.buffer, std::vector<std::byte>(message.buffer.size()));
 }
 
 TEST(ConnectionMemory, WhatCannotBeReadIsAskedFor) {
