@@ -20,7 +20,7 @@ struct Engine {
   // Names of groups: over it alone, and over it and memory that is shared in each machine (hierarchical_backend.h).
   std::string_view name;
   std::string_view hierarchical;
-  // Collective over the meeting's ranks, throws what its backend's header says.
+  // Collective over the meeting's ranks. Throws what its backend's header says.
   Connections (*connect)(Meeting& meeting, const GroupOptions& options, Deadline deadline);
 
   bool carries(std::string_view backend) const { return backend == name || backend == hierarchical; }

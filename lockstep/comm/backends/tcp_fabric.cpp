@@ -164,9 +164,9 @@ void Fabric::end_silent() {
   if (silence_.count() == 0) return;
   for (int r = 0; r < static_cast<int>(peers_.size()); ++r) {
     auto& connection = connections_[static_cast<std::size_t>(r)];
-    if (!connection || connection->silent_for() < silence_) continue;
-    connection->close(str("its machine has not answered for ",
-                          std::chrono::duration<double>(connection->silent_for()).count(), " s"));
+    const std::chrono::duration<double> silent = connection ? connection->silent_for() : silence_.zero();
+    if (silent < silence_) continue;
+    connection->close(str("its machine has not answered for ", silent.count(), " s"));
     tell_of_loss(r);
   }
 }
