@@ -164,7 +164,8 @@ void Fabric::end_silent() {
   if (silence_.count() == 0) return;
   for (int r = 0; r < static_cast<int>(peers_.size()); ++r) {
     auto& connection = connections_[static_cast<std::size_t>(r)];
-    const std::chrono::duration<double> silent = connection ? connection->silent_for() : silence_.zero();
+    const std::chrono::duration<double> silent =
+        connection ? connection->silent_for() : std::chrono::milliseconds::zero();
     if (silent < silence_) continue;
     connection->close(str("its machine has not answered for ", silent.count(), " s"));
     tell_of_loss(r);
