@@ -18,6 +18,7 @@ from torch import nn
 from torch.utils.data.distributed import DistributedSampler
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent.parent / "testing"))
+import gloo_peer  # noqa: E402
 from resnet import ResNet  # noqa: E402
 
 MEAN = torch.tensor([0.4914, 0.4822, 0.4465]).view(3, 1, 1)
@@ -98,7 +99,7 @@ def main():
             with open(args.metrics, "a") as file:
                 print(json.dumps({"train_loss": (sums[0] / sums[1]).item(), "test_accuracy": sums[2].item() / len(test[1]),
                                   "images_per_second": sums[1].item() / seconds}), file=file)
-    dist.destroy_process_group()
+    gloo_peer.leave()
 
 
 if __name__ == "__main__":

@@ -1,10 +1,14 @@
 """The peer of bench/collectives.cpp: torch.distributed over Gloo, timed as bench/timed_collectives.h says."""
 import json
+import pathlib
 import sys
 import time
 
 import torch
 import torch.distributed as dist
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "testing"))
+import gloo_peer  # noqa: E402
 
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
@@ -58,11 +62,10 @@ if len(sys.argv) > 1:  # VERB,... BYTES...
         for length in map(int, sys.argv[2:]):
             if verb == "all_reduce" or length == 25 << 20:
                 measure(verb, length)
-    dist.destroy_process_group()
-    sys.exit()
+    gloo_peer.leave()
 measure("barrier", 0)
 for length in (8, 1 << 10, 64 << 10, 1 << 20, 25 << 20, 100 << 20):
     measure("all_reduce", length)
 for name in ("broadcast", "all_gather", "all_to_all", "send"):
     measure(name, 25 << 20)
-dist.destroy_process_group()
+gloo_peer.leave()

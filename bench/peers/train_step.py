@@ -5,6 +5,7 @@
 bucket_view: gradient_as_bucket_view=True, so that gradients lie in the buckets instead of beside them. bf16: forward and loss
 under autocast. fused: SGD(fused=True), one pass over memory.
 """
+import pathlib
 import re
 import resource
 import sys
@@ -13,6 +14,9 @@ import time
 import torch
 import torch.distributed as dist
 from torch import nn
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "testing"))
+import gloo_peer  # noqa: E402
 
 BATCH, BATCHES = 64, 16
 
@@ -113,7 +117,7 @@ def main():
           % (BATCH * steps / seconds, 1e3 * cpu_seconds / steps, faults / steps, resident_mib("Rss"), resident_mib("Pss")),
           flush=True)
     dist.barrier()
-    dist.destroy_process_group()
+    gloo_peer.leave()
 
 
 main()

@@ -20,13 +20,13 @@ import time
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from safetensors.torch import load_file, save_file
 from torch import nn
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT.parent / "testing")]
 import cifar_data  # noqa: E402
+import gloo_peer  # noqa: E402
 from resnet import ResNet  # noqa: E402
 
 RANKS = 2
@@ -62,7 +62,6 @@ def python_rank(rank, folder, args):
         losses.append(mean.item() / RANKS)
     if rank == 0:
         save_file(model.state_dict() | {"loss": torch.tensor(losses, dtype=torch.float64)}, f"{folder}/python.safetensors")
-    dist.destroy_process_group()
 
 
 def timed(work):
@@ -83,7 +82,7 @@ def train_both(args, folder):
     launch = [args.lockstep, "run", "-n", str(RANKS), "--no-logs", "--no-prefix"]
     words = ["train", file["batches"], file["weights"], str(args.width), "imagenet" if args.imagenet_stem else "cifar", str(args.lr), file["ours"]]
     seconds = {"lockstep": timed(lambda: subprocess.run([*launch, args.program, *words], check=True)),
-               "python": timed(lambda: mp.spawn(python_rank, args=(folder, args), nprocs=RANKS))}
+               "python": timed(lambda: gloo_peer.spawn(python_rank, (folder, args), RANKS))}
     return load_file(file["ours"]), load_file(file["python"]), seconds
 
 

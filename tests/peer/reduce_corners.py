@@ -14,7 +14,9 @@ os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "testing"))
+import gloo_peer  # noqa: E402
 
 NAN, INF = float("nan"), float("inf")
 OPS = ["SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR"]
@@ -65,7 +67,7 @@ def run(rank, store_file, results):
 
 def main():
     with tempfile.TemporaryDirectory() as folder:
-        mp.spawn(run, (folder + "/store", folder + "/results"), nprocs=2)
+        gloo_peer.spawn(run, (folder + "/store", folder + "/results"), 2)
         both = [pathlib.Path(folder, f"results{rank}").read_text(encoding="utf-8").splitlines() for rank in (0, 1)]
     if both[0] != both[1]:
         sys.exit("the ranks have different results")
