@@ -19,6 +19,7 @@
 
 #include "lockstep/comm/backends/nccl_api.h"
 #include "tests/nccl/stand_in_comm.h"
+#include "tests/nccl/stand_in_device.h"
 #include "tests/nccl/stand_in_operations.h"
 #include "tests/nccl/stand_in_orders.h"
 #include "tests/nccl/stand_in_streams.h"
@@ -154,7 +155,7 @@ Result submit(Operation operation, Comm handle, CudaStream stream) {
 
 Operation operation_of(Verb verb, const void* input, void* output, std::size_t count, DataType type, RedOp op,
                        int peer) {
-  return {verb, static_cast<const char*>(input), static_cast<char*>(output), count, type, op, peer};
+  return {verb, memory_of(input), memory_of(output), count, type, op, peer};
 }
 
 // ---- communicators

@@ -66,7 +66,8 @@ Library load_library() {
                     version_text(OLDEST), " or later"));
   using Entry = DeviceStreams* (*)();
   const auto own = reinterpret_cast<Entry>(dlsym(handle, STREAMS_ENTRY));  // NOLINT: what dlsym is for
-  library.streams = own != nullptr ? own() : offered().load();
+  if (own != nullptr) library.streams = own();
+  if (library.streams == nullptr) library.streams = offered().load();
   return library;
 }
 

@@ -7,7 +7,8 @@
 // Which       LOCKSTEP_NCCL (a path); else the one that is in this process already, because libtorch for CUDA brought it; else
 //             libnccl.so.2 where the loader looks. Never two: two copies in one process do not know of each other.
 // Streams     of libtorch's device (tensor/cuda_streams.h offers them); a library that exports lockstep_device_streams_1, a function
-//             that returns a DeviceStreams*, has its own. (That is how tests run on machines without a GPU: tests/nccl.)
+//             that returns a DeviceStreams*, has its own, unless it returns null. (That is how tests run on machines without
+//             a GPU: tests/nccl, tests/cuda.)
 // Throws      InvalidArgument that says what to install or to set; DistBackendError in NCCL's own words.
 // Threads     any.
 #pragma once

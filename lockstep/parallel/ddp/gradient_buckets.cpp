@@ -11,6 +11,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/fail_point.h"
 #include "lockstep/base/str.h"
+#include "lockstep/parallel/ddp/hooks/bucket_numbers.h"
 #include "lockstep/parallel/ddp/hooks/counting_backend.h"
 #include "lockstep/tensor/collectives.h"
 
@@ -29,13 +30,6 @@ std::vector<BucketParameter> sizes_of(const NamedTensors& parameters) {
   return sizes;
 }
 
-// Zeros. CPU memory is the group's, which it reduces in place.
-at::Tensor bucket_memory(std::size_t elements, const at::Tensor& parameter, const ProcessGroup& group) {
-  const auto count = static_cast<std::int64_t>(elements);
-  if (parameter.device().is_cpu()) return shared_empty({count}, parameter.scalar_type(), group);
-  return at::zeros({count}, at::TensorOptions(parameter.device()).dtype(parameter.scalar_type()));
-}
-
 }  // namespace
 
 void refuse(const ProcessGroup& group, const std::string& what) {
@@ -51,7 +45,8 @@ GradientBuckets::GradientBuckets(const NamedTensors& dense, const NamedTensors& 
       plan_(bucket_plan(sizes_of(dense), reverse_order(dense.size()), caps)) {
   std::vector<std::optional<Dense>> placed(dense.size());
   for (const BucketSpec& spec : plan_) {
-    Bucket bucket{.flat = bucket_memory(spec.elements, dense[spec.entries.front().parameter].second, group_)};
+    const at::Tensor& like = dense[spec.entries.front().parameter].second;
+    Bucket bucket{.flat = communicated_zeros(static_cast<std::int64_t>(spec.elements), like.options(), group_)};
     for (const BucketEntry& entry : spec.entries) {
       const auto& [name, tensor] = dense[entry.parameter];
       placed[entry.parameter] =
@@ -176,7 +171,7 @@ void GradientBuckets::make_room(const Dense& parameter) {
   if (!parameter.slot.is_occupied()) return;
   places_.mistaken();
   Bucket& bucket = buckets_[parameter.bucket];
-  bucket.flat = bucket_memory(static_cast<std::size_t>(bucket.flat.numel()), bucket.flat, group_);
+  bucket.flat = communicated_zeros(bucket.flat.numel(), bucket.flat.options(), group_);
   for (Dense& other : dense_) {
     if (other.bucket == parameter.bucket) other.slot.move_to(bucket.flat, other.slot.offset());
   }
@@ -189,7 +184,8 @@ void GradientBuckets::rebuild(BucketPlan plan) {
   stats_.bucket_bytes = 0;
   for (const BucketSpec& spec : plan_) {
     const at::Tensor& first = dense_[spec.entries.front().parameter].slot.parameter();
-    Bucket bucket{.flat = bucket_memory(spec.elements, first, group_)};
+    Bucket bucket{.flat =
+                      communicated_zeros(static_cast<std::int64_t>(spec.elements), first.options(), group_)};
     for (const BucketEntry& entry : spec.entries) {
       Dense& parameter = dense_[entry.parameter];
       parameter.slot.move_to(bucket.flat, entry.offset);

@@ -1,5 +1,7 @@
 #include "lockstep/parallel/ddp/hooks/bucket_numbers.h"
 
+#include <ATen/ops/zeros.h>
+
 #include "lockstep/tensor/collectives.h"
 
 namespace lockstep {
@@ -25,11 +27,17 @@ double unit_roundoff(at::ScalarType dtype) {
   }
 }
 
-at::Tensor HookMemory::of(std::size_t bucket, std::int64_t count, at::ScalarType dtype,
+at::Tensor communicated_zeros(std::int64_t count, const at::TensorOptions& of, const ProcessGroup& group) {
+  if (of.device().is_cpu()) return shared_empty({count}, c10::typeMetaToScalarType(of.dtype()), group);
+  return at::zeros({count}, of);
+}
+
+at::Tensor HookMemory::of(std::size_t bucket, std::int64_t count, const at::TensorOptions& of,
                           const ProcessGroup& group) {
   at::Tensor& tensor = tensors_[bucket];
-  if (!tensor.defined() || tensor.numel() != count || tensor.scalar_type() != dtype) {
-    tensor = shared_empty({count}, dtype, group);
+  if (!tensor.defined() || tensor.numel() != count || tensor.dtype() != of.dtype() ||
+      tensor.device() != of.device()) {
+    tensor = communicated_zeros(count, of, group);
   }
   return tensor;
 }

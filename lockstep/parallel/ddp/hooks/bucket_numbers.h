@@ -17,10 +17,13 @@ bool is_16_bits(at::ScalarType dtype);
 // Half the distance from 1 to the next number: the largest relative error of one rounding.
 double unit_roundoff(at::ScalarType dtype);
 
-// Flat tensors in shared memory that live from step to step, one per bucket and purpose.
+// Flat zeros for the group's collectives. On the CPU it is the group's memory, which it reduces in place.
+at::Tensor communicated_zeros(std::int64_t count, const at::TensorOptions& of, const ProcessGroup& group);
+
+// Such tensors that live from step to step, one per bucket and purpose.
 class HookMemory {
  public:
-  at::Tensor of(std::size_t bucket, std::int64_t count, at::ScalarType dtype, const ProcessGroup& group);
+  at::Tensor of(std::size_t bucket, std::int64_t count, const at::TensorOptions& of, const ProcessGroup& group);
 
  private:
   std::map<std::size_t, at::Tensor> tensors_;

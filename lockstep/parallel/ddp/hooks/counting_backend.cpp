@@ -37,6 +37,11 @@ class CountingBackend : public Backend {
                                  const GroupOptions& options) override {
     return inner_->split(parts, name, options);
   }
+  void help() override { inner_->help(); }
+  void check_peers() override { inner_->check_peers(); }
+  bool serves(DeviceType device) const override { return inner_->serves(device); }
+  int device_index() const override { return inner_->device_index(); }
+  std::shared_ptr<TraceMemory> trace() const override { return inner_->trace(); }
   void abort(const std::string& reason) override { inner_->abort(reason); }
   void close() override { inner_->close(); }
 

@@ -71,7 +71,7 @@ template <typename Real> HookStep Int8Hook::run_as(const GradBucket& bucket) {
                                 static_cast<std::size_t>(group.size()));
   const auto bytes = static_cast<std::int64_t>(slices.bytes());
   const auto of = [&](HookMemory& memory, std::int64_t count) {
-    return memory.of(bucket.index(), count * bytes, at::kByte, group);
+    return memory.of(bucket.index(), count * bytes, at::TensorOptions(at::kByte), group);
   };
   return begin(bucket, slices,
                {.to_average = of(to_average_, group.size()),

@@ -10,6 +10,7 @@
 // Bound       0.8 % of the largest magnitude in any rank's gradient, in any element: half a step twice. Within a chunk, rather
 //             than overall, in practice.
 // Not finite  a chunk with such a value becomes NaN on all ranks.
+// On a GPU    gradients are copied to the host, and travel over the CPU's backend: for slow networks alone.
 // State       none.
 #pragma once
 

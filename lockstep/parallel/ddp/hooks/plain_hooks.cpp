@@ -42,12 +42,10 @@ HookStep CompressHook::run(const GradBucket& bucket) {
     return all_reduce(wide, ReduceOp::AVG, bucket.group(), /*async_op=*/true);
   }
   const c10::NoGradGuard no_grad;
-  at::Tensor& narrow = compressed_[bucket.index()];
-  if (!narrow.defined() || narrow.sizes() != wide.sizes()) {
-    narrow = shared_empty(wide.sizes(), type_, bucket.group());
-  }
+  const at::Tensor narrow =
+      compressed_.of(bucket.index(), wide.numel(), wide.options().dtype(type_), bucket.group());
   narrow.copy_(wide);
-  return {all_reduce(narrow, ReduceOp::AVG, bucket.group(), /*async_op=*/true), [wide, narrow = narrow] {
+  return {all_reduce(narrow, ReduceOp::AVG, bucket.group(), /*async_op=*/true), [wide, narrow] {
             const c10::NoGradGuard unrecorded;
             wide.copy_(narrow);
             return HookStep();

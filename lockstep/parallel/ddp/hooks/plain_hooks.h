@@ -3,8 +3,7 @@
 //   ddp.register_comm_hook("bf16_compress");
 #pragma once
 
-#include <map>
-
+#include "lockstep/parallel/ddp/hooks/bucket_numbers.h"
 #include "lockstep/parallel/ddp/hooks/comm_hook.h"
 
 namespace lockstep {
@@ -18,8 +17,8 @@ class AllReduceHook : public CommHook {
 };
 
 // Gradients travel as float16 or bfloat16. The sum is kept in float32 and divided once, so that unlike in Python it neither
-// overflows nor loses bits per rank; with two ranks the bits are Python's unless half a gradient underflows there. A bucket of that dtype already, or of one that is not
-// wider, goes as it is.
+// overflows nor loses bits per rank (on a GPU it is NCCL's sum, in that type); with two ranks the bits are Python's unless half a
+// gradient underflows there. A bucket of that dtype already, or of one that is not wider, goes as it is.
 class CompressHook : public CommHook {
  public:
   explicit CompressHook(at::ScalarType type) : type_(type) {}  // at::kHalf or at::kBFloat16
@@ -29,7 +28,7 @@ class CompressHook : public CommHook {
 
  private:
   at::ScalarType type_;
-  std::map<std::size_t, at::Tensor> compressed_;  // by bucket, in shared memory
+  HookMemory compressed_;
 };
 
 // Sends nothing. Each rank keeps its own gradients.

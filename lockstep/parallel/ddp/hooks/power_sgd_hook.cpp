@@ -139,10 +139,10 @@ void PowerSgdHook::lay_out_messages(Round& round) {
   }
   const std::int64_t all_ps = first;
   for (const at::Tensor& other : round.others) first += other.numel();
-  const auto type = round.reals.scalar_type();
+  const auto as = round.reals.options();
   const std::size_t index = round.bucket.index();
-  round.first = first_messages_.of(index, first, type, round.bucket.group());
-  round.second = second_messages_.of(index, second, type, round.bucket.group());
+  round.first = first_messages_.of(index, first, as, round.bucket.group());
+  round.second = second_messages_.of(index, second, as, round.bucket.group());
   first = second = 0;
   for (Matrix& matrix : round.matrices) {
     const auto place = [rank = rank_of(matrix)](const at::Tensor& message, std::int64_t& at,

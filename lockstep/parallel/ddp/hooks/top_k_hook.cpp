@@ -62,8 +62,9 @@ HookStep TopKHook::run(const GradBucket& bucket) {
       .values = reals.scalar_type(),
       .places = elements <= std::int64_t{1} << 31 ? at::kInt : at::kLong};
   const ProcessGroup& group = bucket.group();
-  const at::Tensor message = messages_.of(bucket.index(), layout.bytes(), at::kByte, group);
-  const at::Tensor all = gathered_.of(bucket.index(), layout.bytes() * group.size(), at::kByte, group);
+  const auto bytes = reals.options().dtype(at::kByte);
+  const at::Tensor message = messages_.of(bucket.index(), layout.bytes(), bytes, group);
+  const at::Tensor all = gathered_.of(bucket.index(), layout.bytes() * group.size(), bytes, group);
 
   const at::Tensor places = largest_places(own, layout.count);
   const at::Tensor values = layout.values_in(message);
@@ -76,7 +77,7 @@ HookStep TopKHook::run(const GradBucket& bucket) {
   }
   const auto combine = [all, layout, reals, type = own.scalar_type(), ranks = group.size()] {
     const c10::NoGradGuard unrecorded;
-    const at::Tensor sum = type == reals.scalar_type() ? reals.zero_() : at::zeros(reals.sizes(), type);
+    const at::Tensor sum = type == reals.scalar_type() ? reals.zero_() : at::zeros(reals.sizes(), reals.options().dtype(type));
     for (std::int64_t r = 0; r < ranks; ++r) {
       const at::Tensor theirs = all.narrow(0, r * layout.bytes(), layout.bytes());
       sum.index_add_(0, layout.places_in(theirs), layout.values_in(theirs).to(type));
