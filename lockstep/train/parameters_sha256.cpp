@@ -55,7 +55,7 @@ class Sha256 {
 std::string parameters_sha256(const std::vector<std::pair<std::string, at::Tensor>>& parameters) {
   Sha256 sha256;
   for (const auto& [name, tensor] : parameters) {
-    const at::Tensor plain = tensor.detach().contiguous();
+    const at::Tensor plain = tensor.detach().cpu().contiguous();
     sha256.add(name);
     sha256.add(std::string(c10::toString(plain.scalar_type())));
     sha256.add(plain.sizes().data(), plain.sizes().size() * sizeof(std::int64_t));

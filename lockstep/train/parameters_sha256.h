@@ -3,7 +3,8 @@
 //   const std::string mine = parameters_sha256(named_parameters(*net));
 //   const bool identical = all_ranks_hold(mine);                          // the same string everywhere
 //
-// SHA-256 over name, dtype, shape and contiguous bytes of each tensor in the given order; 64 hex digits. CPU tensors.
+// SHA-256 over name, dtype, shape and contiguous bytes of each tensor in the given order; 64 hex digits. Tensors on a GPU are
+// copied to the host one by one.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -32,12 +32,24 @@ class FunctionHooks : public autograd::SavedVariableHooks {
   SavedTensorsHooks::Unpack unpack_;
 };
 
+// Answers for hooks, and leaves backward to libtorch's engine: a second one in a process gets no threads for devices
+// (initialize_device_threads_pool() starts them once).
 class HookedEngine : public autograd::Engine {
  public:
   static autograd::Engine& instance() {
-    static auto* const engine =
-        new HookedEngine;  // like the threads it may have, it lives as long as the process
+    static auto* const engine = new HookedEngine;  // lives as long as the process
     return *engine;
+  }
+  autograd::variable_list execute(const autograd::edge_list& roots, const autograd::variable_list& inputs,
+                                  bool keep_graph, bool create_graph, bool accumulate_grad,
+                                  const autograd::edge_list& outputs) override {
+    return get_base_engine().execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);
+  }
+  c10::intrusive_ptr<at::ivalue::Future> execute_with_graph_task(
+      const std::shared_ptr<autograd::GraphTask>& graph_task, c10::intrusive_ptr<autograd::Node> graph_root,
+      autograd::InputBuffer&& input_buffer) override {
+    return get_base_engine().execute_with_graph_task(graph_task, std::move(graph_root),
+                                                     std::move(input_buffer));
   }
   std::unique_ptr<autograd::SavedVariableHooks> get_default_saved_variable_hooks() override {
     return active.empty() ? nullptr : std::make_unique<FunctionHooks>(active.back());

@@ -1,5 +1,7 @@
 // Devices, streams and events of the stand-in for CUDA, as libtorch sees them. Streams are queues of NCCL's stand-in, each with a
 // thread; stream 0 of a device is its default one.
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <dlfcn.h>
@@ -46,6 +48,12 @@ class Streams {
     auto& place = of_device.at(static_cast<std::size_t>(stream.id()));
     if (place == nullptr) place = engine().streams->make_stream(stream.device_index());
     return place;
+  }
+
+  bool has(const c10::Stream& stream) {
+    const std::lock_guard lock(mutex_);
+    const auto& of_device = queues_.at(static_cast<std::size_t>(stream.device_index()));
+    return of_device.at(static_cast<std::size_t>(stream.id())) != nullptr;
   }
 
   c10::StreamId next(c10::DeviceIndex device) {
@@ -122,7 +130,9 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   bool queryStream(const c10::Stream& of) const override { return engine().streams->is_done(record_on(of)); }
   void synchronizeStream(const c10::Stream& of) const override { wait_for(of); }
   void synchronizeDevice(c10::DeviceIndex device) const override {
-    for (c10::StreamId id = 0; id <= POOL; ++id) wait_for(stream(device, id));
+    for (c10::StreamId id = 0; id <= POOL; ++id) {
+      if (streams().has(stream(device, id))) wait_for(stream(device, id));
+    }
   }
 
   void record(void** event, const c10::Stream& on, c10::DeviceIndex, c10::EventFlag) const override {
@@ -162,6 +172,10 @@ struct CudaStandInHooks final : at::CUDAHooksInterface {
   bool isAvailable() const override { return true; }
   bool hasPrimaryContext(c10::DeviceIndex) const override { return true; }
   c10::DeviceIndex current_device() const override { return of_thread.device; }
+  void init() const override {}
+  const at::Generator& getDefaultGenerator(c10::DeviceIndex) const override {
+    return at::detail::getDefaultCPUGenerator();
+  }
   int getNumGPUs() const override { return 0; }  // that have generators of random numbers
 };
 
@@ -173,7 +187,18 @@ c10::Stream current_stream(c10::DeviceIndex device) {
   return c10::Stream(c10::Stream::UNSAFE, {c10::kCUDA, device}, of_thread.streams.at(static_cast<std::size_t>(device)));
 }
 
+// Kernels that nobody waited for need libtorch, so they end before it does.
+void finish_at_exit() {
+  at::globalContext();  // made before, so it goes after
+  std::atexit([] {
+    const Guard guard;
+    for (c10::DeviceIndex device = 0; device < DEVICES; ++device) guard.synchronizeDevice(device);
+  });
+}
+
 void launch(std::function<void()> kernel) {
+  static std::once_flag is_first;
+  std::call_once(is_first, finish_at_exit);
   const DeviceStreams::Stream queue = streams().queue(current_stream(of_thread.device));
   engine().push(engine().streams->native_handle(queue), std::move(kernel));
 }
