@@ -86,8 +86,8 @@ RANKS_TEST(CudaCollectives, TransposedAndStridedTensors, Ranks(2), Backends("ncc
 }
 
 RANKS_TEST(CudaCollectives, EachDtype, Ranks(2), Backends("nccl")) {
-  for (const at::ScalarType type : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kChar, at::kByte,
-                                    at::kInt, at::kLong}) {
+  for (const at::ScalarType type :
+       {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kChar, at::kByte, at::kInt, at::kLong}) {
     const at::Tensor x = at::full({33}, rank() + 1, at::TensorOptions(type).device(gpu_of(world())));
     all_reduce(x, ReduceOp::SUM, world());
     EXPECT_TRUE(x.cpu().equal(at::full({33}, 3, type))) << c10::toString(type);
@@ -99,7 +99,8 @@ RANKS_TEST(CudaCollectives, Messages, Ranks(2, 3), Backends("nccl")) {
   const at::Tensor from_left = filled(world(), -1);
   const int right = (rank() + 1) % size();
   const int left = (rank() + size() - 1) % size();
-  for (auto& work : batch_isend_irecv({{isend, x, right, world()}, {irecv, from_left, left, world()}})) work.wait();
+  for (auto& work : batch_isend_irecv({{isend, x, right, world()}, {irecv, from_left, left, world()}}))
+    work.wait();
   expect_all(from_left, left);
   if (rank() == 0) send(x.fill_(42), 1, world());
   if (rank() == 1) {
@@ -123,17 +124,17 @@ RANKS_TEST(CudaCollectives, FollowTheCallersStream, Ranks(2), Backends("nccl"),
   expect_all(sums, 6 * 100 + 2 * 15);
 }
 
-// A tensor that is dropped while NCCL still reads it: its memory must not become somebody else's.
+// A tensor and a Work that are dropped while NCCL still reads: the memory must not become somebody else's.
 RANKS_TEST(CudaCollectives, KeepMemoryThatIsDropped, Ranks(2), Backends("nccl"),
-           Variable("NCCL_STAND_IN", "late:all_gather:1:*:30,late:all_gather:2:0:30")) {
+           Variable("NCCL_STAND_IN", "late:all_gather:1:*:60,late:all_gather:2:*:30")) {
   std::vector<at::Tensor> results;
-  std::vector<Work> works;
   for (int k = 0; k < 3; ++k) {
     results.push_back(filled(world(), -1, size() * COUNT));
-    works.push_back(all_gather_into_tensor(results.back(), filled(world(), 100 * rank() + k), world(), true));
+    (void)all_gather_into_tensor(results.back(), filled(world(), 100 * rank() + k), world(),
+                                 /*async_op=*/true);
     (void)filled(world(), 1e9);  // takes what is free
   }
-  for (auto& work : works) work.wait();
+  all_reduce(filled(world(), 0), ReduceOp::SUM, world());  // behind them
   for (int k = 0; k < 3; ++k)
     for (int r = 0; r < size(); ++r) expect_all(results[k].narrow(0, r * COUNT, COUNT), 100 * r + k);
 }
@@ -175,15 +176,17 @@ RANKS_TEST(CudaCollectives, MeanOfAMetric, Ranks(2), Backends("nccl")) {
 RANKS_TEST(CudaCollectives, RefuseAnotherDevice, Ranks(2), Backends("nccl")) {
   const at::Tensor elsewhere = at::zeros({2}, at::Device(at::kCUDA, 3));
   EXPECT_THAT([&] { all_reduce(elsewhere, ReduceOp::SUM, world()); },
-              ThrowsMessage<InvalidArgument>(HasSubstr("the tensor is on cuda:3, and this rank's device in the group is cuda:")));
+              ThrowsMessage<InvalidArgument>(
+                  HasSubstr("the tensor is on cuda:3, and this rank's device in the group is cuda:")));
   EXPECT_THAT([&] { all_gather_into_tensor(at::zeros({4}), filled(world(), 0, 2), world()); },
               ThrowsMessage<InvalidArgument>(HasSubstr("one device")));
 }
 
 RANKS_TEST(CudaCollectives, OtherBackendsRefuseIt, Ranks(2), Backends("shm", "tcp")) {
   const at::Tensor x = at::zeros({2}, at::Device(at::kCUDA, 0));
-  EXPECT_THAT([&] { all_reduce(x, ReduceOp::SUM, world()); },
-              ThrowsMessage<InvalidArgument>(HasSubstr("serves CPU tensors only; use init_process_group(\"nccl\")")));
+  EXPECT_THAT(
+      [&] { all_reduce(x, ReduceOp::SUM, world()); },
+      ThrowsMessage<InvalidArgument>(HasSubstr("serves CPU tensors only; use init_process_group(\"nccl\")")));
 }
 
 }  // namespace

@@ -32,7 +32,8 @@ Net train_alone(bool always_extra) {
   for (int step = 0; step < STEPS; ++step) {
     optimizer.zero_grad();
     const Batch batch = Batch::make(step);
-    torch::cross_entropy_loss(net->forward(batch.data, always_extra || uses_extra(step)), batch.target).backward();
+    torch::cross_entropy_loss(net->forward(batch.data, always_extra || uses_extra(step)), batch.target)
+        .backward();
     optimizer.step();
   }
   return net;
@@ -73,7 +74,8 @@ RANKS_TEST(CudaDdp, EqualsOneProcessOnTwoMachines, Ranks(4), Backends("hierarchi
 
 // A reduction that is late shows whether anybody reads its bucket before it is done.
 RANKS_TEST(CudaDdp, WaitsForLateReductions, Ranks(2), Backends("nccl"),
-           Variable("NCCL_STAND_IN", "late:all_reduce:2:*:50,late:all_reduce:9:0:50,late:all_reduce:16:*:50")) {
+           Variable("NCCL_STAND_IN",
+                    "late:all_reduce:2:*:50,late:all_reduce:9:0:50,late:all_reduce:16:*:50")) {
   expect_same_training(world(), {.set_to_none = false});
 }
 
@@ -108,7 +110,8 @@ RANKS_TEST(CudaDdp, HooksThatRound, Ranks(2), Backends("nccl")) {
 RANKS_TEST(CudaDdp, HooksWithErrorFeedback, Ranks(2), Backends("nccl")) {
   for (const char* const name : {"powerSGD", "topk"}) {
     const auto on = [&](at::Device device) {
-      const at::Tensor w = torch::zeros({8, 30}, at::TensorOptions(at::kFloat).device(device).requires_grad(true));
+      const at::Tensor w =
+          torch::zeros({8, 30}, at::TensorOptions(at::kFloat).device(device).requires_grad(true));
       const at::Tensor slopes = torch::arange(240, at::kFloat).view({8, 30}).to(device);
       DistributedDataParallel ddp({{"w", w}}, {}, {.process_group = world()});
       ddp.register_comm_hook(name);
@@ -147,7 +150,8 @@ RANKS_TEST(CudaDdp, AccumulatesWithoutSync, Ranks(2, 3), Backends("nccl")) {
       }
     }
     for (const auto& item : alone->named_parameters())
-      EXPECT_TRUE(net->named_parameters()[item.key()].grad().cpu().allclose(item.value().grad(), 1e-9, 1e-12)) << item.key();
+      EXPECT_TRUE(net->named_parameters()[item.key()].grad().cpu().allclose(item.value().grad(), 1e-9, 1e-12))
+          << item.key();
   }
 }
 
@@ -166,7 +170,8 @@ RANKS_TEST(CudaDdp, BuffersAreRankZeros, Ranks(2, 3), Backends("nccl")) {
 }
 
 RANKS_TEST(CudaDdp, JoinsUnevenInputs, Ranks(2, 3), Backends("nccl")) {
-  const at::Tensor w = torch::zeros({3}, at::TensorOptions(at::kDouble).device(gpu_of(world())).requires_grad(true));
+  const at::Tensor w =
+      torch::zeros({3}, at::TensorOptions(at::kDouble).device(gpu_of(world())).requires_grad(true));
   DistributedDataParallel ddp({{"w", w}}, {}, {.process_group = world()});
   torch::optim::SGD optimizer({w}, 1.0);
   join({&ddp}, [&] {
@@ -181,18 +186,96 @@ RANKS_TEST(CudaDdp, JoinsUnevenInputs, Ranks(2, 3), Backends("nccl")) {
   EXPECT_TRUE(w.detach().cpu().allclose(torch::full({3}, expected, at::kDouble), 1e-12));
 }
 
+// A generator and a discriminator: two wrappers, and backward passes of one through the other.
+RANKS_TEST(CudaDdp, TwoModelsAtOnce, Ranks(2, 3), Backends("nccl")) {
+  const auto train = [](torch::nn::Linear& generator, torch::nn::Linear& judge, const auto& make,
+                        const auto& score, const at::Tensor& noise) {
+    torch::optim::SGD makers(generator->parameters(), 0.1);
+    torch::optim::SGD judges(judge->parameters(), 0.1);
+    for (int step = 0; step < 4; ++step) {
+      judges.zero_grad();
+      score(make(noise).detach()).square().mean().backward();
+      judges.step();
+      makers.zero_grad();
+      (score(make(noise)) - 1).square().mean().backward();
+      makers.step();
+    }
+  };
+  const auto net = [](int seed, int in, int out) {
+    torch::manual_seed(seed);
+    torch::nn::Linear made(in, out);
+    made->to(at::kDouble);
+    return made;
+  };
+  const at::Tensor noise = torch::linspace(-2, 2, 6 * 4, at::kDouble).view({6, 4});
+  torch::nn::Linear alone = net(1, 4, 3);
+  torch::nn::Linear alone_judge = net(2, 3, 1);
+  train(
+      alone, alone_judge, [&](const auto& x) { return alone->forward(x); },
+      [&](const auto& x) { return alone_judge->forward(x); }, noise);
+
+  torch::nn::Linear generator = net(1, 4, 3);
+  torch::nn::Linear judge = net(2, 3, 1);
+  generator->to(gpu_of(world()));
+  judge->to(gpu_of(world()));
+  DistributedDataParallel making(generator, {.process_group = world()});
+  DistributedDataParallel judging(judge, {.process_group = world()});
+  train(
+      generator, judge, [&](const auto& x) { return making->forward(x); },
+      [&](const auto& x) { return judging->forward(x); },
+      noise.narrow(0, rank() * (6 / size()), 6 / size()).to(gpu_of(world())));
+  expect_close(generator->named_parameters(), alone->named_parameters(), EXACT);
+  expect_close(judge->named_parameters(), alone_judge->named_parameters(), EXACT);
+}
+
+RANKS_TEST(CudaDdp, ComplexParameters, Ranks(2, 3), Backends("nccl")) {
+  const at::Tensor w =
+      torch::zeros({3}, at::TensorOptions(at::kComplexDouble).device(gpu_of(world())).requires_grad(true));
+  DistributedDataParallel ddp({{"w", w}}, {}, {.process_group = world()});
+  at::real(ddp.forward([&] { return (w * c10::complex<double>(1.0 + rank(), -1.0)).sum(); })).backward();
+  const auto mean = c10::complex<double>(1 + (size() - 1) / 2.0, 1);  // of the conjugates
+  EXPECT_TRUE(w.grad().cpu().allclose(at::full({3}, mean, at::kComplexDouble)));
+}
+
+RANKS_TEST(CudaDdp, SparseGradientsAreRefused, Ranks(2), Backends("nccl")) {
+  torch::nn::Embedding table(torch::nn::EmbeddingOptions(10, 4).sparse(true));
+  table->to(gpu_of(world()));
+  EXPECT_THAT([&] { DistributedDataParallel(table, {.process_group = world()}); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("\"weight\" has sparse gradients and is on cuda:")));
+}
+
+RANKS_TEST(CudaDdp, TellsItsTimes, Ranks(2), Backends("nccl")) {
+  Net net = make_net(0);
+  net->to(gpu_of(world()));
+  DistributedDataParallel ddp(net, {.process_group = world()});
+  for (int step = 0; step < 3; ++step) {
+    const Batch batch = Batch::make(step).share(world());
+    torch::cross_entropy_loss(ddp->forward(batch.data), batch.target).backward();
+  }
+  std::size_t bytes = 0;
+  for (const at::Tensor& parameter : net->parameters()) bytes += parameter.nbytes();
+  EXPECT_GE(ddp.stats().bytes_sent, 3 * bytes);
+  EXPECT_LE(ddp.stats().bytes_sent, 3 * (bytes + net->parameters().size() * 64));  // and gaps between them
+  EXPECT_THAT(to_string(ddp.compare_ranks()), HasSubstr("rank"));
+}
+
 RANKS_TEST(CudaDdp, ModelsThatDiffer, Ranks(2), Backends("nccl")) {
   const auto options = at::TensorOptions(gpu_of(world())).requires_grad(true);
   const at::Tensor w = torch::zeros({3 + rank()}, options);
-  EXPECT_THAT([&] { DistributedDataParallel<void>({{"w", w}}, {}, {.process_group = world()}); },
-              ThrowsMessage<Mismatch>(HasSubstr("[3]")));
+  EXPECT_THAT(
+      [&] {
+        DistributedDataParallel<void>({{"w", w}}, {}, {.process_group = world()});
+      },
+      ThrowsMessage<Mismatch>(HasSubstr("[3]")));
 }
 
 RANKS_TEST(CudaDdp, AModelOnTwoDevices, Ranks(2), Backends("nccl")) {
   const at::Tensor on_gpu = torch::zeros({3}, at::TensorOptions(gpu_of(world())).requires_grad(true));
   const at::Tensor on_host = torch::zeros({3}, at::TensorOptions().requires_grad(true));
   EXPECT_THAT(
-      [&] { DistributedDataParallel<void>({{"a", on_gpu}, {"b", on_host}}, {}, {.process_group = world()}); },
+      [&] {
+        DistributedDataParallel<void>({{"a", on_gpu}, {"b", on_host}}, {}, {.process_group = world()});
+      },
       ThrowsMessage<InvalidArgument>(HasSubstr("a model is on one device")));
 }
 

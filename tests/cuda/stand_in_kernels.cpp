@@ -34,7 +34,8 @@ constexpr c10::DispatchKeySet CPU{c10::DispatchKey::CPU};
 
 // A strided tensor in `storage`, of another tensor's form.
 at::Tensor in_storage(const at::Tensor& form, c10::Storage storage, c10::DispatchKey key) {
-  auto tensor = c10::make_intrusive<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(key), form.dtype());
+  auto tensor =
+      c10::make_intrusive<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(key), form.dtype());
   tensor->set_sizes_and_strides(form.sizes(), form.strides(), form.storage_offset());
   return at::Tensor(std::move(tensor));
 }
@@ -87,7 +88,8 @@ class Call {
     if (!tensor.defined() || !tensor.is_cuda()) return tensor;
     device_ = tensor.device();
     if (tensor.numel() == 0) {
-      const at::Tensor made = at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(c10::kCPU));
+      const at::Tensor made =
+          at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(c10::kCPU));
       originals_.emplace(made.unsafeGetTensorImpl(), tensor);
       empty_.emplace_back(made, tensor);
       return made;
@@ -111,15 +113,16 @@ class Call {
     }
     const auto view = storages_.find(result.storage().unsafeGetStorageImpl());
     if (view != storages_.end()) return in_storage(result, view->second, c10::DispatchKey::CUDA);
-    const at::Tensor copy = at::empty_strided(result.sizes(), result.strides(), result.options().device(device_));
+    const at::Tensor copy =
+        at::empty_strided(result.sizes(), result.strides(), result.options().device(device_));
     Call second;
     second.alias(copy).copy_(result);
     return copy;
   }
 
   c10::Device device_{c10::kCUDA, current_device()};
-  std::map<c10::StorageImpl*, c10::Storage> memory_;            // of device storages
-  std::map<c10::StorageImpl*, c10::Storage> storages_;          // the other way
+  std::map<c10::StorageImpl*, c10::Storage> memory_;    // of device storages
+  std::map<c10::StorageImpl*, c10::Storage> storages_;  // the other way
   std::map<const c10::TensorImpl*, at::Tensor> originals_;
   std::vector<std::pair<at::Tensor, at::Tensor>> empty_;  // stand-ins and arguments
 };
@@ -184,8 +187,9 @@ void call_kernel(const c10::OperatorHandle& op, Stack* stack) {
 
 // ---- operators that have kernels of their own
 
-at::Tensor empty_strided(c10::IntArrayRef sizes, c10::IntArrayRef strides, std::optional<at::ScalarType> dtype,
-                         std::optional<at::Layout>, std::optional<at::Device> device, std::optional<bool>) {
+at::Tensor empty_strided(c10::IntArrayRef sizes, c10::IntArrayRef strides,
+                         std::optional<at::ScalarType> dtype, std::optional<at::Layout>,
+                         std::optional<at::Device> device, std::optional<bool>) {
   const c10::DeviceGuard guard(*device);
   std::int64_t last = 0;
   bool is_empty = false;
@@ -197,14 +201,15 @@ at::Tensor empty_strided(c10::IntArrayRef sizes, c10::IntArrayRef strides, std::
   const std::size_t bytes = is_empty ? 0 : static_cast<std::size_t>(last + 1) * meta.itemsize();
   c10::Allocator* const allocator = c10::GetAllocator(c10::kCUDA);
   c10::Storage storage(c10::Storage::use_byte_size_t(), bytes, allocator->allocate(bytes), allocator, true);
-  auto tensor = c10::make_intrusive<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CUDA), meta);
+  auto tensor = c10::make_intrusive<c10::TensorImpl>(std::move(storage),
+                                                     c10::DispatchKeySet(c10::DispatchKey::CUDA), meta);
   tensor->set_sizes_and_strides(sizes, strides);
   return at::Tensor(std::move(tensor));
 }
 
-at::Tensor empty(c10::IntArrayRef sizes, std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout,
-                 std::optional<at::Device> device, std::optional<bool> pinned,
-                 std::optional<at::MemoryFormat> format) {
+at::Tensor empty(c10::IntArrayRef sizes, std::optional<at::ScalarType> dtype,
+                 std::optional<at::Layout> layout, std::optional<at::Device> device,
+                 std::optional<bool> pinned, std::optional<at::MemoryFormat> format) {
   const at::Tensor meta = at::empty(sizes, at::TensorOptions(c10::kMeta), format);  // says the strides
   return empty_strided(sizes, meta.strides(), dtype, layout, device, pinned);
 }
@@ -229,7 +234,8 @@ at::Tensor& copy_(at::Tensor& to, const at::Tensor& from, bool) {
 }
 
 // Memory that is there is kept; more of it is new.
-const at::Tensor& resize_(const at::Tensor& tensor, c10::IntArrayRef sizes, std::optional<at::MemoryFormat> format) {
+const at::Tensor& resize_(const at::Tensor& tensor, c10::IntArrayRef sizes,
+                          std::optional<at::MemoryFormat> format) {
   const at::Tensor form = empty(sizes, tensor.scalar_type(), {}, tensor.device(), {}, format);
   const std::size_t needed = form.storage().nbytes() + tensor.storage_offset() * tensor.itemsize();
   c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();

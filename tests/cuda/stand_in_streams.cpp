@@ -140,7 +140,8 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     static_cast<Recorded*>(*event)->event = record_on(on);
   }
   void block(void* event, const c10::Stream& stream) const override {
-    if (event != nullptr) engine().streams->wait(streams().queue(stream), static_cast<Recorded*>(event)->event);
+    if (event != nullptr)
+      engine().streams->wait(streams().queue(stream), static_cast<Recorded*>(event)->event);
   }
   bool queryEvent(void* event) const override {
     return event == nullptr || engine().streams->is_done(static_cast<Recorded*>(event)->event);
@@ -184,7 +185,8 @@ struct CudaStandInHooks final : at::CUDAHooksInterface {
 c10::DeviceIndex current_device() { return of_thread.device; }
 
 c10::Stream current_stream(c10::DeviceIndex device) {
-  return c10::Stream(c10::Stream::UNSAFE, {c10::kCUDA, device}, of_thread.streams.at(static_cast<std::size_t>(device)));
+  return c10::Stream(c10::Stream::UNSAFE, {c10::kCUDA, device},
+                     of_thread.streams.at(static_cast<std::size_t>(device)));
 }
 
 // Kernels that nobody waited for need libtorch, so they end before it does.

@@ -1,7 +1,7 @@
 // What holds of the stand-in for CUDA itself: else tests over it would show nothing.
+#include <c10/core/Event.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <c10/core/Event.h>
 #include <torch/torch.h>
 
 #include <chrono>

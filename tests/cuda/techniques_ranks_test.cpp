@@ -47,7 +47,10 @@ RANKS_TEST(CudaSyncBatchNorm, EqualsBatchNormOfTheJoinedBatch, Ranks(1, 2, 3), B
   norm->to(gpu_of(world()), at::kDouble);
   for (int step = 0; step < 3; ++step) {
     const at::Tensor whole = (all * (step + 1)).requires_grad_(true);
-    const at::Tensor mine = (all * (step + 1)).narrow(0, first_sample(rank()), 2 + rank()).to(gpu_of(world())).requires_grad_(true);
+    const at::Tensor mine = (all * (step + 1))
+                                .narrow(0, first_sample(rank()), 2 + rank())
+                                .to(gpu_of(world()))
+                                .requires_grad_(true);
     const at::Tensor expected = alone->forward(whole);
     const at::Tensor output = norm->forward(mine);
     (expected * slopes).sum().backward();
@@ -194,11 +197,15 @@ RANKS_TEST(CudaCheckpoint, HasTheGradientsOfNoCheckpoint, Ranks(1), Backends("nc
 
 // ---- optimisers: the kernels for the CPU must not be taken, and the results be theirs
 
-template <typename Optimizer, typename Options> void expect_same_steps(const at::Device& gpu, const Options& options) {
+template <typename Optimizer, typename Options>
+void expect_same_steps(const at::Device& gpu, const Options& options) {
   const auto train = [&](at::Device device) {
     std::vector<at::Tensor> weights;
     for (const std::vector<std::int64_t>& sizes : {std::vector<std::int64_t>{7, 5}, {33}})
-      weights.push_back(torch::linspace(-1, 1, c10::multiply_integers(sizes), at::kDouble).view(sizes).to(device).requires_grad_(true));
+      weights.push_back(torch::linspace(-1, 1, c10::multiply_integers(sizes), at::kDouble)
+                            .view(sizes)
+                            .to(device)
+                            .requires_grad_(true));
     Optimizer optimizer(weights, options);
     for (int step = 0; step < 4; ++step) {
       optimizer.zero_grad();

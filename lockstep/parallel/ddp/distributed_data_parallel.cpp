@@ -145,12 +145,15 @@ void find_sparse(const torch::nn::Module& module, const NamedTensors& parameters
 
 void check_sparse(const std::vector<std::string>& names, const NamedTensors& parameters) {
   for (const std::string& wanted : names) {
-    const bool known = std::any_of(parameters.begin(), parameters.end(),
-                                   [&](const auto& named) { return named.first == wanted; });
-    if (known) continue;
-    refuse_ddp(
-        lockstep::str("sparse_gradients names \"", printable(wanted),
-                      "\", which is no parameter of the model (a shared one counts under its first name)"));
+    const auto found = std::find_if(parameters.begin(), parameters.end(),
+                                    [&](const auto& named) { return named.first == wanted; });
+    const std::string who = lockstep::str("\"", printable(wanted), "\"");
+    if (found == parameters.end())
+      refuse_ddp("sparse_gradients names " + who +
+                 ", which is no parameter of the model (a shared one counts under its first name)");
+    if (!found->second.is_cpu())
+      refuse_ddp(lockstep::str(who, " has sparse gradients and is on ", found->second.device(),
+                               "; only those of CPU parameters travel: use sparse(false)"));
   }
 }
 

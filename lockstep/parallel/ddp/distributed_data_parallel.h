@@ -57,7 +57,8 @@
 //             backward that misses it. check_optimizers() names one that no optimiser steps.
 // Sparse      gradients of torch::nn::Embedding and EmbeddingBag with sparse(true), and those named in sparse_gradients, travel
 //             as rows, after the last bucket and past a communication hook; .grad is then the coalesced average.
-// Limits      CPU tensors.
+// On a GPU    the whole model is on this rank's device, and the group is one over nccl (docs/backends.md). Sparse gradients are
+//             refused there.
 // Lifetime    the model lives at least as long as the wrapper. The destructor does not communicate.
 #pragma once
 

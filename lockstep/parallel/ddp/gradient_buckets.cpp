@@ -46,7 +46,8 @@ GradientBuckets::GradientBuckets(const NamedTensors& dense, const NamedTensors& 
   std::vector<std::optional<Dense>> placed(dense.size());
   for (const BucketSpec& spec : plan_) {
     const at::Tensor& like = dense[spec.entries.front().parameter].second;
-    Bucket bucket{.flat = communicated_zeros(static_cast<std::int64_t>(spec.elements), like.options(), group_)};
+    Bucket bucket{.flat =
+                      communicated_zeros(static_cast<std::int64_t>(spec.elements), like.options(), group_)};
     for (const BucketEntry& entry : spec.entries) {
       const auto& [name, tensor] = dense[entry.parameter];
       placed[entry.parameter] =

@@ -15,7 +15,7 @@
 //             recognises the layers by their running_mean or weight and passes everything else on. So it holds for the
 //             tensors these are: to(), load() and load_state_dict() keep them; clone() makes a new, unconverted layer.
 // Limits      libtorch itself refuses a rank's own batch with one value per channel (one sample, no spatial dimensions) before
-//             this function could know: SyncBatchNorm takes it. CPU and CUDA dispatch; collectives carry CPU tensors.
+//             this function could know: SyncBatchNorm takes it. CPU and CUDA; on a GPU the group is one over nccl.
 // Collective  no, but forward and backward are from now on: on every rank of process_group, whose default is world(). Converting
 //             again changes the group.
 // Fails       InvalidArgument: `module` itself is a BatchNorm that no shared_ptr or ModuleHolder holds.

@@ -23,7 +23,8 @@ at::Tensor communicated_zeros(std::int64_t count, const at::TensorOptions& of, c
 // Such tensors that live from step to step, one per bucket and purpose.
 class HookMemory {
  public:
-  at::Tensor of(std::size_t bucket, std::int64_t count, const at::TensorOptions& of, const ProcessGroup& group);
+  at::Tensor of(std::size_t bucket, std::int64_t count, const at::TensorOptions& of,
+                const ProcessGroup& group);
 
  private:
   std::map<std::size_t, at::Tensor> tensors_;

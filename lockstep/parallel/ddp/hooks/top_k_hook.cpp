@@ -77,7 +77,8 @@ HookStep TopKHook::run(const GradBucket& bucket) {
   }
   const auto combine = [all, layout, reals, type = own.scalar_type(), ranks = group.size()] {
     const c10::NoGradGuard unrecorded;
-    const at::Tensor sum = type == reals.scalar_type() ? reals.zero_() : at::zeros(reals.sizes(), reals.options().dtype(type));
+    const at::Tensor sum =
+        type == reals.scalar_type() ? reals.zero_() : at::zeros(reals.sizes(), reals.options().dtype(type));
     for (std::int64_t r = 0; r < ranks; ++r) {
       const at::Tensor theirs = all.narrow(0, r * layout.bytes(), layout.bytes());
       sum.index_add_(0, layout.places_in(theirs), layout.values_in(theirs).to(type));
