@@ -2,6 +2,7 @@
 //
 //   build/lockstep run -n 2 build/examples/mnist --epochs 2
 //   build/examples/mnist                                      # the same job on one process
+//   build/lockstep run -n 8 --no-affinity build/examples/mnist --device cuda      # on eight GPUs
 //
 // The lines marked with * are what makes it distributed.
 #include <cstdio>
@@ -19,13 +20,14 @@ namespace {
 // One pass over this rank's share of the images: the sum of their losses, and how many they were.
 template <typename Loader>
 std::pair<double, double> train_epoch(dist::DistributedDataParallel<SimpleCNNImpl>& ddp,
-                                      torch::optim::Adam& optimizer, Loader& loader,
+                                      torch::optim::Adam& optimizer, Loader& loader, torch::Device device,
                                       dist::Progress& progress) {
   double loss_sum = 0;
   double images = 0;
   for (auto& batch : loader) {
     optimizer.zero_grad();
-    auto loss = torch::nn::functional::cross_entropy(ddp->forward(batch.data), batch.target);
+    const auto output = ddp->forward(batch.data.to(device));
+    auto loss = torch::nn::functional::cross_entropy(output, batch.target.to(device));
     loss.backward();  // gradients are averaged over the ranks while it runs
     optimizer.step();
     const auto count = batch.target.size(0);
@@ -64,6 +66,8 @@ bool train_on(const Images& train, const dist::MNIST& test, const std::string& d
   const int ranks = dist::get_world_size();
   torch::manual_seed(options.seed);
   SimpleCNN net;
+  const torch::Device device(options.device);  // "cuda" is this rank's, since init_process_group
+  net->to(device);
   dist::DistributedDataParallel ddp(net);  // *
   torch::optim::Adam optimizer(net->parameters(), torch::optim::AdamOptions(options.lr));
   dist::DistributedSampler sampler(train.size(), {.seed = options.seed});  // *
@@ -81,7 +85,7 @@ bool train_on(const Images& train, const dist::MNIST& test, const std::string& d
     sampler.set_epoch(epoch);  // *
     set_learning_rate(optimizer, options, epoch);
     const auto start = std::chrono::steady_clock::now();
-    const auto [loss_sum, images] = train_epoch(ddp, optimizer, loader, progress);
+    const auto [loss_sum, images] = train_epoch(ddp, optimizer, loader, device, progress);
     const double seconds = seconds_since(start);
     const auto correct = static_cast<double>(count_correct(*net, test, rank, ranks));
     const auto totals = torch::tensor({loss_sum, images, correct}, torch::kDouble);
@@ -108,7 +112,7 @@ bool train_on(const Images& train, const dist::MNIST& test, const std::string& d
 }
 
 void run(const MnistOptions& options) {
-  dist::init_process_group();  // *
+  dist::init_process_group(options.device == "cuda" ? "nccl" : "auto");  // *
   const dist::FoundMnist found =
       dist::find_mnist_on_all_ranks({.directory = options.data,
                                      .dataset = options.dataset,

@@ -23,7 +23,7 @@ namespace transforms = lockstep::transforms;
 namespace {
 
 struct Options {
-  std::string data, metrics, save;
+  std::string data, metrics, save, device = "cpu";
   int train_files = 5, epochs = 30, batch_size = 128, workers = 2;
   std::int64_t images = 50'000, width = 64;
   double lr = 0.1;
@@ -36,6 +36,7 @@ Options parse(int argc, char** argv) {
   CLI::App app("Trains ResNet-18 on CIFAR-10 with every process of the job.", "cifar10_resnet18");
   app.option_defaults()->always_capture_default();
   app.add_option("--data", o.data, "folder with CIFAR-10 (default: where scripts/download puts it)");
+  app.add_option("--device", o.device, "cpu, or cuda: a GPU for each process");
   app.add_option("--train-files", o.train_files, "read so many of the five files")->check(CLI::Range(1, 5));
   app.add_option("--images", o.images, "train with only this many images")->check(CLI::PositiveNumber);
   app.add_option("--epochs", o.epochs, "passes over the training images")->check(CLI::PositiveNumber);
@@ -56,7 +57,7 @@ Options parse(int argc, char** argv) {
 }
 
 // Correct answers on this rank's share of the test images, which are cut into the same batches for any number of ranks.
-std::int64_t count_correct(dist::models::ResNetImpl& net, const dist::CIFAR10& test) {
+std::int64_t count_correct(dist::models::ResNetImpl& net, const dist::CIFAR10& test, torch::Device device) {
   constexpr std::int64_t BATCH = 250;
   const torch::NoGradGuard no_grad;
   net.eval();
@@ -66,20 +67,20 @@ std::int64_t count_correct(dist::models::ResNetImpl& net, const dist::CIFAR10& t
     std::vector<std::int64_t> indices(static_cast<std::size_t>(std::min(BATCH, test.size() - first)));
     std::iota(indices.begin(), indices.end(), first);
     const dist::Batch batch = test.get_batch(indices);
-    correct += net.forward(batch.data).argmax(1).eq(batch.target).sum().item<std::int64_t>();
+    correct += net.forward(batch.data.to(device)).argmax(1).cpu().eq(batch.target).sum().item<std::int64_t>();
   }
   net.train();
   return correct;
 }
 
 // One pass over this rank's share of the images: the sum of their losses, and how many they were.
-template <typename Loader>
-std::pair<double, double> train_epoch(dist::DistributedDataParallel<dist::models::ResNetImpl>& ddp,
-                                      dist::optim::SGD& sgd, Loader& loader, dist::Progress& progress) {
+std::pair<double, double> train_epoch(auto& ddp, dist::optim::SGD& sgd, auto& loader, torch::Device device,
+                                      dist::Progress& progress) {
   double loss_sum = 0, count = 0;
   for (auto& batch : loader) {
     sgd.zero_grad();
-    auto loss = torch::nn::functional::cross_entropy(ddp->forward(batch.data), batch.target);
+    const auto output = ddp->forward(batch.data.to(device));
+    auto loss = torch::nn::functional::cross_entropy(output, batch.target.to(device));
     loss.backward();  // gradients are averaged over the ranks while it runs
     sgd.step();
     const auto size = batch.target.size(0);
@@ -91,7 +92,7 @@ std::pair<double, double> train_epoch(dist::DistributedDataParallel<dist::models
 }
 
 void run(const Options& o) {
-  dist::init_process_group();  // *
+  dist::init_process_group(o.device == "cuda" ? "nccl" : "auto");  // *
   const std::string folder = dist::find_cifar10(o.data, LOCKSTEP_SOURCE_DIR);
   const dist::CIFAR10 images(folder, dist::Split::TRAIN, {.train_files = o.train_files});
   const dist::CIFAR10 test(folder, dist::Split::TEST);
@@ -105,6 +106,7 @@ void run(const Options& o) {
   torch::manual_seed(o.seed);
   const auto stem = o.imagenet_stem ? dist::models::Stem::IMAGENET : dist::models::Stem::CIFAR;
   auto net = dist::models::resnet18({.num_classes = 10, .stem = stem, .width = o.width});
+  net->to(o.device);                       // "cuda" is this rank's
   dist::DistributedDataParallel ddp(net);  // *
   dist::optim::SGD sgd(ddp.parameters(), dist::optim::SGDOptions(o.lr).momentum(0.9).weight_decay(5e-4));
   dist::optim::CosineAnnealingLR scheduler(sgd, o.epochs);
@@ -118,9 +120,10 @@ void run(const Options& o) {
   for (int epoch = 0; epoch < o.epochs; ++epoch) {
     sampler.set_epoch(epoch);  // *
     const auto start = std::chrono::steady_clock::now();
-    const auto [loss_sum, count] = train_epoch(ddp, sgd, loader, progress);
+    const auto [loss_sum, count] = train_epoch(ddp, sgd, loader, o.device, progress);
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    const auto sums = torch::tensor({loss_sum, count, double(count_correct(*net, test))}, torch::kDouble);
+    const auto sums =
+        torch::tensor({loss_sum, count, double(count_correct(*net, test, o.device))}, torch::kDouble);
     dist::all_reduce(sums);  // *
     const double loss = sums[0].item<double>() / sums[1].item<double>();
     const double accuracy = sums[2].item<double>() / static_cast<double>(test.size());

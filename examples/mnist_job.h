@@ -23,6 +23,7 @@
 struct MnistOptions {
   std::string data;
   std::string dataset;
+  std::string device = "cpu";  // or "cuda": each rank's own GPU
   int epochs = 3;
   int batch_size = 64;  // per process
   double lr = 1e-3;
@@ -41,6 +42,9 @@ inline MnistOptions parse_mnist_options(int argc, char** argv) {
   app.add_option("--data", o.data, "folder with the idx files, plain or .gz (default: found or downloaded)");
   app.add_option("--dataset", o.dataset, "mnist or fashion-mnist")
       ->check(CLI::IsMember({"mnist", "fashion-mnist"}));
+  app.add_option("--device", o.device, "cpu, or cuda: a GPU for each process")
+      ->check(CLI::IsMember({"cpu", "cuda"}))
+      ->capture_default_str();
   app.add_option("--epochs", o.epochs, "passes over the training set")
       ->check(CLI::Range(1, 10'000))
       ->capture_default_str();
@@ -97,12 +101,14 @@ inline std::int64_t count_correct(SimpleCNNImpl& net, const lockstep::MNIST& tes
   constexpr std::int64_t BATCH = 250;
   const torch::NoGradGuard no_grad;
   net.eval();
+  const torch::Device device = net.parameters().front().device();
   std::int64_t correct = 0;
   for (std::int64_t first = BATCH * rank; first < test.size(); first += BATCH * ranks) {
     std::vector<std::int64_t> indices(static_cast<std::size_t>(std::min(BATCH, test.size() - first)));
     std::iota(indices.begin(), indices.end(), first);
     const lockstep::Batch batch = test.get_batch(indices);
-    correct += net.forward(batch.data).argmax(1).eq(batch.target).sum().item<std::int64_t>();
+    const torch::Tensor answers = net.forward(batch.data.to(device)).argmax(1);
+    correct += answers.eq(batch.target.to(device)).sum().item<std::int64_t>();
   }
   net.train();
   return correct;
@@ -125,7 +131,7 @@ struct JobResult {
   double images_per_second = 0;
 };
 
-// The same job in this process alone, with plain libtorch: at each step one batch made of the batches of all ranks.
+// The same job in this process alone, with plain libtorch on the CPU: at each step one batch made of the batches of all ranks.
 template <lockstep::Dataset Images>
 std::string compare_with_one_process(const MnistOptions& options, const Images& train,
                                      const lockstep::MNIST& test, SimpleCNNImpl& trained, JobResult job) {
@@ -162,7 +168,7 @@ std::string compare_with_one_process(const MnistOptions& options, const Images& 
   const auto mine = net->parameters();
   const auto theirs = trained.parameters();
   for (std::size_t i = 0; i < mine.size(); ++i) {
-    difference = std::max(difference, (mine[i] - theirs[i]).abs().max().item<double>());
+    difference = std::max(difference, (mine[i] - theirs[i].cpu()).abs().max().item<double>());
   }
   const double accuracy =
       static_cast<double>(count_correct(*net, test, 0, 1)) / static_cast<double>(test.size());

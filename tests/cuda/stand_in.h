@@ -1,5 +1,6 @@
 // A stand-in for CUDA: four devices "cuda:0" to "cuda:3" in a libtorch without CUDA, for tests of what Lockstep does on a GPU, on
-// machines without one. It is there in every program that links these files; backend nccl then works over the stand-in of tests/nccl.
+// machines without one. It is there in every program that links this library or is started with it in LD_PRELOAD; backend nccl then
+// works over the stand-in of tests/nccl, which LOCKSTEP_NCCL names.
 //
 //   at::Tensor x = at::ones({2}, at::Device(at::kCUDA, 0));      // in device memory
 //   x.add_(1);                                                   // a kernel: on the current stream, later

@@ -357,6 +357,7 @@ torch::OrderedDict<std::string, at::Tensor> DistributedDataParallelBase::state_d
   return dict;
 }
 
+// NOLINTNEXTLINE(readability-make-member-function-const): it changes the model
 void DistributedDataParallelBase::load_state_dict(const torch::OrderedDict<std::string, at::Tensor>& state) {
   const auto own = state_dict();
   std::vector<std::pair<at::Tensor, at::Tensor>> copies;  // to, from

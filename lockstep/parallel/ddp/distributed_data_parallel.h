@@ -105,6 +105,8 @@ struct DistributedDataParallelOptions {
 // What all forms have in common; made by DistributedDataParallel below.
 class DistributedDataParallelBase : public Joinable {
  public:
+  ~DistributedDataParallelBase() override = default;
+
   // Until the guard is destroyed, backward accumulates on this rank alone and forward leaves buffers alone.
   class NoSync {
    public:
@@ -160,7 +162,6 @@ class DistributedDataParallelBase : public Joinable {
   // `module` is null for a list of tensors.
   DistributedDataParallelBase(const torch::nn::Module* module, NamedTensors parameters, NamedTensors buffers,
                               const DistributedDataParallelOptions& options);
-  ~DistributedDataParallelBase() override = default;
   DistributedDataParallelBase(DistributedDataParallelBase&&) = default;
 
   // Runs a forward with all that DDP does around it, and returns what it returns.

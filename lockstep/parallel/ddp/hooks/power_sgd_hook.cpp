@@ -249,7 +249,7 @@ void PowerSgdHook::load_state_dict(const State& state) {
     return found != nullptr && found->numel() == 1 && found->item<std::int64_t>() >= 0;
   };
   if (!is_number("iteration") || !is_number("random_draws")) {
-    refuse_power_sgd("the state to load lacks \"iteration\" or \"random_draws\": it is of another hook");
+    refuse_power_sgd(R"(the state to load lacks "iteration" or "random_draws": it is of another hook)");
   }
   ErrorFeedback errors;
   std::map<std::string, at::Tensor> qs;

@@ -29,8 +29,9 @@ namespace lockstep {
 
 struct PowerSgdOptions {
   std::int64_t matrix_approximation_rank = 1;  // r
-  std::int64_t start_powerSGD_iter = 1000;     // that many steps are plain averages first
-  double min_compression_rate = 2;             // a matrix is compressed if r * (n + m) * this < n * m
+  // NOLINTNEXTLINE(readability-identifier-naming): torch's name
+  std::int64_t start_powerSGD_iter = 1000;  // that many steps are plain averages first
+  double min_compression_rate = 2;          // a matrix is compressed if r * (n + m) * this < n * m
   bool use_error_feedback = true;
   bool warm_start = true;                // Q of the last step to begin with; otherwise random
   double orthogonalization_epsilon = 0;  // added to norms before they divide
