@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include <chrono>
 #include <cstring>
+#include <future>
 #include <thread>
 
 #include "testing/ranks.h"
@@ -50,13 +50,15 @@ RANKS_TEST(CudaStandIn, StreamsGoOnByThemselves, Ranks(1), Backends("nccl")) {
   cuda.synchronizeStream(cuda.getStream(gpu));
   const c10::Stream side = cuda.getStreamFromGlobalPool(gpu);
   const c10::Stream usual = cuda.exchangeStream(side);
-  launch([] { std::this_thread::sleep_for(std::chrono::milliseconds(200)); });
+  std::promise<void> may_go_on;
+  launch([wait = may_go_on.get_future().share()] { wait.wait(); });
   x.add_(1);
   c10::Event written(at::kCUDA);
   written.record(side);
   cuda.exchangeStream(usual);
   EXPECT_TRUE(x.cpu().equal(at::zeros({2})));
   EXPECT_FALSE(written.query());
+  may_go_on.set_value();
   written.block(usual);
   EXPECT_TRUE(x.cpu().equal(at::ones({2})));
 }
@@ -72,12 +74,17 @@ RANKS_TEST(CudaStandIn, FreedMemoryIsFilled, Ranks(1), Backends("nccl")) {
     const c10::Stream side = cuda.getStreamFromGlobalPool(gpu);
     const c10::Stream usual = cuda.exchangeStream(side);
     if (is_recorded) x.record_stream(side);
-    launch([to = memory_of(copy.data_ptr()), from = memory_of(x.data_ptr())] {
-      std::this_thread::sleep_for(std::chrono::milliseconds(100));
-      std::memcpy(to, from, 1000 * sizeof(float));
+    std::promise<void> may_go_on;
+    const auto* const memory = reinterpret_cast<const float*>(memory_of(x.data_ptr()));
+    launch([to = memory_of(copy.data_ptr()), memory, wait = may_go_on.get_future().share()] {
+      wait.wait();
+      std::memcpy(to, memory, 1000 * sizeof(float));
     });
     cuda.exchangeStream(usual);
     x.reset();
+    const volatile float& first = *memory;
+    while (!is_recorded && first == 1) std::this_thread::yield();
+    may_go_on.set_value();
     cuda.synchronizeStream(side);
     EXPECT_EQ(copy.cpu().equal(at::ones({1000})), is_recorded);
   }
