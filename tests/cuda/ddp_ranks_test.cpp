@@ -79,6 +79,15 @@ RANKS_TEST(CudaDdp, WaitsForLateReductions, Ranks(2), Backends("nccl"),
   expect_same_training(world(), {.set_to_none = false});
 }
 
+// The whole training on a stream of the caller's own, which waits for nothing that is on the default one.
+RANKS_TEST(CudaDdp, OnAnotherStream, Ranks(2), Backends("nccl"),
+           Variable("NCCL_STAND_IN", "late:all_reduce:2:*:50,late:all_reduce:9:0:50")) {
+  const c10::impl::VirtualGuardImpl cuda(at::kCUDA);
+  const c10::Stream usual = cuda.exchangeStream(cuda.getStreamFromGlobalPool(gpu_of(world())));
+  expect_same_training(world(), {});
+  cuda.exchangeStream(usual);
+}
+
 RANKS_TEST(CudaDdp, ZeroedGradients, Ranks(2), Backends("nccl")) {
   expect_same_training(world(), {.set_to_none = false});
 }
