@@ -131,10 +131,13 @@ bool writes(const c10::Argument& argument) {
   return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
 }
 
-// Whether a kernel of this operator makes nothing but writes to what is there.
+// Whether a kernel of this operator does nothing but write to what is there. (Random numbers come in the order of the calls.)
 bool can_run_later(const c10::FunctionSchema& schema) {
   bool is_writing = false;
-  for (const c10::Argument& argument : schema.arguments()) is_writing = is_writing || writes(argument);
+  for (const c10::Argument& argument : schema.arguments()) {
+    if (argument.type()->str() == "Generator?") return false;
+    is_writing = is_writing || writes(argument);
+  }
   for (const c10::Argument& result : schema.returns()) is_writing = is_writing && writes(result);
   return is_writing;
 }
