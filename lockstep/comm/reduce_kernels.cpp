@@ -77,11 +77,11 @@ void narrow(DType dtype, const std::byte* from, std::byte* to, std::size_t count
 bool can_reduce(DType dtype, ReduceOp op) { return kernels_baseline::find_kernel(dtype, op) != nullptr; }
 
 void reduce(DType dtype, ReduceOp op, std::span<const std::byte* const> inputs,
-            std::span<std::byte* const> outputs, std::size_t count) {
+            std::span<std::byte* const> outputs, std::size_t count, bool past_caches) {
   const ReduceKernel kernel = best_kernels().find_kernel(dtype, op);
   if (kernel == nullptr) throw InternalError(str("no kernel for ", name_of(op), " of ", name_of(dtype)));
   kernel(inputs.data(), static_cast<int>(inputs.size()), outputs.data(), static_cast<int>(outputs.size()),
-         count);
+         count, past_caches);
 }
 
 }  // namespace lockstep

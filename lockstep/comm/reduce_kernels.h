@@ -28,7 +28,9 @@ void widen(DType dtype, const std::byte* from, std::byte* to, std::size_t count)
 void narrow(DType dtype, const std::byte* from, std::byte* to, std::size_t count);
 
 // Requires can_reduce() and 1 <= inputs.size() <= 2^16.
+// `past_caches`: one output that is more than the caches hold, and no input. Where there is a kernel for it (up to four ranks, no
+// 16-bit floats, x86-64) it goes to memory in whole lines, which an ordinary store reads first.
 void reduce(DType dtype, ReduceOp op, std::span<const std::byte* const> inputs,
-            std::span<std::byte* const> outputs, std::size_t count);
+            std::span<std::byte* const> outputs, std::size_t count, bool past_caches = false);
 
 }  // namespace lockstep

@@ -6,6 +6,10 @@
 #include <cstddef>
 #include <cstdint>
 
+#ifdef __SSE2__
+#include <immintrin.h>
+#endif
+
 #include "lockstep/base/dtype.h"
 #include "lockstep/comm/element_types_body.h"  // IWYU pragma: keep
 #include "lockstep/comm/reduce_kernels_table.h"
@@ -129,6 +133,49 @@ void combine_few(const std::byte* const* inputs, std::byte* const* outputs, std:
   }
 }
 
+#ifdef __SSE2__
+constexpr std::size_t LINE = 64;  // bytes of a cache line
+
+template <typename Stored> void store_past_caches(const Stored* line, Stored* to) {
+#ifdef __AVX512F__
+  _mm512_stream_si512(reinterpret_cast<__m512i*>(to), _mm512_load_si512(line));
+#else
+  const auto* const from = reinterpret_cast<const __m128i*>(line);
+  for (std::size_t i = 0; i < LINE / sizeof(__m128i); ++i)
+    _mm_stream_si128(reinterpret_cast<__m128i*>(to) + i, _mm_load_si128(from + i));
+#endif
+}
+
+// combine_few() with one output, line by line. The fence: a release store after it does not order these stores.
+template <typename Type, typename Op, bool AVERAGE, int RANKS>
+void combine_past_caches(const std::byte* const* inputs, std::byte* output, std::size_t count) {
+  using Stored = typename Type::Stored;
+  constexpr std::size_t EACH = LINE / sizeof(Stored);
+  const std::size_t before = (LINE - reinterpret_cast<std::uintptr_t>(output) % LINE) % LINE / sizeof(Stored);
+  const std::size_t first = before < count ? before : count;
+  combine_few<Type, Op, AVERAGE, RANKS, 1>(inputs, &output, first);
+  const Stored* from[RANKS];
+  for (int r = 0; r < RANKS; ++r) from[r] = reinterpret_cast<const Stored*>(inputs[r]);
+  auto* const to = reinterpret_cast<Stored*>(output);
+  std::size_t done = first;
+  for (; done + EACH <= count; done += EACH) {
+    alignas(LINE) Stored line[EACH];
+    LOCKSTEP_INDEPENDENT
+    for (std::size_t i = 0; i < EACH; ++i) {
+      auto result = tree_of<Type, Op, RANKS>(from, done + i);
+      if constexpr (AVERAGE) result = divide(result, RANKS);
+      line[i] = Type::store(result);
+    }
+    store_past_caches(line, to + done);
+  }
+  const std::byte* rest[RANKS];
+  for (int r = 0; r < RANKS; ++r) rest[r] = inputs[r] + done * sizeof(Stored);
+  std::byte* const end = output + done * sizeof(Stored);
+  combine_few<Type, Op, AVERAGE, RANKS, 1>(rest, &end, count - done);
+  _mm_sfence();
+}
+#endif
+
 template <typename Type, typename Op, int RANKS>
 void combine_few_into(const std::byte* const* inputs, std::size_t offset, std::size_t count,
                       typename Type::Acc* __restrict out) {
@@ -160,8 +207,18 @@ void tree(const std::byte* const* inputs, int ranks, std::size_t offset, std::si
 
 template <typename Type, typename Op, bool AVERAGE>
 void kernel(const std::byte* const* inputs, int ranks, std::byte* const* outputs, int output_count,
-            std::size_t count) {
+            std::size_t count, [[maybe_unused]] bool past_caches) {
   using Stored = typename Type::Stored;
+#ifdef __SSE2__
+  if constexpr (!HAS_INSTRUCTIONS<Type> && LINE % sizeof(Stored) == 0) {
+    if (past_caches && ranks == 2)
+      return combine_past_caches<Type, Op, AVERAGE, 2>(inputs, outputs[0], count);
+    if (past_caches && ranks == 3)
+      return combine_past_caches<Type, Op, AVERAGE, 3>(inputs, outputs[0], count);
+    if (past_caches && ranks == 4)
+      return combine_past_caches<Type, Op, AVERAGE, 4>(inputs, outputs[0], count);
+  }
+#endif
   if (ranks == 2 && output_count == 1) return combine_few<Type, Op, AVERAGE, 2, 1>(inputs, outputs, count);
   if (ranks == 2 && output_count == 2) return combine_few<Type, Op, AVERAGE, 2, 2>(inputs, outputs, count);
   if (ranks == 3 && output_count == 3) return combine_few<Type, Op, AVERAGE, 3, 3>(inputs, outputs, count);

@@ -8,7 +8,7 @@
 namespace lockstep {
 
 using ReduceKernel = void (*)(const std::byte* const* inputs, int ranks, std::byte* const* outputs,
-                              int output_count, std::size_t count);
+                              int output_count, std::size_t count, bool past_caches);
 
 struct Conversions {
   void (*widen)(const std::byte* from, std::byte* to, std::size_t count) = nullptr;

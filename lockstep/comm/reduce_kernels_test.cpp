@@ -165,7 +165,7 @@ void expect_same(const std::vector<std::byte>& some, const std::vector<std::byte
   }
 }
 
-void expect_same_bits(int ranks, int outputs) {
+void expect_same_bits(int ranks, int outputs, bool past_caches = false) {
   std::vector<ReduceKernel (*)(DType, ReduceOp)> sets = {kernels_baseline::find_kernel};
 #ifdef __x86_64__
   if (__builtin_cpu_supports("avx2") != 0) sets.push_back(kernels_avx2::find_kernel);
@@ -195,7 +195,7 @@ void expect_same_bits(int ranks, int outputs) {
         std::vector<std::vector<std::byte>> others(static_cast<std::size_t>(outputs) - 1, out);
         std::vector<std::byte*> to = {out.data()};
         for (auto& other : others) to.push_back(other.data());
-        find(dtype, op)(inputs.data(), ranks, to.data(), outputs, COUNT);
+        find(dtype, op)(inputs.data(), ranks, to.data(), outputs, COUNT, past_caches);
         for (const auto& other : others)
           EXPECT_TRUE(other == out) << name_of(dtype) << " " << name_of(op) << ": all outputs are alike";
         if (first.empty()) first = out;
@@ -214,6 +214,7 @@ void expect_same_bits(int ranks, int outputs) {
 TEST(ReduceKernels, EveryInstructionSetGivesTheSameBits) {
   for (const int ranks : {1, 2, 3, 4, 5, 8}) {
     expect_same_bits(ranks, 1);
+    expect_same_bits(ranks, 1, /*past_caches=*/true);
     expect_same_bits(ranks, ranks);
   }
 }
@@ -242,7 +243,8 @@ float tree_sum(std::span<const float> values) {
 }
 
 // As an all_reduce does it (an output in the place of each input), a reduce_scatter (one output), and in between.
-void expect_tree_sums(std::size_t ranks, std::size_t outputs, bool in_place, ReduceOp op) {
+void expect_tree_sums(std::size_t ranks, std::size_t outputs, bool in_place, ReduceOp op,
+                      bool past_caches = false) {
   constexpr std::size_t COUNT = 1003;
   std::mt19937 random(static_cast<unsigned>(ranks));
   std::normal_distribution<float> draw;
@@ -259,7 +261,7 @@ void expect_tree_sums(std::size_t ranks, std::size_t outputs, bool in_place, Red
   std::vector<std::byte*> to;
   for (const auto& rank : data) from.push_back(reinterpret_cast<const std::byte*>(rank.data()));
   for (std::size_t o = 0; o < outputs; ++o) to.push_back(reinterpret_cast<std::byte*>(results[o].data()));
-  reduce(DType::FLOAT32, op, from, to, COUNT);
+  reduce(DType::FLOAT32, op, from, to, COUNT, past_caches);
   for (std::size_t o = 0; o < outputs; ++o)
     EXPECT_EQ(results[o], expected) << ranks << " ranks, output " << o << " of " << outputs;
 }
@@ -271,6 +273,7 @@ TEST(ReduceKernels, EveryNumberOfRanksAndOutputsAlsoInPlace) {
         expect_tree_sums(ranks, outputs, /*in_place=*/true, op);
         expect_tree_sums(ranks, outputs, /*in_place=*/false, op);
       }
+      expect_tree_sums(ranks, 1, /*in_place=*/false, op, /*past_caches=*/true);
     }
   }
 }

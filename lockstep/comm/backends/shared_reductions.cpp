@@ -10,6 +10,8 @@ namespace lockstep::shared {
 namespace {
 
 constexpr std::size_t PIECE = std::size_t{64} << 10U;  // of a reduce_scatter: stays in the cache
+constexpr std::size_t LARGE = std::size_t{4}
+                              << 20U;  // an output of it that is in no cache, neither now nor when it is read
 
 }  // namespace
 
@@ -137,9 +139,16 @@ bool ReduceScatter::move(std::size_t slices) {
   return passage().advance([&](std::size_t begin, const Passage::Parts& pieces) {
     RankAddresses<const std::byte> inputs(engine_->size());
     for (const auto& piece : pieces) inputs.add(piece.data());
-    auto* output = static_cast<std::byte*>(request_.output) + begin;
-    reduce(call_.dtype, call_.op, inputs.all(), {&output, 1}, pieces[0].size() / size_of(call_.dtype));
+    combine(inputs, begin, pieces[0].size());
   });
+}
+
+void ReduceScatter::combine(const RankAddresses<const std::byte>& inputs, std::size_t begin,
+                            std::size_t bytes) const {
+  auto* const output = static_cast<std::byte*>(request_.output) + begin;
+  const auto is_output = [output](const std::byte* input) { return input == output; };
+  const bool past_caches = bytes_of(call_.count) >= LARGE && std::ranges::none_of(inputs.all(), is_output);
+  reduce(call_.dtype, call_.op, inputs.all(), {&output, 1}, bytes / size_of(call_.dtype), past_caches);
 }
 
 bool ReduceScatter::reduce_blocks(std::size_t slices) {
@@ -149,8 +158,7 @@ bool ReduceScatter::reduce_blocks(std::size_t slices) {
     const std::size_t bytes = std::min(PIECE, total - reduced_);
     RankAddresses<const std::byte> inputs(engine_->size());
     if (!find_inputs(bytes, inputs)) return false;
-    auto* output = static_cast<std::byte*>(request_.output) + reduced_;
-    reduce(call_.dtype, call_.op, inputs.all(), {&output, 1}, bytes / size_of(call_.dtype));
+    combine(inputs, reduced_, bytes);
     RankAddresses<const std::byte> again(engine_->size());
     if (!find_inputs(bytes, again)) return false;  // what was lent may have changed meanwhile
     reduced_ += bytes;

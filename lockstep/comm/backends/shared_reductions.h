@@ -7,7 +7,7 @@
 //                     WINDOW   all ranks wait: through their windows (shared_window.h)
 //                   reduce writes to the root's block only.
 //   reduce_scatter  each rank combines the parts that are meant for it straight into its output, as they appear, in blocks or
-//                  windows (shared_exchange.h).
+//                  windows (shared_exchange.h); a large output is written past the caches.
 #pragma once
 
 #include <optional>
@@ -60,6 +60,8 @@ class ReduceScatter : public Exchange {
 
  private:
   bool reduce_blocks(std::size_t slices);
+  // Of all ranks' `bytes` at these addresses the result, into the output from `begin` on.
+  void combine(const RankAddresses<const std::byte>& inputs, std::size_t begin, std::size_t bytes) const;
   bool find_parts();
   // The pieces of all ranks at `reduced_`, if they can be read.
   bool find_inputs(std::size_t bytes, RankAddresses<const std::byte>& inputs) const;

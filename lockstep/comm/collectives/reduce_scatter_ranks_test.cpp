@@ -45,6 +45,16 @@ template <typename T> void check_reduce_scatter(const ProcessGroup& group, const
             "");
 }
 
+// An output that is written past the caches (backends/shared_reductions.cpp).
+RANKS_TEST(ReduceScatter, OfMoreThanTheCachesHold, Ranks(2, 3, 4), Backends("thread", "shm")) {
+  constexpr std::size_t BYTES = std::size_t{4} << 20U;
+  for (const Memory memory : {Memory::SHARED, Memory::PRIVATE, Memory::PRIVATE_ODD}) {
+    check_reduce_scatter<float>(world(), {ReduceOp::SUM, memory, true, BYTES / sizeof(float) + 1});
+    check_reduce_scatter<std::int8_t>(world(), {ReduceOp::MAX, memory, false, BYTES + 1});
+    check_reduce_scatter<double>(world(), {ReduceOp::AVG, memory, true, BYTES / sizeof(double) + 1});
+  }
+}
+
 // Around the borders of portions, and coming round in the window (backends/shared_passage.h).
 RANKS_TEST(ReduceScatter, ThroughWindows, Ranks(2, 3, 4), Backends("thread", "shm"),
            Variable("LOCKSTEP_PATHS", "window")) {
