@@ -153,7 +153,7 @@ RANKS_TEST(CudaGradScaler, WithAutocastAndDdp, Ranks(2), Backends("nccl")) {
   EXPECT_LT(last, 0.5 * first);
 }
 
-// The article's loop, on every level (issue 6 has it line for line on the CPU).
+// The article's loop, on every level.
 RANKS_TEST(CudaApex, EveryLevelTrains, Ranks(1), Backends("nccl")) {
   namespace amp = compat::apex::amp;
   for (const char* const level : {"O0", "O1", "O2", "O3"}) {
