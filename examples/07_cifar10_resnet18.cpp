@@ -36,7 +36,7 @@ Options parse(int argc, char** argv) {
   CLI::App app("Trains ResNet-18 on CIFAR-10 with every process of the job.", "cifar10_resnet18");
   app.option_defaults()->always_capture_default();
   app.add_option("--data", o.data, "folder with CIFAR-10 (default: where scripts/download puts it)");
-  app.add_option("--device", o.device, "cpu, or cuda: a GPU for each process");
+  app.add_option("--device", o.device, "cuda: a GPU for each process")->check(CLI::IsMember({"cpu", "cuda"}));
   app.add_option("--train-files", o.train_files, "read so many of the five files")->check(CLI::Range(1, 5));
   app.add_option("--images", o.images, "train with only this many images")->check(CLI::PositiveNumber);
   app.add_option("--epochs", o.epochs, "passes over the training images")->check(CLI::PositiveNumber);

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 
+#include <future>
+
 #include "lockstep/base/error.h"
 #include "lockstep/job/groups.h"
 #include "lockstep/tensor/functional.h"
@@ -109,17 +111,20 @@ RANKS_TEST(CudaCollectives, Messages, Ranks(2, 3), Backends("nccl")) {
   }
 }
 
-// The kernel that writes the input may be late, and so may the reduction: neither is waited for by the host.
+// The kernel that writes the input is late, and so may the reduction be: neither is waited for by the host, which lets the kernel
+// begin when it has called all that follows.
 RANKS_TEST(CudaCollectives, FollowTheCallersStream, Ranks(2), Backends("nccl"),
            Variable("NCCL_STAND_IN", "late:all_reduce:2:*:30,late:all_reduce:4:1:30")) {
   const at::Tensor x = filled(world(), 0);
   const at::Tensor sums = filled(world(), 0);
   for (int k = 0; k < 6; ++k) {
-    cuda_stand_in::launch([] { std::this_thread::sleep_for(std::chrono::milliseconds(5)); });
+    std::promise<void> may_begin;
+    cuda_stand_in::launch([wait = may_begin.get_future().share()] { wait.wait(); });
     x.fill_(100 * rank() + k);
     Work work = all_reduce(x, ReduceOp::SUM, world(), /*async_op=*/true);
     work.wait();
     sums.add_(x);
+    may_begin.set_value();
   }
   expect_all(sums, 6 * 100 + 2 * 15);
 }

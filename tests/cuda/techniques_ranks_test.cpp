@@ -1,13 +1,9 @@
 // Training techniques on a GPU: the same values as on the CPU, or as in one process there.
-#include <ATen/autocast_mode.h>
-#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 #include <torch/torch.h>
-
-#include <filesystem>
 
 #include "lockstep/amp/autocast.h"
 #include "lockstep/amp/grad_scaler.h"
-#include "lockstep/base/error.h"
 #include "lockstep/compat/apex_amp.h"
 #include "lockstep/optim/adam.h"
 #include "lockstep/optim/clip_grad.h"
@@ -26,9 +22,6 @@
 
 namespace lockstep::cuda_tests {
 namespace {
-
-using ::testing::HasSubstr;
-using ::testing::ThrowsMessage;
 
 constexpr double CLOSE = 1e-10;
 
