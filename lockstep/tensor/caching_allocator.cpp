@@ -92,7 +92,12 @@ bool is_switched_off() {
 bool install_caching_allocator() {
   static std::once_flag once;
   if (is_switched_off()) return false;
-  std::call_once(once, [] { c10::SetAllocator(c10::DeviceType::CPU, &allocator(), HIGHEST_PRIORITY); });
+  std::call_once(once, [] {
+    // Made now: a child that is forked while another thread makes them would wait for that thread for ever.
+    cache();
+    c10::profiledCPUMemoryReporter();
+    c10::SetAllocator(c10::DeviceType::CPU, &allocator(), HIGHEST_PRIORITY);
+  });
   return is_caching_allocator_installed();
 }
 
