@@ -1,11 +1,27 @@
-// One rank for launchers_test.py and nodes_test.py: says who it is, over what it met the others, and what they add up to.
+// One rank for launchers_test.py, nodes_test.py and mpi_test.py: says who it is, over what it met the others, and what they add
+// up to. `launched --leaves R`: then rank R leaves, and the others say what they are told when they need it.
 #include <cstdio>
+#include <cstdlib>
 #include <span>
+#include <string>
 
 #include "lockstep/base/environment.h"
 #include "lockstep/base/error.h"
 #include "lockstep/comm/collectives.h"
 #include "lockstep/job/job.h"
+
+namespace {
+
+void need_who_left(const lockstep::ProcessGroup& world) {
+  try {
+    lockstep::comm::barrier(world);
+    std::printf("the barrier ended without a rank\n");
+  } catch (const lockstep::PeerLost& error) {
+    std::printf("told: %s\n", error.what());
+  }
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   try {
@@ -17,6 +33,8 @@ int main(int argc, char** argv) {
     std::printf("rank %d of %d, local rank %d, started by %s, over %s: sum %ld%s%s\n", world.rank(),
                 world.size(), lockstep::get_local_rank(), lockstep::job_environment().source.c_str(),
                 lockstep::get_backend().c_str(), sum, argc > 1 ? " " : "", argc > 1 ? argv[1] : "");
+    if (argc > 2 && argv[1] == std::string("--leaves") && world.rank() != std::atoi(argv[2]))
+      need_who_left(world);
     lockstep::destroy_process_group();
     return 0;
   } catch (const lockstep::Error& error) {

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Backend mpi under both mpiruns and srun: who meets over what, and what is said when something is wrong."""
 import glob
+import re
 import time
 import unittest
 
@@ -52,6 +53,17 @@ class Mpi(LauncherTest):
             result = self.launch(which, 3, LOCKSTEP_FAIL_POINT="comm.posted@1=stop", LOCKSTEP_TIMEOUT="2")
             self.assertNotEqual(result.returncode, 0)
             self.assertIn("waiting for rank 1", result.stdout + result.stderr)
+
+    def test_a_rank_that_left_is_named(self):
+        for which, rank in (("openmpi", "OMPI_COMM_WORLD_RANK"), ("mpich", "PMI_RANK")):
+            for backend in ("mpi", "hierarchical+mpi"):
+                command = [*mpirun(self, which), "-n", 3, "sh", "-c", f"LOCKSTEP_NODE=$(({rank} / 2)) exec $0 --leaves 1", PROGRAM]
+                result = self.run_command(command, {"LOCKSTEP_BACKEND": backend})
+                self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+                told = re.findall(r"told: (.*)", result.stdout)
+                self.assertEqual(len(told), 2, result.stdout)
+                for line in told:
+                    self.assertRegex(line, r"barrier #3 .*rank 1 \(pid .*\) has left the group")
 
     def test_the_wrong_mpi_is_refused(self):
         for which in SOURCE:
