@@ -16,9 +16,11 @@ BACKEND = os.environ.get("PEERS_TEST_BACKEND", "shm")
 PATIENCE = 30.0  # seconds after which a rank counts as hanging; the machine may be busy
 
 
+SEGMENTS_OF_MPI = ("vader_segment", "mpich_shar_tmp")  # Open MPI's and MPICH's, whose jobs may come and go beside a test
+
+
 def leftovers():
-    """What is in /dev/shm, but for the segments of Open MPI, whose jobs may come and go beside the test."""
-    return sorted(name for name in os.listdir("/dev/shm") if not name.startswith("vader_segment"))
+    return sorted(name for name in os.listdir("/dev/shm") if not name.startswith(SEGMENTS_OF_MPI))
 
 
 class Ranks:
