@@ -13,6 +13,9 @@
 // What        os/block_cache.h: 64-byte alignment, at most 6.25 % slack, a cap (a quarter of the machine's memory, shared by
 //             the ranks of this machine), what was not needed for 10 s goes back to the kernel, and all when memory is scarce.
 // Tensors     made before stay with the allocator they came from; both kinds mix freely.
+// Fork        A child may go on making tensors, also when another thread made some at that moment. libtorch itself does not promise as
+//             much: while another thread calls an operator for the first time ever, a child can inherit it half looked up, and waits
+//             for ever when it calls the same. Call once what children will call, before there are threads.
 #pragma once
 
 #include "lockstep/os/block_cache.h"
