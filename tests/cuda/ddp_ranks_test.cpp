@@ -288,19 +288,41 @@ RANKS_TEST(CudaDdp, AModelOnTwoDevices, Ranks(2), Backends("nccl")) {
       ThrowsMessage<InvalidArgument>(HasSubstr("a model is on one device")));
 }
 
+// Backward waits for no GPU, so its peers may have returned from it before it dies: then the error is the next one's.
 RANKS_TEST(CudaDdp, ADeadRankSurfacesFromBackward, Ranks(3), Backends("nccl"), Dies({2})) {
   Net net = make_net(0);
   net->to(gpu_of(world()));
   DistributedDataParallel ddp(net, {.process_group = world()});
   const Batch batch = Batch::make(0).share(world());
-  torch::cross_entropy_loss(ddp->forward(batch.data), batch.target).backward();
+  const auto step = [&] {
+    torch::cross_entropy_loss(ddp->forward(batch.data), batch.target).backward();
+    net->out->weight.grad().cpu();
+  };
+  step();
   if (rank() == 2) die();
   EXPECT_THAT(
       [&] {
-        torch::cross_entropy_loss(ddp->forward(batch.data), batch.target).backward();
-        net->out->weight.grad().cpu();
+        step();
+        step();
       },
       ThrowsMessage<PeerLost>(HasSubstr("rank 2")));
+}
+
+RANKS_TEST(CudaDdp, ARankThatDiesAfterItsPeersBackwardFreesTheirGpus, Ranks(3), Backends("nccl"),
+           Dies({2})) {
+  Net net = make_net(0);
+  net->to(gpu_of(world()));
+  DistributedDataParallel ddp(net, {.process_group = world()});
+  const Batch batch = Batch::make(0).share(world());
+  const auto backward = [&] {
+    torch::cross_entropy_loss(ddp->forward(batch.data), batch.target).backward();
+  };
+  backward();
+  if (rank() != 2) EXPECT_NO_THROW(backward()) << "the host waits for no rank";
+  barrier(world());  // of the hosts
+  if (rank() == 2) die();
+  net->out->weight.grad().cpu();  // ends, and has no meaning
+  EXPECT_THAT(backward, ThrowsMessage<PeerLost>(HasSubstr("rank 2")));
 }
 
 }  // namespace

@@ -29,8 +29,7 @@ using nccl::UniqueId;
 
 class NcclBackend final : public Backend {
  public:
-  NcclBackend(std::shared_ptr<Backend> cpu, std::shared_ptr<Core> core)
-      : cpu_(std::move(cpu)), core_(std::move(core)) {
+  explicit NcclBackend(std::shared_ptr<Core> core) : cpu_(core->membership().cpu), core_(std::move(core)) {
     core_->begin();
   }
   ~NcclBackend() override { core_->end(); }
@@ -59,8 +58,8 @@ class NcclBackend final : public Backend {
   void check_peers() override { core_->check_peers(); }
   std::shared_ptr<TraceMemory> trace() const override { return cpu_->trace(); }
   void abort(const std::string& reason) override {
-    core_->fail(ErrorCode::ABORTED, str("rank ", rank(), " aborted the group: ", reason));
     cpu_->abort(reason);
+    core_->fail(ErrorCode::ABORTED, str("rank ", rank(), " aborted the group: ", reason));
   }
   void close() override {
     core_->end();
@@ -71,11 +70,15 @@ class NcclBackend final : public Backend {
   // Who waits for it may be waited for by the receiver of a message that is not launched yet.
   class OnCpu : public WorkState {
    public:
-    OnCpu(std::shared_ptr<Core> core, std::shared_ptr<WorkState> work)
-        : core_(std::move(core)), work_(std::move(work)) {}
+    OnCpu(std::shared_ptr<Core> core, std::shared_ptr<WorkState> work, Verb verb)
+        : core_(std::move(core)), work_(std::move(work)), verb_(verb) {}
     void wait(std::optional<std::chrono::nanoseconds> timeout) override {
       core_->launch_messages();
-      work_->wait(timeout);
+      try {
+        work_->wait(timeout);
+      } catch (const Error&) {
+        core_->rethrow_of_cpu(std::string(name_of(verb_)));
+      }
     }
     bool poll() override {
       core_->launch_messages();
@@ -87,12 +90,19 @@ class NcclBackend final : public Backend {
    private:
     const std::shared_ptr<Core> core_;
     const std::shared_ptr<WorkState> work_;
+    const Verb verb_;
   };
 
   std::shared_ptr<WorkState> start_on_cpu(Request request) {
+    const Verb verb = request.verb;
+    core_->require_usable(std::string(name_of(verb)));
     if (!request.async_op) core_->launch_messages();
-    auto work = cpu_->start(std::move(request));
-    return work ? std::make_shared<OnCpu>(core_, std::move(work)) : nullptr;
+    try {
+      auto work = cpu_->start(std::move(request));
+      return work ? std::make_shared<OnCpu>(core_, std::move(work), verb) : nullptr;
+    } catch (const Error&) {
+      core_->rethrow_of_cpu(std::string(name_of(verb)));
+    }
   }
 
   DeviceType device_type() const { return core_->membership().library->streams->device_type(); }
@@ -180,6 +190,7 @@ std::shared_ptr<Core> make_core(const std::shared_ptr<Backend>& cpu, const Makin
   membership.name = making.name;
   membership.world_ranks = making.world_ranks;
   membership.options = making.options;
+  membership.cpu = cpu;
   membership.hosts = cpu->split({everybody}, making.name + "/hosts", making.options);
   const ProcessGroup hosts(membership.hosts);
   const Deadline deadline = Deadline::in(making.options.timeout);
@@ -209,6 +220,7 @@ ProcessGroup make_cpu_group(std::string_view backend, Meeting& meeting, const st
 
 std::shared_ptr<Backend> NcclBackend::split(const std::vector<std::vector<int>>& parts,
                                             const std::string& name, const GroupOptions& options) {
+  core_->require_usable("split");
   std::shared_ptr<Backend> cpu = cpu_->split(parts, cpu_group_name(name), options);
   const std::vector<int>* const mine = part_of(parts, rank());
   if (!cpu || mine == nullptr) return nullptr;
@@ -218,7 +230,7 @@ std::shared_ptr<Backend> NcclBackend::split(const std::vector<std::vector<int>>&
                    [&](int rank) { return outer[static_cast<std::size_t>(rank)]; });
   auto core = make_core(
       cpu, {name, core_->membership().backend, std::move(world_ranks), options, core_->membership().device});
-  return std::make_shared<NcclBackend>(std::move(cpu), std::move(core));
+  return std::make_shared<NcclBackend>(std::move(core));
 }
 
 }  // namespace
@@ -237,7 +249,7 @@ std::string cpu_group_name(const std::string& group_name) { return group_name + 
 ProcessGroup make_nccl_group(std::string_view backend, const ProcessGroup& cpu, const std::string& group_name,
                              const GroupOptions& options, int local_rank) {
   auto core = make_core(cpu.shared_backend(), {group_name, backend, {}, options, local_rank});
-  return ProcessGroup(std::make_shared<NcclBackend>(cpu.shared_backend(), std::move(core)));
+  return ProcessGroup(std::make_shared<NcclBackend>(std::move(core)));
 }
 
 }  // namespace lockstep

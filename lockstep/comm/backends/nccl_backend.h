@@ -11,7 +11,8 @@
 //             waits for neither. wait(timeout) and is_completed() are of the device's work itself.
 // Agreement   The hosts tell each other of every call, over the CPU's backend, while NCCL already works: ranks that disagree, a dead rank, a
 //             late one and NCCL's own errors end the group within a moment, in our words, on all ranks; NCCL is aborted then, and what
-//             was under way on the device has no meaning. The next call, wait() or is_completed() throws.
+//             was under way on the device has no meaning. The next call, in CPU memory too, wait() or is_completed() throws: so copy
+//             results to the host, then barrier(), then keep them.
 // Verbs       all. What NCCL cannot reduce (int16, uint16, bits, the product of complex numbers) is refused, as are tags and
 //             ANY_SOURCE. A list of outputs (all_gather) is slower than one tensor (all_gather_into_tensor).
 // Messages    are launched when something of the group is waited for, all that were called until then as one. A wait for another

@@ -39,6 +39,9 @@ constexpr ErrorKind KINDS[] = {{ErrorCode::MISMATCH, "Mismatch"},
                                {ErrorCode::TIMEOUT, "Timeout"},
                                {ErrorCode::PEER_LOST, "PeerLost"},
                                {ErrorCode::BACKEND, "DistBackendError"}};
+bool is_of_group(ErrorCode code) {  // and not of a call alone
+  return std::any_of(std::begin(KINDS), std::end(KINDS), [&](const auto& kind) { return kind.code == code; });
+}
 std::string told(const char* kind) { return str(" aborted the group: ", kind, ": "); }
 
 }  // namespace
@@ -322,10 +325,12 @@ void Core::fail(ErrorCode code, const std::string& text, int peer) {
     failure_ = Failure{code, text, peer};
     recorder_.note_failure(text);
   }
-  // First the others: whoever here is told may leave at once.
+  // First the others: whoever here is told may leave at once. Who waits in the part for CPU memory waits for a rank that calls no more.
   const auto* const kind =
       std::find_if(std::begin(KINDS), std::end(KINDS), [&](const auto& one) { return one.code == code; });
-  membership_.hosts->abort(kind == std::end(KINDS) ? text : str(kind->name, ": ", text));
+  const std::string reason = kind == std::end(KINDS) ? text : str(kind->name, ": ", text);
+  membership_.hosts->abort(reason);
+  membership_.cpu->abort(reason);
   for (const auto& channel : channels_) channel.lanes->abort();
   {
     const std::lock_guard lock(mutex_);
@@ -343,6 +348,24 @@ void Core::check_peers() {
   }
   const std::lock_guard lock(mutex_);
   if (failure_ || ending_) throw_unusable("a wait outside of the group");
+}
+
+void Core::require_usable(const std::string& what) {
+  const std::lock_guard lock(mutex_);
+  if (failure_ || ending_) throw_unusable(what);
+}
+
+void Core::rethrow_of_cpu(const std::string& what) {
+  try {
+    throw;
+  } catch (const Aborted&) {  // which may tell of another rank's failure
+    fail_with(std::current_exception());
+    require_usable(what);
+    throw;
+  } catch (const Error& error) {
+    if (is_of_group(error.code())) fail_with(std::current_exception());
+    throw;
+  }
 }
 
 void Core::end() {

@@ -6,7 +6,7 @@
 //              what is in the caller's stream. Waits for nobody.
 //   watch()    a thread per channel: takes its operations in order, waits until all hosts have called the same, then until the device
 //              is done, and looks meanwhile whether NCCL has failed or a rank has died. Whatever goes wrong fails the group: NCCL's
-//              communicators are aborted, so that streams go on, and the other hosts are told.
+//              communicators are aborted, so that streams go on, and the other hosts are told, in the part for CPU memory too.
 //   wait()     puts the end of the operation before what the caller's stream does next.
 //
 // Threads: any.
@@ -39,7 +39,8 @@ class Core : public std::enable_shared_from_this<Core> {
  public:
   struct Membership {
     const Library* library = nullptr;
-    std::shared_ptr<Backend> hosts;  // the same ranks, for this group's use alone
+    std::shared_ptr<Backend> cpu;    // the group's part for CPU memory
+    std::shared_ptr<Backend> hosts;  // the same ranks, for the agreement alone
     std::string name;
     std::string_view backend;
     std::vector<int> world_ranks;  // by rank; empty: the same
@@ -61,6 +62,10 @@ class Core : public std::enable_shared_from_this<Core> {
   std::shared_ptr<Operation> start(Request&& request);
   void fail(ErrorCode code, const std::string& text, int peer = -1);
   void check_peers();  // as Backend's
+  void require_usable(const std::string& what);
+  // Within a handler, of what the part for CPU memory threw in call `what`: the whole group fails if that part has. Throws what is to
+  // be thrown instead.
+  [[noreturn]] void rethrow_of_cpu(const std::string& what);
 
   // ---- for operations, and whatever waits beside them
   void launch_messages();

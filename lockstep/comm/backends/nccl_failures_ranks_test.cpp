@@ -10,6 +10,7 @@ namespace lockstep {
 namespace {
 
 using harness::error_of_sum;
+using harness::error_of_sum_on_all;
 using ::testing::AllOf;
 using ::testing::AnyOf;
 using ::testing::Each;
@@ -67,7 +68,7 @@ RANKS_TEST(NcclFailures, MessagesThatDoNotFit, Ranks(2), Backends("nccl")) {
 
 // It has called nothing.
 RANKS_TEST(NcclFailures, ADeadRank, Ranks(2, 3), Backends("nccl"), Dies({1})) {
-  EXPECT_EQ(error_of_sum(world()), "");
+  EXPECT_EQ(error_of_sum_on_all(world()), "");
   if (rank() == 1) die();
   std::vector<float> x(10);
   EXPECT_THAT([&] { comm::all_reduce(world(), std::span(x)); },
@@ -115,7 +116,7 @@ RANKS_TEST(NcclFailures, ACallThatIsLateIsOnlyLate, Ranks(2), Backends("nccl"),
 // In NCCL's words, on all ranks, with the rank that has them.
 RANKS_TEST(NcclFailures, ACallThatNcclRefuses, Ranks(2, 3), Backends("nccl"),
            Variable("NCCL_STAND_IN", "fail:all_reduce:2:1")) {
-  EXPECT_EQ(error_of_sum(world()), "");
+  EXPECT_EQ(error_of_sum_on_all(world()), "");
   std::vector<float> x(10);
   const auto call = [&] { comm::all_reduce(world(), std::span(x)); };
   EXPECT_THAT(call, ThrowsMessage<DistBackendError>(
@@ -125,8 +126,42 @@ RANKS_TEST(NcclFailures, ACallThatNcclRefuses, Ranks(2, 3), Backends("nccl"),
 
 RANKS_TEST(NcclFailures, AnErrorThatNcclFindsLater, Ranks(2, 3), Backends("nccl"),
            Variable("NCCL_STAND_IN", "async:all_reduce:2:0")) {
-  EXPECT_EQ(error_of_sum(world()), "");
+  EXPECT_EQ(error_of_sum_on_all(world()), "");
   EXPECT_THAT(error_of_sum(world()), HasSubstr("remote process exited or there was a network error"));
+}
+
+// So that nobody keeps what an aborted NCCL has left: a barrier is the hosts'.
+RANKS_TEST(NcclFailures, TheHostsCallsFailWithIt, Ranks(2, 3), Backends("nccl"),
+           Variable("NCCL_STAND_IN", "async:all_reduce:2:0")) {
+  EXPECT_EQ(error_of_sum_on_all(world()), "");
+  EXPECT_NE(error_of_sum(world()), "");
+  EXPECT_THAT([&] { comm::barrier(world()); },
+              ThrowsMessage<DistBackendError>(
+                  AllOf(HasSubstr("barrier on group \"world\""),
+                        HasSubstr("remote process exited or there was a network error"))));
+}
+
+RANKS_TEST(NcclFailures, WhoWaitsInACallOfTheHostsIsTold, Ranks(2, 3), Backends("nccl"),
+           Variable("NCCL_STAND_IN", "fail:all_reduce:1:1")) {
+  const auto call = [&] {
+    if (rank() != 1) comm::barrier(world());
+    std::vector<float> x(10);
+    comm::all_reduce(world(), std::span(x));
+  };
+  EXPECT_THAT(call, ThrowsMessage<DistBackendError>(AllOf(HasSubstr("ncclAllReduce: internal error"),
+                                                          HasSubstr("told to fail"), HasSubstr("rank 1"))));
+}
+
+RANKS_TEST(NcclFailures, ACallOfTheHostsThatFailsEndsTheGroup, Ranks(2), Backends("nccl"),
+           Variable("LOCKSTEP_TIMEOUT", "1")) {
+  if (rank() == 0) {
+    EXPECT_THAT([&] { comm::barrier(world()); }, ThrowsMessage<Timeout>(HasSubstr("no progress for 1 s")));
+  } else {
+    EXPECT_THAT([&] { call_until_it_fails(world()); }, ThrowsMessage<Timeout>(HasSubstr("no progress")));
+  }
+  std::vector<float> x(10);
+  EXPECT_THAT([&] { comm::all_reduce(world(), std::span(x)); },
+              ThrowsMessage<Timeout>(AllOf(HasSubstr("no progress for 1 s"), HasSubstr("all_reduce"))));
 }
 
 RANKS_TEST(NcclFailures, ARankWithoutACommunicator, Ranks(2, 3), Backends("nccl"), WithoutGroup(),

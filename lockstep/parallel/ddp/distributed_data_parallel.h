@@ -58,7 +58,8 @@
 // Sparse      gradients of torch::nn::Embedding and EmbeddingBag with sparse(true), and those named in sparse_gradients, travel
 //             as rows, after the last bucket and past a communication hook; .grad is then the coalesced average.
 // On a GPU    the whole model is on this rank's device, and the group is one over nccl (docs/backends.md). Sparse gradients are
-//             refused there.
+//             refused there. Backward returns before the averages are there; a failure after that is thrown by the group's next
+//             call, and the gradients have no meaning.
 // Lifetime    the model lives at least as long as the wrapper. The destructor does not communicate.
 #pragma once
 
