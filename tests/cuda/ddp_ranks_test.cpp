@@ -308,15 +308,12 @@ RANKS_TEST(CudaDdp, ADeadRankSurfacesFromBackward, Ranks(3), Backends("nccl"), D
       ThrowsMessage<PeerLost>(HasSubstr("rank 2")));
 }
 
-RANKS_TEST(CudaDdp, ARankThatDiesAfterItsPeersBackwardFreesTheirGpus, Ranks(3), Backends("nccl"),
-           Dies({2})) {
+RANKS_TEST(CudaDdp, ARankThatDiesAfterItsPeersBackwardFreesTheirGpus, Ranks(3), Backends("nccl"), Dies({2})) {
   Net net = make_net(0);
   net->to(gpu_of(world()));
   DistributedDataParallel ddp(net, {.process_group = world()});
   const Batch batch = Batch::make(0).share(world());
-  const auto backward = [&] {
-    torch::cross_entropy_loss(ddp->forward(batch.data), batch.target).backward();
-  };
+  const auto backward = [&] { torch::cross_entropy_loss(ddp->forward(batch.data), batch.target).backward(); };
   backward();
   if (rank() != 2) EXPECT_NO_THROW(backward()) << "the host waits for no rank";
   barrier(world());  // of the hosts
