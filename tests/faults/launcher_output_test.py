@@ -1,8 +1,10 @@
 """What ranks print: whole lines with their names, nothing lost, nothing forged, nothing that can hold the launcher up."""
 import os
+import pathlib
 import signal
 import stat
 import subprocess
+import tempfile
 import time
 import unittest
 
@@ -95,14 +97,15 @@ class Forging(LauncherTest):
 
 class OnATerminal(LauncherTest):
     def test_a_progress_line_is_drawn_in_place_and_gives_way_to_other_lines(self):
-        script = ("if [ $RANK = 0 ]; then printf 'step 1\\r'; printf 'step 2\\r'; touch {0}; "
-                  "while [ -e {0} ]; do sleep 0.01; done; printf 'step 3\\r\\n'; "
-                  "else while [ ! -e {0} ]; do sleep 0.01; done; sleep 0.1; echo a line; rm {0}; fi")
-        mark = f"/tmp/lockstep-test-mark-{os.getpid()}"
-        with Terminal(["-n", "2"], ["sh", "-c", script.format(mark)]) as terminal:
+        script = ("if [ $RANK = 0 ]; then printf 'step 1\\r'; printf 'step 2\\r'; until [ -e {0}/0 ]; do sleep 0.01; done; "
+                  "printf 'step 3\\r\\n'; else until [ -e {0}/1 ]; do sleep 0.01; done; echo a line; fi")
+        with tempfile.TemporaryDirectory() as marks, Terminal(["-n", "2"], ["sh", "-c", script.format(marks)]) as terminal:
+            terminal.wait_for("[0] step 2")
+            pathlib.Path(marks, "1").touch()
+            terminal.wait_for("[0] step 2\r\x1b[K[1] a line\r\n[0] step 2")
+            pathlib.Path(marks, "0").touch()
             self.assertEqual(terminal.wait(), 0)
             self.assertEqual(screen_of(terminal.text)[-2:], ["[1] a line", "[0] step 3"])
-            self.assertIn("[0] step 2\r\x1b[K[1] a line\r\n[0] step 2", terminal.text)
 
     def test_a_question_is_shown_before_its_line_ends(self):
         with Terminal(["-n", "1"], ["sh", "-c", "printf 'name? '; read name; echo hello $name"]) as terminal:
@@ -170,7 +173,9 @@ def cpu_ticks(job):
 
 class Logs(LauncherTest):
     def test_hold_both_streams_as_they_came_byte_for_byte(self):
-        script = "printf 'one\\n'; sleep 0.1; printf 'two\\033[2J\\377\\n' >&2; sleep 0.1; printf 'three without end'"
+        shows = "until grep -q {} $LOCKSTEP_LOG_DIR/rank$RANK.log; do sleep 0.01; done; "
+        script = ("printf 'one\\n'; " + shows.format("one") + "printf 'two\\033[2J\\377\\n' >&2; " + shows.format("two") +
+                  "printf 'three without end'")
         with Job(["-n", "2"], ["sh", "-c", script]) as job:
             job.wait()
             for rank in (0, 1):

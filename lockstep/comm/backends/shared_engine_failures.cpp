@@ -120,6 +120,7 @@ void SharedEngine::close() {
   const std::lock_guard lock(mutex);
   if (closed_ || fork_generation() != fork_generation_) return;
   closed_ = true;
+  closed_unfailed_ = !failed();
   for (const auto& operation : pending_) operation->give_up();
   pending_.clear();
   // As `finished`, for all collectives: nothing of the others is looked at behind this.
@@ -146,7 +147,7 @@ void SharedEngine::throw_unusable(const std::string& what) const {
                   "this process is a fork of the one that joined the group; start ranks with exec, or call "
                   "init_process_group() only after fork");
   }
-  if (!failed()) throw Aborted(where + "this rank has left the group (destroy_process_group)");
+  if (closed_unfailed_ || !failed()) throw Aborted(where + "this rank has left the group (destroy_process_group)");
   constexpr const char* ADVICE =
       "; the group is closed: destroy_process_group(), then init_process_group() to start anew";
   const Header& header = control_.header();
