@@ -5,7 +5,7 @@ granted about who comes first is late now and then, as on a busy machine.
     tools/late_ranks.py ctest --test-dir build -j 4 -L ranks --output-on-failure
     tools/late_ranks.py --longest 0.5 --pause 0.2 -- ctest --test-dir build -R NcclFailures --repeat until-fail:20
 
-Most tests are hit with -j twice the number of cores. Tests that stop ranks themselves (trace, peers_Stopped) fail under it. The command's
+Most tests are hit with -j twice the number of cores. Tests that stop ranks themselves (trace, peers_Stopped, launchers_Nodes) fail under it. The command's
 exit status, or 1 if nothing was stopped."""
 
 import argparse
@@ -40,11 +40,11 @@ def read_arguments():
 def processes_below(root):
     """[(pid, name)] of what `root` has started, directly or not."""
     children = {}
-    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+    for pid in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError):
-            text = stat.read_text(errors="replace")
+            text = pathlib.Path("/proc", pid, "stat").read_text(errors="replace")
             name, fields = text[text.index("(") + 1 : text.rindex(")")], text[text.rindex(")") + 2 :].split()
-            children.setdefault(int(fields[1]), []).append((int(stat.parent.name), name))
+            children.setdefault(int(fields[1]), []).append((int(pid), name))
     found, left = [], [root]
     while left:
         below = children.get(left.pop(), [])
