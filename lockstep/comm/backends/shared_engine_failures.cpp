@@ -147,7 +147,8 @@ void SharedEngine::throw_unusable(const std::string& what) const {
                   "this process is a fork of the one that joined the group; start ranks with exec, or call "
                   "init_process_group() only after fork");
   }
-  if (closed_unfailed_ || !failed()) throw Aborted(where + "this rank has left the group (destroy_process_group)");
+  if (closed_unfailed_ || !failed())
+    throw Aborted(where + "this rank has left the group (destroy_process_group)");
   constexpr const char* ADVICE =
       "; the group is closed: destroy_process_group(), then init_process_group() to start anew";
   const Header& header = control_.header();
