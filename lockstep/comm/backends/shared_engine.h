@@ -202,7 +202,7 @@ class SharedEngine : public Backend, public Helped, public std::enable_shared_fr
   std::vector<std::uint64_t> sent_;  // messages to each rank
   std::vector<Inbox> inboxes_;       // by source
   ReceiveQueue receives_;
-  int waiting_ = 0;      // calls of wait() that have not returned
+  int waiting_ = 0;               // calls of wait() that have not returned
   bool closed_ = false;           // close() was called
   bool closed_unfailed_ = false;  // and the group had not failed: a later failure is not this rank's
   bool gone_ = false;             // and nothing here may look at the control segment any more
