@@ -43,4 +43,23 @@ class DeviceStreams {
   virtual bool is_done(const Event& event) = 0;
 };
 
+// That device is the calling thread's in a scope.
+class OnDevice {
+ public:
+  OnDevice(DeviceStreams& streams, int device) : streams_(streams), before_(streams.current_device()) {
+    if (before_ != device) streams_.set_device(device);
+    changed_ = before_ != device;
+  }
+  ~OnDevice() {
+    if (changed_) streams_.set_device(before_);
+  }
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+
+ private:
+  DeviceStreams& streams_;
+  const int before_;
+  bool changed_ = false;
+};
+
 }  // namespace lockstep

@@ -5,8 +5,15 @@
 //   if (fork_generation() != made_in) throw Aborted("this process is a fork of the one that ...");
 #pragma once
 
+#include <string_view>
+
 namespace lockstep {
 
 unsigned fork_generation();
+
+// What whoever uses a group in a fork is told.
+inline constexpr std::string_view IS_A_FORK =
+    "this process is a fork of the one that joined the group; start ranks with exec, or call "
+    "init_process_group() only after fork";
 
 }  // namespace lockstep

@@ -32,7 +32,12 @@ class NcclBackend final : public Backend {
   explicit NcclBackend(std::shared_ptr<Core> core) : cpu_(core->membership().cpu), core_(std::move(core)) {
     core_->begin();
   }
-  ~NcclBackend() override { core_->end(); }
+  ~NcclBackend() override {
+    if (core_->forked())
+      new std::shared_ptr<Core>(core_);  // kept for good: what its destructor would end is the parent's
+    else
+      core_->end();
+  }
   NcclBackend(const NcclBackend&) = delete;
   NcclBackend& operator=(const NcclBackend&) = delete;
 
@@ -44,6 +49,7 @@ class NcclBackend final : public Backend {
   int device_index() const override { return core_->membership().device; }
 
   std::shared_ptr<WorkState> start(Request request) override {
+    core_->refuse_fork(std::string(name_of(request.verb)));
     if (request.device != device_type() || request.verb == Verb::BARRIER)
       return start_on_cpu(std::move(request));
     if (const std::string why = nccl::lacks(request); !why.empty())
@@ -55,13 +61,18 @@ class NcclBackend final : public Backend {
   std::shared_ptr<Backend> split(const std::vector<std::vector<int>>& parts, const std::string& name,
                                  const GroupOptions& options) override;
   void help() override { cpu_->help(); }
-  void check_peers() override { core_->check_peers(); }
+  void check_peers() override {
+    core_->refuse_fork("a wait outside of the group");
+    core_->check_peers();
+  }
   std::shared_ptr<TraceMemory> trace() const override { return cpu_->trace(); }
   void abort(const std::string& reason) override {
+    if (core_->forked()) return;
     cpu_->abort(reason);
     core_->fail(ErrorCode::ABORTED, str("rank ", rank(), " aborted the group: ", reason));
   }
   void close() override {
+    if (core_->forked()) return;
     core_->end();
     cpu_->close();
   }
@@ -73,6 +84,7 @@ class NcclBackend final : public Backend {
     OnCpu(std::shared_ptr<Core> core, std::shared_ptr<WorkState> work, Verb verb)
         : core_(std::move(core)), work_(std::move(work)), verb_(verb) {}
     void wait(std::optional<std::chrono::nanoseconds> timeout) override {
+      core_->refuse_fork("a wait");
       core_->launch_messages();
       try {
         work_->wait(timeout);
@@ -81,6 +93,7 @@ class NcclBackend final : public Backend {
       }
     }
     bool poll() override {
+      core_->refuse_fork("a test for completion");
       core_->launch_messages();
       return work_->poll();
     }
@@ -220,6 +233,7 @@ ProcessGroup make_cpu_group(std::string_view backend, Meeting& meeting, const st
 
 std::shared_ptr<Backend> NcclBackend::split(const std::vector<std::vector<int>>& parts,
                                             const std::string& name, const GroupOptions& options) {
+  core_->refuse_fork("split");
   core_->require_usable("split");
   std::shared_ptr<Backend> cpu = cpu_->split(parts, cpu_group_name(name), options);
   const std::vector<int>* const mine = part_of(parts, rank());

@@ -4,31 +4,13 @@
 
 #include "lockstep/base/log.h"
 #include "lockstep/base/str.h"
+#include "lockstep/os/fork_generation.h"
 
 namespace lockstep::nccl {
 namespace {
 
 using State = Operation::State;
 constexpr std::chrono::hours LONGEST_WAIT{24 * 365};
-
-// The group's device is current in a scope.
-class OnDevice {
- public:
-  OnDevice(DeviceStreams& streams, int device) : streams_(streams), before_(streams.current_device()) {
-    if (before_ != device) streams_.set_device(device);
-    changed_ = before_ != device;
-  }
-  ~OnDevice() {
-    if (changed_) streams_.set_device(before_);
-  }
-  OnDevice(const OnDevice&) = delete;
-  OnDevice& operator=(const OnDevice&) = delete;
-
- private:
-  DeviceStreams& streams_;
-  const int before_;
-  bool changed_ = false;
-};
 
 // How a rank tells the others what kind of error it has.
 struct ErrorKind {
@@ -48,6 +30,7 @@ std::string told(const char* kind) { return str(" aborted the group: ", kind, ":
 
 Core::Core(Membership membership, Channels channels)
     : membership_(std::move(membership)),
+      made_in_(fork_generation()),
       channels_(std::move(channels)),
       recorder_(membership_.hosts->trace(), {membership_.name, std::string(membership_.backend), rank(),
                                              size(), membership_.world_ranks}) {}
@@ -55,6 +38,14 @@ Core::Core(Membership membership, Channels channels)
 void Core::begin() {
   for (std::size_t i = 0; i < channels_.size(); ++i)
     watchers_[i] = std::thread([self = shared_from_this(), i] { self->watch(self->channels_[i]); });
+}
+
+bool Core::forked() const { return fork_generation() != made_in_; }
+
+void Core::refuse_fork(const std::string& what) const {
+  if (forked())
+    throw Aborted(
+        str(what, " on group \"", membership_.name, "\", rank ", rank(), " of ", size(), ": ", IS_A_FORK));
 }
 
 // ---- calls

@@ -9,7 +9,7 @@
 //              communicators are aborted, so that streams go on, and the other hosts are told, in the part for CPU memory too.
 //   wait()     puts the end of the operation before what the caller's stream does next.
 //
-// Threads: any.
+// Threads: any. In a fork nothing but forked() and refuse_fork(): threads, locks and communicators are the parent's.
 #pragma once
 
 #include <array>
@@ -59,6 +59,8 @@ class Core : public std::enable_shared_from_this<Core> {
   int rank() const { return membership_.hosts->rank(); }
   int size() const { return membership_.hosts->size(); }
   const Membership& membership() const { return membership_; }
+  bool forked() const;
+  void refuse_fork(const std::string& what) const;  // throws Aborted there
   std::shared_ptr<Operation> start(Request&& request);
   void fail(ErrorCode code, const std::string& text, int peer = -1);
   void check_peers();  // as Backend's
@@ -100,6 +102,7 @@ class Core : public std::enable_shared_from_this<Core> {
   DeviceStreams& streams() const { return *membership_.library->streams; }
 
   const Membership membership_;
+  const unsigned made_in_;  // generation of forks
   Channels channels_;
   std::array<std::thread, 2> watchers_;
   std::mutex launching_;  // orders the callers; taken before the other

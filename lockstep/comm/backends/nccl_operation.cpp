@@ -124,8 +124,19 @@ void Operation::disagree(int rank, const Signature& theirs) const {
                      "; all ranks must make the same calls in the same order"));
 }
 
-void Operation::wait(std::optional<std::chrono::nanoseconds> timeout) { core_->wait(*this, timeout); }
-bool Operation::poll() { return core_->poll(*this); }
-std::exception_ptr Operation::exception() const { return core_->exception_of(*this); }
+void Operation::wait(std::optional<std::chrono::nanoseconds> timeout) {
+  core_->refuse_fork("a wait");
+  core_->wait(*this, timeout);
+}
+
+bool Operation::poll() {
+  core_->refuse_fork("a test for completion");
+  return core_->poll(*this);
+}
+
+std::exception_ptr Operation::exception() const {
+  core_->refuse_fork("a look at an operation");
+  return core_->exception_of(*this);
+}
 
 }  // namespace lockstep::nccl

@@ -143,9 +143,7 @@ void SharedEngine::leave_for_good() {
 void SharedEngine::throw_unusable(const std::string& what) const {
   const std::string where = str(what, " on ", own_place(), ": ");
   if (fork_generation() != fork_generation_) {
-    throw Aborted(where +
-                  "this process is a fork of the one that joined the group; start ranks with exec, or call "
-                  "init_process_group() only after fork");
+    throw Aborted(str(where, IS_A_FORK));
   }
   if (closed_unfailed_ || !failed())
     throw Aborted(where + "this rank has left the group (destroy_process_group)");

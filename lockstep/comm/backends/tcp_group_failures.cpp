@@ -5,6 +5,7 @@
 #include "lockstep/base/log.h"
 #include "lockstep/base/str.h"
 #include "lockstep/comm/backends/tcp_group.h"
+#include "lockstep/os/fork_generation.h"
 
 namespace lockstep::tcp {
 namespace {
@@ -37,9 +38,7 @@ std::string direction(const Operation& operation, int rank) {
 void Group::refuse_fork(const std::string& what) const {
   if (!forked()) return;
   throw Aborted(
-      str(what, " on group \"", group_name(), "\", rank ", rank(), " of ", size(),
-          ": this process is a fork of the one that joined the group; start ranks with exec, or call "
-          "init_process_group() only after fork"));
+      str(what, " on group \"", group_name(), "\", rank ", rank(), " of ", size(), ": ", IS_A_FORK));
 }
 
 void Group::throw_unusable(const std::string& what) const {
