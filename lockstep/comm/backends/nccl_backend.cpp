@@ -34,7 +34,7 @@ class NcclBackend final : public Backend {
   }
   ~NcclBackend() override {
     if (core_->forked())
-      new std::shared_ptr<Core>(core_);  // kept for good: what its destructor would end is the parent's
+      core_->stay();
     else
       core_->end();
   }

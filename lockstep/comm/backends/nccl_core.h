@@ -9,7 +9,7 @@
 //              communicators are aborted, so that streams go on, and the other hosts are told, in the part for CPU memory too.
 //   wait()     puts the end of the operation before what the caller's stream does next.
 //
-// Threads: any. In a fork nothing but forked() and refuse_fork(): threads, locks and communicators are the parent's.
+// Threads: any. In a fork only forked(), refuse_fork() and stay(): threads, locks and communicators are the parent's.
 #pragma once
 
 #include <array>
@@ -55,6 +55,9 @@ class Core : public std::enable_shared_from_this<Core> {
   Core(Membership membership, Channels channels);
   void begin();  // starts the threads
   void end();    // ends them, without waiting for more than a moment; the first call does it
+
+  // For good: what a fork's destructor would end is the parent's.
+  void stay() { itself_ = shared_from_this(); }
 
   int rank() const { return membership_.hosts->rank(); }
   int size() const { return membership_.hosts->size(); }
@@ -103,6 +106,7 @@ class Core : public std::enable_shared_from_this<Core> {
 
   const Membership membership_;
   const unsigned made_in_;  // generation of forks
+  std::shared_ptr<Core> itself_;
   Channels channels_;
   std::array<std::thread, 2> watchers_;
   std::mutex launching_;  // orders the callers; taken before the other
