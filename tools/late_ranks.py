@@ -5,8 +5,8 @@ granted about who comes first is late now and then, as on a busy machine.
     tools/late_ranks.py ctest --test-dir build -j 4 -L ranks --output-on-failure
     tools/late_ranks.py --longest 0.5 --pause 0.2 -- ctest --test-dir build -R NcclFailures --repeat until-fail:20
 
-Most tests are hit with -j twice the number of cores. Tests that stop ranks themselves (trace, peers_Stopped, launchers_Nodes) fail under it. The command's
-exit status, or 1 if nothing was stopped."""
+Most tests are hit with -j twice the number of cores. Tests that stop ranks themselves (trace, peers_Stopped, launchers_Nodes) may fail
+under it. The command's exit status, or 1 if nothing was stopped."""
 
 import argparse
 import contextlib
@@ -77,9 +77,11 @@ def stop_some(root, longest):
         for pid in random.sample(candidates, min(len(candidates), random.choice(AT_ONCE))):
             with contextlib.suppress(ProcessLookupError):
                 chosen.append(opened.enter_context(open_process(pid)))
-        send_signal(chosen, signal.SIGSTOP)
-        time.sleep(random.uniform(0, longest) if chosen else 0)
-        send_signal(chosen, signal.SIGCONT)
+        try:
+            send_signal(chosen, signal.SIGSTOP)
+            time.sleep(random.uniform(0, longest) if chosen else 0)
+        finally:  # also when the user interrupts
+            send_signal(chosen, signal.SIGCONT)
     return len(chosen)
 
 
