@@ -68,18 +68,16 @@ void measure(Threads& threads, std::vector<std::vector<float>>& buffers, std::si
   float* const mine = buffers[rank].data() + begin;
   float* const other = buffers[1 - rank].data() + begin;
   const bound::Move half = {{mine, other}, {mine, other}, rank == 0 ? count / CORES : count - begin};
-  const std::size_t rounds = std::clamp<std::size_t>((256UL << 20U) / bytes, 20, 2000);
-  std::vector<double> starts;
-  std::vector<double> ends;
-  for (std::size_t round = 0; round < rounds; ++round) {
+  bench::Moments moments;
+  for (std::size_t round = 0; round < bench::rounds_of({"all_reduce", bytes}); ++round) {
     std::fill(buffers[rank].begin(), buffers[rank].begin() + static_cast<std::ptrdiff_t>(count), 1.0F);
     threads.barrier();
-    starts.push_back(bench::microseconds_now());
+    moments.starts.push_back(bench::microseconds_now());
     kernel.run(half);
-    ends.push_back(bench::microseconds_now());
+    moments.ends.push_back(bench::microseconds_now());
     threads.barrier();
   }
-  bench::report(threads, {"all_reduce", bytes}, kernel.name, std::move(starts), std::move(ends));
+  bench::report(threads, {"all_reduce", bytes}, kernel.name, std::move(moments));
 }
 
 }  // namespace

@@ -96,7 +96,7 @@ def call_times(commands, args):
     rows = {}
     for (verb, size, memory), value in median.items():
         row = rows.setdefault(verb if size == 0 else f"{verb} {size_name(size)}", {})
-        kernel = memory not in ("private", "shared", "gloo", "openmpi", "mpich", "read")
+        kernel = memory not in ("private", "shared", "span", "tensor", "gloo", "openmpi", "mpich", "read")
         column = "bound" if kernel else memory
         row[column] = min(row.get(column, value), round(value, 2))
     return runs.report() | {"unit": "us", "medians": rows}, rows
@@ -104,13 +104,14 @@ def call_times(commands, args):
 
 def collectives(args):
     """Microseconds of one call by verb and size, two ranks; the median over runs of each run's median. "shared": what is
-    given lies in memory of the group's; "bound" is the best of the kernels in bench/bound.cpp that do the sums of an
-    all_reduce and nothing else."""
+    given lies in memory of the group's; "span" and "tensor": the calls on spans and on tensors of the same private memory, in turn;
+    "bound" is the best of the kernels in bench/bound.cpp that do the sums of an all_reduce and nothing else."""
     commands = {"lockstep": launch(args) + [args.build / "bench/collectives"],
+                "tensors": launch(args) + [args.build / "bench/tensor_collectives"],
                 "gloo": launch(args, "--no-affinity") + [args.python, PEERS / "collectives.py"],
                 "bound": [args.build / "bench/bound"], **mpi(args, 2)}
     report, rows = call_times(commands, args)
-    return report | {"ratios": collective_ratios(rows)}
+    return report | {"ratios": collective_ratios(rows) | tensor_ratios(rows)}
 
 
 def four_ranks(args):
@@ -301,6 +302,14 @@ def collective_ratios(rows):
     bucket = rows["all_reduce 25 MiB"]
     ratios["all_reduce 25 MiB: shared / bound"] = ratio(bucket["shared"] / bucket["bound"], at_most=1.15)
     return ratios
+
+
+def tensor_ratios(rows):
+    """What a call on tensors costs over one on spans: a part of it from 64 KiB on, and microseconds below."""
+    large = {what: row for what, row in rows.items() if "tensor" in row and ("MiB" in what or what == "all_reduce 64 KiB")}
+    small = {what: row for what, row in rows.items() if "tensor" in row and what not in large}
+    return ({f"{what}: tensor / span": ratio(row["tensor"] / row["span"], at_most=1.03) for what, row in large.items()}
+            | {f"{what}: tensor - span, us": ratio(row["tensor"] - row["span"], at_most=2) for what, row in small.items()})
 
 
 # ---- from the command to the results

@@ -16,6 +16,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace bench {
@@ -82,13 +83,39 @@ inline bool is_right(const Case& which, int rank, int size, std::span<const floa
   return true;
 }
 
+// The moments at which this rank's calls of one kind began and ended.
+struct Moments {
+  std::vector<double> starts;
+  std::vector<double> ends;
+};
+
+// One call. `call` is that of the kind, on this input and output.
+template <typename Peer, typename Call>
+void time_call(Peer& peer, std::span<float> input, Moments& moments, const Call& call) {
+  std::fill(input.begin(), input.end(), static_cast<float>(peer.rank() + 1));
+  peer.barrier();
+  moments.starts.push_back(microseconds_now());
+  call();
+  moments.ends.push_back(microseconds_now());
+}
+
+inline std::size_t rounds_of(const Case& which) {
+  return std::clamp<std::size_t>((256UL << 20U) / std::max<std::size_t>(which.bytes, 1), 20, 2000);
+}
+
+inline void require_right(const Case& which, bool is_right) {
+  if (is_right) return;
+  std::fprintf(stderr, "%s of %zu bytes: wrong result\n", which.verb.data(), which.bytes);
+  std::exit(1);
+}
+
 template <typename Peer>
-void report(Peer& peer, const Case& which, std::string_view memory, std::vector<double> starts,
-            std::vector<double> ends) {
-  peer.maxima(starts);
-  peer.maxima(ends);
+void report(Peer& peer, const Case& which, std::string_view memory, Moments moments) {
+  peer.maxima(moments.starts);
+  peer.maxima(moments.ends);
   std::vector<double> times;
-  for (std::size_t i = 0; i < starts.size(); ++i) times.push_back(ends[i] - starts[i]);
+  for (std::size_t i = 0; i < moments.starts.size(); ++i)
+    times.push_back(moments.ends[i] - moments.starts[i]);
   std::sort(times.begin(), times.end());
   if (peer.rank() != 0) return;
   std::printf(
@@ -104,22 +131,11 @@ void time_collective(Peer& peer, const Case& which, std::string_view memory, std
   const Counts counts = counts_of(which, peer.size());
   input = input.first(counts.input);
   output = output.first(counts.output);
-  const std::size_t rounds =
-      std::clamp<std::size_t>((256UL << 20U) / std::max<std::size_t>(which.bytes, 1), 20, 2000);
-  std::vector<double> starts;
-  std::vector<double> ends;
-  for (std::size_t round = 0; round < rounds; ++round) {
-    std::fill(input.begin(), input.end(), static_cast<float>(peer.rank() + 1));
-    peer.barrier();
-    starts.push_back(microseconds_now());
-    peer.call(which, input, output);
-    ends.push_back(microseconds_now());
-  }
-  if (!is_right(which, peer.rank(), peer.size(), input, output)) {
-    std::fprintf(stderr, "%s of %zu bytes: wrong result\n", which.verb.data(), which.bytes);
-    std::exit(1);
-  }
-  report(peer, which, memory, std::move(starts), std::move(ends));
+  Moments moments;
+  for (std::size_t round = 0; round < rounds_of(which); ++round)
+    time_call(peer, input, moments, [&] { peer.call(which, input, output); });
+  require_right(which, is_right(which, peer.rank(), peer.size(), input, output));
+  report(peer, which, memory, std::move(moments));
 }
 
 }  // namespace bench

@@ -39,11 +39,15 @@ class FakeBackend : public Backend {
   const std::string& group_name() const override { return name_; }
   std::shared_ptr<WorkState> start(Request request) override {
     on_start(request);
-    for (const auto& output : request.outputs) std::memcpy(output.data(), request.input, output.size());
+    for (const auto& output : request.outputs) {
+      if (request.input != nullptr) std::memcpy(output.data(), request.input, output.size());
+    }
     const bool all_reduce = request.verb == Verb::ALL_REDUCE;
+    const int source = request.verb == Verb::RECV ? request.root : -1;
     request.keep_alive.reset();
     started.push_back(std::move(request));
-    return std::make_shared<Done>(all_reduce ? on_wait : [] {});
+    return std::make_shared<Done>(
+        all_reduce ? on_wait : [] {}, source);
   }
   std::shared_ptr<void> allocate_shared(std::size_t bytes) override {
     const std::size_t rounded = (bytes + 63) / 64 * 64;
@@ -60,11 +64,13 @@ class FakeBackend : public Backend {
 
  private:
   struct Done : WorkState {
-    explicit Done(std::function<void()> callback) : on_wait(std::move(callback)) {}
+    Done(std::function<void()> callback, int peer) : on_wait(std::move(callback)), source(peer) {}
     void wait(std::optional<std::chrono::nanoseconds>) override { on_wait(); }
     bool poll() override { return true; }
     std::exception_ptr exception() const override { return nullptr; }
+    int source_rank() const override { return source; }
     std::function<void()> on_wait;
+    int source;
   };
   std::string name_ = "fake group";
   int size_;

@@ -87,7 +87,8 @@ class Backend {
   virtual int size() const = 0;
   virtual const std::string& group_name() const = 0;
 
-  // Posts the operation and returns it, or null if it is done already; what waiting for it means is in work.h. Throws
+  // Posts the operation and returns it, or null if it is done already (a RECV never: it is asked where its message came from);
+  // what waiting for it means is in work.h. Throws
   // when the group is closed, or when a rank has already posted something else for the same sequence number.
   virtual std::shared_ptr<WorkState> start(Request request) = 0;
 

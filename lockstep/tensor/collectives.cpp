@@ -15,7 +15,7 @@ Work broadcast(const at::Tensor& tensor, Peer src, const ProcessGroup& group, bo
   if (!call.is_member()) return {};
   const int root = src.in(group, "broadcast", "src");
   const TensorBuffer& x = call.write(tensor);
-  return call.finish(comm::broadcast(call.group(), x.data(), x.count(), x.dtype, root, true, call.keep()),
+  return call.finish(comm::broadcast(call.group(), x.data(), x.count(), x.dtype, root, async_op, call.keep()),
                      async_op);
 }
 
@@ -27,7 +27,7 @@ Work all_reduce(const at::Tensor& tensor, ReduceOp op, const ProcessGroup& group
     return {};
   }
   const TensorBuffer& x = call.write(tensor);
-  return call.finish(comm::all_reduce(call.group(), x.data(), x.count(), x.dtype, op, true, call.keep()),
+  return call.finish(comm::all_reduce(call.group(), x.data(), x.count(), x.dtype, op, async_op, call.keep()),
                      async_op);
 }
 
@@ -38,7 +38,8 @@ Work all_reduce_coalesced(const std::vector<at::Tensor>& tensors, ReduceOp op, c
   if (tensors.empty()) call.refuse("the list of tensors is empty");
   const TensorBuffer flat = call.write_flat(tensors);
   return call.finish(
-      comm::all_reduce(call.group(), flat.data(), flat.count(), flat.dtype, op, true, call.keep()), async_op);
+      comm::all_reduce(call.group(), flat.data(), flat.count(), flat.dtype, op, async_op, call.keep()),
+      async_op);
 }
 
 Work reduce(const at::Tensor& tensor, Peer dst, ReduceOp op, const ProcessGroup& group, bool async_op) {
@@ -47,7 +48,7 @@ Work reduce(const at::Tensor& tensor, Peer dst, ReduceOp op, const ProcessGroup&
   const int root = dst.in(group, "reduce", "dst");
   const TensorBuffer& x = root == group.rank() ? call.write(tensor) : call.read(tensor);
   return call.finish(comm::reduce(call.group(), x.data(), x.count(), x.dtype,
-                                  {.root = root, .op = op, .async_op = true}, call.keep()),
+                                  {.root = root, .op = op, .async_op = async_op}, call.keep()),
                      async_op);
 }
 
@@ -59,7 +60,7 @@ Work all_gather(const std::vector<at::Tensor>& tensor_list, const at::Tensor& te
   const TensorBuffer& x = call.read(tensor);
   auto outputs = call.write_all(tensor_list, x.dtype);
   return call.finish(
-      comm::all_gather(call.group(), x.data(), x.count(), x.dtype, std::move(outputs), true, call.keep()),
+      comm::all_gather(call.group(), x.data(), x.count(), x.dtype, std::move(outputs), async_op, call.keep()),
       async_op);
 }
 
@@ -71,7 +72,7 @@ Work all_gather_into_tensor(const at::Tensor& output, const at::Tensor& input, c
   const TensorBuffer& whole = call.write(output);
   call.expect_whole(whole, "output", x);
   return call.finish(
-      comm::all_gather(call.group(), x.data(), x.count(), x.dtype, {whole.bytes()}, true, call.keep()),
+      comm::all_gather(call.group(), x.data(), x.count(), x.dtype, {whole.bytes()}, async_op, call.keep()),
       async_op);
 }
 

@@ -64,7 +64,7 @@ Work gather(const at::Tensor& tensor, const std::vector<at::Tensor>& gather_list
   const TensorBuffer& x = call.read(tensor);
   auto outputs = call.write_all(gather_list, x.dtype);
   return call.finish(comm::gather(call.group(), {x.data(), x.count(), x.dtype}, std::move(outputs),
-                                  {.root = root, .async_op = true}, call.keep()),
+                                  {.root = root, .async_op = async_op}, call.keep()),
                      async_op);
 }
 
@@ -77,7 +77,7 @@ Work scatter(const at::Tensor& tensor, const std::vector<at::Tensor>& scatter_li
   const TensorBuffer& x = call.write(tensor);
   auto inputs = call.read_all(scatter_list, x.dtype);
   return call.finish(comm::scatter(call.group(), {x.data(), x.count(), x.dtype}, std::move(inputs),
-                                   {.root = root, .async_op = true}, call.keep()),
+                                   {.root = root, .async_op = async_op}, call.keep()),
                      async_op);
 }
 
@@ -89,7 +89,7 @@ Work reduce_scatter(const at::Tensor& output, const std::vector<at::Tensor>& inp
   const TensorBuffer& x = call.write(output);
   auto inputs = call.read_all(input_list, x.dtype);
   return call.finish(comm::reduce_scatter(call.group(), {x.data(), x.count(), x.dtype}, std::move(inputs), op,
-                                          true, call.keep()),
+                                          async_op, call.keep()),
                      async_op);
 }
 
@@ -101,7 +101,7 @@ Work reduce_scatter_tensor(const at::Tensor& output, const at::Tensor& input, Re
   const TensorBuffer& whole = call.read(input);
   call.expect_whole(whole, "input", x);
   return call.finish(comm::reduce_scatter(call.group(), {x.data(), x.count(), x.dtype},
-                                          {ConstBytes(whole.bytes())}, op, true, call.keep()),
+                                          {ConstBytes(whole.bytes())}, op, async_op, call.keep()),
                      async_op);
 }
 
@@ -115,7 +115,7 @@ Work all_to_all(const std::vector<at::Tensor>& output_tensor_list,
   auto inputs = call.read_all(input_tensor_list, dtype);
   auto outputs = call.write_all(output_tensor_list, dtype);
   return call.finish(
-      comm::all_to_all(call.group(), dtype, {std::move(inputs), std::move(outputs)}, true, call.keep()),
+      comm::all_to_all(call.group(), dtype, {std::move(inputs), std::move(outputs)}, async_op, call.keep()),
       async_op);
 }
 
@@ -130,9 +130,9 @@ Work all_to_all_single(const at::Tensor& output, const at::Tensor& input,
   call.expect_dtype(to, from.dtype, "the output");
   auto inputs = split_rows<ConstBytes>(call, from, "input", input_split_sizes, group.size());
   auto outputs = split_rows<Bytes>(call, to, "output", output_split_sizes, group.size());
-  return call.finish(
-      comm::all_to_all(call.group(), from.dtype, {std::move(inputs), std::move(outputs)}, true, call.keep()),
-      async_op);
+  return call.finish(comm::all_to_all(call.group(), from.dtype, {std::move(inputs), std::move(outputs)},
+                                      async_op, call.keep()),
+                     async_op);
 }
 
 }  // namespace lockstep

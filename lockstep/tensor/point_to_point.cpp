@@ -32,9 +32,13 @@ void send(const at::Tensor& tensor, Peer dst, const ProcessGroup& group, int tag
 }
 
 int recv(const at::Tensor& tensor, Peer src, const ProcessGroup& group, int tag) {
-  Work work = irecv(tensor, src, group, tag);
-  work.wait();
-  return work.source_rank();
+  TensorCall call("recv", group);
+  if (!call.is_member()) return -1;
+  const int peer = src.is_any() ? ANY_SOURCE : src.in(group, "recv", "src");
+  const TensorBuffer& x = call.write(tensor);
+  const int source = comm::recv(call.group(), x.data(), x.count(), x.dtype, peer, tag, call.keep());
+  call.finish(Work(), /*async_op=*/false);
+  return group.ranks()[static_cast<std::size_t>(source)];
 }
 
 std::vector<Work> batch_isend_irecv(const std::vector<P2POp>& ops) {

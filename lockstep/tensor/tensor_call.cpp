@@ -65,7 +65,7 @@ class TensorWork : public WorkState {
     return tensors;
   }
 
- private:
+  // Once the operation is over.
   void copy_back() {
     if (!std::exchange(has_copies_, false)) return;
     const c10::NoGradGuard no_grad;
@@ -74,6 +74,7 @@ class TensorWork : public WorkState {
     }
   }
 
+ private:
   Work work_;
   const char* verb_;
   ProcessGroup group_;
@@ -225,9 +226,9 @@ DType TensorCall::dtype_of_first(const std::vector<at::Tensor>& tensors) {
 }
 
 Work TensorCall::finish(Work work, bool async_op) const {
-  Work wrapped(std::make_shared<TensorWork>(std::move(work), verb_, group_, buffers_));
-  if (!async_op) wrapped.wait();
-  return wrapped;
+  const auto wrapped = std::make_shared<TensorWork>(std::move(work), verb_, group_, buffers_);
+  if (!async_op) wrapped->copy_back();
+  return Work(wrapped);
 }
 
 }  // namespace lockstep

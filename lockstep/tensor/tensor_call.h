@@ -4,7 +4,8 @@
 //   TensorCall call("all_reduce", group);
 //   if (!call.is_member()) return {};
 //   const TensorBuffer& x = call.write(tensor);                       // contiguous: the tensor's own memory
-//   return call.finish(comm::all_reduce(group, x.data(), x.count(), x.dtype, op, true, call.keep()), async_op);
+//   return call.finish(comm::all_reduce(group, x.data(), x.count(), x.dtype, op, async_op, call.keep()),
+//                      async_op);
 //
 // Fails  InvalidArgument, naming verb, group and rank, before anything is sent.
 #pragma once
@@ -65,7 +66,7 @@ class TensorCall {
 
   // Holds the tensors until the work is done.
   std::shared_ptr<void> keep() const { return buffers_; }
-  // Copies results back when the work is waited for, and waits for it unless async_op.
+  // Copies results back: now, or with async_op, where the verb of comm/ has not waited, when the work is waited for.
   Work finish(Work work, bool async_op) const;
 
   template <typename... Parts> [[noreturn]] void refuse(const Parts&... reason) const {

@@ -103,6 +103,39 @@ RANKS_TEST(TensorCollectives, ADroppedWorkOfANonContiguousTensorIsLogged, Ranks(
   EXPECT_THAT(lines[0], AllOf(StartsWith("all_reduce on group"), HasSubstr("not copied back")));
 }
 
+// Of more bytes than go through memory of the group when nobody waits (1 MiB): own memory, views, several at a time.
+RANKS_TEST(TensorCollectives, LargeBlockingCallsGiveTheirResults, Ranks(2, 3), Backends("shm", "tcp")) {
+  const at::IntArrayRef sizes = {700, 1001};
+  const at::Tensor expected = expected_sum(sizes, at::kFloat, size());
+  const at::Tensor own = counting(sizes, at::kFloat, rank());
+  all_reduce(own, ReduceOp::SUM, world());
+  EXPECT_TRUE(same_values(own, expected));
+  const at::Tensor turned = counting(sizes, at::kFloat, rank()).t();
+  all_reduce(turned, ReduceOp::SUM, world());
+  EXPECT_TRUE(same_values(turned, expected.t()));
+  const at::Tensor first = counting(sizes, at::kFloat, rank());
+  const at::Tensor second = counting({3}, at::kFloat, rank());
+  all_reduce_coalesced({first, second.t(), turned.zero_()}, ReduceOp::SUM, world());
+  EXPECT_TRUE(same_values(first, expected));
+  EXPECT_TRUE(same_values(second, expected_sum({3}, at::kFloat, size())));
+  const at::Tensor received =
+      rank() == size() - 1 ? counting(sizes, at::kFloat, 5).t() : at::zeros({1001, 700});
+  broadcast(received, size() - 1, world());
+  EXPECT_TRUE(same_values(received, counting(sizes, at::kFloat, 5).t()));
+  const at::Tensor gathered = at::zeros({size(), 700, 1001});
+  all_gather_into_tensor(gathered, counting(sizes, at::kFloat, rank()), world());
+  for (int r = 0; r < size(); ++r) EXPECT_TRUE(same_values(gathered[r], counting(sizes, at::kFloat, r)));
+}
+
+RANKS_TEST(TensorCollectives, ALargeMessageIntoAViewIsCopiedThere, Ranks(2), Backends("shm", "tcp")) {
+  const at::Tensor there = at::zeros({700, 1001});
+  if (rank() == 0) send(counting({1001, 700}, at::kFloat, 3), 1, world());
+  if (rank() == 1) {
+    EXPECT_EQ(recv(there.t(), std::nullopt, world()), 0);
+    EXPECT_TRUE(same_values(there.t(), counting({1001, 700}, at::kFloat, 3)));
+  }
+}
+
 // Rank r has r + 1 elements, one of them twice; rank 1 has none. The answer is the sum of the dense forms.
 RANKS_TEST(TensorAllReduce, Sparse, Ranks(1, 2, 3, 4)) {
   for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kLong, at::kComplexFloat}) {

@@ -71,9 +71,9 @@ Work all_reduce_coalesced(const ProcessGroup& group, std::vector<std::span<std::
     if (!buffer.empty()) std::memcpy(to, buffer.data(), buffer.size());
     to += buffer.size();
   }
-  Work reduced = all_reduce(group, flat.get(), bytes / size_of(dtype), dtype, op, /*async_op=*/true, flat);
+  Work reduced = all_reduce(group, flat.get(), bytes / size_of(dtype), dtype, op, async_op, flat);
   Work work(std::make_shared<CoalescedWork>(std::move(reduced), flat, std::move(buffers)));
-  if (!async_op) work.wait();
+  if (!async_op) work.wait();  // nothing is left of it but to copy out
   return work;
 }
 

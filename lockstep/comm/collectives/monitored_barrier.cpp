@@ -12,7 +12,7 @@ namespace {
 constexpr int TAG = -2;  // programs' tags are not negative
 constexpr std::chrono::milliseconds LOOK(1);
 
-Work token(const ProcessGroup& group, Verb verb, int peer, std::uint8_t* byte) {
+Work token(const ProcessGroup& group, Verb verb, int peer, std::uint8_t* byte, bool async_op) {
   Request request;
   request.verb = verb;
   request.root = peer;
@@ -20,7 +20,7 @@ Work token(const ProcessGroup& group, Verb verb, int peer, std::uint8_t* byte) {
   request.count = 1;
   request.input = byte;
   request.output = byte;
-  return run(group, std::move(request), /*async_op=*/true);
+  return run(group, std::move(request), async_op);
 }
 
 std::vector<int> missing_ranks(const std::vector<Work>& arrivals) {
@@ -45,7 +45,7 @@ void collect(const ProcessGroup& group, std::chrono::milliseconds timeout, bool 
   std::vector<std::uint8_t> bytes(static_cast<std::size_t>(group.size()));
   std::vector<Work> arrivals;
   for (int r = 1; r < group.size(); ++r)
-    arrivals.push_back(token(group, Verb::RECV, r, &bytes[static_cast<std::size_t>(r)]));
+    arrivals.push_back(token(group, Verb::RECV, r, &bytes[static_cast<std::size_t>(r)], /*async_op=*/true));
   const Deadline deadline = Deadline::in(timeout);
   std::vector<int> missing = missing_ranks(arrivals);
   while (!missing.empty()) {
@@ -57,7 +57,7 @@ void collect(const ProcessGroup& group, std::chrono::milliseconds timeout, bool 
     missing = missing_ranks(arrivals);
   }
   for (Work& arrival : arrivals) arrival.wait();  // throws what failed
-  for (int r = 1; r < group.size(); ++r) token(group, Verb::SEND, r, bytes.data()).wait();
+  for (int r = 1; r < group.size(); ++r) token(group, Verb::SEND, r, bytes.data(), /*async_op=*/false);
 }
 
 }  // namespace
@@ -68,8 +68,9 @@ void monitored_barrier(const ProcessGroup& group, std::chrono::milliseconds time
     refuse(Verb::BARRIER, group, "the timeout must be positive");
   if (group.rank() == 0) return collect(group, timeout, wait_all_ranks);
   std::uint8_t byte = 1;
-  token(group, Verb::SEND, 0, &byte).wait();
-  token(group, Verb::RECV, 0, &byte).wait(2 * timeout);  // rank 0's verdict, which names more, comes first
+  token(group, Verb::SEND, 0, &byte, /*async_op=*/false);
+  token(group, Verb::RECV, 0, &byte, /*async_op=*/true)
+      .wait(2 * timeout);  // rank 0's verdict, which names more, comes first
 }
 
 }  // namespace lockstep::comm

@@ -27,6 +27,16 @@ Work send_message(const ProcessGroup& group, const Contribution& data, int desti
   return run(group, std::move(request), async_op);
 }
 
+Work receive_message(const ProcessGroup& group, const Destination& data, int source, int tag,
+                     std::shared_ptr<void> keep_alive, bool async_op) {
+  if (!takes_part(Verb::RECV, group)) return {};
+  Request request = message(Verb::RECV, group, source, tag, data.count, data.dtype);
+  check_buffer(Verb::RECV, group, data.data, data.count, data.dtype);
+  request.output = data.data;
+  request.keep_alive = std::move(keep_alive);
+  return run(group, std::move(request), async_op);
+}
+
 }  // namespace
 
 Work isend(const ProcessGroup& group, const void* data, std::size_t count, DType dtype, int destination,
@@ -42,12 +52,13 @@ void send(const ProcessGroup& group, const void* data, std::size_t count, DType 
 
 Work irecv(const ProcessGroup& group, void* data, std::size_t count, DType dtype, int source, int tag,
            std::shared_ptr<void> keep_alive) {
-  if (!takes_part(Verb::RECV, group)) return {};
-  Request request = message(Verb::RECV, group, source, tag, count, dtype);
-  check_buffer(Verb::RECV, group, data, count, dtype);
-  request.output = data;
-  request.keep_alive = std::move(keep_alive);
-  return run(group, std::move(request), /*async_op=*/true);
+  return receive_message(group, {data, count, dtype}, source, tag, std::move(keep_alive), /*async_op=*/true);
+}
+
+int recv(const ProcessGroup& group, void* data, std::size_t count, DType dtype, int source, int tag,
+         std::shared_ptr<void> keep_alive) {
+  return receive_message(group, {data, count, dtype}, source, tag, std::move(keep_alive), /*async_op=*/false)
+      .source_rank();
 }
 
 }  // namespace lockstep::comm

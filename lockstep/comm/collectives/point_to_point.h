@@ -29,6 +29,9 @@ void send(const ProcessGroup& group, const void* data, std::size_t count, DType 
           int tag = 0, std::shared_ptr<void> keep_alive = nullptr);
 Work irecv(const ProcessGroup& group, void* data, std::size_t count, DType dtype, int source, int tag = 0,
            std::shared_ptr<void> keep_alive = nullptr);
+// As irecv(...).wait(). Returns the rank the message came from; -1 in a process outside the group.
+int recv(const ProcessGroup& group, void* data, std::size_t count, DType dtype, int source, int tag = 0,
+         std::shared_ptr<void> keep_alive = nullptr);
 
 template <typename T>
 Work isend(const ProcessGroup& group, std::span<const T> data, int destination, int tag = 0) {
@@ -41,11 +44,8 @@ template <typename T>
 void send(const ProcessGroup& group, std::span<const T> data, int destination, int tag = 0) {
   send(group, data.data(), data.size(), dtype_of<T>(), destination, tag);
 }
-// Returns the rank the message came from.
 template <typename T> int recv(const ProcessGroup& group, std::span<T> data, int source, int tag = 0) {
-  Work work = irecv(group, data, source, tag);
-  work.wait();
-  return work.source_rank();
+  return recv(group, data.data(), data.size(), dtype_of<T>(), source, tag);
 }
 
 }  // namespace lockstep::comm

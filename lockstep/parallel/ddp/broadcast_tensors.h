@@ -4,7 +4,7 @@
 //   broadcast_tensors({net->conv1->weight, net->conv1->bias}, group);
 //
 // Collective  every rank of the group; same shapes and dtypes in the same order. Strides may differ.
-// Blocks      until this rank's tensors hold the root's values; the root does not wait for the others.
+// Blocks      until this rank's tensors hold the root's values; the root as long as comm/collectives/broadcast.h says.
 // Result      written outside autograd: version counters do not change, so a graph that saved a buffer (batch
 //             normalisation under two forwards) can still run backward.
 #pragma once
