@@ -39,8 +39,8 @@ inline std::vector<Case> every_case() {
 inline std::vector<Case> cases_of(std::span<char*> words) {
   std::vector<Case> cases = every_case();
   std::erase_if(cases, [&](const Case& which) {
-    const std::string verb = "," + std::string(which.verb) + ",";
-    if (!words.empty() && ("," + std::string(words[0]) + ",").find(verb) == std::string::npos) return true;
+    const auto in_commas = [](std::string_view text) { return std::string(1, ',').append(text).append(","); };
+    if (!words.empty() && in_commas(words[0]).find(in_commas(which.verb)) == std::string::npos) return true;
     return words.size() > 1 && std::none_of(words.begin() + 1, words.end(), [&](const char* word) {
              return std::strtoull(word, nullptr, 10) == which.bytes;
            });

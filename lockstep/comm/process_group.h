@@ -9,8 +9,9 @@
 // quote. Operations on different groups may run concurrently. Two threads that use one group must be ordered by the
 // caller.
 //
-// Ranks: below libtorch every rank, root and peer is a rank of the group (0 to size() - 1). Where torch.distributed takes
-// ranks of the whole job ("global ranks"), the tensor forms do so too; ranks() has them in group order.
+// Ranks: rank() and size() are those within the group. A root or peer that a function takes is a rank of the whole job (a "global
+// rank"), as in torch.distributed; GroupRank{1} is one of the group (peer.h). ranks() has the global ranks in group order.
+// Messages of errors name ranks of the group; that of a lost or late one is followed by "(rank 3 of the world)" if it differs.
 //
 // A process that is not in the group holds the group all the same, as torch's NON_GROUP_MEMBER: rank() is -1, every
 // collective on it returns at once and does nothing.

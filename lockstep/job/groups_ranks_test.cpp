@@ -230,16 +230,5 @@ RANKS_TEST(SplitGroup, ByColorAndKey, Ranks(1, 2, 3, 4), EveryBackend()) {
   EXPECT_EQ(sum_over(world(), 1), size());
 }
 
-// A message between members: ranks below libtorch are those of the group.
-RANKS_TEST(NewGroup, MessagesWithinAGroup, Ranks(3, 4)) {
-  const ProcessGroup group = new_group({0, 2});
-  int value = rank();
-  if (rank() == 0) comm::send(group, std::span<const int>(&value, 1), 1);
-  if (rank() == 2) {
-    EXPECT_EQ(comm::recv(group, std::span(&value, 1), 0), 0);
-    EXPECT_EQ(value, 0);
-  }
-}
-
 }  // namespace
 }  // namespace lockstep

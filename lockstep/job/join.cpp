@@ -6,6 +6,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/comm/collectives/all_gather.h"
+#include "lockstep/comm/peer.h"
 
 namespace lockstep {
 namespace {
@@ -18,12 +19,6 @@ enum State : std::uint64_t {
   ACTIVE = 2
 };  // ACTIVE + index of the joinable
 constexpr unsigned SETTINGS_SHIFT = 32;
-
-std::string list_of(const std::vector<int>& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < ranks.size(); ++i) text += str(i == 0 ? "" : ", ", ranks[i]);
-  return text;
-}
 
 }  // namespace
 
@@ -95,15 +90,17 @@ std::shared_ptr<JoinNotice> JoinContext::start(std::uint64_t state, std::uint32_
 void JoinContext::check_settings(const std::vector<std::uint64_t>& all) const {
   for (std::size_t i = WORDS + 1; i < all.size(); i += WORDS) {
     if (all[i] >> SETTINGS_SHIFT == all[1] >> SETTINGS_SHIFT) continue;
-    fail(str("rank ", i / WORDS, " joined with other options or another number of joinables than rank 0"));
+    fail(str(ranks_text(group, {static_cast<int>(i / WORDS)}),
+             " joined with other options or another number of joinables than rank 0"));
   }
 }
 
 void JoinContext::check_early_end(const std::vector<int>& active, const std::vector<int>& joined) const {
   if (!options.throw_on_early_termination || active.empty() || joined.empty()) return;
-  throw Mismatch(message(str(list_of(joined), joined.size() == 1 ? " has" : " have", " no more inputs while ",
-                             list_of(active), active.size() == 1 ? " has" : " have",
-                             " some, and throw_on_early_termination is set; all ranks stop here")));
+  throw Mismatch(
+      message(str(ranks_text(group, joined), joined.size() == 1 ? " has" : " have", " no more inputs while ",
+                  ranks_text(group, active), active.size() == 1 ? " has" : " have",
+                  " some, and throw_on_early_termination is set; all ranks stop here")));
 }
 
 JoinRound JoinContext::judge(const std::vector<std::uint64_t>& all) const {
@@ -122,10 +119,10 @@ JoinRound JoinContext::judge(const std::vector<std::uint64_t>& all) const {
     const auto text = [&](int rank) {
       return str("call ", of(rank, 1) & 0xffffffffU, " of joinable ", of(rank, 0) - ACTIVE);
     };
-    fail(str("rank ", active[0], " announced ", text(active[0]), ", rank ", r, " announced ", text(r),
-             "; ranks that have inputs must do the same in the same order"));
+    fail(str(ranks_text(group, {active[0]}), " announced ", text(active[0]), ", ", ranks_text(group, {r}),
+             " announced ", text(r), "; ranks that have inputs must do the same in the same order"));
   }
-  return {.active = static_cast<int>(active.size()), .newest_active = active.empty() ? 0 : active.back()};
+  return {.active = static_cast<int>(active.size()), .newest_active = {active.empty() ? 0 : active.back()}};
 }
 
 std::shared_ptr<JoinNotice> JoinMembership::announce(std::uint32_t what) {
@@ -176,11 +173,11 @@ void Join::wait() {
       const auto& all = notice->all();
       if (round.active == 0) {
         for (int r = 0; r < context->group.size(); ++r) {
-          if (all[WORDS * static_cast<std::size_t>(r)] == NEVER_STOOD_IN) end.newest = r;
+          if (all[WORDS * static_cast<std::size_t>(r)] == NEVER_STOOD_IN) end.newest = {r};
         }
         break;
       }
-      const std::size_t announced = WORDS * static_cast<std::size_t>(round.newest_active);
+      const std::size_t announced = WORDS * static_cast<std::size_t>(round.newest_active.rank);
       const std::uint64_t index = all[announced] - ACTIVE;
       end.is_last_joiner = false;
       hooks_.at(index)->main_hook(static_cast<std::uint32_t>(all[announced + 1]), round);

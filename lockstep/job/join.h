@@ -39,6 +39,7 @@
 #include <optional>
 #include <vector>
 
+#include "lockstep/comm/peer.h"
 #include "lockstep/comm/process_group.h"
 
 namespace lockstep {
@@ -51,13 +52,13 @@ struct JoinOptions {
 
 // What the ranks announced.
 struct JoinRound {
-  int active = 0;         // ranks that still have inputs; outside of a join 0
-  int newest_active = 0;  // the largest of them; 0 outside of a join
+  int active = 0;           // ranks that still have inputs; outside of a join 0
+  GroupRank newest_active;  // the largest of them; 0 outside of a join
 };
 
 struct JoinEnd {
   bool is_last_joiner = false;  // this rank never stood in for anything: its loop was (one of) the longest
-  int newest = 0;               // the largest rank of which that is true
+  GroupRank newest;             // the largest rank of which that is true
 };
 
 // What a joinable does on a rank that has no more inputs.

@@ -24,7 +24,7 @@ class Counter : public Joinable {
     active = notice->wait().active;
   }
   void twice() {
-    newest_active = Join::notify_join_context(*this, 1)->wait().newest_active;
+    newest_active = Join::notify_join_context(*this, 1)->wait().newest_active.rank;
     total += sum(10 * group_.rank() + 1);
     total += sum(10 * group_.rank() + 1);
   }
@@ -83,7 +83,7 @@ RANKS_TEST(Join, StandsInForRanksWithoutInputs, Ranks(1, 2, 3, 4), EveryBackend(
   EXPECT_EQ(counter.stood_in, 2 * (size() - 1 - rank()));
   EXPECT_EQ(counter.ends, 1);
   EXPECT_EQ(counter.end.is_last_joiner, rank() == size() - 1);
-  EXPECT_EQ(counter.end.newest, size() - 1);
+  EXPECT_EQ(counter.end.newest.rank, size() - 1);
   counter.add();  // outside of a join
   EXPECT_EQ(counter.total, expected + sum_from(0, size()));
 }
@@ -104,7 +104,7 @@ RANKS_TEST(Join, StandsInForWhatIsAnnounced, Ranks(2, 3), EveryBackend()) {
   EXPECT_EQ(b.total, rank() == 0 ? 3 : 0);
   EXPECT_EQ(a.stood_in, rank() == 0 ? 0 : 3);
   EXPECT_EQ(b.stood_in, rank() == 0 ? 0 : 2);
-  EXPECT_EQ(a.end.newest, 0);
+  EXPECT_EQ(a.end.newest.rank, 0);
   EXPECT_EQ(a.newest_active, 0);
 }
 
@@ -112,7 +112,7 @@ RANKS_TEST(Join, EqualLoopsHaveManyLastJoiners, Ranks(1, 2, 4)) {
   Counter counter(world());
   join({&counter}, [&] { counter.twice(); });
   EXPECT_TRUE(counter.end.is_last_joiner);
-  EXPECT_EQ(counter.end.newest, size() - 1);
+  EXPECT_EQ(counter.end.newest.rank, size() - 1);
   EXPECT_EQ(counter.newest_active, size() - 1);
 }
 

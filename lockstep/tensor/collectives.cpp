@@ -15,8 +15,9 @@ Work broadcast(const at::Tensor& tensor, Peer src, const ProcessGroup& group, bo
   if (!call.is_member()) return {};
   const int root = src.in(group, "broadcast", "src");
   const TensorBuffer& x = call.write(tensor);
-  return call.finish(comm::broadcast(call.group(), x.data(), x.count(), x.dtype, root, async_op, call.keep()),
-                     async_op);
+  return call.finish(
+      comm::broadcast(call.group(), x.data(), x.count(), x.dtype, GroupRank{root}, async_op, call.keep()),
+      async_op);
 }
 
 Work all_reduce(const at::Tensor& tensor, ReduceOp op, const ProcessGroup& group, bool async_op) {
@@ -48,7 +49,7 @@ Work reduce(const at::Tensor& tensor, Peer dst, ReduceOp op, const ProcessGroup&
   const int root = dst.in(group, "reduce", "dst");
   const TensorBuffer& x = root == group.rank() ? call.write(tensor) : call.read(tensor);
   return call.finish(comm::reduce(call.group(), x.data(), x.count(), x.dtype,
-                                  {.root = root, .op = op, .async_op = async_op}, call.keep()),
+                                  {.root = GroupRank{root}, .op = op, .async_op = async_op}, call.keep()),
                      async_op);
 }
 

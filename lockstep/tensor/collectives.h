@@ -25,9 +25,9 @@
 #include <chrono>
 #include <vector>
 
+#include "lockstep/comm/peer.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/job/job.h"
-#include "lockstep/tensor/peer.h"
 #include "lockstep/tensor/point_to_point.h"
 
 namespace lockstep {

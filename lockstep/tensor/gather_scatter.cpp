@@ -64,7 +64,7 @@ Work gather(const at::Tensor& tensor, const std::vector<at::Tensor>& gather_list
   const TensorBuffer& x = call.read(tensor);
   auto outputs = call.write_all(gather_list, x.dtype);
   return call.finish(comm::gather(call.group(), {x.data(), x.count(), x.dtype}, std::move(outputs),
-                                  {.root = root, .async_op = async_op}, call.keep()),
+                                  {.root = GroupRank{root}, .async_op = async_op}, call.keep()),
                      async_op);
 }
 
@@ -77,7 +77,7 @@ Work scatter(const at::Tensor& tensor, const std::vector<at::Tensor>& scatter_li
   const TensorBuffer& x = call.write(tensor);
   auto inputs = call.read_all(scatter_list, x.dtype);
   return call.finish(comm::scatter(call.group(), {x.data(), x.count(), x.dtype}, std::move(inputs),
-                                   {.root = root, .async_op = async_op}, call.keep()),
+                                   {.root = GroupRank{root}, .async_op = async_op}, call.keep()),
                      async_op);
 }
 

@@ -4,11 +4,20 @@
 #include "lockstep/tensor/tensor_call.h"
 
 namespace lockstep {
+namespace {
+
+// Refuses what is no rank of the group in the words of the call.
+Peer source(Peer src, const ProcessGroup& group, const char* verb) {
+  if (src.is_any()) return src;
+  return GroupRank{src.in(group, verb, "src")};
+}
+
+}  // namespace
 
 Work isend(const at::Tensor& tensor, Peer dst, const ProcessGroup& group, int tag) {
   TensorCall call("isend", group);
   if (!call.is_member()) return {};
-  const int peer = dst.in(group, "isend", "dst");
+  const GroupRank peer = {dst.in(group, "isend", "dst")};
   const TensorBuffer& x = call.read(tensor);
   return call.finish(comm::isend(call.group(), x.data(), x.count(), x.dtype, peer, tag, call.keep()),
                      /*async_op=*/true);
@@ -17,7 +26,7 @@ Work isend(const at::Tensor& tensor, Peer dst, const ProcessGroup& group, int ta
 Work irecv(const at::Tensor& tensor, Peer src, const ProcessGroup& group, int tag) {
   TensorCall call("irecv", group);
   if (!call.is_member()) return {};
-  const int peer = src.is_any() ? ANY_SOURCE : src.in(group, "irecv", "src");
+  const Peer peer = source(src, group, "irecv");
   const TensorBuffer& x = call.write(tensor);
   return call.finish(comm::irecv(call.group(), x.data(), x.count(), x.dtype, peer, tag, call.keep()),
                      /*async_op=*/true);
@@ -26,7 +35,7 @@ Work irecv(const at::Tensor& tensor, Peer src, const ProcessGroup& group, int ta
 void send(const at::Tensor& tensor, Peer dst, const ProcessGroup& group, int tag) {
   TensorCall call("send", group);
   if (!call.is_member()) return;
-  const int peer = dst.in(group, "send", "dst");
+  const GroupRank peer = {dst.in(group, "send", "dst")};
   const TensorBuffer& x = call.read(tensor);
   comm::send(call.group(), x.data(), x.count(), x.dtype, peer, tag, call.keep());
 }
@@ -34,11 +43,11 @@ void send(const at::Tensor& tensor, Peer dst, const ProcessGroup& group, int tag
 int recv(const at::Tensor& tensor, Peer src, const ProcessGroup& group, int tag) {
   TensorCall call("recv", group);
   if (!call.is_member()) return -1;
-  const int peer = src.is_any() ? ANY_SOURCE : src.in(group, "recv", "src");
+  const Peer peer = source(src, group, "recv");
   const TensorBuffer& x = call.write(tensor);
-  const int source = comm::recv(call.group(), x.data(), x.count(), x.dtype, peer, tag, call.keep());
+  const int sender = comm::recv(call.group(), x.data(), x.count(), x.dtype, peer, tag, call.keep());
   call.finish(Work(), /*async_op=*/false);
-  return group.ranks()[static_cast<std::size_t>(source)];
+  return sender;
 }
 
 std::vector<Work> batch_isend_irecv(const std::vector<P2POp>& ops) {

@@ -19,9 +19,9 @@
 
 #include <vector>
 
+#include "lockstep/comm/peer.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/job/job.h"
-#include "lockstep/tensor/peer.h"
 
 namespace lockstep {
 

@@ -39,9 +39,9 @@ void check_agreement(const std::vector<at::Tensor>& descriptions, const ProcessG
     difference[2] = false;
     if (!difference.any().item<bool>()) continue;
     throw Mismatch(str("all_reduce on group \"", group.name(), "\", rank ", group.rank(), " of ",
-                       group.size(), ": rank 0 has a sparse tensor ", description_text(descriptions[0]),
-                       ", rank ", r, " has ", description_text(descriptions[r]),
-                       "; all ranks must pass the same kind"));
+                       group.size(), ": ", ranks_text(group, {0}), " has a sparse tensor ",
+                       description_text(descriptions[0]), ", ", ranks_text(group, {static_cast<int>(r)}),
+                       " has ", description_text(descriptions[r]), "; all ranks must pass the same kind"));
   }
 }
 

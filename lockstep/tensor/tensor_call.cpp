@@ -52,10 +52,7 @@ class TensorWork : public WorkState {
     return true;
   }
   std::exception_ptr exception() const override { return work_.exception(); }
-  int source_rank() const override {
-    const int source = work_.source_rank();
-    return source < 0 ? source : group_.ranks()[static_cast<std::size_t>(source)];
-  }
+  int source_rank() const override { return work_.source_rank(); }
 
   std::vector<at::Tensor> results() const {
     std::vector<at::Tensor> tensors;

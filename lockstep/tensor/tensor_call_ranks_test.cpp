@@ -105,7 +105,7 @@ RANKS_TEST(TensorCollectives, ADroppedWorkOfANonContiguousTensorIsLogged, Ranks(
 
 // Of more bytes than go through memory of the group when nobody waits (1 MiB): own memory, views, several at a time.
 RANKS_TEST(TensorCollectives, LargeBlockingCallsGiveTheirResults, Ranks(2, 3), Backends("shm", "tcp")) {
-  const at::IntArrayRef sizes = {700, 1001};
+  const std::vector<std::int64_t> sizes = {700, 1001};
   const at::Tensor expected = expected_sum(sizes, at::kFloat, size());
   const at::Tensor own = counting(sizes, at::kFloat, rank());
   all_reduce(own, ReduceOp::SUM, world());
@@ -115,7 +115,7 @@ RANKS_TEST(TensorCollectives, LargeBlockingCallsGiveTheirResults, Ranks(2, 3), B
   EXPECT_TRUE(same_values(turned, expected.t()));
   const at::Tensor first = counting(sizes, at::kFloat, rank());
   const at::Tensor second = counting({3}, at::kFloat, rank());
-  all_reduce_coalesced({first, second.t(), turned.zero_()}, ReduceOp::SUM, world());
+  all_reduce_coalesced({first, second, turned.zero_()}, ReduceOp::SUM, world());
   EXPECT_TRUE(same_values(first, expected));
   EXPECT_TRUE(same_values(second, expected_sum({3}, at::kFloat, size())));
   const at::Tensor received =

@@ -1,7 +1,9 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 
+#include <cmath>
 #include <cstdio>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -9,6 +11,7 @@
 #include "lockstep/train/metrics_file.h"
 #include "lockstep/train/parameters_sha256.h"
 #include "lockstep/train/progress.h"
+#include "testing/temp_folder.h"
 
 namespace lockstep {
 namespace {
@@ -80,6 +83,18 @@ TEST(MetricsFile, NamesAFileThatCannotBeWritten) {
               ::testing::ThrowsMessage<SystemError>(HasSubstr("/nowhere/at/all")));
   MetricsFile nothing("");
   nothing.write({{"epoch", 1}});
+}
+
+TEST(MetricsFile, HasWordsForEveryValue) {
+  const testing::TempFolder folder;
+  const std::string path = folder / "run.jsonl";
+  MetricsFile metrics(path);
+  metrics.write({{"loss", NAN}, {"losses", {1.5, INFINITY, -INFINITY}}, {"name", "caf\xe9"}});
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  EXPECT_EQ(line,
+            "{\"loss\":\"NaN\",\"losses\":[1.5,\"Infinity\",\"-Infinity\"],\"name\":\"caf\xef\xbf\xbd\"}");
 }
 
 }  // namespace

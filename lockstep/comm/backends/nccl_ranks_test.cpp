@@ -67,7 +67,7 @@ RANKS_TEST(Nccl, IsOfItsRanksAndHasTheCpusGroupBeside, Ranks(2, 3), Backends("nc
     const ProcessGroup group(pair, parts[0]);
     EXPECT_EQ(group.rank(), rank() == 0 ? 1 : 0);
     std::vector<int> x(10, rank());
-    comm::broadcast(group, std::span(x), 0);
+    comm::broadcast(group, std::span(x), GroupRank{0});
     EXPECT_THAT(x, Each(size() - 1));
     group.close();
   }

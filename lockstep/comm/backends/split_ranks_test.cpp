@@ -29,7 +29,8 @@ ProcessGroup split(const ProcessGroup& parent, const std::vector<std::vector<int
                    const std::string& name, const GroupOptions& options = {}) {
   std::vector<int> mine;
   for (const auto& part : parts) {
-    if (std::find(part.begin(), part.end(), parent.rank()) != part.end()) mine = part;
+    if (std::find(part.begin(), part.end(), parent.rank()) == part.end()) continue;
+    for (const int r : part) mine.push_back(parent.ranks()[static_cast<std::size_t>(r)]);
   }
   return {parent.backend().split(parts, name, options), mine};
 }
@@ -69,7 +70,7 @@ RANKS_TEST(Split, RanksAreInTheOrderOfTheList, Ranks(2, 3, 4), BackendsWithPeers
   const ProcessGroup group = split(world(), {backwards}, "backwards");
   EXPECT_EQ(group.rank(), size() - 1 - rank());
   int value = rank();
-  comm::broadcast(group, std::span(&value, 1), 0);
+  comm::broadcast(group, std::span(&value, 1), GroupRank{0});
   EXPECT_EQ(value, size() - 1);
 }
 
@@ -91,7 +92,7 @@ RANKS_TEST(Split, GroupsOfGroups, Ranks(4), BackendsWithPeers()) {
   EXPECT_EQ(two.rank(), rank() == 0 ? 0 : 1);
   EXPECT_EQ(sum_over(two, rank()), 3);
   int value = rank();
-  if (rank() == 0) comm::send(two, std::span<const int>(&value, 1), 1);
+  if (rank() == 0) comm::send(two, std::span<const int>(&value, 1), 3);
   if (rank() == 3) {
     EXPECT_EQ(comm::recv(two, std::span(&value, 1), 0), 0);
     EXPECT_EQ(value, 0);
@@ -139,12 +140,12 @@ RANKS_TEST(Split, AThousandTimesWithoutGrowth, Ranks(2, 4), BackendsWithPeers())
     const ProcessGroup group = split(
         world(), mixes ? std::vector<std::vector<int>>{{0, 1, 2}, {3}} : even_and_odd(size()), "parity");
     std::vector<int> x(1000, 1);
-    comm::broadcast(group, std::span(x), round % group.size());
+    comm::broadcast(group, std::span(x), GroupRank{round % group.size()});
     comm::all_reduce(group, std::span(x));
     ASSERT_EQ(x[999], group.size());
     if (group.size() == 2 && group.rank() == round % 2)
-      comm::send(group, std::span<const int>(x), 1 - round % 2);
-    if (group.size() == 2 && group.rank() != round % 2) comm::recv(group, std::span(x), round % 2);
+      comm::send(group, std::span<const int>(x), GroupRank{1 - round % 2});
+    if (group.size() == 2 && group.rank() != round % 2) comm::recv(group, std::span(x), GroupRank{round % 2});
     group.close();
     if (round % 100 != 0) continue;
     comm::barrier(world());

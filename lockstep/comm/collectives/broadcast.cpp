@@ -4,15 +4,14 @@
 
 namespace lockstep::comm {
 
-Work broadcast(const ProcessGroup& group, void* data, std::size_t count, DType dtype, int root, bool async_op,
-               std::shared_ptr<void> keep_alive) {
+Work broadcast(const ProcessGroup& group, void* data, std::size_t count, DType dtype, Peer root,
+               bool async_op, std::shared_ptr<void> keep_alive) {
   if (!takes_part(Verb::BROADCAST, group)) return {};
-  check_rank(Verb::BROADCAST, group, root, "root");
   check_buffer(Verb::BROADCAST, group, data, count, dtype);
   Request request;
   request.verb = Verb::BROADCAST;
   request.dtype = dtype;
-  request.root = root;
+  request.root = root.in(group, name_of(Verb::BROADCAST), "root");
   request.count = count;
   request.input = data;
   request.output = data;

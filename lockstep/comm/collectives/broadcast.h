@@ -1,6 +1,6 @@
 // broadcast: every rank gets the root's buffer.
 //
-//   comm::broadcast(world, std::span(weights), /*root=*/0);
+//   comm::broadcast(world, std::span(weights), /*root=*/0);       // a rank of the whole job; GroupRank{0}: of the group (peer.h)
 //
 // Collective  every rank of `group`; same count, dtype and root, in the same order of calls.
 // Blocks      until the buffer holds the root's data, unless async_op. The root waits for the others if its
@@ -13,15 +13,16 @@
 #include <memory>
 #include <span>
 
+#include "lockstep/comm/peer.h"
 #include "lockstep/comm/process_group.h"
 
 namespace lockstep::comm {
 
-Work broadcast(const ProcessGroup& group, void* data, std::size_t count, DType dtype, int root,
+Work broadcast(const ProcessGroup& group, void* data, std::size_t count, DType dtype, Peer root,
                bool async_op = false, std::shared_ptr<void> keep_alive = nullptr);
 
 template <typename T>
-Work broadcast(const ProcessGroup& group, std::span<T> data, int root = 0, bool async_op = false) {
+Work broadcast(const ProcessGroup& group, std::span<T> data, Peer root = 0, bool async_op = false) {
   return broadcast(group, data.data(), data.size(), dtype_of<T>(), root, async_op);
 }
 

@@ -36,18 +36,15 @@ void check_buffer(Verb verb, const ProcessGroup& group, const void* data, std::s
   }
 }
 
-void check_rank(Verb verb, const ProcessGroup& group, int rank, const char* role) {
-  if (rank < 0 || rank >= group.size())
-    refuse(verb, group, role, " ", rank, " is not a rank of the group (0 to ", group.size() - 1, ")");
-}
-
-void check_message(Verb verb, const ProcessGroup& group, int peer, int tag) {
-  if (verb != Verb::RECV || peer != ANY_SOURCE)
-    check_rank(verb, group, peer, verb == Verb::SEND ? "destination" : "source");
-  if (peer == ANY_SOURCE && group.size() == 1)
+int check_message(Verb verb, const ProcessGroup& group, Peer peer, int tag) {
+  const bool is_any = verb == Verb::RECV && peer.is_any();
+  if (is_any && group.size() == 1)
     refuse(verb, group, "there is no other rank that a message could come from");
-  if (peer == group.rank()) refuse(verb, group, "the peer is this rank itself");
+  const int rank =
+      is_any ? ANY_SOURCE : peer.in(group, name_of(verb), verb == Verb::SEND ? "destination" : "source");
+  if (rank == group.rank()) refuse(verb, group, "the peer is this rank itself");
   if (tag < 0) refuse(verb, group, "tag ", tag, " is negative");
+  return rank;
 }
 
 void check_reduction(Verb verb, const ProcessGroup& group, DType dtype, ReduceOp op) {

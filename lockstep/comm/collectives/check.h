@@ -6,6 +6,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/comm/peer.h"
 #include "lockstep/comm/process_group.h"
 
 namespace lockstep::comm {
@@ -28,9 +29,8 @@ inline bool takes_part(Verb verb, const ProcessGroup& group) {
 
 // Buffers of more than no elements exist and are aligned to their element type (the kernels read whole elements).
 void check_buffer(Verb verb, const ProcessGroup& group, const void* data, std::size_t count, DType dtype);
-void check_rank(Verb verb, const ProcessGroup& group, int rank, const char* role);
-// SEND, RECV: the peer is another rank, or ANY_SOURCE where that can be; the tag is a program's.
-void check_message(Verb verb, const ProcessGroup& group, int peer, int tag);
+// SEND, RECV: the peer is another rank, or ANY_SOURCE where that can be; the tag is a program's. Returns the rank within the group.
+int check_message(Verb verb, const ProcessGroup& group, Peer peer, int tag);
 // There is such an operator for the dtype.
 void check_reduction(Verb verb, const ProcessGroup& group, DType dtype, ReduceOp op);
 

@@ -13,6 +13,7 @@
 #include <span>
 #include <vector>
 
+#include "lockstep/comm/peer.h"
 #include "lockstep/comm/process_group.h"
 
 namespace lockstep::comm {
@@ -34,14 +35,14 @@ struct P2POp {
   void* data = nullptr;    // a SEND only reads
   std::size_t count = 0;
   DType dtype = DType::UINT8;
-  int peer = 0;  // a rank of the group
+  Peer peer = 0;
   int tag = 0;
 };
 
-template <typename T> P2POp send_op(std::span<const T> data, int destination, int tag = 0) {
+template <typename T> P2POp send_op(std::span<const T> data, Peer destination, int tag = 0) {
   return {Verb::SEND, const_cast<T*>(data.data()), data.size(), dtype_of<T>(), destination, tag};
 }
-template <typename T> P2POp recv_op(std::span<T> data, int source, int tag = 0) {
+template <typename T> P2POp recv_op(std::span<T> data, Peer source, int tag = 0) {
   return {Verb::RECV, data.data(), data.size(), dtype_of<T>(), source, tag};
 }
 

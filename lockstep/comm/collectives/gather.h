@@ -3,7 +3,7 @@
 //   std::vector<int> everyone(world.rank() == 0 ? world.size() : 0);
 //   comm::gather(world, std::span<const int>(&mine, 1), std::span(everyone), /*root=*/0);   // rank r's value at [r]
 //
-// Collective  every rank of `group`, same dtype and root. Outputs must be given on the root and must not elsewhere (as
+// Collective  every rank of `group`, same dtype and root (peer.h). Outputs must be given on the root and must not elsewhere (as
 //             torch). Counts may differ from rank to rank in the form with a list of outputs.
 // Blocks      until the root's outputs are filled, or this rank's contribution has been taken, unless async_op.
 // Fails       InvalidArgument here: outputs on another rank than the root, not one output per rank on the root, or an own
@@ -15,12 +15,13 @@
 #include <vector>
 
 #include "lockstep/comm/collectives/parts.h"
+#include "lockstep/comm/peer.h"
 #include "lockstep/comm/process_group.h"
 
 namespace lockstep::comm {
 
 struct GatherOptions {
-  int root = 0;
+  Peer root = 0;
   bool async_op = false;
 };
 
@@ -30,13 +31,13 @@ Work gather(const ProcessGroup& group, Contribution input, std::vector<std::span
 // Outputs that may differ in size; empty on other ranks than the root.
 template <typename T>
 Work gather(const ProcessGroup& group, std::span<const T> input, const std::vector<std::span<T>>& outputs,
-            int root, bool async_op = false) {
+            Peer root, bool async_op = false) {
   return gather(group, contribution(input), bytes_of(outputs), {.root = root, .async_op = async_op});
 }
 
 // One output of size() * input.size() elements in rank order on the root, empty elsewhere.
 template <typename T>
-Work gather(const ProcessGroup& group, std::span<const T> input, std::span<T> output, int root,
+Work gather(const ProcessGroup& group, std::span<const T> input, std::span<T> output, Peer root,
             bool async_op = false) {
   return gather(group, contribution(input), even_parts(group, output, input.size()),
                 {.root = root, .async_op = async_op});

@@ -33,9 +33,7 @@ std::vector<int> missing_ranks(const std::vector<Work>& arrivals) {
 
 [[noreturn]] void give_up(const ProcessGroup& group, const std::vector<int>& missing,
                           std::chrono::milliseconds timeout) {
-  std::string ranks = missing.size() == 1 ? "rank " : "ranks ";
-  for (const int rank : missing) ranks += str(rank == missing.front() ? "" : ", ", rank);
-  const std::string reason = str(ranks, " did not come within ", timeout.count(), " ms");
+  const std::string reason = str(ranks_text(group, missing), " did not come within ", timeout.count(), " ms");
   group.abort(str("monitored_barrier: ", reason));
   throw Timeout(str("monitored_barrier on group \"", group.name(), "\", rank 0 of ", group.size(), ": ",
                     reason, "; the group is closed"));

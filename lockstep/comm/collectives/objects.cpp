@@ -8,6 +8,7 @@
 #include "lockstep/comm/collectives/broadcast.h"
 #include "lockstep/comm/collectives/check.h"
 #include "lockstep/comm/collectives/gather.h"
+#include "lockstep/comm/collectives/json_bytes.h"
 #include "lockstep/comm/collectives/point_to_point.h"
 #include "lockstep/comm/collectives/scatter.h"
 
@@ -16,142 +17,269 @@ namespace {
 
 using Bytes = std::span<std::uint8_t>;
 using ConstBytes = std::span<const std::uint8_t>;
+using Json = nlohmann::json;
 
-Bytes bytes_of(std::string& text) { return {reinterpret_cast<std::uint8_t*>(text.data()), text.size()}; }
-ConstBytes bytes_of(const std::string& text) {
-  return {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()};
+// An object on its way: its bytes; or, because the others wait for something, why its owner cannot send it.
+//
+//   size of the bytes, and REFUSED if they are a reason    ->    the bytes
+class Parcel {
+ public:
+  static constexpr std::uint64_t REFUSED = std::uint64_t{1} << 63U;
+
+  Parcel() = default;
+  // Of this rank's own.
+  explicit Parcel(const std::string& object) : bytes_(&object) { check_size(); }
+  explicit Parcel(const Json& object) {
+    try {
+      own_ = json_bytes(object);
+      check_size();
+    } catch (const InvalidArgument& error) {
+      refuse(str("the object cannot be sent as JSON: ", error.what()));
+    }
+  }
+  static Parcel refused(std::string reason) {
+    Parcel parcel;
+    parcel.refuse(std::move(reason));
+    return parcel;
+  }
+
+  std::uint64_t announced() const { return bytes().size() | (is_refused_ ? REFUSED : 0); }
+  ConstBytes span() const { return {reinterpret_cast<const std::uint8_t*>(bytes().data()), bytes().size()}; }
+  bool is_refused() const { return is_refused_; }
+  const std::string& bytes() const { return bytes_ != nullptr ? *bytes_ : own_; }
+
+ private:
+  void check_size() {
+    if (bytes().size() > MAX_OBJECT_BYTES)
+      refuse(str("an object of ", bytes().size(), " bytes is too large; at most ", MAX_OBJECT_BYTES));
+  }
+  void refuse(std::string reason) {
+    is_refused_ = true;
+    bytes_ = nullptr;
+    own_ = std::move(reason);
+  }
+
+  const std::string* bytes_ = nullptr;  // somebody else's; null: own_
+  std::string own_;
+  bool is_refused_ = false;
+};
+
+// What another rank's parcel becomes here.
+class Arrival {
+ public:
+  Arrival(std::uint64_t announced, const ProcessGroup& group, int sender)
+      : group_(group), sender_(sender), is_refused_((announced & Parcel::REFUSED) != 0) {
+    const std::uint64_t size = announced & ~Parcel::REFUSED;
+    if (size > MAX_OBJECT_BYTES)
+      fail(str(sender_text(), " announced an object of ", size, " bytes, more than ", MAX_OBJECT_BYTES));
+    bytes_.resize(size);
+  }
+
+  Bytes span() { return {reinterpret_cast<std::uint8_t*>(bytes_.data()), bytes_.size()}; }
+  void take(std::string& object) {
+    check();
+    object = std::move(bytes_);
+  }
+  void take(Json& object) {
+    check();
+    try {
+      object = json_of(bytes_);
+    } catch (const FormatError& error) {
+      fail(str("the object of ", sender_text(), ", ", bytes_.size(), " bytes, is not JSON: ", error.what()));
+    }
+  }
+
+ private:
+  void check() const {
+    if (is_refused_) fail(str(sender_text(), " has no object to send: ", printable(bytes_)));
+  }
+  std::string sender_text() const { return ranks_text(group_, {sender_}); }
+  [[noreturn]] void fail(const std::string& what) const {
+    throw FormatError(
+        str("group \"", group_.name(), "\", rank ", group_.rank(), " of ", group_.size(), ": ", what));
+  }
+
+  const ProcessGroup& group_;
+  int sender_;
+  bool is_refused_;
+  std::string bytes_;
+};
+
+// Once the others know.
+void check_own(const Parcel& parcel, const char* call, const ProcessGroup& group) {
+  if (parcel.is_refused()) refuse(call, group, parcel.bytes());
 }
+
 std::span<const std::uint64_t> one(const std::uint64_t& size) { return {&size, 1}; }
 
-std::uint64_t size_to_send(Verb verb, const ProcessGroup& group, const std::string& object) {
-  if (object.size() > MAX_OBJECT_BYTES)
-    refuse(verb, group, "an object of ", object.size(), " bytes is too large; at most ", MAX_OBJECT_BYTES);
-  return object.size();
+std::vector<Arrival> arrivals(const std::vector<std::uint64_t>& announced, const ProcessGroup& group) {
+  std::vector<Arrival> all;
+  for (std::size_t r = 0; r < announced.size(); ++r)
+    all.emplace_back(announced[r], group, static_cast<int>(r));
+  return all;
 }
 
-std::string room_for(std::uint64_t size, const ProcessGroup& group, int sender) {
-  if (size > MAX_OBJECT_BYTES) {
-    throw FormatError(str("group \"", group.name(), "\", rank ", group.rank(), ": rank ", sender,
-                          " announced an object of ", size, " bytes, more than ", MAX_OBJECT_BYTES));
-  }
-  return std::string(size, '\0');
-}
-
-std::vector<std::string> rooms_for(const std::vector<std::uint64_t>& sizes, const ProcessGroup& group) {
-  std::vector<std::string> rooms;
-  for (std::size_t r = 0; r < sizes.size(); ++r)
-    rooms.push_back(room_for(sizes[r], group, static_cast<int>(r)));
-  return rooms;
-}
-
-std::vector<Bytes> spans_of(std::vector<std::string>& rooms) {
+std::vector<Bytes> spans_of(std::vector<Arrival>& arrivals) {
   std::vector<Bytes> spans;
-  for (std::string& room : rooms) spans.push_back(bytes_of(room));
+  for (Arrival& arrival : arrivals) spans.push_back(arrival.span());
   return spans;
 }
 
-nlohmann::json parse(const std::string& bytes, const ProcessGroup& group, int sender) {
-  try {
-    return nlohmann::json::parse(bytes);
-  } catch (const nlohmann::json::parse_error& error) {
-    throw FormatError(str("group \"", group.name(), "\", rank ", group.rank(), ": the object of rank ",
-                          sender, ", ", bytes.size(), " bytes, is not JSON: ", printable(error.what())));
-  }
+template <typename Object> std::vector<Object> take_all(std::vector<Arrival>& arrivals) {
+  std::vector<Object> objects(arrivals.size());
+  for (std::size_t r = 0; r < arrivals.size(); ++r) arrivals[r].take(objects[r]);
+  return objects;
 }
 
-std::vector<nlohmann::json> parse_all(const std::vector<std::string>& objects, const ProcessGroup& group) {
-  std::vector<nlohmann::json> values;
-  for (std::size_t r = 0; r < objects.size(); ++r)
-    values.push_back(parse(objects[r], group, static_cast<int>(r)));
-  return values;
+template <typename Object>
+std::vector<Object> all_gather_any(const ProcessGroup& group, const Object& object) {
+  const Parcel parcel(object);
+  const std::uint64_t mine = parcel.announced();
+  std::vector<std::uint64_t> announced(static_cast<std::size_t>(group.size()));
+  all_gather(group, one(mine), std::span(announced));
+  std::vector<Arrival> all = arrivals(announced, group);
+  all_gather(group, parcel.span(), spans_of(all));
+  check_own(parcel, "all_gather_object", group);
+  return take_all<Object>(all);
+}
+
+template <typename Object>
+std::vector<Object> gather_any(const ProcessGroup& group, const Object& object, Peer root) {
+  const Parcel parcel(object);
+  const GroupRank at = {root.in(group, "gather_object", "root")};
+  const std::uint64_t mine = parcel.announced();
+  std::vector<std::uint64_t> announced(group.rank() == at.rank ? static_cast<std::size_t>(group.size()) : 0);
+  gather(group, one(mine), std::span(announced), at);
+  std::vector<Arrival> all = arrivals(announced, group);
+  gather(group, parcel.span(), spans_of(all), at);
+  check_own(parcel, "gather_object", group);
+  return take_all<Object>(all);
+}
+
+template <typename Object> void broadcast_any(const ProcessGroup& group, Object& object, Peer root) {
+  const GroupRank at = {root.in(group, "broadcast_object", "root")};
+  const bool is_root = group.rank() == at.rank;
+  const Parcel parcel = is_root ? Parcel(object) : Parcel();
+  std::uint64_t announced = parcel.announced();
+  broadcast(group, std::span(&announced, 1), at);
+  if (is_root) {
+    const ConstBytes given = parcel.span();
+    broadcast(group, Bytes(const_cast<std::uint8_t*>(given.data()), given.size()), at);
+    return check_own(parcel, "broadcast_object", group);
+  }
+  Arrival arrival(announced, group, at.rank);
+  broadcast(group, arrival.span(), at);
+  arrival.take(object);
+}
+
+// What each rank is sent. One object that cannot be sent is everybody's: the root has one error, and so have all.
+template <typename Object>
+std::vector<Parcel> parcels_of(const ProcessGroup& group, const std::vector<Object>& objects, bool is_root) {
+  const auto ranks = static_cast<std::size_t>(group.size());
+  if (is_root && objects.size() != ranks) {
+    return std::vector<Parcel>(ranks, Parcel::refused(str("one object per rank is needed, ", ranks,
+                                                          "; there are ", objects.size())));
+  }
+  std::vector<Parcel> parcels;
+  for (const Object& object : objects) parcels.emplace_back(object);
+  for (const Parcel& parcel : parcels) {
+    if (parcel.is_refused()) return std::vector<Parcel>(ranks, parcel);
+  }
+  return parcels;
+}
+
+template <typename Object>
+Object scatter_any(const ProcessGroup& group, const std::vector<Object>& objects, Peer root) {
+  const GroupRank at = {root.in(group, "scatter_object", "root")};
+  const std::vector<Parcel> parcels = parcels_of(group, objects, group.rank() == at.rank);
+  std::vector<std::uint64_t> announced;
+  std::vector<ConstBytes> inputs;
+  for (const Parcel& parcel : parcels) {
+    announced.push_back(parcel.announced());
+    inputs.push_back(parcel.span());
+  }
+  std::uint64_t size = 0;
+  scatter(group, std::span(&size, 1), std::span<const std::uint64_t>(announced), at);
+  Arrival arrival(size, group, at.rank);
+  scatter(group, arrival.span(), inputs, at);
+  if (!parcels.empty()) check_own(parcels.front(), "scatter_object", group);
+  Object mine;
+  arrival.take(mine);
+  return mine;
+}
+
+template <typename Object>
+void send_any(const ProcessGroup& group, const Object& object, Peer destination, int tag) {
+  const Parcel parcel(object);
+  const GroupRank to = {destination.in(group, "send_object", "destination")};
+  const std::uint64_t announced = parcel.announced();
+  send(group, one(announced), to, tag);
+  send(group, parcel.span(), to, tag);
+  check_own(parcel, "send_object", group);
+}
+
+// Returns the rank within the job.
+template <typename Object> int recv_any(const ProcessGroup& group, Object& object, Peer source, int tag) {
+  std::uint64_t announced = 0;
+  const int from = recv(group, std::span(&announced, 1), source, tag);
+  Arrival arrival(announced, group, Peer(from).in(group, "recv_object", "source"));
+  recv(group, arrival.span(), from, tag);
+  arrival.take(object);
+  return from;
 }
 
 }  // namespace
 
 std::vector<std::string> all_gather_object(const ProcessGroup& group, const std::string& object) {
-  const std::uint64_t size = size_to_send(Verb::ALL_GATHER, group, object);
-  std::vector<std::uint64_t> sizes(static_cast<std::size_t>(group.size()));
-  all_gather(group, one(size), std::span(sizes));
-  std::vector<std::string> objects = rooms_for(sizes, group);
-  all_gather(group, bytes_of(object), spans_of(objects));
-  return objects;
+  if (!takes_part("all_gather_object", group)) return {};
+  return all_gather_any(group, object);
+}
+std::vector<Json> all_gather_object(const ProcessGroup& group, const Json& object) {
+  if (!takes_part("all_gather_object", group)) return {};
+  return all_gather_any(group, object);
 }
 
-std::vector<nlohmann::json> all_gather_object(const ProcessGroup& group, const nlohmann::json& object) {
-  return parse_all(all_gather_object(group, object.dump()), group);
+std::vector<std::string> gather_object(const ProcessGroup& group, const std::string& object, Peer root) {
+  if (!takes_part("gather_object", group)) return {};
+  return gather_any(group, object, root);
+}
+std::vector<Json> gather_object(const ProcessGroup& group, const Json& object, Peer root) {
+  if (!takes_part("gather_object", group)) return {};
+  return gather_any(group, object, root);
 }
 
-std::vector<std::string> gather_object(const ProcessGroup& group, const std::string& object, int root) {
-  const std::uint64_t size = size_to_send(Verb::GATHER, group, object);
-  std::vector<std::uint64_t> sizes(group.rank() == root ? static_cast<std::size_t>(group.size()) : 0);
-  gather(group, one(size), std::span(sizes), root);
-  std::vector<std::string> objects = rooms_for(sizes, group);
-  gather(group, bytes_of(object), spans_of(objects), root);
-  return objects;
+void broadcast_object(const ProcessGroup& group, std::string& object, Peer root) {
+  if (takes_part("broadcast_object", group)) broadcast_any(group, object, root);
+}
+void broadcast_object(const ProcessGroup& group, Json& object, Peer root) {
+  if (takes_part("broadcast_object", group)) broadcast_any(group, object, root);
 }
 
-std::vector<nlohmann::json> gather_object(const ProcessGroup& group, const nlohmann::json& object, int root) {
-  return parse_all(gather_object(group, object.dump(), root), group);
+std::string scatter_object(const ProcessGroup& group, const std::vector<std::string>& objects, Peer root) {
+  if (!takes_part("scatter_object", group)) return {};
+  return scatter_any(group, objects, root);
+}
+Json scatter_object(const ProcessGroup& group, const std::vector<Json>& objects, Peer root) {
+  if (!takes_part("scatter_object", group)) return {};
+  return scatter_any(group, objects, root);
 }
 
-void broadcast_object(const ProcessGroup& group, std::string& object, int root) {
-  std::uint64_t size = group.rank() == root ? size_to_send(Verb::BROADCAST, group, object) : 0;
-  broadcast(group, std::span(&size, 1), root);
-  if (group.rank() != root && group.is_member()) object = room_for(size, group, root);
-  broadcast(group, bytes_of(object), root);
+void send_object(const ProcessGroup& group, const std::string& object, Peer destination, int tag) {
+  if (takes_part("send_object", group)) send_any(group, object, destination, tag);
+}
+void send_object(const ProcessGroup& group, const Json& object, Peer destination, int tag) {
+  if (takes_part("send_object", group)) send_any(group, object, destination, tag);
 }
 
-void broadcast_object(const ProcessGroup& group, nlohmann::json& object, int root) {
-  std::string text = group.rank() == root ? object.dump() : "";
-  broadcast_object(group, text, root);
-  if (group.rank() != root && group.is_member()) object = parse(text, group, root);
-}
-
-std::string scatter_object(const ProcessGroup& group, const std::vector<std::string>& objects, int root) {
-  std::vector<std::uint64_t> sizes;
-  std::vector<ConstBytes> inputs;
-  for (const std::string& object : objects) {
-    sizes.push_back(size_to_send(Verb::SCATTER, group, object));
-    inputs.push_back(bytes_of(object));
-  }
-  std::uint64_t size = 0;
-  scatter(group, std::span(&size, 1), std::span<const std::uint64_t>(sizes), root);
-  std::string mine = room_for(size, group, root);
-  scatter(group, bytes_of(mine), inputs, root);
-  return mine;
-}
-
-nlohmann::json scatter_object(const ProcessGroup& group, const std::vector<nlohmann::json>& objects,
-                              int root) {
-  std::vector<std::string> texts;
-  for (const auto& object : objects) texts.push_back(object.dump());
-  const std::string mine = scatter_object(group, texts, root);
-  return group.is_member() ? parse(mine, group, root) : nlohmann::json();
-}
-
-void send_object(const ProcessGroup& group, const std::string& object, int destination, int tag) {
-  const std::uint64_t size = size_to_send(Verb::SEND, group, object);
-  send(group, one(size), destination, tag);
-  send(group, bytes_of(object), destination, tag);
-}
-
-void send_object(const ProcessGroup& group, const nlohmann::json& object, int destination, int tag) {
-  send_object(group, object.dump(), destination, tag);
-}
-
-ReceivedObject recv_object(const ProcessGroup& group, int source, int tag) {
-  std::uint64_t size = 0;
+ReceivedObject recv_object(const ProcessGroup& group, Peer source, int tag) {
   ReceivedObject object;
-  object.source = recv(group, std::span(&size, 1), source, tag);
-  if (!group.is_member()) return object;
-  object.bytes = room_for(size, group, object.source);
-  recv(group, bytes_of(object.bytes), object.source, tag);
+  if (takes_part("recv_object", group)) object.source = recv_any(group, object.bytes, source, tag);
   return object;
 }
-
-nlohmann::json recv_json_object(const ProcessGroup& group, int source, int tag) {
-  const ReceivedObject object = recv_object(group, source, tag);
-  return group.is_member() ? parse(object.bytes, group, object.source) : nlohmann::json();
+Json recv_json_object(const ProcessGroup& group, Peer source, int tag) {
+  Json object;
+  if (takes_part("recv_json_object", group)) recv_any(group, object, source, tag);
+  return object;
 }
 
 }  // namespace lockstep::comm

@@ -8,16 +8,21 @@
 //
 // Collective  every rank of `group` (send_object and recv_object: the two ranks). Sizes are exchanged first, then the bytes:
 //             two collectives or messages each.
-// Size        at most MAX_OBJECT_BYTES; InvalidArgument for more, before anything is sent.
+// Ranks       of the whole job, or GroupRank{1}: of the group, as everywhere (peer.h). Lists are in the order of the group's ranks.
+// JSON        arrives as it is: NaN and infinity, strings that are not UTF-8, and bytes too (json_bytes.h). What a rank sends as a
+//             string with JSON's text can be received as JSON.
+// Size        at most MAX_OBJECT_BYTES.
 // Blocks      until the result is here.
-// Fails       as the verbs that carry the bytes. FormatError that names the sender when what was received as JSON is none, or
-//             claims to be larger than an object may be; the group stays usable.
+// Fails       as the verbs that carry the bytes. InvalidArgument on the rank whose object is too large or no JSON that can be sent
+//             (json_bytes.h), and on the ranks that should have received it FormatError with the sender and the same reason; nobody
+//             waits, and the group stays usable. FormatError, too, when what was received as JSON is none.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
+#include "lockstep/comm/peer.h"
 #include "lockstep/comm/process_group.h"
 
 namespace lockstep::comm {
@@ -29,27 +34,27 @@ std::vector<std::string> all_gather_object(const ProcessGroup& group, const std:
 std::vector<nlohmann::json> all_gather_object(const ProcessGroup& group, const nlohmann::json& object);
 
 // By rank, on the root; empty elsewhere.
-std::vector<std::string> gather_object(const ProcessGroup& group, const std::string& object, int root);
-std::vector<nlohmann::json> gather_object(const ProcessGroup& group, const nlohmann::json& object, int root);
+std::vector<std::string> gather_object(const ProcessGroup& group, const std::string& object, Peer root);
+std::vector<nlohmann::json> gather_object(const ProcessGroup& group, const nlohmann::json& object, Peer root);
 
 // The root's object, on every rank.
-void broadcast_object(const ProcessGroup& group, std::string& object, int root);
-void broadcast_object(const ProcessGroup& group, nlohmann::json& object, int root);
+void broadcast_object(const ProcessGroup& group, std::string& object, Peer root);
+void broadcast_object(const ProcessGroup& group, nlohmann::json& object, Peer root);
 
 // This rank's of the root's objects, of which there is one per rank; other ranks give none.
-std::string scatter_object(const ProcessGroup& group, const std::vector<std::string>& objects, int root);
+std::string scatter_object(const ProcessGroup& group, const std::vector<std::string>& objects, Peer root);
 nlohmann::json scatter_object(const ProcessGroup& group, const std::vector<nlohmann::json>& objects,
-                              int root);
+                              Peer root);
 
-void send_object(const ProcessGroup& group, const std::string& object, int destination, int tag = 0);
-void send_object(const ProcessGroup& group, const nlohmann::json& object, int destination, int tag = 0);
+void send_object(const ProcessGroup& group, const std::string& object, Peer destination, int tag = 0);
+void send_object(const ProcessGroup& group, const nlohmann::json& object, Peer destination, int tag = 0);
 
 struct ReceivedObject {
   std::string bytes;
   int source = -1;
 };
 // `source` may be ANY_SOURCE.
-ReceivedObject recv_object(const ProcessGroup& group, int source, int tag = 0);
-nlohmann::json recv_json_object(const ProcessGroup& group, int source, int tag = 0);
+ReceivedObject recv_object(const ProcessGroup& group, Peer source, int tag = 0);
+nlohmann::json recv_json_object(const ProcessGroup& group, Peer source, int tag = 0);
 
 }  // namespace lockstep::comm

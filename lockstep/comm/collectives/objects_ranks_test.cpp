@@ -1,5 +1,6 @@
 #include "lockstep/comm/collectives/objects.h"
 
+#include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -98,14 +99,79 @@ RANKS_TEST(Objects, WhatIsNotJsonIsRefusedByName, Ranks(2, 3), EveryBackend()) {
   comm::barrier(world());
 }
 
-RANKS_TEST(Objects, TooLargeIsRefusedBeforeAnythingIsSent, Ranks(1, 2), EveryBackend()) {
+// What JSON's text has no words for.
+RANKS_TEST(Objects, EveryJsonValueArrivesAsItIs, Ranks(1, 2, 3), EveryBackend()) {
+  const json odd = {
+      {"nan", NAN}, {"infinity", INFINITY}, {"text", "caf\xe9"}, {"bytes", json::binary({0, 255})}};
+  const auto expect_odd = [&](const json& value) {
+    EXPECT_TRUE(value.at("nan").is_number_float() && std::isnan(value["nan"].get<double>()));
+    EXPECT_EQ(value.at("infinity"), INFINITY);
+    EXPECT_EQ(value.at("text"), "caf\xe9");
+    EXPECT_EQ(value.at("bytes"), json::binary({0, 255}));
+  };
+  for (const json& value : comm::all_gather_object(world(), odd)) expect_odd(value);
+  for (const json& value : comm::gather_object(world(), odd, 0)) expect_odd(value);
+  json value = rank() == 0 ? odd : json();
+  comm::broadcast_object(world(), value, 0);
+  expect_odd(value);
+  const std::vector<json> all(static_cast<std::size_t>(rank() == 0 ? size() : 0), odd);
+  expect_odd(comm::scatter_object(world(), all, 0));
+  if (backend_name().ends_with("nccl")) return;  // it has no tags
+  if (rank() == 0 && size() > 1) comm::send_object(world(), odd, 1, 7);
+  if (rank() == 1) expect_odd(comm::recv_json_object(world(), 0, 7));
+}
+
+// What the caller of a refused object and the others get.
+template <typename Call> void expect_refusal(bool is_own, const Call& call) {
+  const auto deep = HasSubstr("nested more than 1000 deep");
+  if (is_own) {
+    EXPECT_THAT(call, ThrowsMessage<InvalidArgument>(AllOf(HasSubstr("_object on group"), deep)));
+  } else {
+    EXPECT_THAT(call, ThrowsMessage<FormatError>(AllOf(HasSubstr("rank 1 has no object to send"), deep)));
+  }
+}
+
+// One rank's object cannot be sent: that rank and all that should have received it are told why, nobody waits, the group goes on.
+RANKS_TEST(Objects, WhatOneRankCannotSendIsAnErrorOnAll, Ranks(2, 3), EveryBackend(), Except("nccl")) {
+  json deep = 1;
+  for (int i = 0; i < 1001; ++i) deep = json::array({std::move(deep)});
+  const bool is_own = rank() == 1;
+  const json mine = is_own ? deep : json(rank());
+  json value = mine;
+  expect_refusal(is_own, [&] { comm::all_gather_object(world(), mine); });
+  expect_refusal(is_own, [&] { comm::broadcast_object(world(), value, 1); });
+  const std::vector<json> all(static_cast<std::size_t>(is_own ? size() : 0), deep);
+  expect_refusal(is_own, [&] { comm::scatter_object(world(), all, 1); });
+  if (rank() < 2) {
+    expect_refusal(is_own, [&] { comm::gather_object(world(), mine, 0); });
+  } else {
+    comm::gather_object(world(), mine, 0);
+  }
+  if (is_own) expect_refusal(true, [&] { comm::send_object(world(), deep, 0); });
+  if (rank() == 0) expect_refusal(false, [&] { comm::recv_json_object(world(), 1); });
+  EXPECT_EQ(comm::all_gather_object(world(), json(rank())).at(1), 1);
+}
+
+RANKS_TEST(Objects, OneObjectPerRankIsNeeded, Ranks(2), Backends("shm", "tcp")) {
+  const std::vector<std::string> three(rank() == 0 ? 3 : 0, "x");
+  const auto call = [&] { comm::scatter_object(world(), three, 0); };
+  if (rank() == 0)
+    EXPECT_THAT(call, ThrowsMessage<InvalidArgument>(HasSubstr("one object per rank is needed")));
+  if (rank() == 1) EXPECT_THAT(call, ThrowsMessage<FormatError>(HasSubstr("one object per rank is needed")));
+  comm::barrier(world());
+}
+
+RANKS_TEST(Objects, WhatIsTooLargeOnOneRankIsRefusedOnAll, Ranks(1, 2), EveryBackend()) {
   if (reference::SANITIZED) {
     std::fprintf(stderr, "not run: the sanitizers need minutes for the shadow of 1 GiB\n");
     return;
   }
-  const std::string large(comm::MAX_OBJECT_BYTES + 1, 'x');
-  EXPECT_THAT([&] { comm::all_gather_object(world(), large); },
-              ThrowsMessage<InvalidArgument>(HasSubstr("too large")));
+  const bool is_own = rank() == size() - 1;
+  const std::string mine(is_own ? comm::MAX_OBJECT_BYTES + 1 : 1, 'x');
+  const auto call = [&] { comm::all_gather_object(world(), mine); };
+  if (is_own) EXPECT_THAT(call, ThrowsMessage<InvalidArgument>(HasSubstr("too large")));
+  if (!is_own)
+    EXPECT_THAT(call, ThrowsMessage<FormatError>(AllOf(HasSubstr("rank 1"), HasSubstr("too large"))));
   comm::barrier(world());
 }
 

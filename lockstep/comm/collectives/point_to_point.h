@@ -5,6 +5,7 @@
 //
 // Who         the two ranks; others take no part. Messages from one rank to another with one tag arrive in the order sent;
 //             different tags may be received in any order. Peer and tag as torch: tag >= 0, the peer is not oneself.
+// Ranks       of the whole job, or GroupRank{1}: of the group (peer.h); what recv and Work::source_rank() answer is of the job.
 // Source      ANY_SOURCE receives from whoever sends first; the answer is the rank. A message goes to the receive that was
 //             called first of those that match it (as MPI).
 // Blocks      recv until the message is here. send returns when its buffer may be reused. Whether that waits for the receiver
@@ -18,33 +19,34 @@
 #include <memory>
 #include <span>
 
+#include "lockstep/comm/peer.h"
 #include "lockstep/comm/process_group.h"
 
 namespace lockstep::comm {
 
-Work isend(const ProcessGroup& group, const void* data, std::size_t count, DType dtype, int destination,
+Work isend(const ProcessGroup& group, const void* data, std::size_t count, DType dtype, Peer destination,
            int tag = 0, std::shared_ptr<void> keep_alive = nullptr);
 // As isend(...).wait(), but for the backend it is known that the caller waits: what is large need not be copied aside.
-void send(const ProcessGroup& group, const void* data, std::size_t count, DType dtype, int destination,
+void send(const ProcessGroup& group, const void* data, std::size_t count, DType dtype, Peer destination,
           int tag = 0, std::shared_ptr<void> keep_alive = nullptr);
-Work irecv(const ProcessGroup& group, void* data, std::size_t count, DType dtype, int source, int tag = 0,
+Work irecv(const ProcessGroup& group, void* data, std::size_t count, DType dtype, Peer source, int tag = 0,
            std::shared_ptr<void> keep_alive = nullptr);
 // As irecv(...).wait(). Returns the rank the message came from; -1 in a process outside the group.
-int recv(const ProcessGroup& group, void* data, std::size_t count, DType dtype, int source, int tag = 0,
+int recv(const ProcessGroup& group, void* data, std::size_t count, DType dtype, Peer source, int tag = 0,
          std::shared_ptr<void> keep_alive = nullptr);
 
 template <typename T>
-Work isend(const ProcessGroup& group, std::span<const T> data, int destination, int tag = 0) {
+Work isend(const ProcessGroup& group, std::span<const T> data, Peer destination, int tag = 0) {
   return isend(group, data.data(), data.size(), dtype_of<T>(), destination, tag);
 }
-template <typename T> Work irecv(const ProcessGroup& group, std::span<T> data, int source, int tag = 0) {
+template <typename T> Work irecv(const ProcessGroup& group, std::span<T> data, Peer source, int tag = 0) {
   return irecv(group, data.data(), data.size(), dtype_of<T>(), source, tag);
 }
 template <typename T>
-void send(const ProcessGroup& group, std::span<const T> data, int destination, int tag = 0) {
+void send(const ProcessGroup& group, std::span<const T> data, Peer destination, int tag = 0) {
   send(group, data.data(), data.size(), dtype_of<T>(), destination, tag);
 }
-template <typename T> int recv(const ProcessGroup& group, std::span<T> data, int source, int tag = 0) {
+template <typename T> int recv(const ProcessGroup& group, std::span<T> data, Peer source, int tag = 0) {
   return recv(group, data.data(), data.size(), dtype_of<T>(), source, tag);
 }
 

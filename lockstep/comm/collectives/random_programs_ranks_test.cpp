@@ -107,7 +107,7 @@ class Program {
     any_dtype([&]<typename T>() {
       const Buffer<T> x(group_, own_memory(), count);
       x.fill([&](std::size_t i) { return sample<T>(group_.rank(), i, seed); });
-      finish(comm::broadcast(group_, x.span(), root, true),
+      finish(comm::broadcast(group_, x.span(), GroupRank{root}, true),
              [=] { return x.difference([&](std::size_t i) { return sample<T>(root, i, seed); }); });
     });
   }
@@ -152,8 +152,8 @@ class Program {
       const Buffer<T> x(group_, own_memory(), count);
       x.fill([&](std::size_t i) { return sample<T>(group_.rank(), i, seed); });
       Work work = group_.rank() == source
-                      ? comm::isend(group_, std::span<const T>(x.span()), destination, tag)
-                      : comm::irecv(group_, x.span(), source, tag);
+                      ? comm::isend(group_, std::span<const T>(x.span()), GroupRank{destination}, tag)
+                      : comm::irecv(group_, x.span(), GroupRank{source}, tag);
       finish(std::move(work),
              [=] { return x.difference([&](std::size_t i) { return sample<T>(source, i, seed); }); });
     });

@@ -7,14 +7,13 @@ namespace lockstep::comm {
 Work reduce(const ProcessGroup& group, void* data, std::size_t count, DType dtype,
             const ReduceOptions& options, std::shared_ptr<void> keep_alive) {
   if (!takes_part(Verb::REDUCE, group)) return {};
-  check_rank(Verb::REDUCE, group, options.root, "root");
   check_reduction(Verb::REDUCE, group, dtype, options.op);
   check_buffer(Verb::REDUCE, group, data, count, dtype);
   Request request;
   request.verb = Verb::REDUCE;
   request.dtype = dtype;
   request.op = options.op;
-  request.root = options.root;
+  request.root = options.root.in(group, name_of(Verb::REDUCE), "root");
   request.count = count;
   request.input = data;
   request.output = data;

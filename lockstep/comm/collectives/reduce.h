@@ -4,7 +4,7 @@
 //   comm::reduce(world, std::span(seconds), /*root=*/0, ReduceOp::MAX);
 //   if (world.rank() == 0) report(seconds[0]);
 //
-// Collective  every rank of `group`; same count, dtype, op and root, in the same order of calls.
+// Collective  every rank of `group`; same count, dtype, op and root (peer.h), in the same order of calls.
 // Blocks      until the root's buffer holds the result, or this rank's contribution has been taken, unless async_op.
 // Fails       as all_reduce, and InvalidArgument for a root outside the group.
 // Result      the bits of all_reduce. Only the root's buffer changes (torch leaves the others' undefined).
@@ -13,12 +13,13 @@
 #include <memory>
 #include <span>
 
+#include "lockstep/comm/peer.h"
 #include "lockstep/comm/process_group.h"
 
 namespace lockstep::comm {
 
 struct ReduceOptions {
-  int root = 0;
+  Peer root = 0;
   ReduceOp op = ReduceOp::SUM;
   bool async_op = false;
 };
@@ -28,7 +29,7 @@ Work reduce(const ProcessGroup& group, void* data, std::size_t count, DType dtyp
             const ReduceOptions& options = {}, std::shared_ptr<void> keep_alive = nullptr);
 
 template <typename T>
-Work reduce(const ProcessGroup& group, std::span<T> data, int root, ReduceOp op = ReduceOp::SUM,
+Work reduce(const ProcessGroup& group, std::span<T> data, Peer root, ReduceOp op = ReduceOp::SUM,
             bool async_op = false) {
   return reduce(group, data.data(), data.size(), dtype_of<T>(),
                 {.root = root, .op = op, .async_op = async_op});

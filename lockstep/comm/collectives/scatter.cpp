@@ -7,12 +7,11 @@ namespace lockstep::comm {
 Work scatter(const ProcessGroup& group, Destination output, std::vector<std::span<const std::byte>> inputs,
              const ScatterOptions& options, std::shared_ptr<void> keep_alive) {
   if (!takes_part(Verb::SCATTER, group)) return {};
-  check_rank(Verb::SCATTER, group, options.root, "root");
   check_buffer(Verb::SCATTER, group, output.data, output.count, output.dtype);
   Request request;
   request.verb = Verb::SCATTER;
   request.dtype = output.dtype;
-  request.root = options.root;
+  request.root = options.root.in(group, name_of(Verb::SCATTER), "root");
   request.count = output.count;
   request.output = output.data;
   request.inputs = std::move(inputs);

@@ -3,7 +3,7 @@
 //   std::vector<int> mine(10);
 //   comm::scatter(world, std::span(mine), std::span<const int>(all), /*root=*/0);      // all[10 * r ... ] goes to rank r
 //
-// Collective  every rank of `group`, same dtype and root. Inputs must be given on the root and must not elsewhere (as
+// Collective  every rank of `group`, same dtype and root (peer.h). Inputs must be given on the root and must not elsewhere (as
 //             torch). Counts may differ from rank to rank in the form with a list of inputs.
 // Blocks      until `output` is filled, unless async_op. The root does not wait for the others.
 // Fails       InvalidArgument here: inputs on another rank than the root, not one input per rank on the root, or an own
@@ -15,12 +15,13 @@
 #include <vector>
 
 #include "lockstep/comm/collectives/parts.h"
+#include "lockstep/comm/peer.h"
 #include "lockstep/comm/process_group.h"
 
 namespace lockstep::comm {
 
 struct ScatterOptions {
-  int root = 0;
+  Peer root = 0;
   bool async_op = false;
 };
 
@@ -30,13 +31,13 @@ Work scatter(const ProcessGroup& group, Destination output, std::vector<std::spa
 // Inputs that may differ in size; empty on other ranks than the root.
 template <typename T>
 Work scatter(const ProcessGroup& group, std::span<T> output, const std::vector<std::span<const T>>& inputs,
-             int root, bool async_op = false) {
+             Peer root, bool async_op = false) {
   return scatter(group, destination(output), bytes_of(inputs), {.root = root, .async_op = async_op});
 }
 
 // One input of size() * output.size() elements in rank order on the root, empty elsewhere.
 template <typename T>
-Work scatter(const ProcessGroup& group, std::span<T> output, std::span<const T> input, int root,
+Work scatter(const ProcessGroup& group, std::span<T> output, std::span<const T> input, Peer root,
              bool async_op = false) {
   return scatter(group, destination(output), even_parts(group, input, output.size()),
                  {.root = root, .async_op = async_op});

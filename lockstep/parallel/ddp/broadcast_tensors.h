@@ -13,8 +13,8 @@
 
 #include <vector>
 
+#include "lockstep/comm/peer.h"
 #include "lockstep/comm/process_group.h"
-#include "lockstep/tensor/peer.h"
 
 namespace lockstep {
 

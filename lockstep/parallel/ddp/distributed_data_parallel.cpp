@@ -203,12 +203,12 @@ class StandIn : public JoinHook {
         options_(options) {}
 
   void main_hook(std::uint32_t what, const JoinRound& round) override {
-    if (what == BUFFERS) broadcast_tensors(buffers_, group_, GroupRank{round.newest_active});
+    if (what == BUFFERS) broadcast_tensors(buffers_, group_, round.newest_active);
     if (what == AVERAGE) reducer_->stand_in(factor_of(round, options_, group_.size()));
   }
   void post_hook(const JoinEnd& end) override {
-    broadcast_tensors(parameters_, group_, GroupRank{end.newest});
-    broadcast_tensors(buffers_, group_, GroupRank{end.newest});
+    broadcast_tensors(parameters_, group_, end.newest);
+    broadcast_tensors(buffers_, group_, end.newest);
   }
 
  private:
@@ -256,7 +256,7 @@ void DistributedDataParallelBase::before_forward(bool training) {
   const auto buffers = broadcast_buffers_ ? tensors_of(distinct(buffers_)) : std::vector<at::Tensor>();
   if (!buffers.empty()) {
     const JoinRound round = Join::notify_join_context(*this, BUFFERS)->wait();
-    broadcast_tensors(buffers, group_, GroupRank{round.newest_active});
+    broadcast_tensors(buffers, group_, round.newest_active);
   } else if (join_membership()->options().throw_on_early_termination) {
     Join::notify_join_context(*this, NOTHING)->wait();
   }

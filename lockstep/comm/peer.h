@@ -1,11 +1,18 @@
-// Peer: the other rank of a verb, said as in torch.distributed.
+// Peer: the other rank of a verb, or its root, said as in torch.distributed. Every function that takes a rank takes it so, on
+// tensors, on spans and on objects.
 //
 //   dist::broadcast(x, 3, group);                       // src=3: a rank of the whole job (a "global rank")
 //   dist::broadcast(x, dist::GroupRank{1}, group);      // group_src=1: a rank of the group
 //   dist::recv(x, std::nullopt);                        // src=None: from whoever sends first; dist::ANY_SOURCE is the same
+//
+// Ranks that are returned (where a message came from) are ranks of the whole job. Lists with one entry per rank are in the order of
+// the group, whose ranks() says which is whose.
 #pragma once
 
 #include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "lockstep/comm/process_group.h"
 
@@ -25,13 +32,19 @@ class Peer {
 
   bool is_any() const { return kind_ == Kind::ANY; }
 
-  // The rank within `group`. Throws InvalidArgument, naming `verb` and `role` ("src"), when it is not one or is_any().
-  int in(const ProcessGroup& group, const char* verb, const char* role) const;
+  // The rank within `group`. Throws InvalidArgument, naming `call` and `role` ("src"), when it is not one or is_any().
+  int in(const ProcessGroup& group, std::string_view call, std::string_view role) const;
 
  private:
   enum class Kind { GLOBAL, GROUP, ANY };
   Kind kind_;
   int rank_ = ANY_SOURCE;
 };
+
+// Whether its ranks have the same numbers in the whole job.
+bool has_global_ranks(const ProcessGroup& group);
+
+// For messages: "ranks 1, 3", and in a group whose ranks have other numbers "rank 1 (rank 3 of the world)".
+std::string ranks_text(const ProcessGroup& group, const std::vector<int>& group_ranks);
 
 }  // namespace lockstep
