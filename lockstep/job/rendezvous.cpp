@@ -221,7 +221,13 @@ void Rendezvous::join_store(const RendezvousFacts& facts, const RendezvousPlan& 
   tcp_store_.reset();
   server_.reset();
   secret_ = job_secret(facts);
-  if (plan.serves) server_ = serve(*secret_, facts, plan);
+  if (plan.serves) {
+    server_ = serve(*secret_, facts, plan);
+    tcp_store_ =
+        server_->open({.here = address_towards(plan.host), .farewell = meeting_farewell(facts.place.rank)});
+    store_place_ = at;
+    return;
+  }
   try {
     tcp_store_ = std::make_shared<TcpStore>(TcpStoreOptions{.host = plan.host,
                                                             .port = plan.port,

@@ -58,8 +58,11 @@ void report(const PreparedJob& job, const RunResult& result, Console& console) {
       console.line(error.what());
     }
   }
-  if (!result.other_node.empty())
-    return console.line("the job failed on another machine: " + printable(result.other_node));
+  if (!result.other_node.empty()) {
+    const bool is_here = result.other_node.starts_with(str("node ", job.spec.place.node, ':'));
+    return console.line(
+        str("the job failed", is_here ? "" : " on another machine", ": ", printable(result.other_node)));
+  }
   for (const auto& line : failure_summary(failure)) console.line(line);
 }
 
@@ -79,7 +82,7 @@ int supervise(PreparedJob& job, const GuardianEnds& ends, SignalQueue& signals, 
     console.line(job.plan.cores.summary);
     if (job.logs) console.line("the output of each rank is kept in " + printable(job.logs->path(), 4096));
     std::optional<NodeLink> link;
-    if (job.nodes) link.emplace(*job.nodes, std::move(job.store));
+    if (job.nodes) link.emplace(*job.nodes, std::move(job.stores));
     Supervisor supervisor({job.spec, job.plan, signals, ends.rank_mask, &console,
                            job.logs ? &*job.logs : nullptr, ends.control, ends.standard_input,
                            link ? &*link : nullptr});
@@ -119,8 +122,10 @@ class Front {
   Front(SignalQueue& signals, Fd control, Keyboard keyboard)
       : signals_(signals), control_(std::move(control)), keyboard_(std::move(keyboard)) {}
 
-  ExitStatus wait_for(pid_t guardian) {
-    for (;;) {
+  // `store`: the process that serves the store, 0 if that is another node's. Its early end is said here; the watcher of the guardian
+  // hears of it, too, and stops the job.
+  ExitStatus wait_for(pid_t guardian, pid_t store) {
+    for (bool is_served = store > 0;;) {
       PollSet wait;
       wait.want_read(signals_.descriptor());
       keyboard_.add_to(wait);
@@ -129,8 +134,9 @@ class Front {
       while (const auto signal = signals_.next()) {
         if (signal->number != SIGCHLD) pass_on(signal->number);
       }
+      if (is_served && has_ended(store)) is_served = note_end_of_store(store);
       if (const auto status = poll_exit(guardian)) return *status;
-      reap_children(std::array{guardian});  // as process 1 of a container it gets everybody's orphans
+      reap_children(std::array{guardian, store});  // as process 1 of a container it gets everybody's orphans
     }
   }
 
@@ -147,6 +153,16 @@ class Front {
   }
 
  private:
+  // False: nobody serves any more.
+  static bool note_end_of_store(pid_t store) {
+    const ExitStatus status = wait_exit(store);
+    if (!status.success())
+      write_available(STANDARD_ERROR,
+                      str("lockstep: the process that serves the job's store ended too early: ",
+                          describe(status), "; the job cannot go on without it\n"));
+    return false;
+  }
+
   void pass_on(int signal) {
     const char byte = static_cast<char>(signal);
     write_available(control_.get(), std::string_view(&byte, 1));
@@ -181,10 +197,10 @@ int run_guarded(PreparedJob job) {
   });
   control.read.reset();
   keys.read.reset();
-  job.store.reset();
+  job.stores = {};
   fail_point("launch.front");
   Front front(signals, std::move(control.write), Keyboard(STANDARD_INPUT, std::move(keys.write)));
-  const ExitStatus status = front.wait_for(guardian);
+  const ExitStatus status = front.wait_for(guardian, job.store_server);
   if (job.store_server > 0) {
     front.wait_for_store(job.store_server,
                          status.success() ? Deadline::never() : Deadline::in(OTHERS_HEAR_OF_FAILURE));

@@ -71,9 +71,9 @@ struct RankResult {
 struct RunResult {
   std::vector<RankResult> ranks;
   std::optional<int> first_failure;  // the rank whose failure is the cause (failure_report.h)
-  std::string other_node;            // "node 1: ...": where the job failed first, when that was not here
-  int stop_signal = 0;               // SIGINT and the like, when the job was told to stop
-  bool timed_out = false;            // `time_limit` was reached
+  std::string other_node;  // "node 1: ...": where the job failed first, when that was no rank of this node
+  int stop_signal = 0;     // SIGINT and the like, when the job was told to stop
+  bool timed_out = false;  // `time_limit` was reached
   std::vector<std::string>
       left_behind;      // "sleep (pid 71)": processes that outlived their rank and were killed
   int start_error = 0;  // errno value, when the program could not be run after all

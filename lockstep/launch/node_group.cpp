@@ -26,13 +26,14 @@ std::string gone_key(int node, std::string_view id) { return str(node_key("gone"
 
 std::string_view id_of(std::string_view entry) { return entry.substr(entry.rfind(' ') + 1); }
 
-TcpStoreOptions store_options(const NodeAccess& access, Deadline deadline, const std::string& farewell) {
-  return {.host = access.host,
-          .port = access.port,
-          .secret = access.secret,
-          .deadline = deadline,
-          .timeout = PATIENCE,
-          .farewell = farewell};
+std::unique_ptr<TcpStore> connect_to(const NodeAccess& access, Deadline deadline,
+                                     const std::string& farewell) {
+  return std::make_unique<TcpStore>(TcpStoreOptions{.host = access.host,
+                                                    .port = access.port,
+                                                    .secret = access.secret,
+                                                    .deadline = deadline,
+                                                    .timeout = PATIENCE,
+                                                    .farewell = farewell});
 }
 
 std::string pack_failure(const NodeFailure& failure) {
@@ -49,10 +50,17 @@ NodeFailure unpack_failure(const std::string& text) {
   return failure;
 }
 
+// The ends that the process which serves the store keeps, of connections to its parent.
+struct ParentEnds {
+  Fd own;
+  Fd watcher;
+};
+
 // Serves the store until all nodes are done or gone, or this process is killed.
-int serve(const NodeAccess& access, int ready) {
+int serve(const NodeAccess& access, const std::string& job_id, ParentEnds parent, int ready) {
   set_log_sink(
       [](LogLevel, const std::string& line) { write_available(STANDARD_ERROR, "lockstep: " + line + "\n"); });
+  raise_descriptor_limit();
   std::unique_ptr<TcpStoreServer> server;
   try {
     server = std::make_unique<TcpStoreServer>(TcpStoreServerOptions{
@@ -61,23 +69,35 @@ int serve(const NodeAccess& access, int ready) {
     write_available(ready, std::to_string(error.error_number()));
     return 1;
   }
+  server->adopt(std::move(parent.own), gone_key(access.node, job_id));
+  server->adopt(std::move(parent.watcher));
   write_available(ready, "0");
   try {
-    TcpStore store(store_options(access, Deadline::never(), ""));  // this very process answers
+    const auto store = server->open();
     for (int node = 0; node < access.nodes; ++node) {
-      const auto entry = store.first_of({node_key("ranks", node)}, Deadline::never());
-      store.first_of({node_key("done", node), gone_key(node, id_of(entry->value))}, Deadline::never());
+      const auto entry = store->first_of({node_key("ranks", node)}, Deadline::never());
+      store->first_of({node_key("done", node), gone_key(node, id_of(entry->value))}, Deadline::never());
     }
-  } catch (const Error&) {
+  } catch (const Error& error) {
+    write_available(STANDARD_ERROR,
+                    str("lockstep: the process that serves the job's store ends: ", error.what(), "\n"));
     return 1;
   }
   return 0;
 }
 
-// Waits for bad news; an end without any is told by the end of the pipe.
-int watch(const NodeAccess& access, int news) {
+// What a launcher can know when its connection to the store is over.
+NodeFailure lost_store(const NodeAccess& access) {
+  return {0, 1,
+          access.node == 0
+              ? "the process that serves the job's store has ended"
+              : "the launcher of node 0, or its process that serves the job's store, has ended or cannot be "
+                "reached"};
+}
+
+// Waits for bad news from another node or of the store; an end without any is told by the end of the pipe.
+int watch(const NodeAccess& access, TcpStore& store, int news) {
   try {
-    TcpStore store(store_options(access, Deadline::in(PATIENCE), ""));
     struct Other {
       int node;
       std::string gone;
@@ -93,7 +113,7 @@ int watch(const NodeAccess& access, int news) {
       for (const Other& other : others) keys.push_back(other.gone);
       const auto entry = store.first_of(keys, Deadline::never());
       if (entry->index == 0) {
-        write_available(news, entry->value);
+        if (unpack_failure(entry->value).node != access.node) write_available(news, entry->value);
         return 0;
       }
       const std::size_t at = (entry->index - 1) % others.size();
@@ -105,40 +125,75 @@ int watch(const NodeAccess& access, int news) {
       others.erase(others.begin() + static_cast<std::ptrdiff_t>(at));
     }
   } catch (const Error&) {
-    write_available(news, pack_failure({0, 1, "the launcher of node 0, which serves the store, is gone"}));
+    write_available(news, pack_failure(lost_store(access)));
   }
   return 0;
 }
 
 }  // namespace
 
-Nodes::Nodes(NodeAccess access) : access_(std::move(access)) {
-  if (access_.node != 0) return;
+Nodes::Nodes(NodeAccess access, std::string job_id) : access_(std::move(access)), job_id_(std::move(job_id)) {
+  if (access_.node == 0) start_server();
+}
+
+void Nodes::start_server() {
   Pipe ready = make_pipe();
+  SocketPair own = make_stream_socket_pair();
+  SocketPair watcher = make_stream_socket_pair();
   server_ = fork_child([&] {
     leave_process_group();
     die_with_parent();
     name_process("lockstep-store");
     ready.read.reset();
-    return serve(access_, ready.write.get());
+    own.second.reset();
+    watcher.second.reset();
+    return serve(access_, job_id_, {std::move(own.first), std::move(watcher.first)}, ready.write.get());
   });
   ready.write.reset();
+  const TcpAddress address{access_.host, access_.port};
+  const LocalStoreOptions options{.timeout = PATIENCE};
+  to_server_ = {std::make_unique<TcpStore>(std::move(own.second), address, options),
+                std::make_unique<TcpStore>(std::move(watcher.second), address, options)};
   std::string said;
   while (read_available(ready.read.get(), said) == ReadResult::NOTHING_NOW) {
   }
   int error = 0;
-  std::from_chars(said.data(), said.data() + said.size(), error);
+  const auto [end, problem] = std::from_chars(said.data(), said.data() + said.size(), error);
+  if (problem != std::errc()) throw_server_ended();
   if (error == 0) return;
-  throw SystemError(str("cannot serve the store of the job at ", text({access_.host, access_.port}),
+  throw SystemError(str("cannot serve the store of the job at ", text(address),
                         "; --master-addr must be an address of node 0 and --master-port free there"),
                     error);
 }
 
-Nodes::Joined Nodes::meet(int ranks_here, const std::string& job_id, Deadline deadline) const {
+void Nodes::throw_server_ended() const {
+  throw StoreError(str("node 0: the process that serves the job's store at ",
+                       text({access_.host, access_.port}),
+                       " ended too early: ", describe(wait_exit(server_))));
+}
+
+NodeStores Nodes::connect(Deadline deadline) {
+  if (access_.node == 0) return std::move(to_server_);
+  NodeStores stores;
+  stores.own = connect_to(access_, deadline, gone_key(access_.node, job_id_));
+  stores.watcher = connect_to(access_, deadline, "");
+  return stores;
+}
+
+Nodes::Joined Nodes::meet(int ranks_here, Deadline deadline) {
   Joined joined;
-  joined.store = std::make_unique<TcpStore>(store_options(access_, deadline, gone_key(access_.node, job_id)));
-  TcpStore& store = *joined.store;
-  const std::string mine = str(ranks_here, ' ', access_.nodes, ' ', job_id);
+  try {
+    joined.stores = connect(deadline);
+    meet_with(*joined.stores.own, ranks_here, deadline, joined);
+  } catch (const StoreLost&) {
+    if (access_.node == 0) throw_server_ended();
+    throw;
+  }
+  return joined;
+}
+
+void Nodes::meet_with(TcpStore& store, int ranks_here, Deadline deadline, Joined& joined) const {
+  const std::string mine = str(ranks_here, ' ', access_.nodes, ' ', job_id_);
   if (store.compare_set(node_key("ranks", access_.node), "", mine) != mine) {
     throw InvalidArgument(str("there are two launchers with --node-rank ", access_.node));
   }
@@ -163,18 +218,17 @@ Nodes::Joined Nodes::meet(int ranks_here, const std::string& job_id, Deadline de
     if (node == 0) joined.job_id.assign(second.ptr + 1, end);
   }
   if (!missing.empty()) throw Timeout(str("the launcher of node(s) ", missing, " did not come"));
-  return joined;
 }
 
-NodeLink::NodeLink(NodeAccess access, std::unique_ptr<TcpStore> store)
-    : access_(std::move(access)), store_(std::move(store)) {
+NodeLink::NodeLink(NodeAccess access, NodeStores stores)
+    : access_(std::move(access)), store_(std::move(stores.own)) {
   Pipe pipe = make_pipe();
   watcher_ = fork_child([&] {
     die_with_parent();
     name_process("lockstep-watch");
     pipe.read.reset();
     store_.reset();  // this process's copy: the connection is to end with its parent
-    return watch(access_, pipe.write.get());
+    return watch(access_, *stores.watcher, pipe.write.get());
   });
   news_ = std::move(pipe.read);
   set_nonblocking(news_.get());
@@ -192,8 +246,7 @@ std::optional<NodeFailure> NodeLink::news(const PollSet& wait) {
   if (result == ReadResult::NOTHING_NOW) return std::nullopt;
   news_.reset();
   if (said.empty()) return std::nullopt;
-  const NodeFailure failure = unpack_failure(said);
-  return failure.node == access_.node ? std::nullopt : std::optional(failure);
+  return unpack_failure(said);
 }
 
 NodeFailure NodeLink::report(const NodeFailure& mine) {

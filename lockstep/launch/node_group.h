@@ -1,15 +1,17 @@
 // The launchers of one job on several machines: who starts which ranks, and telling each other when a rank fails. They talk over
 // a TCP store at MASTER_ADDR:MASTER_PORT that a process of node 0's launcher serves; the ranks meet over the same store.
 //
-//   const Nodes nodes(access);                    // node 0 forks the process that serves the store
-//   Nodes::Joined joined = nodes.meet(ranks_here, job_id, deadline);    // blocks until all launchers are here
+//   Nodes nodes(access, job_id);                    // node 0 forks the process that serves the store
+//   Nodes::Joined joined = nodes.meet(ranks_here, deadline);            // blocks until all launchers are here
 //   ... in the process that supervises: ...
-//   NodeLink link(access, std::move(joined.store));                          // forks the watcher
+//   NodeLink link(access, std::move(joined.stores));                         // forks the watcher
 //   wait.want_read(link.descriptor()); ... if (auto news = link.news(wait)) stop(*news);
 //   link.report({node, 137, "rank 3 failed first: killed by SIGKILL"});       // the first report of the job counts
 //   link.finish();                                // this node is done
 //
-// The process that serves the store ends when all nodes are done or gone; node 0's launcher waits for it.
+// The process that serves the store ends when all nodes are done or gone; node 0's launcher waits for it, and says how it ended if that
+// comes too early. That process looks into its own table, and node 0's launcher has sockets to it from before it was forked: strangers
+// who flood the address keep neither from anything. All connections are there before a rank starts.
 //
 // Nothing here has a thread: processes that fork are to have one only.
 #pragma once
@@ -37,27 +39,41 @@ struct NodeAccess {
   int nodes = 1;
 };
 
+// A launcher's connections to the store.
+struct NodeStores {
+  // By which this launcher exists: when its last copy is closed, before finish(), the node is gone.
+  std::unique_ptr<TcpStore> own;
+  std::unique_ptr<TcpStore> watcher;
+};
+
 class Nodes {
  public:
-  // Node 0: starts the process that serves the store. Fails: SystemError when the address cannot be had.
-  explicit Nodes(NodeAccess access);
+  // Node 0: starts the process that serves the store. Fails: SystemError when the address cannot be had. `job_id` is of this launcher's
+  // making; that of node 0 counts.
+  Nodes(NodeAccess access, std::string job_id);
 
   struct Joined {
     int first_rank = 0;
     int world_size = 0;
     std::string job_id;  // node 0's
-    // The connection by which this launcher exists: when its last copy is closed, before finish(), the node is gone.
-    std::unique_ptr<TcpStore> store;
+    NodeStores stores;
   };
-  // Fails: Timeout naming the nodes that did not come; StoreError (another secret); InvalidArgument: a node number that is taken,
-  // or launchers that were told different numbers of nodes.
-  Joined meet(int ranks_here, const std::string& job_id, Deadline deadline) const;
+  // Once. Fails: Timeout naming the nodes that did not come; StoreError (another secret; on node 0: the process that serves the store
+  // has ended, and how); InvalidArgument: a node number that is taken, or launchers that were told different numbers of nodes.
+  Joined meet(int ranks_here, Deadline deadline);
 
   pid_t server() const { return server_; }  // 0: another node's
 
  private:
-  NodeAccess access_;
+  void start_server();
+  [[noreturn]] void throw_server_ended() const;
+  NodeStores connect(Deadline deadline);
+  void meet_with(TcpStore& store, int ranks_here, Deadline deadline, Joined& joined) const;
+
+  const NodeAccess access_;
+  const std::string job_id_;
   pid_t server_ = 0;
+  NodeStores to_server_;  // node 0, until it meets the others
 };
 
 // The first failure of the job, as its node tells it.
@@ -69,14 +85,14 @@ struct NodeFailure {
 
 class NodeLink {
  public:
-  NodeLink(NodeAccess access, std::unique_ptr<TcpStore> store);
+  NodeLink(NodeAccess access, NodeStores stores);
   NodeLink(const NodeLink&) = delete;
   NodeLink& operator=(const NodeLink&) = delete;
   ~NodeLink();
 
   int descriptor() const { return news_.get(); }  // -1: there is no more to come
-  std::optional<NodeFailure> news(
-      const PollSet& wait);  // once, when another node has failed or its launcher is gone
+  // Once: another node has failed, its launcher is gone, or the store is (of which node 0 is said to be the place).
+  std::optional<NodeFailure> news(const PollSet& wait);
   // Tells the job that this node has failed; what counts as the job's first failure, which may be another node's.
   NodeFailure report(const NodeFailure& mine);
   const Secret& secret() const { return access_.secret; }

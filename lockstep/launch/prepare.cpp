@@ -58,16 +58,15 @@ ProgramError program_error(const std::string& program, int error_number) {
 
 PreparedJob prepare_job_with_others(const LaunchSpec& spec, const NodeAccess& access, Deadline deadline) {
   require_program(spec);  // before the others wait for it
-  const Nodes nodes(access);
-  const std::string own_id = random_hex(JOB_ID_BYTES);
-  Nodes::Joined joined = nodes.meet(spec.ranks, own_id, deadline);
+  Nodes nodes(access, random_hex(JOB_ID_BYTES));
+  Nodes::Joined joined = nodes.meet(spec.ranks, deadline);
   LaunchSpec whole = spec;
   whole.place.first_rank = joined.first_rank;
   whole.place.world_size = joined.world_size;
   whole.job_id = joined.job_id;
   PreparedJob job = prepare_job(whole);
   job.nodes = access;
-  job.store = std::move(joined.store);
+  job.stores = std::move(joined.stores);
   job.store_server = nodes.server();
   return job;
 }

@@ -18,7 +18,7 @@ struct PreparedJob {
   LaunchPlan plan;
   std::optional<PrivateFolder> logs;
   std::optional<NodeAccess> nodes = {};  // several machines
-  std::unique_ptr<TcpStore> store = {};  // several machines: by which this launcher exists (node_group.h)
+  NodeStores stores = {};                // several machines: the launcher's connections to the store
   pid_t store_server = 0;                // node 0: the process that serves the store
 };
 

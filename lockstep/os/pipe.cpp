@@ -11,6 +11,17 @@
 #include "lockstep/base/error.h"
 
 namespace lockstep {
+namespace {
+
+SocketPair make_socket_pair(int type) {
+  std::array<int, 2> ends{};
+  if (socketpair(AF_UNIX, type | SOCK_CLOEXEC, 0, ends.data()) != 0) {
+    throw SystemError("cannot make a pair of sockets", errno);
+  }
+  return {Fd(ends[0]), Fd(ends[1])};
+}
+
+}  // namespace
 
 Pipe make_pipe() {
   std::array<int, 2> ends{};
@@ -18,13 +29,9 @@ Pipe make_pipe() {
   return {Fd(ends[0]), Fd(ends[1])};
 }
 
-SocketPair make_packet_socket_pair() {
-  std::array<int, 2> ends{};
-  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0) {
-    throw SystemError("cannot make a pair of sockets", errno);
-  }
-  return {Fd(ends[0]), Fd(ends[1])};
-}
+SocketPair make_packet_socket_pair() { return make_socket_pair(SOCK_SEQPACKET); }
+
+SocketPair make_stream_socket_pair() { return make_socket_pair(SOCK_STREAM); }
 
 void set_nonblocking(int fd) {
   const int flags = fcntl(fd, F_GETFL);

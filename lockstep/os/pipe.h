@@ -29,6 +29,7 @@ struct SocketPair {
 Pipe make_pipe();
 SocketPair
 make_packet_socket_pair();  // AF_UNIX, SOCK_SEQPACKET: keeps message boundaries, carries descriptors
+SocketPair make_stream_socket_pair();  // AF_UNIX, SOCK_STREAM
 
 void set_nonblocking(int fd);
 

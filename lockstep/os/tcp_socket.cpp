@@ -331,6 +331,17 @@ TcpAddress tcp_peer_address(int socket) {
   return readable(address);
 }
 
+// Connecting a socket for datagrams only chooses the way.
+std::string address_towards(const std::string& host) {
+  constexpr int ANY_PORT = 9;
+  for (const SocketAddress& address : resolve(host, ANY_PORT, 0).addresses) {
+    const Fd socket(::socket(address.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    if (socket.valid() && connect(socket.get(), address.generic(), address.size) == 0)
+      return tcp_local_address(socket.get()).host;
+  }
+  return {};
+}
+
 std::string interface_address(const std::string& name) {
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) throw SystemError("cannot list the network interfaces", errno);

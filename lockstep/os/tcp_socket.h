@@ -77,6 +77,9 @@ std::string tcp_error(int socket);
 TcpAddress tcp_local_address(int socket);
 TcpAddress tcp_peer_address(int socket);  // host is "" when the connection is gone
 
+// The address of this machine from which the kernel would connect to `host`, in digits; "" if it knows of no way. Sends nothing.
+std::string address_towards(const std::string& host);
+
 // The first address of network interface `name` ("eth0"), IPv4 before IPv6. Throws InvalidArgument listing those there are.
 std::string interface_address(const std::string& name);
 

@@ -59,6 +59,14 @@ class TcpShop : public Shop {
   TcpStoreServer server_{{.secret = secret_, .address = "127.0.0.1"}};
 };
 
+class OwnServerShop : public Shop {
+ public:
+  std::shared_ptr<Store> open() override { return server_.open(); }
+
+ private:
+  TcpStoreServer server_{{.secret = Secret::random(), .address = "127.0.0.1"}};
+};
+
 template <typename Base> class PrefixShop : public Shop {
  public:
   std::shared_ptr<Store> open() override { return std::make_shared<PrefixStore>(base_.open(), "part/of"); }
@@ -82,7 +90,7 @@ class Stores : public ::testing::TestWithParam<Kind> {
 
 INSTANTIATE_TEST_SUITE_P(, Stores,
                          ::testing::Values(Kind{"Memory", make<MemoryShop>}, Kind{"File", make<FileShop>},
-                                           Kind{"Tcp", make<TcpShop>},
+                                           Kind{"Tcp", make<TcpShop>}, Kind{"OwnServer", make<OwnServerShop>},
                                            Kind{"PrefixMemory", make<PrefixShop<MemoryShop>>},
                                            Kind{"PrefixTcp", make<PrefixShop<TcpShop>>}),
                          [](const auto& kind) { return kind.param.name; });

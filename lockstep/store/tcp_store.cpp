@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <thread>
+#include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/os/pipe.h"
 #include "lockstep/os/poll_set.h"
 #include "lockstep/store/handshake.h"
 #include "lockstep/store/table.h"
@@ -14,34 +16,45 @@ namespace lockstep {
 namespace {
 
 constexpr std::chrono::seconds SERVER_SILENCE{60};
-constexpr std::chrono::seconds ONE_HANDSHAKE{10};
+constexpr std::chrono::seconds ONE_ATTEMPT{10};
 constexpr std::chrono::seconds SLACK{10};  // for the answer to a wait that has timed out on the server
 
-// A server that is being flooded drops connections that have not authenticated yet, ours may be among them: a few attempts.
-Fd connect_and_authenticate(const TcpStoreOptions& options) {
-  constexpr int ATTEMPTS = 5;
-  const HandshakeHello hello = {HandshakePurpose::STORE, 0, opaque_text(options.farewell)};
-  for (int attempt = 1;; ++attempt) {
-    Fd socket = tcp_connect(options.host, options.port, options.deadline);
-    const auto limit = std::min<std::chrono::nanoseconds>(options.deadline.remaining(), ONE_HANDSHAKE);
-    try {
-      authenticate_to_server(socket.get(), options.secret, hello, Deadline::in(limit));
-      return socket;
-    } catch (const HandshakeCutOff&) {
-      if (attempt == ATTEMPTS || options.deadline.expired()) throw;
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(10 << attempt));
-  }
-}
+constexpr std::chrono::milliseconds FIRST_PAUSE{10};
+constexpr std::chrono::milliseconds LONGEST_PAUSE{200};
 
 }  // namespace
 
-TcpStore::TcpStore(const TcpStoreOptions& options)
-    : timeout_(options.timeout), socket_(connect_and_authenticate(options)) {
-  tcp_set_liveness(socket_.get(), SERVER_SILENCE);
+TcpStore::TcpStore(const TcpStoreOptions& options) : timeout_(options.timeout) {
+  for (auto pause = FIRST_PAUSE;; pause = std::min(2 * pause, LONGEST_PAUSE)) {
+    try {
+      const auto limit = std::min<std::chrono::nanoseconds>(options.deadline.remaining(), ONE_ATTEMPT);
+      connect(options, Deadline::in(limit));
+      return;
+    } catch (const HandshakeCutOff&) {
+      if (options.deadline.remaining() <= pause) throw;
+    } catch (const StoreLost&) {
+      if (options.deadline.remaining() <= pause) throw;
+    } catch (const Timeout&) {
+      if (options.deadline.remaining() <= pause) throw;
+    }
+    std::this_thread::sleep_for(pause);
+  }
+}
+
+TcpStore::TcpStore(Fd connected, const TcpAddress& server, const LocalStoreOptions& options)
+    : timeout_(options.timeout), server_(server), socket_(std::move(connected)) {
+  local_.host = options.here;
+  set_nonblocking(socket_.get());
+}
+
+void TcpStore::connect(const TcpStoreOptions& options, Deadline deadline) {
+  const HandshakeHello hello = {HandshakePurpose::STORE, 0, opaque_text(options.farewell)};
+  socket_ = tcp_connect(options.host, options.port, deadline);
+  authenticate_to_server(socket_.get(), options.secret, hello, deadline);
   local_ = tcp_local_address(socket_.get());
   server_ = tcp_peer_address(socket_.get());
-  call({StoreOp::NUM_KEYS, 0, {}}, options.deadline);  // an answer: the server has removed the farewell key
+  call({StoreOp::NUM_KEYS, 0, {}}, deadline);  // an answer: the server has removed the farewell key
+  tcp_set_liveness(socket_.get(), SERVER_SILENCE);
 }
 
 void TcpStore::set(const std::string& key, const std::string& value) {
@@ -119,7 +132,7 @@ StoreReply TcpStore::call(const StoreRequest& request, Deadline deadline) {
 void TcpStore::lost(const std::string& why) {
   socket_.reset();
   why_lost_ = why;
-  throw StoreError(str("store at ", text(server_), ": ", why));
+  throw StoreLost(str("store at ", text(server_), ": ", why));
 }
 
 }  // namespace lockstep

@@ -3,38 +3,36 @@
 #include <algorithm>
 #include <array>
 #include <map>
-#include <optional>
-#include <set>
+#include <mutex>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/log.h"
-#include "lockstep/base/str.h"
 #include "lockstep/os/pipe.h"
 #include "lockstep/os/poll_set.h"
 #include "lockstep/os/signal_mask.h"
 #include "lockstep/store/handshake.h"
+#include "lockstep/store/reception.h"
 #include "lockstep/store/store_desk.h"
 
 namespace lockstep {
 namespace {
 
-constexpr std::size_t MOST_UNKNOWN = 64;  // connections that have not authenticated
-constexpr std::chrono::seconds HANDSHAKE_TIME{5};
 constexpr std::chrono::seconds CLIENT_SILENCE{60};
-constexpr std::chrono::milliseconds UNTIL_DESCRIPTORS{100};
-constexpr std::size_t MOST_REPORTS = 16;
-constexpr int ACCEPTS_AT_ONCE = 64;
 
+// A client that has proved itself.
 struct Connection {
-  StoreDesk::Client number = 0;  // in order of arrival
+  StoreDesk::Client number = 0;
   Fd socket;
   std::string peer;
-  std::optional<ServerHandshake> handshake;  // until it has authenticated
-  Deadline handshake_deadline = Deadline::never();
   std::string input;
   std::string output;
+};
+
+struct Adopted {
+  Fd socket;
+  std::string farewell;
 };
 
 }  // namespace
@@ -42,28 +40,37 @@ struct Connection {
 class TcpStoreServer::Loop {
  public:
   explicit Loop(const TcpStoreServerOptions& options)
-      : secret_(options.secret), listener_(tcp_listen(options.address, options.port)), stop_(make_pipe()) {
-    address_ = tcp_local_address(listener_.get());
-    const AllSignalsBlocked quiet;
-    thread_ = std::thread([this] { run(); });
-  }
+      : Loop(options.secret, tcp_listen(options.address, options.port)) {}
   Loop(const Loop&) = delete;
   Loop& operator=(const Loop&) = delete;
   ~Loop() {
-    stop_.write.reset();
+    wake_.write.reset();
     thread_.join();
   }
 
   const TcpAddress& address() const { return address_; }
 
+  void adopt(Fd socket, const std::string& farewell) {
+    const std::lock_guard lock(mutex_);
+    adopted_.push_back({std::move(socket), farewell});
+    write_available(wake_.write.get(), "a");
+  }
+
  private:
   using Connections = std::map<int, Connection>;  // by descriptor
+
+  Loop(const Secret& secret, Fd listener)
+      : address_(tcp_local_address(listener.get())),
+        wake_(make_pipe()),
+        reception_(std::move(listener), {secret, HandshakePurpose::STORE, "store at " + text(address_)}) {
+    const AllSignalsBlocked quiet;
+    thread_ = std::thread([this] { run(); });
+  }
 
   void run() {
     for (;;) {
       PollSet wait;
-      wait.want_read(stop_.read.get());
-      if (pause_.expired()) wait.want_read(listener_.get());
+      wait.want_read(wake_.read.get());
       for (const auto& [fd, connection] : connections_) {
         if (connection.output.empty()) {
           wait.want_read(fd);
@@ -71,120 +78,61 @@ class TcpStoreServer::Loop {
           wait.want_write(fd);
         }
       }
+      reception_.add_to(wait);
       wait.run(next_deadline());
-      if (wait.is_ready(stop_.read.get())) return;
+      if (wait.is_ready(wake_.read.get()) && !take_adopted()) return;
       for (const int fd : wait.ready()) {
-        if (fd == listener_.get()) {
-          accept_waiting();
-        } else if (const auto at = connections_.find(fd); at != connections_.end()) {
-          serve(at->second);
-        }
+        if (const auto at = connections_.find(fd); at != connections_.end()) serve(at->second);
       }
+      for (auto& one : reception_.serve(wait)) welcome(std::move(one));
       for (auto& answer : desk_.expire()) reply(answer);
-      drop_silent();
     }
   }
 
   Deadline next_deadline() const {
-    Deadline next = desk_.next_deadline();
-    const auto earlier = [&next](Deadline other) {
-      if (other.remaining() < next.remaining()) next = other;
-    };
-    if (!pause_.expired()) earlier(pause_);
-    for (const auto& [fd, connection] : connections_) earlier(connection.handshake_deadline);
-    return next;
+    const Deadline desk = desk_.next_deadline();
+    const Deadline reception = reception_.next_deadline();
+    return desk.remaining() < reception.remaining() ? desk : reception;
   }
 
-  void accept_waiting() {
-    for (int i = 0; i < ACCEPTS_AT_ONCE; ++i) {
-      TcpAccepted accepted = tcp_accept(listener_.get());
-      if (accepted.out_of_descriptors && !drop_oldest_unknown()) {
-        report("this process may open no more files; connections wait", "");
-        pause_ = Deadline::in(UNTIL_DESCRIPTORS);
-        return;
-      }
-      if (accepted.out_of_descriptors) continue;
-      if (!accepted.socket.valid()) return;
-      if (unknown_ >= MOST_UNKNOWN) {
-        report("too many connections that do not authenticate; the oldest are dropped", "");
-        drop_oldest_unknown();
-      }
-      const int fd = accepted.socket.get();
-      Connection& connection = connections_[fd];
-      connection.number = ++arrived_;
-      connection.peer = tcp_peer_address(fd).host;
-      connection.socket = std::move(accepted.socket);
-      connection.handshake.emplace(secret_, HandshakePurpose::STORE);
-      connection.handshake_deadline = Deadline::in(HANDSHAKE_TIME);
-      ++unknown_;
+  // False when the server is to end.
+  bool take_adopted() {
+    std::string bytes;
+    if (read_available(wake_.read.get(), bytes) == ReadResult::END) return false;
+    std::vector<Adopted> adopted;
+    {
+      const std::lock_guard lock(mutex_);
+      adopted.swap(adopted_);
     }
-  }
-
-  bool drop_oldest_unknown() {
-    auto oldest = connections_.end();
-    for (auto at = connections_.begin(); at != connections_.end(); ++at) {
-      if (at->second.handshake && (oldest == connections_.end() || at->second.number < oldest->second.number))
-        oldest = at;
+    for (Adopted& one : adopted) {
+      set_nonblocking(one.socket.get());
+      enter(std::move(one.socket), "this process or its child", one.farewell);
     }
-    if (oldest == connections_.end()) return false;
-    drop(oldest->second);
     return true;
   }
 
-  void drop_silent() {
-    std::vector<Connection*> silent;
-    for (auto& [fd, connection] : connections_) {
-      if (connection.handshake_deadline.expired()) silent.push_back(&connection);
+  void welcome(Reception::Admitted one) {
+    try {
+      tcp_set_liveness(one.socket.get(), CLIENT_SILENCE);
+      enter(std::move(one.socket), one.peer, opaque_text(one.hello.opaque));
+    } catch (const Error& error) {
+      reception_.report(error.what(), one.peer);
     }
-    for (Connection* connection : silent) {
-      report(str("it did not authenticate within ", HANDSHAKE_TIME.count(), " s"), connection->peer);
-      drop(*connection);
-    }
+  }
+
+  void enter(Fd socket, const std::string& peer, const std::string& farewell) {
+    const int fd = socket.get();
+    desk_.enter(++arrived_, farewell);
+    connections_[fd] = {arrived_, std::move(socket), peer, "", ""};
   }
 
   void serve(Connection& connection) {
     try {
-      serve_now(connection);
+      connection.output.empty() ? read_requests(connection) : flush(connection);
     } catch (const Error& error) {
-      report(error.what(), connection.peer);
+      reception_.report(error.what(), connection.peer);
       drop(connection);
     }
-  }
-
-  void serve_now(Connection& connection) {
-    if (!connection.output.empty()) {
-      flush(connection);
-    } else if (connection.handshake) {
-      authenticate(connection);
-    } else {
-      read_requests(connection);
-    }
-  }
-
-  void authenticate(Connection& connection) {
-    std::array<std::byte, HANDSHAKE_HELLO_BYTES> bytes{};
-    ServerHandshake& handshake = *connection.handshake;
-    const long got = tcp_read(connection.socket.get(), std::span(bytes).first(handshake.needed()));
-    if (got < 0) {
-      report("it closed the connection while authenticating; has it the secret of this job?",
-             connection.peer);
-      return drop(connection);
-    }
-    handshake.feed(std::span(bytes).first(static_cast<std::size_t>(got)));
-    connection.output += handshake.take_output();
-    if (handshake.state() == HandshakeState::REFUSED) {
-      report(handshake.reason(), connection.peer);
-      tcp_write(connection.socket.get(), std::as_bytes(std::span(connection.output)));
-      return drop(connection);
-    }
-    if (handshake.state() == HandshakeState::ACCEPTED) {
-      desk_.enter(connection.number, opaque_text(handshake.hello().opaque));
-      connection.handshake.reset();
-      connection.handshake_deadline = Deadline::never();
-      tcp_set_liveness(connection.socket.get(), CLIENT_SILENCE);
-      --unknown_;
-    }
-    flush(connection);
   }
 
   void read_requests(Connection& connection) {
@@ -221,36 +169,36 @@ class TcpStoreServer::Loop {
   }
 
   void drop(Connection& connection) {
-    if (connection.handshake) --unknown_;
     const StoreDesk::Client client = connection.number;
     connections_.erase(connection.socket.get());
     for (auto& answer : desk_.leave(client)) reply(answer);
   }
 
-  void report(const std::string& kind, const std::string& peer) {
-    if (reported_.size() >= MOST_REPORTS || !reported_.insert(kind).second) return;
-    log(LogLevel::WARNING,
-        str("store at ", text(address_), ": ", peer.empty() ? "" : "refused a connection from " + peer + ": ",
-            kind, " (more of this kind are not reported)"));
-  }
-
-  const Secret secret_;
-  Fd listener_;
-  Pipe stop_;
-  TcpAddress address_;
+  const TcpAddress address_;
+  Pipe wake_;  // a byte: somebody is to be adopted; its end: the thread is to end
+  std::mutex mutex_;
+  std::vector<Adopted> adopted_;  // guarded by mutex_
   std::thread thread_;
   // Used by the thread only.
+  Reception reception_;
   StoreDesk desk_;
   Connections connections_;
-  std::size_t unknown_ = 0;
   StoreDesk::Client arrived_ = 0;
-  Deadline pause_ = Deadline::in({});  // no connections are accepted until then
-  std::set<std::string> reported_;
 };
 
 TcpStoreServer::TcpStoreServer(const TcpStoreServerOptions& options)
     : loop_(std::make_unique<Loop>(options)) {}
 TcpStoreServer::~TcpStoreServer() = default;
 TcpAddress TcpStoreServer::address() const { return loop_->address(); }
+
+std::unique_ptr<TcpStore> TcpStoreServer::open(const LocalStoreOptions& options) {
+  SocketPair pair = make_stream_socket_pair();
+  loop_->adopt(std::move(pair.first), options.farewell);
+  return std::make_unique<TcpStore>(std::move(pair.second), address(), options);
+}
+
+void TcpStoreServer::adopt(Fd socket, const std::string& farewell) {
+  loop_->adopt(std::move(socket), farewell);
+}
 
 }  // namespace lockstep

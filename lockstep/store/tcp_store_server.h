@@ -1,11 +1,11 @@
 // Serves a store to the processes of a job (tcp_store.h), from one thread of the launcher or of rank 0.
 //
 //   TcpStoreServer server({.secret = secret, .port = 29500});
-//   ... processes connect to text(server.address()) ...
+//   ... other processes connect to text(server.address()) ...
+//   const auto store = server.open();          // and this process uses it without a connection that strangers could crowd out
 //
-// Connections  prove that they know the secret before more than 216 bytes of theirs are read. At most 64 that have not proved it
-//              are kept, the oldest is dropped for a newer one, and each has 5 seconds. Each kind of refusal is reported once
-//              (base/log.h, a warning). When the process may open no more files, connections wait until it may.
+// Connections  prove that they know the secret before more than 216 bytes of theirs are read. store/reception.h says how many that have
+//              not proved it are kept and for how long, and that strangers, however many, take no place of those that have.
 // Blocks       nothing. The thread has all signals blocked and ends, with all connections, in the destructor.
 // Fails        the constructor with SystemError when the address cannot be had.
 #pragma once
@@ -13,8 +13,10 @@
 #include <memory>
 #include <string>
 
+#include "lockstep/os/fd.h"
 #include "lockstep/os/secret.h"
 #include "lockstep/os/tcp_socket.h"
+#include "lockstep/store/tcp_store.h"
 
 namespace lockstep {
 
@@ -32,6 +34,12 @@ class TcpStoreServer {
   ~TcpStoreServer();
 
   TcpAddress address() const;
+
+  // A store for this process; `options` as tcp_store.h has them: `here` is what its local_address() says.
+  std::unique_ptr<TcpStore> open(const LocalStoreOptions& options = {});
+  // Serves whoever holds the other end of this stream socket, a process that this one has forked or been forked by, as a client that
+  // has proved itself.
+  void adopt(Fd socket, const std::string& farewell = "");
 
  private:
   class Loop;

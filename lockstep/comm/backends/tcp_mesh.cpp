@@ -3,17 +3,21 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <list>
-#include <map>
+#include <exception>
+#include <functional>
 #include <optional>
 #include <sstream>
+#include <thread>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/os/pipe.h"
 #include "lockstep/os/poll_set.h"
 #include "lockstep/os/process.h"
+#include "lockstep/os/signal_mask.h"
 #include "lockstep/os/tcp_socket.h"
 #include "lockstep/store/handshake.h"
+#include "lockstep/store/reception.h"
 
 namespace lockstep::tcp {
 namespace {
@@ -21,7 +25,8 @@ namespace {
 // All ranks are here when connecting begins, so nobody has a reason to take longer.
 constexpr std::chrono::seconds LONGEST_STEP{30};
 constexpr std::chrono::seconds ATTEMPT{2};
-constexpr std::size_t MOST_STRANGERS = 256;
+constexpr std::chrono::milliseconds FIRST_PAUSE{10};
+constexpr std::chrono::milliseconds LONGEST_PAUSE{200};
 
 struct Announcement {
   TcpAddress address;
@@ -46,32 +51,76 @@ std::string ends(int from, int to, int connection) {
   return str("tcp rank ", from, " to ", to, ", ", connection);
 }
 
+// Lets in the higher ranks' connections, whatever strangers do at the same address, in a thread that lasts as long as this object.
+class Door {
+ public:
+  using OnArrival = std::function<void(Reception::Admitted)>;
+
+  // `on_arrival` runs on the thread.
+  Door(Reception& reception, OnArrival on_arrival)
+      : reception_(reception), on_arrival_(std::move(on_arrival)), stop_(make_pipe()) {
+    const AllSignalsBlocked quiet;
+    thread_ = std::thread([this] { run(); });
+  }
+  Door(const Door&) = delete;
+  Door& operator=(const Door&) = delete;
+  ~Door() { close(); }
+
+  void close() {
+    stop_.write.reset();
+    if (thread_.joinable()) thread_.join();
+  }
+  // Once it is closed: throws what ended the thread early.
+  void check() const {
+    if (failure_) std::rethrow_exception(failure_);
+  }
+
+ private:
+  void run() {
+    try {
+      for (;;) {
+        PollSet wait;
+        wait.want_read(stop_.read.get());
+        reception_.add_to(wait);
+        wait.run(reception_.next_deadline());
+        if (wait.is_ready(stop_.read.get())) return;
+        for (auto& one : reception_.serve(wait)) on_arrival_(std::move(one));
+      }
+    } catch (...) {
+      failure_ = std::current_exception();
+    }
+  }
+
+  Reception& reception_;
+  const OnArrival on_arrival_;
+  Pipe stop_;
+  std::thread thread_;
+  std::exception_ptr failure_;  // the thread's, until it is joined
+};
+
 class Mesh {
  public:
   Mesh(Meeting& meeting, Deadline deadline)
       : meeting_(meeting), step_(std::min(deadline.remaining(), std::chrono::nanoseconds(LONGEST_STEP))) {}
 
   MeshOfSockets connect(int wanted, Deadline deadline) {
-    const Fd listener = tcp_listen(meeting_.local_address(), 0);
+    Fd listener = tcp_listen(meeting_.local_address(), 0);
     announce(listener.get(), wanted, deadline);
+    Reception reception(std::move(listener),
+                        {*secret_, HandshakePurpose::GROUP,
+                         str("rank ", rank(), " of ", size(), " at ", peer(rank()).address)});
+    Door door(reception, [this](Reception::Admitted one) { welcome(std::move(one)); });
     const Deadline connected = Deadline::in(step_);
     for_each_to_lower([&](int r, int i) { connect_to(r, i, connected); });
-    // From here on all connections exist; those that this rank is to accept wait in the listener's queue.
-    learn_ports(meeting_.exchange(own_ports(), {}, deadline));
-    const Deadline authenticated = Deadline::in(step_);
-    for_each_to_lower([&](int r, int i) { introduce_to(r, i, authenticated); });
-    accept_all(listener.get(), authenticated);
-    meeting_.exchange("ready", {}, deadline);
+    // All connections of all ranks have been welcomed when all have come here.
+    meeting_.exchange("connected", {}, deadline);
+    door.close();
+    door.check();
+    check_complete();
     return {std::move(sockets_), std::move(peers_)};
   }
 
  private:
-  struct Guest {
-    Fd socket;
-    ServerHandshake handshake;
-    int port = 0;
-  };
-
   int rank() const { return meeting_.rank(); }
   int size() const { return meeting_.size(); }
   std::string who() const { return str("init_process_group, rank ", rank(), " of ", size(), ": "); }
@@ -79,9 +128,6 @@ class Mesh {
   int connections() const { return announced_[0].connections; }
   std::vector<Fd>& sockets(int r) { return sockets_[static_cast<std::size_t>(r)]; }
   Fd& socket(int r, int i) { return sockets(r)[static_cast<std::size_t>(i)]; }
-  bool is_missing(int r) {
-    return std::any_of(sockets(r).begin(), sockets(r).end(), [](const Fd& one) { return !one.valid(); });
-  }
   template <typename Visit> void for_each_to_lower(Visit visit) {
     for (int r = 0; r < rank(); ++r) {
       for (int i = 0; i < connections(); ++i) visit(r, i);
@@ -111,115 +157,67 @@ class Mesh {
   // It may have ended because of another rank's end, of which the meeting tells.
   [[noreturn]] void throw_ended(int r) {
     meeting_.exchange("ended", {}, Deadline::in(step_));
+    throw_lost(r);
+  }
+  [[noreturn]] void throw_lost(int r) {
     throw PeerLost(
         str("init_process_group, group of ", size(), ": rank ", r, " ended before all ranks had met"), r);
   }
 
-  // The ports of this rank's connections to each lower one, so that who accepts knows whose connection has ended.
-  std::string own_ports() {
-    std::string ports = "connected";
-    for_each_to_lower([&](int r, int i) { ports += str(' ', tcp_local_address(socket(r, i).get()).port); });
-    return ports.size() <= MAX_MESSAGE_BYTES - 16 ? ports : "connected";
-  }
-
-  void learn_ports(const std::vector<Message>& all) {
-    for (int r = 0; r < size(); ++r) {
-      std::istringstream words(all[static_cast<std::size_t>(r)].text);
-      std::string word;
-      int port = 0;
-      words >> word;
-      for (int place = 0; words >> port; ++place) {
-        if (place / connections() == rank()) port_of_[port] = r;
-      }
-    }
-  }
-
-  void ended(const Guest& guest) {
-    const auto known = port_of_.find(guest.port);
-    if (known != port_of_.end() && is_missing(known->second)) throw_ended(known->second);
-  }
-
-  // It listens since before this rank knew its address, so it has ended if nobody listens there.
+  // It listens since before this rank knew its address and until all are connected, so it has ended if nobody listens there. A
+  // connection that is cut off may be one of too many: the next attempt tells.
   void connect_to(int r, int i, Deadline deadline) {
+    for (auto pause = FIRST_PAUSE;; pause = std::min(2 * pause, LONGEST_PAUSE)) {
+      try {
+        socket(r, i) = introduce_to(r, i, deadline);
+        return;
+      } catch (const SystemError& error) {
+        if (error.error_number() == ECONNREFUSED) throw_ended(r);
+        throw;
+      } catch (const HandshakeCutOff& error) {
+        if (deadline.remaining() <= pause)
+          throw StoreError(str(who(), "rank ", place_of(r), ": ", error.what()));
+      } catch (const StoreError& error) {
+        throw StoreError(str(who(), "rank ", place_of(r), ": ", error.what()));
+      } catch (const Timeout& timeout) {
+        if (deadline.remaining() <= pause)
+          throw Timeout(str(who(), "no connection to rank ", place_of(r), ": ", timeout.what()));
+      }
+      std::this_thread::sleep_for(pause);
+    }
+  }
+
+  Fd introduce_to(int r, int i, Deadline deadline) {
     const TcpAddress& address = announced_[static_cast<std::size_t>(r)].address;
-    try {
-      socket(r, i) = tcp_connect(address.host, address.port, Deadline::in(ATTEMPT), IfRefused::FAIL);
-    } catch (const SystemError& error) {
-      if (error.error_number() == ECONNREFUSED) throw_ended(r);
-      throw;
-    } catch (const Timeout& timeout) {
-      if (!deadline.expired()) return connect_to(r, i, deadline);
-      throw Timeout(str(who(), "no connection to rank ", r, " (pid ", peer(r).pid, "): ", timeout.what()));
-    }
+    const auto attempt = Deadline::in(std::min<std::chrono::nanoseconds>(deadline.remaining(), ATTEMPT));
+    Fd to_lower = tcp_connect(address.host, address.port, attempt, IfRefused::FAIL);
+    authenticate_to_server(to_lower.get(), *secret_,
+                           {HandshakePurpose::GROUP, 0, opaque_text(ends(rank(), r, i))}, deadline);
+    std::array<std::byte, 1> welcome{};
+    if (!tcp_read_all(to_lower.get(), welcome, deadline))
+      throw HandshakeCutOff("it closed the connection before it had welcomed it");
+    return to_lower;
   }
 
-  void introduce_to(int r, int i, Deadline deadline) {
-    try {
-      authenticate_to_server(socket(r, i).get(), *secret_,
-                             {HandshakePurpose::GROUP, 0, opaque_text(ends(rank(), r, i))}, deadline);
-    } catch (const HandshakeCutOff&) {
-      throw_ended(r);  // the meeting was a meeting of those who know the secret
-    } catch (const StoreError& error) {
-      throw StoreError(str(who(), "rank ", place_of(r), ": ", error.what()));
-    } catch (const Timeout& timeout) {
-      throw Timeout(str(who(), "rank ", place_of(r), ": ", timeout.what()));
-    }
-  }
-
-  void accept_all(int listener, Deadline deadline) {
-    std::list<Guest> guests;
-    while (!missing().empty()) {
-      PollSet ready;
-      ready.want_read(listener);
-      for (const Guest& guest : guests) ready.want_read(guest.socket.get());
-      ready.run(deadline);
-      if (deadline.expired()) throw_missing();
-      while (true) {
-        TcpAccepted accepted = tcp_accept(listener);
-        if (!accepted.socket.valid()) break;
-        const int port = tcp_peer_address(accepted.socket.get()).port;
-        guests.push_back(
-            {std::move(accepted.socket), ServerHandshake(*secret_, HandshakePurpose::GROUP), port});
-        if (guests.size() > MOST_STRANGERS + static_cast<std::size_t>(size() * connections()))
-          guests.pop_front();
-      }
-      guests.remove_if([&](Guest& guest) { return ready.is_ready(guest.socket.get()) && talk_to(guest); });
-    }
-  }
-
-  // True when there is no more to say: the guest has become a peer, or is refused or gone.
-  bool talk_to(Guest& guest) {
-    std::array<std::byte, HANDSHAKE_HELLO_BYTES> bytes{};
-    const long got = tcp_read(guest.socket.get(), std::span(bytes).first(guest.handshake.needed()));
-    if (got < 0) return ended(guest), true;
-    guest.handshake.feed(std::span(bytes).first(static_cast<std::size_t>(got)));
-    const std::string answer = guest.handshake.take_output();  // less than any socket's buffer
-    if (tcp_write(guest.socket.get(), std::as_bytes(std::span(answer))) != static_cast<long>(answer.size()))
-      return true;
-    if (guest.handshake.state() != HandshakeState::ACCEPTED)
-      return guest.handshake.state() == HandshakeState::REFUSED;
-    const std::string name = opaque_text(guest.handshake.hello().opaque);
-    for (const int r : missing()) {
-      for (int i = 0; i < connections(); ++i) {
-        if (name == ends(r, rank(), i)) socket(r, i) = std::move(guest.socket);
-      }
-    }
-    return true;
-  }
-
-  std::vector<int> missing() {
-    std::vector<int> ranks;
+  // On the door's thread, which alone touches the places of higher ranks until it has ended.
+  void welcome(Reception::Admitted one) {
+    const std::string name = opaque_text(one.hello.opaque);
     for (int r = rank() + 1; r < size(); ++r) {
-      if (is_missing(r)) ranks.push_back(r);
+      for (int i = 0; i < connections(); ++i) {
+        if (name != ends(r, rank(), i)) continue;
+        if (tcp_write(one.socket.get(), std::as_bytes(std::span("w", 1))) == 1)
+          socket(r, i) = std::move(one.socket);
+        return;
+      }
     }
-    return ranks;
   }
 
-  [[noreturn]] void throw_missing() {
-    std::string text;
-    for (const int r : missing()) text += str(text.empty() ? "" : ", ", place_of(r));
-    throw Timeout(str(who(), "no connection came from rank(s) ", text, " in ", LONGEST_STEP.count(),
-                      " s; do they reach ", peer(rank()).address, ", and do they know the same secret?"));
+  void check_complete() {
+    for (int r = 0; r < size(); ++r) {
+      for (const Fd& one : sockets(r)) {
+        if (!one.valid()) throw_lost(r);
+      }
+    }
   }
 
   Meeting& meeting_;
@@ -228,7 +226,6 @@ class Mesh {
   std::vector<Announcement> announced_;
   std::vector<Peer> peers_;
   std::vector<std::vector<Fd>> sockets_;
-  std::map<int, int> port_of_;  // ranks that connect to this one
 };
 
 }  // namespace

@@ -1,15 +1,24 @@
-// Several TCP connections between every two ranks; that the bits are right whatever goes over them is for socket_links_test.cpp.
+// Several TCP connections between every two ranks, made while strangers connect, too; that the bits are right whatever goes over them is
+// for socket_links_test.cpp.
 #include <gmock/gmock.h>
 #include <sys/socket.h>
 
+#include <array>
+#include <atomic>
 #include <cstdlib>
+#include <deque>
 #include <numeric>
 #include <span>
+#include <sstream>
+#include <thread>
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/backends/tcp_mesh.h"
 #include "lockstep/comm/collectives.h"
+#include "lockstep/comm/group_meeting.h"
 #include "lockstep/job/groups.h"
+#include "lockstep/os/tcp_socket.h"
 #include "testing/ranks.h"
 
 namespace lockstep {
@@ -43,6 +52,91 @@ void check_traffic(const ProcessGroup& group, std::size_t count) {
   comm::all_to_all(group, std::span<const std::int64_t>(mine), std::span(all));
   for (std::size_t i = 0; i < all.size(); ++i)
     ASSERT_EQ(all[i], static_cast<std::int64_t>(i / count)) << count;
+}
+
+// A meeting that knows where the ranks listen as soon as they know it, and from then on strangers connect there as fast as they can:
+// some reset their connections, the others keep the last few hundred.
+class FloodedMeeting final : public Meeting {
+ public:
+  explicit FloodedMeeting(Meeting& meeting) : meeting_(meeting) {}
+  FloodedMeeting(const FloodedMeeting&) = delete;
+  FloodedMeeting& operator=(const FloodedMeeting&) = delete;
+  ~FloodedMeeting() override {
+    is_over_ = true;
+    for (std::thread& stranger : strangers_) stranger.join();
+  }
+
+  int rank() const override { return meeting_.rank(); }
+  int size() const override { return meeting_.size(); }
+  bool passes_descriptors() const override { return false; }
+  std::string local_address() const override { return meeting_.local_address(); }
+  std::optional<std::string> secret() const override { return meeting_.secret(); }
+  std::vector<Message> exchange(const std::string& text, const std::vector<int>& fds,
+                                Deadline deadline) override {
+    std::vector<Message> all = meeting_.exchange(text, fds, deadline);
+    if (!strangers_.empty()) return all;
+    std::vector<TcpAddress> addresses;
+    for (const Message& message : all) {
+      std::istringstream words(message.text);
+      long pid = 0;
+      words >> pid >> addresses.emplace_back().host >> addresses.back().port;
+    }
+    for (const bool resets : {false, true})
+      strangers_.emplace_back([this, addresses, resets] { flood(addresses, resets); });
+    while (connected_ < ENOUGH) std::this_thread::yield();
+    return all;
+  }
+
+ private:
+  static constexpr int ENOUGH = 300;
+  static constexpr std::size_t KEPT = 300;
+
+  void flood(const std::vector<TcpAddress>& addresses, bool resets) {
+    std::deque<Fd> kept;
+    while (!is_over_) {
+      for (const TcpAddress& address : addresses) {
+        try {
+          Fd socket =
+              tcp_connect(address.host, address.port, Deadline::in(std::chrono::seconds(1)), IfRefused::FAIL);
+          const linger at_once = {1, 0};
+          setsockopt(socket.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+          if (!resets) kept.push_back(std::move(socket));
+        } catch (const Error&) {  // nobody listens there any more
+          is_over_ = true;
+        }
+        ++connected_;
+        if (kept.size() > KEPT) kept.pop_front();
+      }
+    }
+  }
+
+  Meeting& meeting_;
+  std::atomic<bool> is_over_ = false;
+  std::atomic<int> connected_ = 0;
+  std::vector<std::thread> strangers_;
+};
+
+RANKS_TEST(TcpMesh, StrangersKeepNoRankFromTheOthers, Ranks(2, 3), Backends("shm")) {
+  for (int round = 0; round < 2; ++round) {
+    GroupMeeting friends(world());
+    FloodedMeeting meeting(friends);
+    const auto mesh = tcp::connect_mesh(meeting, {.silence = std::chrono::seconds(30), .connections = 2},
+                                        Deadline::in(std::chrono::seconds(60)));
+    for (int r = 0; r < size(); ++r) {
+      const auto& sockets = mesh.sockets.at(static_cast<std::size_t>(r));
+      ASSERT_EQ(sockets.size(), r == rank() ? 0U : 2U);
+      for (std::size_t i = 0; i < sockets.size(); ++i) {
+        const std::array<std::byte, 2> mine = {std::byte(rank()), std::byte(i)};
+        ASSERT_TRUE(tcp_write_all(sockets[i].get(), mine, Deadline::in(std::chrono::seconds(30))));
+      }
+      for (std::size_t i = 0; i < sockets.size(); ++i) {
+        std::array<std::byte, 2> theirs{};
+        ASSERT_TRUE(tcp_read_all(sockets[i].get(), theirs, Deadline::in(std::chrono::seconds(30))));
+        EXPECT_EQ(theirs, (std::array<std::byte, 2>{std::byte(r), std::byte(i)}));
+      }
+    }
+    comm::barrier(world());
+  }
 }
 
 RANKS_TEST(TcpMesh, SeveralConnections, Ranks(2, 3, 4), Backends("tcp", "hierarchical"),

@@ -1,0 +1,78 @@
+// Reception: a listening socket and the connections that have come to it and not proved yet that they know the job's secret. Whoever
+// proves it is handed on; nobody else is ever more than a row of the guest list.
+//
+//   Reception reception(tcp_listen("", 29500), {secret, HandshakePurpose::STORE, "store at 10.0.0.1:29500"});
+//   PollSet wait;
+//   reception.add_to(wait);
+//   wait.run(reception.next_deadline());
+//   for (Reception::Admitted& one : reception.serve(wait)) use(std::move(one.socket), one.hello);
+//
+// Order       who has sent something is heard before anybody new is let in, and once more before it would have to go: a connection
+//             whose proof has arrived is never closed for a newer one. guest_list.h says how many there may be and who goes.
+// Time        a connection has 5 seconds. When the process may open no more files, connections wait until it may.
+// Reports     each kind of refusal once (base/log.h, a warning), however many there are.
+// Blocks      nothing. One thread.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/deadline.h"
+#include "lockstep/os/fd.h"
+#include "lockstep/os/poll_set.h"
+#include "lockstep/os/secret.h"
+#include "lockstep/store/guest_list.h"
+#include "lockstep/store/handshake.h"
+
+namespace lockstep {
+
+class Reception {
+ public:
+  struct Options {
+    Secret secret;
+    HandshakePurpose purpose = HandshakePurpose::STORE;
+    std::string name;  // of whoever listens, in reports
+    GuestList::Limits limits = {};
+  };
+  struct Admitted {
+    Fd socket;
+    HandshakeHello hello;
+    std::string peer;  // its address
+  };
+
+  Reception(Fd listener, const Options& options);
+
+  void add_to(PollSet& wait) const;
+  Deadline next_deadline() const;
+  std::vector<Admitted> serve(const PollSet& wait);
+  // Says once per kind why the connection from `peer` was refused.
+  void report(const std::string& kind, const std::string& peer);
+
+ private:
+  struct Guest {
+    Fd socket;
+    std::string peer;
+    ServerHandshake handshake;
+    Deadline deadline;
+  };
+
+  void accept_waiting();
+  void admit_newcomer(Fd socket);
+  bool hear(int fd);
+  bool take_message(Guest& guest);
+  void make_room_for(const std::string& address);
+  void drop(int fd);
+  void drop_late();
+
+  const Fd listener_;
+  const Options options_;
+  GuestList list_;
+  std::map<int, Guest> guests_;  // by descriptor
+  std::vector<Admitted> admitted_;
+  Deadline pause_ = Deadline::in({});  // nobody is let in until then
+  std::set<std::string> reported_;
+};
+
+}  // namespace lockstep
