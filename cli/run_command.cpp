@@ -189,6 +189,14 @@ std::chrono::milliseconds grace_period(const std::string& text) {
   return std::chrono::milliseconds(static_cast<long>(seconds * 1000));
 }
 
+std::string absolute(const std::string& folder) {
+  std::error_code error;
+  const std::filesystem::path path = std::filesystem::absolute(folder, error);
+  if (!error) return path.string();
+  throw UsageError(str("--trace-dir ", printable(folder),
+                       " is below a current folder that is gone; give an absolute path"));
+}
+
 LaunchSpec launch_spec(const RunOptions& options, std::vector<std::string> program) {
   LaunchSpec spec;
   spec.command = std::move(program);
@@ -199,10 +207,10 @@ LaunchSpec launch_spec(const RunOptions& options, std::vector<std::string> progr
   spec.pin = !options.no_affinity;
   spec.prefix = !options.no_prefix;
   if (!options.log_dir.empty()) spec.log_base = options.log_dir;
+  spec.needs_logs = !options.log_dir.empty();
   if (options.no_logs || options.dry_run) spec.log_base.clear();
   if (!options.trace_dir.empty())  // ranks may change their folder
-    spec.environment.emplace_back("LOCKSTEP_TRACE_DIR",
-                                  std::filesystem::absolute(options.trace_dir).string());
+    spec.environment.emplace_back("LOCKSTEP_TRACE_DIR", absolute(options.trace_dir));
   if (!options.grace.empty()) {
     spec.stop_grace = grace_period(options.grace);
     spec.failure_grace = spec.stop_grace;
@@ -211,19 +219,9 @@ LaunchSpec launch_spec(const RunOptions& options, std::vector<std::string> progr
 }
 
 PreparedJob prepare(const LaunchSpec& spec, const RunOptions& options) {
-  const bool is_log_dir_chosen = !options.log_dir.empty();
-  if (spec.place.nodes > 1 && !options.dry_run) {
+  if (spec.place.nodes > 1 && !options.dry_run)
     return prepare_job_with_others(spec, node_access(spec.place, options), deadline_for_others());
-  }
-  try {
-    return prepare_job(spec);
-  } catch (const SystemError& error) {
-    if (is_log_dir_chosen || spec.log_base.empty()) throw;
-    std::fprintf(stderr, "lockstep: no log files: %s; --log-dir chooses another place\n", error.what());
-    LaunchSpec without_logs = spec;
-    without_logs.log_base.clear();
-    return prepare_job(without_logs);
-  }
+  return prepare_job(spec);
 }
 
 }  // namespace

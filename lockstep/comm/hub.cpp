@@ -4,18 +4,32 @@
 #include <charconv>
 #include <cstdint>
 #include <thread>
+#include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/number_list.h"
 #include "lockstep/base/str.h"
 #include "lockstep/base/text_hash.h"
+#include "lockstep/os/open_files.h"
 #include "lockstep/os/private_folder.h"
 
 namespace lockstep {
 namespace {
 
-constexpr char PACKET = 'P';   // a rank's contribution
+constexpr char PACKET = 'P';    // a rank's contribution
+constexpr char ANSWERED = 'A';  // the same, and whoever receives it answers TAKEN
+constexpr char TAKEN = 'T';
 constexpr char FAILURE = 'F';  // rank 0 tells why it gave up
+
+// Descriptors that are on their way to one rank at any time.
+constexpr std::size_t MOST_TO_ONE = 2 * MAX_MESSAGE_FDS;
+
+// Descriptors that rank 0 has on their way at any time: a part of what the kernel lets all processes of this user have.
+std::size_t descriptors_at_once() {
+  constexpr std::size_t MOST = 256;
+  constexpr std::size_t SHARE = 4;
+  return std::clamp(open_files().soft / SHARE, MAX_MESSAGE_FDS, MOST);
+}
 
 // A job's name may hold anything; this is one for its socket.
 std::string file_name(const std::string& key) {
@@ -34,8 +48,10 @@ std::string file_name(const std::string& key) {
       colon == std::string::npos ? "init_process_group: rank 0 gave up" : failure.substr(colon + 1), peer);
 }
 
+std::string who(int rank, int size) { return str("init_process_group, rank ", rank, " of ", size); }
+
 [[noreturn]] void throw_missing(int rank, int size, const std::vector<int>& missing) {
-  throw Timeout(str("init_process_group, rank ", rank, " of ", size, ": rank(s) ", number_list(missing),
+  throw Timeout(str(who(rank, size), ": rank(s) ", number_list(missing),
                     " did not come before the timeout; were all ", size,
                     " processes started on this machine?"));
 }
@@ -65,6 +81,8 @@ Hub Hub::inherited(int rank, int size, const std::string& fds) {
     throw InvalidArgument(str("environment: LOCKSTEP_HUB_FDS has ", hub.sockets_.size(), " sockets for rank ",
                               rank, " of ", size, "; it is set by `lockstep run` and cannot be passed on"));
   }
+  make_room_for_files(open_files_of_rank(static_cast<std::size_t>(size)) - hub.sockets_.size(),
+                      who(rank, size));
   return hub;
 }
 
@@ -77,6 +95,7 @@ Hub Hub::over(int rank, int size, std::vector<Fd> sockets) {
 Hub Hub::meet(int rank, int size, const std::string& key, Deadline deadline) {
   Hub hub(rank, size);
   if (size == 1) return hub;
+  if (rank == 0) make_room_for_files(open_files_of_rank(static_cast<std::size_t>(size)), who(rank, size));
   const std::string path = user_private_folder() + "/" + file_name(key);
   if (rank != 0) {
     // Rank 0 may start later: there is nothing to wait on until its socket exists.
@@ -122,19 +141,9 @@ std::vector<Message> Hub::exchange(const std::string& text, const std::vector<in
   ++round_;
   const std::string packet = str(PACKET, round_, ':', text);
   const std::size_t header = packet.size() - text.size();
-  std::vector<Message> all;
-  if (rank_ == 0) {
-    all = collect_and_distribute(packet, fds, deadline);
-  } else {
-    send_message(sockets_[0].get(), packet, fds);  // if rank 0 has given up, its reason waits to be received
-    for (int r = 0; r < size_; ++r) {
-      Message message;
-      const Received received = receive_message(sockets_[0].get(), deadline, message);
-      if (received != Received::MESSAGE) give_up(0, received == Received::CLOSED);
-      if (message.text[0] == FAILURE) rethrow(message.text);
-      all.push_back(std::move(message));
-    }
-  }
+  std::vector<Message> all =
+      rank_ == 0 ? collect(packet, fds, deadline) : tell_and_hear(packet, fds, deadline);
+  if (rank_ == 0) distribute(all, deadline);
   for (Message& message : all) {
     if (message.text.compare(0, header, packet, 0, header) != 0) {
       throw StoreError(
@@ -147,8 +156,27 @@ std::vector<Message> Hub::exchange(const std::string& text, const std::vector<in
   return all;
 }
 
-std::vector<Message> Hub::collect_and_distribute(const std::string& text, const std::vector<int>& fds,
-                                                 Deadline deadline) {
+std::vector<Message> Hub::tell_and_hear(const std::string& text, const std::vector<int>& fds,
+                                        Deadline deadline) {
+  const int hub = sockets_[0].get();
+  // If rank 0 has given up, or ended, its reason waits to be received.
+  if (send_message(hub, text, fds, deadline) == Sent::TIMED_OUT) give_up(0, false);
+  std::vector<Message> all;
+  for (int r = 0; r < size_; ++r) {
+    Message message;
+    const Received received = receive_message(hub, deadline, message);
+    if (received != Received::MESSAGE) give_up(0, received == Received::CLOSED);
+    if (message.text[0] == FAILURE) rethrow(message.text);
+    if (message.text[0] == ANSWERED) {
+      message.text[0] = PACKET;
+      send_message(hub, std::string(1, TAKEN));
+    }
+    all.push_back(std::move(message));
+  }
+  return all;
+}
+
+std::vector<Message> Hub::collect(const std::string& text, const std::vector<int>& fds, Deadline deadline) {
   std::vector<Message> all(static_cast<std::size_t>(size_));
   std::vector<int> waiting = {-1};
   for (int r = 1; r < size_; ++r) waiting.push_back(sockets_[static_cast<std::size_t>(r)].get());
@@ -164,16 +192,58 @@ std::vector<Message> Hub::collect_and_distribute(const std::string& text, const 
   }
   all[0].text = text;
   for (int fd : fds) all[0].fds.push_back(duplicate(fd));
-  // A rank that died since it sent its message is noticed in the next exchange or, after the last one, by the group. Giving
-  // up here would leave those that already have all messages with a group whose rank 0 never came.
-  for (int r = 1; r < size_; ++r) {
-    for (const Message& message : all) {
-      std::vector<int> handles;
-      for (const Fd& fd : message.fds) handles.push_back(fd.get());
-      if (!send_message(sockets_[static_cast<std::size_t>(r)].get(), message.text, handles)) break;
-    }
-  }
   return all;
+}
+
+// The kernel lets a user's processes have only so many descriptors on their way (RLIMIT_NOFILE), and N messages for each of N
+// ranks are more: so rank 0 sends a few to each, and more to those that have taken them.
+//
+// A rank that died since it sent its message is noticed in the next exchange or, after the last one, by the group. Giving up
+// here would leave those that already have all messages with a group whose rank 0 never came.
+void Hub::distribute(const std::vector<Message>& all, Deadline deadline) {
+  const std::size_t most = descriptors_at_once();
+  std::vector<Receiver> receivers(static_cast<std::size_t>(size_));
+  receivers[0].is_gone = true;  // rank 0 has them
+  std::vector<int> waiting(receivers.size(), -1);
+  for (std::size_t under_way = 0;;) {
+    for (std::size_t r = 1; r < receivers.size(); ++r) {
+      if (receivers[r].under_way > 0) continue;
+      pass(all, static_cast<int>(r), receivers[r], std::min(most - under_way, MOST_TO_ONE), deadline);
+      under_way += receivers[r].under_way;
+      waiting[r] = receivers[r].under_way > 0 ? sockets_[r].get() : -1;
+    }
+    if (under_way == 0) return;
+    const auto ready = wait_readable(waiting, deadline);
+    if (!ready) {
+      const auto late = std::find_if(waiting.begin(), waiting.end(), [](int fd) { return fd >= 0; });
+      give_up(static_cast<int>(late - waiting.begin()), false);
+    }
+    Message answer;
+    Receiver& receiver = receivers[*ready];
+    receiver.is_gone = receive_message(waiting[*ready], deadline, answer) != Received::MESSAGE;
+    under_way -= std::exchange(receiver.under_way, 0);
+    waiting[*ready] = -1;
+  }
+}
+
+// Sends rank `r` the next messages, with at most `room` descriptors. It answers the last of them if there are any.
+void Hub::pass(const std::vector<Message>& all, int r, Receiver& to, std::size_t room, Deadline deadline) {
+  if (to.is_gone) return;
+  std::size_t end = to.next;
+  std::size_t descriptors = 0;
+  for (; end < all.size() && descriptors + all[end].fds.size() <= room; ++end)
+    descriptors += all[end].fds.size();
+  for (; to.next < end && !to.is_gone; ++to.next) {
+    const Message& message = all[to.next];
+    std::vector<int> handles;
+    for (const Fd& fd : message.fds) handles.push_back(fd.get());
+    std::string text = message.text;
+    if (to.next == end - 1 && descriptors > 0) text[0] = ANSWERED;
+    const Sent sent = send_message(sockets_[static_cast<std::size_t>(r)].get(), text, handles, deadline);
+    if (sent == Sent::TIMED_OUT) give_up(r, false);
+    to.is_gone = sent == Sent::CLOSED;
+  }
+  to.under_way = to.is_gone ? 0 : descriptors;
 }
 
 void Hub::give_up(int missing, bool closed) {
@@ -181,8 +251,10 @@ void Hub::give_up(int missing, bool closed) {
       str("init_process_group, group of ", size_, ": rank ", missing,
           closed ? " ended before all ranks had met" : " did not come before the timeout");
   for (int r = 1; rank_ == 0 && r < size_; ++r) {
-    if (r != missing)
-      send_message(sockets_[static_cast<std::size_t>(r)].get(), str(FAILURE, missing, ':', text));
+    if (r == missing) continue;
+    const int socket = sockets_[static_cast<std::size_t>(r)].get();
+    send_message(socket, str(FAILURE, missing, ':', text), {},
+                 Deadline::in({}));  // never waits for a stopped rank
   }
   if (closed) throw PeerLost(text, missing);
   throw Timeout(text);

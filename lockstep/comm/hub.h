@@ -35,8 +35,16 @@ class Hub : public Meeting {
 
  private:
   Hub(int rank, int size) : rank_(rank), size_(size) {}
-  std::vector<Message> collect_and_distribute(const std::string& text, const std::vector<int>& fds,
-                                              Deadline deadline);
+  // One rank to which rank 0 passes everybody's messages.
+  struct Receiver {
+    std::size_t next = 0;       // message
+    std::size_t under_way = 0;  // descriptors that it has not taken yet
+    bool is_gone = false;
+  };
+  std::vector<Message> tell_and_hear(const std::string& text, const std::vector<int>& fds, Deadline deadline);
+  std::vector<Message> collect(const std::string& text, const std::vector<int>& fds, Deadline deadline);
+  void distribute(const std::vector<Message>& all, Deadline deadline);
+  void pass(const std::vector<Message>& all, int r, Receiver& to, std::size_t room, Deadline deadline);
   [[noreturn]] void give_up(int missing, bool closed);
 
   int rank_;

@@ -9,6 +9,7 @@
 #include "lockstep/base/str.h"
 #include "lockstep/launch/hub_sockets.h"
 #include "lockstep/launch/prepare.h"
+#include "lockstep/os/open_files.h"
 #include "lockstep/os/pipe.h"
 #include "lockstep/os/poll_set.h"
 #include "lockstep/os/process.h"
@@ -67,6 +68,10 @@ SpawnContext::Children::~Children() {
 }
 
 void SpawnContext::Children::start() {
+  const auto ranks = static_cast<std::size_t>(call_.ranks);
+  const std::string who = str("spawn(", call_.ranks, ") at ", call_.place);
+  make_room_for_files(3 * ranks + 4, who);  // two ends of a socket and of two pipes of each, not all at once
+  require_room_for_files(open_files_of_rank(ranks), str("each rank of ", who));
   const LaunchPlan plan = plan_of(call_.ranks);
   auto hub = make_hub_sockets(call_.ranks);
   std::vector<ChildProcess> starts;

@@ -1,6 +1,10 @@
 #include "lockstep/launch/console.h"
 
+#include <cerrno>
+
 #include "lockstep/base/environment.h"
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
 #include "lockstep/os/pipe.h"
 #include "lockstep/os/terminal.h"
 
@@ -40,6 +44,16 @@ void Console::line(std::string_view text) {
 void Console::flush() {
   out_.flush();
   err_.flush();
+  if (out_.error() == 0 || out_.is_broken() || said_lost_) return;
+  said_lost_ = true;
+  const SystemError why("standard output cannot be written", out_.error());
+  line(
+      str(why.what(), "; what the ranks print is lost there until there is room again, and the job goes on"));
+}
+
+std::string Console::why_broken() const {
+  if (out_.error() == EPIPE) return "nobody reads the output any more";
+  return SystemError("standard output cannot be written", out_.error()).what();
 }
 
 int columns_for_ranks(bool prefix) {

@@ -1,5 +1,6 @@
 // The launcher's own standard output and error: what the ranks print, line by line with their names, and the launcher's
-// lines. What ranks print is written by flush(). Never blocks; while is_congested() the supervisor leaves the ranks' output in their pipes, so that ranks that
+// lines. What ranks print is written by flush(). A full disk under standard output stops no job: it is said once on standard
+// error, and what has no room is dropped. Never blocks; while is_congested() the supervisor leaves the ranks' output in their pipes, so that ranks that
 // print faster than the reader reads wait, as they would without a launcher.
 #pragma once
 
@@ -23,6 +24,7 @@ class Console {
 
   bool is_congested() const { return out_.pending() + err_.pending() > (1U << 20U); }
   bool is_broken() const { return out_.is_broken(); }  // nobody reads standard output any more
+  std::string why_broken() const;
   void add_to(PollSet& wait) const;
   void flush();
   bool is_empty() const { return out_.pending() + err_.pending() == 0; }
@@ -31,6 +33,7 @@ class Console {
   OutputDescriptor out_;
   OutputDescriptor err_;
   bool is_one_file_;  // both lead to the same place: one queue keeps their order
+  bool said_lost_ = false;
   OutputMux mux_;
 };
 

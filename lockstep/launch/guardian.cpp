@@ -1,6 +1,7 @@
 #include "lockstep/launch/guardian.h"
 
 #include <array>
+#include <cerrno>
 #include <csignal>
 #include <string>
 
@@ -12,6 +13,7 @@
 #include "lockstep/launch/supervisor.h"
 #include "lockstep/os/descendants.h"
 #include "lockstep/os/machine.h"
+#include "lockstep/os/open_files.h"
 #include "lockstep/os/pipe.h"
 #include "lockstep/os/process.h"
 #include "lockstep/os/signal_queue.h"
@@ -33,7 +35,8 @@ struct GuardianEnds {
 void write_all(const Fd& file, std::string_view text) {
   while (!text.empty()) {
     const long put = write_available(file.get(), text);
-    if (put < 0) return;
+    if (put < 0)
+      throw SystemError("the record of the failure is not complete: it could not be written", errno);
     text.remove_prefix(static_cast<std::size_t>(put));
   }
 }
@@ -45,8 +48,8 @@ void report(const PreparedJob& job, const RunResult& result, Console& console) {
     console.line("the ranks left processes behind, which were killed: " + names);
   }
   if (result.stop_signal != 0 && !result.first_failure && result.other_node.empty()) {
-    console.line(result.stop_signal == SIGPIPE ? "stopped: nobody reads the output any more"
-                                               : str("stopped by ", signal_name(result.stop_signal)));
+    console.line(result.stop_signal == SIGPIPE ? "stopped: " + console.why_broken()
+                                               : "stopped by " + signal_name(result.stop_signal));
   }
   if (!result.first_failure && result.other_node.empty()) return;
   const FailureReport failure{job.facts.job_id,     host_name(), job.plan.command,
@@ -80,6 +83,8 @@ void flush(Console& console, int control) {
 int supervise(PreparedJob& job, const GuardianEnds& ends, SignalQueue& signals, Console& console) {
   try {
     console.line(job.plan.cores.summary);
+    if (!job.no_logs.empty())
+      console.line(str("no log files: ", job.no_logs, "; --log-dir chooses another place"));
     if (job.logs) console.line("the output of each rank is kept in " + printable(job.logs->path(), 4096));
     std::optional<NodeLink> link;
     if (job.nodes) link.emplace(*job.nodes, std::move(job.stores));
@@ -105,7 +110,7 @@ int run_guardian(PreparedJob& job, const GuardianEnds& ends) {
     leave_process_group();
     name_process("lockstep-guard");
     adopt_orphans();
-    raise_descriptor_limit();
+    raise_open_files();
     fail_point("launch.guardian");
     SignalQueue signals({SIGCHLD}, {});
     Console console(job.spec.prefix, job.spec.place.first_rank);

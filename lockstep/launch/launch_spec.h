@@ -48,6 +48,7 @@ struct LaunchSpec {
   bool pin = true;                // give every rank its own cores (core_plan.h says when that is not done)
   bool prefix = true;             // "[rank] " before every line
   std::string log_base = "runs";  // the job's folder with one file per rank is made in here; empty: no files
+  bool needs_logs = false;        // an error where these cannot be made; else the job runs without
 
   // After the first failure the others have `report_window` to notice it and say so, then SIGTERM, then `failure_grace`
   // until SIGKILL: together less than a second. After Ctrl-C they have `stop_grace`.

@@ -8,6 +8,7 @@
 #include "lockstep/base/log.h"
 #include "lockstep/base/str.h"
 #include "lockstep/os/child_process.h"
+#include "lockstep/os/open_files.h"
 #include "lockstep/os/pipe.h"
 #include "lockstep/store/tcp_store_server.h"
 
@@ -60,7 +61,7 @@ struct ParentEnds {
 int serve(const NodeAccess& access, const std::string& job_id, ParentEnds parent, int ready) {
   set_log_sink(
       [](LogLevel, const std::string& line) { write_available(STANDARD_ERROR, "lockstep: " + line + "\n"); });
-  raise_descriptor_limit();
+  raise_open_files();
   std::unique_ptr<TcpStoreServer> server;
   try {
     server = std::make_unique<TcpStoreServer>(TcpStoreServerOptions{

@@ -9,6 +9,7 @@
 #include "lockstep/base/str.h"
 #include "lockstep/launch/console.h"
 #include "lockstep/os/machine.h"
+#include "lockstep/os/open_files.h"
 
 namespace lockstep {
 namespace {
@@ -33,6 +34,30 @@ ProgramPath require_program(const LaunchSpec& spec) {
   return program;
 }
 
+// Of the launcher: each rank's output, errors, log, and the report of its start.
+std::size_t open_files_of(const LaunchSpec& spec) {
+  constexpr std::size_t OWN = 10;
+  return (spec.log_base.empty() ? 3 : 4) * static_cast<std::size_t>(spec.ranks) + OWN;
+}
+
+void make_logs(PreparedJob& job) {
+  const LaunchSpec& spec = job.spec;
+  if (spec.log_base.empty()) return;
+  const std::string node = spec.place.nodes > 1 ? str("-node", spec.place.node) : "";
+  try {
+    job.logs = PrivateFolder::create(spec.log_base, str(time_stamp(), "-", job.facts.job_id, node));
+    job.facts.log_folder = job.logs->path();
+  } catch (const SystemError& error) {
+    if (spec.needs_logs) throw;
+    job.no_logs = error.what();
+  }
+}
+
+bool is_file(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::is_regular_file(path, ignored);
+}
+
 }  // namespace
 
 ProgramError program_error(const std::string& program, int error_number) {
@@ -41,11 +66,9 @@ ProgramError program_error(const std::string& program, int error_number) {
   switch (error_number) {
     case ENOENT:
       if (is_path) return {str("there is no program ", name, " (or its #! line names none)"), EXIT_NOT_FOUND};
-      return {
-          str("there is no program ", name, " on PATH",
-              std::filesystem::is_regular_file(program) ? str("; did you mean ./", printable(program), "?")
-                                                        : ""),
-          EXIT_NOT_FOUND};
+      return {str("there is no program ", name, " on PATH",
+                  is_file(program) ? str("; did you mean ./", printable(program), "?") : ""),
+              EXIT_NOT_FOUND};
     case EISDIR: return {str(name, " is a folder, not a program"), EXIT_NOT_EXECUTABLE};
     case EACCES:
       return {str(name, " may not be executed; chmod +x makes a file a program"), EXIT_NOT_EXECUTABLE};
@@ -73,18 +96,14 @@ PreparedJob prepare_job_with_others(const LaunchSpec& spec, const NodeAccess& ac
 
 PreparedJob prepare_job(const LaunchSpec& spec) {
   const ProgramPath program = require_program(spec);
+  require_room_for_files(open_files_of(spec), str("starting ", spec.ranks, " ranks"));
   PreparedJob job{spec, {}, {}, std::nullopt};
   job.facts.job_id = spec.job_id.empty() ? random_hex(JOB_ID_BYTES) : spec.job_id;
   job.facts.master_port = free_port();
   job.facts.terminal_columns = columns_for_ranks(spec.prefix);
   job.facts.environment = whole_environment();
   job.facts.machine = cpu_topology();
-  if (!spec.log_base.empty()) {
-    job.logs = PrivateFolder::create(
-        spec.log_base,
-        str(time_stamp(), "-", job.facts.job_id, spec.place.nodes > 1 ? str("-node", spec.place.node) : ""));
-    job.facts.log_folder = job.logs->path();
-  }
+  make_logs(job);
   job.plan = launch_plan(spec, job.facts);
   job.plan.executable = program.path;
   return job;

@@ -17,12 +17,14 @@ struct PreparedJob {
   JobFacts facts;
   LaunchPlan plan;
   std::optional<PrivateFolder> logs;
+  std::string no_logs = {};              // why there are none although there should be
   std::optional<NodeAccess> nodes = {};  // several machines
   NodeStores stores = {};                // several machines: the launcher's connections to the store
   pid_t store_server = 0;                // node 0: the process that serves the store
 };
 
-// Fails: ProgramError, before anything exists; SystemError when the log folder cannot be made.
+// Fails: ProgramError, before anything exists; SystemError when this process may open too few files for so many
+// ranks, or the log folder is needed and cannot be made.
 PreparedJob prepare_job(const LaunchSpec& spec);
 
 // For a job on several machines: first waits for the launchers of the others (node_group.h), to know this one's ranks.

@@ -1,5 +1,7 @@
 #include "lockstep/launch/rank_process.h"
 
+#include <cerrno>
+
 #include "lockstep/os/pipe.h"
 
 namespace lockstep {
@@ -80,7 +82,7 @@ void RankProcess::write_log(Stream stream, std::string_view bytes) {
   while (log_.valid() && !bytes.empty()) {
     const long put = write_available(log_.get(), bytes);
     if (put < 0) {  // a full disk must not stop the job: the terminal still has the lines
-      log_failed_ = true;
+      log_error_ = errno;
       log_.reset();
       return;
     }

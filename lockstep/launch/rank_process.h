@@ -47,7 +47,7 @@ class RankProcess {
   std::optional<ExitStatus> poll();     // reaps it; a value once, when it has just ended
   void signal_group(int signal) const;  // the rank and what it started; nothing once it ended
   std::vector<std::string> last_lines() const { return last_lines_.lines(); }
-  bool log_is_full() const { return log_failed_; }
+  int log_error() const { return log_error_; }  // errno, when the log could not be written; 0: it is complete
 
  private:
   struct Source {
@@ -66,7 +66,7 @@ class RankProcess {
   std::array<Source, 2> sources_;
   Fd log_;
   int kept_;
-  bool log_failed_ = false;
+  int log_error_ = 0;
   LastLines last_lines_;
 };
 

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "lockstep/base/error.h"
 #include "lockstep/base/fail_point.h"
 #include "lockstep/base/str.h"
 #include "lockstep/launch/failure_report.h"
@@ -52,9 +53,7 @@ void Supervisor::start_ranks() {
   for (int rank = 0; rank < setting_.spec.ranks; ++rank) {
     fail_point("launch.before_rank");
     const RankStart start = start_of(rank, hub[static_cast<std::size_t>(rank)], secret);
-    const int number = setting_.plan.first_rank + rank;
-    Fd log = setting_.logs != nullptr ? setting_.logs->create_file(str("rank", number, ".log")) : Fd();
-    ranks_.push_back(std::make_unique<RankProcess>(rank, start, std::move(log)));
+    ranks_.push_back(std::make_unique<RankProcess>(rank, start, make_log(rank)));
     hub[static_cast<std::size_t>(rank)].clear();
     RankResult& result = result_.ranks[static_cast<std::size_t>(rank)];
     result.rank = rank;
@@ -62,6 +61,16 @@ void Supervisor::start_ranks() {
   }
   enter(State::RUNNING, Deadline::never());
   fail_point("launch.running");
+}
+
+Fd Supervisor::make_log(int rank) const {
+  if (setting_.logs == nullptr) return Fd();
+  try {
+    return setting_.logs->create_file(str("rank", setting_.plan.first_rank + rank, ".log"));
+  } catch (const SystemError& error) {  // a log that cannot be written stops no job
+    if (setting_.console != nullptr) setting_.console->line(error.what());
+    return Fd();
+  }
 }
 
 RankStart Supervisor::start_of(int rank, const std::vector<Fd>& hub_ends, const Fd& secret) const {
@@ -276,9 +285,11 @@ void Supervisor::finish() {
     rank->drain_output(on_output_);
     RankResult& result = result_.ranks[static_cast<std::size_t>(rank->rank())];
     result.last_lines = rank->last_lines();
-    if (rank->log_is_full() && setting_.console != nullptr) {
-      setting_.console->line(str("the log of rank ", setting_.plan.first_rank + rank->rank(),
-                                 " is not complete: it could not be written"));
+    if (rank->log_error() != 0 && setting_.console != nullptr) {
+      const SystemError why(str("the log of rank ", setting_.plan.first_rank + rank->rank(),
+                                " is not complete, it could not be written"),
+                            rank->log_error());
+      setting_.console->line(why.what());
     }
   }
   const auto first = first_failure(deaths_);

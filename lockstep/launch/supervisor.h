@@ -58,6 +58,7 @@ class Supervisor {
 
   void start_ranks();
   RankStart start_of(int rank, const std::vector<Fd>& hub_ends, const Fd& secret) const;
+  Fd make_log(int rank) const;  // invalid: none
   void step();
   void note_starts(const PollSet& wait);
   void read_control(const PollSet& wait);

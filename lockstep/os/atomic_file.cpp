@@ -9,6 +9,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/os/file_size_limit.h"
 
 namespace lockstep {
 namespace {
@@ -52,6 +53,7 @@ AtomicFile::~AtomicFile() {
 }
 
 void AtomicFile::write(std::span<const std::byte> bytes) {
+  const NoFileSizeSignal quiet;
   while (!bytes.empty()) {
     const ssize_t count = ::write(file_.get(), bytes.data(), bytes.size());
     if (count < 0 && errno == EINTR) continue;

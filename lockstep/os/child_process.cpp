@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,12 +15,11 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/fail_point.h"
 #include "lockstep/base/str.h"
+#include "lockstep/os/open_files.h"
 #include "lockstep/os/pipe.h"
 
 namespace lockstep {
 namespace {
-
-rlimit descriptor_limit{};  // as it was before raise_descriptor_limit(); all zero: never called
 
 // What the child needs, prepared before fork: between fork and exec it may only make system calls.
 struct Prepared {
@@ -62,7 +60,7 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
   for (const int fd : request.inherited) {
     if (fcntl(fd, F_SETFD, 0) != 0) fail_child(report);
   }
-  if (descriptor_limit.rlim_cur != 0) setrlimit(RLIMIT_NOFILE, &descriptor_limit);
+  restore_open_files();
   fail_point("spawn.exec");
   sigprocmask(SIG_SETMASK, &prepared.signal_mask, nullptr);
   execve(request.executable.c_str(), prepared.arguments.data(), prepared.environment.data());
@@ -143,14 +141,6 @@ pid_t fork_child(const std::function<int()>& body) {
   if (pid < 0) throw SystemError("cannot start a process", errno);
   if (pid == 0) _exit(body());
   return pid;
-}
-
-void raise_descriptor_limit() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  if (descriptor_limit.rlim_cur == 0) descriptor_limit = limit;
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 void die_with_parent() { prctl(PR_SET_PDEATHSIG, SIGKILL); }

@@ -11,7 +11,7 @@
 //
 // The child leads a process group of its own, dies when the thread that called spawn() ends (PR_SET_PDEATHSIG; its own
 // children do not: see os/descendants.h), has the signal mask it is given, and holds no descriptors besides those named and
-// those that were inheritable already.
+// those that were inheritable already. Its limit of open files is the one this process had before it raised it (open_files.h).
 #pragma once
 
 #include <sys/types.h>
@@ -49,10 +49,6 @@ ChildProcess spawn(const SpawnRequest& request);
 // Waits for exec and returns the errno value with which it failed (ENOENT, EACCES, ENOEXEC, ...), 0 when the program runs.
 // Does not block once `exec_report` is readable.
 int exec_error(const ChildProcess& child);
-
-// Lets this process open as many descriptors as it may (a launcher of hundreds of ranks needs them); children started by
-// spawn() keep the old limit.
-void raise_descriptor_limit();
 
 // Forks: the child runs `body` and exits with what it returns, without running the parent's destructors or exit handlers.
 // Only for a process with one thread. Fails: SystemError.

@@ -8,6 +8,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/os/file_size_limit.h"
 
 namespace lockstep {
 namespace {
@@ -61,6 +62,7 @@ std::string LockedFile::read(std::size_t limit) const {
 }
 
 void LockedFile::write_at(std::size_t offset, const std::string& bytes) const {
+  const NoFileSizeSignal quiet;
   if (ftruncate(file_.get(), static_cast<off_t>(offset)) != 0) fail(path_, "cut off", errno);
   std::size_t done = 0;
   while (done < bytes.size()) {

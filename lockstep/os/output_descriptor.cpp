@@ -10,16 +10,18 @@
 #include <climits>
 
 #include "lockstep/base/str.h"
+#include "lockstep/os/pipe.h"
 
 namespace lockstep {
 
 OutputDescriptor::OutputDescriptor(int shared_fd) : shared_fd_(shared_fd) {
   struct stat info {};
   if (fstat(shared_fd, &info) != 0) {
-    is_broken_ = true;
+    lose(errno);
     return;
   }
-  if (S_ISREG(info.st_mode)) return;  // never blocks, and a new open would start at offset 0
+  is_file_ = S_ISREG(info.st_mode);
+  if (is_file_) return;  // never blocks, and a new open would start at offset 0
   if (S_ISFIFO(info.st_mode) || isatty(shared_fd) == 1) {
     own_.reset(open(str("/proc/self/fd/", shared_fd).c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
   }
@@ -32,9 +34,14 @@ long OutputDescriptor::write_some(std::string_view text) {
     if (poll(&entry, 1, 0) <= 0) return 0;
     text = text.substr(0, PIPE_BUF);
   }
-  const ssize_t put = ::write(descriptor(), text.data(), text.size());
-  if (put >= 0) return put;
-  return errno == EAGAIN || errno == EINTR ? 0 : -1;
+  return write_available(descriptor(), text);
+}
+
+void OutputDescriptor::lose(int error) {
+  const bool is_full = error == ENOSPC || error == EDQUOT || error == EFBIG;
+  is_broken_ = !is_file_ && !is_full;
+  error_ = error;
+  taken_ = pending_.size();
 }
 
 void OutputDescriptor::append(std::string_view text) {
@@ -46,8 +53,7 @@ void OutputDescriptor::flush() {
     const long put = write_some(std::string_view(pending_).substr(taken_));
     if (put == 0) break;
     if (put < 0) {
-      is_broken_ = true;
-      taken_ = pending_.size();
+      lose(errno);
     } else {
       taken_ += static_cast<std::size_t>(put);
     }

@@ -24,16 +24,22 @@ class OutputDescriptor {
   void append(std::string_view text);  // dropped when is_broken()
   void flush();
   std::size_t pending() const { return pending_.size() - taken_; }
-  bool is_broken() const { return is_broken_; }  // nobody reads any more, or the disk is full
+  bool is_broken() const { return is_broken_; }  // nobody reads any more
+  // Why the last text that was lost could not be written (errno); 0: none was. Where the disk is full, or a file may not grow
+  // any more, the text is dropped and the next one is tried: there may be room again.
+  int error() const { return error_; }
   int descriptor() const { return own_.valid() ? own_.get() : shared_fd_; }
 
  private:
   long write_some(std::string_view text);
+  void lose(int error);
 
   int shared_fd_;
   Fd own_;  // the same file, opened anew without blocking; invalid: `shared_fd_` is used
+  bool is_file_ = false;
   bool may_block_ = false;
   bool is_broken_ = false;
+  int error_ = 0;
   std::string pending_;
   std::size_t taken_ = 0;  // bytes of `pending_` that are written already
 };

@@ -2,12 +2,15 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <csignal>
 
+#include "lockstep/os/child_process.h"
 #include "lockstep/os/pipe.h"
 #include "testing/temp_folder.h"
 
@@ -81,6 +84,7 @@ TEST(OutputDescriptor, IsBrokenWhenNobodyReads) {
   out.append("x");
   out.flush();
   EXPECT_TRUE(out.is_broken());
+  EXPECT_EQ(out.error(), EPIPE);
   EXPECT_EQ(out.pending(), 0U);
   out.append("dropped");
   out.flush();
@@ -88,6 +92,42 @@ TEST(OutputDescriptor, IsBrokenWhenNobodyReads) {
   const timespec no_wait{};
   sigtimedwait(&pipe_signal, nullptr, &no_wait);
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+TEST(OutputDescriptor, OnAFullDiskLosesTextAndIsNotBroken) {
+  const Fd full(open("/dev/full", O_WRONLY));
+  ASSERT_TRUE(full.valid());
+  OutputDescriptor out(full.get());
+  EXPECT_EQ(out.error(), 0);
+  for (int i = 0; i < 2; ++i) {
+    out.append("lost\n");
+    out.flush();
+    EXPECT_EQ(out.pending(), 0U);
+    EXPECT_FALSE(out.is_broken());
+    EXPECT_EQ(out.error(), ENOSPC);
+  }
+}
+
+TEST(OutputDescriptor, GoesOnWhenThereIsRoomAgain) {
+  const TempFolder folder;
+  const std::string path = folder.write("out", "");
+  const Fd file(open(path.c_str(), O_WRONLY | O_APPEND));
+  const pid_t child = fork_child([&] {
+    const rlimit limit{4, 4};
+    if (setrlimit(RLIMIT_FSIZE, &limit) != 0) return 1;
+    OutputDescriptor out(file.get());
+    for (const char* text : {"one\n", "lost\n"}) {
+      out.append(text);
+      out.flush();
+    }
+    if (out.error() != EFBIG || out.is_broken()) return 2;
+    if (ftruncate(file.get(), 0) != 0) return 3;
+    out.append("two\n");
+    out.flush();
+    return 0;
+  });
+  EXPECT_EQ(wait_exit(child).shell_code(), 0);
+  EXPECT_EQ(folder.read("out"), "two\n");
 }
 
 TEST(OutputDescriptor, KnowsDescriptorsOfOneFile) {

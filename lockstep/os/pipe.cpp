@@ -9,6 +9,7 @@
 #include <cerrno>
 
 #include "lockstep/base/error.h"
+#include "lockstep/os/file_size_limit.h"
 
 namespace lockstep {
 namespace {
@@ -53,6 +54,7 @@ ReadResult read_available(int fd, std::string& text) {
 }
 
 long write_available(int fd, std::string_view text) {
+  const NoFileSizeSignal quiet;
   const ssize_t put = write(fd, text.data(), text.size());
   if (put >= 0) return put;
   return errno == EAGAIN || errno == EINTR ? 0 : -1;

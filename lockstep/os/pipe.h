@@ -42,7 +42,8 @@ enum class ReadResult {
 // Appends up to 64 KiB to `text`.
 ReadResult read_available(int fd, std::string& text);
 
-// Bytes written, 0 when `fd` takes none now, -1 when nobody reads any more.
+// Bytes written, 0 when `fd` takes none now, -1 with errno when it takes none any more: nobody reads (EPIPE), or it is a file and
+// the disk is full.
 long write_available(int fd, std::string_view text);
 
 inline constexpr int STANDARD_INPUT = 0;

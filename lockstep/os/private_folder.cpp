@@ -15,7 +15,8 @@ namespace lockstep {
 namespace {
 
 void make_folders(const std::filesystem::path& folder) {
-  if (std::filesystem::is_directory(folder)) return;
+  std::error_code ignored;  // what cannot be looked at cannot be made either, and then it is said why
+  if (std::filesystem::is_directory(folder, ignored)) return;
   if (folder.has_parent_path() && folder.parent_path() != folder) make_folders(folder.parent_path());
   if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
     throw SystemError(str("cannot make the folder ", printable(folder.string())), errno);
@@ -25,7 +26,11 @@ void make_folders(const std::filesystem::path& folder) {
 }  // namespace
 
 PrivateFolder PrivateFolder::create(const std::string& base, const std::string& name) {
-  const std::filesystem::path parent = std::filesystem::absolute(base).lexically_normal();
+  std::error_code error;
+  const std::filesystem::path parent = std::filesystem::absolute(base, error).lexically_normal();
+  if (error)
+    throw SystemError(str("cannot find the folder ", printable(base), ": the current folder is gone"),
+                      error.value());
   make_folders(parent);
   const std::filesystem::path path = parent / name;
   if (mkdir(path.c_str(), 0700) != 0) {

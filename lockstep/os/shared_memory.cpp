@@ -2,14 +2,19 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <cstdint>
+#include <fstream>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/os/file_size_limit.h"
 #include "lockstep/os/huge_page.h"
 #include "lockstep/os/kernel_features.h"
 
@@ -47,6 +52,12 @@ void* aligned_addresses(std::size_t size) {
 std::shared_ptr<SharedMemory> SharedMemory::create(std::size_t bytes) { return create(bytes, Options()); }
 
 std::shared_ptr<SharedMemory> SharedMemory::create(std::size_t bytes, const Options& options) {
+  if (bytes > largest_file()) {
+    throw SystemError(str("shared memory: a segment of ", bytes, " bytes is larger than a file may be here, ",
+                          largest_file(), " bytes (ulimit -f)"),
+                      EFBIG);
+  }
+  const NoFileSizeSignal quiet;
   Fd fd = make_memfd(options.name);
   if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
     throw SystemError(str("shared memory: cannot size a segment of ", bytes, " bytes"), errno);
@@ -67,7 +78,9 @@ std::shared_ptr<SharedMemory> SharedMemory::adopt(Fd fd) {
       throw SystemError("shared memory: a received segment is not sealed against resizing; refused", EPERM);
     }
   }
-  return map(std::move(fd), static_cast<std::size_t>(status.st_size), /*huge_pages=*/true);
+  auto memory = map(std::move(fd), static_cast<std::size_t>(status.st_size), /*huge_pages=*/true);
+  memory->fd_.reset();
+  return memory;
 }
 
 std::shared_ptr<SharedMemory> SharedMemory::map(Fd fd, std::size_t size, bool huge_pages) {
@@ -76,7 +89,15 @@ std::shared_ptr<SharedMemory> SharedMemory::map(Fd fd, std::size_t size, bool hu
     address =
         mmap(address, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, fd.get(), 0);
   }
-  if (address == MAP_FAILED) throw SystemError(str("shared memory: cannot map ", size, " bytes"), errno);
+  if (address == MAP_FAILED) {
+    const int error = errno;
+    const std::size_t limit = address_space_limit();
+    throw SystemError(str("shared memory: cannot map ", size, " bytes",
+                          limit == NO_LIMIT ? ""
+                                            : str(" (the address space of a process is limited to ", limit,
+                                                  " bytes here, ulimit -v)")),
+                      error);
+  }
   madvise(address, size, MADV_DONTFORK);
   madvise(address, size, MADV_DONTDUMP);
   if (huge_pages) madvise(address, size, MADV_HUGEPAGE);
@@ -92,6 +113,8 @@ void SharedMemory::reserve(std::size_t offset, std::size_t bytes) {
         str("shared memory: ", bytes, " bytes at ", offset, " exceed the segment of ", size_, " bytes"),
         ENOMEM);
   }
+  if (!fd_.valid()) throw InternalError("shared memory: only its maker can reserve pages");
+  const NoFileSizeSignal quiet;
   int result = 0;
   do {
     result = fallocate(fd_.get(), 0, static_cast<off_t>(offset), static_cast<off_t>(bytes));
@@ -104,6 +127,22 @@ void SharedMemory::reserve(std::size_t offset, std::size_t bytes) {
   // Without being asked like this the kernel gives shared memory small pages (shmem_enabled is "never" by default): a
   // third slower to write, and one fault for each page and process. It costs 5 ms for 2 MiB, once.
   if (huge_pages_ && bytes >= SMALLEST_IN_HUGE_PAGES) madvise(data_ + offset, bytes, COLLAPSE);
+}
+
+std::size_t address_space_limit() {
+  rlimit limit{};
+  return getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ? NO_LIMIT : limit.rlim_cur;
+}
+
+std::size_t address_space_left() {
+  const int on_stack = 0;  // near the highest address that a program can have
+  const std::size_t whole = std::bit_ceil(reinterpret_cast<std::uintptr_t>(&on_stack));
+  const std::size_t limit = std::min(address_space_limit(), whole);
+  std::ifstream status("/proc/self/statm");
+  std::size_t mapped_pages = 0;
+  if (!(status >> mapped_pages)) return limit / 2;
+  const std::size_t mapped = mapped_pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  return mapped < limit ? limit - mapped : 0;
 }
 
 std::size_t physical_memory() {

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstddef>
+#include <limits>
 #include <memory>
 
 #include "lockstep/os/fd.h"
@@ -26,7 +27,8 @@ class SharedMemory {
   static std::shared_ptr<SharedMemory> create(std::size_t bytes);
   static std::shared_ptr<SharedMemory> create(std::size_t bytes, const Options& options);
   // Maps memory created by another process. Throws SystemError when `fd` is not a memfd with the seals of create()
-  // (sealing can be missing where the kernel has none: LOCKSTEP_DISABLE=seals).
+  // (sealing can be missing where the kernel has none: LOCKSTEP_DISABLE=seals). `fd` is closed: a rank maps the memory of
+  // hundreds of others without having as many files open.
   static std::shared_ptr<SharedMemory> adopt(Fd fd);
 
   SharedMemory(const SharedMemory&) = delete;
@@ -35,9 +37,10 @@ class SharedMemory {
 
   std::byte* data() const { return data_; }
   std::size_t size() const { return size_; }
-  int fd() const { return fd_.get(); }
+  int fd() const { return fd_.get(); }  // -1 for what another process made
 
   // Allocates the pages of [offset, offset + bytes); they read as zero at first. Throws SystemError (not enough memory).
+  // For the process that made it.
   void reserve(std::size_t offset, std::size_t bytes);
 
  private:
@@ -52,5 +55,10 @@ class SharedMemory {
 };
 
 std::size_t physical_memory();
+
+inline constexpr std::size_t NO_LIMIT = std::numeric_limits<std::size_t>::max();
+std::size_t address_space_limit();  // of a process (RLIMIT_AS, `ulimit -v`)
+std::size_t
+address_space_left();  // that this process may still map, by that limit and by what its addresses can tell apart
 
 }  // namespace lockstep

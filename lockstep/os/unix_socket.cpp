@@ -8,10 +8,13 @@
 
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/os/open_files.h"
 #include "lockstep/os/poll_set.h"
 
 namespace lockstep {
@@ -46,6 +49,31 @@ union Control {
   std::array<char, CMSG_SPACE(sizeof(int) * MAX_MESSAGE_FDS)> bytes;
 };
 
+void put_fds(msghdr& header, Control& control, const std::vector<int>& fds) {
+  header.msg_control = control.bytes.data();
+  header.msg_controllen = CMSG_SPACE(sizeof(int) * fds.size());
+  cmsghdr* rights = CMSG_FIRSTHDR(&header);
+  rights->cmsg_level = SOL_SOCKET;
+  rights->cmsg_type = SCM_RIGHTS;
+  rights->cmsg_len = CMSG_LEN(sizeof(int) * fds.size());
+  std::memcpy(CMSG_DATA(rights), fds.data(), sizeof(int) * fds.size());
+}
+
+[[noreturn]] void throw_too_many_under_way() {
+  throw SystemError(
+      str("cannot pass a descriptor to another rank: the processes of this user have more than ",
+          open_files().soft,
+          " on their way, the limit of open files (ulimit -n); raise it, or end what does not "
+          "receive them"),
+      ETOOMANYREFS);
+}
+
+void wait_writable(int socket, Deadline deadline) {
+  pollfd entry = {socket, POLLOUT, 0};
+  if (poll(&entry, 1, poll_milliseconds(deadline)) < 0 && errno != EINTR)
+    throw SystemError("cannot poll another rank's socket", errno);
+}
+
 void take_fds(msghdr& header, Message& message) {
   for (cmsghdr* part = CMSG_FIRSTHDR(&header); part != nullptr; part = CMSG_NXTHDR(&header, part)) {
     if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
@@ -61,6 +89,10 @@ void take_fds(msghdr& header, Message& message) {
 }  // namespace
 
 bool send_message(int socket, const std::string& text, const std::vector<int>& fds) {
+  return send_message(socket, text, fds, Deadline::never()) == Sent::SENT;
+}
+
+Sent send_message(int socket, const std::string& text, const std::vector<int>& fds, Deadline deadline) {
   if (text.empty() || text.size() > MAX_MESSAGE_BYTES || fds.size() > MAX_MESSAGE_FDS) {
     throw InternalError(
         str("send_message: ", text.size(), " bytes and ", fds.size(), " descriptors do not fit a message"));
@@ -70,20 +102,21 @@ bool send_message(int socket, const std::string& text, const std::vector<int>& f
   msghdr header = {};
   header.msg_iov = &part;
   header.msg_iovlen = 1;
-  if (!fds.empty()) {
-    header.msg_control = control.bytes.data();
-    header.msg_controllen = CMSG_SPACE(sizeof(int) * fds.size());
-    cmsghdr* rights = CMSG_FIRSTHDR(&header);
-    rights->cmsg_level = SOL_SOCKET;
-    rights->cmsg_type = SCM_RIGHTS;
-    rights->cmsg_len = CMSG_LEN(sizeof(int) * fds.size());
-    std::memcpy(CMSG_DATA(rights), fds.data(), sizeof(int) * fds.size());
+  if (!fds.empty()) put_fds(header, control, fds);
+  while (sendmsg(socket, &header, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
+    if (errno == EPIPE || errno == ECONNRESET || errno == ENOTCONN) return Sent::CLOSED;
+    if (errno == EAGAIN) {
+      if (deadline.expired()) return Sent::TIMED_OUT;
+      wait_writable(socket, deadline);
+    } else if (errno == ETOOMANYREFS) {
+      if (deadline.expired()) throw_too_many_under_way();
+      // The kernel tells nobody when a descriptor has been taken: the sender asks again.
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    } else if (errno != EINTR) {
+      throw SystemError("cannot send to another rank's socket", errno);
+    }
   }
-  while (sendmsg(socket, &header, MSG_NOSIGNAL) < 0) {
-    if (errno == EPIPE || errno == ECONNRESET || errno == ENOTCONN) return false;
-    if (errno != EINTR) throw SystemError("cannot send to another rank's socket", errno);
-  }
-  return true;
+  return Sent::SENT;
 }
 
 Received receive_message(int socket, Deadline deadline, Message& message) {
@@ -105,6 +138,11 @@ Received receive_message(int socket, Deadline deadline, Message& message) {
   if (length < 0) throw SystemError("cannot receive from another rank's socket", errno);
   if (length == 0) return Received::CLOSED;
   take_fds(header, message);
+  if ((header.msg_flags & MSG_CTRUNC) != 0) {
+    throw SystemError(str("cannot take the descriptors that another rank sent: this process may have ",
+                          open_files().soft, " files open (ulimit -n)"),
+                      EMFILE);
+  }
   message.text.resize(static_cast<std::size_t>(length));
   return Received::MESSAGE;
 }
@@ -176,6 +214,8 @@ Fd accept_from_same_user(int listener, Deadline deadline) {
   while (wait_readable({listener}, deadline)) {
     Fd socket(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
     if (socket.valid() && same_user(socket.get())) return socket;
+    if (!socket.valid() && (errno == EMFILE || errno == ENFILE || errno == ENOMEM))
+      throw SystemError("cannot accept a connection of another rank", errno);
   }
   return Fd();
 }

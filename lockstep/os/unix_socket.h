@@ -27,6 +27,13 @@ inline constexpr std::size_t MAX_MESSAGE_FDS = 8;
 // False when the other side is gone. Throws SystemError for anything else that goes wrong.
 bool send_message(int socket, const std::string& text, const std::vector<int>& fds = {});
 
+// The same with an end, for a receiver that may be stopped and then takes nothing. TIMED_OUT: its socket is full. The kernel
+// counts the descriptors that all processes of a user have sent and nobody has received yet: no more than this process may
+// have files open (ulimit -n). It waits for room there, too, and throws SystemError (ETOOMANYREFS) when none came in time.
+enum class Sent { SENT, CLOSED, TIMED_OUT };
+Sent send_message(int socket, const std::string& text, const std::vector<int>& fds, Deadline deadline);
+
+// Throws SystemError (EMFILE) when the message came with more descriptors than this process may open.
 enum class Received { MESSAGE, CLOSED, TIMED_OUT };
 Received receive_message(int socket, Deadline deadline, Message& message);
 
@@ -47,7 +54,8 @@ Fd listen_at(const std::string& path);
 void remove_socket(const std::string& path);
 // Connects, or nullopt when nobody listens there (yet). Refuses (SystemError) a listener of another user.
 std::optional<Fd> connect_to(const std::string& path);
-// The next connection of a process of this user; others are dropped. Invalid Fd when the deadline has passed.
+// The next connection of a process of this user; others are dropped. Invalid Fd when the deadline has passed. Throws
+// SystemError when this process may open no more files.
 Fd accept_from_same_user(int listener, Deadline deadline);
 
 }  // namespace lockstep

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -69,6 +70,61 @@ TEST(UnixSocket, WhatDoesNotFitAMessageIsRefused) {
   EXPECT_THROW(send_message(pair.first.get(), "x", too_many), InternalError);
   Message message;
   EXPECT_EQ(receive_message(pair.second.get(), AT_ONCE, message), Received::TIMED_OUT);
+}
+
+// The kernel lets a user's processes have as many descriptors on their way as one of them may have files open. Who may lift limits is
+// exempt, so root becomes somebody else.
+TEST(UnixSocket, TooManyDescriptorsOnTheirWayWaitForTheReceiver) {
+  const pid_t child = fork_child([] {
+    const rlimit limit{64, 64};
+    constexpr uid_t NOBODY = 65534;
+    if (setrlimit(RLIMIT_NOFILE, &limit) != 0) return 90;
+    if (geteuid() == 0 && setresuid(NOBODY, NOBODY, NOBODY) != 0) return 91;
+    const SocketPair pair = make_packet_socket_pair();
+    const std::vector<int> fds(MAX_MESSAGE_FDS, pair.first.get());
+    int sent = 0;
+    std::string told;
+    try {
+      while (send_message(pair.first.get(), "x", fds, Deadline::in(milliseconds(20))) == Sent::SENT &&
+             sent < 100)
+        ++sent;
+    } catch (const SystemError& error) {
+      if (error.error_number() == ETOOMANYREFS) told = error.what();
+    }
+    if (told.find("ulimit -n") == std::string::npos) return 1;
+    Message message;
+    for (int i = 0; i < sent; ++i) {
+      if (receive_message(pair.second.get(), AT_ONCE, message) != Received::MESSAGE) return 2;
+    }
+    return send_message(pair.first.get(), "x", fds, Deadline::in(std::chrono::seconds(10))) == Sent::SENT ? 0
+                                                                                                          : 3;
+  });
+  EXPECT_EQ(wait_exit(child).shell_code(), 0);
+}
+
+TEST(UnixSocket, AFullSocketIsNotWaitedForLongerThanTheDeadline) {
+  const SocketPair pair = make_packet_socket_pair();
+  const std::string largest(MAX_MESSAGE_BYTES, 'x');
+  Sent last = Sent::SENT;
+  for (int i = 0; i < 10000 && last == Sent::SENT; ++i)
+    last = send_message(pair.first.get(), largest, {}, AT_ONCE);
+  EXPECT_EQ(last, Sent::TIMED_OUT);
+  Message message;
+  for (int i = 0; i < 3; ++i)
+    ASSERT_EQ(receive_message(pair.second.get(), AT_ONCE, message), Received::MESSAGE);
+  EXPECT_EQ(send_message(pair.first.get(), "fits", {}, AT_ONCE), Sent::SENT);
+}
+
+TEST(UnixSocket, DescriptorsForWhichThereIsNoRoomAreAnError) {
+  const pid_t child = fork_child([] {
+    const SocketPair pair = make_packet_socket_pair();
+    if (!send_message(pair.first.get(), "x", std::vector<int>(MAX_MESSAGE_FDS, pair.first.get()))) return 1;
+    const rlimit limit{static_cast<rlim_t>(pair.second.get()) + 3, 1024};
+    if (setrlimit(RLIMIT_NOFILE, &limit) != 0) return 2;
+    Message message;
+    return error_number_of([&] { receive_message(pair.second.get(), AT_ONCE, message); }) == EMFILE ? 0 : 3;
+  });
+  EXPECT_EQ(wait_exit(child).shell_code(), 0);
 }
 
 TEST(UnixSocket, WhatTheGoneHaveSaidIsHeardBeforeTheirEnd) {

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "lockstep/base/log.h"
-#include "lockstep/os/child_process.h"
+#include "lockstep/os/open_files.h"
 #include "lockstep/os/tcp_socket.h"
 
 namespace lockstep {
@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 class ReceptionTest : public ::testing::Test {
  protected:
   ReceptionTest() {
-    raise_descriptor_limit();
+    raise_open_files();
     set_log_sink([this](LogLevel, const std::string& line) { lines_.push_back(line); });
   }
   ~ReceptionTest() override { set_log_sink({}); }

@@ -12,6 +12,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
 #include "lockstep/os/child_process.h"
+#include "lockstep/os/open_files.h"
 #include "lockstep/os/poll_set.h"
 #include "lockstep/store/guest_list.h"
 #include "lockstep/store/handshake.h"
@@ -123,7 +124,7 @@ TEST_F(TcpStoreTest, WhoIsAuthenticatedButSendsNonsenseIsDropped) {
 }
 
 TEST_F(TcpStoreTest, AThousandIdleConnectionsHarmNobody) {
-  raise_descriptor_limit();
+  raise_open_files();
   constexpr std::size_t MANY = 1000;
   const std::size_t kept = GuestList::Limits().of_one_address;
   std::vector<Fd> idle;

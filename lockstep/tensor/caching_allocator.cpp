@@ -28,7 +28,8 @@ BlockCache& cache() {
     const JobEnvironment job = job_environment();
     const bool is_known = job.local_world_size != JobEnvironment::UNKNOWN;
     const auto ranks = static_cast<std::size_t>(is_known ? job.local_world_size : job.world_size);
-    auto* made = new BlockCache(physical_memory() / SHARE_OF_MEMORY / ranks);
+    const std::size_t usable = std::min(physical_memory() / ranks, address_space_left() / 2);
+    auto* made = new BlockCache(usable / SHARE_OF_MEMORY);
     pthread_atfork(&before_fork, &after_fork, &after_fork);
     return made;
   }();

@@ -7,6 +7,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/os/file_size_limit.h"
 
 namespace lockstep {
 namespace {
@@ -36,6 +37,7 @@ MetricsFile::MetricsFile(const std::string& path) : path_(path) {
 void MetricsFile::write(const nlohmann::json& object) {
   if (!file_) return;
   const std::string line = in_words(object).dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
+  const NoFileSizeSignal quiet;
   if (std::fputs(line.c_str(), file_.get()) < 0 || std::fflush(file_.get()) != 0) {
     throw SystemError("metrics: cannot write " + printable(path_), errno);
   }

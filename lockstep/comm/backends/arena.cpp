@@ -14,7 +14,8 @@ constexpr std::size_t RESERVE_STEP = std::size_t{2} << 20U;  // a huge page
 
 }  // namespace
 
-Arena::Arena(std::shared_ptr<SharedMemory> memory) : memory_(std::move(memory)) {
+Arena::Arena(std::shared_ptr<SharedMemory> memory, std::string bound)
+    : memory_(std::move(memory)), bound_(std::move(bound)) {
   free_[0] = memory_->size();
 }
 
@@ -35,7 +36,7 @@ std::size_t Arena::allocate(std::size_t bytes) {
     return offset;
   }
   throw SystemError(str("shared memory: no room for ", bytes, " bytes in a segment of ", memory_->size(),
-                        " bytes; fewer or smaller buckets and messages in flight are needed"),
+                        " bytes", bound_, "; fewer or smaller buckets and messages in flight are needed"),
                     ENOMEM);
 }
 

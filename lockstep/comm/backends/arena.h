@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 
 #include "lockstep/os/shared_memory.h"
 
@@ -21,7 +22,8 @@ namespace lockstep {
 
 class Arena {
  public:
-  explicit Arena(std::shared_ptr<SharedMemory> memory);
+  // `bound` says what made the memory as small as it is, for the error that it runs out (segment_plan.h).
+  explicit Arena(std::shared_ptr<SharedMemory> memory, std::string bound = {});
 
   // Throws SystemError when memory or address space runs out. allocate(0) is valid.
   std::size_t allocate(std::size_t bytes);
@@ -43,6 +45,7 @@ class Arena {
   void add_free(std::size_t offset, std::size_t bytes);
 
   const std::shared_ptr<SharedMemory> memory_;
+  const std::string bound_;
   mutable std::mutex mutex_;
   // guarded by mutex_
   std::map<std::size_t, std::size_t> free_;  // offset -> bytes

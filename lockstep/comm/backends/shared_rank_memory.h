@@ -41,7 +41,8 @@ class Helped {
 
 class RankMemory {
  public:
-  explicit RankMemory(std::shared_ptr<SharedMemory> memory) : arena(std::move(memory)) {}
+  explicit RankMemory(std::shared_ptr<SharedMemory> memory, std::string bound = {})
+      : arena(std::move(memory), std::move(bound)) {}
 
   Arena arena;
 

@@ -1,14 +1,17 @@
 #include "lockstep/comm/backends/shm_backend.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/comm/backends/backoff.h"
+#include "lockstep/comm/backends/segment_plan.h"
 #include "lockstep/comm/backends/shared_paths.h"
 #include "lockstep/comm/backends/shared_split.h"
 #include "lockstep/os/cpu_share.h"
+#include "lockstep/os/open_files.h"
 #include "lockstep/os/peer_memory.h"
 #include "lockstep/os/process.h"
 #include "lockstep/os/process_handle.h"
@@ -77,6 +80,41 @@ ShmIntroduction parse_introduction(const std::string& text) {
                    "\" instead of by its pid and CPUs");
 }
 
+std::string who(const Meeting& meeting) {
+  return str("init_process_group, rank ", meeting.rank(), " of ", meeting.size());
+}
+
+// A handle and the trace of each rank, and everybody's segments until they are mapped.
+std::size_t files_of(const Meeting& meeting) { return 2 * static_cast<std::size_t>(meeting.size()) + 4; }
+
+struct Segment {
+  std::shared_ptr<SharedMemory> memory;
+  std::string bound;  // what made it smaller than the machine's memory
+};
+
+// Of a size that every rank can map. Collective.
+Segment make_segment(Meeting& meeting, Deadline deadline) {
+  const std::string mine = shared::segment_plan(meeting.size(), shared::memory_facts()).text();
+  std::vector<shared::SegmentPlan> plans;
+  for (const Message& message : meeting.exchange(mine, {}, deadline)) {
+    const auto plan = shared::SegmentPlan::parse(message.text);
+    if (!plan)
+      throw StoreError("init_process_group: a rank announced its memory as \"" + printable(message.text) +
+                       "\"");
+    plans.push_back(*plan);
+  }
+  const std::size_t least = shared::smallest(plans);
+  const std::string bound = shared::explain(plans[least], static_cast<int>(least));
+  const std::size_t enough = shared::Control::bytes(meeting.size());  // as much as all else that is shared
+  if (plans[least].bytes < enough) {
+    throw SystemError(
+        str(who(meeting), ": at most ", plans[least].bytes,
+            " bytes of shared memory are possible for each rank, and ", enough, " are needed", bound),
+        ENOMEM);
+  }
+  return {SharedMemory::create(plans[least].bytes), bound};
+}
+
 }  // namespace
 
 ProcessGroup make_shm_group(Meeting& meeting, const std::string& group_name, const GroupOptions& options,
@@ -96,9 +134,10 @@ ProcessGroup make_shm_group(Meeting& meeting, const std::string& group_name, con
   membership.backend_name = "shm";
   membership.options = options;
   membership.job_ranks = std::move(job_ranks);
-  const auto mine = SharedMemory::create(physical_memory());
+  make_room_for_files(files_of(meeting), who(meeting));
+  const Segment mine = make_segment(meeting, deadline);
   std::shared_ptr<SharedMemory> control;
-  std::vector<int> fds = {mine->fd()};
+  std::vector<int> fds = {mine.memory->fd()};
   if (meeting.rank() == 0) {
     const std::size_t bytes = shared::Control::bytes(meeting.size());
     control = SharedMemory::create(bytes);
@@ -119,12 +158,13 @@ ProcessGroup make_shm_group(Meeting& meeting, const std::string& group_name, con
     handles.emplace_back(introduction.pid);
     memories.emplace_back(introduction.pid, introduction.memory);
     shares.push_back(std::move(introduction.cpus));
-    membership.data.push_back(r == meeting.rank() ? mine : SharedMemory::adopt(std::move(message.fds[0])));
+    membership.data.push_back(r == meeting.rank() ? mine.memory
+                                                  : SharedMemory::adopt(std::move(message.fds[0])));
     if (r == 0 && !control) control = SharedMemory::adopt(std::move(message.fds[1]));
   }
   shared::cpus_of_ranks.store(usable_cpus(shares), std::memory_order_relaxed);
   membership.control = {control, control->data()};
-  membership.own = std::make_shared<shared::RankMemory>(mine);
+  membership.own = std::make_shared<shared::RankMemory>(mine.memory, mine.bound);
   const auto peers = std::make_shared<Processes>(std::move(handles), std::move(memories));
   membership.peers = peers;
   membership.trace = std::move(trace);

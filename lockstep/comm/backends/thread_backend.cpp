@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "lockstep/comm/backends/backoff.h"
+#include "lockstep/comm/backends/segment_plan.h"
 #include "lockstep/comm/backends/shared_split.h"
 #include "lockstep/os/cpu_share.h"
 
@@ -36,12 +37,13 @@ std::vector<ProcessGroup> make_thread_groups(int size, const GroupOptions& optio
   control->reserve(0, bytes);
   const shared::Control fresh(control->data(), size, /*fresh=*/true);
   membership.control = {control, control->data()};
-  for (int r = 0; r < size; ++r) membership.data.push_back(SharedMemory::create(physical_memory()));
+  const shared::SegmentPlan plan = shared::segment_plan(size, shared::memory_facts());
+  for (int r = 0; r < size; ++r) membership.data.push_back(SharedMemory::create(plan.bytes));
   shared::cpus_of_ranks.store(usable_cpus({cpu_share()}), std::memory_order_relaxed);
   std::vector<ProcessGroup> groups;
   for (membership.rank = 0; membership.rank < size; ++membership.rank) {
-    membership.own =
-        std::make_shared<shared::RankMemory>(membership.data[static_cast<std::size_t>(membership.rank)]);
+    membership.own = std::make_shared<shared::RankMemory>(
+        membership.data[static_cast<std::size_t>(membership.rank)], shared::explain(plan, 0));
     membership.trace = TraceMemory::create(membership.rank, size);
     groups.emplace_back(shared::make_engine(membership));
   }

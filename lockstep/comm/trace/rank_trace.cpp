@@ -118,7 +118,7 @@ std::optional<GroupTrace> read_ring(const std::byte* ring, int world_size, const
 
 std::optional<RankTrace> read_trace(std::span<const std::byte> bytes) {
   constexpr int MAX_WORLD = 1 << 20;
-  if (bytes.size() < trace::HEADER_BYTES + trace::RINGS * trace::RING_BYTES) return std::nullopt;
+  if (bytes.size() < trace::HEADER_BYTES) return std::nullopt;
   const auto& header = *reinterpret_cast<const TraceHeader*>(bytes.data());
   if (header.magic.load(std::memory_order_acquire) != trace::MAGIC) return std::nullopt;
   if (header.size < 1 || header.size > MAX_WORLD || header.rank < 0 || header.rank >= header.size)
@@ -134,7 +134,8 @@ std::optional<RankTrace> read_trace(std::span<const std::byte> bytes) {
   trace.world = header.world;
   trace.process = letter_of(header);
   trace.read_at = time_for_people();
-  for (std::size_t i = 0; i < trace::RINGS; ++i) {
+  const std::size_t rings = (bytes.size() - trace::HEADER_BYTES) / trace::RING_BYTES;
+  for (std::size_t i = 0; i < std::min(rings, trace::RINGS); ++i) {
     const std::byte* ring = bytes.data() + trace::HEADER_BYTES + i * trace::RING_BYTES;
     if (auto group = read_ring(ring, trace.size, times)) trace.groups.push_back(std::move(*group));
   }

@@ -2,6 +2,7 @@
 // Written by one process, read by any other at any moment, also while the writer is stopped or after its death.
 //
 //   [ TraceHeader, 4 KiB ][ ring 0 ][ ring 1 ] ... [ ring RINGS - 1 ]         a ring's pages are taken when it is first used
+//   (fewer rings where the size of files is limited)
 //   ring: [ RingHeader ][ world rank of each member ... ][ RECORDS records of one cache line ]
 //
 // Record: `stamp` is 2n - 1 while call number n is being written and 2n from then on. The writer stores 2n - 1, a release fence,

@@ -1,5 +1,6 @@
 #include "lockstep/comm/trace/trace_memory.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstring>
@@ -8,6 +9,7 @@
 #include "lockstep/base/environment.h"
 #include "lockstep/base/error.h"
 #include "lockstep/comm/trace/trace_files.h"
+#include "lockstep/os/file_size_limit.h"
 #include "lockstep/os/process.h"
 #include "lockstep/os/process_table.h"
 
@@ -26,6 +28,14 @@ std::string job_name() {
   }
 }
 
+// The file of a process whose files are limited (ulimit -f) has room for fewer groups.
+std::size_t rings_that_fit() {
+  const std::size_t room = largest_file();
+  return room <= trace::HEADER_BYTES
+             ? 0
+             : std::min(trace::RINGS, (room - trace::HEADER_BYTES) / trace::RING_BYTES);
+}
+
 // The rest is zero, as new memory is.
 void put(const std::string& text, char* place, std::size_t size) { text.copy(place, size - 1); }
 
@@ -34,7 +44,7 @@ void put(const std::string& text, char* place, std::size_t size) { text.copy(pla
 std::shared_ptr<TraceMemory> TraceMemory::create(int rank, int size) {
   static std::atomic<std::uint32_t> worlds = 0;
   const CycleClock clock = CycleClock::of_this_machine();
-  const auto memory = SharedMemory::create(trace::HEADER_BYTES + trace::RINGS * trace::RING_BYTES,
+  const auto memory = SharedMemory::create(trace::HEADER_BYTES + rings_that_fit() * trace::RING_BYTES,
                                            {.name = trace::FILE_NAME, .huge_pages = false});
   memory->reserve(0, trace::HEADER_BYTES);
   auto& header = *new (memory->data()) trace::TraceHeader;
@@ -65,12 +75,12 @@ void TraceMemory::share(Meeting& meeting, Deadline deadline) {
 std::byte* TraceMemory::free_ring() {
   if (fork_generation() != made_in_) return nullptr;
   constexpr std::size_t KEPT = 8;
-  if (closed_.size() > KEPT || (opened_ == trace::RINGS && !closed_.empty())) {
+  if (closed_.size() > KEPT || (opened_ == rings_ && !closed_.empty())) {
     std::byte* ring = closed_.front();
     closed_.pop_front();
     return ring;
   }
-  if (opened_ == trace::RINGS) return nullptr;
+  if (opened_ == rings_) return nullptr;
   std::byte* ring = ring_at(opened_);
   memory_->reserve(static_cast<std::size_t>(ring - memory_->data()), trace::RING_BYTES);
   ++opened_;

@@ -70,6 +70,7 @@ class TraceMemory {
   const CycleClock clock_;
   const CycleClock::Pair made_at_;
   const int world_size_;
+  const std::size_t rings_ = (memory_->size() - trace::HEADER_BYTES) / trace::RING_BYTES;
   const unsigned made_in_ = fork_generation();
   std::vector<Fd> others_;
   std::mutex mutex_;
