@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-using Buffers = std::deque<TensorBuffer>;
+using Buffers = std::list<TensorBuffer>;
 
 // Here, because every program that has tensors for a group has this file.
 [[maybe_unused]] const bool are_streams_offered = offer_cuda_streams();
@@ -146,12 +146,16 @@ const TensorBuffer& TensorCall::add(const at::Tensor& tensor, bool is_result) {
     refuse("elements of the tensor overlap in memory (sizes ", tensor.sizes(), ", strides ", tensor.strides(),
            "); pass a clone()");
   }
+  if (tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg()) {
+    // Without a detached alias, which costs more than all else here: a small call feels it.
+    buffers_->push_back({tensor, tensor, *dtype, is_result, tensor.storage()});
+    return buffers_->back();
+  }
   const at::Tensor plain = tensor.detach().resolve_conj().resolve_neg();
   // Any dense layout (channels-last, transposed) may travel as it lies in memory only if all ranks have the same strides,
   // which nobody checks; so everything but the default layout goes through a copy.
   const at::Tensor memory = plain.is_contiguous() ? plain : plain.contiguous();
-  const bool same_memory = memory.data_ptr() == tensor.data_ptr() && tensor.is_contiguous();
-  buffers_->push_back({same_memory ? memory : tensor.detach(), memory, *dtype, is_result});
+  buffers_->push_back({tensor.detach(), memory, *dtype, is_result});
   return buffers_->back();
 }
 
@@ -206,12 +210,11 @@ TensorBuffer TensorCall::write_flat(const std::vector<at::Tensor>& tensors) {
   }
   const at::Tensor flat = at::empty({count}, tensors[0].options().layout(at::kStrided).requires_grad(false));
   std::int64_t at = 0;
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    TensorBuffer& buffer = (*buffers_)[i];
-    const at::Tensor part = flat.narrow(0, at, tensors[i].numel()).view(tensors[i].sizes());
-    part.copy_(buffer.memory);
-    at += tensors[i].numel();
-    buffer.original = tensors[i].detach();
+  for (TensorBuffer& buffer : *buffers_) {
+    const at::Tensor part = flat.narrow(0, at, buffer.memory.numel()).view(buffer.memory.sizes());
+    part.copy_(buffer.memory.detach());
+    at += part.numel();
+    buffer.original = buffer.original.detach();
     buffer.memory = part;
   }
   return {flat, flat, buffers_->front().dtype, true};

@@ -12,7 +12,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <deque>
+#include <list>
 #include <memory>
 #include <optional>
 #include <span>
@@ -33,6 +33,8 @@ struct TensorBuffer {
   at::Tensor memory;
   DType dtype;
   bool is_result;
+  at::Storage storage =
+      {};  // of a tensor that is its own memory: stays, whatever becomes of the tensor meanwhile
 
   void* data() const { return memory.data_ptr(); }
   std::size_t count() const { return static_cast<std::size_t>(memory.numel()); }
@@ -80,7 +82,7 @@ class TensorCall {
 
   const char* verb_;
   const ProcessGroup& group_;
-  std::shared_ptr<std::deque<TensorBuffer>> buffers_;
+  std::shared_ptr<std::list<TensorBuffer>> buffers_;
   DeviceType device_ = DeviceType::CPU;  // of the tensors
 };
 

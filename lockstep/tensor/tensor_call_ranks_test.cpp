@@ -88,6 +88,17 @@ RANKS_TEST(TensorCollectives, AWorkKnowsItsResults, Ranks(2)) {
   EXPECT_TRUE(result(barrier(world())).empty());
 }
 
+// A program may give the tensor other memory while the operation is under way.
+RANKS_TEST(TensorCollectives, AStartedOperationHoldsItsMemory, Ranks(2), Backends("shm", "tcp")) {
+  at::Tensor x = counting({1000}, at::kFloat, rank());
+  const auto memory = x.storage().getWeakStorageImpl();
+  Work work = all_reduce(x, ReduceOp::SUM, world(), /*async_op=*/true);
+  x.set_data(at::zeros({1}));
+  EXPECT_FALSE(memory.expired());
+  work.wait();
+  EXPECT_TRUE(x.equal(at::zeros({1})));
+}
+
 RANKS_TEST(TensorCollectives, ADroppedWorkOfANonContiguousTensorIsLogged, Ranks(2)) {
   std::vector<std::string> lines;
   set_log_sink([&](LogLevel, const std::string& line) { lines.push_back(line); });
