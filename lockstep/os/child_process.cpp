@@ -199,7 +199,9 @@ ProgramPath find_program(const std::string& program, const std::string& path_var
     const std::string candidate = str(folder.empty() ? "." : folder, "/", program);
     const int error = program_error(candidate);
     if (error == 0) return {candidate, 0};
-    if (error == EACCES) found = {candidate, EACCES};
+    // A folder that may not be searched says EACCES, too, and holds no program for this user.
+    struct stat info {};
+    if (error == EACCES && stat(candidate.c_str(), &info) == 0) found = {candidate, EACCES};
     if (colon == std::string_view::npos) return found;
     rest.remove_prefix(colon + 1);
   }

@@ -193,6 +193,13 @@ class Folders(LimitsTest):
         self.assertEqual(sorted(result.stdout.splitlines()), ["[0] ran", "[1] ran"])
         self.assertIn("the log of rank 1 is not complete, it could not be written: File too large", result.stderr)
 
+    def test_on_path_that_may_not_be_searched_holds_no_program(self):
+        closed = self.folder / "closed"
+        closed.mkdir(0o700 if os.geteuid() == 0 else 0)  # root's, or nobody's
+        result = self.run_in(self.folder, ["env", f"PATH={closed}:/usr/bin:/bin", LOCKSTEP, "run", "no-such-program"])
+        self.assertEqual(result.returncode, 127, result.stderr)
+        self.assertIn('there is no program "no-such-program" on PATH', result.stderr)
+
     def test_asked_for_is_an_error_that_names_it(self):
         result = self.launch("--log-dir", "/proc/no/logs", "echo", "ran")
         self.assertEqual((result.returncode, result.stdout), (70, ""))

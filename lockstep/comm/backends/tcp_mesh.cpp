@@ -11,6 +11,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/os/open_files.h"
 #include "lockstep/os/pipe.h"
 #include "lockstep/os/poll_set.h"
 #include "lockstep/os/process.h"
@@ -104,6 +105,9 @@ class Mesh {
       : meeting_(meeting), step_(std::min(deadline.remaining(), std::chrono::nanoseconds(LONGEST_STEP))) {}
 
   MeshOfSockets connect(int wanted, Deadline deadline) {
+    constexpr std::size_t OWN = 8;  // the listener, and what a thread serves it with
+    make_room_for_files(static_cast<std::size_t>(wanted) * static_cast<std::size_t>(size()) + OWN,
+                        str("init_process_group, rank ", rank(), " of ", size()));
     Fd listener = tcp_listen(meeting_.local_address(), 0);
     announce(listener.get(), wanted, deadline);
     Reception reception(std::move(listener),
