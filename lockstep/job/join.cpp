@@ -135,6 +135,16 @@ JoinOptions JoinMembership::options() const {
   return context_ ? context_->options : JoinOptions{.enable = false};
 }
 
+// A join knows its joinables by their addresses, and has their hooks.
+Joinable& Joinable::operator=(Joinable&& other) {
+  const auto is_in_join = [](const Joinable& one) { return one.membership_ && one.membership_->context_; };
+  if (is_in_join(*this) || is_in_join(other))
+    throw InvalidArgument(
+        "Join: a joinable is assigned while it is in a join; assign before the join begins");
+  membership_ = std::move(other.membership_);
+  return *this;
+}
+
 Join::Join(std::vector<Joinable*> joinables, const JoinOptions& options) : joinables_(std::move(joinables)) {
   if (joinables_.empty()) throw InvalidArgument("Join: no joinables");
   const ProcessGroup& group = joinables_[0]->join_process_group();

@@ -91,6 +91,7 @@ class JoinMembership {
 
  private:
   friend class Join;
+  friend class Joinable;
   std::shared_ptr<JoinContext> context_;  // null outside of a join
   std::uint32_t index_ = 0;               // among its joinables
 };
@@ -112,7 +113,6 @@ class Joinable {
  public:
   Joinable(const Joinable&) = delete;
   Joinable& operator=(const Joinable&) = delete;
-  Joinable& operator=(Joinable&&) = delete;
   virtual ~Joinable() = default;
   virtual std::shared_ptr<JoinHook> join_hook(const JoinOptions& options) = 0;
   virtual const ProcessGroup& join_process_group() const = 0;
@@ -120,6 +120,7 @@ class Joinable {
  protected:
   Joinable() = default;
   Joinable(Joinable&&) = default;
+  Joinable& operator=(Joinable&& other);  // throws InvalidArgument within a join
 
   const std::shared_ptr<JoinMembership>& join_membership() const { return membership_; }
 

@@ -21,29 +21,56 @@ struct AutogradHooks::Accumulators {
   using NodePointer = decltype(autograd::impl::grad_accumulator(std::declval<at::Tensor>()));
   struct Hooked {
     NodePointer node;
-    std::uintptr_t key;
+    std::uintptr_t key = 0;
   };
-  std::vector<Hooked> hooked;
+  std::vector<Hooked> hooked;    // by parameter
+  std::vector<Hooked> replaced;  // of graphs that may still be alive
   std::unordered_map<const autograd::Node*, std::size_t> index_of;
+
+  void let_go(const Hooked& one) {
+    index_of.erase(one.node.get());
+    one.node->del_post_hook(one.key);
+  }
 };
 
 AutogradHooks::AutogradHooks(const std::vector<at::Tensor>& parameters, OnGradient on_gradient)
-    : accumulators_(std::make_unique<Accumulators>()) {
-  using Tensors = autograd::variable_list;
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    auto node = autograd::impl::grad_accumulator(parameters[i]);
-    auto hook = [i, on_gradient](const Tensors& outputs, const Tensors& gradients) {
-      if (!gradients.empty() && gradients[0].defined()) on_gradient(i);
-      return outputs;
-    };
-    const auto key = node->add_post_hook(std::make_unique<autograd::utils::LambdaPostHook>(std::move(hook)));
-    accumulators_->index_of.emplace(node.get(), i);
-    accumulators_->hooked.push_back({.node = std::move(node), .key = key});
-  }
+    : parameters_(parameters),
+      on_gradient_(std::move(on_gradient)),
+      accumulators_(std::make_unique<Accumulators>()) {
+  accumulators_->hooked.resize(parameters_.size());
+  for (std::size_t i = 0; i < parameters_.size(); ++i) hook(i);
 }
 
 AutogradHooks::~AutogradHooks() {
-  for (auto& [node, key] : accumulators_->hooked) node->del_post_hook(key);
+  for (const auto& one : accumulators_->hooked) accumulators_->let_go(one);
+  for (const auto& one : accumulators_->replaced) accumulators_->let_go(one);
+}
+
+void AutogradHooks::hook(std::size_t parameter) {
+  using Tensors = autograd::variable_list;
+  auto node = autograd::impl::grad_accumulator(parameters_[parameter]);
+  auto hook = [this, parameter](const Tensors& outputs, const Tensors& gradients) {
+    if (!gradients.empty() && gradients[0].defined()) on_gradient_(parameter, gradients[0]);
+    return outputs;
+  };
+  const auto key = node->add_post_hook(std::make_unique<autograd::utils::LambdaPostHook>(std::move(hook)));
+  accumulators_->index_of.emplace(node.get(), parameter);
+  accumulators_->hooked[parameter] = {.node = std::move(node), .key = key};
+}
+
+void AutogradHooks::renew() {
+  auto& all = *accumulators_;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (!parameters_[i].requires_grad()) continue;  // has no accumulator meanwhile
+    if (autograd::impl::try_get_grad_accumulator(parameters_[i]) == all.hooked[i].node) continue;
+    all.replaced.push_back(std::move(all.hooked[i]));
+    hook(i);
+  }
+  std::erase_if(all.replaced, [&all](const auto& one) {
+    if (one.node.use_count() > 1) return false;
+    all.let_go(one);
+    return true;
+  });
 }
 
 std::vector<bool> AutogradHooks::reachable_from(const std::vector<at::Tensor>& outputs) const {

@@ -1,11 +1,15 @@
 // Everything DDP asks of libtorch's autograd engine, in one place: who got a gradient, when backward ends, and which
 // parameters a forward's outputs depend on. No other file of ddp/ includes the engine's headers.
 //
-//   AutogradHooks hooks(parameters, [](std::size_t index) { ... });      // until `hooks` is destroyed
+//   AutogradHooks hooks(parameters, [](std::size_t index, const at::Tensor& incoming) { ... });  // until it is destroyed
 //   AutogradHooks::at_end_of_backward([] { ... });                       // from within such a call
+//   hooks.renew();                                                       // before each forward
 //
 // A gradient counts when it is defined: autograd also visits parameters for which a custom function returned none.
 //
+// Renewed   libtorch gives a parameter another gradient accumulator when its storage, dtype or device is replaced, as
+//           torch::load() and Module::to() do. The old one goes on to serve graphs that were recorded before, so its hook stays
+//           until the last of these is gone.
 // Threads   the callback runs on whatever thread autograd uses. An exception thrown by it leaves backward() with its
 //           type. Destroy the hooks only while no backward is running.
 #pragma once
@@ -21,7 +25,8 @@ namespace lockstep {
 
 class AutogradHooks {
  public:
-  using OnGradient = std::function<void(std::size_t parameter)>;
+  // `incoming` is what was accumulated: .grad itself lies in its memory if autograd took it over.
+  using OnGradient = std::function<void(std::size_t parameter, const at::Tensor& incoming)>;
 
   // The hook is one of the list of the gradient accumulator's post hooks: it runs after the gradient was accumulated into
   // .grad and after the user's own post-accumulate hook, whose single slot stays free.
@@ -29,6 +34,9 @@ class AutogradHooks {
   ~AutogradHooks();
   AutogradHooks(const AutogradHooks&) = delete;
   AutogradHooks& operator=(const AutogradHooks&) = delete;
+
+  // Hooks the accumulators that libtorch has made since. Not during a backward.
+  void renew();
 
   // Element i: a backward from `outputs` can reach parameter i. Sees no graph inside a custom Function that builds one
   // of its own in backward (reentrant checkpointing).
@@ -50,6 +58,10 @@ class AutogradHooks {
 
  private:
   struct Accumulators;
+  void hook(std::size_t parameter);
+
+  const std::vector<at::Tensor> parameters_;
+  const OnGradient on_gradient_;
   std::unique_ptr<Accumulators> accumulators_;
 };
 

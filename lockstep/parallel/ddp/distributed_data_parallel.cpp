@@ -227,7 +227,8 @@ DistributedDataParallelBase::DistributedDataParallelBase(const torch::nn::Module
       parameters_(std::move(parameters)),
       buffers_(std::move(buffers)),
       broadcast_buffers_(options.broadcast_buffers),
-      watch_(module, parameters_) {
+      watch_(module, parameters_),
+      buffer_watch_(module) {
   ReducerOptions settings = reducer_options(options);
   if (module != nullptr) find_sparse(*module, distinct(parameters_), settings.sparse_gradients);
   // First what needs all ranks, so that what is refused below is refused on all of them alike.
@@ -251,6 +252,7 @@ DistributedDataParallelBase::DistributedDataParallelBase(const torch::nn::Module
 }
 
 void DistributedDataParallelBase::before_forward(bool training) {
+  buffer_watch_.forward_begins(buffers_);
   reducer_->before_forward(at::GradMode::is_enabled() ? watch_.change() : std::nullopt);
   if (!training || !at::GradMode::is_enabled() || !reducer_->is_synchronised()) return;
   const auto buffers = broadcast_buffers_ ? tensors_of(distinct(buffers_)) : std::vector<at::Tensor>();
@@ -338,6 +340,10 @@ void DistributedDataParallelBase::refuse_forgotten(
         " tensors that the optimisers step, ", known, " are among the ", once.size(),
         " parameters of this model; build the optimiser from ddp.parameters(), after wrapping"));
   }
+}
+
+void DistributedDataParallelBase::check_buffers() const {
+  if (const auto change = buffer_watch_.change(buffers_)) refuse_ddp(*change);
 }
 
 std::vector<at::Tensor> DistributedDataParallelBase::parameters() const {

@@ -53,8 +53,19 @@
 //             collective, from forward() or backward(), with that type. After an error in backward the gradients are
 //             unspecified, and the next forward repeats it.
 // Mistakes    The next forward names a parameter whose dtype, shape or device was changed, that was unfrozen, or that was
-//             registered in the module or replaced there: wrap again after such a change. One that was frozen is named by the
-//             backward that misses it. check_optimizers() names one that no optimiser steps.
+//             registered in the module or replaced there: wrap again after such a change, ddp = DistributedDataParallel(net).
+//             One that was frozen is named by the backward that misses it. check_optimizers() names one that no optimiser
+//             steps, check_buffers() a buffer that the model has replaced by another tensor.
+// Loading     into the wrapped model is fine: torch::load(net, file), load_state_dict(), to() another type and back. Each rank
+//             loads on its own.
+// Kept        Who keeps a .grad over zero_grad(), as gradient surgery does, keeps its values: the bucket moves to new memory,
+//             the old one stays until the last such .grad goes. A .grad of the program's own that it has another handle of, as
+//             a view of one flat tensor of all gradients, stays the tensor it is: the average is copied into it, which costs
+//             two copies per step in place of one.
+// Several     wrappers may share a parameter (actor and critic with one encoder; an old wrapper and a new one): gradients are
+//             those of Python's DDP. A wrapper takes a shared parameter's gradient if its forward ran since its last backward.
+//             So either each wrapper's backward() follows its own forward(), or one backward() takes the sum of their losses;
+//             else InvalidArgument.
 // Sparse      gradients of torch::nn::Embedding and EmbeddingBag with sparse(true), and those named in sparse_gradients, travel
 //             as rows, after the last bucket and past a communication hook; .grad is then the coalesced average.
 // On a GPU    the whole model is on this rank's device, and the group is one over nccl (docs/backends.md). Sparse gradients are
@@ -79,6 +90,7 @@
 
 #include "lockstep/comm/process_group.h"
 #include "lockstep/job/join.h"
+#include "lockstep/parallel/ddp/buffer_watch.h"
 #include "lockstep/parallel/ddp/forward_outputs.h"
 #include "lockstep/parallel/ddp/hooks/comm_hook.h"
 #include "lockstep/parallel/ddp/model_watch.h"
@@ -127,6 +139,9 @@ class DistributedDataParallelBase : public Joinable {
   template <typename... Optimizers> void check_optimizers(const Optimizers&... optimizers) const {
     refuse_forgotten({static_cast<const torch::optim::Optimizer*>(&optimizers)...});
   }
+  // Throws InvalidArgument that names a buffer which the model no longer uses, because it assigned another tensor to the member
+  // (running = running + 1): ranks would go on with different ones. After the first forward. Not collective.
+  void check_buffers() const;
 
   // In the order of registration, for optimisers; a shared parameter once (libtorch's own parameters() repeats it).
   std::vector<at::Tensor> parameters() const;
@@ -164,6 +179,7 @@ class DistributedDataParallelBase : public Joinable {
   DistributedDataParallelBase(const torch::nn::Module* module, NamedTensors parameters, NamedTensors buffers,
                               const DistributedDataParallelOptions& options);
   DistributedDataParallelBase(DistributedDataParallelBase&&) = default;
+  DistributedDataParallelBase& operator=(DistributedDataParallelBase&&) = default;
 
   // Runs a forward with all that DDP does around it, and returns what it returns.
   template <typename Forward> decltype(auto) run_forward(bool training, Forward&& forward) {
@@ -193,6 +209,7 @@ class DistributedDataParallelBase : public Joinable {
   NamedTensors buffers_;
   bool broadcast_buffers_;
   ModelWatch watch_;
+  BufferWatch buffer_watch_;
   std::shared_ptr<Reducer> reducer_;
 };
 

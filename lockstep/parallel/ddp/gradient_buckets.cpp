@@ -42,7 +42,8 @@ GradientBuckets::GradientBuckets(const NamedTensors& dense, const NamedTensors& 
     : group_(std::move(group)),
       caps_(caps),
       progress_(dense.size() + sparse.size()),
-      plan_(bucket_plan(sizes_of(dense), reverse_order(dense.size()), caps)) {
+      plan_(bucket_plan(sizes_of(dense), reverse_order(dense.size()), caps)),
+      holders_(dense) {
   std::vector<std::optional<Dense>> placed(dense.size());
   for (const BucketSpec& spec : plan_) {
     const at::Tensor& like = dense[spec.entries.front().parameter].second;
@@ -121,7 +122,7 @@ void GradientBuckets::leave_out_unused() {
   }
 }
 
-void GradientBuckets::begin_pass() {
+void GradientBuckets::begin_pass(const ParameterClaims& claims) {
   arrived_ = 0;
   arrivals_.clear();
   next_bucket_ = 0;
@@ -130,20 +131,29 @@ void GradientBuckets::begin_pass() {
     progress.counted = false;
     arrived_ += progress.expected == 0 ? 1 : 0;
   }
-  for (Bucket& bucket : buckets_) bucket.missing = 0;
-  std::vector<const GradientSlot*> slots;
-  for (const Dense& parameter : dense_) {
-    ++buckets_[parameter.bucket].missing;
-    slots.push_back(&parameter.slot);
+  std::vector<at::Tensor> flats;
+  for (Bucket& bucket : buckets_) {
+    bucket.missing = 0;
+    flats.push_back(bucket.flat);
   }
+  std::vector<const GradientSlot*> slots;
+  std::vector<std::size_t> bucket_of;
+  for (Dense& parameter : dense_) {
+    ++buckets_[parameter.bucket].missing;
+    parameter.slot.keep_apart(claims.is_shared(slots.size()));
+    slots.push_back(&parameter.slot);
+    bucket_of.push_back(parameter.bucket);
+  }
+  holders_.begin_pass();
+  for (const std::size_t bucket : kept_buckets(flats, slots, bucket_of)) move(bucket);
   places_.begin_pass(slots);
 }
 
 void GradientBuckets::end_pass() { places_.end_pass(); }
 
-void GradientBuckets::add(std::size_t index) {
+void GradientBuckets::add(std::size_t index, const at::Tensor& incoming) {
   Progress& progress = progress_[index];
-  take(index);
+  take(index, incoming);
   if (is_dense(index)) arrivals_.push_back(index);
   progress.used = true;
   ++progress.gradients;
@@ -155,10 +165,11 @@ void GradientBuckets::leave_out(std::size_t index) {
   const Progress& progress = progress_[index];
   if (progress.counted) return;
   if (progress.used && tensor(index).grad().defined()) {
-    take(index);
+    take(index, {});
   } else if (is_dense(index)) {
+    GradientSlot& slot = dense_[index].slot;
     make_room(dense_[index]);
-    dense_[index].slot.contribute_nothing_new();
+    slot.contribute_nothing_new(is_held(slot, {}));
   } else {
     sparse_[index - dense_.size()].contribute_nothing_new();
   }
@@ -171,11 +182,19 @@ void GradientBuckets::make_room(const Dense& parameter) {
   parameter.slot.end_offer();
   if (!parameter.slot.is_occupied()) return;
   places_.mistaken();
-  Bucket& bucket = buckets_[parameter.bucket];
-  bucket.flat = communicated_zeros(bucket.flat.numel(), bucket.flat.options(), group_);
-  for (Dense& other : dense_) {
-    if (other.bucket == parameter.bucket) other.slot.move_to(bucket.flat, other.slot.offset());
+  move(parameter.bucket);
+}
+
+void GradientBuckets::move(std::size_t bucket) {
+  at::Tensor& flat = buckets_[bucket].flat;
+  flat = communicated_zeros(flat.numel(), flat.options(), group_);
+  for (Dense& parameter : dense_) {
+    if (parameter.bucket == bucket) parameter.slot.move_to(flat, parameter.slot.offset());
   }
+}
+
+bool GradientBuckets::is_held(const GradientSlot& slot, const at::Tensor& incoming) {
+  return !slot.is_installed() && holders_.hold(slot.parameter().grad(), incoming);
 }
 
 // Old buckets go as soon as the last of their gradients has moved.
@@ -200,15 +219,15 @@ void GradientBuckets::rebuild(BucketPlan plan) {
   if (hook_) describe_parts();
 }
 
-void GradientBuckets::take(std::size_t index) {
+void GradientBuckets::take(std::size_t index, const at::Tensor& incoming) {
   const auto refusal =
       is_dense(index) ? dense_[index].slot.refusal() : sparse_[index - dense_.size()].refusal();
   if (refusal) refuse(group_, str("parameter ", in_quotes(name(index)), ": ", *refusal));
-  if (!is_dense(index)) return;
+  if (!is_dense(index)) return sparse_[index - dense_.size()].take_gradient();
   GradientSlot& slot = dense_[index].slot;
-  places_.note(index, slot);
+  if (!slot.is_apart()) places_.note(index, slot);
   make_room(dense_[index]);
-  const std::size_t copied = slot.take_gradient();
+  const std::size_t copied = slot.take_gradient(is_held(slot, incoming));
   if (copied > 0) places_.missed(index);
   stats_.bytes_copied += copied;
 }
@@ -268,7 +287,8 @@ void GradientBuckets::describe_parts() {
     parts[parameter.bucket]->push_back({.name = slot.name(),
                                         .parameter = slot.parameter(),
                                         .offset = static_cast<std::int64_t>(slot.offset()),
-                                        .count = slot.parameter().numel()});
+                                        .count = slot.parameter().numel(),
+                                        .strides = slot.alias().strides().vec()});
   }
   for (std::size_t i = 0; i < buckets_.size(); ++i) {
     std::sort(parts[i]->begin(), parts[i]->end(),
@@ -337,7 +357,16 @@ void GradientBuckets::scale(double factor) {
 }
 
 void GradientBuckets::drop_gradients() {
-  for (std::size_t i = 0; i < size(); ++i) tensor(i).mutable_grad().reset();
+  const c10::NoGradGuard no_grad;
+  holders_.begin_pass();
+  for (std::size_t i = 0; i < size(); ++i) {
+    at::Tensor& grad = tensor(i).mutable_grad();
+    if (is_dense(i) && is_held(dense_[i].slot, {})) {
+      grad.zero_();
+    } else {
+      grad.reset();
+    }
+  }
 }
 
 void GradientBuckets::settle() {

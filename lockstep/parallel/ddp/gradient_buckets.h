@@ -2,8 +2,8 @@
 // all-reduces. Knows nothing of passes, hooks and threads: the Reducer drives it and holds its lock.
 //
 //   GradientBuckets buckets(parameters, group, caps);
-//   buckets.begin_pass();
-//   buckets.add(2);                  // parameter 2 got its gradient
+//   buckets.begin_pass(claims);
+//   buckets.add(2, incoming);        // parameter 2 got its gradient
 //   buckets.start_complete();        // all-reduces of complete buckets, in index order
 //   ...
 //   buckets.wait();
@@ -21,9 +21,11 @@
 
 #include "lockstep/comm/process_group.h"
 #include "lockstep/parallel/ddp/bucket_plan.h"
+#include "lockstep/parallel/ddp/gradient_holders.h"
 #include "lockstep/parallel/ddp/gradient_places.h"
 #include "lockstep/parallel/ddp/gradient_slot.h"
 #include "lockstep/parallel/ddp/hooks/comm_hook.h"
+#include "lockstep/parallel/ddp/parameter_claims.h"
 #include "lockstep/parallel/ddp/sparse_gradient.h"
 #include "lockstep/parallel/ddp/stats.h"
 #include "lockstep/tensor/named_tensors.h"
@@ -44,6 +46,7 @@ class GradientBuckets {
   ~GradientBuckets() = default;
 
   std::size_t size() const { return progress_.size(); }  // parameters
+  const std::string& name(std::size_t index) const;
   // Throws when a parameter is not what it was at construction.
   void refuse_changed() const;
   bool any_requires_grad() const;
@@ -59,14 +62,16 @@ class GradientBuckets {
   // Why this backward must not bring parameter `index` a gradient (any more), if so.
   std::optional<std::string> too_late(std::size_t index) const;
 
-  // Offers the buckets' memory to the gradients that autograd makes next on this thread, until end_pass().
-  void begin_pass();
+  // Offers the buckets' memory to the gradients that autograd makes next on this thread, until end_pass(). Buckets of which
+  // somebody has kept gradients over zero_grad() move before. `claims` says which parameters are shared with other wrappers.
+  void begin_pass(const ParameterClaims& claims);
   void end_pass();
-  // Parameter `index` got its gradient: takes it into its bucket. Throws for one that cannot travel there.
-  void add(std::size_t index);
+  // Parameter `index` got its gradient, of which `incoming` is what is new: takes it into its bucket. Throws for one that cannot
+  // travel there.
+  void add(std::size_t index, const at::Tensor& incoming);
   // This backward brings it none: what earlier ones left is what this rank contributes. Does nothing after add().
   void leave_out(std::size_t index);
-  // Makes all .grad undefined.
+  // Makes all .grad undefined, or zero where somebody else holds it.
   void drop_gradients();
   // From now on the hook reduces the buckets. Between backward passes.
   void set_hook(std::shared_ptr<CommHook> hook);
@@ -114,11 +119,12 @@ class GradientBuckets {
   void rebuild(BucketPlan plan);
   void describe_parts();
   void make_room(const Dense& parameter);
-  void take(std::size_t index);
+  void move(std::size_t bucket);
+  bool is_held(const GradientSlot& slot, const at::Tensor& incoming);
+  void take(std::size_t index, const at::Tensor& incoming);
   void count(std::size_t index);
   bool is_dense(std::size_t index) const { return index < dense_.size(); }
   const at::Tensor& tensor(std::size_t index) const;
-  const std::string& name(std::size_t index) const;
   void reduce(std::size_t index, const at::Tensor& flat);
   void end_step();
 
@@ -134,6 +140,7 @@ class GradientBuckets {
   std::size_t arrived_ = 0;      // parameters that are complete in this backward
   std::size_t next_bucket_ = 0;  // all before it have been started
   GradientPlaces places_;
+  GradientHolders holders_;
   std::shared_ptr<CommHook> hook_;
   std::optional<ProcessGroup> hook_group_;  // group_, counting what the hook sends
   std::shared_ptr<std::atomic<std::uint64_t>> hook_sent_;

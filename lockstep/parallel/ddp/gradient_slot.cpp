@@ -26,10 +26,10 @@ std::vector<std::int64_t> gradient_strides(const at::Tensor& parameter) {
 
 }  // namespace
 
-at::Tensor gradient_alias(const at::Tensor& flat, const at::Tensor& parameter, std::size_t offset) {
+at::Tensor gradient_alias(const at::Tensor& flat, at::IntArrayRef sizes, at::IntArrayRef strides,
+                          std::size_t offset) {
   const c10::NoGradGuard no_grad;
-  return flat.as_strided(parameter.sizes(), gradient_strides(parameter), static_cast<std::int64_t>(offset))
-      .detach();
+  return flat.as_strided(sizes, strides, static_cast<std::int64_t>(offset)).detach();
 }
 
 GradientSlot::GradientSlot(std::string name, at::Tensor parameter, const at::Tensor& flat, std::size_t offset)
@@ -37,7 +37,7 @@ GradientSlot::GradientSlot(std::string name, at::Tensor parameter, const at::Ten
       parameter_(std::move(parameter)),
       offset_(offset),
       flat_(flat),
-      alias_(gradient_alias(flat, parameter_, offset)) {}
+      alias_(gradient_alias(flat, parameter_.sizes(), gradient_strides(parameter_), offset)) {}
 
 bool GradientSlot::is_in_place() const {
   const at::Tensor& grad = parameter_.grad();
@@ -55,6 +55,7 @@ bool GradientSlot::fits(const at::Tensor& tensor) const {
 }
 
 std::optional<std::string> GradientSlot::change() const {
+  if (!parameter_.is_leaf()) return "is the result of an operation now, and was a leaf when it was wrapped";
   if (fits(parameter_)) return std::nullopt;
   return lockstep::str("was ", alias_.scalar_type(), " ", alias_.sizes(), " on ", alias_.device(),
                        " when it was wrapped and is ", parameter_.scalar_type(), " ", parameter_.sizes(),
@@ -79,7 +80,7 @@ std::optional<std::string> GradientSlot::refusal() const {
 
 void GradientSlot::offer(const void* who, std::size_t skip) const {
   if (!alias_.device().is_cpu()) return;  // places are the CPU allocator's
-  if (has_gradient() || is_lent(alias_.const_data_ptr())) return;
+  if (is_apart_ || has_gradient() || is_lent(alias_.const_data_ptr())) return;
   offer_place(who, alias_.data_ptr(), alias_.nbytes(), flat_, skip);
 }
 
@@ -95,7 +96,8 @@ bool GradientSlot::is_occupied() const {
 void GradientSlot::move_to(const at::Tensor& flat, std::size_t offset) {
   const c10::NoGradGuard no_grad;
   const bool was_installed = is_installed();
-  const at::Tensor moved = gradient_alias(flat, parameter_, offset);
+  // The parameter may have other strides by now, and those of the bucket are the same on every rank.
+  const at::Tensor moved = gradient_alias(flat, alias_.sizes(), alias_.strides(), offset);
   moved.copy_(alias_);
   flat_ = flat;
   offset_ = offset;
@@ -103,20 +105,28 @@ void GradientSlot::move_to(const at::Tensor& flat, std::size_t offset) {
   if (was_installed) parameter_.mutable_grad() = alias_;
 }
 
-std::size_t GradientSlot::take_gradient() {
+void GradientSlot::keep_apart(bool on) {
+  const c10::NoGradGuard no_grad;
+  is_apart_ = on;
+  if (on && is_in_place()) parameter_.mutable_grad() = alias_.clone();
+}
+
+std::size_t GradientSlot::take_gradient(bool stays) {
   nothing_new_ = false;
   kept_.reset();
+  stays_ = stays || is_apart_;
   if (is_installed()) return 0;
   const c10::NoGradGuard no_grad;
   const bool is_there = is_in_place();
   if (!is_there) alias_.copy_(parameter_.grad());
-  parameter_.mutable_grad() = alias_;
+  if (!stays_) parameter_.mutable_grad() = alias_;
   return is_there ? 0 : alias_.nbytes();
 }
 
-void GradientSlot::contribute_nothing_new() {
+void GradientSlot::contribute_nothing_new(bool stays) {
   const c10::NoGradGuard no_grad;
   nothing_new_ = true;
+  stays_ = stays || is_apart_;
   if (!has_gradient()) {
     alias_.zero_();
   } else if (is_installed()) {
@@ -126,14 +136,22 @@ void GradientSlot::contribute_nothing_new() {
   }
 }
 
+void GradientSlot::give_average() {
+  if (stays_ && has_gradient()) {
+    if (!is_installed()) parameter_.grad().copy_(alias_);
+  } else {
+    parameter_.mutable_grad() = is_apart_ ? alias_.clone() : alias_;
+  }
+}
+
 void GradientSlot::settle(bool used_by_any_rank) {
-  if (!nothing_new_) return;
   const c10::NoGradGuard no_grad;
-  if (used_by_any_rank) {
-    parameter_.mutable_grad() = alias_;
-  } else if (kept_.defined()) {
+  if (nothing_new_ ? used_by_any_rank : stays_) {
+    give_average();
+  } else if (nothing_new_ && kept_.defined()) {
     alias_.copy_(kept_);
   }
+  stays_ = false;
   nothing_new_ = false;
   kept_.reset();
 }

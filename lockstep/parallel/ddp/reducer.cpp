@@ -54,9 +54,12 @@ std::shared_ptr<Reducer> Reducer::create(const NamedTensors& parameters, const P
   std::vector<at::Tensor> leaves;
   for (const auto& [name, tensor] : dense) leaves.push_back(tensor);
   for (const auto& [name, tensor] : sparse) leaves.push_back(tensor);
+  reducer->claims_ = std::make_unique<ParameterClaims>(leaves);
   // The hooks are a member and go when the Reducer goes: a plain pointer is enough.
   reducer->hooks_ = std::make_unique<AutogradHooks>(
-      leaves, [self = reducer.get()](std::size_t index) { self->on_gradient(index); });
+      leaves, [self = reducer.get()](std::size_t index, const at::Tensor& incoming) {
+        self->on_gradient(index, incoming);
+      });
   return reducer;
 }
 
@@ -84,9 +87,12 @@ void Reducer::before_forward(const std::optional<std::string>& mistake) {
              "rank, so its "
              "gradients were not averaged, or another thread is still in it");
     }
-    buckets_->refuse_changed();  // libtorch drops the hooks of a parameter whose dtype changes
+    buckets_->refuse_changed();
     if (mistake) refuse(group_, *mistake);
-    if (c10::GradMode::is_enabled()) buckets_->clock().forward_begins(now());
+    hooks_->renew();
+    if (!c10::GradMode::is_enabled()) return;
+    claims_->forward_begins();
+    buckets_->clock().forward_begins(now());
   });
 }
 
@@ -190,11 +196,12 @@ std::string Reducer::bucket_table() const {
   return buckets_->table();
 }
 
-void Reducer::on_gradient(std::size_t index) {
+void Reducer::on_gradient(std::size_t index, const at::Tensor& incoming) {
   Lock lock(mutex_);
+  if ((state_ == State::IDLE || state_ == State::FAILED) && !claims_->begins_pass(index)) return;
   fail_on_error(lock, [&] {
     join_pass();
-    accept(index);
+    accept(index, incoming);
   });
 }
 
@@ -248,6 +255,7 @@ void Reducer::transition(State next) {
                             static_cast<int>(next)));
   }
   state_ = next;
+  claims_->set_in_pass(state_ != State::IDLE && state_ != State::FAILED);
 }
 
 // ------------------------------------------------------------------------------------------------------ one backward
@@ -282,7 +290,7 @@ void Reducer::begin_pass() {
   transition(last_pass ? State::COLLECTING : State::ACCUMULATING);
   if (last_pass && announce_ && !stands_in_) factor_ = announce_();
   ++pass_;
-  buckets_->begin_pass();
+  buckets_->begin_pass(*claims_);
   const auto reached = std::exchange(reached_, std::nullopt);
   if (!last_pass) return;
   buckets_->leave_out_unused();
@@ -299,8 +307,8 @@ void Reducer::follow_backward(int backward) {
   });
 }
 
-void Reducer::accept(std::size_t index) {
-  if (state_ == State::ACCUMULATING) return buckets_->add(index);
+void Reducer::accept(std::size_t index, const at::Tensor& incoming) {
+  if (state_ == State::ACCUMULATING) return buckets_->add(index, incoming);
   if (const auto mistake = buckets_->too_late(index)) {
     refuse(group_, *mistake + (options_.static_graph
                                    ? ". Train it without static_graph"
@@ -308,7 +316,7 @@ void Reducer::accept(std::size_t index) {
                                      "checkpointed blocks (see "
                                      "static_graph), or an earlier backward() ended with an exception"));
   }
-  buckets_->add(index);
+  buckets_->add(index, incoming);
   buckets_->start_complete();
 }
 
@@ -317,6 +325,7 @@ void Reducer::accept(std::size_t index) {
 void Reducer::refuse_missing(const std::vector<std::string>& names) const {
   if (names.empty()) return;
   const auto frozen = buckets_->frozen_since();
+  const auto shared = claims_->first_shared();
   if (options_.static_graph) {
     refuse(group_,
            str(names.size() == 1 ? "parameter " : "parameters ", list_of(names),
@@ -324,14 +333,19 @@ void Reducer::refuse_missing(const std::vector<std::string>& names) const {
                "static. Take the same path in every step, or use find_unused_parameters in place of "
                "static_graph"));
   }
-  refuse(group_,
-         str(names.size() == 1 ? "parameter " : "parameters ", list_of(names),
-             " got no gradient in this backward()",
-             options_.backward_passes_per_step > 1 ? " nor in the passes declared before it" : "",
-             frozen ? str("; ", *frozen) : "",
-             ". Make the loss depend on every parameter on every rank; or freeze what is not trained with "
-             "requires_grad_(false) before wrapping; or set find_unused_parameters; or, if one step takes "
-             "several backward passes, set backward_passes_per_step"));
+  refuse(
+      group_,
+      str(names.size() == 1 ? "parameter " : "parameters ", list_of(names),
+          " got no gradient in this backward()",
+          options_.backward_passes_per_step > 1 ? " nor in the passes declared before it" : "",
+          frozen ? str("; ", *frozen) : "",
+          shared ? str(". Another wrapper has ", in_quotes(buckets_->name(*shared)),
+                       ", too: run backward() of one before forward() of the other, or one backward() of the "
+                       "sum of their losses")
+                 : "",
+          ". Make the loss depend on every parameter on every rank; or freeze what is not trained with "
+          "requires_grad_(false) before wrapping; or set find_unused_parameters; or, if one step takes "
+          "several backward passes, set backward_passes_per_step"));
 }
 
 void Reducer::end_pass(Lock& lock) {

@@ -18,6 +18,8 @@
 // WAITING     the lock is not held.
 // Threads     autograd may call the hooks on any thread: one mutex guards everything. A gradient that arrives on another
 //             thread for another backward while one is under way is an error.
+// Shared      with another live wrapper: parameter_claims.h says which of them take a gradient, and .grad of a shared parameter
+//             never lies in a bucket, so that each reads what autograd made and none sees the other's average under way.
 // Failure     of this rank alone (a parameter without gradient, a sparse gradient) aborts the group with the reason, so
 //             that its peers get an error that names it instead of waiting, in this backward or at their next collective.
 #pragma once
@@ -38,6 +40,7 @@
 #include "lockstep/parallel/ddp/autograd_hooks.h"
 #include "lockstep/parallel/ddp/bucket_plan.h"
 #include "lockstep/parallel/ddp/hooks/comm_hook.h"
+#include "lockstep/parallel/ddp/parameter_claims.h"
 #include "lockstep/parallel/ddp/stats.h"
 #include "lockstep/tensor/named_tensors.h"
 
@@ -103,7 +106,7 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   Reducer(const NamedTensors& dense, const NamedTensors& sparse, const ProcessGroup& group,
           const ReducerOptions& options);
 
-  void on_gradient(std::size_t index);
+  void on_gradient(std::size_t index, const at::Tensor& incoming);
   void on_end_of_backward(std::uint64_t pass);
   void on_end_of_backward_through_outputs();
 
@@ -116,7 +119,7 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   void join_pass();
   void begin_pass();
   void follow_backward(int backward);
-  void accept(std::size_t index);
+  void accept(std::size_t index, const at::Tensor& incoming);
   void refuse_missing(const std::vector<std::string>& names) const;
   void end_pass(Lock& lock);
   void average(Lock& lock);
@@ -124,6 +127,7 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   // constant after construction
   const ProcessGroup group_;
   const ReducerOptions options_;
+  std::unique_ptr<ParameterClaims> claims_;
   std::unique_ptr<AutogradHooks> hooks_;
 
   mutable std::mutex mutex_;

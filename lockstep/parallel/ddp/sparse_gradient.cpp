@@ -39,6 +39,7 @@ SparseGradient::SparseGradient(std::string name, at::Tensor parameter)
       type_(parameter_.scalar_type()) {}
 
 std::optional<std::string> SparseGradient::change() const {
+  if (!parameter_.is_leaf()) return "is the result of an operation now, and was a leaf when it was wrapped";
   if (parameter_.sizes() == at::IntArrayRef(sizes_) && parameter_.scalar_type() == type_ &&
       parameter_.device().is_cpu()) {
     return std::nullopt;
@@ -61,7 +62,8 @@ std::optional<std::string> SparseGradient::refusal() const {
 
 std::size_t SparseGradient::reduce(const ProcessGroup& group) {
   const c10::NoGradGuard no_grad;
-  average_ = has_gradient() ? parameter_.grad().coalesce().clone() : without_rows(sizes_, type_).coalesce();
+  const at::Tensor own = taken_.defined() ? std::exchange(taken_, {}) : parameter_.grad();
+  average_ = own.defined() ? own.coalesce().clone() : without_rows(sizes_, type_).coalesce();
   const std::size_t bytes = average_._indices().nbytes() + average_._values().nbytes();
   all_reduce(average_, ReduceOp::SUM, group);
   average_._values().div_(group.size());

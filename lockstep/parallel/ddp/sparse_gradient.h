@@ -30,8 +30,13 @@ class SparseGradient {
   // As GradientSlot's.
   std::optional<std::string> change() const;
   std::optional<std::string> refusal() const;
+  // What .grad is now is contributed, whatever another wrapper of the parameter makes of it until reduce().
+  void take_gradient() { taken_ = parameter_.grad(); }
   // This rank has no new gradient: it contributes what .grad held before, and .grad is left alone until settle().
-  void contribute_nothing_new() { nothing_new_ = true; }
+  void contribute_nothing_new() {
+    nothing_new_ = true;
+    taken_.reset();
+  }
   // Returns the bytes contributed.
   std::size_t reduce(const ProcessGroup& group);
   void scale(double factor) { average_.mul_(factor); }  // between reduce() and settle()
@@ -42,6 +47,7 @@ class SparseGradient {
   at::Tensor parameter_;
   std::vector<std::int64_t> sizes_;
   at::ScalarType type_;
+  at::Tensor taken_;
   at::Tensor average_;  // between reduce() and settle()
   bool nothing_new_ = false;
 };

@@ -25,7 +25,8 @@ at::Tensor GradBucket::reals() const {
 std::vector<at::Tensor> GradBucket::gradients() const {
   std::vector<at::Tensor> views;
   for (const GradBucketPart& part : *parts_) {
-    views.push_back(gradient_alias(buffer_, part.parameter, static_cast<std::size_t>(part.offset)));
+    views.push_back(
+        gradient_alias(buffer_, part.parameter.sizes(), part.strides, static_cast<std::size_t>(part.offset)));
   }
   return views;
 }

@@ -40,6 +40,7 @@ struct GradBucketPart {
   at::Tensor parameter;
   std::int64_t offset = 0;
   std::int64_t count = 0;
+  std::vector<std::int64_t> strides = {};  // of the gradient in the buffer
 };
 
 // A bucket whose gradients of this rank are complete. Cheap to copy; a hook may keep it until its last step.
