@@ -207,7 +207,7 @@ struct TableImpl : torch::nn::Module {
 };
 TORCH_MODULE(Table);
 
-// The average of what is averaged already would differ in its last bits with three ranks.
+// They are gathered at the end of backward, one wrapper after the other: what the second contributes is not the first one's average.
 RANKS_TEST(SharedParameters, SparseGradientsAreAveragedOnce, Ranks(1, 2, 3)) {
   torch::manual_seed(4);
   const torch::nn::Embedding table(torch::nn::EmbeddingOptions(5, 3).sparse(true));
