@@ -12,6 +12,7 @@
 #include "lockstep/base/str.h"
 #include "lockstep/job/job.h"
 #include "lockstep/launch/guardian.h"
+#include "lockstep/os/process.h"
 
 namespace lockstep::cli {
 namespace {
@@ -104,7 +105,7 @@ int bench_command(const std::vector<std::string>& arguments) {
       verb == Verb::BARRIER ? std::vector<std::size_t>{8} : parse_sizes(options.sizes);
   if (job_environment().source != "none") return measure_as_rank(options, sizes, verb);
   LaunchSpec spec;
-  spec.command = {"/proc/self/exe", "bench"};
+  spec.command = {program_file(), "bench"};
   spec.command.insert(spec.command.end(), arguments.begin(), arguments.end());
   spec.ranks = options.ranks;
   spec.prefix = false;

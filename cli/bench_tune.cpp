@@ -12,6 +12,7 @@
 #include "lockstep/comm/backends/shared_layout.h"
 #include "lockstep/launch/prepare.h"
 #include "lockstep/launch/run_ranks.h"
+#include "lockstep/os/process.h"
 
 namespace lockstep::cli {
 namespace {
@@ -42,8 +43,8 @@ std::vector<std::optional<double>> measure_path(Path path, int ranks, const std:
   std::string list;
   for (const std::size_t bytes : sizes) list += str(list.empty() ? "" : ",", bytes);
   LaunchSpec spec;
-  spec.command = {"/proc/self/exe", "bench",  "all_reduce", "--memory", "private", "--backend", "shm",
-                  "--no-bound",     "--json", "--sizes",    list};
+  spec.command = {program_file(), "bench",      "all_reduce", "--memory", "private", "--backend",
+                  "shm",          "--no-bound", "--json",     "--sizes",  list};
   spec.ranks = ranks;
   spec.environment = {{"LOCKSTEP_PATHS", std::string(name_of(path))}};
   spec.prefix = false;

@@ -10,6 +10,7 @@
 #include "lockstep/base/number_list.h"
 #include "lockstep/base/str.h"
 #include "lockstep/base/text_hash.h"
+#include "lockstep/comm/missing_rank.h"
 #include "lockstep/os/open_files.h"
 #include "lockstep/os/private_folder.h"
 
@@ -51,9 +52,10 @@ std::string file_name(const std::string& key) {
 std::string who(int rank, int size) { return str("init_process_group, rank ", rank, " of ", size); }
 
 [[noreturn]] void throw_missing(int rank, int size, const std::vector<int>& missing) {
-  throw Timeout(str(who(rank, size), ": rank(s) ", number_list(missing),
-                    " did not come before the timeout; were all ", size,
-                    " processes started on this machine?"));
+  throw MissingRank(
+      str(who(rank, size), ": rank(s) ", number_list(missing), " did not come before the timeout; were all ",
+          size, " processes started on this machine?"),
+      missing.front());
 }
 
 }  // namespace
@@ -257,7 +259,7 @@ void Hub::give_up(int missing, bool closed) {
                  Deadline::in({}));  // never waits for a stopped rank
   }
   if (closed) throw PeerLost(text, missing);
-  throw Timeout(text);
+  throw MissingRank(text, missing);
 }
 
 }  // namespace lockstep

@@ -7,6 +7,7 @@
 #include "lockstep/base/environment.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/os/kernel_features.h"
 #include "lockstep/os/machine.h"
 #include "lockstep/os/private_folder.h"
 #include "lockstep/os/process.h"
@@ -43,7 +44,7 @@ Hello parse_hello(const std::string& text) {
 }  // namespace
 
 SameMachineProof::SameMachineProof(Meeting& meeting) : meeting_(meeting) {
-  if (meeting.rank() != 0) return;
+  if (meeting.rank() != 0 || !kernel_has(KernelFeature::MEMFD)) return;
   try {
     const std::string name = "proof-" + random_hex(PROOF_NONCE_BYTES);
     path_ = user_private_folder() + "/" + name;

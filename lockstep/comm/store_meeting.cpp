@@ -4,7 +4,9 @@
 #include <string_view>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/number_list.h"
 #include "lockstep/base/str.h"
+#include "lockstep/comm/missing_rank.h"
 
 namespace lockstep {
 namespace {
@@ -73,13 +75,11 @@ std::vector<Message> StoreMeeting::exchange(const std::string& text, const std::
 
 std::string StoreMeeting::collect(const std::string& own, Deadline deadline) {
   std::string packet = str(ALL, own.size(), ':', own);
-  std::string missing;
-  int first_missing = -1;
+  std::vector<int> missing;
   for (int r = 1; r < size(); ++r) {
     const auto entry = options_.store->first_of({key("text", r), meeting_farewell(r)}, deadline);
     if (!entry) {
-      missing += str(missing.empty() ? "" : ", ", r);
-      if (first_missing < 0) first_missing = r;
+      missing.push_back(r);
     } else if (entry->index == 1) {
       packet = str(LOST, r, ":init_process_group, group of ", size(), ": rank ", r,
                    " ended before all ranks had met");
@@ -89,8 +89,9 @@ std::string StoreMeeting::collect(const std::string& own, Deadline deadline) {
     }
   }
   if (packet[0] == ALL && !missing.empty()) {
-    packet = str(LATE, first_missing, ":init_process_group, group of ", size(), ": rank(s) ", missing,
-                 " did not come before the timeout; were all ", size(), " processes started?");
+    packet = str(LATE, missing.front(), ":init_process_group, group of ", size(), ": rank(s) ",
+                 number_list(missing), " did not come before the timeout; were all ", size(),
+                 " processes started?");
   }
   options_.store->set(key("all", 0), packet);
   return packet;
@@ -101,8 +102,9 @@ std::string StoreMeeting::receive(Deadline deadline) {
       deadline.is_never() ? deadline : Deadline::in(deadline.remaining() + UNTIL_RANK_0_SAYS_WHY);
   auto entry = options_.store->first_of({key("all", 0), meeting_farewell(0)}, longer);
   if (!entry) {
-    throw Timeout(
-        str("init_process_group, rank ", rank(), " of ", size(), ": rank 0 did not come before the timeout"));
+    throw MissingRank(
+        str("init_process_group, rank ", rank(), " of ", size(), ": rank 0 did not come before the timeout"),
+        0);
   }
   if (entry->index == 1) {
     throw PeerLost(
@@ -116,7 +118,7 @@ void StoreMeeting::give_up(const std::string& failure) {
   std::string_view why = std::string_view(failure).substr(1);
   const int peer = take_number_and_colon(why);
   if (failure[0] == LOST) throw PeerLost(std::string(why), peer);
-  throw Timeout(std::string(why));
+  throw MissingRank(std::string(why), peer);
 }
 
 // Everybody else has read, or is gone, or is late; in all cases this round is over.

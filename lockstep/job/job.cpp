@@ -14,10 +14,13 @@
 #include "lockstep/comm/backends/mpi_meeting.h"
 #include "lockstep/comm/backends/nccl_backend.h"
 #include "lockstep/comm/backends/registry.h"
+#include "lockstep/comm/missing_rank.h"
 #include "lockstep/comm/same_machine.h"
+#include "lockstep/comm/trace/trace_memory.h"
 #include "lockstep/job/group_list.h"
 #include "lockstep/job/mpi.h"
 #include "lockstep/job/rendezvous.h"
+#include "lockstep/os/failure_note.h"
 
 namespace lockstep {
 namespace {
@@ -68,12 +71,45 @@ void refuse_second(const Job& job) {
     throw InvalidArgument("init_process_group: already initialised; call destroy_process_group() first");
 }
 
+// What the launcher learns of a failure in init_process_group(), which no group records.
+void tell_launcher_of(const Error& error) noexcept {
+  if (const auto* lost = dynamic_cast<const PeerLost*>(&error))
+    return note_failure(lost->code(), lost->peer());
+  if (const auto* late = dynamic_cast<const MissingRank*>(&error))
+    return note_failure(late->code(), late->rank());
+  if (error.code() == ErrorCode::TIMEOUT || error.code() == ErrorCode::ABORTED)
+    note_failure(error.code(), FailureNote::SOMEBODY);
+}
+
+// Notes are about ranks of the launcher's job.
+void begin_notes(const JobEnvironment& place) {
+  if (env_number("RANK", 0, MOST_RANKS) == place.rank &&
+      env_number("WORLD_SIZE", 1, MOST_RANKS) == place.world_size)
+    begin_failure_notes(place.rank);
+}
+
 void begin(Job& job, ProcessGroup world, const GroupOptions& group, int local_rank) {
   job.world = std::make_unique<ProcessGroup>(std::move(world));
   begin_group_list(group);
   job.local_rank = local_rank;
+  clear_failure();
   static const int registered = std::atexit(leave_at_exit) + std::at_quick_exit(leave_at_exit);
   (void)registered;
+}
+
+void meet_and_begin(Job& job, const InitOptions& options, const RendezvousFacts& facts,
+                    const BackendChoice& wanted, const GroupOptions& group) {
+  const Deadline deadline = Deadline::in(group.timeout);
+  const auto announced = TraceMemory::announce(facts.place.rank, facts.place.world_size);
+  fail_point("init.before_meet");
+  const Met met = job.rendezvous.meet(options, facts, wanted.cpu, deadline);
+  fail_point("init.after_meet");
+  constexpr const char* WORLD = "world";
+  ProcessGroup made =
+      find_backend(met.backend, facts.place.world_size)
+          .make(*met.meeting, wanted.cuda.empty() ? WORLD : cpu_group_name(WORLD), group, deadline);
+  if (!wanted.cuda.empty()) made = make_nccl_group(wanted.cuda, made, WORLD, group, met.local_rank);
+  begin(job, std::move(made), group, met.local_rank);
 }
 
 void init_from_mpi(const MpiHandle& handle, const InitOptions& options) {
@@ -112,16 +148,13 @@ void init_process_group(const std::string& backend, const InitOptions& options) 
   }
   adopt_launcher_habits(facts.place);
   const GroupOptions group = group_options(options);
-  const Deadline deadline = Deadline::in(group.timeout);
-  fail_point("init.before_meet");
-  const Met met = mine.rendezvous.meet(options, facts, wanted.cpu, deadline);
-  fail_point("init.after_meet");
-  constexpr const char* WORLD = "world";
-  ProcessGroup made =
-      find_backend(met.backend, size)
-          .make(*met.meeting, wanted.cuda.empty() ? WORLD : cpu_group_name(WORLD), group, deadline);
-  if (!wanted.cuda.empty()) made = make_nccl_group(wanted.cuda, made, WORLD, group, met.local_rank);
-  begin(mine, std::move(made), group, met.local_rank);
+  begin_notes(facts.place);
+  try {
+    meet_and_begin(mine, options, facts, wanted, group);
+  } catch (const Error& error) {
+    tell_launcher_of(error);
+    throw;
+  }
 }
 
 void detail::init_from_mpi_handle(const void* handle, std::size_t size, const InitOptions& options) {

@@ -8,7 +8,9 @@
 #include "lockstep/base/str.h"
 #include "lockstep/comm/backends/mpi_backend.h"
 #include "lockstep/comm/backends/mpi_meeting.h"
+#include "lockstep/comm/missing_rank.h"
 #include "lockstep/comm/same_machine.h"
+#include "lockstep/os/kernel_features.h"
 #include "lockstep/os/machine.h"
 #include "lockstep/os/process.h"
 #include "lockstep/os/tcp_socket.h"
@@ -152,8 +154,8 @@ std::string name_in_file(const RendezvousFacts& facts, const RendezvousPlan& pla
   }
   auto entry = store.first_of({key}, deadline);
   if (!entry) {
-    throw Timeout(
-        str(who(facts.place), "rank 0 did not write into ", printable(plan.name), " before the timeout"));
+    throw MissingRank(
+        str(who(facts.place), "rank 0 did not write into ", printable(plan.name), " before the timeout"), 0);
   }
   return std::move(entry->value);
 }
@@ -195,9 +197,10 @@ Met Rendezvous::meet(const InitOptions& options, const RendezvousFacts& facts, c
   meet_here(facts, plan, deadline);
   const bool is_known = place.local_rank != JobEnvironment::UNKNOWN;
   return {hub_.get(),
-          backend != "auto"       ? backend
-          : place.world_size == 1 ? "self"
-                                  : "shm",
+          backend != "auto"                  ? backend
+          : place.world_size == 1            ? "self"
+          : kernel_has(KernelFeature::MEMFD) ? "shm"
+                                             : "tcp",
           is_known ? place.local_rank : place.rank};
 }
 
@@ -282,7 +285,7 @@ Met Rendezvous::meet_over_store(std::shared_ptr<Store> store, const RendezvousFa
     Met met{store_meeting_.get(), backend, place.local_rank};
     if (place.local_rank == JobEnvironment::UNKNOWN) met.local_rank = count_before(all, place.rank);
     if (backend != "auto" && backend != "shm") return met;
-    met.backend = "hierarchical";
+    met.backend = kernel_has(KernelFeature::MEMFD) ? "hierarchical" : "tcp";
     if (auto hub = proof.run(all[0].offer, deadline)) {
       hub_ = std::move(hub);
       return {hub_.get(), "shm", met.local_rank};

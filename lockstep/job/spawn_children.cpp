@@ -19,14 +19,13 @@ namespace {
 
 constexpr std::chrono::milliseconds REPORT_WINDOW{300};
 constexpr std::chrono::milliseconds FAILURE_GRACE{500};
-constexpr const char* THIS_PROGRAM = "/proc/self/exe";
 // A rank closes its pipe when it ends and can be reaped a moment later; one whose pipe a child of its holds is found by TICK.
 constexpr std::chrono::milliseconds ENDING_TICK{1};
 constexpr std::chrono::milliseconds TICK{100};
 
 LaunchPlan plan_of(int ranks) {
   LaunchSpec spec;
-  spec.command = {THIS_PROGRAM};
+  spec.command = {program_file()};
   spec.ranks = ranks;
   spec.log_base = "";
   LaunchPlan plan = prepare_job(spec).plan;
@@ -84,7 +83,7 @@ void SpawnContext::Children::start() {
     call_.report = report.write.get();
     request.environment.push_back("LOCKSTEP_SPAWN=" + call_.text());
     request.inherited.push_back(call_.report);
-    request.executable = THIS_PROGRAM;
+    request.executable = plan.executable;
     request.arguments = plan.command;
     request.standard_output = STANDARD_OUTPUT;
     request.standard_error = STANDARD_ERROR;

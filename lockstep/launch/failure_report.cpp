@@ -1,26 +1,22 @@
 #include "lockstep/launch/failure_report.h"
 
 #include <algorithm>
-#include <array>
-#include <csignal>
 #include <iomanip>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <utility>
 
+#include "lockstep/base/number_list.h"
 #include "lockstep/base/str.h"
+#include "lockstep/launch/last_lines.h"
 #include "lockstep/launch/output_text.h"
 
 namespace lockstep {
 namespace {
 
-constexpr std::chrono::milliseconds OVERTAKEN{100};
-
-bool is_own_failure(const RankResult& death) { return !death.status.success() && !death.was_stopped; }
-
-bool is_killed(const RankResult& death) {
-  constexpr std::array HARD = {SIGKILL, SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGSYS, SIGTRAP};
-  return std::find(HARD.begin(), HARD.end(), death.status.signal) != HARD.end();
-}
+constexpr std::size_t MOST_VICTIMS = 8;  // one by one; of more, those with the same end together
+constexpr std::size_t MOST_WITNESS_LINES = 3;
+constexpr std::size_t LONGEST_WORDS = 300;
 
 std::string seconds(std::chrono::milliseconds span) {
   std::ostringstream out;
@@ -28,48 +24,88 @@ std::string seconds(std::chrono::milliseconds span) {
   return out.str();
 }
 
-// "rank 0 exit code 1, rank 3 stopped"
+using RanksByEnd = std::vector<std::pair<std::string, std::vector<int>>>;  // "exit code 1": 0, 1
+
+RanksByEnd together(const RanksByEnd& one_by_one) {
+  RanksByEnd all;
+  for (const auto& [end, ranks] : one_by_one) {
+    const auto same =
+        std::find_if(all.begin(), all.end(), [&, &end = end](const auto& one) { return one.first == end; });
+    if (same == all.end()) {
+      all.emplace_back(end, ranks);
+    } else {
+      same->second.insert(same->second.end(), ranks.begin(), ranks.end());
+    }
+  }
+  return all;
+}
+
+// "rank 0 exit code 1, rank 3 stopped"; of many ranks "ranks 0-2, 4-254 exit code 1, rank 3 stopped".
 std::string victims(const RunResult& result, int first_rank) {
-  std::string text;
+  RanksByEnd by_end;
   for (const auto& rank : result.ranks) {
-    if (rank.rank == *result.first_failure || rank.status.success()) continue;
-    text += text.empty() ? "" : ", ";
-    text += str("rank ", first_rank + rank.rank, " ", rank.was_stopped ? "stopped" : describe(rank.status));
+    if (rank.rank != *result.first_failure && !rank.status.success())
+      by_end.push_back({rank.was_stopped ? "stopped" : describe(rank.status), {first_rank + rank.rank}});
+  }
+  std::size_t left = by_end.size();
+  if (left > MOST_VICTIMS) by_end = together(by_end);
+  std::string text;
+  for (std::size_t i = 0; i < by_end.size(); ++i) {
+    if (i == MOST_VICTIMS) return text + str(" and ", left, " more");
+    text += str(text.empty() ? "" : ", ", rank_list(by_end[i].second), " ", by_end[i].first);
+    left -= by_end[i].second.size();
   }
   return text;
 }
 
-}  // namespace
-
-std::optional<std::size_t> first_failure(std::span<const RankResult> deaths) {
-  const auto first = std::find_if(deaths.begin(), deaths.end(), is_own_failure);
-  if (first == deaths.end()) return std::nullopt;
-  if (!is_killed(*first)) {
-    for (auto later = first; later != deaths.end() && later->ended_after - first->ended_after <= OVERTAKEN;
-         ++later) {
-      if (is_own_failure(*later) && is_killed(*later))
-        return static_cast<std::size_t>(later - deaths.begin());
-    }
-  }
-  return static_cast<std::size_t>(first - deaths.begin());
+std::string what_happened(const RankResult& rank, const FirstCause& cause) {
+  return str(describe(cause.kind, rank.status), cause.kind == CauseKind::FAILED ? rank.killer : "", ", pid ",
+             rank.pid, " on ");
 }
+
+FirstCause cause_of(const RunResult& result, const RankResult& rank) {
+  return result.cause ? *result.cause
+                      : FirstCause{.rank = rank.rank, .after = rank.ended_after, .witness = -1};
+}
+
+// What the rank that told of it printed: where the cause itself says nothing of a failure.
+void add_witness(const FailureReport& report, const FirstCause& cause, std::vector<std::string>& lines) {
+  const int local = cause.witness - report.place.first_rank;
+  if (cause.kind == CauseKind::FAILED || local < 0 || local >= static_cast<int>(report.result.ranks.size()))
+    return;
+  const auto& said = report.result.ranks[static_cast<std::size_t>(local)].last_lines;
+  if (said.empty()) return;
+  lines.push_back(str("the last lines of rank ", cause.witness, ", which found it:"));
+  const std::size_t shown = std::min(said.size(), MOST_WITNESS_LINES);
+  for (std::size_t i = said.size() - shown; i < said.size(); ++i)
+    lines.push_back(str("  [", cause.witness, "] ", safe_text(said[i])));
+}
+
+}  // namespace
 
 std::vector<std::string> failure_summary(const FailureReport& report) {
   const RunResult& result = report.result;
-  const RankResult& cause = result.ranks.at(static_cast<std::size_t>(*result.first_failure));
+  const RankResult& rank = result.ranks.at(static_cast<std::size_t>(*result.first_failure));
+  const FirstCause cause = cause_of(result, rank);
   const NodePlace& place = report.place;
   const auto world_size = place.world_size > 0 ? place.world_size : static_cast<int>(result.ranks.size());
-  std::vector<std::string> lines = {str("rank ", place.first_rank + cause.rank, " of ", world_size,
-                                        " failed first: ", describe(cause.status), ", pid ", cause.pid,
-                                        " on ", place.nodes > 1 ? str("node ", place.node, ", ") : "",
-                                        report.host, ", after ", seconds(cause.ended_after))};
-  lines.emplace_back(cause.last_lines.empty() ? "it printed nothing" : "its last lines:");
-  const std::string prefix = str("  [", place.first_rank + cause.rank, "] ");
-  for (const auto& line : cause.last_lines) lines.push_back(prefix + safe_text(line));
+  std::vector<std::string> lines = {str(
+      "rank ", place.first_rank + rank.rank, " of ", world_size, " ", what_happened(rank, cause),
+      place.nodes > 1 ? str("node ", place.node, ", ") : "", report.host, ", after ", seconds(cause.after))};
+  lines.emplace_back(rank.last_lines.empty() ? "it printed nothing" : "its last lines:");
+  const std::string prefix = str("  [", place.first_rank + rank.rank, "] ");
+  for (const auto& line : rank.last_lines) lines.push_back(prefix + safe_text(line));
+  add_witness(report, cause, lines);
   const std::string others = victims(result, place.first_rank);
   if (!others.empty()) lines.push_back("because of it: " + others);
   if (!report.log_folder.empty()) lines.push_back("more in " + printable(report.log_folder, 4096));
   return lines;
+}
+
+std::string failure_in_a_line(const RankResult& rank, const FirstCause& cause, const std::string& host) {
+  const std::string words = last_words(rank.last_lines);
+  return str("rank ", cause.rank, " ", what_happened(rank, cause), host, ", after ", seconds(cause.after),
+             words.empty() ? "; it printed nothing" : "; its last words: " + printable(words, LONGEST_WORDS));
 }
 
 std::string failure_json(const FailureReport& report) {

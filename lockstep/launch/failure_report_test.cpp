@@ -10,7 +10,6 @@ namespace {
 
 using std::chrono::milliseconds;
 using ::testing::ElementsAre;
-using ::testing::Optional;
 
 RankResult death(int rank, ExitStatus status, int after_ms, bool was_stopped = false) {
   RankResult result;
@@ -20,36 +19,6 @@ RankResult death(int rank, ExitStatus status, int after_ms, bool was_stopped = f
   result.ended_after = milliseconds(after_ms);
   result.was_stopped = was_stopped;
   return result;
-}
-
-std::optional<std::size_t> first(const std::vector<RankResult>& deaths) { return first_failure(deaths); }
-
-TEST(FirstFailure, IsNoneWhenAllWentWell) {
-  EXPECT_EQ(first({}), std::nullopt);
-  EXPECT_EQ(first({death(0, {0, 0}, 5), death(1, {0, 0}, 6)}), std::nullopt);
-}
-
-TEST(FirstFailure, IsNoneWhenTheLauncherStoppedThem) {
-  EXPECT_EQ(first({death(0, {0, SIGTERM}, 5, true), death(1, {1, 0}, 6, true)}), std::nullopt);
-}
-
-TEST(FirstFailure, IsTheEarliest) {
-  EXPECT_THAT(first({death(2, {0, 0}, 1), death(1, {7, 0}, 5), death(0, {1, 0}, 6)}), Optional(1U));
-}
-
-TEST(FirstFailure, IsTheKilledRankThatSurvivorsOvertook) {
-  EXPECT_THAT(first({death(0, {1, 0}, 500), death(2, {0, SIGKILL}, 520)}), Optional(1U));
-  EXPECT_THAT(first({death(0, {0, SIGABRT}, 500), death(2, {0, SIGSEGV}, 520)}), Optional(1U));
-}
-
-TEST(FirstFailure, StaysTheEarliestWhenTheKilledRankCameMuchLater) {
-  EXPECT_THAT(first({death(0, {1, 0}, 500), death(2, {0, SIGKILL}, 700)}), Optional(0U));
-}
-
-TEST(FirstFailure, StaysTheEarliestOfSeveralKilledOrAborted) {
-  EXPECT_THAT(first({death(3, {0, SIGKILL}, 5), death(2, {0, SIGSEGV}, 6)}), Optional(0U));
-  EXPECT_THAT(first({death(3, {4, 0}, 5), death(2, {0, SIGABRT}, 6)}), Optional(0U));
-  EXPECT_THAT(first({death(3, {4, 0}, 5), death(2, {0, SIGKILL}, 6, true)}), Optional(0U));
 }
 
 FailureReport report() {
@@ -67,6 +36,62 @@ TEST(FailureSummary, NamesTheCauseItsLastLinesAndTheVictims) {
               ElementsAre("rank 2 of 4 failed first: killed by SIGKILL, pid 102 on node7, after 12.3 s",
                           "its last lines:", "  [2] epoch 3", "  [2] \\x1b[2Jlockstep: all is well",
                           "because of it: rank 0 exit code 1, rank 3 stopped", "more in /logs"));
+}
+
+TEST(FailureSummary, SaysWhoKilledARankWhereThatIsKnown) {
+  FailureReport failure = report();
+  failure.result.ranks[2].killer = " by the kernel's out-of-memory killer";
+  EXPECT_EQ(
+      failure_summary(failure)[0],
+      "rank 2 of 4 failed first: killed by SIGKILL by the kernel's out-of-memory killer, pid 102 on node7, "
+      "after 12.3 s");
+}
+
+TEST(FailureSummary, OfARankThatLeftSaysWhoNeededIt) {
+  FailureReport failure = report();
+  failure.result.first_failure = 1;
+  failure.result.cause = FirstCause{1, CauseKind::LEFT, milliseconds(9000), 0};
+  failure.result.ranks[0].last_lines = {"a", "b", "rank 1 has left the group", "d"};
+  EXPECT_THAT(
+      failure_summary(failure),
+      ElementsAre("rank 1 of 4 ended first: exit code 0, while other ranks needed it, pid 101 on node7, "
+                  "after 9.0 s",
+                  "it printed nothing", "the last lines of rank 0, which found it:", "  [0] b",
+                  "  [0] rank 1 has left the group", "  [0] d",
+                  "because of it: rank 0 exit code 1, rank 2 killed by SIGKILL, rank 3 stopped",
+                  "more in /logs"));
+}
+
+TEST(FailureSummary, HasNoLineThatGrowsWithTheJob) {
+  FailureReport failure = report();
+  failure.result.ranks.clear();
+  constexpr int RANKS = 256;
+  for (int rank = 0; rank < RANKS; ++rank) {
+    const bool stopped = rank == 7 || rank > 250;
+    failure.result.ranks.push_back(death(rank, {stopped ? 0 : 1, stopped ? SIGTERM : 0}, 100, stopped));
+  }
+  EXPECT_THAT(failure_summary(failure)[2],
+              "because of it: ranks 0, 1, 3-6, 8-250 exit code 1, ranks 7, 251-255 stopped");
+  for (int rank = 0; rank < RANKS; ++rank)
+    failure.result.ranks[static_cast<std::size_t>(rank)].status = {rank, 0};
+  for (const auto& line : failure_summary(failure)) EXPECT_LT(line.size(), 400U) << line;
+}
+
+TEST(FailureInALine, HasTheLastWords) {
+  FailureReport failure = report();
+  RankResult& rank = failure.result.ranks[2];
+  rank.last_lines = {"cannot read \x1b",
+                     "Exception raised from f at g.cpp:1 (most recent call first):", "frame #0: f",
+                     "  ... and 20 more frames", ""};
+  EXPECT_EQ(
+      failure_in_a_line(rank, {6, CauseKind::FAILED, milliseconds(12345)}, "node7"),
+      "rank 6 failed first: killed by SIGKILL, pid 102 on node7, after 12.3 s; its last words: cannot read "
+      "\\x1b");
+  rank.last_lines.clear();
+  EXPECT_EQ(
+      failure_in_a_line(rank, {6, CauseKind::STOOD, milliseconds(2000)}, "node7"),
+      "rank 6 failed first: it was stopped (SIGSTOP) while other ranks waited for it, pid 102 on node7, "
+      "after 2.0 s; it printed nothing");
 }
 
 TEST(FailureJson, IsValidWhateverTheRankPrinted) {

@@ -1,5 +1,6 @@
 #include "lockstep/launch/guardian.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
@@ -25,6 +26,8 @@ namespace {
 constexpr std::chrono::seconds KILL_LIMIT{10};
 constexpr std::chrono::milliseconds STORE_TICK{200};
 constexpr std::chrono::seconds OTHERS_HEAR_OF_FAILURE{3};
+constexpr std::size_t LONGEST_LINE = 1000;
+constexpr std::size_t MOST_NAMED = 8;  // processes, on a line
 
 struct GuardianEnds {
   int control = -1;
@@ -44,7 +47,10 @@ void write_all(const Fd& file, std::string_view text) {
 void report(const PreparedJob& job, const RunResult& result, Console& console) {
   if (!result.left_behind.empty() && !result.first_failure && result.stop_signal == 0) {
     std::string names;
-    for (const auto& name : result.left_behind) names += (names.empty() ? "" : ", ") + name;
+    const std::size_t count = result.left_behind.size();
+    for (std::size_t i = 0; i < std::min(count, MOST_NAMED); ++i)
+      names += (names.empty() ? "" : ", ") + result.left_behind[i];
+    if (count > MOST_NAMED) names += str(" and ", count - MOST_NAMED, " more");
     console.line("the ranks left processes behind, which were killed: " + names);
   }
   if (result.stop_signal != 0 && !result.first_failure && result.other_node.empty()) {
@@ -63,10 +69,11 @@ void report(const PreparedJob& job, const RunResult& result, Console& console) {
   }
   if (!result.other_node.empty()) {
     const bool is_here = result.other_node.starts_with(str("node ", job.spec.place.node, ':'));
-    return console.line(
-        str("the job failed", is_here ? "" : " on another machine", ": ", printable(result.other_node)));
+    return console.line(str("the job failed", is_here ? "" : " on another machine", ": ",
+                            printable(result.other_node, LONGEST_LINE)));
   }
   for (const auto& line : failure_summary(failure)) console.line(line);
+  if (!result.of_job.empty()) console.line(printable(result.of_job, LONGEST_LINE));
 }
 
 // Waits for whoever reads the output, as any program would; but not when the front is gone or the user wants to stop.

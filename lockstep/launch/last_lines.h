@@ -1,4 +1,5 @@
-// Keeps the last lines of a rank, for the summary of a failure.
+// Keeps the last lines of a rank, for the summary of a failure. Of a backtrace only the first frames are kept, so that it does
+// not push the message above it out.
 #pragma once
 
 #include <algorithm>
@@ -6,14 +7,43 @@
 #include <deque>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace lockstep {
+
+// Whether a line is a frame of a backtrace as libtorch ("frame #3: ..."), gdb and the sanitizers ("#3 ...") and Boost ("3# ...")
+// print them, deepest call first, below the message.
+inline bool is_frame(std::string_view line) {
+  const auto skip = [&](std::string_view characters) {
+    const auto end = line.find_first_not_of(characters);
+    const std::size_t skipped = end == std::string_view::npos ? line.size() : end;
+    line.remove_prefix(skipped);
+    return skipped > 0;
+  };
+  constexpr std::string_view DIGITS = "0123456789";
+  skip(" \t");
+  if (line.starts_with("frame #")) line.remove_prefix(std::string_view("frame ").size());
+  if (!line.starts_with('#')) return skip(DIGITS) && line.starts_with("# ");
+  line.remove_prefix(1);
+  return skip(DIGITS) && (line.starts_with(": ") || line.starts_with(' '));
+}
+
+// The last line that says something: neither blank nor part of a backtrace. Empty: there is none.
+inline std::string last_words(const std::vector<std::string>& lines) {
+  for (auto line = lines.rbegin(); line != lines.rend(); ++line) {
+    const bool is_blank = line->find_first_not_of(" \t") == std::string::npos;
+    const bool is_heading = line->starts_with("Exception raised from ") || line->starts_with("  ... and ");
+    if (!is_blank && !is_heading && !is_frame(*line)) return *line;
+  }
+  return "";
+}
 
 class LastLines {
  public:
   static constexpr std::size_t COUNT = 20;
   static constexpr std::size_t LONGEST = 2000;  // characters kept of one line
+  static constexpr std::size_t FRAMES = 3;      // of a backtrace
 
   // `unfinished` belongs to the caller: each of a rank's streams has its own half line.
   void feed(std::string& unfinished, std::string_view bytes) {
@@ -30,13 +60,21 @@ class LastLines {
     while (!line.empty() && line.back() == '\r') line.remove_suffix(1);
     const auto overwritten = line.rfind('\r');
     if (overwritten != std::string_view::npos) line.remove_prefix(overwritten + 1);
-    lines_.emplace_back(line.substr(0, LONGEST));
-    if (lines_.size() > COUNT) lines_.pop_front();
+    frames_ = is_frame(line) ? frames_ + 1 : 0;
+    if (frames_ <= FRAMES) return keep(std::string(line.substr(0, LONGEST)));
+    const std::size_t more = frames_ - FRAMES;
+    if (more > 1) lines_.pop_back();
+    keep("  ... and " + std::to_string(more) + (more == 1 ? " more frame" : " more frames"));
   }
 
   std::vector<std::string> lines() const { return {lines_.begin(), lines_.end()}; }
 
  private:
+  void keep(std::string line) {
+    lines_.push_back(std::move(line));
+    if (lines_.size() > COUNT) lines_.pop_front();
+  }
+
   // What stands before the last return is overwritten. Between two lines twice LONGEST is kept at most.
   static void extend(std::string& unfinished, std::string_view bytes) {
     unfinished += bytes;
@@ -48,6 +86,7 @@ class LastLines {
   }
 
   std::deque<std::string> lines_;
+  std::size_t frames_ = 0;  // that came one behind the other
 };
 
 }  // namespace lockstep

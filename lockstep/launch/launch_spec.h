@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/launch/first_cause.h"
 #include "lockstep/os/child_process.h"
 
 namespace lockstep {
@@ -65,14 +66,19 @@ struct RankResult {
   ExitStatus status;
   std::chrono::milliseconds ended_after{0};  // since the job's start
   bool was_stopped = false;                  // it ended after the launcher had told it to
-  std::vector<std::string> last_lines;       // of both streams in order of arrival, at most 20
-  std::string output;                        // all of it (the last 4 MiB), for run_ranks() only
+  bool stood_still = false;             // it was stopped (SIGSTOP) when the launcher told the ranks to end
+  std::optional<ToldFailure> told;      // by itself, of its failure
+  std::string killer;                   // who killed it, where that is known; empty: nothing is
+  std::vector<std::string> last_lines;  // of both streams in order of arrival, at most 20
+  std::string output;                   // all of it (the last 4 MiB), for run_ranks() only
 };
 
 struct RunResult {
   std::vector<RankResult> ranks;
-  std::optional<int> first_failure;  // the rank whose failure is the cause (failure_report.h)
+  std::optional<int> first_failure;  // the rank whose failure is the cause, by its number here
+  std::optional<FirstCause> cause;   // that rank, by its number in the job
   std::string other_node;  // "node 1: ...": where the job failed first, when that was no rank of this node
+  std::string of_job;      // the same line, when it was here and there are other nodes
   int stop_signal = 0;     // SIGINT and the like, when the job was told to stop
   bool timed_out = false;  // `time_limit` was reached
   std::vector<std::string>

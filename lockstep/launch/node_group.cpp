@@ -6,6 +6,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
+#include "lockstep/base/number_list.h"
 #include "lockstep/base/str.h"
 #include "lockstep/os/child_process.h"
 #include "lockstep/os/open_files.h"
@@ -16,6 +17,7 @@ namespace lockstep {
 namespace {
 
 constexpr const char* FAILED = "lockstep/launch/failed";
+constexpr const char* CAUSE = "lockstep/launch/cause";
 constexpr std::chrono::seconds PATIENCE{
     30};  // with a store that is there: its machine may stand still for a while
 constexpr std::chrono::seconds LAST_ANSWER{2};  // of the store, while ranks are to be stopped
@@ -198,11 +200,11 @@ void Nodes::meet_with(TcpStore& store, int ranks_here, Deadline deadline, Joined
   if (store.compare_set(node_key("ranks", access_.node), "", mine) != mine) {
     throw InvalidArgument(str("there are two launchers with --node-rank ", access_.node));
   }
-  std::string missing;
+  std::vector<int> missing;
   for (int node = 0; node < access_.nodes; ++node) {
     const auto entry = store.first_of({node_key("ranks", node)}, deadline);
     if (!entry) {
-      missing += str(missing.empty() ? "" : ", ", node);
+      missing.push_back(node);
       continue;
     }
     int ranks = 0;
@@ -218,7 +220,7 @@ void Nodes::meet_with(TcpStore& store, int ranks_here, Deadline deadline, Joined
     joined.world_size += ranks;
     if (node == 0) joined.job_id.assign(second.ptr + 1, end);
   }
-  if (!missing.empty()) throw Timeout(str("the launcher of node(s) ", missing, " did not come"));
+  if (!missing.empty()) throw Timeout(str("the launcher of node(s) ", number_list(missing), " did not come"));
 }
 
 NodeLink::NodeLink(NodeAccess access, NodeStores stores)
@@ -256,6 +258,45 @@ NodeFailure NodeLink::report(const NodeFailure& mine) {
     return unpack_failure(store_->compare_set(FAILED, "", pack_failure(mine)));
   } catch (const Error&) {
     return mine;  // nobody is there to be told
+  }
+}
+
+void NodeLink::publish(const std::string& ends) {
+  store_->set_timeout(LAST_ANSWER);
+  try {
+    store_->set(node_key("ends", access_.node), ends);
+  } catch (const Error&) {  // NOLINT(bugprone-empty-catch): nobody is there to be told
+  }
+}
+
+std::vector<std::optional<std::string>> NodeLink::published(Deadline deadline) {
+  std::vector<std::optional<std::string>> all(static_cast<std::size_t>(access_.nodes));
+  try {
+    for (int node = 0; node < access_.nodes; ++node) {
+      const auto entry = store_->find(node_key("ranks", node));
+      if (!entry) continue;
+      const auto ends = store_->first_of({node_key("ends", node), gone_key(node, id_of(*entry))}, deadline);
+      if (ends && ends->index == 0) all[static_cast<std::size_t>(node)] = ends->value;
+    }
+  } catch (const Error&) {  // NOLINT(bugprone-empty-catch): node 0 is gone, and with it all the others' words
+  }
+  return all;
+}
+
+NodeFailure NodeLink::agree(const NodeFailure& mine) {
+  try {
+    return unpack_failure(store_->compare_set(CAUSE, "", pack_failure(mine)));
+  } catch (const Error&) {
+    return mine;
+  }
+}
+
+std::optional<NodeFailure> NodeLink::agreed(Deadline deadline) {
+  try {
+    const auto entry = store_->first_of({CAUSE}, deadline);
+    return entry ? std::optional(unpack_failure(entry->value)) : std::nullopt;
+  } catch (const Error&) {
+    return std::nullopt;
   }
 }
 

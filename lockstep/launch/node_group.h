@@ -80,7 +80,7 @@ class Nodes {
 struct NodeFailure {
   int node = 0;
   int exit_code = 1;
-  std::string what;
+  std::string what;  // empty: a rank has failed, and what the first cause was is yet to be found
 };
 
 class NodeLink {
@@ -96,7 +96,14 @@ class NodeLink {
   // Tells the job that this node has failed; what counts as the job's first failure, which may be another node's.
   NodeFailure report(const NodeFailure& mine);
   const Secret& secret() const { return access_.secret; }
-  void finish();  // this node has ended well
+
+  // ---- what was the first cause (job_cause.h), once this node's ranks have ended
+  void publish(const std::string& ends);  // what became of them
+  // What each node has published, by node; nothing of one whose launcher is gone, or silent until the deadline.
+  std::vector<std::optional<std::string>> published(Deadline deadline);
+  NodeFailure agree(const NodeFailure& mine);  // what counts as the job's first cause: what was said first
+  std::optional<NodeFailure> agreed(Deadline deadline);  // waits until somebody has said it
+  void finish();                                         // this node has ended well
 
  private:
   const NodeAccess access_;

@@ -8,10 +8,10 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/fail_point.h"
 #include "lockstep/base/str.h"
-#include "lockstep/launch/failure_report.h"
 #include "lockstep/launch/hub_sockets.h"
 #include "lockstep/os/descendants.h"
 #include "lockstep/os/pipe.h"
+#include "lockstep/os/process_table.h"
 
 namespace lockstep {
 namespace {
@@ -29,7 +29,8 @@ Supervisor::Supervisor(const SupervisorSetting& setting)
       start_(Clock::now()),
       not_ours_(children_of_this_process()),
       on_output_([this](int rank, Stream stream, std::string_view text) { on_output(rank, stream, text); }),
-      time_limit_(Deadline::in(setting.spec.time_limit)) {
+      time_limit_(Deadline::in(setting.spec.time_limit)),
+      oom_kills_before_(oom_kills()) {
   result_.ranks.resize(static_cast<std::size_t>(setting.spec.ranks));
 }
 
@@ -79,6 +80,8 @@ RankStart Supervisor::start_of(int rank, const std::vector<Fd>& hub_ends, const 
   start.executable = setting_.plan.executable;
   start.command = rank_command(setting_.plan, rank);
   start.environment = rank_environment(setting_.plan, rank, start.inherited);
+  start.inherited.push_back(notes_.for_ranks());
+  start.environment.push_back(notes_.variable());
   if (secret.valid()) {
     start.inherited.push_back(secret.get());
     start.environment.push_back(str("LOCKSTEP_SECRET_FD=", secret.get()));
@@ -100,12 +103,14 @@ void Supervisor::step() {
     for (const auto& rank : ranks_) rank->add_to(wait);
   }
   if (setting_.console != nullptr) setting_.console->add_to(wait);
+  wait.want_read(notes_.descriptor());
   if (setting_.link != nullptr && setting_.link->descriptor() >= 0)
     wait.want_read(setting_.link->descriptor());
   const auto tick = state_ == State::KILLING ? KILL_TICK : IDLE_TICK;
   wait.run(Deadline::in(
       std::min({deadline_.remaining(), time_limit_.remaining(), std::chrono::nanoseconds(tick)})));
 
+  read_notes();
   read_control(wait);
   note_starts(wait);
   for (const auto& rank : ranks_) rank->read_output(wait, on_output_);
@@ -113,23 +118,6 @@ void Supervisor::step() {
   note_deaths(wait);
   hear_nodes(wait);
   advance();
-}
-
-void Supervisor::tell_nodes(int exit_code, const std::string& what) {
-  if (setting_.link == nullptr || !result_.other_node.empty()) return;
-  const int node = setting_.spec.place.node;
-  const NodeFailure first = setting_.link->report({node, exit_code, what});
-  if (first.node == node) return;
-  result_.other_node = str("node ", first.node, ": ", first.what);
-  other_node_code_ = first.exit_code;
-}
-
-void Supervisor::hear_nodes(const PollSet& wait) {
-  const auto news = setting_.link != nullptr ? setting_.link->news(wait) : std::nullopt;
-  if (!news || !result_.other_node.empty() || first_failure(deaths_)) return;
-  result_.other_node = str("node ", news->node, ": ", news->what);
-  other_node_code_ = news->exit_code;
-  if (state_ == State::RUNNING) enter(State::REPORTING, Deadline::in(setting_.spec.report_window));
 }
 
 void Supervisor::note_starts(const PollSet& wait) {
@@ -163,7 +151,7 @@ void Supervisor::obey(int signal) {
   }
   result_.stop_signal = signal;
   tell_nodes(128 + signal, "the launcher was stopped by " + signal_name(signal));
-  was_told_to_stop_ = true;
+  begin_stopping();
   enter(State::STOPPING, Deadline::in(setting_.spec.stop_grace));
   if (setting_.console != nullptr && signal != SIGPIPE) {
     const double grace = std::chrono::duration<double>(setting_.spec.stop_grace).count();
@@ -203,7 +191,22 @@ void Supervisor::note_death(RankProcess& rank) {
   result.status = *status;
   result.ended_after = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start_);
   result.was_stopped = was_told_to_stop_;
-  deaths_.push_back(result);
+  if (status->signal == SIGKILL && !was_told_to_stop_)
+    result.killer = who_killed(oom_kills_before_, oom_kills());
+  deaths_.push_back(rank.rank());
+}
+
+// The ranks get a signal from here: what they do from now on is no failure of theirs.
+void Supervisor::begin_stopping() {
+  if (std::exchange(was_told_to_stop_, true)) return;
+  stopped_at_ = Clock::now();
+  if (all_ended()) return;
+  const std::vector<ProcessEntry> processes = all_processes();
+  for (const auto& rank : ranks_) {
+    if (!rank->has_ended())
+      result_.ranks[static_cast<std::size_t>(rank->rank())].stood_still =
+          is_any_stopped(rank->pid(), processes);
+  }
 }
 
 void Supervisor::enter(State next, Deadline deadline) {
@@ -213,17 +216,14 @@ void Supervisor::enter(State next, Deadline deadline) {
   deadline_ = deadline;
   if (next == State::STOPPING) fail_point("launch.stopping");
   if (next != State::KILLING) return;
-  was_told_to_stop_ = true;
+  begin_stopping();
   signal_ranks(SIGKILL);
   fail_point("launch.killing");
 }
 
 void Supervisor::note_failure() {
-  const auto first = first_failure(deaths_);
-  if (!setting_.spec.stop_on_failure || !first) return;
-  const RankResult& cause = deaths_[*first];
-  const int number = setting_.plan.first_rank + cause.rank;
-  tell_nodes(cause.status.shell_code(), str("rank ", number, " failed first: ", describe(cause.status)));
+  if (!setting_.spec.stop_on_failure || !any_failed()) return;
+  tell_nodes(1, "");
   enter(State::REPORTING, Deadline::in(setting_.spec.report_window));
 }
 
@@ -244,7 +244,7 @@ void Supervisor::advance() {
       break;
     case State::REPORTING:
       if (!deadline_.expired()) break;
-      was_told_to_stop_ = true;
+      begin_stopping();
       enter(State::STOPPING, Deadline::in(setting_.spec.failure_grace));
       signal_ranks(SIGTERM);
       signal_ranks(SIGCONT);
@@ -292,9 +292,8 @@ void Supervisor::finish() {
       setting_.console->line(why.what());
     }
   }
-  const auto first = first_failure(deaths_);
-  if (first && result_.start_error == 0 && result_.other_node.empty())
-    result_.first_failure = deaths_[*first].rank;
+  read_notes();
+  find_cause();
   result_.exit_code = exit_code();
   fail_point("launch.drained");
 }
@@ -327,10 +326,7 @@ bool Supervisor::all_ended() const {
 int Supervisor::exit_code() const {
   if (result_.start_error != 0) return result_.start_error == ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_EXECUTABLE;
   if (result_.timed_out) return EXIT_TIMED_OUT;
-  if (!result_.other_node.empty()) return other_node_code_ != 0 ? other_node_code_ : 1;
-  if (result_.first_failure) {
-    return result_.ranks[static_cast<std::size_t>(*result_.first_failure)].status.shell_code();
-  }
+  if (!result_.other_node.empty() || result_.first_failure) return cause_code_ != 0 ? cause_code_ : 1;
   return result_.stop_signal != 0 ? 128 + result_.stop_signal : 0;
 }
 

@@ -15,6 +15,7 @@
 #include <chrono>
 #include <csignal>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -25,7 +26,9 @@
 #include "lockstep/launch/launch_spec.h"
 #include "lockstep/launch/node_group.h"
 #include "lockstep/launch/rank_process.h"
+#include "lockstep/os/failure_note.h"
 #include "lockstep/os/fd.h"
+#include "lockstep/os/oom_kills.h"
 #include "lockstep/os/poll_set.h"
 #include "lockstep/os/private_folder.h"
 #include "lockstep/os/signal_queue.h"
@@ -66,15 +69,21 @@ class Supervisor {
   void note_deaths(const PollSet& wait);
   std::vector<pid_t> not_to_reap() const;
   void note_death(RankProcess& rank);
+  void read_notes();
   void tell_nodes(int exit_code, const std::string& what);
   void hear_nodes(const PollSet& wait);
+  void hear(const NodeFailure& failure);
   void enter(State next, Deadline deadline);
+  void begin_stopping();
   void note_failure();
   void advance();
   void kill_round();
   void finish();
   void on_output(int rank, Stream stream, std::string_view text);
   void signal_ranks(int signal) const;
+  void find_cause();
+  std::vector<RankEnd> rank_ends() const;
+  bool any_failed() const;
   bool all_ended() const;
   int exit_code() const;
 
@@ -91,9 +100,14 @@ class Supervisor {
   bool front_is_gone_ = false;
   bool was_told_to_stop_ = false;  // the ranks got a signal from here: what ends from now on was stopped
   std::vector<std::unique_ptr<RankProcess>> ranks_;
-  std::vector<RankResult> deaths_;  // in order
+  FailureNotes notes_;
+  OomKills oom_kills_before_;
+  std::vector<int> deaths_;  // the ranks that have ended, by their numbers here, in order
+  Clock::time_point stopped_at_ =
+      Clock::time_point::max();  // what ranks tell from then on may come from that
   std::set<pid_t> seen_behind_;
-  int other_node_code_ = 0;
+  std::optional<int> alarm_;  // a node that said that a rank of it has failed
+  int cause_code_ = 0;        // the exit code of the job's first cause
   RunResult result_;
 };
 

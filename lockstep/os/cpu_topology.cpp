@@ -112,9 +112,8 @@ std::optional<double> tightest_quota(const std::filesystem::path& mount, const s
   return quota;
 }
 
-}  // namespace
-
-std::set<int> affinity_mask() {
+// nullopt: a filter of the container forbids the question.
+std::optional<std::set<int>> kernel_affinity_mask() {
   for (int cpus = 1024; cpus <= (1 << 20); cpus *= 2) {
     const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> mask(CPU_ALLOC(cpus),
                                                                 [](cpu_set_t* set) { CPU_FREE(set); });
@@ -129,7 +128,17 @@ std::set<int> affinity_mask() {
     }
     return usable;
   }
-  return {0};
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::set<int> affinity_mask() {
+  if (auto mask = kernel_affinity_mask()) return *mask;
+  std::set<int> all = {0};
+  const long online = sysconf(_SC_NPROCESSORS_ONLN);
+  for (int cpu = 1; cpu < online; ++cpu) all.insert(cpu);
+  return all;
 }
 
 std::optional<double> cgroup_cpu_quota(const std::string& root) {
@@ -154,8 +163,12 @@ std::optional<double> cgroup_cpu_quota(const std::string& root) {
 CpuTopology cpu_topology() {
   CpuTopology machine;
 #ifdef LOCKSTEP_HAVE_HWLOC
-  const Hwloc hwloc(nullptr);
-  machine.cores = hwloc.is_this_machine() ? restricted(hwloc.cores(), affinity_mask()) : hwloc.cores();
+  if (kernel_affinity_mask()) {
+    const Hwloc hwloc(nullptr);
+    machine.cores = hwloc.is_this_machine() ? restricted(hwloc.cores(), affinity_mask()) : hwloc.cores();
+  } else {  // hwloc would ask again and again, for ever larger masks
+    machine.cores = restricted({}, affinity_mask());
+  }
 #else
   machine.cores = restricted({}, affinity_mask());
 #endif

@@ -15,6 +15,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/os/kernel_features.h"
+#include "lockstep/os/proc_folder.h"
 #include "lockstep/os/process_table.h"
 
 namespace lockstep {
@@ -34,7 +35,9 @@ std::vector<pid_t> children_by_list() {
   std::vector<pid_t> children;
   for (const int task : numbers_in("/proc/self/task")) {
     std::ifstream file(str("/proc/self/task/", task, "/children"));
-    for (pid_t pid = 0; file >> pid;) children.push_back(pid);
+    for (pid_t shown = 0; file >> shown;) {
+      if (const auto pid = pid_shown_as(shown)) children.push_back(*pid);
+    }
   }
   return children;
 }
@@ -46,6 +49,32 @@ bool contains(std::span<const pid_t> pids, pid_t pid) {
 bool has_children() {
   siginfo_t info{};
   return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 || errno != ECHILD;
+}
+
+// Without /proc: the kernel says of every number whether it is that of a child. The numbers of containers are small as a rule: all
+// up to the most that Linux uses are asked for, which takes a second, only if none but `known` is found among the first.
+std::vector<pid_t> children_by_number(std::span<const pid_t> known) {
+  constexpr pid_t NEAR = 1 << 15;
+  constexpr pid_t NUMBERS = 1 << 22;
+  std::vector<pid_t> children;
+  bool is_any_new = false;
+  for (pid_t pid = 1; pid < (is_any_new ? NEAR : NUMBERS); ++pid) {
+    siginfo_t info{};
+    if (waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0) continue;
+    children.push_back(pid);
+    is_any_new = is_any_new || !contains(known, pid);
+  }
+  return children;
+}
+
+// Without /proc: the children that have ended, up to the first that is to be kept.
+void reap_ended(std::span<const pid_t> keep) {
+  for (;;) {
+    siginfo_t info{};
+    if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return;
+    if (contains(keep, info.si_pid)) return;
+    waitpid(info.si_pid, nullptr, WNOHANG);
+  }
 }
 
 bool reap(pid_t pid) {
@@ -61,6 +90,7 @@ void adopt_orphans() {
 
 std::vector<pid_t> children_of_this_process() {
   if (!has_children()) return {};
+  if (proc_view() == ProcView::NONE) return children_by_number({});
   if (kernel_has(KernelFeature::CHILDREN)) {
     std::vector<pid_t> children = children_by_list();
     if (!children.empty()) return children;
@@ -69,6 +99,7 @@ std::vector<pid_t> children_of_this_process() {
 }
 
 void reap_children(std::span<const pid_t> keep) {
+  if (proc_view() == ProcView::NONE) return reap_ended(keep);
   for (const pid_t pid : children_of_this_process()) {
     if (!contains(keep, pid)) reap(pid);
   }
@@ -76,14 +107,16 @@ void reap_children(std::span<const pid_t> keep) {
 
 std::vector<pid_t> kill_children(std::span<const pid_t> keep) {
   std::vector<pid_t> left;
-  for (const pid_t pid : children_of_this_process()) {
+  const bool has_proc = proc_view() != ProcView::NONE;
+  if (!has_proc && !has_children()) return left;
+  for (const pid_t pid : has_proc ? children_of_this_process() : children_by_number(keep)) {
     if (contains(keep, pid)) continue;
     kill(pid, SIGKILL);
     if (!reap(pid)) left.push_back(pid);
   }
   if (!left.empty() || !has_children()) return left;
   // Orphans may have become our children meanwhile: only a full scan without any may end the caller's loop.
-  for (const pid_t pid : children_by_scan()) {
+  for (const pid_t pid : has_proc ? children_by_scan() : children_by_number(keep)) {
     if (!contains(keep, pid)) left.push_back(pid);
   }
   return left;
@@ -99,7 +132,7 @@ std::vector<pid_t> kill_all_children(std::span<const pid_t> keep, std::chrono::m
 }
 
 std::string process_name(pid_t pid) {
-  std::ifstream file(str("/proc/", pid, "/comm"));
+  std::ifstream file(proc_folder(pid) + "/comm");
   std::string name;
   return std::getline(file, name) ? printable(name) : "?";
 }

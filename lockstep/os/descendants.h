@@ -21,7 +21,7 @@ namespace lockstep {
 // Makes this process the one that inherits orphaned descendants (until it exits).
 void adopt_orphans();
 
-// Pids of the children of this process, zombies included, from /proc.
+// Pids of the children of this process, zombies included, from /proc; where there is none, by asking for every number.
 std::vector<pid_t> children_of_this_process();
 
 // Reaps those children that have ended, except `keep` (whose exit status somebody else wants).

@@ -1,4 +1,5 @@
 #include "lockstep/os/foreign_memory.h"
+#include "lockstep/os/proc_folder.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -27,7 +28,7 @@ std::vector<Fd> open_memory_files(pid_t pid, std::string_view name) {
   std::vector<Fd> files;
   std::set<std::pair<dev_t, ino_t>> seen;
   std::error_code error;
-  const std::filesystem::directory_iterator folder(str("/proc/", pid, "/fd"), error);
+  const std::filesystem::directory_iterator folder(proc_folder(pid) + "/fd", error);
   if (error) return files;
   for (auto entry = begin(folder); entry != end(folder); entry.increment(error)) {
     if (error) break;

@@ -1,5 +1,6 @@
 #include "lockstep/os/kernel_features.h"
 
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/utsname.h>
@@ -25,6 +26,7 @@ constexpr std::array<Description, KERNEL_FEATURE_COUNT> DESCRIPTIONS = {{
     {"seals", "an unsealed segment"},
     {"children", "a scan of the process table"},
     {"peer_memory", "copies through a common segment"},
+    {"memfd", "no shared memory, tcp"},
 }};
 
 bool can_read_itself() {
@@ -47,6 +49,7 @@ bool probe(KernelFeature feature) {
     case KernelFeature::SEALS: return true;
     case KernelFeature::CHILDREN: return access("/proc/thread-self/children", R_OK) == 0;
     case KernelFeature::PEER_MEMORY: return can_read_itself();
+    case KernelFeature::MEMFD: return Fd(memfd_create("lockstep-probe", MFD_CLOEXEC)).valid();
   }
   return false;
 }
@@ -64,7 +67,7 @@ std::string_view instead_of(KernelFeature feature) {
 bool kernel_has(KernelFeature feature) {
   static const std::array<bool, KERNEL_FEATURE_COUNT> known = {
       probe(KernelFeature::PIDFD), probe(KernelFeature::SEALS), probe(KernelFeature::CHILDREN),
-      probe(KernelFeature::PEER_MEMORY)};
+      probe(KernelFeature::PEER_MEMORY), probe(KernelFeature::MEMFD)};
   return known.at(static_cast<std::size_t>(feature));
 }
 

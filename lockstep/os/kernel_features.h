@@ -14,8 +14,9 @@ enum class KernelFeature {
   SEALS,  // Linux 3.17 memfd seals; else an unsealed segment
   CHILDREN,     // the list of a process's children in /proc; else a scan of all of /proc
   PEER_MEMORY,  // process_vm_readv, which a container's filter may forbid; else copies through a common segment
+  MEMFD,  // memory files, which a container's filter may forbid; else no memory is shared: one rank alone, and tcp
 };
-inline constexpr int KERNEL_FEATURE_COUNT = 4;
+inline constexpr int KERNEL_FEATURE_COUNT = 5;
 
 bool kernel_has(KernelFeature feature);
 std::string_view name_of(KernelFeature feature);

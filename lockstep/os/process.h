@@ -14,6 +14,13 @@ pid_t parent_pid();  // of whoever adopted this process when its parent is gone
 // The arguments this process was started with, its own name first.
 std::vector<std::string> command_line();
 
+// The name of this process's program, without folders.
+std::string program_name();
+
+// The file that this process runs: /proc/self/exe, which is right even when the file has been moved; without /proc the path by which
+// it was started.
+std::string program_file();
+
 // Ends this process as std::exit() does, exit handlers and all.
 [[noreturn]] void end_process(int code);
 

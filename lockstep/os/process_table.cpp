@@ -7,11 +7,14 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <map>
 #include <memory>
+#include <set>
 #include <string_view>
 
 #include "lockstep/base/str.h"
 #include "lockstep/os/fd.h"
+#include "lockstep/os/proc_folder.h"
 
 namespace lockstep {
 namespace {
@@ -32,12 +35,10 @@ std::string_view next_field(std::string_view& text) {
   return field;
 }
 
-}  // namespace
-
-// "pid (name) state parent ...": the name may hold anything, so fields count from the last ')'.
-ProcessStat process_stat(pid_t pid) {
-  const Fd file(open(str("/proc/", pid, "/stat").c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file.valid()) return {};
+// "pid (name) state parent ...": the name may hold anything, so fields count from the last ')'. The parent is as /proc counts.
+ProcessStat stat_in(const std::string& folder) {
+  const Fd file(open((folder + "/stat").c_str(), O_RDONLY | O_CLOEXEC));
+  if (folder.empty() || !file.valid()) return {};
   std::array<char, 1024> buffer = {};
   const ssize_t length = read(file.get(), buffer.data(), buffer.size());
   if (length <= 0) return {};
@@ -54,10 +55,38 @@ ProcessStat process_stat(pid_t pid) {
   return parse(next_field(text), stat.start_time) ? stat : ProcessStat{};
 }
 
+}  // namespace
+
+ProcessStat process_stat(pid_t pid) {
+  ProcessStat stat = stat_in(proc_folder(pid));
+  if (stat.parent != 0 && proc_view() == ProcView::OUTER) stat.parent = pid_shown_as(stat.parent).value_or(0);
+  return stat;
+}
+
 std::vector<ProcessEntry> all_processes() {
+  const std::vector<ShownProcess> shown = shown_processes();
+  std::map<pid_t, pid_t> pids;
+  for (const ShownProcess& process : shown) pids.emplace(process.shown, process.pid);
   std::vector<ProcessEntry> processes;
-  for (const pid_t pid : numbers_in("/proc")) processes.push_back({pid, process_stat(pid).parent});
+  for (const ShownProcess& process : shown) {
+    const ProcessStat stat = stat_in(str("/proc/", process.shown));
+    const auto parent = pids.find(stat.parent);
+    processes.push_back({process.pid, parent == pids.end() ? 0 : parent->second, stat.state});
+  }
   return processes;
+}
+
+bool is_any_stopped(pid_t root, const std::vector<ProcessEntry>& processes) {
+  std::set<pid_t> family = {root};
+  for (std::size_t before = 0; before != family.size();) {
+    before = family.size();
+    for (const ProcessEntry& entry : processes) {
+      if (family.count(entry.parent) != 0) family.insert(entry.pid);
+    }
+  }
+  return std::any_of(processes.begin(), processes.end(), [&](const ProcessEntry& entry) {
+    return family.count(entry.pid) != 0 && (entry.state == 'T' || entry.state == 't');
+  });
 }
 
 std::vector<int> numbers_in(const char* folder) {

@@ -25,8 +25,12 @@ ProcessStat process_stat(pid_t pid);
 struct ProcessEntry {
   pid_t pid = 0;
   pid_t parent = 0;
+  char state = '?';
 };
 std::vector<ProcessEntry> all_processes();
+
+// Whether `root` or a descendant of it is stopped (SIGSTOP, a debugger).
+bool is_any_stopped(pid_t root, const std::vector<ProcessEntry>& processes);
 
 // Entries of a folder whose names are numbers: "/proc" has processes, "/proc/self/task" the threads of this one. Empty when it
 // cannot be read.

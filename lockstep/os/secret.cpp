@@ -11,6 +11,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/os/kernel_features.h"
 
 namespace lockstep {
 namespace {
@@ -34,6 +35,15 @@ int digit(char c) {
   if (c >= 'a' && c <= 'f') return c - 'a' + 10;
   if (c >= 'A' && c <= 'F') return c - 'A' + 10;
   return -1;
+}
+
+// Where memory files are forbidden. In memory, too, as a rule: /dev/shm is looked at first.
+Fd file_without_name() {
+  for (const char* folder : {"/dev/shm", "/tmp"}) {
+    Fd file(open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC | O_EXCL, S_IRUSR | S_IWUSR));
+    if (file.valid()) return file;
+  }
+  return {};
 }
 
 void read_text(int fd, const std::string& origin, Text& text) {
@@ -126,7 +136,9 @@ std::string Secret::as_hex() const {
 }
 
 Fd Secret::to_descriptor() const {
-  Fd file(memfd_create("lockstep-secret", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  Fd file(kernel_has(KernelFeature::MEMFD) ? memfd_create("lockstep-secret", MFD_CLOEXEC | MFD_ALLOW_SEALING)
+                                           : -1);
+  if (!file.valid()) file = file_without_name();
   if (!file.valid()) throw SystemError("cannot make a memory file for the secret", errno);
   if (write(file.get(), bytes_.data(), BYTES) != static_cast<ssize_t>(BYTES)) {
     throw SystemError("cannot write the secret's memory file", errno);

@@ -52,6 +52,13 @@ void* aligned_addresses(std::size_t size) {
 std::shared_ptr<SharedMemory> SharedMemory::create(std::size_t bytes) { return create(bytes, Options()); }
 
 std::shared_ptr<SharedMemory> SharedMemory::create(std::size_t bytes, const Options& options) {
+  if (!kernel_has(KernelFeature::MEMFD)) {
+    if (options.need_not_be_shared) return map(Fd(), bytes, options.huge_pages);
+    throw SystemError(
+        "shared memory: memfd_create is forbidden here (a container's filter?); backend tcp, as with "
+        "LOCKSTEP_BACKEND=tcp, does without",
+        EPERM);
+  }
   if (bytes > largest_file()) {
     throw SystemError(str("shared memory: a segment of ", bytes, " bytes is larger than a file may be here, ",
                           largest_file(), " bytes (ulimit -f)"),
@@ -86,8 +93,9 @@ std::shared_ptr<SharedMemory> SharedMemory::adopt(Fd fd) {
 std::shared_ptr<SharedMemory> SharedMemory::map(Fd fd, std::size_t size, bool huge_pages) {
   void* address = aligned_addresses(size);
   if (address != MAP_FAILED) {
-    address =
-        mmap(address, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, fd.get(), 0);
+    const int anonymous = fd.valid() ? 0 : MAP_ANONYMOUS;
+    address = mmap(address, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED | anonymous,
+                   fd.get(), 0);
   }
   if (address == MAP_FAILED) {
     const int error = errno;
@@ -113,6 +121,7 @@ void SharedMemory::reserve(std::size_t offset, std::size_t bytes) {
         str("shared memory: ", bytes, " bytes at ", offset, " exceed the segment of ", size_, " bytes"),
         ENOMEM);
   }
+  if (!fd_.valid()) return;  // pages of no file come with the first write
   if (!fd_.valid()) throw InternalError("shared memory: only its maker can reserve pages");
   const NoFileSizeSignal quiet;
   int result = 0;

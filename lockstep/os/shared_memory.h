@@ -23,6 +23,8 @@ class SharedMemory {
   struct Options {
     const char* name = "lockstep";  // shown in /proc/PID/fd and /proc/PID/maps
     bool huge_pages = true;         // may be used, where the kernel has any for this
+    bool need_not_be_shared =
+        false;  // where memfds are forbidden: memory of this process alone, without fd()
   };
   static std::shared_ptr<SharedMemory> create(std::size_t bytes);
   static std::shared_ptr<SharedMemory> create(std::size_t bytes, const Options& options);

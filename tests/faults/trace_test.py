@@ -42,7 +42,7 @@ class TraceTest(LauncherTest):
     def check_paragraph(self, text, when=r"[\d.]+ m?s"):
         """The paragraph about rank 2, who stopped before it made collective COLLECTIVES + 1."""
         condition = r"it is stopped \(SIGSTOP\)"
-        self.assertRegex(text, rf"[Rr]ank 2 \(pid \d+\) is missing from all_reduce #{COLLECTIVES + 1} \(float32\[100\], avg\) on group "
+        self.assertRegex(text, rf"[Rr]ank 2 \(pid \d+, trial\) is missing from all_reduce #{COLLECTIVES + 1} \(float32\[100\], avg\) on group "
                                rf"\"world\": {condition}; its last call was all_gather #{COLLECTIVES} \(float32\[75000\]\), "
                                rf"done {when} before; ranks 0, 1 and 3 have waited in #{COLLECTIVES + 1} for {when}\.")
 
@@ -74,6 +74,14 @@ class TraceTest(LauncherTest):
                 self.assertEqual({record["state"] for record in world["records"]}, {"done"})
                 # By where it stands in the whole group, not by who was asked.
                 self.assertEqual(json.loads(trace("dump", "--pid", job.pid).stdout)["ranks"][2]["pid"], stopped)
+
+    def test_a_rank_that_waits_in_init_is_said_to(self):
+        command = ["sh", "-c", f"[ $RANK = 1 ] && exec {{sleep}}; truncate -s 4096 stamps; exec {PROGRAM} stamps 1000"]
+        for backend in BACKENDS:
+            with self.subTest(backend=backend), Job(["-n", "2", "--no-logs"], command, environment={"LOCKSTEP_BACKEND": backend}) as job:
+                said = wait_until(lambda: trace("analyze", "--pid", job.pid).stdout, "rank 0 is in init_process_group")
+                self.assertRegex(said, r"^Rank 0 \(pid \d+, trial\) has waited in init_process_group for .* s, where all 2 ranks of the "
+                                       r"job meet\. No records of rank 1 of 2 were found: not joined, ended, or on another machine\.\n$")
 
     def test_survivors_write_what_all_did_when_one_is_killed(self):
         for backend in BACKENDS:

@@ -11,6 +11,7 @@ from slurm import free_ports
 
 LOCKSTEP = os.environ["LAUNCHER_TEST_COMMAND"]
 PROGRAM = os.environ["LAUNCHERS_TEST_PROGRAM"]
+BLAME = os.environ["BLAME_TEST_PROGRAM"]
 
 
 def child_process(process, name, state=""):
@@ -102,6 +103,43 @@ class Nodes(unittest.TestCase):
         codes, outputs = self.finish()
         self.assertEqual(codes, [7, 7], outputs)
         self.assertIn("node 1: rank 2 failed first: exit code 7", outputs[0])
+
+    def check_last_lines(self, outputs, pattern):
+        """Every launcher's last line tells of the first cause, in the same words."""
+        last = [output.splitlines()[-1].removeprefix("lockstep: ").removeprefix("the job failed on another machine: ")
+                for output in outputs]
+        self.assertRegex(last[0], pattern, outputs)
+        self.assertEqual(len(set(last)), 1, outputs)
+
+    def test_the_first_cause_is_on_every_launchers_last_line_with_its_last_words(self):
+        """Whichever rank notices and whichever process ends first: all programs catch their errors and return 1."""
+        for cause in range(4):
+            with self.subTest(cause=cause):
+                self.port = free_ports(1)[0]
+                launchers = [self.start(node, 2, [BLAME, f"throw@{cause}"], runtime="ab"[node]) for node in range(2)]
+                codes, outputs = self.finish_of(launchers)
+                self.assertEqual(codes, [1, 1], outputs)
+                self.check_last_lines(outputs, rf"^node {cause // 2}: rank {cause} failed first: exit code 1, pid \d+ on \S+, after "
+                                               rf"\d+\.\d s; its last words: the file of rank {cause} is gone$")
+                self.assertIn(f"rank {cause} of 4 failed first: exit code 1", outputs[cause // 2])
+
+    def test_a_stopped_rank_is_named_on_its_own_machine_and_on_the_other(self):
+        for cause in (0, 1):
+            with self.subTest(cause=cause):
+                self.port = free_ports(1)[0]
+                launchers = [self.start(node, 1, [BLAME, f"stop@{cause}"], runtime="ab"[node], variables={"LOCKSTEP_TIMEOUT": "2"})
+                             for node in range(2)]
+                codes, outputs = self.finish_of(launchers)
+                self.assertEqual(codes, [1, 1], outputs)
+                self.check_last_lines(outputs, rf"^node {cause}: rank {cause} failed first: it was stopped \(SIGSTOP\) while other "
+                                               rf"ranks waited for it, pid \d+ on \S+, after ")
+
+    def test_a_rank_that_returns_early_is_named_though_its_launcher_may_be_content(self):
+        """Whether the launcher of node 1 hears of the failure depends on whether it still runs."""
+        launchers = [self.start(node, 1, [BLAME, "return@1"], runtime="ab"[node]) for node in range(2)]
+        codes, outputs = self.finish_of(launchers)
+        self.assertIn(codes, ([1, 0], [1, 1]), outputs)
+        self.assertIn("node 1: rank 1 ended first: exit code 0, while other ranks needed it", outputs[0].splitlines()[-1])
 
     def test_a_killed_launcher_ends_the_job_on_the_other_node(self):
         for killed in (0, 1):

@@ -6,7 +6,9 @@
 #include <thread>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/number_list.h"
 #include "lockstep/base/str.h"
+#include "lockstep/comm/missing_rank.h"
 
 namespace lockstep {
 namespace {
@@ -65,17 +67,17 @@ std::vector<Message> MpiMeeting::exchange(const std::string& text, const std::ve
     one.outgoing.insert(one.outgoing.end(), body.begin(), body.end());
   }
   while (true) {
-    std::string missing;
+    std::vector<int> missing;
     bool sent = true;
     for (int r = 0; r < size(); ++r) {
       sent = move(r) && sent;
-      if (!neighbours_[static_cast<std::size_t>(r)].texts.contains(now_))
-        missing += str(missing.empty() ? "" : ", ", r);
+      if (!neighbours_[static_cast<std::size_t>(r)].texts.contains(now_)) missing.push_back(r);
     }
     if (missing.empty() && sent) break;
     if (deadline.expired())
-      throw Timeout(str("init_process_group, rank ", rank(), " of ", size(), ": rank(s) ", missing,
-                        " of the MPI job did not come before the timeout"));
+      throw MissingRank(str("init_process_group, rank ", rank(), " of ", size(), ": rank(s) ",
+                            number_list(missing), " of the MPI job did not come before the timeout"),
+                        missing.empty() ? rank() : missing.front());
     std::this_thread::sleep_for(REST);
   }
   std::vector<Message> all(neighbours_.size());

@@ -314,7 +314,7 @@ void Core::fail(ErrorCode code, const std::string& text, int peer) {
     const std::lock_guard lock(mutex_);
     if (failure_ || ending_) return;
     failure_ = Failure{code, text, peer};
-    recorder_.note_failure(text);
+    recorder_.note_failure(text, code, peer, rank());
   }
   // First the others: whoever here is told may leave at once. Who waits in the part for CPU memory waits for a rank that calls no more.
   const auto* const kind =

@@ -71,13 +71,24 @@ std::string SharedEngine::last_call(int rank) const {
 }
 
 void SharedEngine::record_timeout(const Waitable& target, std::chrono::nanoseconds patience) {
+  const std::vector<int> awaited = target.awaited();
+  const auto stopped = std::find_if(awaited.begin(), awaited.end(), [this](int r) {
+    return membership_.peers->stopped(membership_.world_rank(r));
+  });
   record_failure(ErrorCode::TIMEOUT,
-                 str("no progress for ", seconds(patience), " s, waiting for ", who_is_late(target)));
+                 str("no progress for ", seconds(patience), " s, waiting for ", who_is_late(target)),
+                 stopped != awaited.end() ? *stopped
+                 : awaited.empty()        ? -1
+                                          : awaited.front());
 }
 
 std::string SharedEngine::who_is_late(const Waitable& target) const {
+  constexpr std::size_t MOST_NAMED = 8;
   std::string late;
-  for (const int r : target.awaited()) {
+  const std::vector<int> awaited = target.awaited();
+  for (std::size_t i = 0; i < awaited.size(); ++i) {
+    if (i == MOST_NAMED) return late + str(" and ", awaited.size() - i, " more");
+    const int r = awaited[i];
     if (!late.empty()) late += ", ";
     const bool stopped = membership_.peers->stopped(membership_.world_rank(r));
     late += str(describe_peer(r), stopped ? ", which is stopped (SIGSTOP)" : "");
@@ -158,7 +169,9 @@ void SharedEngine::throw_unusable(const std::string& what) const {
   }
   std::string text(header.failure_text, strnlen(header.failure_text, sizeof(header.failure_text)));
   if (header.failure_reporter != rank()) text += str(" (found by rank ", header.failure_reporter, ")");
-  const std::string& trace = recorder_.note_failure(text);
+  const std::string& trace =
+      recorder_.note_failure(text, static_cast<ErrorCode>(header.failure_code), header.failure_peer,
+                             static_cast<int>(header.failure_reporter));
   throw_error(static_cast<ErrorCode>(header.failure_code), where + text + ADVICE + trace,
               header.failure_peer);
 }

@@ -131,6 +131,7 @@ class Group final : public Backend, public std::enable_shared_from_this<Group> {
   std::string describe(int rank) const;  // "rank 3 (pid 4121 at 10.0.0.2:4711)"
   std::string own_place() const;         // "group \"world\", rank 2 of 4"
   std::string how_gone(int rank) const;
+  std::vector<int> late_ranks(const Operation& operation) const;
   std::string who_is_late(const Operation& operation) const;
   void warn(const Operation& operation, std::chrono::nanoseconds waited) const;
 

@@ -75,7 +75,7 @@ void Group::fail_with(Failure failure) {
   header.root = failure_->peer;
   header.label = static_cast<std::uint32_t>(failure_->reporter);
   send_to_all(header, failure_->text);
-  trace_note_ = recorder_.note_failure(failure_->text);
+  trace_note_ = recorder_.note_failure(failure_->text, failure_->code, failure_->peer, failure_->reporter);
   fail_all();
   empty_inbox();
 }
@@ -133,7 +133,7 @@ void Group::record_gone(int rank, const Operation& operation) {
 }
 
 // Those that have not made this call at all, down to the end of the chain: who it exchanges something with may be waiting too.
-std::string Group::who_is_late(const Operation& operation) const {
+std::vector<int> Group::late_ranks(const Operation& operation) const {
   std::vector<int> direct = operation.receiving_from();
   for (const auto& more : {operation.sending_to(), operation.waiting_in_node()}) {
     std::copy_if(more.begin(), more.end(), std::back_inserter(direct),
@@ -141,7 +141,11 @@ std::string Group::who_is_late(const Operation& operation) const {
   }
   std::vector<int> late;
   if (operation.sequence() != 0) late = calls_.late(operation.sequence(), rank(), direct);
-  if (late.empty()) late = direct;
+  return late.empty() ? direct : late;
+}
+
+std::string Group::who_is_late(const Operation& operation) const {
+  const std::vector<int> late = late_ranks(operation);
   std::string text;
   for (std::size_t i = 0; i < late.size(); ++i) {
     if (i == MOST_NAMED) return text + str(" and ", late.size() - i, " more");
@@ -219,8 +223,10 @@ void Group::wait(Session& session, Operation& operation, std::optional<std::chro
       progress = operation.progress();
       changed = warned = now;
     } else if (now - changed >= patience) {
+      const std::vector<int> late = late_ranks(operation);
       record(ErrorCode::TIMEOUT,
-             str("no progress for ", seconds(patience), " s, waiting for ", who_is_late(operation)));
+             str("no progress for ", seconds(patience), " s, waiting for ", who_is_late(operation)),
+             late.empty() ? -1 : late.front());
       break;
     } else if (now - warned >= warn_after) {
       warn(operation, now - changed);

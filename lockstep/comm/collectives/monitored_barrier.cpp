@@ -5,6 +5,7 @@
 
 #include "lockstep/base/deadline.h"
 #include "lockstep/comm/collectives/check.h"
+#include "lockstep/os/failure_note.h"
 
 namespace lockstep::comm {
 namespace {
@@ -34,6 +35,7 @@ std::vector<int> missing_ranks(const std::vector<Work>& arrivals) {
 [[noreturn]] void give_up(const ProcessGroup& group, const std::vector<int>& missing,
                           std::chrono::milliseconds timeout) {
   const std::string reason = str(ranks_text(group, missing), " did not come within ", timeout.count(), " ms");
+  note_failure(ErrorCode::TIMEOUT, group.ranks().at(static_cast<std::size_t>(missing.front())));
   group.abort(str("monitored_barrier: ", reason));
   throw Timeout(str("monitored_barrier on group \"", group.name(), "\", rank 0 of ", group.size(), ": ",
                     reason, "; the group is closed"));

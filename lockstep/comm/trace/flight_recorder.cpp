@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "lockstep/comm/trace/call_archive.h"
+#include "lockstep/os/failure_note.h"
 #include "lockstep/os/fork_generation.h"
 
 namespace lockstep {
@@ -12,6 +13,7 @@ FlightRecorder::FlightRecorder(std::shared_ptr<TraceMemory> memory, const Traced
       clock_(memory_->clock()),
       ring_(memory_->open(group)),
       made_in_(fork_generation()),
+      world_ranks_(group.world_ranks),
       records_(ring_.records) {
   CallArchive::enter(*this);
 }
@@ -38,9 +40,18 @@ void FlightRecorder::leave() const noexcept {
   ring_.header->state.store(static_cast<std::uint32_t>(trace::RingState::CLOSED), std::memory_order_release);
 }
 
-const std::string& FlightRecorder::note_failure(const std::string& what) {
+int FlightRecorder::world_rank(int of) const {
+  if (of < 0) return FailureNote::SOMEBODY;
+  if (world_ranks_.empty()) return of;
+  const auto at = static_cast<std::size_t>(of);
+  return at < world_ranks_.size() ? world_ranks_[at] : FailureNote::SOMEBODY;
+}
+
+const std::string& FlightRecorder::note_failure(const std::string& what, ErrorCode code, int peer,
+                                                int reporter) {
   if (has_failed_) return note_;
   has_failed_ = true;
+  lockstep::note_failure(code, world_rank(peer >= 0 ? peer : reporter));
   trace::RingHeader& header = *ring_.header;
   what.copy(header.failure, sizeof(header.failure) - 1);
   header.has_failed.store(1, std::memory_order_release);

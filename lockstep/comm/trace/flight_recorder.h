@@ -22,6 +22,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/base/error.h"
 #include "lockstep/comm/call.h"
 #include "lockstep/comm/trace/rank_trace.h"
 #include "lockstep/comm/trace/trace_memory.h"
@@ -80,10 +81,11 @@ class FlightRecorder {
   // This rank has left the group; what it did there stays for a while.
   void leave() const noexcept;
 
-  // The group's first failure, as this rank learns it: kept with the records. Writes a trace file if LOCKSTEP_TRACE_DIR says
-  // where. Returns what the error's message should add: "; lockstep trace analyze FILE says ...", or nothing. Later calls
-  // return the same. Never throws for lack of a file; it says so in what it returns.
-  const std::string& note_failure(const std::string& what);
+  // The group's first failure, as this rank learns it: kept with the records, told to the launcher (os/failure_note.h). Writes
+  // a trace file if LOCKSTEP_TRACE_DIR says where. Returns what the error's message should add: "; lockstep trace analyze FILE
+  // says ...", or nothing. Later calls return the same. Never throws for lack of a file; it says so in what it returns.
+  // `peer`: the rank of the group that is the cause; below 0: `reporter`, who found the failure, or was the only one it met.
+  const std::string& note_failure(const std::string& what, ErrorCode code, int peer, int reporter);
 
   // For CallArchive, from any thread.
   std::optional<GroupTrace> read() const;  // nothing in a fork
@@ -103,6 +105,8 @@ class FlightRecorder {
            static_cast<std::uint64_t>(static_cast<std::uint32_t>(call.root)) << 32U;
   }
 
+  int world_rank(int of) const;
+
   // Gives the archive what the slot holds; of another one if that call is still open. Returns which.
   std::size_t make_room(std::size_t slot) noexcept;
   static inline std::atomic<bool> is_archived = false;  // there is a CallArchive
@@ -110,7 +114,8 @@ class FlightRecorder {
   const std::shared_ptr<TraceMemory> memory_;
   const CycleClock clock_;
   const TraceMemory::Ring ring_;
-  const unsigned made_in_;  // generation of forks
+  const unsigned made_in_;              // generation of forks
+  const std::vector<int> world_ranks_;  // by rank of the group; empty: the same
   trace::Record* const records_;
   std::size_t next_ = 0;
   std::uint64_t last_stamp_ = 0;

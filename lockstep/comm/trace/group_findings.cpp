@@ -36,7 +36,7 @@ std::int64_t since(const Member& member, std::int64_t moment) { return member.pr
 std::string full_name(const GroupView& view, const Member& member) {
   const int world = view.world_ranks[static_cast<std::size_t>(member.rank)];
   std::string details = world == member.rank ? "" : str("rank ", world, " of the world");
-  if (member.process != nullptr) details += str(details.empty() ? "" : ", ", "pid ", member.process->pid);
+  if (member.process != nullptr) details += str(details.empty() ? "" : ", ", name_of(*member.process));
   return str("rank ", member.rank, details.empty() ? "" : " (" + details + ")");
 }
 

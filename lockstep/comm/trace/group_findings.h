@@ -40,6 +40,7 @@ std::string failure_of(const GroupView& view);
 const TraceRecord* oldest_open(const RankTrace& process, const GroupTrace** group);
 
 // ---- words
+std::string name_of(const RankTrace& process);       // "pid 4121, train"
 std::string describe(const TraceRecord& record);     // "all_reduce #118 (float32[10], sum)"
 std::string for_how_long(std::int64_t nanoseconds);  // "4.1 s"
 std::string list_of(const std::vector<int>& ranks);  // "rank 2", "ranks 0, 1 and 3"

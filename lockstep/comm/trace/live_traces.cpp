@@ -37,7 +37,10 @@ void look_at(pid_t pid, std::map<Identity, FoundTraces>& found) {
       const auto trace = read_trace(memory.bytes());
       if (!trace) continue;
       FoundTraces& entry = found[{trace->pid, trace->rank, trace->world}];
-      entry.trace = *trace;
+      // Until it has joined, a process may have a file of its own besides: which says that it waits.
+      const std::int64_t joining_ns = std::max(entry.trace.joining_ns, trace->joining_ns);
+      if (entry.trace.groups.empty()) entry.trace = *trace;
+      entry.trace.joining_ns = joining_ns;
       entry.holders.insert(pid);
     } catch (const SystemError&) {
       // Somebody else's file that happens to have the name, or a process that ends right now.

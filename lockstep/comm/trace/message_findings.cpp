@@ -33,7 +33,7 @@ std::string what_it_does(const GroupView& view, const Member& peer) {
 
 std::string waiting_for_peer(const GroupView& view, const Member& member, const TraceRecord& record) {
   const std::string time = for_how_long(member.process->read_ns - record.start_ns);
-  std::string text = str("rank ", member.rank, " (pid ", member.process->pid, ") has waited in ",
+  std::string text = str("rank ", member.rank, " (", name_of(*member.process), ") has waited in ",
                          describe(record), " on group \"", view.name, "\" for ", time);
   const bool sends = record.call.verb == Verb::SEND;
   if (const Member* peer = member_of(view, record.call.root)) {

@@ -131,9 +131,11 @@ std::optional<RankTrace> read_trace(std::span<const std::byte> bytes) {
   trace.pid = header.pid;
   trace.host = host_name();
   trace.job = text_of(header.job);
+  trace.program = text_of(header.program);
   trace.world = header.world;
   trace.process = letter_of(header);
   trace.read_at = time_for_people();
+  if (header.is_joining != 0) trace.joining_ns = header.first_nanoseconds;
   const std::size_t rings = (bytes.size() - trace::HEADER_BYTES) / trace::RING_BYTES;
   for (std::size_t i = 0; i < std::min(rings, trace::RINGS); ++i) {
     const std::byte* ring = bytes.data() + trace::HEADER_BYTES + i * trace::RING_BYTES;

@@ -46,12 +46,14 @@ struct RankTrace {
   int rank = 0;  // in the world
   int size = 1;
   long pid = 0;
+  std::string program;  // its name; empty: not known
   std::string host;
   std::string job;
-  std::uint32_t world = 1;   // which of the process: it may leave and join again
-  char process = '?';        // letter of /proc/PID/stat; T: stopped, X: it has ended
-  std::int64_t read_ns = 0;  // when, by steady_clock of that machine
-  std::string read_at;       // when, for people: "2026-11-21 16:02:26 UTC"
+  std::uint32_t world = 1;      // which of the process: it may leave and join again
+  char process = '?';           // letter of /proc/PID/stat; T: stopped, X: it has ended
+  std::int64_t read_ns = 0;     // when, by steady_clock of that machine
+  std::string read_at;          // when, for people: "2026-11-21 16:02:26 UTC"
+  std::int64_t joining_ns = 0;  // since when it waits in init_process_group, by that clock; 0: it does not
   std::vector<GroupTrace> groups;
 };
 

@@ -64,7 +64,25 @@ std::string about_absent(const std::map<int, RankTrace>& ranks) {
              " were found: not joined, ended, or on another machine");
 }
 
-std::string about_quiet(const std::map<int, RankTrace>& ranks) {
+std::string about_joining(const std::map<int, RankTrace>& ranks) {
+  std::vector<int> joining;
+  const RankTrace* first = nullptr;
+  for (const auto& [rank, process] : ranks) {
+    if (process.joining_ns == 0) continue;
+    joining.push_back(rank);
+    if (first == nullptr || process.joining_ns < first->joining_ns) first = &process;
+  }
+  if (joining.empty()) return "";
+  return str(trace::list_of(joining),
+             joining.size() == 1 ? str(" (", trace::name_of(*first), ") has") : " have",
+             " waited in init_process_group for ", trace::for_how_long(first->read_ns - first->joining_ns),
+             ", where all ", first->size, " ranks of the job meet");
+}
+
+// Of those that do not wait in init_process_group.
+std::string about_quiet(std::map<int, RankTrace> ranks) {
+  std::erase_if(ranks, [](const auto& entry) { return entry.second.joining_ns != 0; });
+  if (ranks.empty()) return "";
   std::string text = str(trace::list_of([&] {
                            std::vector<int> all;
                            for (const auto& [rank, process] : ranks) all.push_back(rank);
@@ -118,7 +136,11 @@ std::string analyze(const std::vector<RankTrace>& traces) {
   }
   const bool quiet = findings.empty();
   for (Finding& finding : causes_first(std::move(findings))) sentences.push_back(std::move(finding.sentence));
-  if (quiet && sentences.empty()) sentences.push_back(about_quiet(ranks));
+  const std::string joining = about_joining(ranks);
+  if (!joining.empty()) sentences.push_back(joining);
+  if (quiet && sentences.size() == (joining.empty() ? 0 : 1)) {
+    if (const std::string others = about_quiet(ranks); !others.empty()) sentences.push_back(others);
+  }
   if (const std::string absent = about_absent(ranks); !absent.empty()) sentences.push_back(absent);
   std::string paragraph;
   for (std::string& sentence : sentences)

@@ -213,5 +213,25 @@ TEST(ByJob, TellsJobsApart) {
   EXPECT_EQ(jobs[0].size(), 2U);
 }
 
+TEST(TraceAnalysis, NamesProgramsAndWhoWaitsInInit) {
+  RankTrace waiting;
+  waiting.size = 3;
+  waiting.pid = 71;
+  waiting.program = "train";
+  waiting.read_ns = 5'000'000'000;
+  waiting.joining_ns = 3'000'000'000;
+  EXPECT_EQ(
+      analyze({waiting}),
+      "Rank 0 (pid 71, train) has waited in init_process_group for 2.0 s, where all 3 ranks of the job meet. "
+      "No records of ranks 1 and 2 of 3 were found: not joined, ended, or on another machine.");
+  RankTrace other = waiting;
+  other.rank = 1;
+  other.joining_ns = 4'000'000'000;
+  EXPECT_THAT(analyze({waiting, other}),
+              StartsWith("Ranks 0 and 1 have waited in init_process_group for 2.0 s"));
+  other.joining_ns = 0;
+  EXPECT_THAT(analyze({waiting, other}), HasSubstr("Rank 1 waits for nothing: no call has been made."));
+}
+
 }  // namespace
 }  // namespace lockstep

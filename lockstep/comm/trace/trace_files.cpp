@@ -68,12 +68,14 @@ std::string text_of(const RankTrace& trace) {
   return with_list({{"rank", trace.rank},
                     {"size", trace.size},
                     {"pid", trace.pid},
+                    {"program", trace.program},
                     {"host", trace.host},
                     {"job", trace.job},
                     {"world", trace.world},
                     {"process", std::string(1, trace.process)},
                     {"read_at", trace.read_at},
-                    {"read_ns", trace.read_ns}},
+                    {"read_ns", trace.read_ns},
+                    {"joining_ns", trace.joining_ns}},
                    "groups", groups);
 }
 
@@ -123,6 +125,8 @@ RankTrace rank_of(const OrderedJson& json) {
   if (trace.size < 1 || trace.size > MAX_WORLD || trace.rank < 0 || trace.rank >= trace.size)
     throw FormatError("a rank that its job does not have");
   trace.pid = json.at("pid");
+  trace.program = printable(json.value("program", std::string()));  // earlier versions do not say
+  trace.joining_ns = json.value("joining_ns", std::int64_t{0});
   trace.host = printable(json.at("host").get<std::string>());
   trace.job = printable(json.at("job").get<std::string>());
   trace.world = json.at("world");

@@ -1,7 +1,7 @@
 // Trace files: what the ranks of a job did last, as JSON.
 //
-//   {"lockstep_trace": 1, "ranks": [{"rank": 0, "size": 2, "pid": 4121, "host": "a", "job": "1f…", "world": 1,
-//     "process": "S", "read_at": "2026-11-21 16:02:26 UTC", "read_ns": 91…, "groups": [{"name": "world", "backend": "shm", "rank": 0,
+//   {"lockstep_trace": 1, "ranks": [{"rank": 0, "size": 2, "pid": 4121, "program": "train", "host": "a", "job": "1f…", "world": 1,
+//     "process": "S", "read_at": "2026-11-21 16:02:26 UTC", "read_ns": 91…, "joining_ns": 0, "groups": [{"name": "world", "backend": "shm", "rank": 0,
 //       "members": [0, 1], "closed": false, "failure": "", "calls": 118, "records": [{"number": 118, "sequence": 118,
 //         "verb": "all_reduce", "dtype": "float32", "op": "sum", "root": 0, "tag": 0, "count": 1000000, "bytes": 4000000,
 //         "state": "posted", "start_ns": 87…, "end_ns": 0}]}]}]}

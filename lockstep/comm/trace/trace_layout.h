@@ -1,4 +1,5 @@
 // The flight recorder's memory: one memory file per rank and world, named "lockstep-trace", with a ring of records per group.
+// While a rank waits in init_process_group there is a file of the header alone, too.
 // Written by one process, read by any other at any moment, also while the writer is stopped or after its death.
 //
 //   [ TraceHeader, 4 KiB ][ ring 0 ][ ring 1 ] ... [ ring RINGS - 1 ]         a ring's pages are taken when it is first used
@@ -17,7 +18,7 @@
 namespace lockstep::trace {
 
 inline constexpr const char* FILE_NAME = "lockstep-trace";
-inline constexpr std::uint64_t MAGIC = 0x3230454341525453;  // "STRACE02" in memory
+inline constexpr std::uint64_t MAGIC = 0x3330454341525453;  // "STRACE03" in memory
 inline constexpr std::size_t RECORDS = 256;                 // the last so many calls of a rank on a group
 inline constexpr std::size_t RINGS = 256;                   // groups of a rank that are recorded at once
 inline constexpr std::size_t HEADER_BYTES = 4096;
@@ -35,6 +36,8 @@ struct TraceHeader {
   std::uint64_t first_count;    // CycleClock::Pair when this was made
   std::int64_t first_nanoseconds;
   char job[128];
+  char program[64];
+  std::uint32_t is_joining;  // 1: of a rank that waits in init_process_group, without rings
 };
 
 enum class RingState : std::uint32_t { FREE, OPEN, CLOSED };

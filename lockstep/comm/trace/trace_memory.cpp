@@ -39,32 +39,53 @@ std::size_t rings_that_fit() {
 // The rest is zero, as new memory is.
 void put(const std::string& text, char* place, std::size_t size) { text.copy(place, size - 1); }
 
-}  // namespace
+// NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables): how many this process has had
+std::atomic<std::uint32_t> worlds = 0;
 
-std::shared_ptr<TraceMemory> TraceMemory::create(int rank, int size) {
-  static std::atomic<std::uint32_t> worlds = 0;
+CycleClock::Pair write_header(std::byte* memory, int rank, int size, std::uint32_t world, bool is_joining) {
   const CycleClock clock = CycleClock::of_this_machine();
-  const auto memory = SharedMemory::create(trace::HEADER_BYTES + rings_that_fit() * trace::RING_BYTES,
-                                           {.name = trace::FILE_NAME, .huge_pages = false});
-  memory->reserve(0, trace::HEADER_BYTES);
-  auto& header = *new (memory->data()) trace::TraceHeader;
+  auto& header = *new (memory) trace::TraceHeader;
   const CycleClock::Pair pair = clock.pair();
   header.pid = current_pid();
   header.process_start = process_stat(current_pid()).start_time;
   header.rank = rank;
   header.size = size;
   header.counts_cycles = clock.counts_cycles() ? 1 : 0;
-  header.world = worlds.fetch_add(1) + 1;
+  header.world = world;
   header.first_count = pair.count;
   header.first_nanoseconds = pair.nanoseconds;
   put(job_name(), header.job, sizeof(header.job));
+  put(program_name(), header.program, sizeof(header.program));
+  header.is_joining = is_joining ? 1 : 0;
   header.magic.store(trace::MAGIC, std::memory_order_release);
-  return std::shared_ptr<TraceMemory>(new TraceMemory(memory, clock, pair, size));
+  return pair;
+}
+
+}  // namespace
+
+std::shared_ptr<SharedMemory> TraceMemory::announce(int rank, int size) {
+  auto memory = SharedMemory::create(
+      trace::HEADER_BYTES, {.name = trace::FILE_NAME, .huge_pages = false, .need_not_be_shared = true});
+  memory->reserve(0, trace::HEADER_BYTES);
+  write_header(memory->data(), rank, size, worlds.load() + 1, /*is_joining=*/true);
+  return memory;
+}
+
+std::shared_ptr<TraceMemory> TraceMemory::create(int rank, int size) {
+  const auto memory =
+      SharedMemory::create(trace::HEADER_BYTES + rings_that_fit() * trace::RING_BYTES,
+                           {.name = trace::FILE_NAME, .huge_pages = false, .need_not_be_shared = true});
+  memory->reserve(0, trace::HEADER_BYTES);
+  const CycleClock::Pair pair =
+      write_header(memory->data(), rank, size, worlds.fetch_add(1) + 1, /*is_joining=*/false);
+  return std::shared_ptr<TraceMemory>(new TraceMemory(memory, CycleClock::of_this_machine(), pair, size));
 }
 
 void TraceMemory::share(Meeting& meeting, Deadline deadline) {
   if (!meeting.passes_descriptors() || meeting.size() == 1) return;
-  std::vector<Message> all = meeting.exchange("trace", {memory_->fd()}, deadline);
+  std::vector<int> own;
+  if (memory_->fd() >= 0) own.push_back(memory_->fd());
+  std::vector<Message> all = meeting.exchange("trace", own, deadline);
   for (int r = 0; r < meeting.size(); ++r) {
     if (r == meeting.rank()) continue;
     for (Fd& file : all[static_cast<std::size_t>(r)].fds) others_.push_back(std::move(file));

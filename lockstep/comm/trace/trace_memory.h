@@ -36,6 +36,9 @@ class TraceMemory {
   // Of this process as `rank` of a world of `size`. Throws SystemError.
   static std::shared_ptr<TraceMemory> create(int rank, int size);
 
+  // While the result lives, whoever looks (live_traces) is told that this process waits in init_process_group. Throws SystemError.
+  static std::shared_ptr<SharedMemory> announce(int rank, int size);
+
   // Passes this rank's file to all others and keeps theirs. Collective; does nothing where descriptors cannot be passed.
   void share(Meeting& meeting, Deadline deadline);
 

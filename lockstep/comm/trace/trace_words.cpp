@@ -8,6 +8,10 @@
 
 namespace lockstep::trace {
 
+std::string name_of(const RankTrace& process) {
+  return str("pid ", process.pid, process.program.empty() ? "" : ", " + process.program);
+}
+
 std::string describe(const TraceRecord& record) {
   const Call& call = record.call;
   if (call.verb == Verb::SEND || call.verb == Verb::RECV) {

@@ -1,0 +1,38 @@
+// The first cause of a failure in a job on several machines. Each launcher publishes how its ranks ended; from all of that each
+// finds the same rank (first_cause.h); the launcher of that rank says what happened, with the rank's last words, for all.
+//
+//   const JobCause cause = find_job_cause(link, node, ends_here, [&](const FirstCause& of) { return words_of(of); });
+//   if (!cause.is_here) console.line("the job failed on another machine: " + cause.line);
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lockstep/launch/first_cause.h"
+#include "lockstep/launch/node_group.h"
+
+namespace lockstep {
+
+struct JobCause {
+  bool is_here = false;  // the cause is a rank of this launcher
+  FirstCause cause;      // set when it is here
+  std::string line;      // "node 1: rank 2 failed first: ...", the same on all launchers
+  int exit_code = 1;
+};
+
+// Blocks until the other launchers have published or are gone, some seconds at most. Publishes `mine`. nullopt: no rank has
+// failed on its own.
+std::optional<JobCause> find_job_cause(NodeLink& link, int node, std::span<const RankEnd> mine,
+                                       const std::function<std::string(const FirstCause&)>& words);
+
+// The exit code of a job with that cause: the rank's own, or that of the first rank that failed because of it.
+int exit_code_of(const FirstCause& cause, std::span<const RankEnd> ends);
+
+// For the store.
+std::string pack_ends(std::span<const RankEnd> ends);
+std::vector<RankEnd> unpack_ends(const std::string& text);
+
+}  // namespace lockstep
