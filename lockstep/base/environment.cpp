@@ -69,7 +69,8 @@ constexpr std::array TABLE = std::to_array<EnvironmentVariable>({
     {"LOCKSTEP_PATHS", "user",
      "ways of an all_reduce in shared memory by size, as `lockstep bench --tune` prints them"},
     {"LOCKSTEP_TRACE_DIR", "user, lockstep run",
-     "folder in which each rank writes what all did last when its group fails (default: none)"},
+     "folder in which each rank writes what all did last when its group fails, for this user alone (default: "
+     "none)"},
     {"LOCKSTEP_DATA", "user", "folder with data sets, for example $LOCKSTEP_DATA/mnist"},
     {"LOCKSTEP_DISABLE", "user",
      "kernel features to do without, for tests: pidfd,seals,children,peer_memory,memfd"},

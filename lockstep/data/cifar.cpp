@@ -14,12 +14,18 @@ namespace {
 
 constexpr int MOST_TRAIN_FILES = 5;
 
+// As the archives of the binary versions unpack.
+constexpr const char* CIFAR10_FOLDER = "cifar-10-batches-bin";
+constexpr const char* CIFAR100_FOLDER = "cifar-100-binary";
+
 // All files, one after the other.
-CifarRecords read_files(const char* dataset, const std::string& directory,
+CifarRecords read_files(const char* dataset, const std::string& directory, const char* below,
                         const std::vector<std::string>& files, const std::vector<int>& classes) {
   CifarRecords all;
+  const std::string found = data_folder(directory, {below}, files);
+  const std::string& folder = found.empty() ? directory : found;  // which then says what is missing
   for (const std::string& file : files) {
-    CifarRecords records = read_cifar_records(existing_data_file(dataset, directory, file), classes);
+    CifarRecords records = read_cifar_records(existing_data_file(dataset, folder, file), classes);
     all.count += records.count;
     all.labels.insert(all.labels.end(), records.labels.begin(), records.labels.end());
     all.pixels.insert(all.pixels.end(), records.pixels.begin(), records.pixels.end());
@@ -54,14 +60,15 @@ std::vector<std::string> cifar10_files(Split split, int train_files) {
 }  // namespace
 
 CIFAR10::CIFAR10(const std::string& directory, Split split, const CIFAR10Options& options)
-    : CIFAR10(read_files("CIFAR10", directory, cifar10_files(split, options.train_files), {CLASSES})) {}
+    : CIFAR10(read_files("CIFAR10", directory, CIFAR10_FOLDER, cifar10_files(split, options.train_files),
+                         {CLASSES})) {}
 
 CIFAR10::CIFAR10(const CifarRecords& records)
     : ImageDataset("CIFAR10", images_of(records), targets_of(records, 0, 1), channels(MEAN, STD)) {}
 
 CIFAR100::CIFAR100(const std::string& directory, Split split)
-    : CIFAR100(read_files("CIFAR100", directory, {split == Split::TRAIN ? "train.bin" : "test.bin"},
-                          {COARSE_CLASSES, CLASSES})) {}
+    : CIFAR100(read_files("CIFAR100", directory, CIFAR100_FOLDER,
+                          {split == Split::TRAIN ? "train.bin" : "test.bin"}, {COARSE_CLASSES, CLASSES})) {}
 
 CIFAR100::CIFAR100(const CifarRecords& records)
     : ImageDataset("CIFAR100", images_of(records), targets_of(records, 1, 2), channels(MEAN, STD)),
@@ -69,13 +76,13 @@ CIFAR100::CIFAR100(const CifarRecords& records)
 
 std::string find_cifar10(const std::string& directory, const std::string& checkout) {
   return find_data_folder("cifar10", {"data_batch_1.bin", "test_batch.bin"},
-                          {.directory = directory, .checkout = checkout},
+                          {.directory = directory, .checkout = checkout, .below = {CIFAR10_FOLDER}},
                           "`scripts/download cifar10` fetches it");
 }
 
 std::string find_cifar100(const std::string& directory, const std::string& checkout) {
   return find_data_folder("cifar100", {"train.bin", "test.bin"},
-                          {.directory = directory, .checkout = checkout},
+                          {.directory = directory, .checkout = checkout, .below = {CIFAR100_FOLDER}},
                           "`scripts/download cifar100` fetches it");
 }
 

@@ -7,7 +7,8 @@
 //
 // Files       the binary version of https://www.cs.toronto.edu/~kriz/cifar.html, plain or with .gz: data_batch_1.bin to
 //             data_batch_5.bin and test_batch.bin, or train.bin and test.bin. `scripts/download cifar10` and `... cifar100`
-//             fetch and check them. Shorter files are read, too: their images are the set.
+//             fetch and check them. They lie in DIRECTORY or where the archive puts them, DIRECTORY/cifar-10-batches-bin and
+//             DIRECTORY/cifar-100-binary. Shorter files are read, too: their images are the set.
 // Fails       SystemError: a file is missing or cannot be read. FormatError, naming the file: no images, a cut image, a label out
 //             of range. InvalidArgument: train_files out of range.
 // What else a data set of images can do: data/image_dataset.h.
@@ -61,7 +62,8 @@ class CIFAR100 : public ImageDataset {
 };
 
 // The folder with data_batch_1.bin and test_batch.bin, or train.bin and test.bin: `directory` (--data DIR) if it is not empty, else
-// $LOCKSTEP_DATA/cifar10 or CHECKOUT/data/cifar10 (cifar100). Throws InvalidArgument that says where it looked.
+// $LOCKSTEP_DATA/cifar10, $LOCKSTEP_DATA, CHECKOUT/data/cifar10 or CHECKOUT/data (cifar100), or the archive's folder in one of these.
+// Throws InvalidArgument that says where it looked.
 std::string find_cifar10(const std::string& directory = "", const std::string& checkout = ".");
 std::string find_cifar100(const std::string& directory = "", const std::string& checkout = ".");
 

@@ -143,5 +143,32 @@ TEST(FindCifar, LooksInThePlacesInOrder) {
   EXPECT_EQ(find_cifar100("", checkout), hundred);
 }
 
+TEST(FindCifar, LooksWhereTheArchivesUnpack) {
+  const TempFolder folder;
+  const DataVariable variable(folder.path());
+  for (const char* place : {"cifar-10-batches-bin", "cifar-100-binary", "given/cifar-10-batches-bin"})
+    std::filesystem::create_directories(folder / place);
+  const std::string record(1 + 3072, '\1');
+  for (const char* name :
+       {"cifar-10-batches-bin/data_batch_1.bin", "cifar-10-batches-bin/test_batch.bin",
+        "given/cifar-10-batches-bin/data_batch_1.bin", "given/cifar-10-batches-bin/test_batch.bin"})
+    folder.write(name, record);
+  for (const char* name : {"cifar-100-binary/train.bin", "cifar-100-binary/test.bin"})
+    folder.write(name, "\1" + record);
+  EXPECT_EQ(find_cifar10("", folder / "checkout"), folder / "cifar-10-batches-bin");
+  EXPECT_EQ(find_cifar100("", folder / "checkout"), folder / "cifar-100-binary");
+  EXPECT_EQ(find_cifar10(folder / "given"), folder / "given/cifar-10-batches-bin");
+  EXPECT_EQ(CIFAR10(folder.path(), Split::TEST).size(), 1) << "the set itself finds them, too";
+  EXPECT_EQ(CIFAR100(folder.path(), Split::TRAIN).size(), 1);
+}
+
+TEST(FindCifar, NamesWhatOnlyPythonReads) {
+  const TempFolder folder;
+  std::filesystem::create_directories(folder / "cifar-10-batches-py");
+  EXPECT_THAT([&] { find_cifar10(folder.path()); },
+              ::testing::ThrowsMessage<InvalidArgument>(
+                  HasSubstr("cifar-10-batches-py is there, which only Python can read")));
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -1,9 +1,9 @@
 #include "lockstep/data/find_mnist.h"
 
-#include <algorithm>
 #include <array>
 #include <filesystem>
 #include <optional>
+#include <vector>
 
 #include "lockstep/base/environment.h"
 #include "lockstep/base/error.h"
@@ -43,7 +43,19 @@ std::string missing_files(const std::string& directory) {
   return missing;
 }
 
-bool is_complete(const fs::path& directory) { return missing_files(directory.string()).empty(); }
+// `place` or the first folder below it that has all files; "" if there is none.
+std::string complete_folder(const fs::path& place, const std::vector<std::string>& below) {
+  return data_folder(place.string(), below, {MNIST_FILES.begin(), MNIST_FILES.end()});
+}
+
+// Below a folder of several data sets: those of `dataset`, of both where it is "".
+std::vector<std::string> folders_of(const std::string& dataset) {
+  std::vector<std::string> folders;
+  if (dataset != NAME_FASHION) folders.assign(MNIST_FOLDERS.begin(), MNIST_FOLDERS.end());
+  if (dataset != NAME_MNIST)
+    folders.insert(folders.end(), FASHION_MNIST_FOLDERS.begin(), FASHION_MNIST_FOLDERS.end());
+  return folders;
+}
 
 // Which data set a complete folder holds, by its training labels; "" for another one.
 std::string identify(const std::string& directory) {
@@ -53,36 +65,45 @@ std::string identify(const std::string& directory) {
 }
 
 FoundMnist given_directory(const FindMnistOptions& options) {
-  if (const std::string missing = missing_files(options.directory); !missing.empty())
-    throw InvalidArgument(
-        str("--data ", in_quotes(options.directory), " lacks ", missing, " (plain or .gz)"));
-  std::string dataset = identify(options.directory);
+  const std::string found = complete_folder(options.directory, folders_of(options.dataset));
+  if (found.empty())
+    throw InvalidArgument(str("--data ", in_quotes(options.directory), " lacks ",
+                              missing_files(options.directory), " (plain or .gz)",
+                              only_for_python(options.directory)));
+  std::string dataset = identify(found);
   if (!options.dataset.empty() && !dataset.empty() && dataset != options.dataset)
     throw InvalidArgument(str("--data ", in_quotes(options.directory), " holds ", dataset,
                               ", and --dataset asks for ", options.dataset));
   if (dataset.empty()) dataset = options.dataset;
   if (dataset.empty()) dataset = fs::weakly_canonical(options.directory).filename().string();
-  return {options.directory, dataset};
+  return {found, dataset};
 }
 
-std::vector<fs::path> usual_places(const FindMnistOptions& options, const char* name) {
-  std::vector<fs::path> places;
-  if (const auto folder = env("LOCKSTEP_DATA")) places.push_back(fs::path(*folder) / name);
-  places.push_back(fs::path(options.checkout) / "data" / name);
-  return places;
+// The first folder with all files among the usual places; "" if there is none.
+std::string usual_folder(const FindMnistOptions& options, const char* name) {
+  std::vector<fs::path> roots;
+  if (const auto folder = env("LOCKSTEP_DATA")) roots.emplace_back(*folder);
+  roots.push_back(fs::path(options.checkout) / "data");
+  for (const fs::path& root : roots) {
+    for (const fs::path& place : {root / name, root}) {
+      const std::string found =
+          complete_folder(place, place == root ? folders_of(name) : std::vector<std::string>());
+      if (!found.empty()) return found;
+    }
+  }
+  return "";
 }
 
 FoundMnist fashion(const FindMnistOptions& options) {
-  std::vector<fs::path> places = usual_places(options, NAME_FASHION);
-  places.emplace_back(options.debian_fashion_mnist);
-  const auto place = std::find_if(places.begin(), places.end(), is_complete);
-  if (place == places.end())
+  std::string found = usual_folder(options, NAME_FASHION);
+  if (found.empty()) found = complete_folder(options.debian_fashion_mnist, {});
+  if (found.empty())
     throw InvalidArgument(
         str("Fashion-MNIST is not on this machine: install the Debian package dataset-fashion-mnist, or put "
             "its files into ",
             in_quotes((fs::path(options.checkout) / "data" / NAME_FASHION).string()),
             ", or name their folder with --data"));
-  return {place->string(), NAME_FASHION};
+  return {found, NAME_FASHION};
 }
 
 // nullopt: done.
@@ -101,14 +122,13 @@ FoundMnist find_mnist(const FindMnistOptions& options) {
   if (!options.directory.empty()) return given_directory(options);
   if (options.dataset == NAME_FASHION) return fashion(options);
 
-  const std::vector<fs::path> places = usual_places(options, NAME_MNIST);
-  const auto place = std::find_if(places.begin(), places.end(), is_complete);
-  if (place != places.end()) return {place->string(), NAME_MNIST};
-  const std::string target = places.back().string();
+  const std::string found = usual_folder(options, NAME_MNIST);
+  if (!found.empty()) return {found, NAME_MNIST};
+  const std::string target = (fs::path(options.checkout) / "data" / NAME_MNIST).string();
   const std::optional<std::string> problem = try_download(options, target);
   if (!problem) return {target, NAME_MNIST};
   const std::string reason = str("MNIST could not be downloaded (", *problem, ")");
-  if (options.dataset == NAME_MNIST || !is_complete(options.debian_fashion_mnist))
+  if (options.dataset == NAME_MNIST || complete_folder(options.debian_fashion_mnist, {}).empty())
     throw InvalidArgument(
         str(reason, "; put its four files into ", in_quotes(target), ", or name their folder with --data"));
   options.say(str(reason, "; taking the Fashion-MNIST of Debian's package dataset-fashion-mnist"));

@@ -4,9 +4,10 @@
 //   MNIST train(found.directory, Split::TRAIN);
 //
 // Looks, in this order, at
-//   1. `directory` (--data DIR), which must then hold the four files;
-//   2. $LOCKSTEP_DATA/mnist;
-//   3. CHECKOUT/data/mnist;
+//   1. `directory` (--data DIR), which must then hold the four files, itself or below it as torchvision and Keras put them (MNIST/raw,
+//      fashion-mnist, ...: data/mnist.h);
+//   2. $LOCKSTEP_DATA/mnist, and below $LOCKSTEP_DATA likewise;
+//   3. CHECKOUT/data/mnist, and below CHECKOUT/data likewise;
 //   4. the mirrors: downloads to CHECKOUT/data/mnist, checked by SHA-256;
 //   5. the Fashion-MNIST of Debian's package dataset-fashion-mnist, unless `dataset` asks for "mnist".
 // With dataset = "fashion-mnist": 1., $LOCKSTEP_DATA/fashion-mnist, CHECKOUT/data/fashion-mnist, the Debian package.

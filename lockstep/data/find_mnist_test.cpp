@@ -130,6 +130,39 @@ TEST_F(FindMnist, LooksInThePlacesInOrder) {
   EXPECT_EQ(find_mnist(options_).dataset, "elsewhere") << "the folder's name, for data nobody knows";
 }
 
+TEST_F(FindMnist, FindsTheFilesWhereTorchvisionAndKerasPutThem) {
+  const std::string raw = put("torchvision/MNIST/raw", "");
+  const std::string fashion = put("torchvision/FashionMNIST/raw", "");
+  const std::string keras = put("keras/fashion-mnist");
+  options_.directory = folder_ / "torchvision";
+  EXPECT_EQ(find_mnist(options_).directory, raw);
+  options_.directory = folder_ / "torchvision/MNIST";
+  EXPECT_EQ(find_mnist(options_).directory, raw);
+  options_.directory = folder_ / "torchvision";
+  options_.dataset = "fashion-mnist";
+  EXPECT_EQ(find_mnist(options_).directory, fashion);
+  options_.directory = folder_ / "keras";
+  EXPECT_EQ(find_mnist(options_).directory, keras);
+  options_ = {.checkout = folder_ / "checkout", .may_download = false};
+  const std::string usual = put("lockstep-data/MNIST/raw");
+  EXPECT_EQ(find_mnist(options_).directory, usual);
+}
+
+TEST_F(FindMnist, FindsNamesWithADot) {
+  std::filesystem::create_directories(folder_ / "dots");
+  for (const char* name : {"train-images.idx3-ubyte", "train-labels.idx1-ubyte.gz", "t10k-images.idx3-ubyte",
+                           "t10k-labels.idx1-ubyte"})
+    folder_.write(std::string("dots/") + name, "not looked at here");
+  options_.directory = folder_ / "dots";
+  EXPECT_EQ(find_mnist(options_).directory, options_.directory);
+}
+
+TEST_F(FindMnist, NamesWhatOnlyPythonReads) {
+  folder_.write("mnist.npz", "PK");
+  options_.directory = folder_.path();
+  EXPECT_THAT(refusal(), HasSubstr("mnist.npz is there, which only Python can read"));
+}
+
 TEST_F(FindMnist, PassesOverIncompleteFolders) {
   const std::string checkout = put("checkout/data/mnist");
   const std::string data = put("lockstep-data/mnist");

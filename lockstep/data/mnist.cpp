@@ -16,6 +16,14 @@ std::string path_of(const std::string& directory, Split split, std::size_t file)
   return existing_data_file("MNIST", directory, MNIST_FILES[split == Split::TRAIN ? file : file + 2]);
 }
 
+// The one with both files of the split; `directory` if none has them, which then says what is missing.
+std::string folder_of(const std::string& directory, const std::array<const char*, 3>& below, Split split) {
+  const std::size_t first = split == Split::TRAIN ? 0 : 2;
+  const std::string found =
+      data_folder(directory, {below.begin(), below.end()}, {MNIST_FILES[first], MNIST_FILES[first + 1]});
+  return found.empty() ? directory : found;
+}
+
 at::Tensor read_images(const std::string& path) {
   const IdxArray array = read_idx(path, 3);
   if (array.bytes.empty()) throw FormatError(str("MNIST: \"", printable(path), "\" holds no images"));
@@ -44,7 +52,7 @@ at::Tensor read_targets(const std::string& path, std::int64_t images) {
 }  // namespace
 
 MNIST::MNIST(const std::string& directory, Split split)
-    : MNIST(directory, split, {.mean = MEAN, .std = STD}) {}
+    : MNIST(folder_of(directory, MNIST_FOLDERS, split), split, {.mean = MEAN, .std = STD}) {}
 
 MNIST::MNIST(const std::string& directory, Split split, Channel channel)
     : MNIST(read_images(path_of(directory, split, 0)), directory, split, channel) {}
@@ -53,6 +61,6 @@ MNIST::MNIST(const at::Tensor& images, const std::string& directory, Split split
     : ImageDataset("MNIST", images, read_targets(path_of(directory, split, 1), images.size(0)), {channel}) {}
 
 FashionMNIST::FashionMNIST(const std::string& directory, Split split)
-    : MNIST(directory, split, {.mean = MEAN, .std = STD}) {}
+    : MNIST(folder_of(directory, FASHION_MNIST_FOLDERS, split), split, {.mean = MEAN, .std = STD}) {}
 
 }  // namespace lockstep

@@ -5,8 +5,9 @@
 //   Batch batch = train.get_batch(indices);         // data: float32 [n, 1, 28, 28], target: int64 [n]
 //   FashionMNIST clothes("/usr/share/datasets/fashion-mnist", Split::TRAIN);      // Debian's dataset-fashion-mnist
 //
-// Files       DIRECTORY/train-images-idx3-ubyte and train-labels-idx1-ubyte, or t10k-..., plain or with .gz, of images of any
-//             size; see find_mnist() for where they come from. Both sets have the same files: MNIST reads Fashion-MNIST, too,
+// Files       DIRECTORY/train-images-idx3-ubyte (or train-images.idx3-ubyte) and train-labels-idx1-ubyte, or t10k-..., plain or
+//             with .gz, of images of any size; or below it where torchvision and Keras put them (MNIST_FOLDERS,
+//             FASHION_MNIST_FOLDERS); see find_mnist() for where they come from. Both sets have the same files: MNIST reads Fashion-MNIST, too,
 //             and only normalises it otherwise.
 // Fails       SystemError: a file is missing or cannot be read. FormatError, naming the file: not an idx file of this kind, no
 //             images, another number of labels than of images, a label above 9.
@@ -42,6 +43,11 @@ class FashionMNIST : public MNIST {
 
   FashionMNIST(const std::string& directory, Split split);
 };
+
+// Below a folder for data sets: torchvision's, Keras' and ours.
+inline constexpr std::array<const char*, 3> MNIST_FOLDERS = {"MNIST/raw", "raw", "mnist"};
+inline constexpr std::array<const char*, 3> FASHION_MNIST_FOLDERS = {"FashionMNIST/raw", "raw",
+                                                                     "fashion-mnist"};
 
 // The four names: train images, train labels, test images, test labels.
 inline constexpr std::array<const char*, 4> MNIST_FILES = {

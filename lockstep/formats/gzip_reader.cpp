@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <filesystem>
-#include <fstream>
 #include <limits>
+#include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/os/plain_file.h"
 
 namespace lockstep {
 namespace {
@@ -21,33 +21,33 @@ constexpr int GZIP_ONLY = 16 + MAX_WBITS;
 }  // namespace
 
 struct GzipReader::State {
-  std::string path;
-  std::ifstream file;
+  PlainFile file;
   std::uint64_t file_size = 0;
+  std::uint64_t position = 0;  // of what is read next
   std::array<char, 32768> input{};
   std::size_t input_begin = 0;
   std::size_t input_end = 0;
   bool is_gzip = false;
-  bool in_member = false;  // between the first and the last byte of a gzip member
+  bool in_member = false;   // between the first and the last byte of a gzip member
+  bool has_member = false;  // one has ended
   z_stream stream{};
   bool has_stream = false;
 
-  State() = default;
+  explicit State(std::string path) : file(std::move(path)), file_size(file.size()) {}
   State(const State&) = delete;
   State& operator=(const State&) = delete;
   ~State() {
     if (has_stream) inflateEnd(&stream);
   }
 
-  std::string name() const { return str('"', printable(path), '"'); }
+  std::string name() const { return in_quotes(file.path()); }
 
   // Makes `input` non-empty unless the file has ended.
   void refill() {
-    if (input_begin < input_end || !file) return;
-    file.read(input.data(), static_cast<std::streamsize>(input.size()));
-    if (file.bad()) throw SystemError(str("cannot read ", name()), errno);
+    if (input_begin < input_end) return;
     input_begin = 0;
-    input_end = static_cast<std::size_t>(file.gcount());
+    input_end = file.read_at(position, std::as_writable_bytes(std::span(input)));
+    position += input_end;
   }
 
   bool input_is_empty() const { return input_begin == input_end; }
@@ -73,10 +73,24 @@ struct GzipReader::State {
         if (in_member) throw FormatError(str(name(), ": the gzip stream is cut short; fetch the file again"));
         break;
       }
+      if (!in_member && is_padding()) break;
       if (!in_member) start_member();
       done += inflate_some(out.subspan(done));
     }
     return done;
+  }
+
+  // Whether the rest of the file, behind a member, is zeros; then all of it has been read. Tapes and block devices are filled up so.
+  bool is_padding() {
+    if (!has_member || input[input_begin] != '\0') return false;
+    for (refill(); !input_is_empty(); refill()) {
+      const auto end = input.begin() + static_cast<std::ptrdiff_t>(input_end);
+      if (std::any_of(input.begin() + static_cast<std::ptrdiff_t>(input_begin), end,
+                      [](char c) { return c != '\0'; }))
+        throw FormatError(str(name(), ": bytes after the end of the gzip stream"));
+      input_begin = input_end;
+    }
+    return true;
   }
 
   void start_member() {
@@ -96,6 +110,7 @@ struct GzipReader::State {
     input_begin = input_end - stream.avail_in;
     if (result == Z_STREAM_END) {
       in_member = false;
+      has_member = true;
     } else if (result != Z_OK) {
       throw FormatError(str(name(), ": broken gzip stream (",
                             stream.msg != nullptr ? stream.msg : zError(result), "); fetch the file again"));
@@ -104,17 +119,7 @@ struct GzipReader::State {
   }
 };
 
-GzipReader::GzipReader(std::string path) : state_(std::make_unique<State>()) {
-  state_->path = std::move(path);
-  std::error_code error;
-  const std::filesystem::file_status status = std::filesystem::status(state_->path, error);
-  if (!std::filesystem::exists(status))
-    throw SystemError(str("cannot open ", state_->name()), error ? error.value() : ENOENT);
-  if (!std::filesystem::is_regular_file(status))
-    throw SystemError(str("cannot read ", state_->name(), ", which is not a plain file"), EINVAL);
-  state_->file.open(state_->path, std::ios::binary);
-  if (!state_->file) throw SystemError(str("cannot open ", state_->name()), errno);
-  state_->file_size = std::filesystem::file_size(state_->path);
+GzipReader::GzipReader(std::string path) : state_(std::make_unique<State>(std::move(path))) {
   state_->refill();
   state_->is_gzip = state_->input_end >= 2 && state_->input[0] == '\x1f' && state_->input[1] == '\x8b';
   if (state_->is_gzip) {
@@ -132,11 +137,14 @@ std::size_t GzipReader::read(std::span<std::byte> out) {
 }
 
 std::uint64_t GzipReader::size_limit() const {
-  return state_->is_gzip ? state_->file_size * DEFLATE_BEST_RATIO : state_->file_size;
+  if (!state_->is_gzip) return state_->file_size;
+  std::uint64_t most = 0;
+  const bool is_too_large = __builtin_mul_overflow(state_->file_size, DEFLATE_BEST_RATIO, &most);
+  return is_too_large ? std::numeric_limits<std::uint64_t>::max() : most;
 }
 
 bool GzipReader::is_gzip() const { return state_->is_gzip; }
 
-const std::string& GzipReader::path() const { return state_->path; }
+const std::string& GzipReader::path() const { return state_->file.path(); }
 
 }  // namespace lockstep

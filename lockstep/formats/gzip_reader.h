@@ -6,10 +6,10 @@
 //   while (const std::size_t count = reader.read(buffer)) use(std::span(buffer).first(count));
 //
 // A file counts as gzip when it starts with the bytes 1f 8b, whatever its name is. Several gzip members in a row read as one
-// file, as with the command gzip. Memory stays below 100 KB whatever the file says.
+// file, and zeros after the last one are padding, both as with the command gzip. Memory stays below 100 KB whatever the file says.
 //
-// Fails       SystemError when the file cannot be opened or read; FormatError, naming the file, for a broken or cut gzip
-//             stream and for bytes after its end.
+// Fails       SystemError when the file cannot be opened or read, or is a pipe or a folder; FormatError, naming the file, for a broken
+//             or cut gzip stream and for other bytes than zeros after its end.
 #pragma once
 
 #include <cstddef>

@@ -56,17 +56,20 @@ void check_magic(GzipReader& reader, int dimensions) {
 
 // The number of bytes the header promises, checked against what the file can hold.
 std::int64_t read_dims(GzipReader& reader, int dimensions, std::vector<std::int64_t>& dims) {
-  std::uint64_t total = 1;
+  constexpr auto TOO_MANY = static_cast<std::uint64_t>(IDX_MAX_BYTES) + 1;
+  std::uint64_t count = 0;
+  std::uint64_t item = 1;  // bytes of one of `count`: too many are refused also where there is none
   std::string product;
   for (int i = 0; i < dimensions; ++i) {
     const std::uint64_t size = read_number(reader, "the sizes");
     dims.push_back(static_cast<std::int64_t>(size));
     product += str(i > 0 ? " x " : "", size);
     if (i > 0 && size == 0) refuse_idx(reader, str("dimension ", i, " has size 0"));
-    // At most (2^32 + 1) * (2^32 - 1) = 2^64 - 1: the product cannot wrap before it is compared.
-    total = std::min<std::uint64_t>(total * size, static_cast<std::uint64_t>(IDX_MAX_BYTES) + 1);
+    // At most (2^32 + 1) * (2^32 - 1) = 2^64 - 1: the products cannot wrap before they are compared.
+    (i == 0 ? count : item) = i == 0 ? size : std::min(item * size, TOO_MANY);
   }
-  if (total > static_cast<std::uint64_t>(IDX_MAX_BYTES))
+  const std::uint64_t total = std::min(count * item, TOO_MANY);
+  if (total == TOO_MANY || item == TOO_MANY)
     refuse_idx(reader, str("its header claims ", product, " bytes, more than the ", IDX_MAX_BYTES,
                            " that are allowed"));
   const std::uint64_t header = 4 + 4 * static_cast<std::uint64_t>(dimensions);

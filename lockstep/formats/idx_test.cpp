@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
+#include <sys/stat.h>
 
 #include "lockstep/base/error.h"
 #include "testing/gzip.h"
@@ -96,6 +97,31 @@ TEST(Idx, RefusesTruncatedFiles) {
 
 TEST(Idx, RefusesTrailingBytes) {
   expect_refused(idx_file({3}, "abcd"), 1, "trailing bytes after the 3 that its header claims");
+}
+
+// As the command gzip reads it: with a warning at most. Zeros of any number, also more than are read at once.
+TEST(Idx, ZerosBehindAGzipStreamArePadding) {
+  const TempFolder folder;
+  const std::string file = idx_file({2}, "ab");
+  for (const std::size_t zeros : {1UL, 512UL, 100000UL}) {
+    const std::string padding(zeros, '\0');
+    EXPECT_EQ(read_idx(folder.write("padded", gzip(file) + padding), 1).dims[0], 2) << zeros;
+    for (const std::string& behind : {std::string("x"), gzip(file)}) {
+      EXPECT_THAT([&] { read_idx(folder.write("padded", gzip(file) + padding + behind), 1); },
+                  ::testing::ThrowsMessage<FormatError>(HasSubstr("bytes after the end of the gzip stream")));
+    }
+  }
+}
+
+TEST(Idx, RefusesItemsThatNoMemoryHoldsAlsoWhereThereAreNone) {
+  expect_refused(idx_file({0, 0xffffffff, 0xffffffff}, ""), 3, "more than the");
+}
+
+TEST(Idx, APipeIsRefusedAtOnce) {
+  const TempFolder folder;
+  ASSERT_EQ(mkfifo((folder / "pipe").c_str(), 0600), 0);
+  EXPECT_THAT([&] { read_idx(folder / "pipe", 1); },
+              ::testing::ThrowsMessage<SystemError>(HasSubstr("a named pipe")));
 }
 
 TEST(Idx, RefusesBrokenGzip) {

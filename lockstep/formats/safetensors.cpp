@@ -3,12 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cerrno>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <tuple>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/shape_bytes.h"
 #include "lockstep/base/str.h"
 #include "lockstep/os/atomic_file.h"
 
@@ -33,14 +32,12 @@ std::string json_text(const std::string& text) {
 void check(const SafetensorsSource& tensor) {
   const std::string name = str("write_safetensors: tensor ", in_quotes(tensor.name));
   if (tensor.name == "__metadata__") throw InvalidArgument(str(name, ": the name is taken by the format"));
-  std::uint64_t needed = safetensors_dtype_size(tensor.dtype);
-  if (needed == 0) throw InvalidArgument(str(name, ": unknown dtype ", in_quotes(tensor.dtype)));
-  for (const std::int64_t size : tensor.shape) {
-    if (size < 0 || __builtin_mul_overflow(needed, static_cast<std::uint64_t>(size), &needed))
-      throw InvalidArgument(str(name, ": its shape is negative or overflows"));
-  }
-  if (needed != tensor.bytes.size())
-    throw InvalidArgument(str(name, ": its shape needs ", needed, " bytes, got ", tensor.bytes.size()));
+  const std::size_t element = safetensors_dtype_size(tensor.dtype);
+  if (element == 0) throw InvalidArgument(str(name, ": unknown dtype ", in_quotes(tensor.dtype)));
+  const auto needed = shape_bytes(tensor.shape, element);
+  if (!needed) throw InvalidArgument(str(name, ": its shape is negative or overflows"));
+  if (*needed != tensor.bytes.size())
+    throw InvalidArgument(str(name, ": its shape needs ", *needed, " bytes, got ", tensor.bytes.size()));
 }
 
 std::string entry_text(const SafetensorsSource& tensor, std::uint64_t begin) {
@@ -74,26 +71,23 @@ std::string header_text(const std::vector<SafetensorsSource>& tensors, const Saf
 
 }  // namespace
 
-SafetensorsFile::SafetensorsFile(std::string path) : path_(std::move(path)), file_(path_, std::ios::binary) {
-  std::error_code error;
-  const std::uint64_t size = file_ ? std::filesystem::file_size(path_, error) : 0;
-  if (!file_ || error)
-    throw SystemError(str("cannot read ", in_quotes(path_)), error ? error.value() : errno);
+SafetensorsFile::SafetensorsFile(std::string path) : file_(std::move(path)) {
+  const std::uint64_t size = file_.size();
   const auto refuse = [&](const std::string& defect) {
-    throw FormatError(str("safetensors file ", in_quotes(path_), ": ", defect));
+    throw FormatError(str("safetensors file ", in_quotes(file_.path()), ": ", defect));
   };
-  std::array<unsigned char, LENGTH_BYTES> length_bytes{};
-  if (size < LENGTH_BYTES || !file_.read(reinterpret_cast<char*>(length_bytes.data()), LENGTH_BYTES))
-    refuse("truncated, it has no header");
+  std::array<std::byte, LENGTH_BYTES> length_bytes{};
+  if (file_.read_at(0, length_bytes) < LENGTH_BYTES) refuse("truncated, it has no header");
   std::uint64_t length = 0;
-  for (std::size_t i = LENGTH_BYTES; i-- > 0;) length = length << 8U | length_bytes[i];
+  for (std::size_t i = LENGTH_BYTES; i-- > 0;)
+    length = length << 8U | std::to_integer<std::uint64_t>(length_bytes[i]);
   if (length > MAX_HEADER)
     refuse(
         str("its header claims ", length, " bytes, more than the ", MAX_HEADER, " that the format allows"));
   if (length > size - LENGTH_BYTES)
     refuse(str("truncated: its header claims ", length, " bytes, the file has ", size));
   std::string json(length, '\0');
-  if (!file_.read(json.data(), static_cast<std::streamsize>(length)))
+  if (file_.read_at(LENGTH_BYTES, std::as_writable_bytes(std::span(json))) < length)
     refuse("truncated, it ends inside the header");
   data_offset_ = LENGTH_BYTES + length;
   try {
@@ -103,14 +97,12 @@ SafetensorsFile::SafetensorsFile(std::string path) : path_(std::move(path)), fil
   }
 }
 
-void SafetensorsFile::read(const SafetensorsTensor& tensor, std::span<std::byte> out) {
+void SafetensorsFile::read(const SafetensorsTensor& tensor, std::span<std::byte> out) const {
   if (out.size() != tensor.size())
     throw InvalidArgument(str("SafetensorsFile::read: tensor ", in_quotes(tensor.name), " has ",
                               tensor.size(), " bytes, the buffer ", out.size()));
-  file_.clear();
-  file_.seekg(static_cast<std::streamoff>(data_offset_ + tensor.begin));
-  if (!file_.read(reinterpret_cast<char*>(out.data()), static_cast<std::streamsize>(out.size())))
-    throw FormatError(str("safetensors file ", in_quotes(path_), ": it ends inside tensor ",
+  if (file_.read_at(data_offset_ + tensor.begin, out) < out.size())
+    throw FormatError(str("safetensors file ", in_quotes(file_.path()), ": it ends inside tensor ",
                           in_quotes(tensor.name), "; it was cut after it had been opened"));
 }
 

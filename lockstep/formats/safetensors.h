@@ -15,19 +15,22 @@
 // The rules are those of the reference implementation, https://github.com/huggingface/safetensors.
 //
 // Fails       FormatError, naming the file and the defect, for anything else: names that occur twice, an unknown dtype, a
-//             shape that overflows or does not fit its bytes, holes, overlaps, bytes that belong to nobody, a cut file.
-//             SystemError when the file cannot be read or written.
+//             shape that overflows (also beside a 0, where libtorch multiplies the others) or does not fit its bytes, holes,
+//             overlaps, bytes that belong to nobody, a cut file. SystemError when the file cannot be read or written, or is none,
+//             but a named pipe or a folder.
+// Time        in proportion to the header: 200,000 tensors take about as long as in Python.
 // Threads     different SafetensorsFile objects are independent; one belongs to one thread at a time.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <fstream>
 #include <map>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "lockstep/os/plain_file.h"
 
 namespace lockstep {
 
@@ -61,14 +64,13 @@ class SafetensorsFile {
 
   const std::vector<SafetensorsTensor>& tensors() const { return header_.tensors; }
   const SafetensorsMetadata& metadata() const { return header_.metadata; }
-  const std::string& path() const { return path_; }
+  const std::string& path() const { return file_.path(); }
 
   // Copies the bytes of one of tensors() into `out`, which has exactly tensor.size() bytes.
-  void read(const SafetensorsTensor& tensor, std::span<std::byte> out);
+  void read(const SafetensorsTensor& tensor, std::span<std::byte> out) const;
 
  private:
-  std::string path_;
-  std::ifstream file_;
+  PlainFile file_;
   std::uint64_t data_offset_ = 0;
   SafetensorsHeader header_;
 };

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/shape_bytes.h"
 #include "lockstep/base/str.h"
 #include "lockstep/formats/safetensors.h"
 
@@ -27,25 +28,6 @@ constexpr int DEEPEST_VALUE = 3;
 constexpr std::size_t NAME_SHOWN = 100;  // characters of a name in a message
 
 [[noreturn]] void refuse_header(const std::string& defect) { throw FormatError(defect); }
-
-// Parses strictly: nlohmann's parser alone would keep the last of two equal keys and follow any depth.
-Json parse_strictly(std::string_view text) {
-  std::vector<std::unordered_set<std::string>> keys;
-  const auto on_event = [&](int depth, Json::parse_event_t event, Json& value) {
-    if (depth > DEEPEST_VALUE) refuse_header("its header is nested too deeply");
-    if (event == Json::parse_event_t::object_start) keys.emplace_back();
-    if (event == Json::parse_event_t::object_end) keys.pop_back();
-    if (event == Json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second)
-      refuse_header(str("the name ", in_quotes(value.get_ref<const std::string&>(), NAME_SHOWN),
-                        " occurs twice in its header"));
-    return true;
-  };
-  try {
-    return Json::parse(text, on_event);
-  } catch (const Json::exception& error) {
-    refuse_header(str("its header is not JSON: ", printable(error.what())));
-  }
-}
 
 std::uint64_t unsigned_number(const Json& value, const std::string& tensor, const char* field) {
   if (!value.is_number_unsigned())
@@ -70,15 +52,13 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
   return text + "]";
 }
 
-// Bytes that the shape needs; refuses what does not fit 64 bits.
+// Bytes that the shape needs.
 std::uint64_t byte_count(const SafetensorsTensor& tensor) {
-  std::uint64_t count = safetensors_dtype_size(tensor.dtype);
-  for (const std::int64_t size : tensor.shape) {
-    if (__builtin_mul_overflow(count, static_cast<std::uint64_t>(size), &count))
-      refuse_header(str("tensor ", in_quotes(tensor.name, NAME_SHOWN), ": shape ", shape_text(tensor.shape),
-                        " overflows"));
-  }
-  return count;
+  const auto count = shape_bytes(tensor.shape, safetensors_dtype_size(tensor.dtype));
+  if (!count)
+    refuse_header(str("tensor ", in_quotes(tensor.name, NAME_SHOWN), ": shape ", shape_text(tensor.shape),
+                      " overflows"));
+  return *count;
 }
 
 SafetensorsTensor parse_entry(const std::string& name, const Json& entry) {
@@ -117,6 +97,80 @@ SafetensorsMetadata parse_metadata(const Json& entry) {
   return metadata;
 }
 
+// Takes the header's entries one after the other as they are parsed; nlohmann's own parser would keep the last of two equal keys,
+// follow any depth, and take a time that grows with the square of the number of entries.
+class HeaderReader : public Json::json_sax_t {
+ public:
+  SafetensorsHeader header;
+
+  bool null() override { return put(nullptr); }
+  bool boolean(bool value) override { return put(value); }
+  bool number_integer(number_integer_t value) override { return put(value); }
+  bool number_unsigned(number_unsigned_t value) override { return put(value); }
+  bool number_float(number_float_t value, const string_t& /*text*/) override { return put(value); }
+  bool string(string_t& value) override { return put(std::move(value)); }
+  bool binary(binary_t& /*value*/) override { return false; }  // no JSON text has it
+  bool start_object(std::size_t /*elements*/) override {
+    keys_.emplace_back();
+    return is_root() ? true : open(Json::object());
+  }
+  bool start_array(std::size_t /*elements*/) override { return open(Json::array()); }
+  bool end_object() override {
+    keys_.pop_back();
+    return keys_.empty() ? true : close();
+  }
+  bool end_array() override { return close(); }
+  bool key(string_t& name) override {
+    if (!keys_.back().insert(name).second)
+      refuse_header(str("the name ", in_quotes(name, NAME_SHOWN), " occurs twice in its header"));
+    (is_root() ? name_ : fields_.back()) = std::move(name);
+    return true;
+  }
+  bool parse_error(std::size_t /*position*/, const std::string& /*token*/,
+                   const Json::exception& error) override {
+    refuse_header(str("its header is not JSON: ", printable(error.what())));
+  }
+
+ private:
+  bool is_root() const { return open_.empty() && keys_.size() == 1; }
+
+  bool open(Json value) {
+    if (static_cast<int>(open_.size()) >= DEEPEST_VALUE) refuse_header("its header is nested too deeply");
+    open_.push_back(std::move(value));
+    fields_.emplace_back();
+    return true;
+  }
+  bool close() {
+    Json value = std::move(open_.back());
+    open_.pop_back();
+    fields_.pop_back();
+    return put(std::move(value));
+  }
+  bool put(Json value) {
+    if (open_.empty()) {
+      take_entry(value);
+    } else if (open_.back().is_array()) {
+      open_.back().push_back(std::move(value));
+    } else {
+      open_.back()[fields_.back()] = std::move(value);
+    }
+    return true;
+  }
+  void take_entry(const Json& entry) {
+    if (name_ == "__metadata__") {
+      header.metadata = parse_metadata(entry);
+    } else {
+      header.tensors.push_back(parse_entry(name_, entry));
+    }
+  }
+
+  std::vector<std::unordered_set<std::string>>
+      keys_;                         // so far, of each object that is open, the header's first
+  std::string name_;                 // of the entry that comes
+  std::vector<Json> open_;           // of this entry: what has begun and not ended
+  std::vector<std::string> fields_;  // the last key of each of these
+};
+
 // Every byte belongs to exactly one tensor.
 void check_layout(std::vector<SafetensorsTensor>& tensors, std::uint64_t data_size) {
   std::sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) {
@@ -147,18 +201,10 @@ std::size_t safetensors_dtype_size(std::string_view dtype) {
 
 SafetensorsHeader parse_safetensors_header(std::string_view json, std::uint64_t data_size) {
   if (json.empty() || json.front() != '{') refuse_header("its header does not start with '{'");
-  const Json root = parse_strictly(json);
-  if (!root.is_object()) refuse_header("its header is no JSON object");
-  SafetensorsHeader header;
-  for (const auto& [name, entry] : root.items()) {
-    if (name == "__metadata__") {
-      header.metadata = parse_metadata(entry);
-    } else {
-      header.tensors.push_back(parse_entry(name, entry));
-    }
-  }
-  check_layout(header.tensors, data_size);
-  return header;
+  HeaderReader reader;
+  Json::sax_parse(json, &reader);
+  check_layout(reader.header.tensors, data_size);
+  return std::move(reader.header);
 }
 
 }  // namespace lockstep

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -121,6 +122,10 @@ TEST(Safetensors, RefusesShapesThatOverflowOrDoNotFit) {
                         "shape [4294967296, 4294967296] overflows");
   // 2^62 * 4 wraps to zero in 64 bits.
   expect_header_refused("{" + entry("a", "F32", "4611686018427387904", "0,0") + "}", "overflows");
+  // Nothing to hold, and yet libtorch multiplies the other sizes.
+  for (const char* shape : {"0,4611686018427387904,4611686018427387904", "4611686018427387904,0,8",
+                            "4611686018427387904,4611686018427387904,0", "0,4611686018427387904"})
+    expect_header_refused("{" + entry("a", "F32", shape, "0,0") + "}", "overflows");
   expect_header_refused("{" + entry("a", "F32", "3", "0,8") + "}",
                         "F32[3] needs 12 bytes, its data_offsets span 8");
   expect_header_refused("{" + entry("a", "U8", "8", "8,0") + "}", "it ends at byte 0, before it begins at 8");
@@ -145,9 +150,35 @@ TEST(Safetensors, RefusesToWriteWhatNobodyCouldRead) {
   EXPECT_THROW(write({{"a", "U8", {2}, bytes("x")}}), InvalidArgument);
   EXPECT_THROW(write({{"a", "U8", {-1}, bytes("x")}}), InvalidArgument);
   EXPECT_THROW(write({{"a", "F7", {1}, bytes("x")}}), InvalidArgument);
+  EXPECT_THROW(write({{"a", "U8", {0, 1L << 62, 1L << 62}, bytes("")}}), InvalidArgument);
   EXPECT_THROW(write({{"__metadata__", "U8", {1}, bytes("x")}}), InvalidArgument);
   EXPECT_THROW(write({{"a\xff", "U8", {1}, bytes("x")}}), InvalidArgument);
   EXPECT_FALSE(std::filesystem::exists(folder / "x"));
+}
+
+// With a parser whose time grows with the square of the number of tensors this would take more than a minute.
+TEST(Safetensors, ReadsFortyThousandTensors) {
+  const TempFolder folder;
+  constexpr std::size_t TENSORS = 40000;
+  std::string json = "{";
+  for (std::size_t i = 0; i < TENSORS; ++i)
+    json += (i > 0 ? "," : "") +
+            entry("layers." + std::to_string(i), "U8", "1", std::to_string(i) + "," + std::to_string(i + 1));
+  const SafetensorsFile file(folder.write("large", file_of(json + "}", std::string(TENSORS, 'x'))));
+  ASSERT_EQ(file.tensors().size(), TENSORS);
+  for (std::size_t i = 0; i < TENSORS; ++i) ASSERT_EQ(file.tensors()[i].name, "layers." + std::to_string(i));
+}
+
+TEST(Safetensors, WhatIsNoFileIsRefusedByNameAtOnce) {
+  const TempFolder folder;
+  ASSERT_EQ(mkfifo((folder / "m.safetensors").c_str(), 0600), 0);
+  const auto refused = [](const std::string& path, const char* kind) {
+    EXPECT_THAT([&] { const SafetensorsFile file(path); },
+                ::testing::ThrowsMessage<SystemError>(AllOf(HasSubstr(path), HasSubstr(kind))));
+  };
+  refused(folder / "m.safetensors", "a named pipe");
+  refused(folder.path(), "a folder");
+  refused("/dev/zero", "a device");
 }
 
 TEST(Safetensors, AlignsEveryTensorToItsElementSize) {

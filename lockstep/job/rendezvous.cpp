@@ -225,9 +225,13 @@ void Rendezvous::join_store(const RendezvousFacts& facts, const RendezvousPlan& 
   server_.reset();
   secret_ = job_secret(facts);
   if (plan.serves) {
+    const std::string here = address_towards(plan.host);
+    if (here.empty())
+      throw SystemError(str(who(facts.place), "this machine knows no way to ", printable(plan.host), " (",
+                            plan.why, "); MASTER_ADDR must be an address of rank 0's machine"),
+                        EHOSTUNREACH);
     server_ = serve(*secret_, facts, plan);
-    tcp_store_ =
-        server_->open({.here = address_towards(plan.host), .farewell = meeting_farewell(facts.place.rank)});
+    tcp_store_ = server_->open({.here = here, .farewell = meeting_farewell(facts.place.rank)});
     store_place_ = at;
     return;
   }

@@ -32,10 +32,11 @@ std::string temporary_name(const std::string& path) {
 
 }  // namespace
 
-AtomicFile::AtomicFile(std::string path) : path_(std::move(path)), temporary_(temporary_name(path_)) {
-  constexpr int READ_WRITE_ALL = 0666;  // less the umask, as for any new file
+AtomicFile::AtomicFile(std::string path, Access access)
+    : path_(std::move(path)), temporary_(temporary_name(path_)) {
+  const mode_t mode = access == Access::PRIVATE ? 0600 : 0666;
   const auto create = [&] {
-    return ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, READ_WRITE_ALL);
+    return ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
   };
   file_.reset(create());
   if (!file_.valid() && errno == EEXIST) {

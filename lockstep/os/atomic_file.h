@@ -10,6 +10,8 @@
 // renames it over the path and syncs the folder. The destructor removes it if it was not committed. A symbolic link at the
 // path is replaced, not followed.
 //
+// Access      what a user shares, models and results, is made as any program makes files: 0666 less the umask. What tells of a
+//             program's insides (Access::PRIVATE) is for its user alone, 0600 whatever the umask.
 // Fails       SystemError naming the path: the folder is missing or not writable, the disk is full. The old file is then
 //             untouched.
 #pragma once
@@ -24,7 +26,9 @@ namespace lockstep {
 
 class AtomicFile {
  public:
-  explicit AtomicFile(std::string path);
+  enum class Access { AS_UMASK, PRIVATE };
+
+  explicit AtomicFile(std::string path, Access access = Access::AS_UMASK);
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;

@@ -40,6 +40,21 @@ TEST(AtomicFile, ReplacesTheOldFileOnCommitOnly) {
   EXPECT_THAT(names_in(folder), ElementsAre("model"));
 }
 
+TEST(AtomicFile, IsReadByWhomTheUmaskLetsOrByItsUserAlone) {
+  const TempFolder folder;
+  for (const mode_t mask : {0000U, 0027U, 0077U}) {
+    for (const auto access : {AtomicFile::Access::AS_UMASK, AtomicFile::Access::PRIVATE}) {
+      const mode_t before = umask(mask);
+      AtomicFile file(folder / "file", access);
+      file.commit();
+      umask(before);
+      struct stat status = {};
+      ASSERT_EQ(stat((folder / "file").c_str(), &status), 0);
+      EXPECT_EQ(status.st_mode & 07777U, access == AtomicFile::Access::PRIVATE ? 0600U : 0666U & ~mask);
+    }
+  }
+}
+
 TEST(AtomicFile, LeavesTheOldFileWhenNotCommitted) {
   const TempFolder folder;
   { AtomicFile(folder.write("model", "old")).write(as_bytes_of("new")); }

@@ -25,6 +25,10 @@ void make_folders(const std::filesystem::path& folder) {
 
 }  // namespace
 
+void make_private_folders(const std::string& path) {
+  make_folders(std::filesystem::absolute(path).lexically_normal());
+}
+
 PrivateFolder PrivateFolder::create(const std::string& base, const std::string& name) {
   std::error_code error;
   const std::filesystem::path parent = std::filesystem::absolute(base, error).lexically_normal();

@@ -13,6 +13,9 @@
 
 namespace lockstep {
 
+// Makes the folder and those above it that are missing (0700); one that is there stays as it is. Fails: SystemError.
+void make_private_folders(const std::string& path);
+
 class PrivateFolder {
  public:
   // Makes `base` if needed (0700) and in it `name`, which must not exist. Fails: SystemError.

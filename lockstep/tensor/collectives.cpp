@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "lockstep/base/shape_bytes.h"
 #include "lockstep/comm/collectives.h"
 #include "lockstep/tensor/sparse_all_reduce.h"
 #include "lockstep/tensor/tensor_call.h"
@@ -88,13 +89,10 @@ DType dtype_of(at::ScalarType type) {
 }
 
 at::Tensor shared_empty(at::IntArrayRef sizes, at::ScalarType dtype, const ProcessGroup& group) {
-  std::size_t bytes = c10::elementSize(dtype);
-  for (const std::int64_t size : sizes) {
-    if (size < 0 || __builtin_mul_overflow(bytes, static_cast<std::size_t>(size), &bytes)) {
-      throw InvalidArgument(lockstep::str("shared_empty: sizes ", sizes, " are negative or too large"));
-    }
-  }
-  std::shared_ptr<void> memory = group.allocate_shared(bytes);
+  const auto bytes = shape_bytes({sizes.data(), sizes.size()}, c10::elementSize(dtype));
+  if (!bytes)
+    throw InvalidArgument(lockstep::str("shared_empty: sizes ", sizes, " are negative or too large"));
+  std::shared_ptr<void> memory = group.allocate_shared(*bytes);
   return at::from_blob(
       memory.get(), sizes, [memory](void*) {}, at::TensorOptions(dtype));
 }

@@ -216,6 +216,8 @@ RANKS_TEST(TensorShared, BucketsAreReducedInPlace, Ranks(2, 3)) {
         << c10::toString(dtype);
   }
   EXPECT_EQ(shared_empty({0}, at::kFloat, world()).numel(), 0);
+  // Nothing to hold, and yet libtorch multiplies the other sizes for the strides.
+  EXPECT_THROW(shared_empty({0, 1L << 62, 1L << 62}, at::kFloat, world()), InvalidArgument);
   EXPECT_EQ(shared_empty({}, at::kFloat, world()).numel(), 1);
   EXPECT_THAT([&] { shared_empty({-1}, at::kFloat, world()); },
               ThrowsMessage<InvalidArgument>(HasSubstr("[-1]")));

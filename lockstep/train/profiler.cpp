@@ -184,7 +184,7 @@ KeyAverages Profile::key_averages(bool group_by_input_shape) const {
 std::string Profile::export_chrome_trace(const std::string& path) const {
   const std::string place = path_of_rank(path, trace().rank, trace().world_size);
   constexpr std::size_t AT_ONCE = 1 << 20;
-  AtomicFile file(place);
+  AtomicFile file(place, AtomicFile::Access::PRIVATE);
   std::string text;
   const auto flush = [&] {
     file.write(std::as_bytes(std::span(text)));

@@ -65,7 +65,7 @@ class Profile {
   KeyAverages key_averages(bool group_by_input_shape = false) const;
 
   // Writes this rank's trace, whole or not at all, and returns where: "{rank}" in `path` becomes the rank; if it is not there and the
-  // world has several ranks, "trace.json" becomes "trace_rank_2.json". Throws SystemError naming the path.
+  // world has several ranks, "trace.json" becomes "trace_rank_2.json". The file is for this user alone (0600). Throws SystemError naming it.
   std::string export_chrome_trace(const std::string& path) const;
 
  private:

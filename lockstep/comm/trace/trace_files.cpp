@@ -1,10 +1,7 @@
 #include "lockstep/comm/trace/trace_files.h"
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "lockstep/base/environment.h"
 #include "lockstep/base/error.h"
@@ -12,6 +9,8 @@
 #include "lockstep/comm/trace/trace_memory.h"
 #include "lockstep/os/atomic_file.h"
 #include "lockstep/os/foreign_memory.h"
+#include "lockstep/os/plain_file.h"
+#include "lockstep/os/private_folder.h"
 
 namespace lockstep {
 namespace {
@@ -175,23 +174,20 @@ std::vector<RankTrace> parse_trace(std::string_view text, const std::string& pat
 
 void write_trace(const std::string& path, const std::vector<RankTrace>& traces) {
   const std::string text = trace_text(traces);
-  AtomicFile file(path);
+  AtomicFile file(path, AtomicFile::Access::PRIVATE);
   file.write(std::as_bytes(std::span(text)));
   file.commit(/*durable=*/false);  // a rank that fails is soon killed, and a busy disk may need seconds
 }
 
 std::vector<RankTrace> read_trace_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (!file || !(text << file.rdbuf())) throw SystemError(str("cannot read \"", printable(path), '"'), errno);
-  return parse_trace(text.str(), path);
+  return parse_trace(read_plain_file(path), path);
 }
 
 std::string write_failure_trace(const TraceMemory& memory) {
   const auto folder = env("LOCKSTEP_TRACE_DIR");
   if (!folder) return {};
   try {
-    std::filesystem::create_directories(*folder);
+    make_private_folders(*folder);
     const std::vector<RankTrace> traces = traces_within_reach(memory);
     const auto own = read_trace(memory.bytes());
     const std::string again = own && own->world > 1 ? str("-world", own->world) : "";

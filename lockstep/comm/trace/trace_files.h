@@ -23,12 +23,13 @@ std::string trace_text(const std::vector<RankTrace>& traces);
 // Throws FormatError, naming `path` and what is wrong.
 std::vector<RankTrace> parse_trace(std::string_view text, const std::string& path);
 
-// Whole or not at all. Throws SystemError.
+// Whole or not at all, and for this user alone (0600). Throws SystemError.
 void write_trace(const std::string& path, const std::vector<RankTrace>& traces);
+// Throws SystemError (missing, a pipe, a folder), FormatError (anything else, an empty file, too).
 std::vector<RankTrace> read_trace_file(const std::string& path);
 
 // One file in $LOCKSTEP_TRACE_DIR, "rank2-pid4121.json", with the records of this rank and of all others that can be read
-// here; the folder is made. Returns what to add to the error that this belongs to; empty if the variable is not set.
+// here; the folder is made (0700). Returns what to add to the error that this belongs to; empty if the variable is not set.
 std::string write_failure_trace(const TraceMemory& memory);
 
 }  // namespace lockstep

@@ -1,8 +1,13 @@
 #include "lockstep/comm/trace/trace_files.h"
 
 #include <gmock/gmock.h>
+#include <sys/stat.h>
+
+#include <cstdlib>
+#include <filesystem>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/trace/trace_memory.h"
 #include "testing/temp_folder.h"
 
 namespace lockstep {
@@ -102,6 +107,47 @@ TEST(TraceFiles, RefuseWhatIsNone) {
         << text;
   }
   EXPECT_NO_THROW(parse_trace(good, "some.json"));
+}
+
+TEST(TraceFiles, AnEmptyOneIsNone) {
+  const testing::TempFolder folder;
+  EXPECT_THAT([&] { read_trace_file(folder.write("empty.json", "")); },
+              ThrowsMessage<FormatError>(AllOf(HasSubstr("empty.json"), HasSubstr("is not a trace file"))));
+}
+
+// Opening it as a file would wait for a writer for ever.
+TEST(TraceFiles, APipeAndAFolderAreRefusedAtOnce) {
+  const testing::TempFolder folder;
+  ASSERT_EQ(mkfifo((folder / "pipe.json").c_str(), 0600), 0);
+  EXPECT_THAT([&] { read_trace_file(folder / "pipe.json"); },
+              ThrowsMessage<SystemError>(AllOf(HasSubstr("pipe.json"), HasSubstr("a named pipe"))));
+  EXPECT_THAT([&] { read_trace_file(folder.path()); }, ThrowsMessage<SystemError>(HasSubstr("a folder")));
+}
+
+mode_t permissions(const std::string& path) {
+  struct stat status = {};
+  EXPECT_EQ(stat(path.c_str(), &status), 0) << path;
+  return status.st_mode & 07777U;
+}
+
+TEST(TraceFiles, AreForTheirUserAloneWhateverTheUmask) {
+  const testing::TempFolder folder;
+  for (const mode_t mask : {0000U, 0022U, 0077U}) {
+    const mode_t before = umask(mask);
+    const std::string place = folder / std::to_string(mask);
+    setenv("LOCKSTEP_TRACE_DIR", (place + "/deep").c_str(), 1);  // NOLINT(concurrency-mt-unsafe)
+    const std::string said = TraceMemory::create(/*rank=*/0, /*size=*/1)->write_file();
+    unsetenv("LOCKSTEP_TRACE_DIR");  // NOLINT(concurrency-mt-unsafe)
+    umask(before);
+    EXPECT_EQ(permissions(place), 0700U);
+    EXPECT_EQ(permissions(place + "/deep"), 0700U);
+    int files = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(place + "/deep")) {
+      EXPECT_EQ(permissions(entry.path()), 0600U);
+      ++files;
+    }
+    EXPECT_EQ(files, 1) << said;
+  }
 }
 
 TEST(TraceFiles, ThatAreMissingAreNamed) {
