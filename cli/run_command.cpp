@@ -18,6 +18,7 @@
 #include "lockstep/os/cpu_topology.h"
 #include "lockstep/os/machine.h"
 #include "lockstep/os/secret.h"
+#include "lockstep/os/tcp_socket.h"
 
 namespace lockstep::cli {
 namespace {
@@ -145,7 +146,7 @@ NodePlace node_place(const RunOptions& options, int ranks) {
   NodePlace place;
   place.nodes = number_option("--nnodes", options.nodes, 1, MAX_RANKS);
   if (!options.node.empty()) place.node = number_option("--node-rank", options.node, 0, place.nodes - 1);
-  if (!options.master_addr.empty()) place.master_addr = options.master_addr;
+  if (!options.master_addr.empty()) place.master_addr = without_brackets(options.master_addr);
   if (!options.master_port.empty())
     place.master_port = number_option("--master-port", options.master_port, 1, LARGEST_PORT);
   if (place.nodes == 1) return place;

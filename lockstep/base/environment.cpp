@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <cstdlib>
+#include <filesystem>
 #include <limits>
 
 #include "lockstep/base/error.h"
@@ -79,15 +80,22 @@ constexpr std::array TABLE = std::to_array<EnvironmentVariable>({
     {"LOCKSTEP_PYTHON", "user", "Python with torch, for the project's own tests; programs do not look at it"},
     {"PATH", "system", "where lockstep run looks for the program"},
     {"TERM", "system", "kind of terminal; nothing is redrawn on a dumb one"},
-    {"XDG_RUNTIME_DIR", "system", "where ranks that were not started by `lockstep run` meet"},
+    {"XDG_RUNTIME_DIR", "system",
+     "where ranks that were not started by `lockstep run` meet (/tmp where it cannot be used)"},
     {"TORCHELASTIC_RUN_ID", "torchrun", "name of the job"},
     {"TORCHELASTIC_RESTART_COUNT", "torchrun", "how often the job was started anew"},
     {"TORCHELASTIC_USE_AGENT_STORE", "torchrun",
      "True: torchrun itself holds MASTER_PORT; Lockstep uses the next one"},
+    {"TORCHELASTIC_ERROR_FILE", "torchrun", "in a folder of this start of the job, which tells jobs apart"},
     {"SLURM_STEP_ID", "Slurm", "set inside an srun step"},
-    {"SLURM_JOB_ID", "Slurm", "name of the job"},
+    {"SLURM_JOB_ID", "Slurm", "name of the job, with the step's"},
+    {"SLURM_CLUSTER_NAME", "Slurm", "name of the cluster that has given the job its name"},
+    {"SLURM_SRUN_COMM_HOST", "Slurm", "address of the srun that started the step; tells jobs apart"},
+    {"SLURM_SRUN_COMM_PORT", "Slurm", "its port"},
     {"SLURM_PROCID", "Slurm", "rank"},
-    {"SLURM_NTASKS", "Slurm", "world size"},
+    {"SLURM_STEP_NUM_TASKS", "Slurm", "world size: tasks of the step"},
+    {"SLURM_NTASKS", "Slurm", "world size where the step's is not set; tasks of the allocation in its shell"},
+    {"SLURM_TASK_PID", "Slurm", "process of the task"},
     {"SLURM_LOCALID", "Slurm", "local rank"},
     {"SLURM_NODEID", "Slurm", "number of this machine in the step, from 0"},
     {"SLURM_STEP_TASKS_PER_NODE", "Slurm", "local world sizes, such as 2(x3)"},
@@ -96,12 +104,15 @@ constexpr std::array TABLE = std::to_array<EnvironmentVariable>({
     {"OMPI_COMM_WORLD_LOCAL_RANK", "Open MPI", "local rank"},
     {"OMPI_COMM_WORLD_LOCAL_SIZE", "Open MPI", "local world size"},
     {"PMIX_NAMESPACE", "Open MPI", "name of the job"},
+    {"OMPI_MCA_orte_precondition_transports", "Open MPI", "random number of the job; tells jobs apart"},
+    {"PMIX_SERVER_URI2", "Open MPI", "address of the launcher's process on this machine; tells jobs apart"},
     {"PMI_RANK", "MPICH", "rank"},
     {"PMI_SIZE", "MPICH", "world size"},
     {"MPI_LOCALRANKID", "MPICH", "local rank"},
     {"MPI_LOCALNRANKS", "MPICH", "local world size"},
-    {"PMI_ID", "MPICH", "rank, older spelling"},
-    {"HYDI_CONTROL_FD", "MPICH", "set by mpiexec.hydra; tells jobs apart"},
+    {"PMI_FD", "MPICH", "socket of the launcher's process on this machine, which tells jobs apart"},
+    {"PMI_ID", "MPICH", "rank under mpiexec -pmi-port, which does not give the world size and is refused"},
+    {"HYDI_CONTROL_FD", "MPICH", "set by mpiexec.hydra"},
 });
 
 constexpr int MAX_RANKS = 1 << 20;
@@ -139,7 +150,7 @@ JobEnvironment read(const Variables& names) {
     throw InvalidArgument(str("environment: ", names.local_rank, "=", job.local_rank,
                               " must be smaller than ", names.local_world_size, "=", job.local_world_size));
   }
-  job.job_id = env(names.job_id).value_or("");
+  if (!names.job_id.empty()) job.job_id = env(names.job_id).value_or("");
   return job;
 }
 
@@ -173,6 +184,40 @@ int slurm_local_size(int world_size) {
     text.remove_prefix(1);
   }
   return JobEnvironment::UNKNOWN;
+}
+
+// By `lockstep run`, torchrun, or by hand.
+JobEnvironment by_rank_and_world_size() {
+  const bool ours = env("LOCKSTEP_JOB_ID").has_value();
+  const bool torchrun = env("TORCHELASTIC_RUN_ID").has_value();
+  const std::string_view source = ours ? "lockstep" : (torchrun ? "torchrun" : "env");
+  JobEnvironment job = read({source, "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
+                             ours ? "LOCKSTEP_JOB_ID" : "TORCHELASTIC_RUN_ID"});
+  // torchrun's own name is often just "none": its port tells jobs apart.
+  if (torchrun && !ours) {
+    job.job_id +=
+        str('/', env("MASTER_PORT").value_or("0"), '/', env("TORCHELASTIC_RESTART_COUNT").value_or("0"));
+  } else if (const auto port = env("MASTER_PORT"); port && !ours) {
+    job.job_id = "port " + *port;
+  }
+  return job;
+}
+
+// Whether this process, and not one of its ancestors, is the task.
+bool is_slurm_task() {
+  std::error_code ignored;
+  const std::string self = std::filesystem::read_symlink("/proc/self", ignored).string();
+  return !self.empty() && self == env("SLURM_TASK_PID");
+}
+
+// The shell of an allocation may be a step of one task in an allocation of many, so the step's number comes first.
+JobEnvironment in_slurm_step() {
+  const char* const size = env("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
+  JobEnvironment job = read({"Slurm", "SLURM_PROCID", size, "SLURM_LOCALID", size, "SLURM_JOB_ID"});
+  job.local_world_size = slurm_local_size(job.world_size);
+  job.job_id += "." + *env("SLURM_STEP_ID");
+  if (const auto cluster = env("SLURM_CLUSTER_NAME")) job.job_id += "@" + *cluster;
+  return job;
 }
 
 }  // namespace
@@ -222,32 +267,26 @@ std::vector<std::string> whole_environment() {
 }
 
 JobEnvironment job_environment() {
-  if (env("RANK") || env("WORLD_SIZE")) {
-    const bool ours = env("LOCKSTEP_JOB_ID").has_value();
-    const bool torchrun = env("TORCHELASTIC_RUN_ID").has_value();
-    const std::string_view source = ours ? "lockstep" : (torchrun ? "torchrun" : "env");
-    JobEnvironment job = read({source, "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
-                               ours ? "LOCKSTEP_JOB_ID" : "TORCHELASTIC_RUN_ID"});
-    // torchrun's own name is often just "none": its port tells jobs apart.
-    if (!ours) {
-      job.job_id +=
-          str('/', env("MASTER_PORT").value_or("0"), '/', env("TORCHELASTIC_RESTART_COUNT").value_or("0"));
-    }
-    return job;
-  }
-  if (env("SLURM_STEP_ID") && env("SLURM_PROCID")) {
-    JobEnvironment job =
-        read({"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS", "SLURM_JOB_ID"});
-    job.local_world_size = slurm_local_size(job.world_size);
-    job.job_id += "." + *env("SLURM_STEP_ID");
-    return job;
-  }
+  if (env("RANK") || env("WORLD_SIZE")) return by_rank_and_world_size();
+  const bool is_hydra = env("PMI_RANK") && env("HYDI_CONTROL_FD");
+  const bool is_in_step = env("SLURM_STEP_ID") && env("SLURM_PROCID");
+  // An mpirun in an allocation starts its own processes with srun: what Slurm says is about those, not about the ranks.
+  if (is_in_step && (is_slurm_task() || !(env("OMPI_COMM_WORLD_RANK") || is_hydra))) return in_slurm_step();
   if (env("OMPI_COMM_WORLD_RANK")) {
-    return read({"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
-                 "OMPI_COMM_WORLD_LOCAL_SIZE", "PMIX_NAMESPACE"});
+    JobEnvironment job = read({"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+                               "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", "PMIX_NAMESPACE"});
+    // The name is made of 16 bits; the number is random, and the same on all machines.
+    if (const auto number = env("OMPI_MCA_orte_precondition_transports")) job.job_id += "/" + *number;
+    return job;
   }
   if (env("PMI_RANK")) {
-    return read({"MPICH", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "HYDI_CONTROL_FD"});
+    return read({"MPICH", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", ""});
+  }
+  if (env("PMI_ID") && !env("PMI_SIZE")) {
+    throw InvalidArgument(
+        str("environment: PMI_ID=", printable(*env("PMI_ID")),
+            " is set but PMI_SIZE is not: mpiexec -pmi-port does not say how many ranks there "
+            "are; start the job without -pmi-port, or set RANK and WORLD_SIZE"));
   }
   return {};
 }

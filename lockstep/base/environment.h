@@ -41,16 +41,17 @@ struct JobEnvironment {
   int local_rank = 0;           // UNKNOWN: nobody says
   int local_world_size = 1;     // UNKNOWN: nobody says
   std::string source = "none";  // "lockstep", "torchrun", "env", "Slurm", "Open MPI", "MPICH", "none"
-  std::string job_id;           // tells jobs of one user on one machine apart; empty when source is "none"
+  std::string job_id;  // the launcher's name for the job, the same on all machines; empty: it gives none
 
   static constexpr int UNKNOWN = -1;
   bool is_single_node() const { return local_world_size == world_size; }  // the launcher says so
 };
 
 // First match wins: RANK + WORLD_SIZE (set by `lockstep run`, torchrun, or by hand), Slurm inside an srun step (an salloc
-// shell is alone), Open MPI, MPICH; otherwise a job of one process. Throws InvalidArgument when a variable is not a
-// number, when rank >= world size, or when one of a pair is missing ("RANK is set but WORLD_SIZE is not"). The local pair is
-// UNKNOWN where the launcher does not give it (by hand, mostly).
+// shell is alone), unless an mpirun in the step has started this process; Open MPI, MPICH; otherwise a job of one process.
+// Throws InvalidArgument when a variable is not a number, when rank >= world size, or when one of a pair is missing ("RANK is
+// set but WORLD_SIZE is not"). The local pair is UNKNOWN where the launcher does not give it (by hand, mostly). What tells jobs
+// of one machine apart is in comm/job_identity.h.
 JobEnvironment job_environment();
 
 }  // namespace lockstep

@@ -1,6 +1,7 @@
 #include "lockstep/base/environment.h"
 
 #include <gmock/gmock.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <string>
@@ -124,6 +125,63 @@ TEST(Environment, SlurmCountsOnlyInsideAStep) {
   EXPECT_EQ(job.job_id, "17.3");
 }
 
+// salloc with use_interactive_step: the shell is a step of one task in an allocation of two.
+TEST(Environment, AProgramInAnAllocationsInteractiveShellIsAlone) {
+  std::vector<std::pair<std::string, std::string>> shell = {
+      {"SLURM_JOB_ID", "17"}, {"SLURM_STEP_ID", "4294967290"},   {"SLURM_NTASKS", "2"},
+      {"SLURM_PROCID", "0"},  {"SLURM_STEP_NUM_TASKS", "1"},     {"SLURM_LOCALID", "0"},
+      {"SLURM_NODEID", "0"},  {"SLURM_STEP_TASKS_PER_NODE", "1"}};
+  {
+    const Environment environment(shell);
+    EXPECT_EQ(job_environment().world_size, 1);
+    EXPECT_EQ(job_environment().local_world_size, 1);
+  }
+  // An mpirun there: the step is the shell's, not the ranks'.
+  shell.insert(shell.end(), {{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}});
+  const Environment environment(shell);
+  EXPECT_EQ(job_environment().source, "Open MPI");
+  EXPECT_EQ(job_environment().rank, 1);
+}
+
+TEST(Environment, TheInnerOfTwoLaunchersCounts) {
+  const std::vector<std::pair<std::string, std::string>> both = {
+      {"SLURM_JOB_ID", "17"}, {"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "0"},
+      {"SLURM_NTASKS", "1"},  {"PMI_RANK", "1"},      {"PMI_SIZE", "3"}};
+  {
+    const Environment environment(both);  // srun --mpi=pmi2
+    EXPECT_EQ(job_environment().source, "Slurm");
+  }
+  auto hydra = both;
+  hydra.emplace_back("HYDI_CONTROL_FD", "7");
+  {
+    const Environment environment(hydra);  // mpiexec has started its own process with srun
+    EXPECT_EQ(job_environment().source, "MPICH");
+    EXPECT_EQ(job_environment().world_size, 3);
+  }
+  hydra.emplace_back("SLURM_TASK_PID", std::to_string(getpid()));
+  const Environment environment(hydra);  // a rank of mpiexec has started an srun
+  EXPECT_EQ(job_environment().source, "Slurm");
+}
+
+TEST(Environment, WhatTellsJobsApartEverywhere) {
+  const auto name = [](std::vector<std::pair<std::string, std::string>> variables) {
+    const Environment environment(variables);
+    return job_environment().job_id;
+  };
+  const std::vector<std::pair<std::string, std::string>> open_mpi = {
+      {"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}, {"PMIX_NAMESPACE", "1141833729"}};
+  auto random = open_mpi;
+  random.emplace_back("OMPI_MCA_orte_precondition_transports", "9b25ba31a746c4c8-3cd1818d3f5b670e");
+  EXPECT_NE(name(open_mpi), name(random));
+  const std::vector<std::pair<std::string, std::string>> step = {
+      {"SLURM_JOB_ID", "17"}, {"SLURM_STEP_ID", "3"}, {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "2"}};
+  auto cluster = step;
+  cluster.emplace_back("SLURM_CLUSTER_NAME", "east");
+  EXPECT_EQ(name(cluster), "17.3@east");
+  EXPECT_EQ(name({{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}, {"HYDI_CONTROL_FD", "7"}}), "")
+      << "the number of a descriptor is the same in every job";
+}
+
 TEST(Environment, MpiLaunchersAreKnown) {
   {
     const Environment environment({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}});
@@ -151,6 +209,7 @@ TEST(Environment, MistakesAreNamed) {
               HasSubstr("RANK=2 must be smaller than WORLD_SIZE=2"));
   EXPECT_THAT(error({{"RANK", "x\n"}, {"WORLD_SIZE", "2"}}),
               HasSubstr("RANK=\"x\\x0a\" must be a number from 0"));
+  EXPECT_THAT(error({{"PMI_ID", "1"}}), AllOf(HasSubstr("PMI_SIZE is not"), HasSubstr("-pmi-port")));
   EXPECT_THAT(error({{"RANK", "-1"}, {"WORLD_SIZE", "2"}}), HasSubstr("RANK=\"-1\""));
 }
 

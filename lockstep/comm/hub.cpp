@@ -10,9 +10,11 @@
 #include "lockstep/base/number_list.h"
 #include "lockstep/base/str.h"
 #include "lockstep/base/text_hash.h"
+#include "lockstep/comm/greeting.h"
 #include "lockstep/comm/missing_rank.h"
 #include "lockstep/os/open_files.h"
 #include "lockstep/os/private_folder.h"
+#include "lockstep/os/process.h"
 
 namespace lockstep {
 namespace {
@@ -21,6 +23,7 @@ constexpr char PACKET = 'P';    // a rank's contribution
 constexpr char ANSWERED = 'A';  // the same, and whoever receives it answers TAKEN
 constexpr char TAKEN = 'T';
 constexpr char FAILURE = 'F';  // rank 0 tells why it gave up
+constexpr char MIXED = 'M';    // the same, where two jobs have met
 
 // Descriptors that are on their way to one rank at any time.
 constexpr std::size_t MOST_TO_ONE = 2 * MAX_MESSAGE_FDS;
@@ -40,8 +43,9 @@ std::string file_name(const std::string& key) {
   return text;
 }
 
-// What give_up() of rank 0 sent: "F", the rank, ":", the reason.
+// What give_up() of rank 0 sent: "F", the rank, ":", the reason; or "M" and the reason.
 [[noreturn]] void rethrow(const std::string& failure) {
+  if (failure[0] == MIXED) throw Mismatch(failure.substr(1));
   int peer = -1;
   const std::size_t colon = failure.find(':');
   std::from_chars(failure.data() + 1, failure.data() + std::min(colon, failure.size()), peer);
@@ -56,6 +60,25 @@ std::string who(int rank, int size) { return str("init_process_group, rank ", ra
       str(who(rank, size), ": rank(s) ", number_list(missing), " did not come before the timeout; were all ",
           size, " processes started on this machine?"),
       missing.front());
+}
+
+constexpr std::chrono::seconds GREETING{2};  // of a process that has connected
+
+// Rank 0's. Where another process listens already it learns of this one, and both give up.
+Fd listen_alone(const std::string& path, int size, const Guest& self) {
+  try {
+    return listen_at(path);
+  } catch (const SystemError& error) {
+    if (error.error_number() != EADDRINUSE) throw;
+    const std::optional<Fd> other = connect_to(path);
+    Message answer;
+    if (other && send_message(other->get(), greeting(self.rank, self.job)) &&
+        receive_message(other->get(), Deadline::in(GREETING), answer) == Received::MESSAGE &&
+        answer.text[0] == MIXED)
+      rethrow(answer.text);
+    throw Mismatch(str("init_process_group, rank 0 of ", size, ": another process is rank 0 of ",
+                       describe(self.job), " (", error.what(), "); ", TELL_JOBS_APART));
+  }
 }
 
 }  // namespace
@@ -94,49 +117,59 @@ Hub Hub::over(int rank, int size, std::vector<Fd> sockets) {
   return hub;
 }
 
-Hub Hub::meet(int rank, int size, const std::string& key, Deadline deadline) {
+Hub Hub::meet(int rank, int size, const std::string& key, Deadline deadline, const JobFingerprint& job) {
   Hub hub(rank, size);
   if (size == 1) return hub;
   if (rank == 0) make_room_for_files(open_files_of_rank(static_cast<std::size_t>(size)), who(rank, size));
   const std::string path = user_private_folder() + "/" + file_name(key);
-  if (rank != 0) {
-    // Rank 0 may start later: there is nothing to wait on until its socket exists.
-    std::optional<Fd> socket;
-    while (!(socket = connect_to(path))) {
-      if (deadline.expired()) throw_missing(rank, size, {0});
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    }
-    send_message(socket->get(), std::to_string(rank));
-    hub.sockets_.push_back(std::move(*socket));
+  if (rank == 0) {
+    hub.welcome(path, job, deadline);
     return hub;
   }
-  const Fd listener = listen_at(path);
-  hub.sockets_.resize(static_cast<std::size_t>(size));
-  for (int joined = 1; joined < size;) {
+  // Rank 0 may start later: there is nothing to wait on until its socket exists.
+  std::optional<Fd> socket;
+  while (!(socket = connect_to(path))) {
+    if (deadline.expired()) throw_missing(rank, size, {0});
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  send_message(socket->get(), greeting(rank, job));
+  hub.sockets_.push_back(std::move(*socket));
+  return hub;
+}
+
+void Hub::welcome(const std::string& path, const JobFingerprint& job, Deadline deadline) {
+  const Guest self = {.rank = 0, .pid = current_pid(), .job = job};
+  const Fd listener = listen_alone(path, size_, self);
+  sockets_.resize(static_cast<std::size_t>(size_));
+  std::vector<pid_t> taken(sockets_.size());
+  taken[0] = self.pid;
+  for (int joined = 1; joined < size_;) {
     Fd socket = accept_from_same_user(listener.get(), deadline);
     if (!socket.valid()) {
       remove_socket(path);
       std::vector<int> missing;
-      for (int r = 1; r < size; ++r) {
-        if (!hub.sockets_[static_cast<std::size_t>(r)].valid()) missing.push_back(r);
+      for (int r = 1; r < size_; ++r) {
+        if (!sockets_[static_cast<std::size_t>(r)].valid()) missing.push_back(r);
       }
-      throw_missing(rank, size, missing);
+      throw_missing(0, size_, missing);
     }
     Message hello;
-    int peer = -1;
-    if (receive_message(socket.get(), Deadline::in(std::chrono::seconds(2)), hello) != Received::MESSAGE)
-      continue;
-    std::from_chars(hello.text.data(), hello.text.data() + hello.text.size(), peer);
-    if (peer <= 0 || peer >= size || hub.sockets_[static_cast<std::size_t>(peer)].valid()) {
+    if (receive_message(socket.get(), Deadline::in(GREETING), hello) != Received::MESSAGE) continue;
+    const Guest guest = read_greeting(hello.text, peer_pid(socket.get()));
+    const auto place = static_cast<std::size_t>(guest.rank);
+    const std::string why = objection(self, size_, guest, place < taken.size() ? taken[place] : 0);
+    if (!why.empty()) {
       remove_socket(path);
-      throw StoreError(str("init_process_group, rank 0 of ", size, ": a process came as rank ", peer,
-                           ", which is taken or outside the job; two jobs with the same name?"));
+      sockets_.push_back(std::move(socket));
+      for (const Fd& each : sockets_)
+        if (each.valid()) send_message(each.get(), MIXED + why);
+      throw Mismatch(why);
     }
-    hub.sockets_[static_cast<std::size_t>(peer)] = std::move(socket);
+    taken[place] = std::max(guest.pid, 1);  // 0: of another process namespace
+    sockets_[place] = std::move(socket);
     ++joined;
   }
   remove_socket(path);
-  return hub;
 }
 
 std::vector<Message> Hub::exchange(const std::string& text, const std::vector<int>& fds, Deadline deadline) {
@@ -168,7 +201,7 @@ std::vector<Message> Hub::tell_and_hear(const std::string& text, const std::vect
     Message message;
     const Received received = receive_message(hub, deadline, message);
     if (received != Received::MESSAGE) give_up(0, received == Received::CLOSED);
-    if (message.text[0] == FAILURE) rethrow(message.text);
+    if (message.text[0] == FAILURE || message.text[0] == MIXED) rethrow(message.text);
     if (message.text[0] == ANSWERED) {
       message.text[0] = PACKET;
       send_message(hub, std::string(1, TAKEN));

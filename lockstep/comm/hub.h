@@ -6,12 +6,13 @@
 //   std::vector<Message> all = hub.exchange("hello", {}, deadline);     // rank r's message at [r]
 //
 // Who         every rank makes the same calls. No listening socket remains after meet(); nothing is left on disk.
-// Fails       PeerLost when a rank's connection closed (its process ended), Timeout naming the ranks that did not come.
+// Fails       Mismatch when ranks of two jobs meet; PeerLost when a rank's connection closed (its process ended), Timeout naming the ranks that did not come.
 #pragma once
 
 #include <string>
 #include <vector>
 
+#include "lockstep/comm/job_identity.h"
 #include "lockstep/comm/meeting.h"
 
 namespace lockstep {
@@ -20,8 +21,10 @@ class Hub : public Meeting {
  public:
   // `fds` is the value of LOCKSTEP_HUB_FDS: rank 0 has the ends towards ranks 1, 2, ..., others their end towards rank 0.
   static Hub inherited(int rank, int size, const std::string& fds);
-  // Ranks find each other by `key`, which must name the job. Connections of other users are refused.
-  static Hub meet(int rank, int size, const std::string& key, Deadline deadline);
+  // Ranks find each other by `key`, which must name the job. Connections of other users are refused. What they know of the job is
+  // compared; all that have come throw Mismatch when it differs, or when two come as one rank.
+  static Hub meet(int rank, int size, const std::string& key, Deadline deadline,
+                  const JobFingerprint& job = {});
   // Over connections that are there. Rank 0: by rank, the entry for rank 0 unused; others: one, towards rank 0.
   static Hub over(int rank, int size, std::vector<Fd> sockets);
 
@@ -35,6 +38,7 @@ class Hub : public Meeting {
 
  private:
   Hub(int rank, int size) : rank_(rank), size_(size) {}
+  void welcome(const std::string& path, const JobFingerprint& job, Deadline deadline);
   // One rank to which rank 0 passes everybody's messages.
   struct Receiver {
     std::size_t next = 0;       // message

@@ -6,7 +6,10 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/number_list.h"
 #include "lockstep/base/str.h"
+#include "lockstep/base/text_hash.h"
 #include "lockstep/comm/missing_rank.h"
+#include "lockstep/os/machine.h"
+#include "lockstep/os/process.h"
 
 namespace lockstep {
 namespace {
@@ -46,7 +49,18 @@ std::vector<Message> unpack(std::string_view packet, int size) {
 
 }  // namespace
 
-std::string meeting_farewell(int rank) { return str("lockstep/gone/", rank); }
+// Two jobs that meet in one store do not take the ends of each other's ranks for those of their own.
+std::string meeting_farewell(int rank, const JobFingerprint& job) {
+  return str("lockstep/gone/", std::hex, text_hash(pack(job)), std::dec, '/', rank);
+}
+
+StoreMeeting::StoreMeeting(StoreMeetingOptions options)
+    : options_(std::move(options)),
+      self_(str("process ", current_pid(), " of ", host_name(), " (", random_hex(4), ")")) {}
+
+std::string StoreMeeting::came(int rank) const {
+  return str("lockstep/meet/", options_.name, "/came/", rank);
+}
 
 std::string StoreMeeting::key(const char* what, int rank) const {
   return str("lockstep/meet/", options_.name, '/', round_, '/', what, '/', rank);
@@ -55,15 +69,20 @@ std::string StoreMeeting::key(const char* what, int rank) const {
 std::vector<Message> StoreMeeting::exchange(const std::string& text, const std::vector<int>& fds,
                                             Deadline deadline) {
   if (!fds.empty()) throw InternalError("a meeting over a store cannot pass descriptors");
-  ++round_;
+  if (++round_ == 1) come();
   std::string packet;
-  if (rank() == 0) {
-    packet = collect(text, deadline);
-  } else {
-    options_.store->set(key("text", rank()), text);
-    packet = receive(deadline);
+  try {
+    if (rank() == 0) {
+      packet = collect(text, deadline);
+    } else {
+      options_.store->set(key("text", rank()), text);
+      packet = receive(deadline);
+    }
+    if (packet[0] != ALL) give_up(packet);
+  } catch (const Error&) {
+    leave();
+    throw;
   }
-  if (packet[0] != ALL) give_up(packet);
   std::vector<Message> all = unpack(packet, size());
   if (rank() == 0) {
     remove_round();
@@ -73,11 +92,39 @@ std::vector<Message> StoreMeeting::exchange(const std::string& text, const std::
   return all;
 }
 
+// Nobody else may be this rank, and the job must be the one that the store serves.
+void StoreMeeting::come() {
+  const auto first_to_write = [&](const std::string& where, const std::string& text) {
+    return options_.store->compare_set(where, "", text);
+  };
+  const std::string place = str("init_process_group, rank ", rank(), " of ", size(), ": ");
+  if (options_.is_of_one_job) {
+    const std::string mine = pack(options_.job);
+    const std::string served = first_to_write(str("lockstep/meet/", options_.name, "/job"), mine);
+    if (const JobFingerprint other = unpack_fingerprint(served); !is_same_job(options_.job, other))
+      throw Mismatch(str(place, "ranks of two jobs have met at one store: this rank belongs to ",
+                         describe(options_.job), ", one that came before it to ", describe(other), "; ",
+                         TELL_JOBS_APART));
+  }
+  const std::string holder = first_to_write(came(rank()), self_);
+  if (holder != self_)
+    throw Mismatch(str(place, "another process has come as rank ", rank(), " before: ", printable(holder),
+                       ", this is ", self_, "; ", TELL_JOBS_APART));
+}
+
+// What a failed meeting leaves in a store of the user's must not be in the way of the next.
+void StoreMeeting::leave() noexcept {
+  try {
+    if (!options_.is_of_one_job) options_.store->delete_key(came(rank()));
+  } catch (const Error&) {  // the store cannot be reached, which is what the meeting failed of
+  }
+}
+
 std::string StoreMeeting::collect(const std::string& own, Deadline deadline) {
   std::string packet = str(ALL, own.size(), ':', own);
   std::vector<int> missing;
   for (int r = 1; r < size(); ++r) {
-    const auto entry = options_.store->first_of({key("text", r), meeting_farewell(r)}, deadline);
+    const auto entry = options_.store->first_of({key("text", r), farewell(r)}, deadline);
     if (!entry) {
       missing.push_back(r);
     } else if (entry->index == 1) {
@@ -100,7 +147,7 @@ std::string StoreMeeting::collect(const std::string& own, Deadline deadline) {
 std::string StoreMeeting::receive(Deadline deadline) {
   const Deadline longer =
       deadline.is_never() ? deadline : Deadline::in(deadline.remaining() + UNTIL_RANK_0_SAYS_WHY);
-  auto entry = options_.store->first_of({key("all", 0), meeting_farewell(0)}, longer);
+  auto entry = options_.store->first_of({key("all", 0), farewell(0)}, longer);
   if (!entry) {
     throw MissingRank(
         str("init_process_group, rank ", rank(), " of ", size(), ": rank 0 did not come before the timeout"),
@@ -126,11 +173,13 @@ void StoreMeeting::remove_round() {
   constexpr std::chrono::seconds PATIENCE{30};
   const Deadline deadline = Deadline::in(PATIENCE);
   for (int r = 1; r < size(); ++r) {
-    options_.store->first_of({key("read", r), meeting_farewell(r)}, deadline);
+    options_.store->first_of({key("read", r), farewell(r)}, deadline);
     options_.store->delete_key(key("read", r));
     options_.store->delete_key(key("text", r));
   }
   options_.store->delete_key(key("all", 0));
+  for (int r = 0; round_ == 1 && !options_.is_of_one_job && r < size(); ++r)
+    options_.store->delete_key(came(r));
 }
 
 }  // namespace lockstep

@@ -9,12 +9,14 @@
 // returns last: it may be the one that serves the store.
 //
 // Who         every rank makes the same calls with the same name, which no other meeting in the store may have.
-// Fails       Timeout naming the ranks that did not come; PeerLost for a rank whose farewell key (tcp_store.h; meeting_farewell())
+//             In the first round each rank first writes down that it has come, and to which job it belongs.
+// Fails       Mismatch when another process has come as this rank, or (with is_of_one_job) of another job; Timeout naming the ranks that did not come; PeerLost for a rank whose farewell key (tcp_store.h; meeting_farewell())
 //             was set, that is, whose process ended; the same on every rank that can still reach the store. StoreError.
 #pragma once
 
 #include <memory>
 
+#include "lockstep/comm/job_identity.h"
 #include "lockstep/comm/meeting.h"
 #include "lockstep/store/store.h"
 
@@ -27,14 +29,18 @@ struct StoreMeetingOptions {
   std::string name;
   std::string local_address = "127.0.0.1";
   std::optional<std::string> secret = {};
+  JobFingerprint job = {};      // that all ranks of the meeting have in common
+  JobFingerprint gone_as = {};  // what their farewell keys were made of, when they connected to the store
+  bool is_of_one_job =
+      false;  // the store: who has come stays written there, so that nobody can come after all have met
 };
 
 // The key that says that rank `rank` of the job is gone.
-std::string meeting_farewell(int rank);
+std::string meeting_farewell(int rank, const JobFingerprint& job = {});
 
 class StoreMeeting : public Meeting {
  public:
-  explicit StoreMeeting(StoreMeetingOptions options) : options_(std::move(options)) {}
+  explicit StoreMeeting(StoreMeetingOptions options);
 
   int rank() const override { return options_.rank; }
   int size() const override { return options_.size; }
@@ -46,12 +52,17 @@ class StoreMeeting : public Meeting {
 
  private:
   std::string key(const char* what, int rank) const;
+  std::string came(int rank) const;
   std::string collect(const std::string& own, Deadline deadline);
   std::string receive(Deadline deadline);
+  void come();
+  void leave() noexcept;
+  std::string farewell(int rank) const { return meeting_farewell(rank, options_.gone_as); }
   [[noreturn]] void give_up(const std::string& failure);
   void remove_round();
 
   const StoreMeetingOptions options_;
+  const std::string self_;  // this process
   unsigned round_ = 0;
 };
 

@@ -72,6 +72,73 @@ TEST(StoreMeeting, NamesEverybodyWhoDidNotComeOnEveryRank) {
     EXPECT_THAT(line, AllOf(HasSubstr("late"), HasSubstr("rank(s) 2, 3 did not come")));
 }
 
+// Whoever comes second is refused, and the first is not disturbed.
+TEST(StoreMeeting, ARankThatIsTakenIsRefused) {
+  const auto store = std::make_shared<MemoryStore>();
+  std::string refused;
+  const auto said = on_ranks(2, [&](int rank) {
+    StoreMeeting mine = meeting(store, rank, 2);
+    if (rank == 0) {
+      store->wait({"lockstep/meet/test/came/1"}, 20s);
+      try {
+        meeting(store, 1, 2).exchange("an impostor", {}, Deadline::in(20s));
+      } catch (const Mismatch& error) {
+        refused = error.what();
+      }
+    }
+    const auto all = mine.exchange(str("rank ", rank), {}, Deadline::in(20s));
+    EXPECT_EQ(all[1].text, "rank 1");
+  });
+  EXPECT_THAT(said, ::testing::Each(""));
+  EXPECT_THAT(refused, AllOf(HasSubstr("rank 1 of 2: another process has come as rank 1 before: process"),
+                             HasSubstr("MASTER_PORT")));
+}
+
+TEST(StoreMeeting, ARankOfAnotherJobIsRefusedAlsoAfterAllHaveMet) {
+  const auto store = std::make_shared<MemoryStore>();
+  const auto of_job = [&](int rank, int size, const char* job) {
+    return StoreMeeting({.store = store,
+                         .rank = rank,
+                         .size = size,
+                         .name = "world",
+                         .job = {.size = size, .source = "MPICH", .job = job},
+                         .is_of_one_job = true});
+  };
+  const auto said =
+      on_ranks(2, [&](int rank) { of_job(rank, 2, "a").exchange("hello", {}, Deadline::in(20s)); });
+  EXPECT_THAT(said, ::testing::Each(""));
+  const auto refusal_of = [&](int rank, int size, const char* job) {
+    try {
+      of_job(rank, size, job).exchange("hello", {}, Deadline::in(20s));
+    } catch (const Mismatch& error) {
+      return std::string(error.what());
+    }
+    return std::string("met");
+  };
+  EXPECT_THAT(refusal_of(1, 2, "b"),
+              AllOf(HasSubstr("two jobs have met at one store"), HasSubstr("job b"), HasSubstr("job a")));
+  EXPECT_THAT(refusal_of(2, 3, "a"), AllOf(HasSubstr("3 ranks"), HasSubstr("2 ranks")));
+  EXPECT_THAT(refusal_of(1, 2, "a"), HasSubstr("another process has come as rank 1 before"));
+}
+
+// A file that ranks meet over again after not all came: the first attempt is not in the way of the second.
+TEST(StoreMeeting, AFailedMeetingCanBeRepeated) {
+  const auto store = std::make_shared<MemoryStore>();
+  const auto late =
+      on_ranks(2, [&](int rank) { meeting(store, rank, 3).exchange("hello", {}, Deadline::in(50ms)); });
+  EXPECT_THAT(late, ::testing::Each(HasSubstr("rank(s) 2 did not come")));
+  for (int rank : {0, 1}) EXPECT_FALSE(store->find(str("lockstep/meet/test/came/", rank)).has_value());
+}
+
+TEST(StoreMeeting, TheEndOfAnotherJobsRankIsNotOurs) {
+  const JobFingerprint ours{.size = 2, .source = "MPICH", .job = "a"};
+  const JobFingerprint theirs{.size = 2, .source = "MPICH", .job = "b"};
+  EXPECT_NE(meeting_farewell(1, ours), meeting_farewell(1, theirs));
+  EXPECT_NE(meeting_farewell(1, ours), meeting_farewell(0, ours));
+  EXPECT_EQ(meeting_farewell(1, ours), meeting_farewell(1, ours));
+  EXPECT_LE(meeting_farewell(1 << 20, ours).size(), 63U);
+}
+
 class StoreMeetingOverTcp : public ::testing::Test {
  protected:
   std::shared_ptr<Store> store_of(int rank) const {

@@ -102,7 +102,7 @@ void meet_and_begin(Job& job, const InitOptions& options, const RendezvousFacts&
   const Deadline deadline = Deadline::in(group.timeout);
   const auto announced = TraceMemory::announce(facts.place.rank, facts.place.world_size);
   fail_point("init.before_meet");
-  const Met met = job.rendezvous.meet(options, facts, wanted.cpu, deadline);
+  const Met met = job.rendezvous.meet(options, facts, wanted, deadline);
   fail_point("init.after_meet");
   constexpr const char* WORLD = "world";
   ProcessGroup made =

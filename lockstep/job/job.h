@@ -43,7 +43,8 @@ struct InitOptions {
 // Who         every process of the job, with the same backend. Blocks until all ranks are here or the timeout has passed; the
 //             error then names who is missing.
 // Throws      InvalidArgument: already initialised ("call destroy_process_group() first"), an unknown backend, rank and
-//             world size that do not fit, several machines without a secret; Mismatch: ranks ask for different backends;
+//             world size that do not fit, several machines without a secret, rank and world size by hand without MASTER_PORT;
+//             Mismatch: ranks ask for different backends, ranks of two jobs have met, or two processes are one rank;
 //             StoreError: another secret; SystemError: the store's port is taken; PeerLost and Timeout while meeting.
 void init_process_group(const std::string& backend = "auto", const InitOptions& options = {});
 

@@ -43,8 +43,45 @@ JobEnvironment given_place(int rank, int world_size) {
     place.local_world_size = local("LOCAL_WORLD_SIZE");
   }
   place.source = "options";
-  place.job_id = env("MASTER_PORT").value_or("0");
   return place;
+}
+
+// The launcher's place for this process; nullopt: nobody has launched it, or the environment contradicts itself.
+std::optional<JobEnvironment> launched_place() {
+  try {
+    JobEnvironment place = job_environment();
+    if (place.source != "none" && place.source != "env") return place;
+  } catch (const InvalidArgument&) {  // the caller says who it is, so the environment may be nobody's
+  }
+  return std::nullopt;
+}
+
+// Who gives the world size of the launcher means the launcher's job, also when it numbers its ranks in another order. Another world
+// size is a job by hand, perhaps of several launchers.
+void identify(RendezvousFacts& facts) {
+  facts.machine = machine_identity();
+  facts.user = user_identity();
+  if (!facts.is_place_given) {
+    if (facts.place.source != "env") facts.identity = job_identity(facts.place);
+    return;
+  }
+  const auto launched = launched_place();
+  if (!launched || launched->world_size != facts.place.world_size) return;
+  facts.place.source = launched->source;
+  facts.place.job_id = launched->job_id;
+  facts.identity = job_identity(*launched);
+}
+
+// 0 is no port, though a server that asks for it gets some.
+std::optional<int> master_port(const JobEnvironment& place) {
+  try {
+    const auto port = env_number("MASTER_PORT", 1, LARGEST_PORT);
+    return port ? std::optional(static_cast<int>(*port)) : std::nullopt;
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument(
+        str(who(place), error.what(),
+            "; set it to the same number for all ranks of the job, a port that is free on rank 0's machine"));
+  }
 }
 
 // The place by options or the URL; nullopt: the environment's.
@@ -71,18 +108,19 @@ std::optional<JobEnvironment> place_by_caller(const InitOptions& options) {
 // What each rank says of itself before the group is made.
 struct Introduction {
   std::string backend;
-  std::string boot_id;
-  std::string address;
-  std::string offer;
+  std::string job = {};  // its fingerprint
+  std::string boot_id = {};
+  std::string address = {};
+  std::string offer = {};
 };
 
 std::string pack(const Introduction& mine) {
-  return str(mine.backend, '\n', mine.boot_id, '\n', mine.address, '\n', mine.offer);
+  return str(mine.backend, '\n', mine.job, '\n', mine.boot_id, '\n', mine.address, '\n', mine.offer);
 }
 
 Introduction unpack_introduction(std::string text) {
   Introduction result;
-  for (std::string* part : {&result.backend, &result.boot_id, &result.address}) {
+  for (std::string* part : {&result.backend, &result.job, &result.boot_id, &result.address}) {
     const std::size_t end = text.find('\n');
     if (end == std::string::npos)
       throw StoreError("init_process_group: a rank introduced itself wrongly; do all run the same Lockstep?");
@@ -93,13 +131,29 @@ Introduction unpack_introduction(std::string text) {
   return result;
 }
 
-void check(const std::vector<Introduction>& all) {
+// Introduces this rank to all others, and them to it. Throws Mismatch on every rank where one is of another job or asks for another
+// backend.
+std::vector<Introduction> introduce(Meeting& meeting, const Introduction& mine, Deadline deadline) {
+  std::vector<Introduction> all;
+  for (const Message& message : meeting.exchange(pack(mine), {}, deadline))
+    all.push_back(unpack_introduction(message.text));
+  const JobFingerprint first = unpack_fingerprint(all[0].job);
   for (std::size_t r = 1; r < all.size(); ++r) {
+    if (const JobFingerprint other = unpack_fingerprint(all[r].job); !is_same_job(first, other)) {
+      throw Mismatch(str("init_process_group: ranks of two jobs have met: rank 0 belongs to ",
+                         describe(first), ", rank ", r, " to ", describe(other), "; ", TELL_JOBS_APART));
+    }
     if (all[r].backend != all[0].backend) {
-      throw Mismatch(str("init_process_group: rank 0 asks for backend \"", printable(all[0].backend),
-                         "\", rank ", r, " for \"", printable(all[r].backend), "\""));
+      throw Mismatch(
+          str("init_process_group: rank 0 asks for backend \"", printable(all[0].backend), "\", rank ", r,
+              " for \"", printable(all[r].backend),
+              "\"; all ranks must ask for the same (LOCKSTEP_BACKEND, where the program asks for auto)"));
     }
   }
+  return all;
+}
+
+void check_addresses(const std::vector<Introduction>& all) {
   const auto is_elsewhere = [&](const Introduction& rank) {
     return rank.boot_id != all[0].boot_id || !is_loopback(rank.address);
   };
@@ -111,6 +165,11 @@ void check(const std::vector<Introduction>& all) {
             ", which only its own machine can; set LOCKSTEP_SOCKET_IFNAME to the network interface that the "
             "other machines reach, or MASTER_ADDR to its address in digits"));
   }
+}
+
+// What all ranks must ask for alike.
+std::string name_of(const BackendChoice& wanted) {
+  return wanted.cuda.empty() ? wanted.cpu : str("cpu:", wanted.cpu, ",cuda:", wanted.cuda);
 }
 
 int count_before(const std::vector<Introduction>& all, int rank) {
@@ -136,6 +195,10 @@ std::unique_ptr<TcpStoreServer> serve(const Secret& secret, const RendezvousFact
                 : "); MASTER_ADDR must be an address of rank 0's machine"),
         error.error_number());
   }
+}
+
+const char* name_of_address(const RendezvousFacts& facts) {
+  return facts.init_method.starts_with("tcp://") ? "init_method" : "MASTER_ADDR";
 }
 
 // MPI connects its ranks itself; on one machine they meet as all others, where descriptors can be passed.
@@ -167,12 +230,12 @@ RendezvousFacts rendezvous_facts(const InitOptions& options) {
   const auto given = place_by_caller(options);
   facts.is_place_given = given.has_value();
   facts.place = given ? *given : job_environment();
+  identify(facts);
   facts.has_store = options.store != nullptr;
   facts.init_method = options.init_method;
   facts.has_hub = env("LOCKSTEP_HUB_FDS").has_value();
-  facts.master_addr = env("MASTER_ADDR").value_or("");
-  if (const auto port = env_number("MASTER_PORT", 0, LARGEST_PORT))
-    facts.master_port = static_cast<int>(*port);
+  facts.master_addr = without_brackets(env("MASTER_ADDR").value_or(""));
+  facts.master_port = master_port(facts.place);
   facts.has_agent_store = env("TORCHELASTIC_USE_AGENT_STORE") == "True";
   facts.does_launcher_serve = env("LOCKSTEP_STORE") == "launcher";
   if (const auto fd = env_number("LOCKSTEP_SECRET_FD", 0, MOST_DESCRIPTORS))
@@ -181,20 +244,22 @@ RendezvousFacts rendezvous_facts(const InitOptions& options) {
   return facts;
 }
 
-Met Rendezvous::meet(const InitOptions& options, const RendezvousFacts& facts, const std::string& backend,
+Met Rendezvous::meet(const InitOptions& options, const RendezvousFacts& facts, const BackendChoice& wanted,
                      Deadline deadline) {
   const JobEnvironment& place = facts.place;
-  if (MPI_ENGINE.carries(backend) && meets_over_mpi(facts)) return meet_over_mpi(facts, backend, deadline);
+  const std::string& backend = wanted.cpu;
+  if (MPI_ENGINE.carries(backend) && meets_over_mpi(facts)) return meet_over_mpi(facts, wanted, deadline);
   const RendezvousPlan plan = plan_rendezvous(facts);
   if (!is_inherited_) ++worlds_;
   if (place.world_size > 1 && plan.way == RendezvousWay::TCP_STORE) {
     join_store(facts, plan, deadline);
-    return meet_over_store(tcp_store_, facts, plan, backend, deadline);
+    return meet_over_store(tcp_store_, facts, plan, wanted, deadline);
   }
   if (place.world_size > 1 && plan.way == RendezvousWay::GIVEN_STORE) {
-    return meet_over_store(options.store, facts, plan, backend, deadline);
+    return meet_over_store(options.store, facts, plan, wanted, deadline);
   }
   meet_here(facts, plan, deadline);
+  introduce(*hub_, {.backend = name_of(wanted), .job = pack(fingerprint(facts, plan))}, deadline);
   const bool is_known = place.local_rank != JobEnvironment::UNKNOWN;
   return {hub_.get(),
           backend != "auto"                  ? backend
@@ -215,7 +280,7 @@ void Rendezvous::meet_here(const RendezvousFacts& facts, const RendezvousPlan& p
   is_inherited_ = false;
   const std::string name = plan.way == RendezvousWay::FILE ? name_in_file(facts, plan, worlds_, deadline)
                                                            : str(plan.name, '/', worlds_);
-  hub_ = std::make_unique<Hub>(Hub::meet(rank, size, name, deadline));
+  hub_ = std::make_unique<Hub>(Hub::meet(rank, size, name, deadline, fingerprint(facts, plan)));
 }
 
 void Rendezvous::join_store(const RendezvousFacts& facts, const RendezvousPlan& plan, Deadline deadline) {
@@ -224,23 +289,28 @@ void Rendezvous::join_store(const RendezvousFacts& facts, const RendezvousPlan& 
   tcp_store_.reset();
   server_.reset();
   secret_ = job_secret(facts);
-  if (plan.serves) {
-    const std::string here = address_towards(plan.host);
-    if (here.empty())
-      throw SystemError(str(who(facts.place), "this machine knows no way to ", printable(plan.host), " (",
-                            plan.why, "); MASTER_ADDR must be an address of rank 0's machine"),
-                        EHOSTUNREACH);
-    server_ = serve(*secret_, facts, plan);
-    tcp_store_ = server_->open({.here = here, .farewell = meeting_farewell(facts.place.rank)});
-    store_place_ = at;
-    return;
-  }
+  store_job_ = fingerprint(facts, plan);
+  const std::string farewell = meeting_farewell(facts.place.rank, store_job_);
   try {
-    tcp_store_ = std::make_shared<TcpStore>(TcpStoreOptions{.host = plan.host,
-                                                            .port = plan.port,
-                                                            .secret = *secret_,
-                                                            .deadline = deadline,
-                                                            .farewell = meeting_farewell(facts.place.rank)});
+    if (plan.serves) {
+      tcp_check_host(plan.host);  // here as well, where nobody connects to it: the others will not come
+      const std::string here = address_towards(plan.host);
+      if (here.empty())
+        throw SystemError(str(who(facts.place), "this machine knows no way to ", printable(plan.host), " (",
+                              plan.why, "); MASTER_ADDR must be an address of rank 0's machine"),
+                          EHOSTUNREACH);
+      server_ = serve(*secret_, facts, plan);
+      tcp_store_ = server_->open({.here = here, .farewell = farewell});
+    } else {
+      tcp_store_ = std::make_shared<TcpStore>(TcpStoreOptions{.host = plan.host,
+                                                              .port = plan.port,
+                                                              .secret = *secret_,
+                                                              .deadline = deadline,
+                                                              .farewell = farewell});
+    }
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument(str(who(facts.place), error.what(), "; set ", name_of_address(facts),
+                              " to the address of rank 0's machine as this machine knows it"));
   } catch (const Timeout& error) {
     throw Timeout(str(who(facts.place), error.what(), "; the store is served ",
                       facts.does_launcher_serve ? "by the launcher of node 0" : "by rank 0",
@@ -249,7 +319,7 @@ void Rendezvous::join_store(const RendezvousFacts& facts, const RendezvousPlan& 
   store_place_ = at;
 }
 
-Met Rendezvous::meet_over_mpi(const RendezvousFacts& facts, const std::string& backend, Deadline deadline) {
+Met Rendezvous::meet_over_mpi(const RendezvousFacts& facts, const BackendChoice& wanted, Deadline deadline) {
   const JobEnvironment& place = facts.place;
   const auto world = mpi_world(deadline);
   if (world->rank() != place.rank || world->size() != place.world_size)
@@ -259,20 +329,23 @@ Met Rendezvous::meet_over_mpi(const RendezvousFacts& facts, const std::string& b
             "WORLD_SIZE"));
   MpiMeeting& meeting = MpiMeeting::of(world);
   meeting.begin();
-  std::vector<Introduction> all;
-  for (const Message& message : meeting.exchange(pack({backend, boot_id(), "", ""}), {}, deadline))
-    all.push_back(unpack_introduction(message.text));
+  const std::vector<Introduction> all =
+      introduce(meeting, {.backend = name_of(wanted), .boot_id = boot_id()}, deadline);
   const bool is_known = place.local_rank != JobEnvironment::UNKNOWN;
-  return {&meeting, backend, is_known ? place.local_rank : count_before(all, place.rank)};
+  return {&meeting, wanted.cpu, is_known ? place.local_rank : count_before(all, place.rank)};
 }
 
 Met Rendezvous::meet_over_store(std::shared_ptr<Store> store, const RendezvousFacts& facts,
-                                const RendezvousPlan& plan, const std::string& backend, Deadline deadline) {
+                                const RendezvousPlan& plan, const BackendChoice& wanted, Deadline deadline) {
   const JobEnvironment& place = facts.place;
+  const std::string& backend = wanted.cpu;
   StoreMeetingOptions options = {.store = std::move(store),
                                  .rank = place.rank,
                                  .size = place.world_size,
-                                 .name = str(plan.name, '/', worlds_)};
+                                 .name = str(plan.name, '/', worlds_),
+                                 .job = fingerprint(facts, plan),
+                                 .gone_as = store_job_,
+                                 .is_of_one_job = plan.way == RendezvousWay::TCP_STORE};
   if (const auto* tcp = dynamic_cast<const TcpStore*>(options.store.get()))
     options.local_address = tcp->local_address().host;
   if (plan.way == RendezvousWay::TCP_STORE) options.secret = secret_->raw();
@@ -281,11 +354,10 @@ Met Rendezvous::meet_over_store(std::shared_ptr<Store> store, const RendezvousFa
   store_meeting_ = std::make_unique<StoreMeeting>(options);
   try {
     SameMachineProof proof(*store_meeting_);
-    const Introduction mine = {backend, boot_id(), options.local_address, proof.offer()};
-    std::vector<Introduction> all;
-    for (const Message& message : store_meeting_->exchange(pack(mine), {}, deadline))
-      all.push_back(unpack_introduction(message.text));
-    check(all);
+    const std::vector<Introduction> all = introduce(
+        *store_meeting_,
+        {name_of(wanted), pack(options.job), boot_id(), options.local_address, proof.offer()}, deadline);
+    check_addresses(all);
     Met met{store_meeting_.get(), backend, place.local_rank};
     if (place.local_rank == JobEnvironment::UNKNOWN) met.local_rank = count_before(all, place.rank);
     if (backend != "auto" && backend != "shm") return met;

@@ -2,13 +2,14 @@
 // inherited sockets, the connection to the store, and the store's server. Used by job.cpp only.
 //
 //   Rendezvous rendezvous;                                   // one per process
-//   const Met met = rendezvous.meet(options, rendezvous_facts(options), "auto", deadline);
+//   const Met met = rendezvous.meet(options, rendezvous_facts(options), choose_backends("auto"), deadline);
 //   ... find_backend(met.backend, size).make(*met.meeting, ...)
 #pragma once
 
 #include <memory>
 #include <string>
 
+#include "lockstep/comm/backends/registry.h"
 #include "lockstep/comm/hub.h"
 #include "lockstep/comm/store_meeting.h"
 #include "lockstep/job/job.h"
@@ -30,22 +31,24 @@ struct Met {
 
 class Rendezvous {
  public:
-  // All ranks must ask for the same backend. Blocks until all have met. Throws InvalidArgument, StoreError, Timeout, PeerLost.
-  Met meet(const InitOptions& options, const RendezvousFacts& facts, const std::string& backend,
+  // All ranks must ask for the same backends and belong to one job, or all throw Mismatch. Blocks until all have met. Throws
+  // InvalidArgument, StoreError, Timeout, PeerLost.
+  Met meet(const InitOptions& options, const RendezvousFacts& facts, const BackendChoice& wanted,
            Deadline deadline);
 
  private:
   void meet_here(const RendezvousFacts& facts, const RendezvousPlan& plan, Deadline deadline);
   void join_store(const RendezvousFacts& facts, const RendezvousPlan& plan, Deadline deadline);
-  Met meet_over_mpi(const RendezvousFacts& facts, const std::string& backend, Deadline deadline);
+  Met meet_over_mpi(const RendezvousFacts& facts, const BackendChoice& wanted, Deadline deadline);
   Met meet_over_store(std::shared_ptr<Store> store, const RendezvousFacts& facts, const RendezvousPlan& plan,
-                      const std::string& backend, Deadline deadline);
+                      const BackendChoice& wanted, Deadline deadline);
 
   unsigned worlds_ = 0;  // so far: jobs that meet by name never mix two of their worlds
   bool is_inherited_ = false;
   std::unique_ptr<Hub> hub_;
   std::optional<Secret> secret_;
   std::string store_place_;
+  JobFingerprint store_job_;  // when this process connected to it
   std::unique_ptr<TcpStoreServer> server_;
   std::shared_ptr<TcpStore> tcp_store_;
   std::unique_ptr<StoreMeeting> store_meeting_;

@@ -59,12 +59,47 @@ void require_secret(const RendezvousFacts& facts) {
       "--secret-file");
 }
 
+// "env" and "options" say the same: nobody else has started the ranks.
+std::string source_of(const RendezvousFacts& facts) {
+  const std::string& source = facts.place.source;
+  return source == "env" || source == "options" ? "by hand" : source;
+}
+
+// The launcher's process, if it has started all ranks: those of several machines have several, also where the machines are one.
+std::string launcher_of_all(const RendezvousFacts& facts) {
+  const JobEnvironment& place = facts.place;
+  const bool has_some = place.local_world_size != JobEnvironment::UNKNOWN && !place.is_single_node();
+  return has_some ? "" : facts.identity.launcher;
+}
+
+// What tells this job from others of the user on this machine; `port` is a name of the user's own.
+std::string job_here(const RendezvousFacts& facts, std::optional<int> port) {
+  const std::string launcher = launcher_of_all(facts);
+  std::string name = source_of(facts);
+  for (const std::string& part : {facts.identity.job, launcher})
+    if (!part.empty()) name += "/" + part;
+  if (!facts.identity.job.empty() || !launcher.empty()) return name;
+  if (!port && facts.place.world_size > 1) {
+    const bool is_given = facts.is_place_given || facts.place.source == "env";
+    throw InvalidArgument(str("init_process_group, rank ", facts.place.rank, " of ", facts.place.world_size,
+                              ": ",
+                              is_given ? "rank and world size are given by hand"
+                                       : str(facts.place.source, " has started this rank"),
+                              ", and nothing tells this job from others of the same user on this machine. "
+                              "Set MASTER_PORT: the same number, such "
+                              "as 29500, for all ranks of this job, and another one for each job that runs "
+                              "at the same time. On one machine "
+                              "it is only a name"));
+  }
+  return str(name, "/port ", port.value_or(0), '/', facts.machine);
+}
+
 RendezvousPlan over_tcp(const RendezvousFacts& facts, const std::string& host, int port, bool rank_0_serves,
                         std::string why) {
   require_secret(facts);
   RendezvousPlan plan;
   plan.way = RendezvousWay::TCP_STORE;
-  plan.name = str(facts.place.job_id, '/', facts.place.world_size);
+  plan.name = "world";  // the store is the job's own, which is compared
   plan.host = host;
   plan.port = port;
   plan.serves = rank_0_serves && facts.place.rank == 0;
@@ -72,10 +107,10 @@ RendezvousPlan over_tcp(const RendezvousFacts& facts, const std::string& host, i
   return plan;
 }
 
-RendezvousPlan at_unix_socket(const RendezvousFacts& facts, const std::string& job, std::string why) {
+RendezvousPlan at_unix_socket(std::string name, std::string why) {
   RendezvousPlan plan;
   plan.way = RendezvousWay::UNIX_SOCKET;
-  plan.name = str(facts.place.source, '/', job, '/', facts.place.world_size);
+  plan.name = std::move(name);
   plan.why = std::move(why);
   return plan;
 }
@@ -83,7 +118,8 @@ RendezvousPlan at_unix_socket(const RendezvousFacts& facts, const std::string& j
 RendezvousPlan by_url(const RendezvousFacts& facts) {
   const TcpUrl url = parse_tcp_url(facts.init_method);
   if (is_loopback(url.host)) {
-    return at_unix_socket(facts, str("tcp/", url.port), "the address of init_method is this machine's own");
+    return at_unix_socket(str("tcp/", url.port, '/', job_here(facts, url.port)),
+                          "the address of init_method is this machine's own");
   }
   return over_tcp(facts, url.host, url.port, true, "init_method names an address of a network");
 }
@@ -97,13 +133,14 @@ RendezvousPlan by_environment(const RendezvousFacts& facts) {
     return plan;
   }
   if (place.is_single_node()) {
-    return at_unix_socket(facts, place.job_id, "the launcher says that all ranks are on this machine");
+    return at_unix_socket(job_here(facts, facts.master_port),
+                          "the launcher says that all ranks are on this machine");
   }
   const bool is_size_known = place.local_world_size != JobEnvironment::UNKNOWN;
   if (!is_size_known && (facts.master_addr.empty() || is_loopback(facts.master_addr))) {
-    return at_unix_socket(
-        facts, place.job_id,
-        facts.master_addr.empty() ? "MASTER_ADDR is not set" : "MASTER_ADDR is this machine's own");
+    return at_unix_socket(job_here(facts, facts.master_port), facts.master_addr.empty()
+                                                                  ? "MASTER_ADDR is not set"
+                                                                  : "MASTER_ADDR is this machine's own");
   }
   const std::string why = is_size_known ? str("only ", place.local_world_size, " of ", place.world_size,
                                               " ranks are on this machine")
@@ -172,12 +209,25 @@ RendezvousPlan plan_rendezvous(const RendezvousFacts& facts) {
   const bool is_by_url = method.starts_with(TCP_SCHEME);
   const bool is_by_environment = method.empty() || method == "env://";
   if ((is_by_url || is_by_environment) && facts.place.world_size == 1) {
-    return at_unix_socket(facts, facts.place.job_id, "a job of one rank");
+    return at_unix_socket(job_here(facts, facts.master_port), "a job of one rank");
   }
   if (is_by_url) return by_url(facts);
   if (is_by_environment) return by_environment(facts);
   throw InvalidArgument("init_process_group: init_method \"" + printable(method) +
                         "\" is not supported; use env://, tcp://address:port or file:///absolute/path");
+}
+
+JobFingerprint fingerprint(const RendezvousFacts& facts, const RendezvousPlan& plan) {
+  JobFingerprint mine;
+  mine.size = facts.place.world_size;
+  if (plan.way == RendezvousWay::INHERITED_SOCKETS) return mine;  // a launcher's sockets mix no jobs
+  mine.source = source_of(facts);
+  mine.job = facts.identity.job;
+  if (plan.way == RendezvousWay::UNIX_SOCKET || plan.way == RendezvousWay::FILE) {
+    mine.launcher = launcher_of_all(facts);
+    mine.user = facts.user;
+  }
+  return mine;
 }
 
 std::string describe(const RendezvousPlan& plan) {

@@ -7,12 +7,17 @@
 //   a store is given                                               over this store
 //   init_method file://                                            at a Unix socket whose name is in the file
 //   one rank                                                       not at all
-//   init_method tcp://, loopback address                           at a Unix socket named after the port, which is not opened
+//   init_method tcp://, loopback address                           at a Unix socket named after the port, which is not opened,
+//                                                                  and the job
 //   init_method tcp://, another address                            over a TCP store there, served by rank 0; secret needed
 //   sockets inherited from `lockstep run` on one machine           over these sockets
 //   the launcher says that all ranks are on this machine           at a Unix socket named after the job
 //   it does not say, and MASTER_ADDR is unset or loopback          at a Unix socket named after the job
 //   otherwise                                                      over a TCP store at MASTER_ADDR:MASTER_PORT; secret needed
+//
+// The socket's name is what tells the job from others of the user on this machine (comm/job_identity.h): the launcher's name for
+// it and, where one launcher has started all ranks, that launcher's process. Where no launcher is known it is MASTER_PORT and this
+// process namespace; without MASTER_PORT nothing tells jobs apart, and the plan is refused.
 //
 // Backend mpi, in a job of several machines without a store or an init_method: over MPI, which needs neither address nor secret.
 //
@@ -25,6 +30,7 @@
 #include <string>
 
 #include "lockstep/base/environment.h"
+#include "lockstep/comm/job_identity.h"
 
 namespace lockstep {
 
@@ -42,6 +48,9 @@ TcpUrl parse_tcp_url(const std::string& url);  // throws InvalidArgument that sh
 
 struct RendezvousFacts {
   JobEnvironment place;
+  JobIdentity identity;         // of the launcher; empty when the ranks were started by hand
+  std::string machine;          // machine_identity()
+  std::string user;             // user_identity()
   bool is_place_given = false;  // by the caller's options, not by the environment
   bool has_store = false;       // given by the caller
   std::string init_method;      // "", "env://", "file://...", "tcp://..."
@@ -58,7 +67,7 @@ enum class RendezvousWay { INHERITED_SOCKETS, UNIX_SOCKET, FILE, GIVEN_STORE, TC
 
 struct RendezvousPlan {
   RendezvousWay way = RendezvousWay::UNIX_SOCKET;
-  std::string name;  // the job's; FILE: the path
+  std::string name;  // of the meeting; FILE: the path
   std::string host;  // TCP_STORE
   int port = 0;
   bool serves = false;  // this rank serves the store
@@ -69,5 +78,8 @@ struct RendezvousPlan {
 RendezvousPlan plan_rendezvous(const RendezvousFacts& facts);
 
 std::string describe(const RendezvousPlan& plan);  // one line
+
+// What the ranks that meet by this plan compare.
+JobFingerprint fingerprint(const RendezvousFacts& facts, const RendezvousPlan& plan);
 
 }  // namespace lockstep

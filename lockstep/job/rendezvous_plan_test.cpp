@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
 
 namespace lockstep {
 namespace {
@@ -14,6 +15,9 @@ using ::testing::HasSubstr;
 RendezvousFacts facts(int rank, int world_size, int local_world_size, const std::string& master_addr = "") {
   RendezvousFacts result;
   result.place = {rank, world_size, 0, local_world_size, "test", "job"};
+  result.identity = {.job = "job", .launcher = ""};
+  result.machine = "boot/namespace";
+  result.user = "1000";
   result.master_addr = master_addr;
   result.master_port = 29500;
   result.secret_file = "/secret";
@@ -43,8 +47,74 @@ TEST(RendezvousPlan, OneMachineMeetsAtAUnixSocketWithoutASecret) {
     row.secret_file.clear();
     const RendezvousPlan plan = plan_rendezvous(row);
     EXPECT_EQ(plan.way, RendezvousWay::UNIX_SOCKET) << describe(plan);
-    EXPECT_EQ(plan.name, row.place.world_size == 1 ? "test/job/1" : "test/job/2");
+    EXPECT_EQ(plan.name, "test/job");
   }
+}
+
+RendezvousFacts by_hand(const std::string& source = "env") {
+  RendezvousFacts row = facts(0, 2, JobEnvironment::UNKNOWN);
+  row.place.source = source;
+  row.identity = {};
+  return row;
+}
+
+TEST(RendezvousPlan, TheLaunchersProcessTellsJobsApartWhereItHasStartedAllRanks) {
+  for (const int local : {2, JobEnvironment::UNKNOWN}) {
+    RendezvousFacts row = facts(1, 2, local);
+    row.identity.launcher = "process 7";
+    EXPECT_EQ(plan_rendezvous(row).name, "test/job/process 7");
+    EXPECT_EQ(fingerprint(row, plan_rendezvous(row)).launcher, "process 7");
+    row.identity.job.clear();
+    EXPECT_EQ(plan_rendezvous(row).name, "test/process 7");
+    row.init_method = "tcp://127.0.0.1:4000";  // ten programs may have the same number in their source
+    EXPECT_EQ(plan_rendezvous(row).name, "tcp/4000/test/process 7");
+  }
+  RendezvousFacts some = facts(0, 4, 2, "10.0.0.1");
+  some.identity.launcher = "process 7";
+  const JobFingerprint over_network = fingerprint(some, plan_rendezvous(some));
+  EXPECT_EQ(over_network.launcher, "") << "other machines have other launchers";
+  EXPECT_EQ(over_network.user, "");
+  EXPECT_EQ(over_network.job, "job");
+  EXPECT_EQ(over_network.size, 4);
+}
+
+TEST(RendezvousPlan, ByHandItIsThePortInThisProcessNamespace) {
+  for (const char* source : {"env", "options"}) {
+    const RendezvousPlan plan = plan_rendezvous(by_hand(source));
+    EXPECT_EQ(plan.name, "by hand/port 29500/boot/namespace");
+    EXPECT_EQ(fingerprint(by_hand(source), plan).source, "by hand");
+    EXPECT_EQ(fingerprint(by_hand(source), plan).user, "1000");
+  }
+  RendezvousFacts elsewhere = by_hand();
+  elsewhere.machine = "boot/another";
+  EXPECT_NE(plan_rendezvous(elsewhere).name, plan_rendezvous(by_hand()).name);
+}
+
+TEST(RendezvousPlan, WhereNothingTellsJobsApartItSaysWhatDoes) {
+  for (const char* source : {"env", "options", "MPICH"}) {
+    RendezvousFacts row = by_hand(source);
+    row.is_place_given = row.place.source == "options";
+    row.master_port.reset();
+    EXPECT_THAT(refusal(row), AllOf(HasSubstr("rank 0 of 2"), HasSubstr("nothing tells this job"),
+                                    HasSubstr("MASTER_PORT")));
+    row.place.world_size = 1;
+    EXPECT_THAT(refusal(row), HasSubstr("planned")) << "one rank meets nobody";
+    row = by_hand(source);
+    row.master_port.reset();
+    row.init_method = "tcp://127.0.0.1:4000";
+    EXPECT_EQ(plan_rendezvous(row).name, str("tcp/4000/", row.place.source == "MPICH" ? "MPICH" : "by hand",
+                                             "/port 4000/boot/namespace"));
+  }
+}
+
+// They would show two jobs only by their world sizes.
+TEST(RendezvousPlan, JobsOfDifferentSizesMeetAtOnePlaceToFindThatTheyDiffer) {
+  RendezvousFacts row = by_hand();
+  const std::string two = plan_rendezvous(row).name;
+  row.place.world_size = 3;
+  EXPECT_EQ(plan_rendezvous(row).name, two);
+  EXPECT_FALSE(
+      is_same_job(fingerprint(row, plan_rendezvous(row)), fingerprint(by_hand(), plan_rendezvous(row))));
 }
 
 TEST(RendezvousPlan, SeveralMachinesMeetOverATcpStoreThatRank0Serves) {

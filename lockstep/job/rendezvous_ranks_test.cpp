@@ -128,6 +128,69 @@ RANKS_TEST(Rendezvous, DifferentBackendsAreNamed, Ranks(2), WithoutGroup()) {
               ThrowsMessage<Mismatch>(HasSubstr("rank 0 asks for backend \"auto\", rank 1 for \"shm\"")));
 }
 
+std::string backend_of(int rank) { return rank == 0 ? "auto" : "tcp"; }
+
+constexpr const char* BOTH_NAMED = "rank 0 asks for backend \"auto\", rank 1 for \"tcp\"";
+
+RANKS_TEST(Rendezvous, DifferentBackendsAreNamedOverInheritedSockets, Ranks(2, 3), WithoutGroup()) {
+  EXPECT_THAT([&] { init_process_group(backend_of(rank())); },
+              ThrowsMessage<Mismatch>(HasSubstr(BOTH_NAMED)));
+}
+
+RANKS_TEST(Rendezvous, DifferentBackendsAreNamedAtAUnixSocket, Ranks(2, 3), WithoutGroup()) {
+  unsetenv("LOCKSTEP_HUB_FDS");
+  EXPECT_THAT([&] { init_process_group(backend_of(rank())); },
+              ThrowsMessage<Mismatch>(HasSubstr(BOTH_NAMED)));
+  const std::string url =
+      str("tcp://127.0.0.1:", *env("MASTER_PORT"), "?rank=", rank(), "&world_size=", size());
+  EXPECT_THAT([&] { init_process_group(backend_of(rank()), {.init_method = url}); },
+              ThrowsMessage<Mismatch>(HasSubstr(BOTH_NAMED)));
+}
+
+RANKS_TEST(Rendezvous, DifferentBackendsAreNamedInAFile, Ranks(2), WithoutGroup()) {
+  const std::string path =
+      str(std::filesystem::temp_directory_path().string(), "/lockstep-meeting-", *env("LOCKSTEP_JOB_ID"));
+  const InitOptions options = {.init_method = "file://" + path, .rank = rank(), .world_size = size()};
+  EXPECT_THAT([&] { init_process_group(backend_of(rank()), options); },
+              ThrowsMessage<Mismatch>(HasSubstr(BOTH_NAMED)));
+  init_process_group("shm", options);
+  comm::barrier(lockstep::world());
+  std::filesystem::remove(path);
+}
+
+RANKS_TEST(Rendezvous, DifferentBackendsForOneDeviceAreNamed, Ranks(2), WithoutGroup()) {
+  EXPECT_THAT([&] { init_process_group(rank() == 0 ? "shm" : "cpu:shm,cuda:nccl"); },
+              ThrowsMessage<Mismatch>(
+                  HasSubstr("rank 0 asks for backend \"shm\", rank 1 for \"cpu:shm,cuda:nccl\"")));
+}
+
+RANKS_TEST(Rendezvous, AMasterPortOfZeroAndANameThatIsNoneAreRefusedAtOnce, Ranks(2), WithoutGroup()) {
+  const OwnMachine machine;
+  set_variable("MASTER_ADDR", "no-such-host.invalid");
+  EXPECT_THAT(
+      [] { init_process_group(); },
+      ThrowsMessage<InvalidArgument>(AllOf(HasSubstr(str("rank ", rank(), " of 2")), HasSubstr("MASTER_ADDR"),
+                                           HasSubstr("no-such-host.invalid"))));
+  set_variable("MASTER_PORT", "0");
+  EXPECT_THAT([] { init_process_group(); },
+              ThrowsMessage<InvalidArgument>(AllOf(HasSubstr(str("rank ", rank(), " of 2")),
+                                                   HasSubstr("MASTER_PORT=\"0\" must be a number from 1"))));
+}
+
+RANKS_TEST(Rendezvous, AnAddressInBracketsIsTheAddress, Ranks(2), WithoutGroup()) {
+  const OwnMachine machine;
+  set_variable("MASTER_ADDR", "[::1]");
+  init_process_group();
+  EXPECT_EQ(sum_of_ranks(), 1);
+  destroy_process_group();
+  unsetenv("LOCKSTEP_SECRET_FILE");  // on one machine nothing is listened at, so no secret is needed
+  unsetenv("LOCAL_WORLD_SIZE");
+  unsetenv("LOCAL_RANK");
+  unsetenv("LOCKSTEP_JOB_ID");
+  init_process_group();
+  EXPECT_EQ(sum_of_ranks(), 1);
+}
+
 RANKS_TEST(Rendezvous, ARankThatDiesBeforeAllHaveMetIsNamed, Ranks(3), Dies({2}), WithoutGroup(),
            Variable("LOCKSTEP_FAIL_POINT", "init.after_meet@2=kill")) {
   const OwnMachine machine;

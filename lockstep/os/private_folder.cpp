@@ -23,6 +23,30 @@ void make_folders(const std::filesystem::path& folder) {
   }
 }
 
+// Sockets have names of up to 47 characters, and the kernel takes paths of 107.
+constexpr std::size_t LONGEST_FOLDER = 59;
+
+// After su and sudo XDG_RUNTIME_DIR is often still the other user's: a folder of ours there would be in that user's way.
+bool is_of_this_user(const std::string& folder) {
+  struct stat status = {};
+  return stat(folder.c_str(), &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == geteuid();
+}
+
+// Why this user cannot have sockets in `folder`, which is made if it is missing; errno says more. Empty: it can.
+std::string why_unfit(const std::string& folder) {
+  if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST)
+    return "cannot create the folder " + printable(folder);
+  struct stat status = {};
+  if (lstat(folder.c_str(), &status) != 0) return "cannot inspect " + printable(folder);
+  constexpr mode_t OTHERS = S_IRWXG | S_IRWXO;
+  if (!S_ISDIR(status.st_mode) || status.st_uid != geteuid() || (status.st_mode & OTHERS) != 0) {
+    errno = EPERM;
+    return printable(folder) +
+           " must be a folder of this user with mode 0700; remove it or set XDG_RUNTIME_DIR";
+  }
+  return access(folder.c_str(), W_OK | X_OK) == 0 ? "" : "cannot make files in " + printable(folder);
+}
+
 }  // namespace
 
 void make_private_folders(const std::string& path) {
@@ -53,19 +77,14 @@ Fd PrivateFolder::create_file(const std::string& name) const {
 }
 
 std::string user_private_folder() {
-  const auto runtime = env("XDG_RUNTIME_DIR");
-  const std::string folder = runtime ? *runtime + "/lockstep" : str("/tmp/lockstep-", geteuid());
-  if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
-    throw SystemError("cannot create the folder " + printable(folder), errno);
+  if (const auto runtime = env("XDG_RUNTIME_DIR")) {
+    const std::string folder = *runtime + "/lockstep";
+    if (is_of_this_user(*runtime) && folder.size() <= LONGEST_FOLDER && why_unfit(folder).empty())
+      return folder;
   }
-  struct stat status = {};
-  if (lstat(folder.c_str(), &status) != 0) throw SystemError("cannot inspect " + printable(folder), errno);
-  constexpr mode_t OTHERS = S_IRWXG | S_IRWXO;
-  if (!S_ISDIR(status.st_mode) || status.st_uid != geteuid() || (status.st_mode & OTHERS) != 0) {
-    throw SystemError(
-        printable(folder) + " must be a folder of this user with mode 0700; remove it or set XDG_RUNTIME_DIR",
-        EPERM);
-  }
+  const std::string folder = str("/tmp/lockstep-", geteuid());
+  const std::string why = why_unfit(folder);
+  if (!why.empty()) throw SystemError(why, errno);
   return folder;
 }
 

@@ -31,8 +31,9 @@ class PrivateFolder {
   std::string path_;
 };
 
-// The folder in which processes of this user meet: $XDG_RUNTIME_DIR/lockstep or /tmp/lockstep-UID. Created if missing. Fails:
-// SystemError when it is a link, or somebody else's, or open to others.
+// The folder in which processes of this user meet: $XDG_RUNTIME_DIR/lockstep, or /tmp/lockstep-UID where that variable is unset or
+// names a folder that is missing, read-only, another user's or too long for sockets (after su or sudo, under Slurm, in containers).
+// Created if missing. Fails: SystemError when the one in /tmp is a link, or somebody else's, or open to others.
 std::string user_private_folder();
 
 // Processes that find the same one there say the same: on one machine, in one mount namespace. Never fails: "none" if there is

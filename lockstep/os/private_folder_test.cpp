@@ -4,8 +4,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
+#include <string>
 
+#include "lockstep/base/environment.h"
 #include "lockstep/base/error.h"
 #include "testing/temp_folder.h"
 
@@ -57,6 +60,58 @@ TEST(PrivateFolder, SaysWhatIsInTheWay) {
     FAIL();
   } catch (const SystemError& error) {
     EXPECT_NE(std::string(error.what()).find("file/run"), std::string::npos) << error.what();
+  }
+}
+
+// Sets XDG_RUNTIME_DIR for one test.
+class RuntimeFolder {
+ public:
+  explicit RuntimeFolder(const std::string& value) {
+    if (const auto before = env("XDG_RUNTIME_DIR")) before_ = *before;
+    setenv("XDG_RUNTIME_DIR", value.c_str(), 1);
+  }
+  ~RuntimeFolder() {
+    if (before_.empty()) unsetenv("XDG_RUNTIME_DIR");
+    if (!before_.empty()) setenv("XDG_RUNTIME_DIR", before_.c_str(), 1);
+  }
+  RuntimeFolder(const RuntimeFolder&) = delete;
+  RuntimeFolder& operator=(const RuntimeFolder&) = delete;
+
+ private:
+  std::string before_;
+};
+
+std::string meeting_folder(const std::string& runtime) {
+  const RuntimeFolder set(runtime);
+  return user_private_folder();
+}
+
+TEST(UserPrivateFolder, IsInTheRuntimeFolder) {
+  const TempFolder runtime;
+  EXPECT_EQ(meeting_folder(runtime.path()), runtime / "lockstep");
+  EXPECT_EQ(mode_of(runtime / "lockstep"), 0700U);
+}
+
+// As after su and sudo, under Slurm and in containers.
+TEST(UserPrivateFolder, IsInTmpWhereTheRuntimeFolderCannotBeUsed) {
+  const std::string in_tmp = "/tmp/lockstep-" + std::to_string(geteuid());
+  const TempFolder base;
+  EXPECT_EQ(meeting_folder(base / "missing"), in_tmp);
+  EXPECT_EQ(meeting_folder(base.write("file", "x")), in_tmp);
+  EXPECT_EQ(meeting_folder("/proc/self"), in_tmp) << "nothing can be made there, also by root";
+  const std::string longest = base / std::string(50, 'x');
+  std::filesystem::create_directory(longest);
+  EXPECT_EQ(meeting_folder(longest), in_tmp) << "no socket would fit";
+  EXPECT_FALSE(std::filesystem::exists(longest + "/lockstep"));
+  std::filesystem::create_directory(base / "open");
+  std::filesystem::create_directory(base / "open/lockstep");
+  std::filesystem::permissions(base / "open/lockstep", std::filesystem::perms::all);
+  EXPECT_EQ(meeting_folder(base / "open"), in_tmp) << "others may write there";
+  if (geteuid() == 0) {
+    std::filesystem::create_directory(base / "theirs");
+    ASSERT_EQ(chown((base / "theirs").c_str(), 4711, 4711), 0);
+    EXPECT_EQ(meeting_folder(base / "theirs"), in_tmp);
+    EXPECT_FALSE(std::filesystem::exists(base / "theirs/lockstep")) << "it would be in that user's way";
   }
 }
 

@@ -38,6 +38,7 @@ __attribute__((constructor)) void remember_start(int count, char** arguments, ch
 }  // namespace
 
 pid_t current_pid() { return getpid(); }
+uid_t current_user() { return geteuid(); }
 pid_t parent_pid() { return getppid(); }
 
 std::vector<std::string> command_line() {

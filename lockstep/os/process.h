@@ -9,6 +9,7 @@
 namespace lockstep {
 
 pid_t current_pid();
+uid_t current_user();
 pid_t parent_pid();  // of whoever adopted this process when its parent is gone
 
 // The arguments this process was started with, its own name first.

@@ -2,11 +2,13 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <fstream>
 #include <map>
 #include <memory>
 #include <set>
@@ -61,6 +63,24 @@ ProcessStat process_stat(pid_t pid) {
   ProcessStat stat = stat_in(proc_folder(pid));
   if (stat.parent != 0 && proc_view() == ProcView::OUTER) stat.parent = pid_shown_as(stat.parent).value_or(0);
   return stat;
+}
+
+std::vector<std::string> command_line(pid_t pid) {
+  std::vector<std::string> arguments;
+  std::ifstream file(proc_folder(pid) + "/cmdline", std::ios::binary);
+  for (std::string argument; std::getline(file, argument, '\0');) arguments.push_back(argument);
+  return arguments;
+}
+
+std::string process_namespace() {
+  struct stat status = {};
+  return stat("/proc/self/ns/pid", &status) == 0 ? std::to_string(status.st_ino) : "";
+}
+
+std::vector<pid_t> ancestor_processes() {
+  std::vector<pid_t> ancestors;
+  for (pid_t pid = getppid(); pid > 0; pid = process_stat(pid).parent) ancestors.push_back(pid);
+  return ancestors;
 }
 
 std::vector<ProcessEntry> all_processes() {

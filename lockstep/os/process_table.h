@@ -9,6 +9,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace lockstep {
@@ -20,6 +21,14 @@ struct ProcessStat {
 };
 // '?' and zeros when there is none.
 ProcessStat process_stat(pid_t pid);
+
+// The arguments that a process was started with, its own name first; empty when /proc does not show it.
+std::vector<std::string> command_line(pid_t pid);
+
+// The number of this process's namespace, "4026531836"; containers have their own. "": the kernel does not tell.
+std::string process_namespace();
+// The parent of this process, its parent, and so on, as far as /proc shows them.
+std::vector<pid_t> ancestor_processes();
 
 // Every process that can be seen here.
 struct ProcessEntry {

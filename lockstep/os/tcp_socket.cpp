@@ -86,6 +86,11 @@ Resolved resolve(const std::string& host, int port, int flags) {
   return result;
 }
 
+void check_resolved(const Resolved& found, const std::string& host) {
+  if (found.error == 0 || found.error == EAI_AGAIN) return;
+  throw InvalidArgument(str("cannot connect to \"", printable(host), "\": ", gai_strerror(found.error)));
+}
+
 TcpAddress readable(SocketAddress address) {
   if (address.family() == AF_INET6) {
     const auto* six = reinterpret_cast<const sockaddr_in6*>(&address.bytes);
@@ -168,6 +173,11 @@ std::string text(const TcpAddress& address) {
   return six ? str('[', address.host, "]:", address.port) : str(address.host, ':', address.port);
 }
 
+std::string without_brackets(const std::string& host) {
+  const bool has_them = host.size() > 2 && host.starts_with('[') && host.ends_with(']');
+  return has_them ? host.substr(1, host.size() - 2) : host;
+}
+
 bool is_loopback(const std::string& host) {
   if (host == "localhost") return true;
   const Resolved found = host.empty() ? Resolved{} : resolve(host, 0, AI_NUMERICHOST);
@@ -205,6 +215,8 @@ Fd tcp_listen(const std::string& address, int port) {
   throw SystemError("cannot listen at " + place, error);
 }
 
+void tcp_check_host(const std::string& host) { check_resolved(resolve(host, 0, 0), host); }
+
 std::string address_to_listen_at(const std::string& host) {
   return resolve(host, 0, AI_NUMERICHOST).addresses.empty() ? "" : host;
 }
@@ -214,9 +226,7 @@ Fd tcp_connect(const std::string& host, int port, Deadline deadline, IfRefused r
   for (std::chrono::milliseconds pause = FIRST_PAUSE;; pause = std::min(2 * pause, LONGEST_PAUSE)) {
     const Resolved found = resolve(host, port, 0);
     std::string reason = found.error == 0 ? "it has no address" : gai_strerror(found.error);
-    if (found.error != 0 && found.error != EAI_AGAIN) {
-      throw SystemError(str("cannot connect to ", place, ", ", reason), EHOSTUNREACH);
-    }
+    check_resolved(found, host);
     int lasting = 0;
     bool may_pass = found.addresses.empty();
     for (const SocketAddress& address : found.addresses) {

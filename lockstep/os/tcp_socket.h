@@ -28,8 +28,9 @@ struct TcpAddress {
   int port = 0;
 };
 
-std::string text(const TcpAddress& address);  // "127.0.0.1:80", "[::1]:80"
-bool is_loopback(const std::string& host);    // 127.x.x.x, ::1, localhost; asks no name server
+std::string text(const TcpAddress& address);            // "127.0.0.1:80", "[::1]:80"
+std::string without_brackets(const std::string& host);  // "[::1]", as it stands before a port: "::1"
+bool is_loopback(const std::string& host);              // 127.x.x.x, ::1, localhost; asks no name server
 
 // Listens at `address` ("" = every address of this machine, IPv6 and IPv4) and `port` (0 = any). A port that an ended process
 // used a moment ago is taken. Throws SystemError naming both (EADDRINUSE, EADDRNOTAVAIL), InvalidArgument for a bad address.
@@ -39,9 +40,12 @@ Fd tcp_listen(const std::string& address, int port);
 // something else here than elsewhere, "" (every address).
 std::string address_to_listen_at(const std::string& host);
 
+// Throws InvalidArgument when nobody knows an address of `host`, as tcp_connect() does. The name server is asked.
+void tcp_check_host(const std::string& host);
+
 // Connects, trying all addresses of `host` in turn until one answers: the server may start later, so a refused connection or an
 // unreachable host is tried again until the deadline. Throws Timeout naming host, port and the last reason; SystemError for
-// what does not pass (no permission, a name that does not exist). The name server is asked without a deadline of ours.
+// what does not pass (no permission), InvalidArgument for a name that does not exist. The name server is asked without a deadline of ours.
 // IfRefused::FAIL is for a server that is known to have listened: that nobody does is a SystemError (ECONNREFUSED) at once.
 enum class IfRefused { TRY_AGAIN, FAIL };
 Fd tcp_connect(const std::string& host, int port, Deadline deadline,

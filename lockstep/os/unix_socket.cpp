@@ -14,6 +14,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/os/machine.h"
 #include "lockstep/os/open_files.h"
 #include "lockstep/os/poll_set.h"
 
@@ -180,19 +181,26 @@ Fd duplicate(int fd) {
   return copy;
 }
 
+// A socket gets its name when it listens: whoever finds the name taken can tell by connecting whether anybody lives behind it.
 Fd listen_at(const std::string& path) {
-  const sockaddr_un address = address_of(path);
-  const auto* generic = reinterpret_cast<const sockaddr*>(&address);
+  constexpr std::size_t UNIQUE = 4;
+  address_of(path);
+  const std::string first_name = str(path, '.', random_hex(UNIQUE));
+  const sockaddr_un address = address_of(first_name);
   Fd socket = new_socket();
-  if (bind(socket.get(), generic, sizeof(address)) != 0) {
-    if (errno != EADDRINUSE) throw SystemError("cannot bind " + printable(path), errno);
-    if (connect_to(path))
-      throw SystemError(printable(path) + " is in use by another job with the same name", EADDRINUSE);
+  if (bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0)
+    throw SystemError("cannot bind " + printable(path), errno);
+  const bool listens = listen(socket.get(), SOMAXCONN) == 0;
+  int error = listens && link(first_name.c_str(), path.c_str()) == 0 ? 0 : errno;
+  const bool is_taken = listens && error == EEXIST;
+  if (is_taken && !connect_to(path)) {
     unlink(path.c_str());  // left by a job that was killed while meeting; the folder is ours alone
-    if (bind(socket.get(), generic, sizeof(address)) != 0)
-      throw SystemError("cannot bind " + printable(path), errno);
+    error = link(first_name.c_str(), path.c_str()) == 0 ? 0 : errno;
   }
-  if (listen(socket.get(), SOMAXCONN) != 0) throw SystemError("cannot listen at " + printable(path), errno);
+  unlink(first_name.c_str());
+  if (error == EEXIST)
+    throw SystemError(printable(path) + " is in use by another job with the same name", EADDRINUSE);
+  if (error != 0) throw SystemError("cannot listen at " + printable(path), error);
   return socket;
 }
 

@@ -1,5 +1,6 @@
 // One rank for launchers_test.py, nodes_test.py and mpi_test.py: says who it is, over what it met the others, and what they add
-// up to. `launched --leaves R`: then rank R leaves, and the others say what they are told when they need it.
+// up to. `launched --leaves R`: then rank R leaves, and the others say what they are told when they need it. `launched --job N`: each
+// rank adds N to what it contributes, so that the sum says whose ranks have met.
 #include <cstdio>
 #include <cstdlib>
 #include <span>
@@ -27,7 +28,8 @@ int main(int argc, char** argv) {
   try {
     lockstep::init_process_group();
     const lockstep::ProcessGroup& world = lockstep::world();
-    long sum = world.rank() + 1;
+    const bool has_number = argc > 2 && argv[1] == std::string("--job");
+    long sum = world.rank() + 1 + (has_number ? std::atol(argv[2]) : 0);
     lockstep::comm::all_reduce(world, std::span(&sum, 1));
     lockstep::comm::barrier(world);
     std::printf("rank %d of %d, local rank %d, started by %s, over %s: sum %ld%s%s\n", world.rank(),

@@ -149,8 +149,23 @@ class ByHand(LauncherTest):
                                     stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for rank in range(count)]
         return finish(self, started, 60)
 
-    def test_rank_and_world_size_alone(self):
-        self.check(self.start(3, {}), 3, "env")
+    def test_rank_world_size_and_a_port_that_names_the_job(self):
+        self.check(self.start(3, {"MASTER_PORT": "29500"}), 3, "env")
+
+    def test_rank_and_world_size_alone_are_refused(self):
+        """Nothing would tell two such jobs apart."""
+        done = self.start(2, {})
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(done.stdout.count("Set MASTER_PORT"), 2, done.stdout)
+
+    def test_after_su_or_sudo(self):
+        """XDG_RUNTIME_DIR is missing, somebody else's, read-only or long: the ranks meet in /tmp."""
+        somebodys = self.folder / "somebodys"
+        somebodys.mkdir(mode=0o700)
+        if os.geteuid() == 0:
+            os.chown(somebodys, 4711, 4711)
+        for folder in (self.folder / "missing", somebodys, "/proc/self", self.folder / ("x" * 90)):
+            self.check(self.start(2, {"MASTER_PORT": str(free_ports(1)[0]), "XDG_RUNTIME_DIR": str(folder)}), 2, "env")
 
     def test_with_a_loopback_address_no_secret_is_needed(self):
         self.check(self.start(3, {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_ports(1)[0])}), 3, "env")

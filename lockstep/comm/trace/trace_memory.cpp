@@ -8,6 +8,7 @@
 
 #include "lockstep/base/environment.h"
 #include "lockstep/base/error.h"
+#include "lockstep/comm/job_identity.h"
 #include "lockstep/comm/trace/trace_files.h"
 #include "lockstep/os/file_size_limit.h"
 #include "lockstep/os/process.h"
@@ -22,7 +23,8 @@ using trace::RingState;
 
 std::string job_name() {
   try {
-    return job_environment().job_id;
+    const JobIdentity identity = job_identity(job_environment());
+    return identity.job.empty() ? identity.launcher : identity.job;
   } catch (const InvalidArgument&) {
     return {};  // init_process_group() was told rank and size, and the environment is nobody's
   }
