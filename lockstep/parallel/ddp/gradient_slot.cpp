@@ -41,8 +41,8 @@ GradientSlot::GradientSlot(std::string name, at::Tensor parameter, const at::Ten
 
 bool GradientSlot::is_in_place() const {
   const at::Tensor& grad = parameter_.grad();
-  return grad.defined() && grad.const_data_ptr() == alias_.const_data_ptr() &&
-         grad.strides() == alias_.strides();
+  return grad.defined() && grad.layout() == c10::kStrided &&
+         grad.const_data_ptr() == alias_.const_data_ptr() && grad.strides() == alias_.strides();
 }
 
 bool GradientSlot::is_installed() const {
