@@ -60,6 +60,7 @@ std::shared_ptr<SharedMemory> SharedMemory::create(std::size_t bytes, const Opti
         EPERM);
   }
   if (bytes > largest_file()) {
+    if (options.need_not_be_shared) return map(Fd(), bytes, options.huge_pages);
     throw SystemError(str("shared memory: a segment of ", bytes, " bytes is larger than a file may be here, ",
                           largest_file(), " bytes (ulimit -f)"),
                       EFBIG);
@@ -122,7 +123,6 @@ void SharedMemory::reserve(std::size_t offset, std::size_t bytes) {
         ENOMEM);
   }
   if (!fd_.valid()) return;  // pages of no file come with the first write
-  if (!fd_.valid()) throw InternalError("shared memory: only its maker can reserve pages");
   const NoFileSizeSignal quiet;
   int result = 0;
   do {
