@@ -39,7 +39,7 @@ int main() {
   measure(clock.counts_cycles() ? "two readings of the cycle counter" : "two readings of steady_clock",
           [&](std::uint64_t) { sum += clock.now() + clock.now(); });
   measure("record of a call", [&](std::uint64_t i) {
-    const Call call{Verb::ALL_REDUCE, DType::FLOAT32, ReduceOp::SUM, 0, i};
+    const Call call{Verb::ALL_REDUCE, DType::FLOAT32, ReduceOp::SUM, Purpose::PROGRAM, 0, i};
     recorder.finish(recorder.start(call, i), FlightRecorder::DONE);
   });
   return sum == 0 ? 1 : 0;

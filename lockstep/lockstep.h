@@ -13,6 +13,7 @@
 #include "lockstep/data/find_mnist.h"     // where MNIST is on this machine, or a download of it
 #include "lockstep/data/mnist.h"          // MNIST and Fashion-MNIST
 #include "lockstep/data/token_dataset.h"  // windows of a memory-mapped file of tokens
+#include "lockstep/data/torch_dataset.h"  // libtorch's data sets in make_data_loader
 #include "lockstep/data/transforms.h"  // random crop, flip, normalise: the same image on any rank and worker
 #include "lockstep/job/device_mesh.h"  // ranks on a grid with named axes
 #include "lockstep/job/groups.h"       // new_group, new_subgroups, split_group

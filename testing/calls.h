@@ -8,7 +8,7 @@
 namespace lockstep::harness {
 
 inline Call sum_of(std::uint64_t count) {
-  return {Verb::ALL_REDUCE, DType::FLOAT32, ReduceOp::SUM, 0, count};
+  return {Verb::ALL_REDUCE, DType::FLOAT32, ReduceOp::SUM, Purpose::PROGRAM, 0, count};
 }
 
 }  // namespace lockstep::harness

@@ -7,6 +7,7 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <span>
 #include <utility>
@@ -16,6 +17,7 @@
 #include "lockstep/base/str.h"
 #include "lockstep/comm/collectives/all_reduce.h"
 #include "lockstep/job/job.h"
+#include "lockstep/job/unaveraged_steps.h"
 
 namespace lockstep {
 namespace {
@@ -103,8 +105,9 @@ std::string parameter_name(torch::optim::Optimizer& optimizer, std::int64_t inde
 }
 
 std::optional<RankedParameter> first_of_all_ranks(const std::optional<std::int64_t>& found,
-                                                  const std::optional<ProcessGroup>& group) {
-  const bool together = group && group->is_member();
+                                                  const std::optional<ProcessGroup>& group, double scale) {
+  const bool together = group.has_value();
+  const Acting acting(Purpose::OVERFLOWS, "", std::bit_cast<std::int32_t>(static_cast<float>(scale)));
   const std::int64_t size = together ? group->size() : 1;
   std::int64_t first = found ? *found * size + (together ? group->rank() : 0) : NO_GRADIENT;
   if (size > 1) comm::all_reduce(*group, std::span(&first, 1), ReduceOp::MIN).wait();
@@ -113,7 +116,9 @@ std::optional<RankedParameter> first_of_all_ranks(const std::optional<std::int64
 }
 
 GradScaler::GradScaler(const LossScaleOptions& scale, GradScalerOptions options)
-    : options_(std::move(options)), scale_(scale) {}
+    : options_(std::move(options)), scale_(scale) {
+  if (options_.process_group) options_.process_group->require_member("GradScaler");
+}
 
 std::optional<ProcessGroup> GradScaler::group() const {
   if (options_.process_group) return options_.process_group;
@@ -151,7 +156,7 @@ void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
   bool none_found = false;
   const auto inverse = static_cast<float>(1.0 / scale_.value());
   const auto found = unscale_gradients(optimizer, inverse, /*allow_half=*/false, &none_found);
-  const auto first = first_of_all_ranks(found, group());
+  const auto first = first_of_all_ranks(found, group(), scale_.value());
   state = {.stage = Stage::UNSCALED, .checked = !none_found, .overflow = first.has_value()};
   if (first) note_overflow(parameter_name(optimizer, first->index, options_.parameters), first->rank);
 }
@@ -175,6 +180,7 @@ bool GradScaler::step(torch::optim::Optimizer& optimizer) {
         "scaler.scale(loss).backward() first, with a loss that depends on them");
   }
   if (!state.overflow) optimizer.step();
+  note_step("GradScaler's optimiser");
   state.stage = Stage::STEPPED;
   return !state.overflow;
 }

@@ -27,7 +27,9 @@
 //              first skips of a run are the scale finding its place; SKIPS_TO_WARN in a row are logged as a warning.
 // Differs      from Python: step() returns whether the step was taken; the scale lives on the host, so get_scale() costs
 //              nothing and unscale_() waits for the device.
-// Fails        InvalidArgument, with the words of torch: calls in an order that cannot be (the table below), float16
+// Same scale   on all ranks: the all_reduce carries it. State loaded, or update(new_scale) called, on one rank alone is a Mismatch
+//              there that has both scales.
+// Fails        InvalidArgument: a process outside process_group, from the constructor. InvalidArgument, with the words of torch: calls in an order that cannot be (the table below), float16
 //              gradients, an optimiser whose parameters have no gradient.
 //
 //                        scale()    unscale_()     step()            update()
@@ -75,13 +77,14 @@ std::optional<std::int64_t> unscale_gradients(torch::optim::Optimizer& optimizer
 // "fc1.weight", or its place, shape and dtype where `names` has no name for it.
 std::string parameter_name(torch::optim::Optimizer& optimizer, std::int64_t index, const NamedTensors& names);
 
-// Collective: the first of what the ranks of `group` found, and the lowest rank that found it; nothing if no rank did.
+// Collective: the first of what the ranks of `group` found, and the lowest rank that found it; nothing if no rank did. Throws
+// Mismatch on all ranks if `scale` is not the same on all.
 struct RankedParameter {
   std::int64_t index;
   int rank;
 };
 std::optional<RankedParameter> first_of_all_ranks(const std::optional<std::int64_t>& found,
-                                                  const std::optional<ProcessGroup>& group);
+                                                  const std::optional<ProcessGroup>& group, double scale);
 
 class GradScaler {
  public:

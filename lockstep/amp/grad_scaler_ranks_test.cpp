@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "lockstep/amp/grad_scaler.h"
+#include "lockstep/base/error.h"
 #include "testing/ranks.h"
 
 namespace lockstep {
@@ -40,6 +41,20 @@ RANKS_TEST(GradScaler, AllRanksSkipTogether, Ranks(1, 2, 3, 4), EveryBackend()) 
   LossScale rule({.init_scale = 16, .growth_interval = 2});
   for (int step = 0; step < 4 * size(); ++step) rule.update(step % 4 == 1);
   EXPECT_EQ(scaler.get_scale(), rule.value());
+}
+
+// State that was loaded on rank 0 alone, as a program does that forgets the others.
+RANKS_TEST(GradScaler, ScalesThatDifferAreAMismatchWithBoth, Ranks(2, 3), EveryBackend()) {
+  const at::Tensor w = torch::ones({2}, torch::requires_grad());
+  torch::optim::SGD optimizer({w}, 0.25);
+  GradScaler scaler({.init_scale = 65536}, {.process_group = world()});
+  if (rank() == 0) scaler.load_state_dict(GradScaler({.init_scale = 1024}).state_dict());
+  scaler.scale(w.sum()).backward();
+  EXPECT_THAT([&] { scaler.unscale_(optimizer); },
+              testing::ThrowsMessage<Mismatch>(testing::AllOf(
+                  testing::HasSubstr("for the overflows of a GradScaler with the scale 1024"),
+                  testing::HasSubstr("with the scale 65536"), testing::HasSubstr("load_state_dict()"),
+                  testing::HasSubstr("alike on all ranks"))));
 }
 
 }  // namespace

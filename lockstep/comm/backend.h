@@ -15,6 +15,7 @@
 
 #include "lockstep/base/dtype.h"
 #include "lockstep/comm/device_streams.h"
+#include "lockstep/comm/purpose.h"
 #include "lockstep/comm/work.h"
 
 namespace lockstep {
@@ -59,8 +60,10 @@ struct Request {
   Verb verb = Verb::BARRIER;
   DType dtype = DType::UINT8;
   ReduceOp op = ReduceOp::SUM;  // ALL_REDUCE, REDUCE, REDUCE_SCATTER
-  int root = 0;  // BROADCAST, REDUCE, GATHER, SCATTER: root; SEND, RECV: the peer, or ANY_SOURCE
-  int tag = 0;   // SEND, RECV
+  // BROADCAST, REDUCE, GATHER, SCATTER: root; SEND, RECV: the peer, or ANY_SOURCE; else the mark of `acting`, equal on all ranks
+  int root = 0;
+  int tag = 0;                          // SEND, RECV
+  ActingState acting;                   // on whose behalf
   DeviceType device = DeviceType::CPU;  // whose memory the buffers are
   std::size_t count = 0;
   const void* input = nullptr;

@@ -15,9 +15,15 @@ bool has_root(Verb verb) {
   return verb == Verb::BROADCAST || verb == Verb::REDUCE || verb == Verb::GATHER || verb == Verb::SCATTER;
 }
 
+std::int32_t mark_of(const Call& call) { return has_mark(call.verb) ? call.root : 0; }
+
+std::string before(std::string_view words) { return words.empty() ? std::string() : str(" ", words); }
+
 constexpr std::string_view EXPECTS = " and expects ";
 
 }  // namespace
+
+bool has_mark(Verb verb) { return !has_root(verb) && verb != Verb::SEND && verb != Verb::RECV; }
 
 std::string_view name_of(Verb verb) {
   constexpr std::array<std::string_view, VERB_COUNT> NAMES = {
@@ -27,15 +33,42 @@ std::string_view name_of(Verb verb) {
 }
 
 Call call_of(const Request& request) {
-  return {request.verb, request.dtype, request.op, request.root, request.count};
+  return {.verb = request.verb,
+          .dtype = request.dtype,
+          .op = request.op,
+          .purpose = request.acting.purpose,
+          .root = request.root,
+          .count = request.count};
+}
+
+std::string describe_last(Verb verb, Purpose purpose, std::uint64_t sequence) {
+  return str(name_of(verb), " #", sequence, before(words_of(purpose)));
+}
+
+std::string describe_own(const Request& request, std::uint64_t sequence) {
+  const std::string* name = request.acting.name;
+  return describe_last(request.verb, request.acting.purpose, sequence) +
+         (name != nullptr ? str(" (", printable(*name), ")") : "");
 }
 
 std::string describe(const Call& call) {
-  if (call.verb == Verb::BARRIER) return "barrier()";
+  const std::string why = before(words_of(call.purpose)) + before(words_of_mark(call.purpose, mark_of(call)));
+  if (call.verb == Verb::BARRIER) return "barrier()" + why;
   std::string text = str(name_of(call.verb), "(", name_of(call.dtype), "[", call.count, "]");
   if (reduces(call.verb)) text += str(", ", name_of(call.op));
   if (has_root(call.verb)) text += str(", root ", call.root);
-  return text + ")";
+  return text + ")" + why;
+}
+
+std::string usual_cause(const Call& mine, const Call& theirs) {
+  return usual_cause(mine.purpose, mark_of(mine), theirs.purpose, mark_of(theirs));
+}
+
+std::string describe_disagreement(std::uint64_t sequence, int my_rank, const Call& mine, int their_rank,
+                                  const Call& theirs) {
+  return str("ranks disagree about collective #", sequence, ": rank ", my_rank, " called ", describe(mine),
+             ", rank ", their_rank, " called ", describe(theirs),
+             "; all ranks must make the same calls in the same order", usual_cause(mine, theirs));
 }
 
 std::string describe_disagreement(std::uint64_t sequence, const Call& mine, const Call& theirs,

@@ -3,6 +3,8 @@
 //
 //   if (!agree(mine, theirs)) fail("rank 0 called " + describe(mine) + ", rank 1 called " + describe(theirs));
 //   // rank 0 called all_reduce(float32[10], sum), rank 1 called broadcast(float32[10], root 0)
+//
+// With the part of the library that made it, where that is not the program (purpose.h).
 #pragma once
 
 #include <cstdint>
@@ -18,10 +20,16 @@ struct Call {
   Verb verb = Verb::BARRIER;
   DType dtype = DType::UINT8;
   ReduceOp op = ReduceOp::SUM;
-  std::int32_t root = 0;
+  Purpose purpose = Purpose::PROGRAM;
+  std::int32_t root = 0;  // of a verb without a root: the purpose's mark
   std::uint64_t count = 0;
 };
+static_assert(sizeof(Call) == 16);
 
+bool has_mark(Verb verb);  // neither root nor peer
+// "all_reduce #118 for the gradients of a DistributedDataParallel (SimpleCNN)"; the name is this rank's.
+std::string describe_own(const Request& request, std::uint64_t sequence);
+std::string describe_last(Verb verb, Purpose purpose, std::uint64_t sequence);
 Call call_of(const Request& request);
 std::string describe(const Call& call);
 inline bool has_equal_counts(Verb verb) {
@@ -30,8 +38,8 @@ inline bool has_equal_counts(Verb verb) {
 // Whether the two belong together. Counts are compared where the verb wants equal ones; sizes that belong to a pair of ranks
 // (Request) are the backend's to check.
 inline bool agree(const Call& a, const Call& b) {
-  return a.verb == b.verb && a.dtype == b.dtype && a.op == b.op && a.root == b.root &&
-         (a.count == b.count || !has_equal_counts(a.verb));
+  return a.verb == b.verb && a.dtype == b.dtype && a.op == b.op && a.purpose == b.purpose &&
+         a.root == b.root && (a.count == b.count || !has_equal_counts(a.verb));
 }
 
 // For such sizes: what `rank` expects of rank `source`, and what that one has for it, in bytes.
@@ -41,6 +49,9 @@ struct Sizes {
   int source = 0;
   std::size_t found = 0;
 };
+std::string usual_cause(const Call& mine, const Call& theirs);
+std::string describe_disagreement(std::uint64_t sequence, int my_rank, const Call& mine, int their_rank,
+                                  const Call& theirs);
 std::string describe_disagreement(std::uint64_t sequence, const Call& mine, const Call& theirs,
                                   const Sizes& sizes);
 bool is_about_sizes(std::string_view text);  // such a description is in it

@@ -4,6 +4,15 @@
 #include "lockstep/base/str.h"
 
 namespace lockstep {
+namespace {
+
+std::string members_of(const std::vector<int>& ranks) {
+  std::string members;
+  for (const int rank : ranks) members += str(members.empty() ? "" : ", ", rank);
+  return members;
+}
+
+}  // namespace
 
 const std::string& ProcessGroup::name() const {
   static const std::string none = "none";
@@ -11,13 +20,17 @@ const std::string& ProcessGroup::name() const {
 }
 
 Backend& ProcessGroup::backend() const {
-  if (!backend_) {
-    std::string members;
-    for (const int rank : *ranks_) members += str(members.empty() ? "" : ", ", rank);
-    throw InvalidArgument("this process is not in the group of ranks " + members +
+  if (!backend_)
+    throw InvalidArgument("this process is not in the group of ranks " + members_of(*ranks_) +
                           " and has no backend for it");
-  }
   return *backend_;
+}
+
+void ProcessGroup::require_member(std::string_view what) const {
+  if (backend_) return;
+  throw InvalidArgument(str(what, ": this process is not in the group, whose ranks are ", members_of(*ranks_),
+                            ": call it on these alone (if (group.is_member()) ...), or give it a group that "
+                            "this process is in"));
 }
 
 }  // namespace lockstep

@@ -14,7 +14,8 @@
 // Messages of errors name ranks of the group; that of a lost or late one is followed by "(rank 3 of the world)" if it differs.
 //
 // A process that is not in the group holds the group all the same, as torch's NON_GROUP_MEMBER: rank() is -1, every
-// collective on it returns at once and does nothing.
+// collective on it returns at once and does nothing. Whatever has a result or a state of its own there (DistributedDataParallel,
+// SyncBatchNorm, GradScaler, Join, checksums, means) throws InvalidArgument instead.
 //
 // After a failure (a dead rank, ranks that disagree, a timeout) the group is closed: pending and later calls throw the
 // first failure again. The process lives; it may save what it has, destroy_process_group() and start anew.
@@ -70,8 +71,9 @@ class ProcessGroup {
   // Memory on which this group's collectives copy nothing in or out (see Backend::allocate_shared).
   std::shared_ptr<void> allocate_shared(std::size_t bytes) const { return backend().allocate_shared(bytes); }
 
-  // Throws InvalidArgument in a process that is not a member.
+  // Throws InvalidArgument in a process that is not a member: backend(), and for `what` cannot do without the group.
   Backend& backend() const;
+  void require_member(std::string_view what) const;
   std::shared_ptr<Backend> shared_backend() const {
     return backend_;
   }  // null in a process that is not a member

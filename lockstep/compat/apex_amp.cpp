@@ -8,6 +8,7 @@
 #include <torch/nn/modules/batchnorm.h>
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <map>
 #include <span>
@@ -18,6 +19,7 @@
 #include "lockstep/base/str.h"
 #include "lockstep/comm/collectives/all_reduce.h"
 #include "lockstep/job/job.h"
+#include "lockstep/job/unaveraged_steps.h"
 
 namespace lockstep::compat::apex::amp {
 namespace {
@@ -134,6 +136,7 @@ Optimizer::Optimizer(torch::optim::Optimizer& optimizer, const Properties& prope
                      const InitializeOptions& options)
     : state_(std::make_shared<State>(
           State{.optimizer = optimizer, .properties = properties, .options = options})) {
+  if (options.process_group) options.process_group->require_member("apex amp::initialize");
   if (options.num_losses < 1)
     refuse_amp(lockstep::str("num_losses is ", options.num_losses, "; it must be at least 1"));
   for (int i = 0; i < options.num_losses; ++i)
@@ -224,6 +227,8 @@ bool Optimizer::State::agree_to_step() {
     const std::int64_t size = together ? together->size() : 1;
     first.push_back(loss.overflow ? *loss.overflow * size + (together ? together->rank() : 0) : NONE);
   }
+  const auto scale = static_cast<float>(scale_of(0));
+  const Acting acting(Purpose::OVERFLOWS, "", std::bit_cast<std::int32_t>(scale));
   if (together && together->size() > 1) comm::all_reduce(*together, std::span(first), ReduceOp::MIN).wait();
   bool clean = true;
   for (std::size_t i = 0; i < losses.size(); ++i) {
@@ -249,6 +254,7 @@ bool Optimizer::step() {
       std::any_of(state.losses.begin(), state.losses.end(), [](const auto& loss) { return loss.used; });
   if (any_used && state.is_dynamic() && !state.agree_to_step()) return false;
   state.optimizer.step();
+  note_step("apex amp's optimiser");
   const c10::NoGradGuard no_grad;
   for (const auto& one : state.parameters) {
     if (one.master.defined()) one.model.copy_(one.master);

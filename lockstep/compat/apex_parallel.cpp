@@ -78,6 +78,7 @@ void broadcast_all(const std::vector<at::Tensor>& tensors, const ProcessGroup& g
 
 Reducer::Reducer(std::vector<at::Tensor> parameters, const ProcessGroup& group)
     : parameters_(std::move(parameters)), group_(group) {
+  group_.require_member("apex Reducer");
   broadcast_all(parameters_, group_);
 }
 

@@ -4,8 +4,10 @@
 
 #include <limits>
 
+#include "lockstep/base/error.h"
 #include "lockstep/compat/apex_amp.h"
 #include "lockstep/compat/apex_parallel.h"
+#include "lockstep/job/groups.h"
 #include "lockstep/tensor/collectives.h"
 #include "testing/ranks.h"
 
@@ -32,6 +34,18 @@ double gradient(int rank, const parallel::DistributedDataParallelOptions& option
   const double value = net->a.grad()[0].item<double>();
   EXPECT_TRUE(net->b.grad().eq(value).all().item<bool>());
   return value;
+}
+
+RANKS_TEST(Apex, RefusesAProcessOutsideOfTheGroup, Ranks(2)) {
+  const ProcessGroup group = new_group({0});
+  if (rank() == 0) return;
+  const auto refused =
+      testing::ThrowsMessage<InvalidArgument>(testing::HasSubstr("not in the group, whose ranks are 0"));
+  Weights net;
+  torch::optim::SGD optimizer(net->parameters(), 0.1);
+  EXPECT_THAT([&] { parallel::Reducer(net->parameters(), group); }, refused);
+  EXPECT_THAT([&] { parallel::DistributedDataParallel(net, {.process_group = group}); }, refused);
+  EXPECT_THAT([&] { amp::initialize(net, optimizer, "O1", {.process_group = group}); }, refused);
 }
 
 RANKS_TEST(ApexDdp, OptionsDoWhatApexsDo, Ranks(1, 2, 3, 4)) {

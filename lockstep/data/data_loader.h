@@ -15,6 +15,7 @@
 // Epochs      a data set with get_batch(indices, epoch) is given the sampler's epoch (data/dataset.h).
 // Fails       what get_batch threw comes out of the loop when its batch is due. InvalidArgument: options out of range, or
 //             set_epoch() to another epoch within a loop.
+// libtorch    its data sets: data/torch_dataset.h. Its loader takes a DistributedSampler as it is.
 // Threads     one thread loops; get_batch is called on several, but never on more than `workers`.
 #pragma once
 

@@ -1,12 +1,18 @@
 #include "lockstep/data/distributed_sampler.h"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/SequenceNumber.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/randperm.h>
 
+#include <algorithm>
+#include <atomic>
+
 #include "lockstep/base/error.h"
+#include "lockstep/base/log.h"
 #include "lockstep/base/str.h"
 #include "lockstep/job/job.h"
+#include "lockstep/job/unaveraged_steps.h"
 
 namespace lockstep {
 namespace {
@@ -31,73 +37,116 @@ template <typename Value> void expect_same(const char* what, const Value& saved,
 
 DistributedSampler::DistributedSampler(std::int64_t dataset_size, const DistributedSamplerOptions& options)
     : rank_(options.rank ? *options.rank : get_rank()) {
-  state_.dataset_size = dataset_size;
-  state_.num_replicas = options.num_replicas ? *options.num_replicas : get_world_size();
-  state_.shuffle = options.shuffle;
-  state_.seed = options.seed;
-  state_.drop_last = options.drop_last;
+  DistributedSamplerState& state = shared_->state;
+  state.dataset_size = dataset_size;
+  state.num_replicas = options.num_replicas ? *options.num_replicas : get_world_size();
+  state.shuffle = options.shuffle;
+  state.seed = options.seed;
+  state.drop_last = options.drop_last;
   if (dataset_size < 0)
     throw InvalidArgument(str("DistributedSampler: dataset_size is ", dataset_size, ", expected 0 or more"));
-  if (state_.num_replicas < 1)
+  if (state.num_replicas < 1)
     throw InvalidArgument(
-        str("DistributedSampler: num_replicas is ", state_.num_replicas, ", expected 1 or more"));
-  if (rank_ < 0 || rank_ >= state_.num_replicas)
+        str("DistributedSampler: num_replicas is ", state.num_replicas, ", expected 1 or more"));
+  if (rank_ < 0 || rank_ >= state.num_replicas)
     throw InvalidArgument(
-        str("DistributedSampler: rank is ", rank_, ", expected 0 to ", state_.num_replicas - 1));
+        str("DistributedSampler: rank is ", rank_, ", expected 0 to ", state.num_replicas - 1));
 }
 
 void DistributedSampler::set_epoch(std::int64_t epoch) {
   if (epoch < 0) throw InvalidArgument(str("DistributedSampler::set_epoch: ", epoch, " is negative"));
-  if (epoch == state_.epoch) return;
-  state_.epoch = epoch;
-  state_.position = 0;
-  resumes_ = false;
+  shared_->epoch_was_set = true;
+  DistributedSamplerState& state = shared_->state;
+  if (epoch == state.epoch) return;
+  state.epoch = epoch;
+  state.position = 0;
+  shared_->resumes = false;
 }
 
 std::int64_t DistributedSampler::size() const {
-  const std::int64_t whole = state_.dataset_size / state_.num_replicas;
-  const bool divides = state_.dataset_size % state_.num_replicas == 0;
-  return divides || state_.drop_last ? whole : whole + 1;
+  const DistributedSamplerState& state = shared_->state;
+  const std::int64_t whole = state.dataset_size / state.num_replicas;
+  const bool divides = state.dataset_size % state.num_replicas == 0;
+  return divides || state.drop_last ? whole : whole + 1;
 }
 
 std::vector<std::int64_t> DistributedSampler::indices() const {
-  const at::Tensor all = order(state_);
+  const DistributedSamplerState& state = shared_->state;
+  const at::Tensor all = order(state);
   const auto* const permutation = all.const_data_ptr<std::int64_t>();
   std::vector<std::int64_t> mine(static_cast<std::size_t>(size()));
   std::int64_t place = rank_;
   for (std::int64_t& index : mine) {
     index =
-        permutation[place % state_.dataset_size];  // past the end: the padding, which starts over at the head
-    place += state_.num_replicas;
+        permutation[place % state.dataset_size];  // past the end: the padding, which starts over at the head
+    place += state.num_replicas;
   }
   return mine;
 }
 
 void DistributedSampler::load_state(const DistributedSamplerState& state) {
-  expect_same("dataset_size", state.dataset_size, state_.dataset_size);
-  expect_same("num_replicas", state.num_replicas, state_.num_replicas);
-  expect_same("shuffle", state.shuffle, state_.shuffle);
-  expect_same("seed", state.seed, state_.seed);
-  expect_same("drop_last", state.drop_last, state_.drop_last);
+  expect_same("dataset_size", state.dataset_size, shared_->state.dataset_size);
+  expect_same("num_replicas", state.num_replicas, shared_->state.num_replicas);
+  expect_same("shuffle", state.shuffle, shared_->state.shuffle);
+  expect_same("seed", state.seed, shared_->state.seed);
+  expect_same("drop_last", state.drop_last, shared_->state.drop_last);
   if (state.epoch < 0 || state.position < 0 || state.position > size())
     throw InvalidArgument(str("DistributedSampler::load_state: epoch ", state.epoch, ", position ",
                               state.position, "; expected an epoch from 0 and a position from 0 to ",
                               size()));
-  state_ = state;
-  resumes_ = true;
+  shared_->state = state;
+  shared_->resumes = true;
 }
 
 std::int64_t DistributedSampler::start_pass() {
-  if (!resumes_) state_.position = 0;
-  resumes_ = false;
-  return state_.position;
+  note_pass();
+  Shared& shared = *shared_;
+  if (!shared.resumes) shared.state.position = 0;
+  shared.resumes = false;
+  shared.epoch_was_set = false;
+  shared.has_passed = true;
+  shared.graphs = at::sequence_number::peek();
+  return shared.state.position;
+}
+
+// Before a pass begins: what the one before it shows.
+void DistributedSampler::note_pass() const {
+  const Shared& shared = *shared_;
+  const DistributedSamplerState& state = shared.state;
+  if (!shared.has_passed || shared.resumes || !state.shuffle) return;
+  if (state.num_replicas > 1) note_shuffled_epoch(at::sequence_number::peek() != shared.graphs);
+  if (shared.epoch_was_set || state.position == 0) return;
+  static std::atomic<bool> said = false;
+  if (said.exchange(true)) return;
+  log(LogLevel::WARNING,
+      str("DistributedSampler: a second epoch in the same shuffled order, that of epoch ", state.epoch,
+          ": call sampler.set_epoch(epoch) at the head of each epoch, or set shuffle = false where the order "
+          "does not matter"));
 }
 
 void DistributedSampler::advance(std::int64_t count) {
-  if (count < 0 || count > size() - state_.position)
+  DistributedSamplerState& state = shared_->state;
+  if (count < 0 || count > size() - state.position)
     throw InvalidArgument(
-        str("DistributedSampler::advance: ", count, " from position ", state_.position, " of ", size()));
-  state_.position += count;
+        str("DistributedSampler::advance: ", count, " from position ", state.position, " of ", size()));
+  state.position += count;
+}
+
+void DistributedSampler::reset(std::optional<std::size_t> new_size) {
+  if (new_size && static_cast<std::int64_t>(*new_size) != shared_->state.dataset_size)
+    throw InvalidArgument(str("DistributedSampler::reset: a data set of ", *new_size, ", made for ",
+                              shared_->state.dataset_size, "; make a new sampler"));
+  start_pass();
+  shared_->order = indices();
+}
+
+std::optional<DistributedSampler::BatchRequestType> DistributedSampler::next(std::size_t batch_size) {
+  const auto begin = static_cast<std::size_t>(shared_->state.position);
+  const std::size_t count = std::min(batch_size, shared_->order.size() - begin);
+  if (count == 0) return std::nullopt;
+  advance(static_cast<std::int64_t>(count));
+  const auto first = shared_->order.begin() + static_cast<std::ptrdiff_t>(begin);
+  return BatchRequestType(first, first + static_cast<std::ptrdiff_t>(count));
 }
 
 }  // namespace lockstep

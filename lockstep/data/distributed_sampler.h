@@ -10,12 +10,26 @@
 // with seed + epoch, the same on every rank; its head repeated at its end until the number of items divides evenly (or its
 // tail cut, with drop_last); then rank r takes every num_replicas-th item from the r-th on. All ranks get equally many.
 //
+// Copies      are the same sampler: what one is told, all know. So a loader of libtorch, which keeps a copy, sees set_epoch():
+//
+//               auto loader = torch::data::make_data_loader(std::move(dataset), sampler, torch::data::DataLoaderOptions(64));
+//               for (int epoch = 0; epoch < 10; ++epoch) {
+//                 sampler.set_epoch(epoch);
+//                 for (auto& batch : *loader) ...
+//               }
+//
+// Forgotten   set_epoch(): the second pass in a row over one epoch in the same shuffled order is said once, through the log sink.
+//             Seen are passes of loaders, ours and libtorch's, of which a batch was taken; a loop over indices() is not.
 // Resuming    state() after batch k, load_state() in a new process and set_epoch() with the state's epoch: the next pass
-//             starts with batch k + 1. What counts as consumed is what a loader has handed out, not what it has prefetched.
+//             starts with batch k + 1. What counts as consumed is what our loader has handed out, not what
+//             it has prefetched. libtorch's loader does not tell: with it all that it has asked for counts, max_jobs() batches
+//             more, so save at the end of an epoch.
 // Threads     one at a time.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -50,7 +64,7 @@ class DistributedSampler {
 
   // Chooses the order. Another epoch than the present one starts at its beginning. Throws InvalidArgument when negative.
   void set_epoch(std::int64_t epoch);
-  std::int64_t epoch() const { return state_.epoch; }
+  std::int64_t epoch() const { return shared_->state.epoch; }
 
   // How many indices each rank gets in an epoch.
   std::int64_t size() const;
@@ -58,7 +72,7 @@ class DistributedSampler {
   // All of this rank's indices of this epoch, consumed or not.
   std::vector<std::int64_t> indices() const;
 
-  const DistributedSamplerState& state() const { return state_; }
+  const DistributedSamplerState& state() const { return shared_->state; }
 
   // Throws InvalidArgument, naming both values, when `state` belongs to another data set, number of replicas, seed, shuffle or
   // drop_last, because the order would be another one; or when its position lies outside of the epoch.
@@ -69,10 +83,25 @@ class DistributedSampler {
   std::int64_t start_pass();
   void advance(std::int64_t count);
 
+  // For torch::data::make_data_loader(), which calls these at the beginning of an epoch and for each batch; nothing at the end.
+  // reset() throws InvalidArgument for another size than the data set's.
+  using BatchRequestType = std::vector<std::size_t>;
+  void reset(std::optional<std::size_t> new_size = std::nullopt);
+  std::optional<BatchRequestType> next(std::size_t batch_size);
+
  private:
+  struct Shared {  // by all copies
+    DistributedSamplerState state;
+    bool resumes = false;       // load_state() was called and no pass has started since
+    bool epoch_was_set = true;  // since the last pass began
+    std::uint64_t graphs = 0;   // recorded by autograd on this thread when the last pass began
+    bool has_passed = false;
+    std::vector<std::int64_t> order;  // of the pass of libtorch's loader
+  };
+  void note_pass() const;
+
   int rank_;
-  DistributedSamplerState state_;
-  bool resumes_ = false;  // load_state() was called and no pass has started since
+  std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
 };
 
 }  // namespace lockstep

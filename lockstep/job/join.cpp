@@ -56,6 +56,7 @@ class StartedNotice : public JoinNotice {
       : context_(std::move(context)),
         own_(std::move(own)),
         all_(WORDS * static_cast<std::size_t>(context_->group.size())) {
+    const Acting acting(Purpose::JOIN);
     work_ = comm::all_gather(context_->group, std::span<const std::uint64_t>(own_), std::span(all_),
                              /*async_op=*/true);
   }
@@ -148,7 +149,7 @@ Joinable& Joinable::operator=(Joinable&& other) {
 Join::Join(std::vector<Joinable*> joinables, const JoinOptions& options) : joinables_(std::move(joinables)) {
   if (joinables_.empty()) throw InvalidArgument("Join: no joinables");
   const ProcessGroup& group = joinables_[0]->join_process_group();
-  if (!group.is_member()) throw InvalidArgument("Join: this process is not in the group of the joinables");
+  group.require_member("Join");
   for (const Joinable* joinable : joinables_) {
     if (joinable->join_process_group().shared_backend() != group.shared_backend()) {
       throw InvalidArgument("Join: the joinables are of different groups; join them one within the other");

@@ -68,6 +68,7 @@ void GradientAccumulation::MicroBatch::backward(const at::Tensor& summed_loss, d
 void GradientAccumulation::normalise() {
   double ranks = 1;
   if (group_) {
+    const Acting acting(Purpose::ACCUMULATION);
     ranks = group_->size();
     comm::all_reduce(*group_, &count_, 1, DType::FLOAT64, ReduceOp::SUM).wait();
   }

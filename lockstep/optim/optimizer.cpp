@@ -10,6 +10,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/job/unaveraged_steps.h"
 #include "lockstep/optim/chunks.h"
 
 namespace lockstep::optim {
@@ -124,7 +125,9 @@ at::Tensor Optimizer::step(LossClosure closure) {
     const at::AutoGradMode with_grad(true);
     loss = closure();
   }
-  update(gradients());
+  const std::vector<Gradient> found = gradients();
+  update(found);
+  if (!found.empty()) note_step(name());
   return loss;
 }
 

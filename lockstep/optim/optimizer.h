@@ -21,7 +21,8 @@
 // Precision   float64 in float64, all else in float32. State has the dtype of its parameter, as Python's has. With float16 and
 //             bfloat16 parameters small changes round away; keep float32 parameters and autocast instead.
 // The bits    do not depend on the number of threads or the instruction set: ranks with equal gradients keep equal parameters.
-// Ranks       no optimiser communicates. Gradients averaged by DDP are equal on all ranks, and so is the step.
+// Ranks       no optimiser communicates. Gradients averaged by DDP are equal on all ranks, and so is the step. Steps of several ranks
+//             without any average are said once (job/unaveraged_steps.h).
 // State       torch::save(optimizer, path) and torch::load are interchangeable with libtorch's optimiser of the same name (LARS
 //             and LAMB with themselves). state_dict() is Python's, flattened; a file of it is written by
 //             save_state_dict(optimizer.state_dict(), "optimizer.safetensors") (tensor/state_dict.h) and read by

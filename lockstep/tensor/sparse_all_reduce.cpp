@@ -63,6 +63,7 @@ void sparse_all_reduce(const at::Tensor& tensor, ReduceOp op, const ProcessGroup
     call.refuse("tensors of dtype ", c10::toString(tensor.scalar_type()), " are not carried");
   if (tensor.dim() > MOST_DIMENSIONS) call.refuse("more than ", MOST_DIMENSIONS, " dimensions");
 
+  if (!call.is_member()) return;
   const c10::NoGradGuard no_grad;
   const at::Tensor mine = tensor.detach().coalesce();
   const at::Tensor description = description_of(mine);

@@ -18,6 +18,8 @@ double quotient(double sum, double weight) {
 }  // namespace
 
 at::Tensor mean_across_ranks(const at::Tensor& metric, const ProcessGroup& group) {
+  group.require_member("mean_across_ranks");
+  const Acting acting(Purpose::MEAN);
   const bool is_real = metric.is_floating_point() || metric.is_complex();
   at::Tensor mean = metric.detach().to(is_real ? metric.scalar_type() : at::kDouble, /*non_blocking=*/false,
                                        /*copy=*/true);
@@ -26,6 +28,8 @@ at::Tensor mean_across_ranks(const at::Tensor& metric, const ProcessGroup& group
 }
 
 double mean_across_ranks(double metric, const ProcessGroup& group) {
+  group.require_member("mean_across_ranks");
+  const Acting acting(Purpose::MEAN);
   comm::all_reduce(group, std::span(&metric, 1), ReduceOp::AVG).wait();
   return metric;
 }
@@ -41,6 +45,8 @@ void Mean::add(double value, double weight) {
 double Mean::of_this_rank() const { return quotient(sum_, weight_); }
 
 double Mean::across_ranks(const ProcessGroup& group) const {
+  group.require_member("Mean::across_ranks");
+  const Acting acting(Purpose::MEAN);
   double both[] = {sum_, weight_};
   comm::all_reduce(group, std::span<double>(both), ReduceOp::SUM).wait();
   return quotient(both[0], both[1]);

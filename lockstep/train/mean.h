@@ -8,7 +8,7 @@
 //
 // Gradients    none flow: values are detached. (functional.h has collectives through which they do.)
 // Collective   mean_across_ranks() and across_ranks(): every rank of the group. One small all_reduce each, which blocks; call
-//              them when something is reported, not every step.
+//              them when something is reported, not every step. InvalidArgument in a process outside the group.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -69,6 +69,8 @@ bool all_ranks_hold(const std::string& sha256, const ProcessGroup& group) {
     throw InvalidArgument(
         lockstep::str("all_ranks_hold: a SHA-256 has ", DIGEST_TEXT, " digits, this has ", sha256.size()));
   }
+  group.require_member("all_ranks_hold");
+  const Acting acting(Purpose::CHECKSUM);
   const auto ranks = static_cast<std::size_t>(group.size());
   std::vector<std::uint8_t> everyone(DIGEST_TEXT * ranks);
   const auto* mine = reinterpret_cast<const std::uint8_t*>(sha256.data());

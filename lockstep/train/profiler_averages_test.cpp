@@ -177,7 +177,7 @@ TEST(KeyAverages, CollectivesWaitAndDoNotCompute) {
   trace.steady_to_unix = 1'000'000;
   trace.end_ns = 1'000'900;
   GroupTrace group;
-  const Call call{Verb::ALL_REDUCE, DType::FLOAT32, ReduceOp::SUM, 0, 10};
+  const Call call{.verb = Verb::ALL_REDUCE, .dtype = DType::FLOAT32, .count = 10};
   group.records.push_back({1, 1, call, 0, 100, 400, CallState::DONE});
   group.records.push_back({2, 2, call, 0, 300, 0, CallState::POSTED});
   trace.groups.push_back(group);

@@ -84,13 +84,18 @@ TEST(ChromeTrace, HasCallsOnTracksWhereTheyDoNotOverlap) {
   group.name = "world";
   group.backend = "shm";
   group.rank = 2;
-  const Call sum{Verb::ALL_REDUCE, DType::FLOAT32, ReduceOp::SUM, 0, 1000};
+  const Call sum{Verb::ALL_REDUCE, DType::FLOAT32, ReduceOp::SUM, Purpose::PROGRAM, 0, 1000};
   constexpr std::int64_t MS = 1'000'000;
-  group.records = {
-      {1, 1, sum, 0, 7 * MS, 9 * MS, CallState::DONE},
-      {2, 2, sum, 0, 8 * MS, 10 * MS, CallState::FAILED},
-      {3, 3, sum, 0, 9 * MS, 0, CallState::POSTED},
-      {4, 0, {Verb::SEND, DType::UINT8, ReduceOp::SUM, 3, 5}, 17, 10 * MS, 11 * MS, CallState::DONE}};
+  group.records = {{1, 1, sum, 0, 7 * MS, 9 * MS, CallState::DONE},
+                   {2, 2, sum, 0, 8 * MS, 10 * MS, CallState::FAILED},
+                   {3, 3, sum, 0, 9 * MS, 0, CallState::POSTED},
+                   {4,
+                    0,
+                    {Verb::SEND, DType::UINT8, ReduceOp::SUM, Purpose::PROGRAM, 3, 5},
+                    17,
+                    10 * MS,
+                    11 * MS,
+                    CallState::DONE}};
   trace.groups = {group, group};
   trace.groups[1].name = "row";
   const json out = written(trace);

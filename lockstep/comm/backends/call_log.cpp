@@ -55,7 +55,7 @@ std::vector<int> CallLog::late(std::uint64_t sequence, int self, const std::vect
 
 std::string CallLog::last_call_of(int rank) const {
   const Heard& latest = heard(rank);
-  return latest.sequence == 0 ? "" : str(name_of(latest.call.verb), " #", latest.sequence);
+  return latest.sequence == 0 ? "" : describe_last(latest.call.verb, latest.call.purpose, latest.sequence);
 }
 
 }  // namespace lockstep

@@ -35,7 +35,7 @@ Operation::Operation(std::shared_ptr<Core> core, Request&& request, std::uint64_
     : core_(std::move(core)), request_(std::move(request)), number_(number), mine_(request_, core_->size()) {}
 
 std::string Operation::describe() const {
-  if (!is_message()) return str(name_of(request_.verb), " #", number_);
+  if (!is_message()) return describe_own(request_, number_);
   return str(name_of(request_.verb), "(", name_of(request_.dtype), "[", request_.count, "], ",
              request_.verb == Verb::SEND ? "to" : "from", " rank ", request_.root, ", tag ", request_.tag,
              ")");
@@ -121,7 +121,8 @@ void Operation::compare(int rank, const Signature& theirs) const {
 void Operation::disagree(int rank, const Signature& theirs) const {
   throw Mismatch(str("ranks disagree about collective #", number_, ": rank ", core_->rank(), " called ",
                      mine_.describe(), ", rank ", rank, " called ", theirs.describe(),
-                     "; all ranks must make the same calls in the same order"));
+                     "; all ranks must make the same calls in the same order",
+                     lockstep::usual_cause(mine_.call(), theirs.call())));
 }
 
 void Operation::wait(std::optional<std::chrono::nanoseconds> timeout) {

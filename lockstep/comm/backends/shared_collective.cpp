@@ -46,7 +46,7 @@ CollectiveOperation::CollectiveOperation(SharedEngine& engine, Request&& request
       call_(call_of(request_)),
       posted_(engine.size()) {}
 
-std::string CollectiveOperation::describe() const { return str(name_of(call_.verb), " #", sequence_); }
+std::string CollectiveOperation::describe() const { return describe_own(request_, sequence_); }
 
 void CollectiveOperation::post(std::unique_lock<std::mutex>& lock) {
   if (sequence_ > SLOTS && !engine_->all_finished(sequence_ - SLOTS)) {
@@ -196,10 +196,8 @@ void CollectiveOperation::compare_with(int rank) {
     return;
   }
   disagrees_ = true;
-  engine_->record_failure(ErrorCode::MISMATCH, str("ranks disagree about collective #", sequence_, ": rank ",
-                                                   engine_->rank(), " called ", lockstep::describe(call_),
-                                                   ", rank ", rank, " called ", lockstep::describe(theirs),
-                                                   "; all ranks must make the same calls in the same order"));
+  engine_->record_failure(ErrorCode::MISMATCH,
+                          describe_disagreement(sequence_, engine_->rank(), call_, rank, theirs));
 }
 
 void CollectiveOperation::size_mismatch(int rank, std::size_t expected_bytes, std::size_t found_bytes) {

@@ -53,8 +53,7 @@ std::shared_ptr<WorkState> SharedEngine::start(Request request) {
   std::unique_lock lock(mutex);
   const bool is_message = request.verb == Verb::SEND || request.verb == Verb::RECV;
   if (!usable()) {
-    throw_unusable(is_message ? std::string(name_of(request.verb))
-                              : str(name_of(request.verb), " #", sequence_ + 1));
+    throw_unusable(is_message ? std::string(name_of(request.verb)) : describe_own(request, sequence_ + 1));
   }
   std::shared_ptr<Operation> operation;
   recorded_ = {};
@@ -87,8 +86,7 @@ PostLine& SharedEngine::fill_line(const Call& call, Lies lies, std::size_t offse
   mine.offset = offset;
   mine.bytes = bytes;
   mine.lies = lies;
-  control_.rank_line(rank()).last.store(pack(sequence_, static_cast<std::uint64_t>(call.verb)),
-                                        std::memory_order_relaxed);
+  control_.rank_line(rank()).last.store(pack(sequence_, verb_and_purpose(call)), std::memory_order_relaxed);
   return mine;
 }
 

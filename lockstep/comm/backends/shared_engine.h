@@ -79,6 +79,8 @@ class Waitable {
   virtual std::uint64_t progress() const = 0;    // changes whenever something happened
   virtual std::vector<int> awaited() const = 0;  // ranks that have not done their part yet
   virtual std::string describe() const = 0;      // "all_reduce #118"
+  // Why others usually do not come (purpose.h), as the end of a sentence.
+  virtual std::string usual_cause() const { return {}; }
 };
 
 class SharedEngine : public Backend, public Helped, public std::enable_shared_from_this<SharedEngine> {
@@ -227,6 +229,7 @@ class Operation : public WorkState, public Waitable {
   std::exception_ptr exception() const override;
   bool ready() override;
 
+  std::string usual_cause() const override { return usual_cause_of_absence(request_.acting.purpose); }
   // What the flight recorder gave for it.
   void keep_record(const FlightRecorder::Ticket& ticket) { ticket_ = ticket; }
   // From here on it may outlive the caller's hold on the group.

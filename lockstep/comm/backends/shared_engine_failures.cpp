@@ -42,10 +42,11 @@ void SharedEngine::check_peers(Waitable& target) {
     const std::string call = last_call(r);
     const std::string last =
         call.empty() ? "it had made no collective call" : "its last collective call was " + call;
-    record_failure(ErrorCode::PEER_LOST,
-                   str(describe_peer(r), left ? " has left the group" : " is dead", " while rank ", rank(),
-                       " was in ", target.describe(), "; ", last),
-                   r);
+    record_failure(
+        ErrorCode::PEER_LOST,
+        str(describe_peer(r), left ? " has left the group" : " is dead", " while rank ", rank(), " was in ",
+            target.describe(), "; ", last, left ? target.usual_cause() : std::string()),
+        r);
     return;
   }
 }
@@ -66,8 +67,9 @@ std::string SharedEngine::own_place() const {
 std::string SharedEngine::last_call(int rank) const {
   const std::uint64_t last = control_.rank_line(rank).last.load(std::memory_order_relaxed);
   if (last == 0) return {};
-  const auto verb = static_cast<Verb>(number_for(last, last >> NUMBER_BITS));
-  return str(name_of(verb), " #", last >> NUMBER_BITS);
+  const std::uint64_t sequence = last >> NUMBER_BITS;
+  const auto [verb, purpose] = verb_and_purpose_of(number_for(last, sequence));
+  return describe_last(verb, purpose, sequence);
 }
 
 void SharedEngine::record_timeout(const Waitable& target, std::chrono::nanoseconds patience) {
@@ -76,7 +78,8 @@ void SharedEngine::record_timeout(const Waitable& target, std::chrono::nanosecon
     return membership_.peers->stopped(membership_.world_rank(r));
   });
   record_failure(ErrorCode::TIMEOUT,
-                 str("no progress for ", seconds(patience), " s, waiting for ", who_is_late(target)),
+                 str("no progress for ", seconds(patience), " s, waiting for ", who_is_late(target),
+                     target.usual_cause()),
                  stopped != awaited.end() ? *stopped
                  : awaited.empty()        ? -1
                                           : awaited.front());

@@ -49,6 +49,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "lockstep/base/dtype.h"
 #include "lockstep/comm/backend.h"
@@ -84,7 +85,7 @@ enum class Presence : std::uint32_t { JOINED, LEFT, GONE };
 
 struct alignas(LINE) RankLine {
   std::atomic<std::uint32_t> presence{0};
-  std::atomic<std::uint64_t> last{0};  // pack(sequence, verb) of its last collective, for messages to people
+  std::atomic<std::uint64_t> last{0};  // pack(sequence, verb and purpose) of its last collective, for people
   std::atomic<std::uint64_t> finished{0};  // collectives up to this number: reads nothing of theirs any more
   std::atomic<std::uint64_t> reducing{0};  // the collective of which this rank has a slice in hand
 };
@@ -166,6 +167,13 @@ inline constexpr std::uint64_t pack(std::uint64_t sequence, std::uint64_t number
 }
 inline constexpr std::uint64_t number_for(std::uint64_t word, std::uint64_t sequence) {
   return word >> NUMBER_BITS == sequence ? word & ((std::uint64_t{1} << NUMBER_BITS) - 1) : 0;
+}
+
+inline std::uint64_t verb_and_purpose(const Call& call) {
+  return static_cast<std::uint64_t>(call.verb) | static_cast<std::uint64_t>(call.purpose) << 8U;
+}
+inline std::pair<Verb, Purpose> verb_and_purpose_of(std::uint64_t number) {
+  return {static_cast<Verb>(number & 0xffU), static_cast<Purpose>(number >> 8U & 0xffU)};
 }
 
 // Addresses within one mapping of the control segment.

@@ -67,7 +67,7 @@ bool CollectiveOperation::overwrites_inputs() const {
   });
 }
 
-std::string CollectiveOperation::describe() const { return str(name_of(call_.verb), " #", sequence_); }
+std::string CollectiveOperation::describe() const { return describe_own(request_, sequence_); }
 
 bool CollectiveOperation::needs(int rank) const {
   const auto peers = receiving_from();
@@ -193,6 +193,7 @@ Request CollectiveOperation::request_of(const algorithms::Local& local) const {
   request.dtype = carried_out().dtype;
   request.op = call_.op == ReduceOp::AVG ? ReduceOp::SUM : call_.op;
   request.keep_alive = wide_ ? wide_ : request_.keep_alive;
+  request.acting = request_.acting;
   if (local.verb == Verb::BROADCAST) {
     request.root = local.root;
     request.count = local.parts[0].bytes / size_of(request.dtype);
@@ -200,7 +201,7 @@ Request CollectiveOperation::request_of(const algorithms::Local& local) const {
     return request;
   }
   // Unused there; ranks that disagree about it are told.
-  request.root = static_cast<int>(call_.verb) * 64 + static_cast<int>(call_.op);
+  request.root = (static_cast<int>(call_.verb) * 64 + static_cast<int>(call_.op)) ^ call_.root;
   const algorithms::Local::Part& own = local.parts[static_cast<std::size_t>(group_->node()->local()->rank())];
   request.count = own.bytes / size_of(request.dtype);
   for (const auto& part : local.parts) {

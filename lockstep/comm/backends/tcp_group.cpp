@@ -72,8 +72,7 @@ std::shared_ptr<WorkState> Group::start(Request request) {
   refuse_fork(std::string(name_of(request.verb)));
   Session session(fabric());
   if (!usable()) {
-    throw_unusable(message ? std::string(name_of(request.verb))
-                           : str(name_of(request.verb), " #", calls_.last() + 1));
+    throw_unusable(message ? std::string(name_of(request.verb)) : describe_own(request, calls_.last() + 1));
   }
   const auto disagreement = message ? std::nullopt : calls_.add(call_of(request));
   const std::shared_ptr<Operation> operation = make_operation(std::move(request));

@@ -96,10 +96,8 @@ void Group::give_up(const Operation& operation, const std::exception_ptr& error)
 }
 
 void Group::record_disagreement(const CallLog::Disagreement& disagreement) {
-  record(ErrorCode::MISMATCH, str("ranks disagree about collective #", disagreement.sequence, ": rank ",
-                                  rank(), " called ", lockstep::describe(disagreement.mine), ", rank ",
-                                  disagreement.rank, " called ", lockstep::describe(disagreement.theirs),
-                                  "; all ranks must make the same calls in the same order"));
+  record(ErrorCode::MISMATCH, describe_disagreement(disagreement.sequence, rank(), disagreement.mine,
+                                                    disagreement.rank, disagreement.theirs));
 }
 
 std::string Group::describe(int rank) const {
@@ -128,7 +126,8 @@ void Group::record_gone(int rank, const Operation& operation) {
   record(ErrorCode::PEER_LOST,
          str(describe(rank), how_gone(rank), " while rank ", this->rank(), " was in ", operation.describe(),
              direction(operation, rank), "; ",
-             last.empty() ? "it had made no collective call" : "its last collective call was " + last),
+             last.empty() ? "it had made no collective call" : "its last collective call was " + last,
+             has_left(rank) ? operation.usual_cause() : std::string()),
          rank);
 }
 
@@ -225,7 +224,8 @@ void Group::wait(Session& session, Operation& operation, std::optional<std::chro
     } else if (now - changed >= patience) {
       const std::vector<int> late = late_ranks(operation);
       record(ErrorCode::TIMEOUT,
-             str("no progress for ", seconds(patience), " s, waiting for ", who_is_late(operation)),
+             str("no progress for ", seconds(patience), " s, waiting for ", who_is_late(operation),
+                 operation.usual_cause()),
              late.empty() ? -1 : late.front());
       break;
     } else if (now - warned >= warn_after) {

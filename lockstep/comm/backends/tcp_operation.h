@@ -38,6 +38,8 @@ class Operation : public WorkState, public TransferOwner, public std::enable_sha
   // Whether it cannot complete without something that has yet to come from, or to be taken by, this rank.
   virtual bool needs(int rank) const = 0;
   const Request& request() const { return request_; }
+  // Why others usually do not come (purpose.h), as the end of a sentence.
+  std::string usual_cause() const { return usual_cause_of_absence(request_.acting.purpose); }
   bool pending() const { return state_ == State::PENDING; }
   std::uint64_t progress() const;  // changes whenever something happened
   std::vector<int> receiving_from() const;

@@ -27,17 +27,20 @@ void Header::set(const Call& call) {
   verb = static_cast<std::uint8_t>(call.verb);
   dtype = static_cast<std::uint8_t>(call.dtype);
   op = static_cast<std::uint8_t>(call.op);
+  purpose = static_cast<std::uint8_t>(call.purpose);
   root = call.root;
   count = call.count;
 }
 
 std::string check(const Header& header) {
-  if (header.magic != Header().magic) return "it does not begin as a frame";
+  if (header.magic != Header().magic || header.version != Header().version)
+    return "it does not begin as a frame";
   if (header.kind < Kind::MESSAGE || header.kind > Kind::GOODBYE)
     return str("there is no frame of kind ", static_cast<int>(header.kind));
-  if (header.verb >= VERB_COUNT || header.dtype >= DTYPE_COUNT || header.op >= REDUCE_OP_COUNT)
+  if (header.verb >= VERB_COUNT || header.dtype >= DTYPE_COUNT || header.op >= REDUCE_OP_COUNT ||
+      header.purpose >= PURPOSE_COUNT)
     return str("there is no verb ", static_cast<int>(header.verb), ", dtype ", static_cast<int>(header.dtype),
-               " or op ", static_cast<int>(header.op));
+               ", op ", static_cast<int>(header.op), " or purpose ", static_cast<int>(header.purpose));
   if (header.payload > largest_payload(header.kind))
     return str("a frame of ", header.payload, " bytes is too large");
   if (header.kind == Kind::MESSAGE && header.payload != header.bytes)

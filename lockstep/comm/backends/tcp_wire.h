@@ -43,7 +43,9 @@ enum class Kind : std::uint8_t {
 };
 
 struct Header {
-  std::uint32_t magic = 0x32504b4c;  // "LKP2"
+  std::uint16_t magic = 0x4b4c;  // "LK"
+  std::uint8_t version = 3;
+  std::uint8_t purpose = 0;
   Kind kind = Kind::GOODBYE;
   std::uint8_t verb = 0;
   std::uint8_t dtype = 0;
@@ -59,7 +61,12 @@ struct Header {
   std::uint32_t transfer = 0;
 
   Call call() const {
-    return {static_cast<Verb>(verb), static_cast<DType>(dtype), static_cast<ReduceOp>(op), root, count};
+    return {.verb = static_cast<Verb>(verb),
+            .dtype = static_cast<DType>(dtype),
+            .op = static_cast<ReduceOp>(op),
+            .purpose = static_cast<Purpose>(purpose),
+            .root = root,
+            .count = count};
   }
   void set(const Call& call);
   bool is_message_of_send() const { return static_cast<Verb>(verb) == Verb::SEND; }

@@ -1,6 +1,7 @@
 #include "lockstep/comm/collectives/check.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -9,6 +10,7 @@
 #include <string>
 
 #include "lockstep/base/log.h"
+#include "lockstep/comm/call.h"
 #include "lockstep/comm/reduce_kernels.h"
 
 namespace lockstep::comm {
@@ -53,9 +55,21 @@ void check_reduction(Verb verb, const ProcessGroup& group, DType dtype, ReduceOp
          op == ReduceOp::AVG ? "; reduce with sum and divide" : "");
 }
 
+namespace {
+std::atomic<bool> has_communicated = false;
+}
+
+bool program_has_communicated() { return has_communicated.load(std::memory_order_relaxed); }
+
 Work run(const ProcessGroup& group, Request&& request, bool async_op) {
   request.async_op = async_op;
   request.device = group.device();
+  request.acting = Acting::current();
+  if (has_mark(request.verb)) request.root = request.acting.mark;
+  const Purpose purpose = request.acting.purpose;
+  const bool counts = purpose == Purpose::PROGRAM || purpose == Purpose::GRADIENTS;
+  if (counts && request.verb != Verb::BARRIER && group.size() > 1)
+    has_communicated.store(true, std::memory_order_relaxed);
   if (request.device != DeviceType::CPU && !group.backend().serves(request.device))
     refuse(request.verb, group, "backend \"", group.backend_name(),
            "\" serves CPU memory only; make the group with init_process_group(\"nccl\"), or copy the tensor "

@@ -79,6 +79,9 @@ void check_root_parts(const ProcessGroup& group, const Request& request,
   }
 }
 
+// Whether this process has called anything but a barrier of several ranks for itself or for gradients (purpose.h).
+bool program_has_communicated();
+
 // Starts the request; waits for it unless async_op.
 Work run(const ProcessGroup& group, Request&& request, bool async_op);
 

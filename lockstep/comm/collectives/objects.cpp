@@ -133,6 +133,7 @@ template <typename Object> std::vector<Object> take_all(std::vector<Arrival>& ar
 
 template <typename Object>
 std::vector<Object> all_gather_any(const ProcessGroup& group, const Object& object) {
+  const Acting acting(Purpose::OBJECT);
   const Parcel parcel(object);
   const std::uint64_t mine = parcel.announced();
   std::vector<std::uint64_t> announced(static_cast<std::size_t>(group.size()));
@@ -145,6 +146,7 @@ std::vector<Object> all_gather_any(const ProcessGroup& group, const Object& obje
 
 template <typename Object>
 std::vector<Object> gather_any(const ProcessGroup& group, const Object& object, Peer root) {
+  const Acting acting(Purpose::OBJECT);
   const Parcel parcel(object);
   const GroupRank at = {root.in(group, "gather_object", "root")};
   const std::uint64_t mine = parcel.announced();
@@ -157,6 +159,7 @@ std::vector<Object> gather_any(const ProcessGroup& group, const Object& object, 
 }
 
 template <typename Object> void broadcast_any(const ProcessGroup& group, Object& object, Peer root) {
+  const Acting acting(Purpose::OBJECT);
   const GroupRank at = {root.in(group, "broadcast_object", "root")};
   const bool is_root = group.rank() == at.rank;
   const Parcel parcel = is_root ? Parcel(object) : Parcel();
@@ -190,6 +193,7 @@ std::vector<Parcel> parcels_of(const ProcessGroup& group, const std::vector<Obje
 
 template <typename Object>
 Object scatter_any(const ProcessGroup& group, const std::vector<Object>& objects, Peer root) {
+  const Acting acting(Purpose::OBJECT);
   const GroupRank at = {root.in(group, "scatter_object", "root")};
   const std::vector<Parcel> parcels = parcels_of(group, objects, group.rank() == at.rank);
   std::vector<std::uint64_t> announced;

@@ -101,7 +101,7 @@ class FlightRecorder {
   }
   static std::uint64_t pack(const Call& call) {
     return static_cast<std::uint64_t>(call.verb) | static_cast<std::uint64_t>(call.dtype) << 8U |
-           static_cast<std::uint64_t>(call.op) << 16U |
+           static_cast<std::uint64_t>(call.op) << 16U | static_cast<std::uint64_t>(call.purpose) << 24U |
            static_cast<std::uint64_t>(static_cast<std::uint32_t>(call.root)) << 32U;
   }
 

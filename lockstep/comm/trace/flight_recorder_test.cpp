@@ -32,9 +32,11 @@ TEST(FlightRecorder, KeepsWhatWasCalledAndWhen) {
   const auto memory = TraceMemory::create(2, 4);
   FlightRecorder recorder(memory, {"row", "tcp", 1, 2, {0, 2}});
   const std::int64_t before = CycleClock::steady_nanoseconds();
-  const auto first = recorder.start({Verb::BROADCAST, DType::INT64, ReduceOp::MAX, 1, 77}, 5);
+  const auto first =
+      recorder.start({Verb::BROADCAST, DType::INT64, ReduceOp::MAX, Purpose::PROGRAM, 1, 77}, 5);
   recorder.finish(first, FlightRecorder::DONE);
-  const auto second = recorder.start({Verb::RECV, DType::UINT8, ReduceOp::SUM, ANY_SOURCE, 3}, 0, -9);
+  const auto second =
+      recorder.start({Verb::RECV, DType::UINT8, ReduceOp::SUM, Purpose::PROGRAM, ANY_SOURCE, 3}, 0, -9);
   recorder.set_peer(second, 1);
   recorder.finish(second, FlightRecorder::DONE);
   const auto third = recorder.start(sum_of(10), 6);
@@ -95,7 +97,8 @@ TEST(FlightRecorder, KeepsTheLastCalls) {
 TEST(FlightRecorder, KeepsACallThatHasNotEndedLongerThanTheRingIs) {
   const auto memory = TraceMemory::create(0, 1);
   FlightRecorder recorder(memory, {"world", "self"});
-  const auto pending = recorder.start({Verb::RECV, DType::INT8, ReduceOp::SUM, 3, 42}, 0, 7);
+  const auto pending =
+      recorder.start({Verb::RECV, DType::INT8, ReduceOp::SUM, Purpose::PROGRAM, 3, 42}, 0, 7);
   for (std::uint64_t n = 1; n <= 1000; ++n)
     recorder.finish(recorder.start(sum_of(n), n), FlightRecorder::DONE);
   EXPECT_EQ(read_group(*memory, "world").records.front().call.count, 42U);
@@ -165,8 +168,12 @@ TEST(FlightRecorder, AReaderNeverSeesHalfARecord) {
   std::atomic<bool> stop = false;
   std::thread writer([&] {
     for (std::uint64_t n = 1; !stop.load(std::memory_order_relaxed); ++n) {
-      const Call call{static_cast<Verb>(n % VERB_COUNT), static_cast<DType>(n % DTYPE_COUNT),
-                      static_cast<ReduceOp>(n % REDUCE_OP_COUNT), static_cast<int>(n % 1000), n};
+      const Call call{static_cast<Verb>(n % VERB_COUNT),
+                      static_cast<DType>(n % DTYPE_COUNT),
+                      static_cast<ReduceOp>(n % REDUCE_OP_COUNT),
+                      static_cast<Purpose>(n % PURPOSE_COUNT),
+                      static_cast<int>(n % 1000),
+                      n};
       const auto ticket = recorder.start(call, n, static_cast<int>(n % 77));
       if (n % 3 != 0) recorder.finish(ticket, n % 3 == 1 ? FlightRecorder::DONE : FlightRecorder::FAILED);
     }
@@ -182,6 +189,7 @@ TEST(FlightRecorder, AReaderNeverSeesHalfARecord) {
       ASSERT_EQ(static_cast<std::uint64_t>(record.call.verb), n % VERB_COUNT);
       ASSERT_EQ(static_cast<std::uint64_t>(record.call.dtype), n % DTYPE_COUNT);
       ASSERT_EQ(static_cast<std::uint64_t>(record.call.op), n % REDUCE_OP_COUNT);
+      ASSERT_EQ(static_cast<std::uint64_t>(record.call.purpose), n % PURPOSE_COUNT);
       ASSERT_EQ(static_cast<std::uint64_t>(record.call.root), n % 1000);
       ASSERT_EQ(static_cast<std::uint64_t>(record.tag), n % 77);
       if (n % 3 == 0) ASSERT_EQ(record.state, CallState::POSTED);

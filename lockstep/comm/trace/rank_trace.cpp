@@ -30,8 +30,12 @@ template <typename Enum> Enum checked(std::uint64_t value, int count) {
 }
 
 Call unpack_call(std::uint64_t packed, std::uint64_t count) {
-  return {checked<Verb>(packed, VERB_COUNT), checked<DType>(packed >> 8U, DTYPE_COUNT),
-          checked<ReduceOp>(packed >> 16U, REDUCE_OP_COUNT), static_cast<std::int32_t>(packed >> 32U), count};
+  return {.verb = checked<Verb>(packed, VERB_COUNT),
+          .dtype = checked<DType>(packed >> 8U, DTYPE_COUNT),
+          .op = checked<ReduceOp>(packed >> 16U, REDUCE_OP_COUNT),
+          .purpose = checked<Purpose>(packed >> 24U, PURPOSE_COUNT),
+          .root = static_cast<std::int32_t>(packed >> 32U),
+          .count = count};
 }
 
 std::vector<int> members_of(const RingHeader& header, const std::byte* ring, int world_size) {

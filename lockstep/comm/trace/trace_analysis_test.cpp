@@ -14,7 +14,7 @@ using ::testing::StartsWith;
 constexpr std::int64_t NOW = 100'000'000'000;
 constexpr std::int64_t SECOND = 1'000'000'000;
 
-const Call SUM{Verb::ALL_REDUCE, DType::FLOAT32, ReduceOp::SUM, 0, 1000000};
+const Call SUM{Verb::ALL_REDUCE, DType::FLOAT32, ReduceOp::SUM, Purpose::PROGRAM, 0, 1000000};
 const Call BARRIER{Verb::BARRIER};
 
 // Builds what one rank of a job did on groups of all ranks, or of some.
@@ -45,10 +45,10 @@ class Rank {
   Rank& did(const Call& call, double ago) { return add(call, ago, CallState::DONE, 0); }
   Rank& is_in(const Call& call, double ago) { return add(call, ago, CallState::POSTED, 0); }
   Rank& sent(int to, int tag, CallState state = CallState::DONE) {
-    return add({Verb::SEND, DType::INT64, ReduceOp::SUM, to, 3}, 2, state, tag);
+    return add({Verb::SEND, DType::INT64, ReduceOp::SUM, Purpose::PROGRAM, to, 3}, 2, state, tag);
   }
   Rank& received(int from, int tag, CallState state = CallState::DONE) {
-    return add({Verb::RECV, DType::INT64, ReduceOp::SUM, from, 3}, 2, state, tag);
+    return add({Verb::RECV, DType::INT64, ReduceOp::SUM, Purpose::PROGRAM, from, 3}, 2, state, tag);
   }
   Rank& process(char letter) {
     trace_.process = letter;
@@ -164,7 +164,7 @@ TEST(Analyze, CountsMessagesThatWereSentAndNeverReceived) {
 }
 
 TEST(Analyze, PutsTheGroupThatIsNearerToTheCauseFirst) {
-  const Call broadcast{Verb::BROADCAST, DType::INT8, ReduceOp::SUM, 0, 1};
+  const Call broadcast{Verb::BROADCAST, DType::INT8, ReduceOp::SUM, Purpose::PROGRAM, 0, 1};
   const std::string text = analyze({Rank(0, 3).is_in(SUM, 3), Rank(1, 3).is_in(SUM, 3).group("pair", {1, 2}),
                                     Rank(2, 3).group("pair", {1, 2}).is_in(broadcast, 4)});
   const auto pair = text.find("Rank 0 (rank 1 of the world, pid 4101) is missing from broadcast #1");
@@ -176,7 +176,7 @@ TEST(Analyze, PutsTheGroupThatIsNearerToTheCauseFirst) {
 
 TEST(Analyze, PutsAWaitThatOthersWaitForFirst) {
   // Rank 2 waits in "pair" for rank 3, who is stopped; ranks 0 and 1 wait in "world" for rank 2 and for it.
-  const Call broadcast{Verb::BROADCAST, DType::INT8, ReduceOp::SUM, 0, 1};
+  const Call broadcast{Verb::BROADCAST, DType::INT8, ReduceOp::SUM, Purpose::PROGRAM, 0, 1};
   const std::string text = analyze({Rank(0, 4).is_in(SUM, 3), Rank(1, 4).is_in(SUM, 3),
                                     Rank(2, 4).group("pair", {2, 3}).is_in(broadcast, 4),
                                     Rank(3, 4).group("pair", {2, 3}).process('T')});

@@ -35,9 +35,20 @@ std::vector<RankTrace> some_traces() {
   group.members = {1, 3};
   group.failure = "it broke";
   group.calls = 300;
-  group.records = {
-      {299, 7, {Verb::REDUCE, DType::BFLOAT16, ReduceOp::AVG, 1, 1UL << 40U}, 0, 5, 9, CallState::FAILED},
-      {300, 0, {Verb::RECV, DType::BOOL, ReduceOp::SUM, ANY_SOURCE, 0}, -2, 6, 0, CallState::POSTED}};
+  group.records = {{299,
+                    7,
+                    {Verb::REDUCE, DType::BFLOAT16, ReduceOp::AVG, Purpose::PROGRAM, 1, 1UL << 40U},
+                    0,
+                    5,
+                    9,
+                    CallState::FAILED},
+                   {300,
+                    0,
+                    {Verb::RECV, DType::BOOL, ReduceOp::SUM, Purpose::PROGRAM, ANY_SOURCE, 0},
+                    -2,
+                    6,
+                    0,
+                    CallState::POSTED}};
   trace.groups = {group, GroupTrace{"empty", "tcp", 0, {3}, true, "", 0, {}}};
   RankTrace other;
   other.process = 'X';

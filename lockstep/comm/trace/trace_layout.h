@@ -57,7 +57,8 @@ struct RingHeader {
 struct alignas(LINE_BYTES) Record {
   std::atomic<std::uint64_t> stamp;
   std::atomic<std::uint64_t> sequence;  // of a collective; 0: a message
-  std::atomic<std::uint64_t> call;      // verb, dtype, op: a byte each, then root or peer in the upper half
+  std::atomic<std::uint64_t>
+      call;  // verb, dtype, op, purpose: a byte each; root, mark or peer in the upper half
   std::atomic<std::uint64_t> count;
   std::atomic<std::uint64_t> tag;
   std::atomic<std::uint64_t> start;

@@ -1,9 +1,11 @@
 #include "lockstep/parallel/ddp/broadcast_tensors.h"
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
 
 #include "lockstep/tensor/collectives.h"
+#include "lockstep/tensor/tensor_call.h"
 
 namespace lockstep {
 namespace {
@@ -34,7 +36,21 @@ void broadcast_pack(const std::vector<at::Tensor>& tensors, std::size_t bytes, c
   for (std::size_t i = 0; i < tensors.size(); ++i) tensors[i].copy_(places[i]);
 }
 
+// Each place in memory once.
+at::Tensor without_repeats(const at::Tensor& tensor) {
+  auto sizes = tensor.sizes().vec();
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    if (tensor.strides()[i] == 0 && sizes[i] > 1) sizes[i] = 1;
+  }
+  return tensor.as_strided(sizes, tensor.strides());
+}
+
 }  // namespace
+
+bool repeats(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.layout() == c10::kStrided &&
+         at::has_internal_overlap(tensor) == at::MemOverlap::Yes;
+}
 
 void broadcast_tensors(const std::vector<at::Tensor>& tensors, const ProcessGroup& group, GroupRank root) {
   const c10::NoGradGuard no_grad;
@@ -46,9 +62,10 @@ void broadcast_tensors(const std::vector<at::Tensor>& tensors, const ProcessGrou
     bytes = 0;
   };
   for (const at::Tensor& tensor : tensors) {
-    const at::Tensor data = tensor.variable_data();  // same memory, a version counter of its own
+    at::Tensor data = tensor.variable_data();  // same memory, a version counter of its own
+    if (repeats(data)) data = without_repeats(data);
     if (data.nbytes() == 0) continue;
-    if (data.nbytes() >= ALONE_BYTES) {
+    if (data.nbytes() >= ALONE_BYTES && carried_dtype(data.scalar_type())) {
       broadcast(data, root, group);
       continue;
     }

@@ -3,7 +3,8 @@
 //
 //   broadcast_tensors({net->conv1->weight, net->conv1->bias}, group);
 //
-// Collective  every rank of the group; same shapes and dtypes in the same order. Strides may differ.
+// Collective  every rank of the group; same shapes and dtypes in the same order. Strides may differ, but what expand() made is so on
+//             all ranks.
 // Blocks      until this rank's tensors hold the root's values; the root as long as comm/collectives/broadcast.h says.
 // Result      written outside autograd: version counters do not change, so a graph that saved a buffer (batch
 //             normalisation under two forwards) can still run backward.
@@ -17,6 +18,9 @@
 #include "lockstep/comm/process_group.h"
 
 namespace lockstep {
+
+// Whether several elements are one place in memory, as expand() makes them.
+bool repeats(const at::Tensor& tensor);
 
 void broadcast_tensors(const std::vector<at::Tensor>& tensors, const ProcessGroup& group,
                        GroupRank root = {0});

@@ -16,7 +16,7 @@
 #include "lockstep/job/job.h"
 #include "lockstep/parallel/ddp/broadcast_tensors.h"
 #include "lockstep/parallel/ddp/hooks/hook_registry.h"
-#include "lockstep/parallel/ddp/sparse_gradient.h"
+#include "lockstep/parallel/ddp/model_checks.h"
 #include "lockstep/parallel/ddp/verify_models.h"
 #include "lockstep/tensor/caching_allocator.h"
 #include "lockstep/tensor/collectives.h"
@@ -25,10 +25,6 @@ namespace lockstep {
 namespace {
 
 constexpr std::string_view MODULE_PREFIX = "module.";
-
-[[noreturn]] void refuse_ddp(const std::string& what) {
-  throw InvalidArgument("DistributedDataParallel: " + what);
-}
 
 std::size_t bytes_of_cap(double mb, std::string_view option) {
   const double bytes = mb * 1024 * 1024;
@@ -53,7 +49,8 @@ ReducerOptions reducer_options(const DistributedDataParallelOptions& options) {
           .backward_passes_per_step = options.backward_passes_per_step,
           .find_unused_parameters = options.find_unused_parameters && !options.static_graph,
           .static_graph = options.static_graph,
-          .sparse_gradients = options.sparse_gradients};
+          .sparse_gradients = options.sparse_gradients,
+          .model = {}};
 }
 
 std::string join(const std::vector<std::string>& names) {
@@ -69,92 +66,6 @@ std::string settings_of(const ReducerOptions& options, bool broadcast_buffers) {
                        options.static_graph, ", broadcast_buffers ", broadcast_buffers,
                        ", backward_passes_per_step ", options.backward_passes_per_step,
                        ", sparse gradients [", join(options.sparse_gradients), "]");
-}
-
-// A tensor registered under several names counts once, under the first.
-NamedTensors distinct(const NamedTensors& tensors) {
-  NamedTensors once;
-  std::unordered_set<const void*> seen;
-  for (const auto& named : tensors) {
-    if (seen.insert(named.second.unsafeGetTensorImpl()).second) once.push_back(named);
-  }
-  return once;
-}
-
-void check_tensor(const std::string& name, const at::Tensor& tensor) {
-  const std::string who = lockstep::str("\"", printable(name), "\"");
-  if (!tensor.defined()) refuse_ddp(who + " is an undefined tensor");
-  if (tensor.layout() != c10::kStrided)
-    refuse_ddp(lockstep::str(who, " is ", tensor.layout(), "; only dense tensors are supported"));
-}
-
-// All tensors are on the CPU, or on this rank's device of a group that serves it.
-void check_device(const std::string& name, const at::Device& device, const at::Device& first,
-                  const ProcessGroup& group) {
-  const std::string who = lockstep::str("\"", printable(name), "\" is on ", device);
-  if (device.is_cpu() && first.is_cpu()) return;
-  if (device != first)
-    refuse_ddp(lockstep::str(who, ", other tensors are on ", first, "; a model is on one device"));
-  const Backend& backend = group.backend();
-  if (!device.is_cuda() || !backend.serves(DeviceType::CUDA))
-    refuse_ddp(lockstep::str(who, ", and backend \"", backend.name(), "\" serves CPU tensors only",
-                             device.is_cuda() ? "; use init_process_group(\"nccl\")" : ""));
-  if (device.index() != backend.device_index())
-    refuse_ddp(lockstep::str(who, ", and this rank's device in the group is cuda:", backend.device_index()));
-}
-
-void check_devices(const NamedTensors& tensors, const std::vector<int>& device_ids,
-                   const ProcessGroup& group) {
-  const at::Device device = tensors.empty() ? at::Device(at::kCPU) : tensors.front().second.device();
-  for (const auto& [name, tensor] : tensors) check_device(name, tensor.device(), device, group);
-  if (device_ids.empty() || (device.is_cuda() && device_ids == std::vector<int>{device.index()})) return;
-  refuse_ddp(lockstep::str("device_ids names GPU ", device_ids.front(), ", and the model is on ", device,
-                           device.is_cpu() ? ": leave device_ids empty, as for a CPU model in Python"
-                                           : ": name its device alone, or leave device_ids empty"));
-}
-
-NamedTensors trainable(const NamedTensors& parameters) {
-  NamedTensors chosen;
-  for (const auto& [name, tensor] : parameters) {
-    if (!tensor.requires_grad()) continue;
-    if (!tensor.is_leaf()) {
-      refuse_ddp(
-          lockstep::str("\"", printable(name),
-                        "\" is the result of an operation; wrap the leaf tensors it was computed from"));
-    }
-    chosen.emplace_back(name, tensor);
-  }
-  if (chosen.empty()) {
-    refuse_ddp(
-        "the model has no parameter that requires a gradient, so there is nothing to average; use it without "
-        "DDP");
-  }
-  return chosen;
-}
-
-// Adds those that the module's embeddings say.
-void find_sparse(const torch::nn::Module& module, const NamedTensors& parameters,
-                 std::vector<std::string>& names) {
-  const auto sparse = sparse_parameters(module);
-  for (const auto& [name, tensor] : parameters) {
-    const bool is_one = std::any_of(sparse.begin(), sparse.end(),
-                                    [&, &weight = tensor](const auto& one) { return one.is_same(weight); });
-    if (is_one && std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
-  }
-}
-
-void check_sparse(const std::vector<std::string>& names, const NamedTensors& parameters) {
-  for (const std::string& wanted : names) {
-    const auto found = std::find_if(parameters.begin(), parameters.end(),
-                                    [&](const auto& named) { return named.first == wanted; });
-    const std::string who = lockstep::str("\"", printable(wanted), "\"");
-    if (found == parameters.end())
-      refuse_ddp("sparse_gradients names " + who +
-                 ", which is no parameter of the model (a shared one counts under its first name)");
-    if (!found->second.is_cpu())
-      refuse_ddp(lockstep::str(who, " has sparse gradients and is on ", found->second.device(),
-                               "; only those of CPU parameters travel: use sparse(false)"));
-  }
 }
 
 // A rank that cannot have its buckets tells the others, which would otherwise wait for it in their first backward.
@@ -203,10 +114,14 @@ class StandIn : public JoinHook {
         options_(options) {}
 
   void main_hook(std::uint32_t what, const JoinRound& round) override {
-    if (what == BUFFERS) broadcast_tensors(buffers_, group_, round.newest_active);
+    if (what == BUFFERS) {
+      const Acting acting(Purpose::BUFFERS);
+      broadcast_tensors(buffers_, group_, round.newest_active);
+    }
     if (what == AVERAGE) reducer_->stand_in(factor_of(round, options_, group_.size()));
   }
   void post_hook(const JoinEnd& end) override {
+    const Acting acting(Purpose::JOIN);
     broadcast_tensors(parameters_, group_, end.newest);
     broadcast_tensors(buffers_, group_, end.newest);
   }
@@ -229,22 +144,26 @@ DistributedDataParallelBase::DistributedDataParallelBase(const torch::nn::Module
       broadcast_buffers_(options.broadcast_buffers),
       watch_(module, parameters_),
       buffer_watch_(module) {
+  group_.require_member("DistributedDataParallel");
   ReducerOptions settings = reducer_options(options);
-  if (module != nullptr) find_sparse(*module, distinct(parameters_), settings.sparse_gradients);
+  if (module != nullptr) {
+    settings.model = name_of_model(*module);
+    find_sparse(*module, distinct(parameters_), settings.sparse_gradients);
+  }
   // First what needs all ranks, so that what is refused below is refused on all of them alike.
   verify_same_model(describe_model(parameters_, buffers_, settings_of(settings, broadcast_buffers_)), group_);
-  NamedTensors all = parameters_;
-  all.insert(all.end(), buffers_.begin(), buffers_.end());
-  for (const auto& [name, tensor] : all) check_tensor(name, tensor);
-  check_devices(all, options.device_ids, group_);
-  check_sparse(settings.sparse_gradients, distinct(parameters_));
-  const NamedTensors chosen = trainable(distinct(parameters_));
+  const NamedTensors chosen =
+      check_model(parameters_, buffers_, options.device_ids, settings.sparse_gradients, group_);
 
   fail_point("ddp.construct");
   if (is_initialized()) install_caching_allocator();  // not in a host program that brings its own groups
   std::vector<at::Tensor> state = tensors_of(distinct(parameters_));
   for (const auto& [name, tensor] : distinct(buffers_)) state.push_back(tensor);
-  broadcast_tensors(state, group_);
+  {
+    const Acting acting(Purpose::FIRST_WEIGHTS, settings.model);
+    broadcast_tensors(state, group_);
+  }
+  model_ = settings.model;
   reducer_ = make_reducer(chosen, group_, settings);
   reducer_->set_announce([membership = join_membership(), ranks = group_.size()] {
     return announce_average(*membership, ranks);
@@ -258,6 +177,7 @@ void DistributedDataParallelBase::before_forward(bool training) {
   const auto buffers = broadcast_buffers_ ? tensors_of(distinct(buffers_)) : std::vector<at::Tensor>();
   if (!buffers.empty()) {
     const JoinRound round = Join::notify_join_context(*this, BUFFERS)->wait();
+    const Acting acting(Purpose::BUFFERS, model_);
     broadcast_tensors(buffers, group_, round.newest_active);
   } else if (join_membership()->options().throw_on_early_termination) {
     Join::notify_join_context(*this, NOTHING)->wait();
@@ -269,7 +189,12 @@ std::shared_ptr<JoinHook> DistributedDataParallelBase::join_hook(const JoinOptio
   return std::make_shared<StandIn>(group_, reducer_, parameters, tensors_of(distinct(buffers_)), options);
 }
 
+bool DistributedDataParallelBase::counts_forwards(bool training) const {
+  return training && at::GradMode::is_enabled() && reducer_->is_synchronised();
+}
+
 void DistributedDataParallelBase::after_forward(bool training, const OutputTensors& outputs) {
+  if (!reducer_->wants_outputs()) return;
   if (!outputs.complete || outputs.tensors.empty()) return reducer_->note_unknown_outputs();
   reducer_->note_outputs(outputs.tensors);
   if (training) reducer_->take_part_if_unreached();
@@ -297,6 +222,7 @@ RankTimes DistributedDataParallelBase::compare_ranks() const {
   const std::array<double, 6> values = {own.between,       own.forward, own.backward,
                                         own.communication, own.exposed, own.waited};
   std::copy(values.begin(), values.end(), mine.mutable_data_ptr<double>());
+  const Acting acting(Purpose::STEP_TIMES, model_);
   std::vector<at::Tensor> all;
   for (int rank = 0; rank < group_.size(); ++rank) all.push_back(at::empty_like(mine));
   all_gather(all, mine, group_);
@@ -354,6 +280,32 @@ torch::OrderedDict<std::string, at::Tensor> DistributedDataParallelBase::named_p
   torch::OrderedDict<std::string, at::Tensor> dict("parameter");
   for (const auto& [name, tensor] : distinct(parameters_)) dict.insert(name, tensor);
   return dict;
+}
+
+torch::OrderedDict<std::string, at::Tensor> DistributedDataParallelBase::named_buffers() const {
+  torch::OrderedDict<std::string, at::Tensor> dict("buffer");
+  for (const auto& [name, tensor] : distinct(buffers_)) dict.insert(name, tensor);
+  return dict;
+}
+
+// NOLINTNEXTLINE(readability-make-member-function-const): it changes the gradients
+void DistributedDataParallelBase::zero_grad(bool set_to_none) {
+  for (const at::Tensor& parameter : tensors_of(distinct(parameters_))) {
+    at::Tensor& grad = parameter.mutable_grad();
+    if (!grad.defined()) continue;
+    if (set_to_none) {
+      grad.reset();
+    } else {
+      const at::NoGradGuard no_grad;
+      grad.zero_();
+    }
+  }
+}
+
+void DistributedDataParallelBase::refuse_move(const std::optional<at::Device>& device,
+                                              const std::optional<at::ScalarType>& dtype) const {
+  lockstep::refuse_move(parameters_, device, dtype);
+  lockstep::refuse_move(buffers_, device, dtype);
 }
 
 torch::OrderedDict<std::string, at::Tensor> DistributedDataParallelBase::state_dict() const {

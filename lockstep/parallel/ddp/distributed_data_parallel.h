@@ -48,8 +48,14 @@
 //             known from the second step on, and checkpointing that runs a backward inside the backward works with all of it (if
 //             what forward returns can be looked into: forward_outputs.h). The first backward does not overlap with its
 //             communication. One that differs from the first is an InvalidArgument that names the parameter.
-// Fails       InvalidArgument: no parameter that requires a gradient; backward(create_graph = true);
-//             two threads in backward of one model. Mismatch: models or options differ. PeerLost, Timeout, Aborted: as any
+// Skipped     steps: an exception that ends a step on one rank alone, between the beginning of forward and backward, would pair this
+//             rank's next step with an earlier one of the others. Each rank counts the forwards that an exception left
+//             (left_forwards.h says which it sees); the next backward compares the counts and is a Mismatch, on all ranks, where
+//             they differ. Not counted: forwards in eval mode, without grad mode, under no_sync and in a join. So a forward that may
+//             throw and be tried again runs under no_sync, its backward after that.
+// Fails       InvalidArgument: no parameter that requires a gradient; backward(create_graph = true); a quantised tensor; a
+//             trained one that expand() made; a process outside process_group; two threads in backward of one model.
+//             Mismatch: models or options differ. PeerLost, Timeout, Aborted: as any
 //             collective, from forward() or backward(), with that type. After an error in backward the gradients are
 //             unspecified, and the next forward repeats it.
 // Mistakes    The next forward names a parameter whose dtype, shape or device was changed, that was unfrozen, or that was
@@ -146,6 +152,16 @@ class DistributedDataParallelBase : public Joinable {
   // In the order of registration, for optimisers; a shared parameter once (libtorch's own parameters() repeats it).
   std::vector<at::Tensor> parameters() const;
   torch::OrderedDict<std::string, at::Tensor> named_parameters() const;
+  torch::OrderedDict<std::string, at::Tensor> named_buffers() const;
+  // As a module's and an optimiser's own.
+  void zero_grad(bool set_to_none = true);
+  // Does nothing where the model is of that device and dtype already, and throws InvalidArgument otherwise: move the model, then
+  // wrap it.
+  void to(at::Device device, bool /*non_blocking*/ = false) { refuse_move(device, std::nullopt); }
+  void to(at::ScalarType dtype, bool /*non_blocking*/ = false) { refuse_move(std::nullopt, dtype); }
+  void to(at::Device device, at::ScalarType dtype, bool /*non_blocking*/ = false) {
+    refuse_move(device, dtype);
+  }
   // Parameters and buffers by their names in the model, without a "module." prefix; the tensors themselves, no copies.
   torch::OrderedDict<std::string, at::Tensor> state_dict() const;
   // Copies values into the model, on this rank only: call it on every rank. Names may carry one "module." prefix, as Python's
@@ -184,15 +200,18 @@ class DistributedDataParallelBase : public Joinable {
   // Runs a forward with all that DDP does around it, and returns what it returns.
   template <typename Forward> decltype(auto) run_forward(bool training, Forward&& forward) {
     before_forward(training);
+    std::optional<LeftForwards::Attempt> attempt;
+    if (counts_forwards(training)) attempt.emplace(reducer_->left_forwards());
     if constexpr (std::is_void_v<std::invoke_result_t<Forward>>) {
       forward();
       if (at::GradMode::is_enabled()) reducer_->after_forward();
     } else {
       decltype(auto) outputs = forward();
       if (at::GradMode::is_enabled()) reducer_->after_forward();
-      if (at::GradMode::is_enabled() && reducer_->wants_outputs()) {
+      if (at::GradMode::is_enabled() && (attempt || reducer_->wants_outputs())) {
         OutputTensors found;
         found.visit(outputs);
+        if (attempt) attempt->watch(found.tensors);
         after_forward(training, found);
       }
       return outputs;
@@ -201,6 +220,8 @@ class DistributedDataParallelBase : public Joinable {
 
  private:
   void before_forward(bool training);
+  bool counts_forwards(bool training) const;  // one that an exception leaves is compared with the other ranks
+  void refuse_move(const std::optional<at::Device>& device, const std::optional<at::ScalarType>& dtype) const;
   void refuse_forgotten(const std::vector<const torch::optim::Optimizer*>& optimizers) const;
   void after_forward(bool training, const OutputTensors& outputs);
 
@@ -208,6 +229,7 @@ class DistributedDataParallelBase : public Joinable {
   NamedTensors parameters_;  // every name, also several of one tensor
   NamedTensors buffers_;
   bool broadcast_buffers_;
+  std::string model_;  // its name, for messages
   ModelWatch watch_;
   BufferWatch buffer_watch_;
   std::shared_ptr<Reducer> reducer_;
@@ -237,7 +259,8 @@ template <typename ModuleType> class DistributedDataParallel : public Distribute
     return forward(std::forward<Arguments>(arguments)...);
   }
 
-  // The wrapped model; its own forward() bypasses DDP.
+  // The wrapped model. Its own forward() does without what DDP does around a forward: the buffers of rank 0, the checks of
+  // "Mistakes", the search for unused parameters. A backward through it averages gradients all the same.
   const std::shared_ptr<ModuleType>& module() const { return module_; }
   // ddp->forward(x) is ddp.forward(x): code written for a ModuleHolder keeps working.
   DistributedDataParallel* operator->() { return this; }

@@ -263,6 +263,7 @@ void GradientBuckets::start_complete() {
 
 void GradientBuckets::reduce(std::size_t index, const at::Tensor& flat) {
   Bucket& bucket = buckets_[index];
+  const Acting acting(Purpose::GRADIENTS, bucket_name(index), mark_);
   if (!hook_) {
     stats_.bytes_sent += flat.nbytes();
     bucket.work = all_reduce(flat, ReduceOp::AVG, group_, /*async_op=*/true);
@@ -308,6 +309,7 @@ void GradientBuckets::start_used_map() {
   used_map_ = at::zeros({static_cast<std::int64_t>(size())}, at::kByte);
   auto* flags = used_map_.data_ptr<std::uint8_t>();
   for (const Progress& progress : progress_) *flags++ = progress.used ? 1 : 0;
+  const Acting acting(Purpose::GRADIENTS, model_, mark_);
   used_map_work_ = all_reduce(used_map_, ReduceOp::MAX, group_, /*async_op=*/true);
 }
 
@@ -316,6 +318,7 @@ void GradientBuckets::start_order() {
   if (buckets_.size() < 2) return;  // on every rank: there is nothing to start earlier
   order_ = at::empty({static_cast<std::int64_t>(order.size())}, at::kLong);
   std::copy(order.begin(), order.end(), order_.mutable_data_ptr<std::int64_t>());
+  const Acting acting(Purpose::GRADIENTS, model_, mark_);
   order_work_ = broadcast(order_, GroupRank{0}, group_, /*async_op=*/true);
 }
 
@@ -342,6 +345,7 @@ std::string GradientBuckets::table() const {
 }
 
 void GradientBuckets::wait() {
+  const Acting acting(Purpose::GRADIENTS, model_, mark_);
   for (SparseGradient& gradient : sparse_) sparse_bytes_ += gradient.reduce(group_);
   auto steps = std::exchange(steps_, {});
   finish_steps(steps);

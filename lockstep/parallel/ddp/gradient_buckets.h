@@ -82,6 +82,9 @@ class GradientBuckets {
   // After settle(): makes the buckets that suit that order, the same on every rank. Gradients keep their values.
   void follow_order();
   std::string table() const;  // the plan, one line per bucket
+  // For whom its calls are made (comm/purpose.h): the model's name, and the mark of this pass.
+  void act_for(const std::string& model) { model_ = model; }
+  void set_mark(std::int32_t mark) { mark_ = mark; }
 
   // Names of the parameters that got no gradient since the last settle(), or not as many as the learnt graph has.
   std::vector<std::string> without_gradient() const;
@@ -127,6 +130,12 @@ class GradientBuckets {
   const at::Tensor& tensor(std::size_t index) const;
   void reduce(std::size_t index, const at::Tensor& flat);
   void end_step();
+  const std::string& bucket_name(std::size_t index) {
+    while (bucket_names_.size() <= index)
+      bucket_names_.push_back(model_ + (model_.empty() ? "" : ", ") + "bucket " +
+                              std::to_string(bucket_names_.size()));
+    return bucket_names_[index];
+  }
 
   const ProcessGroup group_;
   const BucketCaps caps_;
@@ -150,6 +159,9 @@ class GradientBuckets {
   std::size_t sparse_bytes_ = 0;  // contributed in this backward
   at::Tensor order_;              // while it is broadcast
   Work order_work_;
+  std::string model_;
+  std::vector<std::string> bucket_names_;  // "SimpleCNN, bucket 1", as far as they were needed
+  std::int32_t mark_ = 0;
   StepClock clock_;
   DistributedDataParallelStats stats_;
   struct {

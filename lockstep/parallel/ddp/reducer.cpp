@@ -69,6 +69,7 @@ Reducer::Reducer(const NamedTensors& dense, const NamedTensors& sparse, const Pr
       options_(options),
       buckets_(std::make_unique<GradientBuckets>(dense, sparse, group, options.caps)) {
   if (options_.static_graph) buckets_->expect_any_graph();
+  buckets_->act_for(options_.model);
 }
 
 Reducer::~Reducer() = default;
@@ -290,6 +291,7 @@ void Reducer::begin_pass() {
   transition(last_pass ? State::COLLECTING : State::ACCUMULATING);
   if (last_pass && announce_ && !stands_in_) factor_ = announce_();
   ++pass_;
+  buckets_->set_mark(factor_ ? 0 : left_forwards_.count());  // in a join, ranks may have fewer steps
   buckets_->begin_pass(*claims_);
   const auto reached = std::exchange(reached_, std::nullopt);
   if (!last_pass) return;

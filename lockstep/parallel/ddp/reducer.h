@@ -40,6 +40,7 @@
 #include "lockstep/parallel/ddp/autograd_hooks.h"
 #include "lockstep/parallel/ddp/bucket_plan.h"
 #include "lockstep/parallel/ddp/hooks/comm_hook.h"
+#include "lockstep/parallel/ddp/left_forwards.h"
 #include "lockstep/parallel/ddp/parameter_claims.h"
 #include "lockstep/parallel/ddp/stats.h"
 #include "lockstep/tensor/named_tensors.h"
@@ -54,6 +55,7 @@ struct ReducerOptions {
   bool find_unused_parameters = false;        // looks for them in each forward
   bool static_graph = false;                  // finds them once, in place of that
   std::vector<std::string> sparse_gradients;  // names of parameters
+  std::string model = {};                     // its name, for messages
 };
 
 class Reducer : public std::enable_shared_from_this<Reducer> {
@@ -74,6 +76,8 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   // find_unused_parameters: parameters that no tensor in `outputs` depends on will not hold back their buckets. static_graph:
   // a backward through `outputs` has ended when it has, however many ran inside it.
   void note_outputs(const std::vector<at::Tensor>& outputs);
+  // Of this rank, compared with the others' when a bucket is: forwards that are to be averaged and that an exception left behind.
+  LeftForwards& left_forwards() { return left_forwards_; }
   void note_unknown_outputs();  // outputs that could not be looked into: any parameter may get a gradient
   // If the outputs depend on no parameter at all, no gradient will ever arrive: takes part in the average with zeros, so
   // that peers whose outputs do need not wait. For training; blocks until they have come through their backward.
@@ -129,6 +133,7 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   const ReducerOptions options_;
   std::unique_ptr<ParameterClaims> claims_;
   std::unique_ptr<AutogradHooks> hooks_;
+  LeftForwards left_forwards_;  // has no state that the lock guards
 
   mutable std::mutex mutex_;
   // guarded by mutex_

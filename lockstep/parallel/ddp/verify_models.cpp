@@ -7,6 +7,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/parallel/ddp/broadcast_tensors.h"
 #include "lockstep/tensor/collectives.h"
 
 namespace lockstep {
@@ -106,7 +107,9 @@ std::string describe_model(const NamedTensors& parameters, const NamedTensors& b
     const bool frozen = tensor.defined() && !tensor.requires_grad();
     add("parameter", name, tensor_text(tensor) + (frozen ? " frozen" : strides_of(tensor)));
   }
-  for (const auto& [name, tensor] : buffers) add("buffer", name, tensor_text(tensor));
+  for (const auto& [name, tensor] : buffers) {
+    add("buffer", name, tensor_text(tensor) + (repeats(tensor) ? strides_of(tensor) : ""));
+  }
   return text;
 }
 
@@ -130,6 +133,7 @@ std::optional<std::string> first_difference(const std::vector<std::string>& desc
 }
 
 void verify_same_model(const std::string& description, const ProcessGroup& group) {
+  const Acting acting(Purpose::MODEL_COMPARISON);
   const auto ranks = static_cast<std::size_t>(group.size());
   std::vector<at::Tensor> lengths;
   for (std::size_t rank = 0; rank < ranks; ++rank) lengths.push_back(at::empty({1}, at::kLong));

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <set>
 #include <shared_mutex>
+#include <string>
 #include <unordered_map>
 #include <utility>
 
@@ -23,6 +24,7 @@ struct Converted {
       layer;  // expired: the tensor below is another one at the same address
   std::optional<ProcessGroup> process_group;
   bool affine = true;
+  std::string name;
 };
 
 // By the tensor through which the kernel knows a layer.
@@ -55,6 +57,7 @@ ConvertedLayers& converted_layers() {
 struct Call {
   bool affine = true;
   std::optional<ProcessGroup> group;
+  std::string name;
 };
 
 Call recognise(const std::optional<at::Tensor>& running_mean, const std::optional<at::Tensor>& weight) {
@@ -64,7 +67,8 @@ Call recognise(const std::optional<at::Tensor>& running_mean, const std::optiona
   const auto layer = known->layer.lock();
   if (!layer) return {};
   return {.affine = known->affine,
-          .group = layer->is_training() ? group_to_normalise(known->process_group) : std::nullopt};
+          .group = layer->is_training() ? group_to_normalise(known->process_group) : std::nullopt,
+          .name = known->name};
 }
 
 at::Tensor batch_norm(const at::Tensor& input, const std::optional<at::Tensor>& weight,
@@ -77,7 +81,7 @@ at::Tensor batch_norm(const at::Tensor& input, const std::optional<at::Tensor>& 
   if (call.group) {
     return sync_batch_norm(input, running_mean.value_or(at::Tensor()), running_var.value_or(at::Tensor()),
                            scale.value_or(at::Tensor()), bias.value_or(at::Tensor()), momentum, eps,
-                           *call.group);
+                           *call.group, call.name);
   }
   return at::native::batch_norm(input, scale, bias, running_mean, running_var, training, momentum, eps,
                                 cudnn_enabled);
@@ -97,7 +101,8 @@ void install_kernel() {
 }
 
 template <typename Layer>
-bool convert_as(torch::nn::Module& module, const std::optional<ProcessGroup>& process_group) {
+bool convert_as(torch::nn::Module& module, const std::optional<ProcessGroup>& process_group,
+                const std::string& name) {
   auto* layer = module.as<Layer>();
   if (layer == nullptr) return false;
   const std::shared_ptr<const torch::nn::Module> shared = module.weak_from_this().lock();
@@ -111,7 +116,8 @@ bool convert_as(torch::nn::Module& module, const std::optional<ProcessGroup>& pr
   // A layer without any tensor gets one to be known by. It is not registered, and the kernel takes it away.
   if (!layer->running_mean.defined() && !layer->weight.defined()) layer->weight = at::ones({1});
   const at::Tensor& known_by = layer->running_mean.defined() ? layer->running_mean : layer->weight;
-  converted_layers().add(known_by, {.layer = shared, .process_group = process_group, .affine = affine});
+  converted_layers().add(known_by,
+                         {.layer = shared, .process_group = process_group, .affine = affine, .name = name});
   return true;
 }
 
@@ -119,17 +125,19 @@ bool convert_as(torch::nn::Module& module, const std::optional<ProcessGroup>& pr
 
 std::size_t convert_sync_batchnorm(torch::nn::Module& module,
                                    const std::optional<ProcessGroup>& process_group) {
+  if (process_group) process_group->require_member("convert_sync_batchnorm");
   install_kernel();
   using torch::nn::BatchNorm1dImpl, torch::nn::BatchNorm2dImpl, torch::nn::BatchNorm3dImpl;
   std::set<const torch::nn::Module*> converted;  // a layer may have several names
-  const auto convert = [&](torch::nn::Module& each) {
-    const bool is_one = convert_as<BatchNorm1dImpl>(each, process_group) ||
-                        convert_as<BatchNorm2dImpl>(each, process_group) ||
-                        convert_as<BatchNorm3dImpl>(each, process_group);
+  const auto convert = [&](torch::nn::Module& each, const std::string& name) {
+    const bool is_one = convert_as<BatchNorm1dImpl>(each, process_group, name) ||
+                        convert_as<BatchNorm2dImpl>(each, process_group, name) ||
+                        convert_as<BatchNorm3dImpl>(each, process_group, name);
     if (is_one) converted.insert(&each);
   };
-  convert(module);
-  for (const auto& child : module.modules(/*include_self=*/false)) convert(*child);
+  convert(module, "");
+  for (const auto& child : module.named_modules("", /*include_self=*/false))
+    convert(*child.value(), child.key());
   return converted.size();
 }
 

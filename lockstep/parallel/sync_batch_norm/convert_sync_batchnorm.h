@@ -18,7 +18,8 @@
 //             this function could know: SyncBatchNorm takes it. CPU and CUDA; on a GPU the group is one over nccl.
 // Collective  no, but forward and backward are from now on: on every rank of process_group, whose default is world(). Converting
 //             again changes the group.
-// Fails       InvalidArgument: `module` itself is a BatchNorm that no shared_ptr or ModuleHolder holds.
+// Fails       InvalidArgument: `module` itself is a BatchNorm that no shared_ptr or ModuleHolder holds; a process outside
+//             process_group. Messages about a layer have its name in `module`.
 #pragma once
 
 #include <torch/nn/module.h>

@@ -55,9 +55,10 @@ at::Tensor own_moments(const at::Tensor& input) {
   return at::cat({at::full({1}, count, options), mean.to(at::kDouble), variance.to(at::kDouble) * count});
 }
 
-BatchStats joined_stats(const at::Tensor& input, const ProcessGroup& group) {
+BatchStats joined_stats(const at::Tensor& input, const ProcessGroup& group, const std::string& name) {
   const std::int64_t channels = input.size(1);
   const at::Tensor own = own_moments(input);
+  const Acting acting(Purpose::SYNC_BATCH_NORM_FORWARD, name);
   const at::Tensor all = at::empty({group.size(), own.numel()}, own.options());
   all_gather_into_tensor(all, own, group);
   const at::Tensor counts = all.narrow(1, 0, 1);
@@ -87,8 +88,9 @@ at::Tensor along_channels(const at::Tensor& values, std::int64_t dims) {
 }
 
 struct GroupHolder : torch::CustomClassHolder {
-  explicit GroupHolder(ProcessGroup of) : group(std::move(of)) {}
+  GroupHolder(ProcessGroup of, std::string layer) : group(std::move(of)), name(std::move(layer)) {}
   ProcessGroup group;
+  std::string name;  // of the layer
 };
 
 // (input - mean) / sqrt(variance + eps) * weight + bias, where mean and variance are functions of all ranks' inputs.
@@ -96,7 +98,8 @@ class Normalise : public torch::autograd::Function<Normalise> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& input,
                             const std::optional<at::Tensor>& weight, const std::optional<at::Tensor>& bias,
-                            const BatchStats& stats, double eps, const ProcessGroup& group) {
+                            const BatchStats& stats, double eps, const ProcessGroup& group,
+                            const std::string& name) {
     const at::ScalarType type = stats_type(input);
     const at::Tensor scale = weight ? weight->to(type) : at::Tensor();
     const at::Tensor shift = bias ? bias->to(type) : at::Tensor();
@@ -106,7 +109,7 @@ class Normalise : public torch::autograd::Function<Normalise> {
     context->saved_data["has_bias"] = bias.has_value();
     context->saved_data["count"] = stats.count;
     context->saved_data["eps"] = eps;
-    context->saved_data["group"] = c10::IValue::make_capsule(c10::make_intrusive<GroupHolder>(group));
+    context->saved_data["group"] = c10::IValue::make_capsule(c10::make_intrusive<GroupHolder>(group, name));
     if (input.numel() == 0) return at::empty_like(input);
     return std::get<0>(
         at::native_batch_norm(input, scale, shift, mean, variance, /*training=*/false, 0.0, eps));
@@ -118,7 +121,7 @@ class Normalise : public torch::autograd::Function<Normalise> {
     }
     const Tensors saved = context->get_saved_variables();
     const auto [dot, sum] = own_sums(gradients[0], saved, context->saved_data["eps"].toDouble());
-    Tensors result(6);
+    Tensors result(7);
     if (context->needs_input_grad(0)) result[0] = of_input(context, gradients[0], saved, dot, sum);
     if (saved[1].defined()) result[1] = dot;
     if (context->saved_data["has_bias"].toBool()) result[2] = sum;
@@ -146,6 +149,7 @@ class Normalise : public torch::autograd::Function<Normalise> {
     const auto holder =
         c10::static_intrusive_pointer_cast<GroupHolder>(context->saved_data["group"].toCapsule());
     const at::Tensor means = at::cat({dot, sum}).to(at::kDouble);
+    const Acting acting(Purpose::SYNC_BATCH_NORM_BACKWARD, holder->name);
     all_reduce(means, ReduceOp::SUM, holder->group);
     if (input.numel() == 0) return at::zeros_like(input);
     means.div_(context->saved_data["count"].toDouble());
@@ -180,12 +184,13 @@ void check_input(const at::Tensor& input) {
 
 at::Tensor sync_batch_norm(const at::Tensor& input, const at::Tensor& running_mean,
                            const at::Tensor& running_var, const at::Tensor& weight, const at::Tensor& bias,
-                           double momentum, double eps, const ProcessGroup& group) {
+                           double momentum, double eps, const ProcessGroup& group, const std::string& name) {
+  group.require_member("SyncBatchNorm");
   check_input(input);
   BatchStats stats;
   {
     const at::NoGradGuard no_grad;
-    stats = joined_stats(input.detach(), group);
+    stats = joined_stats(input.detach(), group, name);
     if (stats.count == 1) {
       refuse_batch_norm(lockstep::str(
           "rank ", group.rank(), " of group \"", group.name(),
@@ -193,13 +198,14 @@ at::Tensor sync_batch_norm(const at::Tensor& input, const at::Tensor& running_me
     }
     if (stats.count > 0) update_running(running_mean, running_var, stats, momentum);
   }
-  return Normalise::apply(input, if_defined(weight), if_defined(bias), stats, eps, group);
+  return Normalise::apply(input, if_defined(weight), if_defined(bias), stats, eps, group, name);
 }
 
 std::optional<ProcessGroup> group_to_normalise(const std::optional<ProcessGroup>& process_group) {
   if (!process_group && !is_initialized()) return std::nullopt;
   const ProcessGroup& group = process_group ? *process_group : world();
-  return group.size() > 1 && group.is_member() ? std::optional(group) : std::nullopt;
+  group.require_member("SyncBatchNorm");
+  return group.size() > 1 ? std::optional(group) : std::nullopt;
 }
 
 void SyncBatchNormImpl::_check_input_dim(const at::Tensor& input) {
@@ -219,7 +225,8 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& input) {
   }
   if (is_training()) {
     if (const auto group = group_to_normalise(options.process_group())) {
-      return sync_batch_norm(input, running_mean, running_var, weight, bias, factor, options.eps(), *group);
+      return sync_batch_norm(input, running_mean, running_var, weight, bias, factor, options.eps(), *group,
+                             options.name());
     }
   }
   return at::batch_norm(input, weight, bias, running_mean, running_var,

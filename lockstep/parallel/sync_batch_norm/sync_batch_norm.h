@@ -22,7 +22,8 @@
 // Order       of a layer's backward and of DistributedDataParallel's buckets on one group is the same on all ranks when their
 //             graphs are. With find_unused_parameters give one of the two a group of its own (new_group).
 // Fails       InvalidArgument: fewer than two dimensions, another number of channels; a single value per channel on all ranks
-//             together; backward(create_graph = true), for there is no second derivative. Otherwise as any collective.
+//             together; backward(create_graph = true), for there is no second derivative; a process outside process_group.
+//             Otherwise as any collective. Messages name the layer: convert_sync_batchnorm() knows its name, and name() sets it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -32,6 +33,7 @@
 
 #include <optional>
 #include <ostream>
+#include <string>
 
 #include "lockstep/comm/process_group.h"
 
@@ -46,6 +48,7 @@ struct SyncBatchNormOptions {
   TORCH_ARG(bool, affine) = true;
   TORCH_ARG(bool, track_running_stats) = true;
   TORCH_ARG(std::optional<ProcessGroup>, process_group) = {};  // default: world(), looked up by each forward
+  TORCH_ARG(std::string, name) = {};                           // for messages: "layer1.0.bn1"
 };
 
 class SyncBatchNormImpl : public torch::nn::NormImplBase<0, SyncBatchNormImpl, SyncBatchNormOptions> {
@@ -64,9 +67,11 @@ TORCH_MODULE(SyncBatchNorm);
 // statistics become (1 - momentum) * running + momentum * batch, the variance of the batch without bias.
 at::Tensor sync_batch_norm(const at::Tensor& input, const at::Tensor& running_mean,
                            const at::Tensor& running_var, const at::Tensor& weight, const at::Tensor& bias,
-                           double momentum, double eps, const ProcessGroup& group);
+                           double momentum, double eps, const ProcessGroup& group,
+                           const std::string& name = {});
 
-// Over which group a layer that was made with `process_group` normalises now: nothing where that is this rank alone.
+// Over which group a layer that was made with `process_group` normalises now: nothing where that is this rank alone. Throws
+// InvalidArgument in a process outside of it.
 std::optional<ProcessGroup> group_to_normalise(const std::optional<ProcessGroup>& process_group);
 
 }  // namespace lockstep

@@ -1,0 +1,100 @@
+#include "lockstep/comm/purpose.h"
+
+#include <array>
+#include <bit>
+#include <mutex>
+#include <set>
+
+#include "lockstep/base/str.h"
+
+namespace lockstep {
+namespace {
+
+// There are as many as a program has models and layers.
+const std::string* kept(const std::string& name) {
+  if (name.empty()) return nullptr;
+  static std::mutex mutex;
+  static auto* const names = new std::set<std::string>;
+  const std::lock_guard lock(mutex);
+  return &*names->insert(name).first;
+}
+
+float scale_of(std::int32_t mark) { return std::bit_cast<float>(mark); }
+
+bool is_of_a_loop(Purpose purpose) {
+  return purpose == Purpose::BUFFERS || purpose == Purpose::GRADIENTS ||
+         purpose == Purpose::SYNC_BATCH_NORM_FORWARD || purpose == Purpose::SYNC_BATCH_NORM_BACKWARD ||
+         purpose == Purpose::OVERFLOWS || purpose == Purpose::JOIN || purpose == Purpose::ACCUMULATION;
+}
+
+bool is_of_batch_norm(Purpose purpose) {
+  return purpose == Purpose::SYNC_BATCH_NORM_FORWARD || purpose == Purpose::SYNC_BATCH_NORM_BACKWARD;
+}
+
+constexpr std::string_view ALONE =
+    "a forward in training mode on one rank alone (evaluate after eval(), under torch::NoGradGuard)";
+
+std::string cause_of_places(bool batch_norm) {
+  return str("; usually the ranks are at different places of their loops: inputs of uneven length (",
+             batch_norm
+                 ? "dist::join with throw_on_early_termination, since SyncBatchNorm cannot be stood in "
+                   "for"
+                 : "dist::join",
+             ", or a DistributedSampler, which gives all ranks equally many), or ", ALONE);
+}
+
+}  // namespace
+
+std::string_view words_of(Purpose purpose) {
+  constexpr std::array<std::string_view, PURPOSE_COUNT> WORDS = {
+      "",
+      "for the comparison of models by DistributedDataParallel",
+      "for the first weights of a DistributedDataParallel",
+      "for the buffers of a DistributedDataParallel",
+      "for the gradients of a DistributedDataParallel",
+      "for the step times of a DistributedDataParallel",
+      "for the forward of a SyncBatchNorm",
+      "for the backward of a SyncBatchNorm",
+      "for the overflows of a GradScaler",
+      "for a checksum",
+      "for a mean over ranks",
+      "for an object",
+      "for a Join",
+      "for gradient accumulation"};
+  return WORDS.at(static_cast<std::size_t>(purpose));
+}
+
+std::string words_of_mark(Purpose purpose, std::int32_t mark) {
+  if (purpose == Purpose::OVERFLOWS) return str("with the scale ", scale_of(mark));
+  if (purpose == Purpose::GRADIENTS && mark != 0)
+    return str("after ", mark, mark == 1 ? " forward()" : " forwards", " that an exception left");
+  return {};
+}
+
+std::string usual_cause(Purpose mine, std::int32_t my_mark, Purpose theirs, std::int32_t their_mark) {
+  if (mine == theirs && my_mark != their_mark) {
+    if (mine == Purpose::OVERFLOWS) {
+      return str("; the scales of the ranks differ (", scale_of(my_mark), " and ", scale_of(their_mark),
+                 "): call load_state_dict(), update(scale) and the options' init_scale alike on all ranks");
+    }
+    if (mine == Purpose::GRADIENTS) {
+      return str(
+          "; an exception ended a step on one rank alone (", my_mark, " and ", their_mark,
+          " forwards were left by one), so this backward would average different steps: let it end the loop "
+          "on that rank, skip the step on all ranks, or run a forward that may be tried again under "
+          "no_sync()");
+    }
+  }
+  if (mine == theirs || !(is_of_a_loop(mine) || is_of_a_loop(theirs))) return {};
+  return cause_of_places(is_of_batch_norm(mine) || is_of_batch_norm(theirs));
+}
+
+std::string usual_cause_of_absence(Purpose mine) {
+  return is_of_a_loop(mine) ? cause_of_places(is_of_batch_norm(mine)) : std::string();
+}
+
+Acting::Acting(Purpose purpose, const std::string& name, std::int32_t mark) : before_(current_) {
+  current_ = {.purpose = purpose, .mark = mark, .name = kept(name)};
+}
+
+}  // namespace lockstep
