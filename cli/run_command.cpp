@@ -13,7 +13,9 @@
 #include "cli/streams.h"
 #include "lockstep/base/environment.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/log.h"
 #include "lockstep/base/str.h"
+#include "lockstep/base/wait_reminder.h"
 #include "lockstep/launch/guardian.h"
 #include "lockstep/os/cpu_topology.h"
 #include "lockstep/os/machine.h"
@@ -220,8 +222,16 @@ LaunchSpec launch_spec(const RunOptions& options, std::vector<std::string> progr
 }
 
 PreparedJob prepare(const LaunchSpec& spec, const RunOptions& options) {
-  if (spec.place.nodes > 1 && !options.dry_run)
-    return prepare_job_with_others(spec, node_access(spec.place, options), deadline_for_others());
+  if (spec.place.nodes > 1 && !options.dry_run) {
+    const NodeAccess access = node_access(spec.place, options);
+    set_log_sink(
+        [](LogLevel, const std::string& line) { std::fputs(("lockstep: " + line + "\n").c_str(), stderr); });
+    constexpr long YEAR = 365L * 24 * 3600;
+    const WaitReminder reminder(std::chrono::seconds(env_number("LOCKSTEP_WARN_AFTER", 1, YEAR).value_or(5)),
+                                str("lockstep run, node ", access.node, " of ", access.nodes),
+                                str("the nodes meet at ", printable(access.host), ':', access.port));
+    return prepare_job_with_others(spec, access, deadline_for_others());
+  }
   return prepare_job(spec);
 }
 

@@ -1,17 +1,24 @@
-// A point in time by which something must have happened. Nested waits share one deadline by passing it on.
+// A point in time by which something must have happened. Nested waits share one deadline by passing it on. Only time counts
+// in which this process could run (running_clock.h).
 //
 //   const Deadline deadline = Deadline::in(30s);
-//   while (!ready()) if (deadline.expired()) throw Timeout(...);
+//   while (!ready()) {
+//     if (deadline.expired()) throw Timeout(...);
+//     const Nap nap(deadline.nap());
+//     sleep_for(deadline.nap());
+//   }
 #pragma once
 
 #include <algorithm>
 #include <chrono>
 
+#include "lockstep/base/running_clock.h"
+
 namespace lockstep {
 
 class Deadline {
  public:
-  using Clock = std::chrono::steady_clock;
+  using Clock = RunningClock;
 
   static Deadline in(std::chrono::nanoseconds span) {
     const auto now = Clock::now();
@@ -27,10 +34,30 @@ class Deadline {
     if (is_never()) return std::chrono::nanoseconds::max();
     return std::max(std::chrono::nanoseconds(0), std::chrono::nanoseconds(at_ - Clock::now()));
   }
+  // How long to sleep before the next look at it; nanoseconds::max() for never().
+  std::chrono::nanoseconds nap() const {
+    return is_never() ? std::chrono::nanoseconds::max()
+                      : std::min<std::chrono::nanoseconds>(remaining(), LONGEST_NAP);
+  }
 
  private:
   explicit Deadline(Clock::time_point at) : at_(at) {}
   Clock::time_point at_;
 };
+
+// Waits on a condition variable until `done`; false when the deadline has passed before.
+template <class Condition, class Lock, class Done>
+bool wait_until(Condition& condition, Lock& lock, const Deadline& deadline, const Done& done) {
+  while (!done()) {
+    if (deadline.expired()) return false;
+    const Nap nap(deadline.nap());
+    if (deadline.is_never()) {
+      condition.wait(lock);
+    } else {
+      condition.wait_for(lock, deadline.nap());
+    }
+  }
+  return true;
+}
 
 }  // namespace lockstep

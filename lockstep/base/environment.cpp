@@ -60,7 +60,10 @@ constexpr std::array TABLE = std::to_array<EnvironmentVariable>({
      "launcher's)"},
     {"LOCKSTEP_NCCL", "user",
      "path of libnccl.so.2, for backend nccl (default: the one of libtorch, or where the loader looks)"},
-    {"LOCKSTEP_TIMEOUT", "user", "seconds without progress after which a wait fails (default 1800)"},
+    {"LOCKSTEP_TIMEOUT", "user",
+     "seconds without progress after which a wait fails (default 1800); those in which the process is "
+     "stopped do "
+     "not count"},
     {"LOCKSTEP_WARN_AFTER", "user", "seconds after which a wait names the rank it waits for (default 5)"},
     {"LOCKSTEP_ALLOCATOR", "user",
      "off: tensors stay with libtorch's own CPU allocator (default: caching, with DistributedDataParallel)"},

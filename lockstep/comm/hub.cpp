@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
-#include <thread>
 #include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/number_list.h"
 #include "lockstep/base/str.h"
 #include "lockstep/base/text_hash.h"
+#include "lockstep/base/wait_reminder.h"
 #include "lockstep/comm/greeting.h"
 #include "lockstep/comm/missing_rank.h"
 #include "lockstep/os/open_files.h"
@@ -24,6 +24,8 @@ constexpr char ANSWERED = 'A';  // the same, and whoever receives it answers TAK
 constexpr char TAKEN = 'T';
 constexpr char FAILURE = 'F';  // rank 0 tells why it gave up
 constexpr char MIXED = 'M';    // the same, where two jobs have met
+// A larger job needs its descriptors for other things: who is killed before it joins is not noticed there, if its shell lives on.
+constexpr int MOST_WATCHED = 128;
 
 // Descriptors that are on their way to one rank at any time.
 constexpr std::size_t MOST_TO_ONE = 2 * MAX_MESSAGE_FDS;
@@ -55,11 +57,12 @@ std::string file_name(const std::string& key) {
 
 std::string who(int rank, int size) { return str("init_process_group, rank ", rank, " of ", size); }
 
-[[noreturn]] void throw_missing(int rank, int size, const std::vector<int>& missing) {
-  throw MissingRank(
-      str(who(rank, size), ": rank(s) ", number_list(missing), " did not come before the timeout; were all ",
-          size, " processes started on this machine?"),
-      missing.front());
+[[noreturn]] void throw_missing(int rank, int size, const std::vector<int>& missing,
+                                const std::string& path) {
+  throw MissingRank(str(who(rank, size), ": rank(s) ", number_list(missing),
+                        " did not come before the timeout to the Unix socket ", printable(path),
+                        "; were all ", size, " processes started on this machine?"),
+                    missing.front());
 }
 
 constexpr std::chrono::seconds GREETING{2};  // of a process that has connected
@@ -128,9 +131,10 @@ Hub Hub::meet(int rank, int size, const std::string& key, Deadline deadline, con
   }
   // Rank 0 may start later: there is nothing to wait on until its socket exists.
   std::optional<Fd> socket;
+  const Awaited awaited([&] { return str("rank 0 to open the Unix socket ", printable(path)); });
   while (!(socket = connect_to(path))) {
-    if (deadline.expired()) throw_missing(rank, size, {0});
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    if (deadline.expired()) throw_missing(rank, size, {0}, path);
+    nap(std::chrono::milliseconds(2));
   }
   send_message(socket->get(), greeting(rank, job));
   hub.sockets_.push_back(std::move(*socket));
@@ -143,15 +147,21 @@ void Hub::welcome(const std::string& path, const JobFingerprint& job, Deadline d
   sockets_.resize(static_cast<std::size_t>(size_));
   std::vector<pid_t> taken(sockets_.size());
   taken[0] = self.pid;
+  const auto missing = [&] {
+    std::vector<int> ranks;
+    for (int r = 1; r < size_; ++r) {
+      if (!sockets_[static_cast<std::size_t>(r)].valid()) ranks.push_back(r);
+    }
+    return ranks;
+  };
+  const Awaited awaited([&] {
+    return str("rank(s) ", number_list(missing()), " to come to the Unix socket ", printable(path));
+  });
   for (int joined = 1; joined < size_;) {
     Fd socket = accept_from_same_user(listener.get(), deadline);
     if (!socket.valid()) {
       remove_socket(path);
-      std::vector<int> missing;
-      for (int r = 1; r < size_; ++r) {
-        if (!sockets_[static_cast<std::size_t>(r)].valid()) missing.push_back(r);
-      }
-      throw_missing(0, size_, missing);
+      throw_missing(0, size_, missing(), path);
     }
     Message hello;
     if (receive_message(socket.get(), Deadline::in(GREETING), hello) != Received::MESSAGE) continue;
@@ -195,12 +205,13 @@ std::vector<Message> Hub::tell_and_hear(const std::string& text, const std::vect
                                         Deadline deadline) {
   const int hub = sockets_[0].get();
   // If rank 0 has given up, or ended, its reason waits to be received.
-  if (send_message(hub, text, fds, deadline) == Sent::TIMED_OUT) give_up(0, false);
+  if (send_message(hub, text, fds, deadline) == Sent::TIMED_OUT) give_up({0}, false);
   std::vector<Message> all;
+  const Awaited awaited([] { return "rank 0, or for those it waits for"; });
   for (int r = 0; r < size_; ++r) {
     Message message;
-    const Received received = receive_message(hub, deadline, message);
-    if (received != Received::MESSAGE) give_up(0, received == Received::CLOSED);
+    const Received received = hear({0}, deadline, message).received;
+    if (received != Received::MESSAGE) give_up({0}, received == Received::CLOSED);
     if (message.text[0] == FAILURE || message.text[0] == MIXED) rethrow(message.text);
     if (message.text[0] == ANSWERED) {
       message.text[0] = PACKET;
@@ -213,17 +224,17 @@ std::vector<Message> Hub::tell_and_hear(const std::string& text, const std::vect
 
 std::vector<Message> Hub::collect(const std::string& text, const std::vector<int>& fds, Deadline deadline) {
   std::vector<Message> all(static_cast<std::size_t>(size_));
-  std::vector<int> waiting = {-1};
-  for (int r = 1; r < size_; ++r) waiting.push_back(sockets_[static_cast<std::size_t>(r)].get());
-  for (int received = 1; received < size_; ++received) {
-    const auto ready = wait_readable(waiting, deadline);
-    if (!ready) {
-      const auto missing = std::find_if(waiting.begin(), waiting.end(), [](int fd) { return fd >= 0; });
-      give_up(static_cast<int>(missing - waiting.begin()), false);
-    }
-    if (receive_message(waiting[*ready], deadline, all[*ready]) != Received::MESSAGE)
-      give_up(static_cast<int>(*ready), true);
-    waiting[*ready] = -1;
+  std::vector<std::size_t> waiting;
+  for (std::size_t r = 1; r < all.size(); ++r) waiting.push_back(r);
+  const auto missing = [&] { return std::vector<int>(waiting.begin(), waiting.end()); };
+  const Awaited awaited([&] { return str("rank(s) ", number_list(missing())); });
+  while (!waiting.empty()) {
+    Message message;
+    const Heard heard = hear(waiting, deadline, message);
+    if (heard.received == Received::TIMED_OUT) give_up(missing(), false);
+    if (heard.received == Received::CLOSED) give_up({static_cast<int>(heard.place)}, true);
+    all[heard.place] = std::move(message);
+    std::erase(waiting, heard.place);
   }
   all[0].text = text;
   for (int fd : fds) all[0].fds.push_back(duplicate(fd));
@@ -239,25 +250,25 @@ void Hub::distribute(const std::vector<Message>& all, Deadline deadline) {
   const std::size_t most = descriptors_at_once();
   std::vector<Receiver> receivers(static_cast<std::size_t>(size_));
   receivers[0].is_gone = true;  // rank 0 has them
-  std::vector<int> waiting(receivers.size(), -1);
+  std::vector<std::size_t> waiting;
+  const auto late = [&] { return std::vector<int>(waiting.begin(), waiting.end()); };
+  const Awaited awaited([&] { return str("rank(s) ", number_list(late()), " to take what rank 0 sent"); });
   for (std::size_t under_way = 0;;) {
+    waiting.clear();
     for (std::size_t r = 1; r < receivers.size(); ++r) {
-      if (receivers[r].under_way > 0) continue;
-      pass(all, static_cast<int>(r), receivers[r], std::min(most - under_way, MOST_TO_ONE), deadline);
-      under_way += receivers[r].under_way;
-      waiting[r] = receivers[r].under_way > 0 ? sockets_[r].get() : -1;
+      if (receivers[r].under_way == 0) {
+        pass(all, static_cast<int>(r), receivers[r], std::min(most - under_way, MOST_TO_ONE), deadline);
+        under_way += receivers[r].under_way;
+      }
+      if (receivers[r].under_way > 0) waiting.push_back(r);
     }
     if (under_way == 0) return;
-    const auto ready = wait_readable(waiting, deadline);
-    if (!ready) {
-      const auto late = std::find_if(waiting.begin(), waiting.end(), [](int fd) { return fd >= 0; });
-      give_up(static_cast<int>(late - waiting.begin()), false);
-    }
     Message answer;
-    Receiver& receiver = receivers[*ready];
-    receiver.is_gone = receive_message(waiting[*ready], deadline, answer) != Received::MESSAGE;
+    const Heard heard = hear(waiting, deadline, answer);
+    if (heard.received == Received::TIMED_OUT) give_up(late(), false);
+    Receiver& receiver = receivers[heard.place];
+    receiver.is_gone = heard.received != Received::MESSAGE;
     under_way -= std::exchange(receiver.under_way, 0);
-    waiting[*ready] = -1;
   }
 }
 
@@ -275,24 +286,57 @@ void Hub::pass(const std::vector<Message>& all, int r, Receiver& to, std::size_t
     std::string text = message.text;
     if (to.next == end - 1 && descriptors > 0) text[0] = ANSWERED;
     const Sent sent = send_message(sockets_[static_cast<std::size_t>(r)].get(), text, handles, deadline);
-    if (sent == Sent::TIMED_OUT) give_up(r, false);
+    if (sent == Sent::TIMED_OUT) give_up({r}, false);
     to.is_gone = sent == Sent::CLOSED;
   }
   to.under_way = to.is_gone ? 0 : descriptors;
 }
 
-void Hub::give_up(int missing, bool closed) {
+Hub::Heard Hub::hear(const std::vector<std::size_t>& from, Deadline deadline, Message& message) {
+  peers_.resize(sockets_.size());
+  while (true) {
+    std::vector<int> fds;
+    for (const std::size_t place : from) fds.push_back(sockets_[place].get());
+    std::chrono::nanoseconds patience = deadline.remaining();
+    for (const std::size_t place : from) {
+      fds.push_back(peers_[place].watched());
+      patience = std::min(patience, peers_[place].patience().remaining());
+    }
+    const auto ready = wait_readable(fds, Deadline::in(patience));
+    for (const std::size_t place : from) {
+      if (!ready && peers_[place].is_lost()) return {place, Received::CLOSED};
+    }
+    if (!ready && deadline.expired()) return {from[0], Received::TIMED_OUT};
+    if (!ready) continue;
+    const std::size_t place = from[*ready % from.size()];
+    if (*ready >= from.size()) {  // the process behind it has ended; what it said comes first
+      if (!wait_readable({sockets_[place].get()}, Deadline::in({}))) peers_[place].note_death();
+      continue;
+    }
+    const Received received = receive_message(sockets_[place].get(), deadline, message);
+    const bool is_greeting =
+        received == Received::MESSAGE && peers_[place].take(message, size_ <= MOST_WATCHED);
+    if (!is_greeting) return {place, received};
+  }
+}
+
+void Hub::give_up(const std::vector<int>& missing, bool closed) {
+  const auto place = rank_ == 0 ? static_cast<std::size_t>(missing[0]) : 0;
+  std::string how = place < peers_.size() ? peers_[place].how_ended() : "";
+  if (!how.empty())
+    how = str(" (", how, peers_[place].is_lost() ? "; what started it, such as a shell, lives on)" : ")");
   const std::string text =
-      str("init_process_group, group of ", size_, ": rank ", missing,
-          closed ? " ended before all ranks had met" : " did not come before the timeout");
+      str("init_process_group, group of ", size_, missing.size() == 1 ? ": rank " : ": ranks ",
+          number_list(missing),
+          closed ? " ended before all ranks had met" : " did not come before the timeout", closed ? how : "");
   for (int r = 1; rank_ == 0 && r < size_; ++r) {
-    if (r == missing) continue;
+    if (closed && r == missing[0]) continue;
     const int socket = sockets_[static_cast<std::size_t>(r)].get();
-    send_message(socket, str(FAILURE, missing, ':', text), {},
+    send_message(socket, str(FAILURE, missing[0], ':', text), {},
                  Deadline::in({}));  // never waits for a stopped rank
   }
-  if (closed) throw PeerLost(text, missing);
-  throw MissingRank(text, missing);
+  if (closed) throw PeerLost(text, missing[0]);
+  throw MissingRank(text, missing[0]);
 }
 
 }  // namespace lockstep

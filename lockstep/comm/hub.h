@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/comm/hub_greeting.h"
 #include "lockstep/comm/job_identity.h"
 #include "lockstep/comm/meeting.h"
 
@@ -49,12 +50,19 @@ class Hub : public Meeting {
   std::vector<Message> collect(const std::string& text, const std::vector<int>& fds, Deadline deadline);
   void distribute(const std::vector<Message>& all, Deadline deadline);
   void pass(const std::vector<Message>& all, int r, Receiver& to, std::size_t room, Deadline deadline);
-  [[noreturn]] void give_up(int missing, bool closed);
+  // The next message of one of these ranks, by their places in `sockets_`.
+  struct Heard {
+    std::size_t place;
+    Received received;
+  };
+  Heard hear(const std::vector<std::size_t>& from, Deadline deadline, Message& message);
+  [[noreturn]] void give_up(const std::vector<int>& missing, bool closed);
 
   int rank_;
   int size_;
   unsigned round_ = 0;
-  std::vector<Fd> sockets_;  // rank 0: by rank, [0] unused; others: [0] is the one towards rank 0
+  std::vector<Fd> sockets_;     // rank 0: by rank, [0] unused; others: [0] is the one towards rank 0
+  std::vector<HubPeer> peers_;  // at the same places
 };
 
 }  // namespace lockstep

@@ -6,6 +6,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/number_list.h"
 #include "lockstep/base/str.h"
+#include "lockstep/base/wait_reminder.h"
 #include "lockstep/base/text_hash.h"
 #include "lockstep/comm/missing_rank.h"
 #include "lockstep/os/machine.h"
@@ -16,6 +17,9 @@ namespace {
 
 // Rank 0 waits for the others until the deadline and then says who is missing: the others listen a little longer.
 constexpr std::chrono::seconds UNTIL_RANK_0_SAYS_WHY{5};
+constexpr std::size_t MOST_NAMED = 64;
+// After which rank 0 looks who else is missing, beside the rank it waits for.
+constexpr std::chrono::seconds BETWEEN_LOOKS{2};
 
 // What rank 0 publishes: "A" and all texts as "SIZE:TEXT", or "T" or "L", a rank, ":" and why it gave up.
 constexpr char ALL = 'A';
@@ -120,11 +124,33 @@ void StoreMeeting::leave() noexcept {
   }
 }
 
+// Those from rank `first` on that have said nothing yet.
+std::vector<int> StoreMeeting::missing_from(int first) const {
+  std::vector<int> missing;
+  for (int r = first; r < size() && missing.size() < MOST_NAMED; ++r) {
+    if (!options_.store->find(key("text", r))) missing.push_back(r);
+  }
+  return missing;
+}
+
+// The text of a rank, or its farewell. Says meanwhile who is missing.
+std::optional<StoreEntry> StoreMeeting::hear(int rank, Deadline deadline) const {
+  std::vector<int> missing = {rank};
+  const Awaited awaited([&] { return str("rank(s) ", number_list(missing)); });
+  while (true) {
+    const auto look = std::min<std::chrono::nanoseconds>(deadline.remaining(), BETWEEN_LOOKS);
+    auto entry = options_.store->first_of({key("text", rank), farewell(rank)}, Deadline::in(look));
+    if (entry || deadline.expired()) return entry;
+    missing = missing_from(rank);
+    if (missing.empty()) missing = {rank};
+  }
+}
+
 std::string StoreMeeting::collect(const std::string& own, Deadline deadline) {
   std::string packet = str(ALL, own.size(), ':', own);
   std::vector<int> missing;
   for (int r = 1; r < size(); ++r) {
-    const auto entry = options_.store->first_of({key("text", r), farewell(r)}, deadline);
+    const auto entry = hear(r, deadline);
     if (!entry) {
       missing.push_back(r);
     } else if (entry->index == 1) {
@@ -147,6 +173,7 @@ std::string StoreMeeting::collect(const std::string& own, Deadline deadline) {
 std::string StoreMeeting::receive(Deadline deadline) {
   const Deadline longer =
       deadline.is_never() ? deadline : Deadline::in(deadline.remaining() + UNTIL_RANK_0_SAYS_WHY);
+  const Awaited awaited([] { return "rank 0, or for those it waits for"; });
   auto entry = options_.store->first_of({key("all", 0), farewell(0)}, longer);
   if (!entry) {
     throw MissingRank(

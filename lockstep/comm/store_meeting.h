@@ -53,6 +53,8 @@ class StoreMeeting : public Meeting {
  private:
   std::string key(const char* what, int rank) const;
   std::string came(int rank) const;
+  std::vector<int> missing_from(int first) const;
+  std::optional<StoreEntry> hear(int rank, Deadline deadline) const;
   std::string collect(const std::string& own, Deadline deadline);
   std::string receive(Deadline deadline);
   void come();

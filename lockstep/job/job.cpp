@@ -10,6 +10,7 @@
 #include "lockstep/base/fail_point.h"
 #include "lockstep/base/log.h"
 #include "lockstep/base/str.h"
+#include "lockstep/base/wait_reminder.h"
 #include "lockstep/comm/backends/mpi_backend.h"
 #include "lockstep/comm/backends/mpi_meeting.h"
 #include "lockstep/comm/backends/nccl_backend.h"
@@ -18,6 +19,7 @@
 #include "lockstep/comm/same_machine.h"
 #include "lockstep/comm/trace/trace_memory.h"
 #include "lockstep/job/group_list.h"
+#include "lockstep/job/how_started.h"
 #include "lockstep/job/mpi.h"
 #include "lockstep/job/rendezvous.h"
 #include "lockstep/os/failure_note.h"
@@ -122,6 +124,7 @@ void init_from_mpi(const MpiHandle& handle, const InitOptions& options) {
         "business");
   const GroupOptions group = group_options(options);
   const Deadline deadline = Deadline::in(group.timeout);
+  const WaitReminder reminder(group.warn_after, "init_process_group_from_mpi", "");
   const auto communicator = mpi_duplicate(handle, deadline);
   MpiMeeting& meeting = MpiMeeting::of(communicator);
   meeting.begin();
@@ -148,9 +151,21 @@ void init_process_group(const std::string& backend, const InitOptions& options) 
   }
   adopt_launcher_habits(facts.place);
   const GroupOptions group = group_options(options);
+  const std::string how = how_started(facts);
+  const WaitReminder reminder(
+      group.warn_after, str("init_process_group, rank ", facts.place.rank, " of ", facts.place.world_size),
+      how);
   begin_notes(facts.place);
   try {
     meet_and_begin(mine, options, facts, wanted, group);
+  } catch (const MissingRank& error) {
+    const MissingRank said(str(error.what(), "; ", how), error.rank());
+    tell_launcher_of(said);
+    throw said;
+  } catch (const Timeout& error) {
+    const Timeout said(str(error.what(), "; ", how));
+    tell_launcher_of(said);
+    throw said;
   } catch (const Error& error) {
     tell_launcher_of(error);
     throw;

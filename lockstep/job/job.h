@@ -30,7 +30,9 @@ struct InitOptions {
   std::optional<int> world_size = {};
   std::shared_ptr<Store> store =
       {};  // meet over this store, instead of init_method; who can use it is trusted
-  // Defaults: $LOCKSTEP_TIMEOUT seconds or 30 minutes, and $LOCKSTEP_WARN_AFTER seconds or 5 seconds.
+  // Defaults: $LOCKSTEP_TIMEOUT seconds or 30 minutes, and $LOCKSTEP_WARN_AFTER seconds or 5 seconds. The timeout of each wait counts from
+  // the last progress, and not while this process is stopped (Ctrl-Z, SIGSTOP, a cgroup's freezer): running_clock.h. After the
+  // second, a wait says whom it waits for, also while the ranks meet.
   std::optional<std::chrono::milliseconds> timeout = {};
   std::optional<std::chrono::milliseconds> warn_after = {};
 };

@@ -6,6 +6,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/base/wait_reminder.h"
 #include "lockstep/comm/backends/mpi_backend.h"
 #include "lockstep/comm/backends/mpi_meeting.h"
 #include "lockstep/comm/missing_rank.h"
@@ -215,6 +216,7 @@ std::string name_in_file(const RendezvousFacts& facts, const RendezvousPlan& pla
   if (facts.place.rank == 0) {
     store.set(key, str(current_pid(), '-', std::chrono::system_clock::now().time_since_epoch().count()));
   }
+  const Awaited awaited([&] { return str("rank 0 to write into ", printable(plan.name)); });
   auto entry = store.first_of({key}, deadline);
   if (!entry) {
     throw MissingRank(
@@ -291,6 +293,10 @@ void Rendezvous::join_store(const RendezvousFacts& facts, const RendezvousPlan& 
   secret_ = job_secret(facts);
   store_job_ = fingerprint(facts, plan);
   const std::string farewell = meeting_farewell(facts.place.rank, store_job_);
+  const Awaited awaited([&] {
+    return str("the store at ", at, ", which ",
+               facts.does_launcher_serve ? "the launcher of node 0" : "rank 0", " serves, to answer");
+  });
   try {
     if (plan.serves) {
       tcp_check_host(plan.host);  // here as well, where nobody connects to it: the others will not come

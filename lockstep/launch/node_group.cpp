@@ -8,6 +8,7 @@
 #include "lockstep/base/log.h"
 #include "lockstep/base/number_list.h"
 #include "lockstep/base/str.h"
+#include "lockstep/base/wait_reminder.h"
 #include "lockstep/os/child_process.h"
 #include "lockstep/os/open_files.h"
 #include "lockstep/os/pipe.h"
@@ -185,6 +186,10 @@ NodeStores Nodes::connect(Deadline deadline) {
 
 Nodes::Joined Nodes::meet(int ranks_here, Deadline deadline) {
   Joined joined;
+  const Awaited awaited([&] {
+    return str("the launcher of node 0 to answer, which serves the store at ",
+               text({access_.host, access_.port}));
+  });
   try {
     joined.stores = connect(deadline);
     meet_with(*joined.stores.own, ranks_here, deadline, joined);
@@ -202,6 +207,7 @@ void Nodes::meet_with(TcpStore& store, int ranks_here, Deadline deadline, Joined
   }
   std::vector<int> missing;
   for (int node = 0; node < access_.nodes; ++node) {
+    const Awaited awaited([&] { return str("the launcher of node ", node); });
     const auto entry = store.first_of({node_key("ranks", node)}, deadline);
     if (!entry) {
       missing.push_back(node);

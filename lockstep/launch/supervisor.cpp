@@ -110,6 +110,8 @@ void Supervisor::step() {
   wait.run(Deadline::in(
       std::min({deadline_.remaining(), time_limit_.remaining(), std::chrono::nanoseconds(tick)})));
 
+  // While the user holds the ranks (Ctrl-Z) time stands still: no grace and no limit ends meanwhile.
+  if (held_since_) running_time.slept(*held_since_, {}, Clock::now());
   read_notes();
   read_control(wait);
   note_starts(wait);
@@ -142,7 +144,9 @@ void Supervisor::read_control(const PollSet& wait) {
 
 void Supervisor::obey(int signal) {
   constexpr std::array PASSED_ON = {SIGUSR1, SIGUSR2, SIGCONT};
+  if (signal == SIGTSTP && !held_since_) held_since_ = Clock::now();
   if (signal == SIGTSTP) return signal_ranks(SIGSTOP);
+  if (signal != SIGUSR1 && signal != SIGUSR2) held_since_.reset();
   if (std::find(PASSED_ON.begin(), PASSED_ON.end(), signal) != PASSED_ON.end()) return signal_ranks(signal);
   if (state_ != State::STARTING &&
       state_ != State::RUNNING) {  // the second one, or one while a failure is being handled

@@ -96,7 +96,8 @@ class Supervisor {
   State state_ = State::STARTING;
   Deadline deadline_ = Deadline::never();  // of the state
   Deadline time_limit_;
-  Deadline next_look_ = Deadline::in({});  // for deaths, should nobody tell of them
+  std::optional<Clock::time_point> held_since_;  // the ranks are stopped by the user
+  Deadline next_look_ = Deadline::in({});        // for deaths, should nobody tell of them
   bool front_is_gone_ = false;
   bool was_told_to_stop_ = false;  // the ranks got a signal from here: what ends from now on was stopped
   std::vector<std::unique_ptr<RankProcess>> ranks_;

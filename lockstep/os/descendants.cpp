@@ -127,7 +127,7 @@ std::vector<pid_t> kill_all_children(std::span<const pid_t> keep, std::chrono::m
   for (;;) {
     std::vector<pid_t> left = kill_children(keep);
     if (left.empty() || deadline.expired()) return left;
-    poll(nullptr, 0, 1);
+    nap(std::chrono::milliseconds(1));
   }
 }
 

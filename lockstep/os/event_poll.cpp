@@ -7,6 +7,7 @@
 #include <array>
 #include <cerrno>
 #include <limits>
+#include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/os/poll_set.h"
@@ -52,7 +53,11 @@ std::vector<EventPoll::Event> EventPoll::wait(Deadline deadline, std::chrono::na
     do ask(0);
     while (count == 0 && !patience.expired());
   }
-  if (count == 0) ask(poll_milliseconds(deadline));
+  bool has_slept = false;
+  while (count == 0 && !(std::exchange(has_slept, true) && deadline.expired())) {
+    const Nap nap(deadline.nap());
+    ask(poll_milliseconds(deadline));
+  }
   if (count < 0 && errno != EINTR) throw SystemError("cannot wait with epoll", errno);
   std::vector<Event> ready;
   for (int i = 0; i < count; ++i) {

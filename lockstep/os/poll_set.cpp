@@ -6,16 +6,18 @@
 namespace lockstep {
 
 int poll_milliseconds(const Deadline& deadline) {
-  constexpr std::chrono::milliseconds LONGEST = std::chrono::hours(1);
   if (deadline.is_never()) return -1;
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline.remaining());
-  return static_cast<int>(std::min(left, LONGEST).count());
+  return static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(deadline.nap()).count());
 }
 
 void PollSet::run(const Deadline& deadline) {
-  if (poll(entries_.data(), entries_.size(), poll_milliseconds(deadline)) <= 0) {
-    for (auto& entry : entries_) entry.revents = 0;
-  }
+  int ready = 0;
+  do {
+    const Nap nap(deadline.nap());
+    ready = poll(entries_.data(), entries_.size(), poll_milliseconds(deadline));
+  } while (ready == 0 && !deadline.expired());
+  if (ready > 0) return;
+  for (auto& entry : entries_) entry.revents = 0;
 }
 
 std::vector<int> PollSet::ready() const {

@@ -14,7 +14,7 @@
 
 namespace lockstep {
 
-// The deadline as poll() and epoll_wait() take it: rounded up, at most an hour (who waits looks at the deadline again), -1: never.
+// The deadline's nap as poll() and epoll_wait() take it: rounded up, -1: never. Who waits looks at the deadline again.
 int poll_milliseconds(const Deadline& deadline);
 
 class PollSet {

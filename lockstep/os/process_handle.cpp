@@ -21,6 +21,13 @@ ProcessHandle::ProcessHandle(pid_t pid) : pid_(pid) {
   }
 }
 
+Fd own_handle() {
+  if (!kernel_has(KernelFeature::PIDFD)) return {};
+  Fd handle(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));
+  if (handle.valid()) fcntl(handle.get(), F_SETFD, FD_CLOEXEC);
+  return handle;
+}
+
 bool ProcessHandle::alive() const {
   if (pidfd_.valid()) {
     pollfd entry = {pidfd_.get(), POLLIN, 0};

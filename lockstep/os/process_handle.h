@@ -31,4 +31,7 @@ class ProcessHandle {
   std::uint64_t start_time_ = 0;  // used when there is no pidfd
 };
 
+// A descriptor of this process, readable when it has ended, for those to whom it is passed; none where the kernel has no pidfd.
+Fd own_handle();
+
 }  // namespace lockstep

@@ -242,7 +242,7 @@ Fd tcp_connect(const std::string& host, int port, Deadline deadline, IfRefused r
     if (deadline.remaining() <= pause) {
       throw Timeout(str("cannot connect to ", place, " before the deadline: ", reason));
     }
-    std::this_thread::sleep_for(pause);
+    nap(pause);
   }
 }
 

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -10,7 +11,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <thread>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
@@ -71,6 +71,7 @@ void put_fds(msghdr& header, Control& control, const std::vector<int>& fds) {
 
 void wait_writable(int socket, Deadline deadline) {
   pollfd entry = {socket, POLLOUT, 0};
+  const Nap nap(deadline.nap());
   if (poll(&entry, 1, poll_milliseconds(deadline)) < 0 && errno != EINTR)
     throw SystemError("cannot poll another rank's socket", errno);
 }
@@ -112,12 +113,17 @@ Sent send_message(int socket, const std::string& text, const std::vector<int>& f
     } else if (errno == ETOOMANYREFS) {
       if (deadline.expired()) throw_too_many_under_way();
       // The kernel tells nobody when a descriptor has been taken: the sender asks again.
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      nap(std::chrono::milliseconds(1));
     } else if (errno != EINTR) {
       throw SystemError("cannot send to another rank's socket", errno);
     }
   }
   return Sent::SENT;
+}
+
+unsigned long socket_number(int fd) {
+  struct stat status = {};
+  return fstat(fd, &status) == 0 ? status.st_ino : 0;
 }
 
 Received receive_message(int socket, Deadline deadline, Message& message) {
@@ -152,7 +158,11 @@ std::optional<std::size_t> wait_readable(const std::vector<int>& sockets, Deadli
   std::vector<pollfd> entries;
   for (const int socket : sockets) entries.push_back({socket, POLLIN, 0});
   while (true) {
-    const int ready = poll(entries.data(), entries.size(), poll_milliseconds(deadline));
+    int ready = 0;
+    {
+      const Nap nap(deadline.nap());
+      ready = poll(entries.data(), entries.size(), poll_milliseconds(deadline));
+    }
     if (ready < 0 && errno != EINTR) throw SystemError("cannot poll the sockets of other ranks", errno);
     for (std::size_t i = 0; ready > 0 && i < entries.size(); ++i) {
       if (entries[i].fd >= 0 && entries[i].revents != 0) return i;

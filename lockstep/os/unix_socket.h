@@ -47,6 +47,7 @@ pid_t peer_pid(int socket);
 // Descriptors inherited from a launcher: whether one is a socket for messages, and keeping it from further programs.
 bool is_packet_socket(int fd);
 void set_close_on_exec(int fd);
+unsigned long socket_number(int fd);  // the same as long as the descriptor means the same socket; 0: none
 Fd duplicate(int fd);
 
 // A listening socket at `path`; replaces a socket there that nobody listens on any more.

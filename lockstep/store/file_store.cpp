@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <thread>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/running_clock.h"
 #include "lockstep/base/str.h"
 
 namespace lockstep {
@@ -101,7 +101,7 @@ std::size_t FileStore::num_keys() {
 
 // Network file systems have no change notification, so this polls.
 void FileStore::wait_for_change(std::chrono::milliseconds at_most) {
-  std::this_thread::sleep_for(std::min(at_most, std::chrono::milliseconds(10)));
+  nap(std::min(at_most, std::chrono::milliseconds(10)));
 }
 
 }  // namespace lockstep

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "lockstep/base/running_clock.h"
+
 namespace lockstep {
 
 void MemoryStore::set(const std::string& key, const std::string& value) {
@@ -45,7 +47,9 @@ std::size_t MemoryStore::num_keys() {
 // A change between find() and here is missed for at most 20 ms; the store carries a handful of keys at start-up.
 void MemoryStore::wait_for_change(std::chrono::milliseconds at_most) {
   std::unique_lock lock(mutex_);
-  changed_.wait_for(lock, std::min(at_most, std::chrono::milliseconds(20)));
+  const auto span = std::min(at_most, std::chrono::milliseconds(20));
+  const Nap nap(span);
+  changed_.wait_for(lock, span);
 }
 
 }  // namespace lockstep

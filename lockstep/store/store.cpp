@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <thread>
 #include <utility>
 
 #include "lockstep/base/deadline.h"
@@ -23,7 +22,7 @@ std::optional<StoreEntry> Store::first_of(const std::vector<std::string>& keys, 
   }
 }
 
-void Store::wait_for_change(std::chrono::milliseconds at_most) { std::this_thread::sleep_for(at_most); }
+void Store::wait_for_change(std::chrono::milliseconds at_most) { nap(at_most); }
 
 std::string Store::get(const std::string& key, std::chrono::milliseconds timeout) {
   if (auto entry = first_of({key}, Deadline::in(timeout))) return std::move(entry->value);

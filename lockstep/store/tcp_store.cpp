@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <thread>
 #include <utility>
 
 #include "lockstep/base/error.h"
@@ -37,7 +36,7 @@ TcpStore::TcpStore(const TcpStoreOptions& options) : timeout_(options.timeout) {
     } catch (const Timeout&) {
       if (options.deadline.remaining() <= pause) throw;
     }
-    std::this_thread::sleep_for(pause);
+    nap(pause);
   }
 }
 
@@ -91,14 +90,16 @@ std::size_t TcpStore::num_keys() { return static_cast<std::size_t>(call({StoreOp
 std::optional<StoreEntry> TcpStore::first_of(const std::vector<std::string>& keys, Deadline deadline) {
   if (keys.empty()) throw InvalidArgument("store: first_of() needs at least one key");
   for (const std::string& key : keys) check_store_text(key);
-  std::int64_t wait_ms = -1;
-  if (!deadline.is_never()) {
-    wait_ms = std::chrono::ceil<std::chrono::milliseconds>(deadline.remaining()).count();
-  }
-  const Deadline answer = deadline.is_never() ? deadline : Deadline::in(deadline.remaining() + SLACK);
-  StoreReply reply = call({StoreOp::FIRST_OF, wait_ms, keys}, answer);
-  if (reply.status == StoreStatus::MISSING) return std::nullopt;
-  return StoreEntry{static_cast<std::size_t>(reply.number), std::move(reply.texts.at(0))};
+  do {
+    std::int64_t wait_ms = -1;
+    if (!deadline.is_never())
+      wait_ms = std::chrono::ceil<std::chrono::milliseconds>(deadline.remaining()).count();
+    const Deadline answer = deadline.is_never() ? deadline : Deadline::in(deadline.remaining() + SLACK);
+    StoreReply reply = call({StoreOp::FIRST_OF, wait_ms, keys}, answer);
+    if (reply.status != StoreStatus::MISSING)
+      return StoreEntry{static_cast<std::size_t>(reply.number), std::move(reply.texts.at(0))};
+  } while (!deadline.expired());  // the server's time went on while this process was stopped: it asks again
+  return std::nullopt;
 }
 
 StoreReply TcpStore::call(const StoreRequest& request, Deadline deadline) {

@@ -17,6 +17,7 @@
 #include <atomic>
 #include <chrono>
 
+#include "lockstep/base/running_clock.h"
 #include "lockstep/comm/backends/shared_layout.h"
 #include "lockstep/os/futex.h"
 #include "lockstep/os/process.h"
@@ -52,7 +53,10 @@ class Backoff {
     std::atomic_thread_fence(std::memory_order_seq_cst);
     // Pairs with the ringer's increment: whoever reads the new number sees the change as well, and does not sleep on it.
     const std::uint32_t seen = header.doorbell.load(std::memory_order_acquire);
-    if (!done()) futex_wait(header.doorbell, seen, std::chrono::milliseconds(10));
+    if (!done()) {
+      const Nap nap(LONGEST_SLEEP, now);
+      futex_wait(header.doorbell, seen, LONGEST_SLEEP);
+    }
     header.sleepers.fetch_sub(1, std::memory_order_relaxed);
     return true;
   }
@@ -61,6 +65,7 @@ class Backoff {
   using Clock = std::chrono::steady_clock;
   static constexpr int YIELDS = 100;
   static constexpr std::chrono::milliseconds LONGEST_YIELDING{2};
+  static constexpr std::chrono::milliseconds LONGEST_SLEEP{10};
   static void relax() {
 #ifdef __x86_64__
     __builtin_ia32_pause();

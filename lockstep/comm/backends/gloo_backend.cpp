@@ -117,10 +117,15 @@ class GlooMesh {
     }
   }
 
+  int wait_connected(gloo::Text& error) {
+    const Nap nap(ROUND);
+    return streams_->wait_connected(gloo::TimePoint::clock::now() + ROUND, error);
+  }
+
   // One round, the same on all ranks. That a rank has ended only the meeting knows: for Gloo it is one that has not come yet.
   bool all_are_connected(Deadline deadline) {
     gloo::Text error = {};
-    const int missing = streams_->wait_connected(Deadline::Clock::now() + ROUND, error);
+    const int missing = wait_connected(error);
     std::string why = error.data();
     if (why.empty() && deadline.expired())
       why = str("no connection in ", std::chrono::duration<double>(step_).count(), " s");

@@ -33,10 +33,14 @@ std::unique_ptr<Link> GlooLinks::link_to(int peer) {
 }
 
 std::vector<Links::Event> GlooLinks::wait(Deadline deadline, bool) {
-  const auto until =
-      deadline.is_never() ? gloo::TimePoint::max() : Deadline::Clock::now() + deadline.remaining();
   std::vector<gloo::Streams::Ready> ready(static_cast<std::size_t>(size_));
-  const std::size_t count = streams_->wait(ready, until);
+  std::size_t count = 0;
+  {
+    const Nap nap(deadline.nap());
+    const auto until =
+        deadline.is_never() ? gloo::TimePoint::max() : gloo::TimePoint::clock::now() + deadline.nap();
+    count = streams_->wait(ready, until);
+  }
   std::vector<Event> events;
   for (const auto& one : std::span(ready).first(count))
     events.push_back({one.member, one.readable, one.writable});

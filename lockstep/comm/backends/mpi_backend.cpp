@@ -7,6 +7,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/base/wait_reminder.h"
 #include "lockstep/comm/backends/library_agreement.h"
 #include "lockstep/comm/backends/mpi_library.h"
 #include "lockstep/comm/backends/mpi_links.h"
@@ -23,16 +24,27 @@ std::atomic<int>& next_tag() {
   return next;
 }
 
-mpi::Module::Deadline time_of(Deadline deadline) {
-  constexpr std::chrono::hours YEAR{24 * 365};
-  return std::chrono::steady_clock::now() + std::min<std::chrono::nanoseconds>(deadline.remaining(), YEAR);
-}
+class UntilDeadline final : public mpi::Patience {
+ public:
+  explicit UntilDeadline(Deadline deadline) : deadline_(deadline) {}
+  bool rest() override {
+    constexpr std::chrono::microseconds REST{200};
+    if (deadline_.expired()) return false;
+    nap(REST);
+    return true;
+  }
+
+ private:
+  const Deadline deadline_;
+};
 
 std::shared_ptr<mpi::Communicator> world_of(mpi::Module& module, int size, Deadline deadline,
                                             std::string& failure) {
   failure = module.start();
   if (!failure.empty()) return nullptr;
-  auto world = module.world(time_of(deadline), failure);
+  UntilDeadline patience(deadline);
+  const Awaited awaited([] { return "all ranks of the MPI job to duplicate the communicator"; });
+  auto world = module.world(patience, failure);
   if (world == nullptr && failure.empty())
     failure = "backend \"mpi\": not all ranks of MPI_COMM_WORLD came before the timeout";
   if (world != nullptr && world->size() < size)
@@ -68,8 +80,10 @@ std::shared_ptr<mpi::Communicator> mpi_duplicate(const MpiHandle& handle, Deadli
                               "; a handle of Fortran goes to init_process_group_from_mpi_fortran"));
   std::string failure = module.start_in_host();
   if (!failure.empty()) throw InvalidArgument(WHERE + failure);
-  auto copy = handle.handle != nullptr ? module.duplicate(handle.handle, time_of(deadline), failure)
-                                       : module.duplicate_fortran(handle.fortran, time_of(deadline), failure);
+  UntilDeadline patience(deadline);
+  const Awaited awaited([] { return "all ranks of the MPI job to duplicate the communicator"; });
+  auto copy = handle.handle != nullptr ? module.duplicate(handle.handle, patience, failure)
+                                       : module.duplicate_fortran(handle.fortran, patience, failure);
   if (!failure.empty()) throw InvalidArgument(WHERE + failure);
   if (!copy) throw Timeout(str(WHERE, "not all ranks of the communicator came before the timeout"));
   return copy;

@@ -72,7 +72,9 @@ void MpiLinks::rest(int rounds, Deadline deadline) {
   const std::chrono::nanoseconds quiet = Clock::now() - moved_;
   const std::chrono::nanoseconds span =
       quiet < LIVELY ? SHORT_REST : std::min<std::chrono::nanoseconds>(quiet / PART, LONGEST_REST);
-  changed_.wait_for(lock, std::min(span, deadline.remaining()), [&] { return woken_ || stirred_; });
+  const auto rest = std::min(span, deadline.remaining());
+  const Nap nap(rest);
+  changed_.wait_for(lock, rest, [&] { return woken_ || stirred_; });
 }
 
 void MpiLinks::wake() {

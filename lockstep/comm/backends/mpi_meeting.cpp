@@ -3,11 +3,11 @@
 #include <cstring>
 #include <numeric>
 #include <span>
-#include <thread>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/number_list.h"
 #include "lockstep/base/str.h"
+#include "lockstep/base/wait_reminder.h"
 #include "lockstep/comm/missing_rank.h"
 
 namespace lockstep {
@@ -66,8 +66,10 @@ std::vector<Message> MpiMeeting::exchange(const std::string& text, const std::ve
     one.outgoing.insert(one.outgoing.end(), head.begin(), head.end());
     one.outgoing.insert(one.outgoing.end(), body.begin(), body.end());
   }
+  std::vector<int> missing;
+  const Awaited awaited([&] { return str("rank(s) ", number_list(missing), " of the MPI job"); });
   while (true) {
-    std::vector<int> missing;
+    missing.clear();
     bool sent = true;
     for (int r = 0; r < size(); ++r) {
       sent = move(r) && sent;
@@ -78,7 +80,7 @@ std::vector<Message> MpiMeeting::exchange(const std::string& text, const std::ve
       throw MissingRank(str("init_process_group, rank ", rank(), " of ", size(), ": rank(s) ",
                             number_list(missing), " of the MPI job did not come before the timeout"),
                         missing.empty() ? rank() : missing.front());
-    std::this_thread::sleep_for(REST);
+    nap(REST);
   }
   std::vector<Message> all(neighbours_.size());
   for (std::size_t r = 0; r < all.size(); ++r)

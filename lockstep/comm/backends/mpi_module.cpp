@@ -8,9 +8,9 @@
 #include <array>
 #include <cstdlib>
 #include <mutex>
-#include <thread>
 #include <utility>
 
+#include "lockstep/base/deadline.h"
 #include "lockstep/comm/backends/mpi_streams_body.h"
 
 namespace lockstep::mpi {
@@ -63,26 +63,40 @@ void call_no_more() {
   over = true;
 }
 
+// Of what happens when the process ends.
+class AtTheEnd final : public Patience {
+ public:
+  explicit AtTheEnd(Deadline deadline) : deadline_(deadline) {}
+  bool rest() override {
+    if (deadline_.expired()) return false;
+    nap(REST);
+    return true;
+  }
+
+ private:
+  const Deadline deadline_;
+};
+
 // Whether `is_done`, which is asked with the lock held, has said so before the deadline.
-template <class IsDone> bool wait_until(Module::Deadline deadline, const IsDone& is_done) {
+template <class IsDone> bool wait_until(Patience& patience, const IsDone& is_done) {
   while (true) {
     {
       const std::lock_guard lock(calls());
       if (is_done()) return true;
     }
-    if (std::chrono::steady_clock::now() >= deadline) return false;
-    std::this_thread::sleep_for(REST);
+    if (!patience.rest()) return false;
   }
 }
 
 // When all ranks have come here, all that was sent has arrived. False if they have not by the deadline.
-bool wait_for_all(Module::Deadline deadline) {
+bool wait_for_all(Deadline deadline) {
   std::vector<MPI_Request> requests(duplicates().size(), MPI_REQUEST_NULL);
   {
     const std::lock_guard lock(calls());  // another thread may be closing a group
     for (std::size_t i = 0; i < requests.size(); ++i) MPI_Ibarrier(duplicates()[i], &requests[i]);
   }
-  return wait_until(deadline, [&] {
+  AtTheEnd patience(deadline);
+  return wait_until(patience, [&] {
     int done = 0;
     const int code =
         MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE);
@@ -93,7 +107,8 @@ bool wait_for_all(Module::Deadline deadline) {
 // MPI_Finalize must find no receive that is posted still: Open MPI then writes into memory that it has freed.
 void settle() {
   bool first = true;
-  wait_until(std::chrono::steady_clock::now() + SETTLING, [&] {
+  AtTheEnd patience(Deadline::in(SETTLING));
+  wait_until(patience, [&] {
     if (std::exchange(first, false)) {
       for (TaggedStreams* const streams : open_streams()) streams->let_go();
     }
@@ -111,8 +126,7 @@ void finalize_at_exit() {
   MPI_Finalized(&host_has);
   call_no_more();
   if (host_has != 0) return;
-  const auto deadline = no_farewell ? std::chrono::steady_clock::now() + FAREWELL : Module::Deadline::max();
-  if (!wait_for_all(deadline)) MPI_Abort(MPI_COMM_WORLD, 1);
+  if (!wait_for_all(no_farewell ? Deadline::in(FAREWELL) : Deadline::never())) MPI_Abort(MPI_COMM_WORLD, 1);
   settle();
   MPI_Finalize();
 }
@@ -120,7 +134,7 @@ void finalize_at_exit() {
 // The attributes of MPI_COMM_SELF are deleted first of all when the program calls MPI_Finalize.
 int finalize_begins(MPI_Comm, int, void*, void*) {
   call_no_more();
-  if (!no_farewell) wait_for_all(Module::Deadline::max());
+  if (!no_farewell) wait_for_all(Deadline::never());
   settle();
   return MPI_SUCCESS;
 }
@@ -170,18 +184,18 @@ class ThisModule final : public Module {
            "MPI_THREAD_MULTIPLE, &provided) instead of MPI_Init";
   }
 
-  std::shared_ptr<Communicator> world(Deadline deadline, std::string& error) override {
+  std::shared_ptr<Communicator> world(Patience& patience, std::string& error) override {
     if (world_) return world_;
-    world_ = duplicate_of(MPI_COMM_WORLD, deadline, error);
+    world_ = duplicate_of(MPI_COMM_WORLD, patience, error);
     return world_;
   }
-  std::shared_ptr<Communicator> duplicate(const void* handle, Deadline deadline,
+  std::shared_ptr<Communicator> duplicate(const void* handle, Patience& patience,
                                           std::string& error) override {
-    return duplicate_of(*static_cast<const MPI_Comm*>(handle), deadline, error);
+    return duplicate_of(*static_cast<const MPI_Comm*>(handle), patience, error);
   }
-  std::shared_ptr<Communicator> duplicate_fortran(int handle, Deadline deadline,
+  std::shared_ptr<Communicator> duplicate_fortran(int handle, Patience& patience,
                                                   std::string& error) override {
-    return duplicate_of(MPI_Comm_f2c(handle), deadline, error);
+    return duplicate_of(MPI_Comm_f2c(handle), patience, error);
   }
   void expect_no_farewell() override {
     const std::lock_guard lock(calls());
@@ -209,7 +223,8 @@ class ThisModule final : public Module {
   }
 
   // The duplicate of a communicator is an attribute of it, so that it lives as long as it does and is found again.
-  static std::shared_ptr<OwnCommunicator> duplicate_of(MPI_Comm comm, Deadline deadline, std::string& error) {
+  static std::shared_ptr<OwnCommunicator> duplicate_of(MPI_Comm comm, Patience& patience,
+                                                       std::string& error) {
     static int key = MPI_KEYVAL_INVALID;
     void* known = nullptr;
     int found = 0;
@@ -224,7 +239,7 @@ class ThisModule final : public Module {
       MPI_Comm_get_attr(comm, key, static_cast<void*>(&known), &found);
     }
     if (found != 0) return *static_cast<std::shared_ptr<OwnCommunicator>*>(known);
-    auto copy = copy_of(comm, deadline, error);
+    auto copy = copy_of(comm, patience, error);
     if (copy) {
       const std::lock_guard lock(calls());
       MPI_Comm_set_attr(comm, key, new std::shared_ptr<OwnCommunicator>(copy));
@@ -232,7 +247,7 @@ class ThisModule final : public Module {
     return copy;
   }
 
-  static std::shared_ptr<OwnCommunicator> copy_of(MPI_Comm comm, Deadline deadline, std::string& error) {
+  static std::shared_ptr<OwnCommunicator> copy_of(MPI_Comm comm, Patience& patience, std::string& error) {
     // Never freed, as the duplicate is not: if the deadline passes, MPI still writes it when all ranks have come.
     auto* const copy = new MPI_Comm(MPI_COMM_NULL);
     MPI_Request request = MPI_REQUEST_NULL;
@@ -241,7 +256,7 @@ class ThisModule final : public Module {
       const std::lock_guard lock(calls());
       code = MPI_Comm_idup(comm, copy, &request);
     }
-    const bool came = wait_until(deadline, [&] {
+    const bool came = wait_until(patience, [&] {
       int done = 0;
       if (code == MPI_SUCCESS) code = MPI_Test(&request, &done, MPI_STATUS_IGNORE);
       return done != 0 || code != MPI_SUCCESS;

@@ -20,7 +20,7 @@
 
 namespace lockstep::mpi {
 
-inline constexpr const char* MODULE_ENTRY = "lockstep_mpi_module_1";  // changes with what is below
+inline constexpr const char* MODULE_ENTRY = "lockstep_mpi_module_2";  // changes with what is below
 
 // A stream of bytes to and from every member, as messages of one tag.
 class Streams {
@@ -66,10 +66,18 @@ class Communicator {
   virtual std::unique_ptr<Streams> open(int tag, const std::vector<int>& ranks) = 0;
 };
 
+// How long a call of a module may wait. The library measures it, so that all its waits share one clock.
+class Patience {
+ public:
+  // Sleeps for a moment; false: the deadline has passed.
+  virtual bool rest() = 0;
+
+ protected:
+  ~Patience() = default;
+};
+
 class Module {
  public:
-  using Deadline = std::chrono::steady_clock::time_point;
-
   Module() = default;
   virtual ~Module() = default;
   Module(const Module&) = delete;
@@ -86,10 +94,10 @@ class Module {
   virtual std::string start_in_host() = 0;
   // The duplicate of MPI_COMM_WORLD; of a communicator of the program, `handle` pointing to its MPI_Comm; of one of Fortran.
   // Each communicator is duplicated once in its life, and the duplicates are never freed. Collective over its ranks; null when the deadline has passed or, with what is wrong in `error`, MPI refused.
-  virtual std::shared_ptr<Communicator> world(Deadline deadline, std::string& error) = 0;
-  virtual std::shared_ptr<Communicator> duplicate(const void* handle, Deadline deadline,
+  virtual std::shared_ptr<Communicator> world(Patience& patience, std::string& error) = 0;
+  virtual std::shared_ptr<Communicator> duplicate(const void* handle, Patience& patience,
                                                   std::string& error) = 0;
-  virtual std::shared_ptr<Communicator> duplicate_fortran(int handle, Deadline deadline,
+  virtual std::shared_ptr<Communicator> duplicate_fortran(int handle, Patience& patience,
                                                           std::string& error) = 0;
   // A group has failed: the end of this process must not wait for ranks that may never come.
   virtual void expect_no_farewell() = 0;

@@ -6,6 +6,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/base/wait_reminder.h"
 
 namespace lockstep::nccl {
 
@@ -16,7 +17,10 @@ std::unique_ptr<Communicator> Communicator::make(const Library& library, const U
   const Result result = library.api.comm_init_rank_config(&made->comm_, size, id, rank, &config);
   if (result != SUCCESS && result != IN_PROGRESS)
     throw DistBackendError(library.describe("ncclCommInitRankConfig", result, nullptr));
-  made->settle("ncclCommInitRankConfig", patience);
+  {
+    const Awaited awaited([] { return "NCCL to connect all ranks (ncclCommInitRankConfig)"; });
+    made->settle("ncclCommInitRankConfig", patience);
+  }
   made->expect_place(rank, size);
   return made;
 }
@@ -70,7 +74,7 @@ void Communicator::settle(const char* function, const Patience& patience) {
       continue;
     }
     patience.meanwhile();
-    std::this_thread::sleep_for(PAUSE);
+    nap(PAUSE);
   }
   check(function);
 }

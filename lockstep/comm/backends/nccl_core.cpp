@@ -10,7 +10,6 @@ namespace lockstep::nccl {
 namespace {
 
 using State = Operation::State;
-constexpr std::chrono::hours LONGEST_WAIT{24 * 365};
 
 // How a rank tells the others what kind of error it has.
 struct ErrorKind {
@@ -139,9 +138,8 @@ void Core::wait(Operation& operation, std::optional<std::chrono::nanoseconds> ti
       streams().wait(nullptr, operation.end_);
     }
   } else {
-    const auto until = std::chrono::steady_clock::now() +
-                       std::min<std::chrono::nanoseconds>(timeout.value_or(LONGEST_WAIT), LONGEST_WAIT);
-    if (!changed_.wait_until(lock, until, [&] { return is_over(operation); })) {
+    const Deadline until = timeout ? Deadline::in(*timeout) : Deadline::never();
+    if (!wait_until(changed_, lock, until, [&] { return is_over(operation); })) {
       lock.unlock();
       const double seconds = std::chrono::duration<double>(*timeout).count();
       fail(ErrorCode::TIMEOUT, str(operation.describe(), " is not over after ", seconds, " s"));
@@ -210,7 +208,7 @@ void Core::await_device(Channel& channel, const Operation& operation) {
   constexpr std::chrono::microseconds SHORTEST{20};
   constexpr std::chrono::microseconds LONGEST{1000};
   constexpr std::chrono::milliseconds LAST_MOMENT{200};
-  const auto begun = std::chrono::steady_clock::now();
+  const auto begun = RunningClock::now();
   auto warned = begun;
   auto pause = SHORTEST;
   std::exception_ptr lost;
@@ -221,7 +219,7 @@ void Core::await_device(Channel& channel, const Operation& operation) {
       continue;
     }
     channel.lanes->check();
-    const auto now = std::chrono::steady_clock::now();
+    const auto now = RunningClock::now();
     if (!lost) {
       lost = failure_of_hosts();
       lost_at = now;
@@ -240,7 +238,7 @@ void Core::await_device(Channel& channel, const Operation& operation) {
       log(LogLevel::WARNING, str("group \"", membership_.name, "\": ", late()));
       warned = now;
     }
-    std::this_thread::sleep_for(pause);
+    nap(pause);
     pause = std::min(LONGEST, pause * 2);
   }
 }
@@ -365,7 +363,7 @@ void Core::end() {
     std::unique_lock lock(mutex_);
     if (ending_) return;
     // What has been called and agreed is about to end; what others never called is not.
-    changed_.wait_for(lock, MOMENT, [&] {
+    wait_until(changed_, lock, Deadline::in(MOMENT), [&] {
       return failure_ ||
              std::all_of(channels_.begin(), channels_.end(), [](const auto& c) { return c.running.empty(); });
     });

@@ -9,7 +9,7 @@
 namespace lockstep::tcp {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using Clock = Deadline::Clock;
 
 // After which the thread serves what nobody waits for, when nothing of this rank is pending: news of others who fail or leave.
 constexpr std::chrono::milliseconds REST{1};
@@ -98,7 +98,9 @@ bool Fabric::flushed() const {
 void Fabric::wait(Session& session, Clock::time_point until) {
   ++waiting_;
   if (server_ != Server::NOBODY) {
-    changed_.wait_until(session.lock(), until);
+    const auto span = std::min<std::chrono::nanoseconds>(until - Clock::now(), LONGEST_NAP);
+    const Nap nap(span);
+    changed_.wait_for(session.lock(), span);
   } else {
     server_ = Server::WAITER;
     const bool pulls = !pulling_.empty();
@@ -161,7 +163,8 @@ void Fabric::pull() {
 }
 
 void Fabric::end_silent() {
-  if (silence_.count() == 0) return;
+  // Of the time in which this process was stopped nothing is known: who was away itself gives the others as much time again.
+  if (silence_.count() == 0 || RunningClock::since_stop() < silence_) return;
   for (int r = 0; r < static_cast<int>(peers_.size()); ++r) {
     auto& connection = connections_[static_cast<std::size_t>(r)];
     const std::chrono::duration<double> silent =

@@ -57,7 +57,7 @@ class Fabric final : public FrameReceiver {
   void tell_waiters() { news_ = true; }
   void hold_until_unlocked(std::shared_ptr<void> object) { held_.push_back(std::move(object)); }
   // Returns when there may be news for those who wait, or at the time given. Serves the connections meanwhile, if nobody does.
-  void wait(Session& session, std::chrono::steady_clock::time_point until);
+  void wait(Session& session, Deadline::Clock::time_point until);
   // Of operations: those that are pending while nobody waits are the thread's.
   void count_pending(std::ptrdiff_t more) { pending_ += more; }
   void serve_pending();

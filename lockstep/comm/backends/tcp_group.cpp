@@ -232,7 +232,7 @@ void Group::close() {
   if (node() && node()->local() != nullptr) node()->local()->close();
   const Deadline deadline = Deadline::in(LONGEST);
   while (id() == 0 && !fabric().flushed() && !deadline.expired())
-    fabric().wait(session, std::chrono::steady_clock::now() + std::chrono::milliseconds(1));
+    fabric().wait(session, Deadline::Clock::now() + std::chrono::milliseconds(1));
 }
 
 void Group::send_to_all(Header header, const std::string& text) const {

@@ -150,7 +150,7 @@ class Group final : public Backend, public std::enable_shared_from_this<Group> {
   std::uint64_t progress_ = 0;
   std::uint64_t announced_ = 0;    // collective
   std::uint64_t waiting_for_ = 0;  // the oldest pending collective,
-  std::chrono::steady_clock::time_point waiting_since_;
+  Deadline::Clock::time_point waiting_since_;
   std::optional<Failure> failure_;
   std::string trace_note_;  // for its message: where the trace is
   bool closed_ = false;

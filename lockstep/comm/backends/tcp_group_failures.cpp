@@ -10,7 +10,7 @@
 namespace lockstep::tcp {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using Clock = Deadline::Clock;
 
 // Ranks that only wait for each other tell each other what they called after this time.
 constexpr std::chrono::milliseconds SILENCE{20};

@@ -1,6 +1,5 @@
 #include "lockstep/comm/collectives/monitored_barrier.h"
 
-#include <thread>
 #include <vector>
 
 #include "lockstep/base/deadline.h"
@@ -53,7 +52,7 @@ void collect(const ProcessGroup& group, std::chrono::milliseconds timeout, bool 
       if (!wait_all_ranks) missing.resize(1);
       give_up(group, missing, timeout);
     }
-    std::this_thread::sleep_for(LOOK);  // a wait for one of them would not tell of the others
+    nap(LOOK);  // a wait for one of them would not tell of the others
     missing = missing_ranks(arrivals);
   }
   for (Work& arrival : arrivals) arrival.wait();  // throws what failed

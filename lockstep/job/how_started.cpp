@@ -1,0 +1,73 @@
+#include "lockstep/job/how_started.h"
+
+#include <array>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
+
+namespace lockstep {
+namespace {
+
+struct Launcher {
+  std::string_view source;
+  std::string_view words;
+  std::vector<std::string_view> variables;  // that say who this process is, and which job's
+};
+
+const std::array<Launcher, 7>& launchers() {
+  static const std::array<Launcher, 7> table = {{
+      {"lockstep",
+       "by `lockstep run`",
+       {"LOCKSTEP_JOB_ID", "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}},
+      {"torchrun",
+       "by torchrun",
+       {"TORCHELASTIC_RUN_ID", "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}},
+      {"env",
+       "by hand",
+       {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}},
+      {"options",
+       "with a rank and a world size from the program",
+       {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}},
+      {"Slurm",
+       "by Slurm",
+       {"SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_PROCID", "SLURM_NTASKS", "MASTER_ADDR", "MASTER_PORT"}},
+      {"Open MPI",
+       "by Open MPI",
+       {"PMIX_NAMESPACE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}},
+      {"MPICH", "by MPICH", {"PMI_RANK", "PMI_SIZE", "MASTER_ADDR", "MASTER_PORT"}},
+  }};
+  return table;
+}
+
+std::string values_of(const std::vector<std::string_view>& variables) {
+  constexpr std::size_t LONGEST = 40;
+  std::string text;
+  for (const std::string_view name : variables) {
+    if (const auto value = env(name))
+      text += str(text.empty() ? " (" : ", ", name, '=', printable(*value, LONGEST));
+  }
+  return text.empty() ? text : text + ")";
+}
+
+std::string meeting_place(const RendezvousFacts& facts) {
+  try {
+    return ", and meets the others at " + describe(plan_rendezvous(facts));
+  } catch (const InvalidArgument&) {  // backend mpi needs no place
+    return "";
+  }
+}
+
+}  // namespace
+
+std::string how_started(const RendezvousFacts& facts) {
+  for (const Launcher& launcher : launchers()) {
+    if (launcher.source == facts.place.source)
+      return str("this rank was started ", launcher.words, values_of(launcher.variables),
+                 meeting_place(facts));
+  }
+  return "this process was started alone";
+}
+
+}  // namespace lockstep

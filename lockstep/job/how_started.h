@@ -1,0 +1,15 @@
+// How this process came into its job, for messages of waits inside init_process_group(): ranks that wait for each other in vain
+// were mostly started in two different ways.
+//
+//   how_started(facts)    "this rank was started by torchrun (RANK=1, WORLD_SIZE=2, MASTER_PORT=29500) and meets the others at ..."
+#pragma once
+
+#include <string>
+
+#include "lockstep/job/rendezvous_plan.h"
+
+namespace lockstep {
+
+std::string how_started(const RendezvousFacts& facts);
+
+}  // namespace lockstep
