@@ -187,7 +187,7 @@ class Mesh {
         if (deadline.remaining() <= pause)
           throw Timeout(str(who(), "no connection to rank ", place_of(r), ": ", timeout.what()));
       }
-      std::this_thread::sleep_for(pause);
+      nap(pause);
     }
   }
 
