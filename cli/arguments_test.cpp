@@ -11,7 +11,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-const std::array KNOWN = std::to_array<Option>({{"--nproc-per-node", "-n", true},
+const std::array KNOWN = std::to_array<Option>({{"--nproc-per-node", "-np", true},
+                                                {"--nproc-per-node", "-n", true},
                                                 {"--log-dir", "", true},
                                                 {"--no-prefix", "", false},
                                                 {"--help", "-h", false}});
@@ -42,6 +43,8 @@ TEST(SplitArguments, EndsOursAtTwoDashes) {
 TEST(SplitArguments, UnderstandsEverySpelling) {
   for (const std::vector<std::string>& words : {std::vector<std::string>{"-n", "4"},
                                                 {"-n4"},
+                                                {"-np", "4"},
+                                                {"-np4"},
                                                 {"--nproc-per-node", "4"},
                                                 {"--nproc-per-node=4"},
                                                 {"--nproc_per_node", "4"},

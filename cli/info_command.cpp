@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <iostream>
 
-#include "cli/arguments.h"
 #include "cli/commands.h"
+#include "cli/parse.h"
 #include "lockstep/base/environment.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
@@ -113,12 +113,15 @@ void print_rendezvous() {
 }  // namespace
 
 int info_command(const std::vector<std::string>& arguments) {
-  if (arguments.size() == 1 && arguments[0] == "--backends") {
+  bool backends_only = false;
+  CLI::App app("Version, environment variables and what this machine offers: what a bug report needs.",
+               "lockstep info");
+  app.add_flag("--backends", backends_only, "only the table of backends and their verbs, in Markdown");
+  if (const auto exit_code = parse(app, arguments)) return *exit_code;
+  if (backends_only) {
     std::cout << backend_table();
     return 0;
   }
-  if (!arguments.empty())
-    throw UsageError(str("lockstep info takes no arguments, got ", printable(arguments[0])));
   std::cout << "lockstep     " LOCKSTEP_VERSION ", built with " << __VERSION__ << "\n";
   print_machine();
   for (const BackendInfo& backend : backends()) {

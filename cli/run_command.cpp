@@ -16,6 +16,7 @@
 #include "lockstep/base/log.h"
 #include "lockstep/base/str.h"
 #include "lockstep/base/wait_reminder.h"
+#include "lockstep/comm/backends/registry.h"
 #include "lockstep/launch/guardian.h"
 #include "lockstep/os/cpu_topology.h"
 #include "lockstep/os/machine.h"
@@ -28,7 +29,9 @@ namespace {
 constexpr int MAX_RANKS = 4096;
 
 const std::array OPTIONS = std::to_array<Option>({
+    {"--nproc-per-node", "-np", true},  // as mpirun and horovodrun spell it
     {"--nproc-per-node", "-n", true},
+    {"--backend", "", true},
     {"--nnodes", "", true},
     {"--node-rank", "", true},
     {"--master-addr", "", true},
@@ -49,6 +52,7 @@ const std::array OPTIONS = std::to_array<Option>({
 
 struct RunOptions {
   std::string ranks = "1";
+  std::string backend;
   std::string nodes = "1";
   std::string node;
   std::string master_addr;
@@ -102,6 +106,9 @@ void describe_options(CLI::App& app, RunOptions& options) {
          "-n,--nproc-per-node", options.ranks,
          "ranks to start: a number, cpu (one per usable core) or auto (one per GPU, else as cpu); default 1")
       ->type_name("N");
+  app.add_option("--backend", options.backend,
+                 "backend for init_process_group() without a name, as LOCKSTEP_BACKEND; default auto")
+      ->type_name("NAME");
   describe_node_options(app, options);
   app.add_option("--log-dir", options.log_dir,
                  "in DIR the job makes a folder with one file per rank; default runs")
@@ -212,6 +219,11 @@ LaunchSpec launch_spec(const RunOptions& options, std::vector<std::string> progr
   if (!options.log_dir.empty()) spec.log_base = options.log_dir;
   spec.needs_logs = !options.log_dir.empty();
   if (options.no_logs || options.dry_run) spec.log_base.clear();
+  if (!options.backend.empty()) {
+    const BackendChoice choice = choose_backends(options.backend);
+    find_backend(choice.cpu, spec.place.world_size > 0 ? spec.place.world_size : spec.ranks);
+    spec.environment.emplace_back("LOCKSTEP_BACKEND", options.backend);
+  }
   if (!options.trace_dir.empty())  // ranks may change their folder
     spec.environment.emplace_back("LOCKSTEP_TRACE_DIR", absolute(options.trace_dir));
   if (!options.grace.empty()) {

@@ -112,11 +112,11 @@ void run(const Options& o) {
   dist::optim::CosineAnnealingLR scheduler(sgd, o.epochs);
   dist::DistributedSampler sampler(std::min(o.images, train.size()), {.seed = o.seed});  // *
   auto loader = dist::make_data_loader(train, sampler, {.batch_size = o.batch_size, .workers = o.workers});
-
   dist::MetricsFile metrics(dist::get_rank() == 0 ? o.metrics : "");
-  dist::Progress progress(
-      dist::get_rank() == 0 ? stdout : nullptr,
-      {.total_steps = o.epochs * loader.size(), .columns = dist::terminal_columns_for_rank_0()});
+  dist::Progress progress(dist::get_rank() == 0 ? stdout : nullptr,
+                          {.total_steps = o.epochs * loader.size(),
+                           .unit = "images",
+                           .columns = dist::terminal_columns_for_rank_0()});
   for (int epoch = 0; epoch < o.epochs; ++epoch) {
     sampler.set_epoch(epoch);  // *
     const auto start = std::chrono::steady_clock::now();

@@ -53,8 +53,10 @@ class Autocast {
 // What autocast is set to on this thread, for all devices: for code that must run later as it would have run here.
 //
 //   const AutocastState state = AutocastState::of_this_thread();
-//   ...
-//   const AutocastState::Guard guard(state);              // until the end of the scope
+//   std::jthread worker([&] {
+//     const AutocastState::Guard guard(state);              // until the end of the scope
+//     loss_of(net->forward(x));
+//   });
 class AutocastState {
  public:
   static AutocastState of_this_thread();

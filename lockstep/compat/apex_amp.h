@@ -1,14 +1,15 @@
 // Apex's amp: mixed precision by optimisation level, for programs written for NVIDIA Apex. New programs take autocast and
 // GradScaler (lockstep/amp), as Python's moved to torch.amp when Apex's amp was removed in 2025.
 //
-//   namespace amp = lockstep::compat::apex::amp;
+//   namespace apex = lockstep::compat::apex;
+//   namespace amp = apex::amp;
 //   torch::nn::Linear net(D_in, D_out);
 //   torch::optim::SGD sgd(net->parameters(), 1e-3);
 //   auto [model, optimizer] = amp::initialize(net, sgd, "O1");                 // once, before the wrap in DDP
 //   apex::parallel::DistributedDataParallel ddp(model);                        // apex_parallel.h
-//   for (...) {
+//   for (int step = 0; step < 500; ++step) {
 //     optimizer.zero_grad();
-//     auto loss = mse_loss(ddp(x), y);
+//     auto loss = torch::mse_loss(ddp(x), y);
 //     {
 //       auto scaled_loss = amp::scale_loss(loss, optimizer);
 //       scaled_loss.backward();

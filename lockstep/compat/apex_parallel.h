@@ -2,8 +2,8 @@
 //
 //   namespace apex = lockstep::compat::apex;
 //   apex::parallel::DistributedDataParallel ddp(model);                   // a module, or what amp::initialize gave
-//   apex::parallel::DistributedDataParallel ddp(model, {.delay_allreduce = true});
 //   auto y = ddp(x);
+//   apex::parallel::DistributedDataParallel late(model, {.delay_allreduce = true});      // with an option
 //
 // Options      message_size              a bucket is sent when it has this many elements
 //              delay_allreduce           everything in one bucket (per dtype), at the end of backward

@@ -3,7 +3,7 @@
 //   DistributedSampler sampler(train.size());               // this rank of the job; shuffled, seed 0
 //   for (int epoch = 0; epoch < 10; ++epoch) {
 //     sampler.set_epoch(epoch);                             // another order; without it every epoch is the same
-//     for (const auto index : sampler.indices()) ...        // or give the sampler to make_data_loader()
+//     for (const auto index : sampler.indices()) use(index);     // or give the sampler to make_data_loader()
 //   }
 //
 // The order is that of Python's torch.utils.data.DistributedSampler, index for index: the permutation of a generator seeded

@@ -1,12 +1,15 @@
 // Batches in page-locked memory, from which a GPU copies by itself: what the option pin_memory of a loader does.
 //
 //   auto loader = make_data_loader(train, sampler, {.batch_size = 128, .pin_memory = true});
-//   for (auto& batch : loader) step(batch.data.to(device, /*non_blocking=*/true));
-//   if (!loader.why_not_pinned().empty()) ...           // "" when batches are pinned
+//   for (auto& batch : loader) net->forward(batch.data.to(device, /*non_blocking=*/true));
+//   if (!loader.why_not_pinned().empty()) std::puts("not pinned");           // "" when batches are pinned
 //
 // The threads that make the batches pin them. Batch and at::Tensor can be pinned, and so can a batch type of your own that has
 //
-//   MyBatch pin_memory() const { return {first.pin_memory(), second.pin_memory()}; }
+//   struct MyBatch {
+//     at::Tensor first, second;
+//     MyBatch pin_memory() const { return {first.pin_memory(), second.pin_memory()}; }
+//   };
 //
 // Without a CUDA device the option does nothing: batches are as without it, why_not_pinned() says why, and one warning goes to the
 // log sink (base/log.h), as in Python.

@@ -4,7 +4,8 @@
 //   TokenDataset train("data/train.bin", {.block_size = 1024, .vocab_size = 50257});       // uint16, one window after the other
 //   TokenDataset random("data/train.bin", {.block_size = 1024, .random = true});           // others in each epoch
 //   DistributedSampler sampler(train.size());
-//   for (auto& batch : make_data_loader(train, sampler, {.batch_size = 8})) ...
+//   auto loader = make_data_loader(train, sampler, {.batch_size = 8});
+//   for (auto& batch : loader) step(batch.data, batch.target);
 //   // batch.data: int64 [8, 1024]; batch.target: the same places, one token later
 //
 // Files       raw tokens of 2 or 4 bytes, little-endian, as nanoGPT's prepare.py writes them; or with the header of llm.c: 256

@@ -11,7 +11,9 @@
 //
 // A transform is any function of an image, (channels, rows, columns), and random numbers; one of your own:
 //
-//   [](const at::Tensor& image, SampleRandom& random) { return random.uniform() < 0.1 ? 1 - image : image; }
+//   const auto sometimes_negative = [](const at::Tensor& image, SampleRandom& random) {
+//     return random.uniform() < 0.1 ? 1 - image : image;
+//   };
 //
 // Same image  (seed, epoch, index) decide every random choice: an augmented image is the same on whatever rank and loader thread
 //             it is made, with any number of them, and in a run that goes on from a checkpoint. In Python it depends on the number

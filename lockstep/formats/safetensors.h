@@ -7,10 +7,10 @@
 //   }
 //   write_safetensors("copy.safetensors", {{"conv1.bias", "F32", {32}, bytes}});
 //
-//   offset 0       header size N, eight bytes, little-endian, at most 100,000,000
-//   offset 8       N bytes of JSON, from '{', padded with spaces: {"name": {"dtype": "F32", "shape": [32],
-//                  "data_offsets": [begin, end]}, ..., "__metadata__": {"key": "text"}}
-//   offset 8 + N   the data; every byte belongs to exactly one tensor
+// Offset 0       header size N, eight bytes, little-endian, at most 100,000,000
+// Offset 8       N bytes of JSON, from '{', padded with spaces: {"name": {"dtype": "F32", "shape": [32],
+//                "data_offsets": [begin, end]}, ..., "__metadata__": {"key": "text"}}
+// Offset 8 + N   the data; every byte belongs to exactly one tensor
 //
 // The rules are those of the reference implementation, https://github.com/huggingface/safetensors.
 //

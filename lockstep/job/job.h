@@ -3,7 +3,7 @@
 //   int main() {
 //     lockstep::init_process_group();                       // the environment decides; alone, a group of one
 //     std::printf("rank %d of %d\n", lockstep::get_rank(), lockstep::get_world_size());
-//     ...
+//     train();
 //     lockstep::destroy_process_group();                    // optional: leaving main does the same
 //   }
 //

@@ -5,13 +5,13 @@
 //   dist::join({&ddp}, [&] {
 //     for (auto& batch : loader) {                                     // as many batches as this rank has
 //       optimizer.zero_grad();
-//       loss_of(ddp->forward(batch)).backward();
+//       loss_of(ddp->forward(batch.data)).backward();
 //       optimizer.step();
 //     }
 //   });                                                                // here all ranks have the model of the longest loop
 //
 //   dist::Join joined({&ddp}, {.throw_on_early_termination = true});   // the same in two halves
-//   ...the loop...
+//   train_epoch();                                                     // the loop, its forwards through ddp
 //   joined.wait();
 //
 // What happens  before a joinable's ranks communicate, each tells the others so (an all_gather of 16 bytes); a rank that waits in
@@ -108,6 +108,10 @@ class JoinMembership {
 //     }
 //     std::shared_ptr<dist::JoinHook> join_hook(const dist::JoinOptions&) override;     // its main_hook all_reduces a zero
 //     const dist::ProcessGroup& join_process_group() const override { return group_; }
+//     int total = 0;
+//
+//    private:
+//     dist::ProcessGroup group_ = dist::world();
 //   };
 class Joinable {
  public:

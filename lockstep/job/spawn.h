@@ -3,7 +3,7 @@
 //   int main() {
 //     dist::spawn(4, [](int rank) {
 //       dist::init_process_group();                       // rank `rank` of 4
-//       ...
+//       train();
 //     });                                                 // returns when all four have ended
 //   }
 //

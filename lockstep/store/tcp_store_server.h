@@ -1,7 +1,7 @@
 // Serves a store to the processes of a job (tcp_store.h), from one thread of the launcher or of rank 0.
 //
 //   TcpStoreServer server({.secret = secret, .port = 29500});
-//   ... other processes connect to text(server.address()) ...
+//   std::cout << text(server.address()) << "\n";              // where the processes connect
 //   const auto store = server.open();          // and this process uses it without a connection that strangers could crowd out
 //
 // Connections  prove that they know the secret before more than 216 bytes of theirs are read. store/reception.h says how many that have

@@ -4,7 +4,7 @@
 //
 //   lockstep::install_caching_allocator();            // DistributedDataParallel does this; before the model is made it also
 //                                                     // puts the parameters into huge pages, which is worth 1 to 2 %
-//   ...
+//   train_epoch();
 //   const auto stats = lockstep::allocator_stats();   // bytes in use and kept
 //   lockstep::empty_cache();                          // before something else needs the memory
 //

@@ -1,11 +1,9 @@
 // checkpoint: trades time for memory. What a part of the model computes is thrown away in forward and computed again in
 // backward. The counterpart of torch.utils.checkpoint with use_reentrant=False. (Files of a training run: see state_dict.h.)
 //
-//   at::Tensor forward(at::Tensor x) {
-//     for (auto& block : blocks) x = dist::checkpoint(block, x);                     // a module, or a function:
-//     return dist::checkpoint([this](const at::Tensor& x) { return head(norm(x)); }, x);
-//   }
-//   auto y = dist::checkpoint_sequential(layers, /*segments=*/8, x);                 // a torch::nn::Sequential in 8 parts
+//   for (auto& block : blocks) x = dist::checkpoint(block, x);                       // a module, or a function:
+//   y = dist::checkpoint([&](const at::Tensor& x) { return head(norm(x)); }, x);
+//   auto z = dist::checkpoint_sequential(layers, /*segments=*/8, x);                 // a torch::nn::Sequential in 8 parts
 //
 // Memory       of each checkpointed part only its inputs are kept; in backward one part's tensors exist at a time, each until it
 //              has been used. n equal layers in k parts: about k + n/k layers' worth. Parts may be nested.

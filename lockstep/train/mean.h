@@ -3,7 +3,7 @@
 //   const double loss = dist::mean_across_ranks(local_loss).item<double>();          // each rank counts alike
 //
 //   dist::Mean accuracy;                                                              // each sample counts alike
-//   for (auto& batch : loader) accuracy.add(correct_share, batch.size());
+//   for (auto& batch : loader) accuracy.add(share_correct(batch), batch.target.size(0));
 //   std::printf("%.4f\n", accuracy.across_ranks());                                   // the same on every rank
 //
 // Gradients    none flow: values are detached. (functional.h has collectives through which they do.)

@@ -1,6 +1,6 @@
 // A checksum of a model's parameters, to show that ranks (or runs) hold the same bits.
 //
-//   const std::string mine = parameters_sha256(named_parameters(*net));
+//   const std::string mine = parameters_sha256(net->named_parameters().pairs());
 //   const bool identical = all_ranks_hold(mine);                          // the same string everywhere
 //
 // SHA-256 over name, dtype, shape and contiguous bytes of each tensor in the given order; 64 hex digits. Tensors on a GPU are

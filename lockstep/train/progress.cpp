@@ -19,24 +19,24 @@ int terminal_columns_for_rank_0() {
   return static_cast<int>(env_number("LOCKSTEP_TERMINAL", 0, MAX_COLUMNS).value_or(0));
 }
 
-std::string progress_text(std::int64_t step, std::int64_t total_steps, double loss, double images_per_second,
-                          double seconds_left) {
+std::string progress_text(std::int64_t step, std::int64_t total_steps, double loss, double per_second,
+                          const std::string& unit, double seconds_left) {
   const auto left = static_cast<long long>(std::ceil(std::max(0.0, seconds_left)));
   std::array<char, 200> text = {};
-  std::snprintf(text.data(), text.size(), "step %lld/%lld  loss %.4f  %.0f images/s  %lld:%02lld left",
-                static_cast<long long>(step), static_cast<long long>(total_steps), loss, images_per_second,
-                left / 60, left % 60);
+  std::snprintf(text.data(), text.size(), "step %lld/%lld  loss %.4f  %.0f %s/s  %lld:%02lld left",
+                static_cast<long long>(step), static_cast<long long>(total_steps), loss, per_second,
+                unit.c_str(), left / 60, left % 60);
   return text.data();
 }
 
 Progress::Progress(std::FILE* out, const ProgressOptions& options)
     : out_(out), options_(options), started_(Clock::now()), shown_(started_) {}
 
-void Progress::step(double loss, std::int64_t images) {
+void Progress::step(double loss, std::int64_t count) {
   if (out_ == nullptr) return;
   ++steps_;
   loss_ = loss;
-  images_ += images;
+  count_ += count;
   const auto now = Clock::now();
   const bool last = steps_ == options_.total_steps;
   const auto interval =
@@ -49,8 +49,8 @@ void Progress::show(Clock::time_point now) {
   const double total = std::chrono::duration<double>(now - started_).count();
   const double left =
       total / static_cast<double>(steps_) * static_cast<double>(options_.total_steps - steps_);
-  std::string text =
-      progress_text(steps_, options_.total_steps, loss_, static_cast<double>(images_) / since, left);
+  std::string text = progress_text(steps_, options_.total_steps, loss_, static_cast<double>(count_) / since,
+                                   options_.unit, left);
   if (options_.columns > 0) {
     text.resize(std::min(text.size(), static_cast<std::size_t>(options_.columns - 1)));
     std::fprintf(out_, "%s%s", CLEAR_LINE, text.c_str());
@@ -58,7 +58,7 @@ void Progress::show(Clock::time_point now) {
     std::fprintf(out_, "%s\n", text.c_str());
   }
   std::fflush(out_);
-  images_ = 0;
+  count_ = 0;
   shown_ = now;
 }
 

@@ -1,8 +1,8 @@
 // Progress: tells a person how training goes. On a terminal one line that is written over; otherwise one plain line per
 // interval, so that a log file stays readable.
 //
-//   Progress progress(stdout, {.total_steps = steps, .columns = terminal_columns_for_rank_0()});
-//   for (...) progress.step(loss, batch_size);
+//   Progress progress(stdout, {.total_steps = steps, .unit = "images", .columns = terminal_columns_for_rank_0()});
+//   for (std::int64_t step = 0; step < steps; ++step) progress.step(train_step(), batch_size);
 //   progress.say("epoch 1: ...");                       // a line of its own
 //
 //   step 420/938  loss 0.0832  12840 images/s  0:21 left
@@ -23,6 +23,7 @@ int terminal_columns_for_rank_0();
 
 struct ProgressOptions {
   std::int64_t total_steps = 0;                                  // of the whole job
+  std::string unit = "samples";                                  // what step() counts: images, tokens, ...
   int columns = 0;                                               // of the terminal; 0: plain lines
   std::chrono::milliseconds interval = std::chrono::seconds(5);  // between plain lines
 };
@@ -33,8 +34,8 @@ class Progress {
 
   Progress(std::FILE* out, const ProgressOptions& options);
 
-  // After every step; `images` is what all ranks together have processed in it.
-  void step(double loss, std::int64_t images);
+  // After every step; `count` is how many of the unit all ranks together have processed in it.
+  void step(double loss, std::int64_t count);
   // A whole line, above the progress line if there is one.
   void say(const std::string& line);
 
@@ -46,13 +47,13 @@ class Progress {
   std::int64_t steps_ = 0;
   double loss_ = 0;
   // since the last line that was shown
-  std::int64_t images_ = 0;
+  std::int64_t count_ = 0;
   Clock::time_point started_;
   Clock::time_point shown_;
 };
 
 // The text without the carriage return: a pure function, for tests.
-std::string progress_text(std::int64_t step, std::int64_t total_steps, double loss, double images_per_second,
-                          double seconds_left);
+std::string progress_text(std::int64_t step, std::int64_t total_steps, double loss, double per_second,
+                          const std::string& unit, double seconds_left);
 
 }  // namespace lockstep

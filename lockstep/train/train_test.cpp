@@ -16,6 +16,7 @@
 namespace lockstep {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -35,9 +36,9 @@ class Capture {
 };
 
 TEST(Progress, SaysStepLossSpeedAndTimeLeft) {
-  EXPECT_EQ(progress_text(420, 938, 0.08321, 12839.6, 20.2),
+  EXPECT_EQ(progress_text(420, 938, 0.08321, 12839.6, "images", 20.2),
             "step 420/938  loss 0.0832  12840 images/s  0:21 left");
-  EXPECT_EQ(progress_text(1, 1, 2, 0, 3601), "step 1/1  loss 2.0000  0 images/s  60:01 left");
+  EXPECT_EQ(progress_text(1, 1, 2, 0, "tokens", 3601), "step 1/1  loss 2.0000  0 tokens/s  60:01 left");
 }
 
 TEST(Progress, ATerminalsLineIsWrittenOverAndFits) {
@@ -54,7 +55,12 @@ TEST(Progress, AFileGetsPlainLines) {
                     {.total_steps = 2, .columns = 0, .interval = std::chrono::milliseconds(0)});
   progress.step(0.5, 64);
   progress.say("epoch 1");
+  Progress tokens(capture.file(),
+                  {.total_steps = 1, .unit = "tokens", .interval = std::chrono::milliseconds(0)});
+  tokens.step(0.25, 64);
   const std::string text = capture.text();
+  EXPECT_THAT(text, ContainsRegex("step 1/2  loss 0.5000  [0-9]+ samples/s"));
+  EXPECT_THAT(text, ContainsRegex("step 1/1  loss 0.2500  [0-9]+ tokens/s"));
   EXPECT_THAT(text, HasSubstr("step 1/2  loss 0.5000"));
   EXPECT_THAT(text, HasSubstr("\nepoch 1\n"));
   EXPECT_THAT(text, Not(HasSubstr("\r")));

@@ -55,6 +55,12 @@ class Environment(LauncherTest):
     def test_of_the_user_is_passed_on(self):
         self.assertEqual(lines_by_rank(["-n", "2"], "echo \"$MINE\"", environment={"MINE": "a  b"}), {0: ["a  b"], 1: ["a  b"]})
 
+    def test_names_the_backend_that_an_option_chooses(self):
+        script = "echo ${LOCKSTEP_BACKEND-none}"
+        self.assertEqual(lines_by_rank(["-n", "1", "--backend", "shm"], script, environment={"LOCKSTEP_BACKEND": "tcp"}), {0: ["shm"]})
+        self.assertEqual(lines_by_rank(["-n", "1", "--backend=cpu:tcp,cuda:nccl"], script), {0: ["cpu:tcp,cuda:nccl"]})
+        self.assertEqual(lines_by_rank(["-n", "1"], script), {0: ["none"]})
+
     def test_with_a_misspelt_name_is_pointed_at(self):
         with Job(["-n", "1"], ["true"], environment={"LOCKSTEP_TIMOUT": "3"}) as job:
             self.assertEqual(job.wait(), 0)
@@ -201,11 +207,25 @@ class Commands(LauncherTest):
         self.assertRegex(out, r"(?m)^NCCL +\S")
 
     def test_help_and_version_go_to_standard_output(self):
-        for arguments in (["--help"], ["run", "--help"], ["run", "-n", "2", "--help", "./x"], ["--version"]):
+        for arguments in (["--help"], ["run", "--help"], ["run", "-n", "2", "--help", "./x"], ["--version"], ["info", "--help"],
+                          ["bench", "--help"], ["trace", "--help"], ["trace", "analyze", "--help"], ["info", "--backends"]):
             with self.subTest(arguments=arguments):
                 code, out, err = self.run_lockstep(*arguments)
                 self.assertEqual((code, err), (0, ""))
                 self.assertTrue(out)
+
+    def test_a_number_of_ranks_may_be_spelt_as_for_mpirun(self):
+        for spelling in (["-np", "3"], ["-np3"]):
+            self.assertEqual(lines_by_rank(spelling, "echo $WORLD_SIZE"), {rank: ["3"] for rank in range(3)})
+        code, out, err = self.run_lockstep("bench", "barrier", "-np", "2", "--no-bound", "--json")
+        self.assertEqual(code, 0, err)
+        self.assertEqual(json.loads(out.splitlines()[0])["ranks"], 2)
+
+    def test_a_backend_that_is_none_is_64(self):
+        code, _, err = self.run_lockstep("run", "-n", "2", "--backend", "shem", "true")
+        self.assertEqual(code, 64)
+        self.assertIn("shem", err)
+        self.assertIn("hierarchical", err)
 
     def test_an_unknown_command_is_64(self):
         code, _, err = self.run_lockstep("rum", "./x")

@@ -2,7 +2,7 @@
 // objects, without the danger: nothing that is received is ever executed.
 //
 //   std::vector<std::string> hosts = comm::all_gather_object(world, host_name());
-//   nlohmann::json settings = ...;                                   // #include <nlohmann/json.hpp>
+//   nlohmann::json settings = {{"lr", 0.1}};                         // #include <nlohmann/json.hpp>
 //   comm::broadcast_object(world, settings, /*root=*/0);
 //   comm::send_object(world, nlohmann::json{{"loss", 0.5}}, /*destination=*/1);
 //

@@ -1,7 +1,7 @@
 // Communication hooks by name: those of the library and those a program adds.
 //
 //   const auto hook = dist::make_comm_hook("powerSGD");                   // with default options
-//   dist::add_comm_hook("mine", [] { return std::make_shared<MyHook>(); });
+//   dist::add_comm_hook("mine", [] { return my_hook(); });
 //
 //   allreduce      the plain average
 //   fp16_compress  the average of float16 copies, in half or a quarter of the bytes; infinite above 65504

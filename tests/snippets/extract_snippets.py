@@ -1,0 +1,167 @@
+"""Makes one C++ file of all examples in the README, in docs/ and in the public headers, so that the compiler reads them.
+
+    python3 extract_snippets.py --list                 # place and first line of each example
+    python3 extract_snippets.py OUTPUT_FOLDER          # snippets.cpp, and program_N.cpp for each example with an #include
+
+An example of a header is a paragraph of its comments that is indented by three spaces and follows an empty comment line. One of a
+Markdown page is a block marked ```cpp. Both count as C++ when a line of them ends a statement or opens a block. Names that an example
+uses and does not declare (`net`, `loader`, `x`) come from names.h, or from FIXTURES below where one header means something else by them.
+"""
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+# Headers that a program includes beside those that lockstep.h names.
+ALSO_PUBLIC = """
+base/log.h comm/collectives.h comm/work.h compat/apex_amp.h compat/apex_parallel.h data/dataset.h data/image_dataset.h
+data/download.h data/pin_memory.h data/sample_random.h formats/cifar_records.h formats/gzip_reader.h formats/idx.h formats/safetensors.h
+optim/lr_schedules.h optim/optimizer.h parallel/ddp/forward_outputs.h parallel/ddp/hooks/comm_hook.h parallel/ddp/hooks/hook_registry.h
+parallel/ddp/hooks/int8_hook.h parallel/ddp/hooks/plain_hooks.h parallel/ddp/hooks/power_sgd_hook.h parallel/ddp/hooks/top_k_hook.h
+parallel/ddp/stats.h parallel/ddp/step_times.h store/file_store.h store/prefix_store.h store/store.h store/tcp_store.h
+store/tcp_store_server.h tensor/named_tensors.h tensor/peer.h tensor/pt_file.h train/profiler_averages.h
+""".split()
+
+# What a header's examples take for granted, where names.h says something else or nothing.
+FIXTURES = {
+    "lockstep/base/log.h": "void my_logger(const std::string& line);",
+    "lockstep/comm/collectives/all_gather.h": "extern int mine;",
+    "lockstep/comm/collectives/all_reduce.h": "extern float local_loss;",
+    "lockstep/comm/collectives/all_to_all.h": "extern std::vector<float> out, in; extern std::vector<std::size_t> counts, received;",
+    "lockstep/comm/collectives/broadcast.h": "extern std::vector<float> weights;",
+    "lockstep/comm/collectives/coalesced.h": "extern std::vector<float> weights, biases; extern std::span<const float> mine; "
+                                             "extern std::span<float> theirs; extern int next, before;",
+    "lockstep/comm/collectives/gather.h": "extern int mine;",
+    "lockstep/comm/collectives/objects.h": "std::string host_name();",
+    "lockstep/comm/collectives/point_to_point.h": "extern std::vector<float> x;",
+    "lockstep/comm/collectives/reduce.h": "extern double elapsed; void report(double seconds);",
+    "lockstep/comm/collectives/reduce_scatter.h": "extern std::vector<float> gradients;",
+    "lockstep/comm/collectives/scatter.h": "extern std::vector<int> all;",
+    "lockstep/comm/work.h": "extern std::vector<float> gradients; void compute_something_else();",
+    "lockstep/compat/apex_amp.h": "constexpr int D_in = 10, D_out = 1; using torch::nn::utils::clip_grad_norm_;",
+    "lockstep/compat/apex_parallel.h": "extern std::shared_ptr<torch::nn::LinearImpl> model;",
+    "lockstep/data/distributed_sampler.h": "void use(std::int64_t index);",
+    "lockstep/data/pin_memory.h": "extern torch::Device device;",
+    "lockstep/formats/gzip_reader.h": "void use(std::span<const std::byte> bytes);",
+    "lockstep/formats/safetensors.h": "extern std::span<const std::byte> bytes;",
+    "lockstep/job/device_mesh.h": "extern std::span<float> activations, gradients;",
+    "lockstep/job/job.h": "void train();",
+    "lockstep/job/join.h": "void train_epoch();",
+    "lockstep/job/spawn.h": "void train(); void fn(int rank);",
+    "lockstep/optim/lr_scheduler.h": "void train_epoch();",
+    "lockstep/optim/reduce_lr_on_plateau.h": "double validate();",
+    "lockstep/optim/optimizer.h": "extern std::vector<at::Tensor> weights, biases;",
+    "lockstep/parallel/ddp/distributed_data_parallel.h": "extern at::Tensor first_half, second_half;",
+    "lockstep/parallel/ddp/hooks/hook_registry.h": "std::shared_ptr<CommHook> my_hook();",
+    "lockstep/store/prefix_store.h": "extern std::shared_ptr<Store> store; extern std::string text;",
+    "lockstep/store/tcp_store.h": "extern std::string path;",
+    "lockstep/store/tcp_store_server.h": "extern Secret secret;",
+    "lockstep/tensor/caching_allocator.h": "void train_epoch();",
+    "lockstep/tensor/point_to_point.h": "extern at::Tensor mine, theirs; extern int left, right;",
+    "lockstep/train/activation_checkpoint.h": "extern torch::nn::Sequential layers; extern std::vector<torch::nn::Linear> blocks; "
+                                              "extern torch::nn::Linear norm, head;",
+    "lockstep/train/mean.h": "extern at::Tensor local_loss; double share_correct(const Batch& batch);",
+    "lockstep/train/profiler.h": "void train(int step);",
+    "lockstep/train/profiler_averages.h": "extern Profile profile;",
+    "lockstep/train/progress.h": "extern std::int64_t steps, batch_size; double train_step();",
+}
+
+
+class Snippet:
+    def __init__(self, place, lines):
+        self.place = place
+        self.text = "\n".join(lines)
+
+    def is_program(self):
+        return re.search(r"^#include", self.text, re.M) is not None
+
+    def is_declaration(self):
+        return re.match(r"(struct|class|template|int main|void \w+\(|at::Tensor \w+\(|static )", self.text) is not None
+
+
+def is_code(lines):
+    return any(re.search(r"[;{}]\s*$", line.split("//")[0]) for line in lines)
+
+
+def follows_by_brace(paragraph):
+    """Whether a brace is still open, so that an empty line belongs to the example."""
+    text = "\n".join(paragraph)
+    return text.count("{") > text.count("}")
+
+
+def snippets_of_header(path):
+    found, paragraph, follows_empty = [], [], True
+    lines = path.read_text().split("\n")
+    for number, line in enumerate(lines + [""], 1):
+        inside = re.match(r"\s*//   (.*\S)$", line)
+        if inside and (paragraph or (follows_empty and not inside[1].startswith(" "))):
+            paragraph.append(inside[1])
+        elif paragraph and follows_by_brace(paragraph) and re.match(r"\s*//\s*$", line):
+            paragraph.append("")
+        elif paragraph:
+            found.append((number - len(paragraph), paragraph))
+            paragraph = []
+        follows_empty = re.match(r"\s*//\s*$", line) is not None
+    return [Snippet(f"{path.relative_to(ROOT)}:{number}", part) for number, part in found if is_code(part)]
+
+
+def snippets_of_page(path):
+    found, block = [], None
+    for number, line in enumerate(path.read_text().split("\n"), 1):
+        if block is None and line.strip() == "```cpp":
+            block = []
+        elif block is not None and line.strip() == "```":
+            found.append(Snippet(f"{path.relative_to(ROOT)}:{number - len(block)}", block))
+            block = None
+        elif block is not None:
+            block.append(line)
+    return found
+
+
+def public_headers():
+    room = ROOT / "lockstep"
+    names = set(ALSO_PUBLIC)
+    for umbrella in ("lockstep.h", "comm/collectives.h"):
+        names.update(re.findall(r'#include "lockstep/(.*)"', (room / umbrella).read_text()))
+    return [room / "lockstep.h"] + [room / name for name in sorted(names)]
+
+
+def pages():
+    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def all_snippets():
+    found = [snippet for page in pages() for snippet in snippets_of_page(page)]
+    return found + [snippet for header in public_headers() for snippet in snippets_of_header(header)]
+
+
+def placed(snippet, number):
+    file = snippet.place.split(":")[0]
+    fixture = FIXTURES.get(file, "")
+    if file.startswith("lockstep/comm/"):
+        fixture += " extern ProcessGroup world;"
+    name, line = snippet.place.rsplit(":", 1)
+    text = f'#line {line} "{name}"\n{snippet.text}\n#line 1 "after {name}"\n'
+    if not snippet.is_declaration():
+        text = f"[[maybe_unused]] void run() {{\n{text}}}\n"
+    return f"namespace snippet_{number} {{\n{fixture}\n{text}}}  // namespace snippet_{number}\n"
+
+
+def generate(folder):
+    folder.mkdir(parents=True, exist_ok=True)
+    snippets = all_snippets()
+    rest = [snippet for snippet in snippets if not snippet.is_program()]
+    includes = "".join(f'#include "{header.relative_to(ROOT)}"\n' for header in public_headers())
+    body = "\n".join(placed(snippet, number) for number, snippet in enumerate(rest))
+    (folder / "snippets.cpp").write_text(f'{includes}#include "tests/snippets/names.h"\n\nnamespace snippets {{\n{body}}}  // namespace snippets\n')
+    for number, program in enumerate(snippet for snippet in snippets if snippet.is_program()):
+        (folder / f"program_{number}.cpp").write_text(f'#line {program.place.rsplit(":", 1)[1]} "{program.place.split(":")[0]}"\n{program.text}\n')
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--list"]:
+        for one in all_snippets():
+            print(f"{one.place}: {one.text.splitlines()[0]}")
+    else:
+        generate(pathlib.Path(sys.argv[1]))
