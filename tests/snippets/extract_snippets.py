@@ -20,7 +20,7 @@ data/download.h data/pin_memory.h data/sample_random.h formats/cifar_records.h f
 optim/lr_schedules.h optim/optimizer.h parallel/ddp/forward_outputs.h parallel/ddp/hooks/comm_hook.h parallel/ddp/hooks/hook_registry.h
 parallel/ddp/hooks/int8_hook.h parallel/ddp/hooks/plain_hooks.h parallel/ddp/hooks/power_sgd_hook.h parallel/ddp/hooks/top_k_hook.h
 parallel/ddp/stats.h parallel/ddp/step_times.h store/file_store.h store/prefix_store.h store/store.h store/tcp_store.h
-store/tcp_store_server.h tensor/named_tensors.h job/peer.h tensor/pt_file.h train/profiler_averages.h
+store/tcp_store_server.h tensor/named_tensors.h comm/peer.h tensor/pt_file.h train/profiler_averages.h
 """.split()
 
 # What a header's examples take for granted, where names.h says something else or nothing.
