@@ -249,6 +249,13 @@ template <typename ModuleType> class DistributedDataParallel : public Distribute
   // A module that the caller keeps alive.
   explicit DistributedDataParallel(std::type_identity_t<ModuleType>& module, const Options& options = {})
       : DistributedDataParallel(std::shared_ptr<ModuleType>(std::shared_ptr<void>(), &module), options) {}
+  // Does not compile: the wrapped model has its wrapper already, and every gradient would be averaged twice.
+  template <typename Other>
+  explicit DistributedDataParallel(DistributedDataParallel<Other>&, const Options& = {}) {
+    static_assert(std::is_void_v<DistributedDataParallel<Other>>,
+                  "DistributedDataParallel wraps a model and not another DistributedDataParallel: use the "
+                  "one there is");
+  }
 
   template <typename... Arguments> decltype(auto) forward(Arguments&&... arguments) {
     return run_forward(module_->is_training(), [&]() -> decltype(auto) {
