@@ -6,7 +6,7 @@
 #include <ATen/ops/randperm.h>
 
 #include <algorithm>
-#include <atomic>
+#include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
@@ -116,8 +116,7 @@ void DistributedSampler::note_pass() const {
   if (!shared.has_passed || shared.resumes || !state.shuffle) return;
   if (state.num_replicas > 1) note_shuffled_epoch(at::sequence_number::peek() != shared.graphs);
   if (shared.epoch_was_set || state.position == 0) return;
-  static std::atomic<bool> said = false;
-  if (said.exchange(true)) return;
+  if (std::exchange(shared_->has_said, true)) return;
   log(LogLevel::WARNING,
       str("DistributedSampler: a second epoch in the same shuffled order, that of epoch ", state.epoch,
           ": call sampler.set_epoch(epoch) at the head of each epoch, or set shuffle = false where the order "

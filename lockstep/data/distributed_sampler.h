@@ -96,6 +96,7 @@ class DistributedSampler {
     bool epoch_was_set = true;  // since the last pass began
     std::uint64_t graphs = 0;   // recorded by autograd on this thread when the last pass began
     bool has_passed = false;
+    bool has_said = false;            // that set_epoch() was forgotten
     std::vector<std::int64_t> order;  // of the pass of libtorch's loader
   };
   void note_pass() const;

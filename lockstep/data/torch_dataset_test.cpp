@@ -120,7 +120,6 @@ std::vector<std::string> warnings_of(const std::function<void()>& body) {
   return lines;
 }
 
-// One test, because it is said once in a process.
 TEST(DistributedSampler, ASecondEpochInTheSameShuffledOrderIsSaidOnce) {
   const auto train = [](const auto& loader, int epochs) {
     for (int epoch = 0; epoch < epochs; ++epoch) batches_of(loader);
