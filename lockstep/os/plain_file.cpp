@@ -15,7 +15,7 @@
 namespace lockstep {
 namespace {
 
-struct stat inspect(const Fd& file, const std::string& path) {
+struct stat look_at(const Fd& file, const std::string& path) {
   struct stat status = {};
   if (fstat(file.get(), &status) != 0) throw SystemError(str("cannot inspect ", in_quotes(path)), errno);
   return status;
@@ -33,13 +33,13 @@ const char* kind_of(mode_t mode) {
 PlainFile::PlainFile(std::string path)
     : path_(std::move(path)), file_(open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)) {
   if (!file_.valid()) throw SystemError(str("cannot open ", in_quotes(path_)), errno);
-  const mode_t mode = inspect(file_, path_).st_mode;
+  const mode_t mode = look_at(file_, path_).st_mode;
   if (S_ISREG(mode)) return;
   throw SystemError(str("cannot read ", in_quotes(path_), ", which is not a plain file but ", kind_of(mode)),
                     S_ISDIR(mode) ? EISDIR : EINVAL);
 }
 
-std::uint64_t PlainFile::size() const { return static_cast<std::uint64_t>(inspect(file_, path_).st_size); }
+std::uint64_t PlainFile::size() const { return static_cast<std::uint64_t>(look_at(file_, path_).st_size); }
 
 std::size_t PlainFile::read_at(std::uint64_t offset, std::span<std::byte> out) const {
   std::size_t done = 0;
