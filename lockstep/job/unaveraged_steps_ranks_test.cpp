@@ -10,9 +10,9 @@
 namespace lockstep {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 std::vector<std::string> lines_of(const std::function<void()>& body) {
   std::vector<std::string> lines;
