@@ -12,8 +12,8 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using testing::ElementsAre;
-using testing::IsEmpty;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 
 // What the log sink got. A nap of no time is an occasion like any other.
 class WaitReminderTest : public testing::Test {

@@ -11,8 +11,8 @@
 namespace lockstep {
 namespace {
 
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 std::int32_t bits(float scale) { return std::bit_cast<std::int32_t>(scale); }
 
