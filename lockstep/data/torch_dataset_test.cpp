@@ -11,9 +11,9 @@
 namespace lockstep {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using torch::data::transforms::Stack;
 
 constexpr std::int64_t SIZE = 23;
