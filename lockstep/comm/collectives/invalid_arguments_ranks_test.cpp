@@ -49,7 +49,7 @@ constexpr std::size_t TOO_MANY = std::numeric_limits<std::size_t>::max() / 4;
 const std::string TOO_MANY_TEXT = str(TOO_MANY, " elements are too many");
 
 std::string no_rank(const char* role, int rank, const Scene& scene) {
-  if (rank == ANY_SOURCE) return str(role, " must be a rank, not -1: only a receive may be from any");
+  if (rank == ANY_SOURCE) return str(role, " -1 is no rank: only a receive may be from any");
   return str(role, " ", rank, " is not a rank of the group (0 to ", scene.last(), ")");
 }
 

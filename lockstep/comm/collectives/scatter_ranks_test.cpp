@@ -68,7 +68,7 @@ RANKS_TEST(Scatter, InputsAreTheRootsAlone, Ranks(1, 2, 3), EveryBackend()) {
                 ThrowsMessage<InvalidArgument>(HasSubstr("only the root, rank 0, sends")));
   }
   EXPECT_THAT([&] { comm::scatter(world(), std::span(mine), input, -1); },
-              ThrowsMessage<InvalidArgument>(HasSubstr("root must be a rank, not -1")));
+              ThrowsMessage<InvalidArgument>(HasSubstr("root -1")));
   comm::scatter(world(), std::span(mine), rank() == 0 ? input : std::span<const float>(), 0);
 }
 
