@@ -94,14 +94,12 @@ class Nested(JobsTest):
                          jobs=2, rounds=1, times=2)
 
     def test_mpirun_in_a_rank_is_refused(self):
-        """The inner ranks have RANK and WORLD_SIZE of the outer one, so two of them are the same rank."""
+        """The inner ranks have RANK and WORLD_SIZE of the outer one, so both are the same rank."""
         launcher = mpirun(self, "mpich")
-        port = str(free_ports(1)[0])
-        started = [self.start([*launcher, "-n", 2, *self.program(0)], {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_PORT": port,
-                                                                       "LOCKSTEP_TIMEOUT": "10"}) for rank in range(2)]
-        done = finish(self, started, 60)
+        outer = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_PORT": str(free_ports(1)[0]), "LOCKSTEP_TIMEOUT": "20"}
+        done = finish(self, [self.start([*launcher, "-n", 2, *self.program(0)], outer)], 60)
         self.assertNotEqual(done.returncode, 0)
-        self.assertRegex(done.stdout, r"came as rank [01], which process \d+ is already|ranks of two jobs have met")
+        self.assertRegex(done.stdout, r"came as rank 0, which process \d+ is already")
 
 
 class ProcessNamespaces(JobsTest):
