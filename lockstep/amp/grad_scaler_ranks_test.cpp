@@ -51,10 +51,10 @@ RANKS_TEST(GradScaler, ScalesThatDifferAreAMismatchWithBoth, Ranks(2, 3), EveryB
   if (rank() == 0) scaler.load_state_dict(GradScaler({.init_scale = 1024}).state_dict());
   scaler.scale(w.sum()).backward();
   EXPECT_THAT([&] { scaler.unscale_(optimizer); },
-              testing::ThrowsMessage<Mismatch>(testing::AllOf(
-                  testing::HasSubstr("for the overflows of a GradScaler with the scale 1024"),
-                  testing::HasSubstr("with the scale 65536"), testing::HasSubstr("load_state_dict()"),
-                  testing::HasSubstr("alike on all ranks"))));
+              ::testing::ThrowsMessage<Mismatch>(::testing::AllOf(
+                  ::testing::HasSubstr("for the overflows of a GradScaler with the scale 1024"),
+                  ::testing::HasSubstr("with the scale 65536"), ::testing::HasSubstr("load_state_dict()"),
+                  ::testing::HasSubstr("alike on all ranks"))));
 }
 
 }  // namespace

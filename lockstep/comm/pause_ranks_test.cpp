@@ -87,7 +87,7 @@ RANKS_TEST(Pause, OfOneRankAloneIsItsOwn, Ranks(2, 3), BackendsWithPeers(), Exce
     EXPECT_THROW(comm::barrier(world(), true).wait(), Error);
   } else {
     EXPECT_THAT([&] { comm::barrier(world(), true).wait(TIMEOUT); },
-                testing::ThrowsMessage<Timeout>(HasSubstr("waiting for rank 1")));
+                ::testing::ThrowsMessage<Timeout>(HasSubstr("waiting for rank 1")));
   }
   pauser.reset();
 }

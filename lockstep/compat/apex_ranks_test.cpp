@@ -40,7 +40,7 @@ RANKS_TEST(Apex, RefusesAProcessOutsideOfTheGroup, Ranks(2)) {
   const ProcessGroup group = new_group({0});
   if (rank() == 0) return;
   const auto refused =
-      testing::ThrowsMessage<InvalidArgument>(testing::HasSubstr("not in the group, whose ranks are 0"));
+      ::testing::ThrowsMessage<InvalidArgument>(::testing::HasSubstr("not in the group, whose ranks are 0"));
   Weights net;
   torch::optim::SGD optimizer(net->parameters(), 0.1);
   EXPECT_THAT([&] { parallel::Reducer(net->parameters(), group); }, refused);

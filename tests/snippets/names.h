@@ -2,6 +2,7 @@
 // the examples are compiled and not linked.
 #pragma once
 
+#include <torch/data.h>
 #include <torch/nn.h>
 #include <torch/optim.h>
 #include <torch/utils.h>
@@ -51,7 +52,7 @@ void step(const at::Tensor& data, const at::Tensor& target);
 
 extern ProcessGroup group;
 extern int rank, seed, epoch, index;
-extern std::string option_data;
+extern std::string option_data, folder;
 extern std::vector<std::int64_t> indices;
 
 }  // namespace snippets
