@@ -80,7 +80,7 @@ class OpenFiles(LimitsTest):
         self.expect_sum(result, 64)
 
     def test_of_spawn_are_raised_or_told(self):
-        result = self.run_in(self.folder, [SPAWNS, "sum", "16", "x"], limits=self.files(64, 64))
+        result = self.run_in(self.folder, [SPAWNS, "sum", "16", "x"], limits=self.files(64, 128))
         self.assertEqual(result.stdout.count(", sum 136"), 16, result.stdout + result.stderr)
         result = self.run_in(self.folder, [SPAWNS, "sum", "32", "x"], limits=self.files(64, 1024))
         self.assertEqual(result.stdout.count(", sum 528"), 32, result.stdout + result.stderr)
@@ -103,7 +103,7 @@ class SizesOfFiles(LimitsTest):
         return {resource.RLIMIT_FSIZE: (limit, limit)}
 
     def test_cut_a_log_and_stop_nothing(self):
-        result = self.launch("-n", "2", "sh", "-c", "seq 20000; [ $RANK = 0 ] && exit 7", limits=self.size(64 << 10))
+        result = self.launch("-n", "2", "sh", "-c", "seq 20000; [ $RANK != 0 ] || exit 7", limits=self.size(64 << 10))
         self.assertEqual(result.returncode, 7, result.stderr)
         for rank in range(2):
             self.assertEqual([line for line in result.stdout.splitlines() if line.startswith(f"[{rank}]")],

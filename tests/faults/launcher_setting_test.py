@@ -1,4 +1,5 @@
 """What a rank finds when it starts: variables, cores, descriptors, standard input."""
+import json
 import os
 import pathlib
 import re
@@ -76,7 +77,8 @@ rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 assert len(fds) == (size - 1 if rank == 0 else 1), fds
 sockets = [socket.socket(fileno=fd) for fd in fds]
 assert all(s.family == socket.AF_UNIX and s.type == socket.SOCK_SEQPACKET for s in sockets)
-held = [fd for fd in os.listdir("/proc/self/fd") if int(fd) > 2 and int(fd) not in fds
+told = int(os.environ["LOCKSTEP_FAILURE_FD"].split(":")[0])  # through which ranks tell the launcher what has failed
+held = [fd for fd in os.listdir("/proc/self/fd") if int(fd) > 2 and int(fd) not in [*fds, told]
         and os.path.exists("/proc/self/fd/" + fd) and "socket" in os.readlink("/proc/self/fd/" + fd)]
 assert not held, held
 if rank == 0:

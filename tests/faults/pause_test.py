@@ -79,8 +79,9 @@ class Pause(MeetingTest):
             terminal.type(b"\x1a")
             terminal.wait_for("Stopped")
             time.sleep(PAUSE)
-            terminal.type(b"fg\n")
+            terminal.type(b"fg; echo back $((40 + 2))\n")
             terminal.wait_for("done", 2)
+            terminal.wait_for("back 42")  # what is typed before that is rank 0's
             self.assertNotIn("error", terminal.shown())
             terminal.type(b"exit\n")
             terminal.wait()

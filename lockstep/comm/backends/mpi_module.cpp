@@ -274,7 +274,7 @@ class ThisModule final : public Module {
 }  // namespace
 }  // namespace lockstep::mpi
 
-extern "C" __attribute__((visibility("default"))) lockstep::mpi::Module* lockstep_mpi_module_1() {
+extern "C" __attribute__((visibility("default"))) lockstep::mpi::Module* lockstep_mpi_module_2() {
   static auto* const instance = new lockstep::mpi::ThisModule;  // outlives static destructors
   return instance;
 }
