@@ -251,7 +251,8 @@ template <typename ModuleType> class DistributedDataParallel : public Distribute
       : DistributedDataParallel(std::shared_ptr<ModuleType>(std::shared_ptr<void>(), &module), options) {}
   // Does not compile: the wrapped model has its wrapper already, and every gradient would be averaged twice.
   template <typename Other>
-  explicit DistributedDataParallel(DistributedDataParallel<Other>&, const Options& = {}) {
+  explicit DistributedDataParallel(DistributedDataParallel<Other>& other, const Options& options = {})
+      : DistributedDataParallelBase(nullptr, {}, {}, options), module_(other.module()) {
     static_assert(std::is_void_v<DistributedDataParallel<Other>>,
                   "DistributedDataParallel wraps a model and not another DistributedDataParallel: use the "
                   "one there is");
@@ -307,6 +308,9 @@ template <> class DistributedDataParallel<void> : public DistributedDataParallel
   bool training_ = true;
 };
 
+template <typename ModuleType>
+DistributedDataParallel(DistributedDataParallel<ModuleType>&, DistributedDataParallelOptions = {})
+    -> DistributedDataParallel<ModuleType>;
 template <typename ModuleType>
 DistributedDataParallel(torch::nn::ModuleHolder<ModuleType>, DistributedDataParallelOptions = {})
     -> DistributedDataParallel<ModuleType>;
