@@ -33,7 +33,7 @@ MESSAGE_POINTS = {"shm": {"comm.taking_message": (4, range(SIZE)), "comm.pouring
 NO_MESSAGE_POINTS = f"{BACKEND} takes nothing out of other ranks' memory"
 ABORT_PROGRAM = peers_support.PROGRAM.with_name("abort_trial")
 DDP_PROGRAM = os.environ.get("PEERS_TEST_DDP_PROGRAM")
-OPERATION = r"(?:(?:barrier|broadcast|all_reduce|reduce_scatter|all_gather) #\d+(?: for the [^"]*)?|(?:send|recv)\([^)]*\)|send|recv|allocate_shared) on group \"world\", rank {rank} of 4: "
+OPERATION = r"(?:(?:barrier|broadcast|all_reduce|reduce_scatter|all_gather) #\d+(?: for the [^\"]*)?|(?:send|recv)\([^)]*\)|send|recv|allocate_shared) on group \"world\", rank {rank} of 4: "
 
 # The ways through shared memory (LOCKSTEP_PATHS) and where a rank may be on them.
 PATHS = {"inline": ["comm.posted", "comm.before_finish"], "one_shot": ["comm.posted", "comm.before_finish"],
