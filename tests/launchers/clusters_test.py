@@ -25,7 +25,7 @@ exec env -i PATH="$PATH" HOME="$HOME" XDG_RUNTIME_DIR="$(mktemp -d -p "$PWD")" s
 
 class Clusters(unittest.TestCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory(prefix="lockstep-clusters-")
+        folder = tempfile.TemporaryDirectory(prefix="c-")  # short: paths of sockets have an end
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
         (self.folder / "job.secret").write_bytes(os.urandom(32))
