@@ -57,7 +57,7 @@ void say_goodbye(int code, void*) {
   }
 }
 
-[[maybe_unused]] const bool is_greeted = [] {
+[[maybe_unused]] const bool IS_GREETED = [] {
   const auto fds = env("LOCKSTEP_HUB_FDS");
   if (fds) greet_hub(*fds);
   return fds.has_value();

@@ -93,8 +93,8 @@ std::string usual_cause_of_absence(Purpose mine) {
   return is_of_a_loop(mine) ? cause_of_places(is_of_batch_norm(mine)) : std::string();
 }
 
-Acting::Acting(Purpose purpose, const std::string& name, std::int32_t mark) : before_(current_) {
-  current_ = {.purpose = purpose, .mark = mark, .name = kept(name)};
+Acting::Acting(Purpose purpose, const std::string& name, std::int32_t mark) : before_(here()) {
+  here() = {.purpose = purpose, .mark = mark, .name = kept(name)};
 }
 
 }  // namespace lockstep

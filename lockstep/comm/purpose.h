@@ -57,14 +57,18 @@ struct ActingState {
 class Acting {
  public:
   explicit Acting(Purpose purpose, const std::string& name = {}, std::int32_t mark = 0);
-  ~Acting() { current_ = before_; }
+  ~Acting() { here() = before_; }
   Acting(const Acting&) = delete;
   Acting& operator=(const Acting&) = delete;
 
-  static const ActingState& current() { return current_; }
+  static const ActingState& current() { return here(); }
 
  private:
-  static inline thread_local ActingState current_ = {};
+  static ActingState& here() {
+    static thread_local ActingState state;
+    return state;
+  }
+
   const ActingState before_;
 };
 
