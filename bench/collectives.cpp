@@ -2,7 +2,7 @@
 //
 //   lockstep run -n 2 build/bench/collectives                  # all of them
 //   lockstep run -n 2 build/bench/collectives all_reduce 8 65536  # some
-#include "lockstep/comm/collectives.h"
+#include "lockstep/comm/collectives/collectives.h"
 #include "bench/timed_collectives.h"
 #include "lockstep/job/job.h"
 

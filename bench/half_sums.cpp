@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/comm/collectives.h"
+#include "lockstep/comm/collectives/collectives.h"
 #include "lockstep/job/job.h"
 
 namespace {

@@ -29,9 +29,9 @@
 #include <thread>
 #include <vector>
 
-#include "lockstep/comm/backends/thread_backend.h"
-#include "lockstep/comm/collectives.h"
-#include "lockstep/comm/reduce_kernels.h"
+#include "lockstep/comm/backends/shared/thread_backend.h"
+#include "lockstep/comm/collectives/collectives.h"
+#include "lockstep/comm/kernels/reduce_kernels.h"
 
 namespace {
 

@@ -6,7 +6,7 @@
 #include <ATen/ATen.h>
 
 #include "bench/timed_collectives.h"
-#include "lockstep/comm/collectives.h"
+#include "lockstep/comm/collectives/collectives.h"
 #include "lockstep/tensor/collectives.h"
 
 namespace {

@@ -11,7 +11,7 @@
 
 #include "cli/bench_plan.h"
 #include "lockstep/base/text_hash.h"
-#include "lockstep/comm/collectives.h"
+#include "lockstep/comm/collectives/collectives.h"
 #include "lockstep/os/machine.h"
 #include "lockstep/os/process.h"
 #include "lockstep/os/shared_memory.h"

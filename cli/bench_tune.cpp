@@ -9,7 +9,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
-#include "lockstep/comm/backends/shared_layout.h"
+#include "lockstep/comm/backends/segment/layout.h"
 #include "lockstep/launch/prepare.h"
 #include "lockstep/launch/run_ranks.h"
 #include "lockstep/os/process.h"

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/comm/backends/shared_paths.h"
+#include "lockstep/comm/backends/segment/paths.h"
 
 namespace lockstep::cli {
 

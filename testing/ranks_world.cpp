@@ -1,6 +1,6 @@
 #include "testing/ranks_world.h"
 
-#include "lockstep/comm/backends/thread_backend.h"
+#include "lockstep/comm/backends/shared/thread_backend.h"
 #include "lockstep/job/job.h"
 
 namespace lockstep::harness {

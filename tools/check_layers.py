@@ -8,16 +8,19 @@ import sources
 
 
 def rules():
-    """{room: rooms below it}, read from the block of arrows in ARCHITECTURE.md: a -> b, c -> d."""
+    """{room: rooms below it}, read from the blocks of arrows in ARCHITECTURE.md: a → b, c → d. The names in a block that begins
+    with "within comm:" are those of rooms in comm/."""
     below = {}
-    block = re.search(r"```\n([^`]*→[^`]*)```", sources.read("ARCHITECTURE.md")).group(1)
-    for chain in re.split(r"\n|\s{3,}", block):
-        groups = [[room.strip() for room in group.split(",")] for group in chain.split("→")]
-        for upper, lower in zip(groups, groups[1:]):
-            for room in upper:
-                below.setdefault(room, set()).update(lower)
-        for room in groups[-1]:
-            below.setdefault(room, set())
+    for block in re.findall(r"```\n([^`]*→[^`]*)```", sources.read("ARCHITECTURE.md")):
+        within = re.match(r"within (\w+):\n", block)
+        prefix = within.group(1) + "/" if within else ""
+        for chain in re.split(r"\n|\s{3,}", block[within.end():] if within else block):
+            groups = [[prefix + room.strip() for room in group.split(",")] for group in chain.split("→") if group.strip()]
+            for upper, lower in zip(groups, groups[1:]):
+                for room in upper:
+                    below.setdefault(room, set()).update(lower)
+            for room in groups[-1] if groups else []:
+                below.setdefault(room, set())
     for _ in below:  # a chain of n rooms is closed after n rounds
         for room, lower in below.items():
             lower.update(*(below[other] for other in lower))
@@ -45,11 +48,14 @@ WORDS = [
 
 
 def room_of(path):
-    """"comm" of lockstep/comm/backends/shm.cpp, "parallel/ddp" of lockstep/parallel/ddp/reducer.h, else None."""
+    """"comm/backends/shared" of lockstep/comm/backends/shared/engine.h, "parallel/ddp" of lockstep/parallel/ddp/hooks/x.h,
+    "tensor" of lockstep/tensor/file.cpp, else None."""
     parts = path.parts
     if parts[0] != "lockstep" or len(parts) < 3:
         return None
-    return "/".join(parts[1:3]) if parts[1] == "parallel" and len(parts) > 3 else parts[1]
+    if parts[1] == "parallel":
+        return "/".join(parts[1:3]) if len(parts) > 3 else parts[1]
+    return "/".join(parts[1:-1]) if any(room.startswith(parts[1] + "/") for room in BELOW) else parts[1]
 
 
 def is_test(path):
@@ -64,6 +70,15 @@ def has_torch(path):
     return room.split("/")[0] == "tensor" or "tensor" in BELOW.get(room.split("/")[0], ())
 
 
+def problem_within(path, room, other):
+    """room and other are parts of one room, as comm/trace and comm/meeting."""
+    if other in BELOW.get(room, ()) or (path.stem.endswith("_test") and room in BELOW):
+        return None  # a test may call what is above its subject: a verb of the group over a backend
+    if room in BELOW:
+        return f"ARCHITECTURE.md does not put {other} below {room}"
+    return f"{room} and {other} are neighbours"
+
+
 def layer_problem(path, room, included):
     target = pathlib.PurePosixPath(included)
     if target.parts[0] in ("testing", "tests"):
@@ -75,7 +90,7 @@ def layer_problem(path, room, included):
         return "the umbrella header is for users" if target.name == "lockstep.h" and room else None
     top, other_top = room.split("/")[0], other.split("/")[0]
     if top == other_top:  # parts of one room: all may use what lies in the room itself
-        return None if "/" not in other else f"{room} and {other} are neighbours"
+        return None if other == top else problem_within(path, room, other)
     if path.stem.endswith("_ranks_test") and other_top in BELOW["job"] | {"job"}:
         return None  # the harness that starts its ranks stands on job
     return None if other_top in BELOW.get(top, ()) else f"ARCHITECTURE.md does not put {other_top} below {top}"
@@ -83,7 +98,8 @@ def layer_problem(path, room, included):
 
 def check_file(path, includes, text):
     room = room_of(path)
-    if room is not None and room.split("/")[0] not in BELOW:
+    top = None if room is None else room.split("/")[0]
+    if room is not None and (top not in BELOW or (top != "parallel" and room not in BELOW)):
         yield f"{path}: ARCHITECTURE.md does not say where the room {room} stands"
         return
     for include in includes[path]:

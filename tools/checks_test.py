@@ -32,6 +32,16 @@ class Layers(unittest.TestCase):
         self.assertEqual(layers("lockstep/comm/work_ranks_test.cpp", '"lockstep/job/job.h"'), [])
         self.assertEqual(len(layers("lockstep/comm/work_test.cpp", '"lockstep/job/job.h"')), 1)
 
+    def test_rooms_within_comm(self):
+        for path, included in [("comm/trace/x.cpp", "comm/call.h"), ("comm/backends/tcp/mesh.h", "comm/backends/messages/link.h"),
+                               ("comm/backends/registry.cpp", "comm/backends/nccl/backend.h"),
+                               ("comm/backends/shared/x_test.cpp", "comm/backends/registry.h")]:
+            self.assertEqual(layers("lockstep/" + path, f'"lockstep/{included}"'), [], (path, included))
+        for path, included in [("comm/call.h", "comm/trace/rank_trace.h"), ("comm/backends/tcp/mesh.h", "comm/backends/mpi/links.h"),
+                               ("comm/backends/shared/engine.h", "comm/backends/messages/link.h"),
+                               ("comm/kernels/x.h", "comm/collectives/check.h"), ("comm/new_room/x.h", "comm/call.h")]:
+            self.assertEqual(len(layers("lockstep/" + path, f'"lockstep/{included}"')), 1, (path, included))
+
     def test_headers_that_have_a_place(self):
         self.assertEqual(len(layers("lockstep/comm/work.h", "<ATen/ATen.h>")), 1)
         self.assertEqual(len(layers("lockstep/comm/work.cpp", "<sys/mman.h>")), 1)

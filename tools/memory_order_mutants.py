@@ -23,7 +23,8 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-FILES = ("lockstep/comm/backends/shared_*.h", "lockstep/comm/backends/shared_*.cpp", "lockstep/comm/backends/backoff.h")
+FILES = ("lockstep/comm/backends/shared/*.h", "lockstep/comm/backends/shared/*.cpp", "lockstep/comm/backends/segment/*.h",
+         "lockstep/comm/backends/segment/*.cpp")
 ORDER = re.compile(r"std::memory_order_(acquire|release|acq_rel|seq_cst)")
 RECORD = ROOT / "tools/memory_order_mutants.txt"
 STAGES = ((2,), (3, 4))  # ranks
@@ -121,7 +122,7 @@ def record(found, rows):
 
 def key_of(path, _number, _column, order, line):
     """What stays the same when other lines come and go."""
-    return f"{path.name} {order} `{line}`"
+    return f"{path.parent.name}/{path.name} {order} `{line}`"
 
 
 def seconds_unchanged(root, sizes):
@@ -161,7 +162,7 @@ def main():
         found = places(root)
         if args.list:
             for index, (path, number, _, order, line) in enumerate(found):
-                print(f"{index:3} {path.name}:{number} {order}: {line}")
+                print(f"{index:3} {path.parent.name}/{path.name}:{number} {order}: {line}")
             return
         configure(root)
         seconds = args.patience * seconds_unchanged(root, STAGES[0])

@@ -51,7 +51,7 @@ struct JobEnvironment {
 // shell is alone), unless an mpirun in the step has started this process; Open MPI, MPICH; otherwise a job of one process.
 // Throws InvalidArgument when a variable is not a number, when rank >= world size, or when one of a pair is missing ("RANK is
 // set but WORLD_SIZE is not"). The local pair is UNKNOWN where the launcher does not give it (by hand, mostly). What tells jobs
-// of one machine apart is in comm/job_identity.h.
+// of one machine apart is in comm/meeting/job_identity.h.
 JobEnvironment job_environment();
 
 }  // namespace lockstep

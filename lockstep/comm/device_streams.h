@@ -1,5 +1,5 @@
 // DeviceStreams: what the core, which knows no CUDA, needs of a device's streams and events. tensor/ has the one of libtorch; a
-// library under test that works on host memory brings its own (see nccl_library.h).
+// library under test that works on host memory brings its own (see nccl/library.h).
 //
 //   DeviceStreams::Event written = streams.record(nullptr);          // behind everything on the caller's current stream
 //   streams.wait(side, written);                                     // `side` goes on when that is done; nobody blocks

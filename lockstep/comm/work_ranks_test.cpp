@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
-#include "lockstep/comm/collectives.h"
+#include "lockstep/comm/collectives/collectives.h"
 #include "testing/buffers.h"
 #include "testing/ranks.h"
 

@@ -4,8 +4,8 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
-#include "lockstep/comm/collectives.h"
 #include "lockstep/comm/collectives/coalesced.h"
+#include "lockstep/comm/collectives/collectives.h"
 #include "lockstep/comm/collectives/objects.h"
 #include "lockstep/job/groups.h"
 #include "lockstep/job/job.h"

@@ -6,10 +6,10 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/comm/backends/registry.h"
-#include "lockstep/comm/backends/split_agreement.h"
 #include "lockstep/comm/collectives/all_gather.h"
 #include "lockstep/comm/collectives/check.h"
-#include "lockstep/comm/group_meeting.h"
+#include "lockstep/comm/group/split_agreement.h"
+#include "lockstep/comm/meeting/group_meeting.h"
 #include "lockstep/job/group_list.h"
 #include "lockstep/job/job.h"
 

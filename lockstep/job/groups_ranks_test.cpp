@@ -8,7 +8,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
-#include "lockstep/comm/collectives.h"
+#include "lockstep/comm/collectives/collectives.h"
 #include "lockstep/job/job.h"
 #include "testing/ranks.h"
 #include "testing/sums.h"

@@ -11,12 +11,12 @@
 #include "lockstep/base/log.h"
 #include "lockstep/base/str.h"
 #include "lockstep/base/wait_reminder.h"
-#include "lockstep/comm/backends/mpi_backend.h"
-#include "lockstep/comm/backends/mpi_meeting.h"
-#include "lockstep/comm/backends/nccl_backend.h"
+#include "lockstep/comm/backends/mpi/backend.h"
+#include "lockstep/comm/backends/mpi/meeting.h"
+#include "lockstep/comm/backends/nccl/backend.h"
 #include "lockstep/comm/backends/registry.h"
-#include "lockstep/comm/missing_rank.h"
-#include "lockstep/comm/same_machine.h"
+#include "lockstep/comm/meeting/missing_rank.h"
+#include "lockstep/comm/meeting/same_machine.h"
 #include "lockstep/comm/trace/trace_memory.h"
 #include "lockstep/job/group_list.h"
 #include "lockstep/job/how_started.h"
@@ -130,8 +130,8 @@ void init_from_mpi(const MpiHandle& handle, const InitOptions& options) {
   meeting.begin();
   const int local_rank = lower_ranks_here(meeting, deadline);
   begin(mine,
-        tcp::make_group(MPI_ENGINE, connect_mpi(meeting, communicator, deadline), meeting, "world", group,
-                        deadline),
+        messages::make_group(MPI_CARRIER, connect_mpi(meeting, communicator, deadline), meeting, "world",
+                             group, deadline),
         group, local_rank);
 }
 

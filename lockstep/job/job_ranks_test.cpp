@@ -8,7 +8,7 @@
 #include <string>
 
 #include "lockstep/base/error.h"
-#include "lockstep/comm/collectives.h"
+#include "lockstep/comm/collectives/collectives.h"
 #include "lockstep/os/process.h"
 #include "testing/ranks.h"
 #include "testing/sums.h"

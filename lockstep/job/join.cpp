@@ -6,7 +6,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/comm/collectives/all_gather.h"
-#include "lockstep/comm/peer.h"
+#include "lockstep/comm/collectives/peer.h"
 
 namespace lockstep {
 namespace {

@@ -39,7 +39,7 @@
 #include <optional>
 #include <vector>
 
-#include "lockstep/comm/peer.h"
+#include "lockstep/comm/collectives/peer.h"
 #include "lockstep/comm/process_group.h"
 
 namespace lockstep {

@@ -3,7 +3,7 @@
 #include <stdexcept>
 
 #include "lockstep/base/error.h"
-#include "lockstep/comm/collectives.h"
+#include "lockstep/comm/collectives/collectives.h"
 #include "testing/ranks.h"
 
 namespace lockstep {

@@ -13,7 +13,7 @@
 // examples/mpi_host has a host in C and one in Fortran.
 //
 // This header needs no mpi.h, and the library links no MPI: the module of the MPI that the program was linked with is loaded
-// (comm/backends/mpi_library.h). It duplicates the communicator once in the communicator's life, so messages of the program and
+// (comm/backends/mpi/library.h). It duplicates the communicator once in the communicator's life, so messages of the program and
 // of Lockstep never meet.
 //
 // Who         every rank of the communicator; blocks until all are here or the timeout has passed.

@@ -7,10 +7,10 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/base/wait_reminder.h"
-#include "lockstep/comm/backends/mpi_backend.h"
-#include "lockstep/comm/backends/mpi_meeting.h"
-#include "lockstep/comm/missing_rank.h"
-#include "lockstep/comm/same_machine.h"
+#include "lockstep/comm/backends/mpi/backend.h"
+#include "lockstep/comm/backends/mpi/meeting.h"
+#include "lockstep/comm/meeting/missing_rank.h"
+#include "lockstep/comm/meeting/same_machine.h"
 #include "lockstep/os/kernel_features.h"
 #include "lockstep/os/machine.h"
 #include "lockstep/os/process.h"
@@ -250,7 +250,7 @@ Met Rendezvous::meet(const InitOptions& options, const RendezvousFacts& facts, c
                      Deadline deadline) {
   const JobEnvironment& place = facts.place;
   const std::string& backend = wanted.cpu;
-  if (MPI_ENGINE.carries(backend) && meets_over_mpi(facts)) return meet_over_mpi(facts, wanted, deadline);
+  if (MPI_CARRIER.carries(backend) && meets_over_mpi(facts)) return meet_over_mpi(facts, wanted, deadline);
   const RendezvousPlan plan = plan_rendezvous(facts);
   if (!is_inherited_) ++worlds_;
   if (place.world_size > 1 && plan.way == RendezvousWay::TCP_STORE) {

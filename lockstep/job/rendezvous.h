@@ -10,8 +10,8 @@
 #include <string>
 
 #include "lockstep/comm/backends/registry.h"
-#include "lockstep/comm/hub.h"
-#include "lockstep/comm/store_meeting.h"
+#include "lockstep/comm/meeting/hub.h"
+#include "lockstep/comm/meeting/store_meeting.h"
 #include "lockstep/job/job.h"
 #include "lockstep/job/rendezvous_plan.h"
 #include "lockstep/os/secret.h"

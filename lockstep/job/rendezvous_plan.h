@@ -15,7 +15,7 @@
 //   it does not say, and MASTER_ADDR is unset or loopback          at a Unix socket named after the job
 //   otherwise                                                      over a TCP store at MASTER_ADDR:MASTER_PORT; secret needed
 //
-// The socket's name is what tells the job from others of the user on this machine (comm/job_identity.h): the launcher's name for
+// The socket's name is what tells the job from others of the user on this machine (comm/meeting/job_identity.h): the launcher's name for
 // it and, where one launcher has started all ranks, that launcher's process. Where no launcher is known it is MASTER_PORT and this
 // process namespace; without MASTER_PORT nothing tells jobs apart, and the plan is refused.
 //
@@ -30,7 +30,7 @@
 #include <string>
 
 #include "lockstep/base/environment.h"
-#include "lockstep/comm/job_identity.h"
+#include "lockstep/comm/meeting/job_identity.h"
 
 namespace lockstep {
 

@@ -9,7 +9,7 @@
 #include "lockstep/base/environment.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
-#include "lockstep/comm/collectives.h"
+#include "lockstep/comm/collectives/collectives.h"
 #include "lockstep/job/job.h"
 #include "lockstep/os/secret.h"
 #include "lockstep/os/tcp_socket.h"

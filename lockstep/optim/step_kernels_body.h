@@ -7,7 +7,7 @@
 #include <cstddef>
 
 #include "lockstep/base/dtype.h"
-#include "lockstep/comm/element_types_body.h"  // IWYU pragma: keep
+#include "lockstep/comm/kernels/element_types_body.h"  // IWYU pragma: keep
 #include "lockstep/optim/step_kernels_table.h"
 
 namespace lockstep::LOCKSTEP_KERNELS {

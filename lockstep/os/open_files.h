@@ -33,7 +33,7 @@ void raise_open_files();
 void restore_open_files();
 
 // Files that one rank of `ranks` on a machine has open while it joins the others: a socket to, the trace and a handle of each; in jobs
-// of up to 128 ranks rank 0 also holds the handle with which each said hello (comm/hub_greeting.h).
+// of up to 128 ranks rank 0 also holds the handle with which each said hello (comm/meeting/hub_greeting.h).
 constexpr std::size_t open_files_of_rank(std::size_t ranks) { return (ranks > 128 ? 3 : 4) * ranks + 8; }
 
 }  // namespace lockstep

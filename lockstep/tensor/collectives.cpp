@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "lockstep/base/shape_bytes.h"
-#include "lockstep/comm/collectives.h"
+#include "lockstep/comm/collectives/collectives.h"
 #include "lockstep/tensor/sparse_all_reduce.h"
 #include "lockstep/tensor/tensor_call.h"
 

@@ -25,7 +25,7 @@
 #include <chrono>
 #include <vector>
 
-#include "lockstep/comm/peer.h"
+#include "lockstep/comm/collectives/peer.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/job/job.h"
 #include "lockstep/tensor/point_to_point.h"

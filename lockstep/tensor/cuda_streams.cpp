@@ -6,7 +6,7 @@
 
 #include <memory>
 
-#include "lockstep/comm/backends/nccl_library.h"
+#include "lockstep/comm/backends/nccl/library.h"
 
 namespace lockstep {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <numeric>
 
-#include "lockstep/comm/collectives.h"
+#include "lockstep/comm/collectives/collectives.h"
 #include "lockstep/tensor/collectives.h"
 #include "lockstep/tensor/tensor_call.h"
 

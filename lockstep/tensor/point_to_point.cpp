@@ -1,6 +1,6 @@
 #include "lockstep/tensor/point_to_point.h"
 
-#include "lockstep/comm/collectives.h"
+#include "lockstep/comm/collectives/collectives.h"
 #include "lockstep/tensor/tensor_call.h"
 
 namespace lockstep {

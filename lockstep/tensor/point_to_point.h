@@ -19,7 +19,7 @@
 
 #include <vector>
 
-#include "lockstep/comm/peer.h"
+#include "lockstep/comm/collectives/peer.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/job/job.h"
 

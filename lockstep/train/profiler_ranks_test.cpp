@@ -6,7 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "lockstep/comm/collectives.h"
+#include "lockstep/comm/collectives/collectives.h"
 #include "lockstep/parallel/ddp/distributed_data_parallel.h"
 #include "lockstep/train/profiler.h"
 #include "testing/ranks.h"

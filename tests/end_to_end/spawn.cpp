@@ -14,7 +14,7 @@
 #include <string>
 
 #include "lockstep/base/error.h"
-#include "lockstep/comm/collectives.h"
+#include "lockstep/comm/collectives/collectives.h"
 #include "lockstep/job/job.h"
 
 namespace dist = lockstep;

@@ -16,7 +16,7 @@
 #include <thread>
 #include <vector>
 
-#include "lockstep/comm/collectives.h"
+#include "lockstep/comm/collectives/collectives.h"
 #include "lockstep/job/job.h"
 #include "lockstep/job/spawn.h"
 

@@ -15,8 +15,8 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/fail_point.h"
 #include "lockstep/base/str.h"
-#include "lockstep/comm/backends/thread_backend.h"
-#include "lockstep/comm/collectives.h"
+#include "lockstep/comm/backends/shared/thread_backend.h"
+#include "lockstep/comm/collectives/collectives.h"
 
 namespace {
 

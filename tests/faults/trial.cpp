@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "lockstep/base/fail_point.h"
-#include "lockstep/comm/collectives.h"
+#include "lockstep/comm/collectives/collectives.h"
 #include "tests/faults/trial.h"
 
 namespace {

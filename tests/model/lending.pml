@@ -1,4 +1,4 @@
-/* A message whose sender lends its memory (lockstep/comm/backends/shared_messages.cpp), for SPIN: two messages through the only letter,
+/* A message whose sender lends its memory (lockstep/comm/backends/shared/messages.cpp), for SPIN: two messages through the only letter,
  * a receiver that may be unable to read the other's memory, and either of them may die, or a third rank fails at any moment.
  *
  *   here            there

@@ -1,4 +1,4 @@
-/* What every rank has for every other, through windows (lockstep/comm/backends/shared_passage.h), for SPIN: three ranks, windows of two
+/* What every rank has for every other, through windows (lockstep/comm/backends/shared/passage.h), for SPIN: three ranks, windows of two
  * slots, two calls that follow each other, and one fault as in protocol.pml. UNEVEN: rank 0 has four chunks for rank 1, rank 1 one and
  * rank 2 two for rank 0, and nobody any for rank 2; else each has three for each.
  *

@@ -1,4 +1,4 @@
-/* The protocol of collectives over shared memory (lockstep/comm/backends/shared_layout.h), for SPIN: three ranks, three
+/* The protocol of collectives over shared memory (lockstep/comm/backends/segment/layout.h), for SPIN: three ranks, three
  * collectives in a ring of two slots, two slices, and one fault: a rank dies at any point, or ranks lose patience with one that
  * is stopped. A stopped rank is one that takes no step for a while, which every rank here may do anywhere.
  *

@@ -1,4 +1,4 @@
-/* A message that its sender pours through a ring (lockstep/comm/backends/shared_messages.cpp), for SPIN: it has PIECES pieces, of which PLACES
+/* A message that its sender pours through a ring (lockstep/comm/backends/shared/messages.cpp), for SPIN: it has PIECES pieces, of which PLACES
  * are in the ring at once, and its receiver may come at any moment, or too late; either of them may die, or a third rank fails.
  *
  *   here            there

@@ -1,4 +1,4 @@
-/* How ranks sleep and are woken (lockstep/comm/backends/backoff.h, Control::ring in shared_layout.cpp), for SPIN: three ranks, each
+/* How ranks sleep and are woken (lockstep/comm/backends/shared/backoff.h, Control::ring in segment/layout.cpp), for SPIN: three ranks, each
  * of which twice changes something that the others wait for and then waits for theirs, and one of which may die.
  *
  *   here       there

@@ -1,4 +1,4 @@
-/* The window of large reductions of private memory (lockstep/comm/backends/shared_window.h), for SPIN: three ranks, windows of two
+/* The window of large reductions of private memory (lockstep/comm/backends/shared/window.h), for SPIN: three ranks, windows of two
  * slots, four chunks in one collective (PER_CALL 4) or in two that follow each other (PER_CALL 2), and one fault as in protocol.pml.
  *
  *   here                         there

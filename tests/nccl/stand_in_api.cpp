@@ -1,4 +1,4 @@
-// A stand-in for NCCL: the functions of nccl_api.h by NCCL's names, over host memory, between processes (or threads) of one machine.
+// A stand-in for NCCL: the functions of nccl/api.h by NCCL's names, over host memory, between processes (or threads) of one machine.
 // It is opened with dlopen where libnccl.so.2 would be, and has lockstep_device_streams_1() beside that (stand_in_streams.h), whose
 // streams are the only ones its functions take; with a null stream an operation is done when the call returns.
 //
@@ -17,7 +17,7 @@
 #include <thread>
 #include <utility>
 
-#include "lockstep/comm/backends/nccl_api.h"
+#include "lockstep/comm/backends/nccl/api.h"
 #include "tests/nccl/stand_in_comm.h"
 #include "tests/nccl/stand_in_device.h"
 #include "tests/nccl/stand_in_operations.h"
@@ -221,7 +221,7 @@ Result end_group() {
 
 }  // namespace
 
-// The symbols. Their types are those of nccl_api.h: a definition that differs does not compile.
+// The symbols. Their types are those of nccl/api.h: a definition that differs does not compile.
 #define LOCKSTEP_DECLARE(member, symbol, parameters) using member = Result parameters;
 struct Types {
   LOCKSTEP_NCCL_FUNCTIONS(LOCKSTEP_DECLARE)

@@ -14,7 +14,7 @@
 #include <mutex>
 #include <string>
 
-#include "lockstep/comm/backends/nccl_api.h"
+#include "lockstep/comm/backends/nccl/api.h"
 #include "tests/nccl/stand_in_memory.h"
 
 namespace lockstep::nccl::stand_in {

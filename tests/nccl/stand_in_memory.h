@@ -14,7 +14,7 @@
 #include <memory>
 #include <string>
 
-#include "lockstep/comm/backends/nccl_api.h"
+#include "lockstep/comm/backends/nccl/api.h"
 
 namespace lockstep::nccl::stand_in {
 

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "lockstep/comm/backends/nccl_api.h"
+#include "lockstep/comm/backends/nccl/api.h"
 #include "tests/nccl/stand_in_comm.h"
 #include "tests/nccl/stand_in_orders.h"
 

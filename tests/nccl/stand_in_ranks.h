@@ -21,7 +21,7 @@
 #include <functional>
 #include <string>
 
-#include "lockstep/comm/backends/nccl_api.h"
+#include "lockstep/comm/backends/nccl/api.h"
 #include "lockstep/comm/device_streams.h"
 
 namespace lockstep::nccl::stand_in {

@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "lockstep/comm/backends/nccl_api.h"
+#include "lockstep/comm/backends/nccl/api.h"
 
 namespace lockstep::nccl::stand_in {
 

@@ -12,7 +12,7 @@
 //             before it, once that has combined what it does meanwhile; so a connection does not rest between two steps.
 // Labels      A message is known by its collective, sender, receiver and label: two ranks' tables have the same labels, in
 //             the same order, and the same bytes for what goes from one to the other.
-// Order       combines name all ranks' contributions in rank order, for the one balanced tree of comm/reduce_kernels.h: every
+// Order       combines name all ranks' contributions in rank order, for the one balanced tree of comm/kernels/reduce_kernels.h: every
 //             algorithm gives the same bits, and half-precision partial sums are never rounded, because none travel. Between
 //             nodes sums do; whether that gives the same bits is what keeps_order() says.
 // Pure        The table depends on the arguments alone. Which algorithm is chosen depends only on what all ranks know to be

@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "lockstep/base/error.h"
-#include "lockstep/comm/collectives.h"
+#include "lockstep/comm/collectives/collectives.h"
 #include "testing/buffers.h"
 #include "testing/ranks.h"
 

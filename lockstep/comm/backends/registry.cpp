@@ -5,13 +5,13 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
-#include "lockstep/comm/backends/gloo_backend.h"
-#include "lockstep/comm/backends/hierarchical_backend.h"
-#include "lockstep/comm/backends/mpi_backend.h"
-#include "lockstep/comm/backends/nccl_backend.h"
-#include "lockstep/comm/backends/self_backend.h"
-#include "lockstep/comm/backends/shm_backend.h"
-#include "lockstep/comm/backends/tcp_backend.h"
+#include "lockstep/comm/backends/gloo/backend.h"
+#include "lockstep/comm/backends/messages/hierarchical_backend.h"
+#include "lockstep/comm/backends/mpi/backend.h"
+#include "lockstep/comm/backends/nccl/backend.h"
+#include "lockstep/comm/backends/self/self_backend.h"
+#include "lockstep/comm/backends/shared/shm_backend.h"
+#include "lockstep/comm/backends/tcp/backend.h"
 
 namespace lockstep {
 namespace {
@@ -20,16 +20,16 @@ ProcessGroup make_self(Meeting&, const std::string& group_name, const GroupOptio
   return make_self_group(group_name);
 }
 
-template <const tcp::Engine& ENGINE>
+template <const messages::Carrier& CARRIER>
 ProcessGroup make_over(Meeting& meeting, const std::string& group_name, const GroupOptions& options,
                        Deadline deadline) {
-  return tcp::make_group(ENGINE, meeting, group_name, options, deadline);
+  return messages::make_group(CARRIER, meeting, group_name, options, deadline);
 }
 
-template <const tcp::Engine& ENGINE>
+template <const messages::Carrier& CARRIER>
 ProcessGroup make_hierarchical(Meeting& meeting, const std::string& group_name, const GroupOptions& options,
                                Deadline deadline) {
-  return make_hierarchical_group(ENGINE, meeting, group_name, options, deadline);
+  return make_hierarchical_group(CARRIER, meeting, group_name, options, deadline);
 }
 
 template <const std::string_view& BACKEND>
@@ -41,19 +41,19 @@ ProcessGroup make_nccl(Meeting& meeting, const std::string& group_name, const Gr
 constexpr std::array<BackendInfo, 10> BACKENDS = {{
     {"self", "one process: collectives are the identity", make_self, false},
     {"shm", "processes of one machine, over shared memory", make_shm_group, true},
-    {TCP_ENGINE.name, "processes of one or several machines, over TCP", make_over<TCP_ENGINE>, true},
-    {TCP_ENGINE.hierarchical,
+    {TCP_CARRIER.name, "processes of one or several machines, over TCP", make_over<TCP_CARRIER>, true},
+    {TCP_CARRIER.hierarchical,
      "processes of several machines, over shared memory in each and TCP between them",
-     make_hierarchical<TCP_ENGINE>, true},
-    {MPI_ENGINE.name, "processes that mpirun or srun has started, over Open MPI or MPICH",
-     make_over<MPI_ENGINE>, true},
-    {MPI_ENGINE.hierarchical, "the same, over shared memory in each machine and MPI between them",
-     make_hierarchical<MPI_ENGINE>, true},
-    {GLOO_ENGINE.name, "processes of one or several machines, over the Gloo library", make_over<GLOO_ENGINE>,
-     true},
-    {GLOO_ENGINE.hierarchical,
+     make_hierarchical<TCP_CARRIER>, true},
+    {MPI_CARRIER.name, "processes that mpirun or srun has started, over Open MPI or MPICH",
+     make_over<MPI_CARRIER>, true},
+    {MPI_CARRIER.hierarchical, "the same, over shared memory in each machine and MPI between them",
+     make_hierarchical<MPI_CARRIER>, true},
+    {GLOO_CARRIER.name, "processes of one or several machines, over the Gloo library",
+     make_over<GLOO_CARRIER>, true},
+    {GLOO_CARRIER.hierarchical,
      "processes of several machines, over shared memory in each and the Gloo library between them",
-     make_hierarchical<GLOO_ENGINE>, true},
+     make_hierarchical<GLOO_CARRIER>, true},
     {NCCL, "processes with a CUDA device each: tensors there over NCCL, others over shm or hierarchical",
      make_nccl<NCCL>, true, true},
     {HIERARCHICAL_NCCL, "the same, with sums over NCCL in each machine and over NCCL between machines",

@@ -11,7 +11,7 @@
 #include <string_view>
 
 #include "lockstep/base/deadline.h"
-#include "lockstep/comm/meeting.h"
+#include "lockstep/comm/meeting/meeting.h"
 #include "lockstep/comm/process_group.h"
 
 namespace lockstep {

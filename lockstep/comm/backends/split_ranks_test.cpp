@@ -9,8 +9,8 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
-#include "lockstep/comm/backends/shared_engine.h"
-#include "lockstep/comm/collectives.h"
+#include "lockstep/comm/backends/shared/engine.h"
+#include "lockstep/comm/collectives/collectives.h"
 #include "testing/ranks.h"
 #include "testing/reference.h"
 #include "testing/sums.h"

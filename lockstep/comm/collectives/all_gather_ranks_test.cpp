@@ -61,7 +61,7 @@ RANKS_TEST(AllGather, UnevenAndEmptyContributions, Ranks(1, 2, 3, 4), EveryBacke
   });
 }
 
-// Around the borders of portions, and coming round in the window (backends/shared_passage.h).
+// Around the borders of portions, and coming round in the window (backends/shared/passage.h).
 RANKS_TEST(AllGather, ThroughWindows, Ranks(2, 3, 4), Backends("thread", "shm"),
            Variable("LOCKSTEP_PATHS", "window")) {
   for (const std::size_t count : {1UL, 65535UL, 65536UL, 65537UL, 300007UL}) {

@@ -56,7 +56,7 @@ RANKS_TEST(AllToAll, EveryDtypeAndMemory, Ranks(1, 2, 3, 4), EveryBackend()) {
   });
 }
 
-// Around the borders of portions, and coming round in the window (backends/shared_passage.h).
+// Around the borders of portions, and coming round in the window (backends/shared/passage.h).
 RANKS_TEST(AllToAll, ThroughWindows, Ranks(2, 3, 4), Backends("thread", "shm"),
            Variable("LOCKSTEP_PATHS", "window")) {
   for (const bool even : {true, false}) {

@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "lockstep/base/error.h"
-#include "lockstep/comm/collectives.h"
+#include "lockstep/comm/collectives/collectives.h"
 #include "lockstep/os/process_handle.h"
 #include "testing/buffers.h"
 #include "testing/ranks.h"

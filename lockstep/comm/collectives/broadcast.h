@@ -13,7 +13,7 @@
 #include <memory>
 #include <span>
 
-#include "lockstep/comm/peer.h"
+#include "lockstep/comm/collectives/peer.h"
 #include "lockstep/comm/process_group.h"
 
 namespace lockstep::comm {

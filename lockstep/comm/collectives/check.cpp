@@ -11,7 +11,7 @@
 
 #include "lockstep/base/log.h"
 #include "lockstep/comm/call.h"
-#include "lockstep/comm/reduce_kernels.h"
+#include "lockstep/comm/kernels/reduce_kernels.h"
 
 namespace lockstep::comm {
 

@@ -6,7 +6,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
-#include "lockstep/comm/peer.h"
+#include "lockstep/comm/collectives/peer.h"
 #include "lockstep/comm/process_group.h"
 
 namespace lockstep::comm {

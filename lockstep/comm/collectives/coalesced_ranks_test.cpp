@@ -1,7 +1,7 @@
 #include "lockstep/comm/collectives/coalesced.h"
 
 #include "lockstep/base/error.h"
-#include "lockstep/comm/collectives.h"
+#include "lockstep/comm/collectives/collectives.h"
 #include "testing/buffers.h"
 #include "testing/ranks.h"
 

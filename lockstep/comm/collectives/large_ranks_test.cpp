@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <fstream>
 
-#include "lockstep/comm/collectives.h"
+#include "lockstep/comm/collectives/collectives.h"
 #include "testing/ranks.h"
 #include "testing/reference.h"
 

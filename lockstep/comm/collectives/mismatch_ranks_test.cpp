@@ -2,7 +2,7 @@
 #include <functional>
 
 #include "lockstep/base/error.h"
-#include "lockstep/comm/collectives.h"
+#include "lockstep/comm/collectives/collectives.h"
 #include "testing/buffers.h"
 #include "testing/ranks.h"
 

@@ -22,7 +22,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/comm/peer.h"
+#include "lockstep/comm/collectives/peer.h"
 #include "lockstep/comm/process_group.h"
 
 namespace lockstep::comm {

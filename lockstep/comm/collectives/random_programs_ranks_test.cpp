@@ -8,7 +8,7 @@
 #include <random>
 #include <thread>
 
-#include "lockstep/comm/collectives.h"
+#include "lockstep/comm/collectives/collectives.h"
 #include "testing/buffers.h"
 #include "testing/lacking.h"
 #include "testing/ranks.h"

@@ -45,7 +45,7 @@ template <typename T> void check_reduce_scatter(const ProcessGroup& group, const
             "");
 }
 
-// An output that is written past the caches (backends/shared_reductions.cpp).
+// An output that is written past the caches (backends/shared/reductions.cpp).
 RANKS_TEST(ReduceScatter, OfMoreThanTheCachesHold, Ranks(2, 3, 4), Backends("thread", "shm")) {
   constexpr std::size_t BYTES = std::size_t{4} << 20U;
   for (const Memory memory : {Memory::SHARED, Memory::PRIVATE, Memory::PRIVATE_ODD}) {
@@ -55,7 +55,7 @@ RANKS_TEST(ReduceScatter, OfMoreThanTheCachesHold, Ranks(2, 3, 4), Backends("thr
   }
 }
 
-// Around the borders of portions, and coming round in the window (backends/shared_passage.h).
+// Around the borders of portions, and coming round in the window (backends/shared/passage.h).
 RANKS_TEST(ReduceScatter, ThroughWindows, Ranks(2, 3, 4), Backends("thread", "shm"),
            Variable("LOCKSTEP_PATHS", "window")) {
   for (const bool even : {true, false}) {

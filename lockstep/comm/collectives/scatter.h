@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "lockstep/comm/collectives/parts.h"
-#include "lockstep/comm/peer.h"
+#include "lockstep/comm/collectives/peer.h"
 #include "lockstep/comm/process_group.h"
 
 namespace lockstep::comm {

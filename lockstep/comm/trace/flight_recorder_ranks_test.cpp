@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "lockstep/base/error.h"
-#include "lockstep/comm/collectives.h"
+#include "lockstep/comm/collectives/collectives.h"
 #include "lockstep/comm/trace/rank_trace.h"
 #include "lockstep/comm/trace/trace_analysis.h"
 #include "lockstep/os/process.h"

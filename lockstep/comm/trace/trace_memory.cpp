@@ -8,7 +8,7 @@
 
 #include "lockstep/base/environment.h"
 #include "lockstep/base/error.h"
-#include "lockstep/comm/job_identity.h"
+#include "lockstep/comm/meeting/job_identity.h"
 #include "lockstep/comm/trace/trace_files.h"
 #include "lockstep/os/file_size_limit.h"
 #include "lockstep/os/process.h"

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/comm/meeting.h"
+#include "lockstep/comm/meeting/meeting.h"
 #include "lockstep/comm/trace/rank_trace.h"
 #include "lockstep/os/cycle_clock.h"
 #include "lockstep/os/fork_generation.h"

@@ -14,7 +14,7 @@
 
 #include <vector>
 
-#include "lockstep/comm/peer.h"
+#include "lockstep/comm/collectives/peer.h"
 #include "lockstep/comm/process_group.h"
 
 namespace lockstep {

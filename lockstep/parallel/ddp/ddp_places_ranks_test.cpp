@@ -73,12 +73,12 @@ RANKS_TEST(DdpBuffers, ThatAreQuantisedAreRefusedByNameOnAllRanks, Ranks(1, 2)) 
 
 // ------------------------------------------------------------------------------------------------------ skipped steps
 
-enum class Way { IN_FORWARD, AFTER_FORWARD };
+enum class When { IN_FORWARD, AFTER_FORWARD };
 
 // Three steps; an exception ends the second on the last rank, which goes on.
-void train_with_a_skip(DistributedDataParallel<TinyNetImpl>& ddp, bool skips, Way way) {
+void train_with_a_skip(DistributedDataParallel<TinyNetImpl>& ddp, bool skips, When way) {
   const auto step = [&](const torch::Tensor& x, bool fails) {
-    if (fails && way == Way::IN_FORWARD) ddp->forward(torch::ones({5}));  // no such size
+    if (fails && way == When::IN_FORWARD) ddp->forward(torch::ones({5}));  // no such size
     const torch::Tensor loss = ddp->forward(x);
     if (fails) throw std::runtime_error("a bad sample");
     loss.backward();
@@ -93,7 +93,7 @@ void train_with_a_skip(DistributedDataParallel<TinyNetImpl>& ddp, bool skips, Wa
   }
 }
 
-void expect_the_skip_is_named(const ProcessGroup& group, Way way) {
+void expect_the_skip_is_named(const ProcessGroup& group, When way) {
   TinyNet net;
   DistributedDataParallel ddp(net, {.process_group = group});
   EXPECT_THAT(
@@ -107,11 +107,11 @@ void expect_the_skip_is_named(const ProcessGroup& group, Way way) {
 
 RANKS_TEST(SkippedStep, AfterForwardIsNamedByTheNextBackward, Ranks(2, 3),
            Backends("shm", "tcp", "hierarchical", "gloo")) {
-  expect_the_skip_is_named(world(), Way::AFTER_FORWARD);
+  expect_the_skip_is_named(world(), When::AFTER_FORWARD);
 }
 
 RANKS_TEST(SkippedStep, InForwardIsNamedByTheNextBackward, Ranks(2)) {
-  expect_the_skip_is_named(world(), Way::IN_FORWARD);
+  expect_the_skip_is_named(world(), When::IN_FORWARD);
 }
 
 template <typename Body> void caught(Body body) {
@@ -194,7 +194,7 @@ RANKS_TEST(SkippedStep, AnExceptionAfterBackwardOrOnAllRanksIsLegal, Ranks(1, 2,
 RANKS_TEST(SkippedStep, IsLegalInAJoin, Ranks(2, 3)) {
   TinyNet net;
   DistributedDataParallel ddp(net, {.process_group = world()});
-  join({&ddp}, [&] { train_with_a_skip(ddp, rank() == size() - 1, Way::AFTER_FORWARD); });
+  join({&ddp}, [&] { train_with_a_skip(ddp, rank() == size() - 1, When::AFTER_FORWARD); });
   all_reduce(torch::ones({1}), ReduceOp::SUM, world());
 }
 

@@ -1,5 +1,5 @@
 // The part without libtorch, from an installed package: a job of one process adds up its vector.
-#include <lockstep/comm/collectives.h>
+#include <lockstep/comm/collectives/collectives.h>
 #include <lockstep/job/job.h>
 
 #include <span>

@@ -1,0 +1,279 @@
+// CollectiveOperation: carries out a schedule.
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/fail_point.h"
+#include "lockstep/base/str.h"
+#include "lockstep/comm/backends/messages/group.h"
+#include "lockstep/comm/backends/messages/operation.h"
+#include "lockstep/comm/kernels/reduce_kernels.h"
+
+namespace lockstep::messages {
+namespace {
+
+// Whether it matters in which order it is combined.
+bool is_rounded(const Request& request) {
+  return can_reduce(request.dtype, ReduceOp::AVG) && request.op != ReduceOp::MIN &&
+         request.op != ReduceOp::MAX;
+}
+
+// Sums of nodes must give the bits that all contributions in one tree give. Those of half precision would be rounded more than once if
+// they travelled as such; as float32 they are twice the bytes, which is less than what all ranks send where a node has more than two.
+Route route_of(const Request& request, const Node* node) {
+  if (node == nullptr) return Route::FLAT;
+  const bool reduces = request.verb == Verb::REDUCE;
+  const bool combines = reduces || request.verb == Verb::ALL_REDUCE || request.verb == Verb::REDUCE_SCATTER;
+  if (!combines || !is_rounded(request)) return Route::NODES;
+  if (!algorithms::keeps_order(node->nodes())) return Route::FLAT;
+  if (request.dtype != DType::FLOAT16 && request.dtype != DType::BFLOAT16) return Route::NODES;
+  return !reduces && node->nodes().front().size() > 2 ? Route::NODES_IN_FLOAT32 : Route::FLAT;
+}
+
+algorithms::Shape shape_of(const Request& request, int rank, int size, const Node* node, Route route) {
+  const std::size_t times = route == Route::NODES_IN_FLOAT32 ? sizeof(float) / size_of(request.dtype) : 1;
+  algorithms::Shape shape{
+      request.verb, rank, size, request.root, size_of(request.dtype) * times, request.count, {}, {}, {}};
+  if (route != Route::FLAT) shape.nodes = node->nodes();
+  for (const auto& input : request.inputs) shape.inputs.push_back(input.size() * times);
+  for (const auto& output : request.outputs) shape.outputs.push_back(output.size());
+  return shape;
+}
+
+}  // namespace
+
+CollectiveOperation::CollectiveOperation(std::shared_ptr<Group> group, Request request,
+                                         std::uint64_t sequence)
+    : Operation(std::move(group), std::move(request)),
+      sequence_(sequence),
+      call_(call_of(request_)),
+      route_(route_of(request_, group_->node().get())),
+      schedule_(algorithms::make_schedule(
+          shape_of(request_, group_->rank(), group_->size(), group_->node().get(), route_))),
+      has_local_parts_(std::any_of(schedule_.steps.begin(), schedule_.steps.end(),
+                                   [](const auto& step) { return !step.locals.empty(); })) {}
+
+// Of a reduce_scatter of several steps the output is written while inputs are still needed, over which it may lie.
+bool CollectiveOperation::overwrites_inputs() const {
+  if (request_.verb != Verb::REDUCE_SCATTER || schedule_.steps.size() < 2 || wide_) return false;
+  const auto begin = reinterpret_cast<std::uintptr_t>(request_.output);
+  const std::size_t bytes = request_.count * size_of(request_.dtype);
+  return std::any_of(request_.inputs.begin(), request_.inputs.end(), [&](const auto& input) {
+    const auto other = reinterpret_cast<std::uintptr_t>(input.data());
+    return begin < other + input.size() && other < begin + bytes;
+  });
+}
+
+std::string CollectiveOperation::describe() const { return describe_own(request_, sequence_); }
+
+bool CollectiveOperation::needs(int rank) const {
+  const auto peers = receiving_from();
+  if (lost_node_ && group_->node()->is_here(rank)) return true;
+  return std::find(peers.begin(), peers.end(), rank) != peers.end();
+}
+
+Header CollectiveOperation::header() const {
+  Header header;
+  header.group = group_->id();
+  header.sequence = sequence_;
+  header.set(call_);
+  return header;
+}
+
+// Shared with the ranks of the node, who then copy nothing.
+void CollectiveOperation::widen() {
+  constexpr std::size_t ALIGNMENT = 64;
+  const std::size_t bytes = WideCopy::bytes(request_) + ALIGNMENT;
+  Backend* const local = group_->node()->local();
+  std::shared_ptr<void> memory =
+      local != nullptr
+          ? local->allocate_shared(bytes)
+          : std::shared_ptr<void>(std::aligned_alloc(ALIGNMENT, bytes / ALIGNMENT * ALIGNMENT), std::free);
+  if (!memory) throw std::bad_alloc();
+  wide_ = std::make_shared<WideCopy>(request_, std::move(memory));
+}
+
+std::byte* CollectiveOperation::at(const algorithms::Place& place) const {
+  using algorithms::Area;
+  const Request& request = carried_out();
+  const auto index = static_cast<std::size_t>(place.index);
+  const auto writable = [](const void* data) { return static_cast<std::byte*>(const_cast<void*>(data)); };
+  std::byte* base = nullptr;
+  switch (place.area) {
+    case Area::INPUT: base = writable(request.input); break;
+    case Area::OUTPUT:
+      base = aside_.empty() ? static_cast<std::byte*>(request.output) : const_cast<std::byte*>(aside_.data());
+      break;
+    case Area::INPUTS: base = writable(request.inputs.at(index).data()); break;
+    case Area::OUTPUTS: base = request.outputs.at(index).data(); break;
+    case Area::SCRATCH: base = scratch_.get(); break;
+  }
+  return base == nullptr ? nullptr : base + place.offset;
+}
+
+void CollectiveOperation::step() {
+  if (in_step_) {
+    combine(schedule_.steps[at_].combines);
+    advance_transfers();
+    in_step_ = false;
+    ++at_;
+  }
+  if (at_ == schedule_.steps.size()) {
+    scratch_.reset();
+    if (wide_) std::exchange(wide_, nullptr)->narrow_into(request_);
+    std::copy(aside_.begin(), aside_.end(), static_cast<std::byte*>(request_.output));
+    return finish();
+  }
+  in_step_ = true;
+  if (at_ == 0 && route_ == Route::NODES_IN_FLOAT32) widen();
+  if (at_ == 0 && overwrites_inputs()) aside_.resize(request_.count * size_of(request_.dtype));
+  begin(schedule_.steps[at_]);
+}
+
+void CollectiveOperation::begin(const algorithms::Step& step) {
+  constexpr std::size_t ALIGNMENT = 64;
+  if (!scratch_ && schedule_.scratch_bytes > 0) {
+    const std::size_t bytes = (schedule_.scratch_bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    scratch_.reset(static_cast<std::byte*>(std::aligned_alloc(ALIGNMENT, bytes)));
+    if (!scratch_) throw std::bad_alloc();
+  }
+  for (const auto& copy : step.copies) {
+    if (copy.bytes > 0 && at(copy.from) != at(copy.to)) std::memmove(at(copy.to), at(copy.from), copy.bytes);
+  }
+  for (const auto& local : step.locals) post_local(local);
+  if (!step.early || at_ == 0) post_transfers(step, /*ahead=*/false);
+  combine(step.meanwhile);
+  if (at_ + 1 < schedule_.steps.size() && schedule_.steps[at_ + 1].early)
+    post_transfers(schedule_.steps[at_ + 1], /*ahead=*/true);
+}
+
+void CollectiveOperation::post_transfers(const algorithms::Step& step, bool ahead) {
+  for (const auto& transfer : step.receives) {
+    post_receive({nullptr,
+                  transfer.peer,
+                  sequence_,
+                  transfer.label,
+                  {at(transfer.place), transfer.bytes},
+                  transfer.whole,
+                  ahead});
+  }
+  for (const auto& transfer : step.sends) {
+    Header message = header();
+    message.label = transfer.label;
+    message.whole = transfer.whole;
+    post_send(transfer.peer, message, {at(transfer.place), transfer.bytes}, ahead);
+  }
+}
+
+void CollectiveOperation::combine(const std::vector<algorithms::Combine>& combines) {
+  for (const auto& combination : combines) {
+    if (!pending()) return;
+    if (combination.bytes == 0) continue;
+    fail_point("comm.claimed_slice");
+    std::vector<const std::byte*> inputs;
+    for (const auto& place : combination.inputs) inputs.push_back(at(place));
+    std::byte* output = at(combination.output);
+    const DType dtype = carried_out().dtype;
+    const std::size_t count = combination.bytes / size_of(dtype);
+    if (combination.of_nodes && call_.op == ReduceOp::AVG) {
+      reduce(dtype, ReduceOp::SUM, inputs, {&output, 1}, count);
+      divide(dtype, output, count, group_->size());
+    } else {
+      reduce(dtype, call_.op, inputs, {&output, 1}, count);
+    }
+  }
+}
+
+Request CollectiveOperation::request_of(const algorithms::Local& local) const {
+  Request request;
+  request.verb = local.verb;
+  request.dtype = carried_out().dtype;
+  request.op = call_.op == ReduceOp::AVG ? ReduceOp::SUM : call_.op;
+  request.keep_alive = wide_ ? wide_ : request_.keep_alive;
+  request.acting = request_.acting;
+  if (local.verb == Verb::BROADCAST) {
+    request.root = local.root;
+    request.count = local.parts[0].bytes / size_of(request.dtype);
+    request.input = request.output = at(local.parts[0].place);
+    return request;
+  }
+  // Unused there; ranks that disagree about it are told.
+  request.root = (static_cast<int>(call_.verb) * 64 + static_cast<int>(call_.op)) ^ call_.root;
+  const algorithms::Local::Part& own = local.parts[static_cast<std::size_t>(group_->node()->local()->rank())];
+  request.count = own.bytes / size_of(request.dtype);
+  for (const auto& part : local.parts) {
+    if (local.verb == Verb::REDUCE_SCATTER) {
+      request.inputs.emplace_back(at(part.place), part.bytes);
+    } else {
+      request.outputs.emplace_back(at(part.place), part.bytes);
+    }
+  }
+  if (local.verb == Verb::REDUCE_SCATTER) {
+    request.output = at(local.result.place);
+  } else {
+    request.input = at(own.place);
+  }
+  return request;
+}
+
+void CollectiveOperation::post_local(const algorithms::Local& local) {
+  if (!pending()) return;
+  Request request = request_of(local);
+  add_under_way();
+  ++local_parts_;
+  const bool helped = group_->node()->post(std::static_pointer_cast<CollectiveOperation>(shared_from_this()),
+                                           std::move(request), !request_.async_op);
+  if (helped) group_->fabric().tell_waiters();
+}
+
+namespace {
+
+// What a rank of the node did, or is taken to have done, is heard of over its connection, too: errors are those of the whole group.
+// If it is a disagreement, `mismatch` is what about.
+bool is_of_the_group(const std::exception_ptr& error, std::string& mismatch) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const PeerLost&) {
+  } catch (const Aborted&) {
+  } catch (const Mismatch& found) {
+    mismatch = found.what();
+  } catch (...) {
+    return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+// Without the lock.
+void CollectiveOperation::local_ended(const std::exception_ptr& error) {
+  const Session session(group_->fabric());
+  if (!pending()) return;
+  std::string mismatch;
+  if (error && is_of_the_group(error, mismatch)) {
+    lost_node_ = true;
+    return group_->lost_node(*this, mismatch);
+  }
+  --local_parts_;
+  if (!error) return one_less();
+  fail(error);
+  group_->give_up(*this, error);
+}
+
+std::vector<int> CollectiveOperation::waiting_in_node() const {
+  std::vector<int> others;
+  if (local_parts_ == 0) return others;
+  for (const int rank : group_->node()->ranks()) {
+    if (rank != group_->rank()) others.push_back(rank);
+  }
+  return others;
+}
+
+void CollectiveOperation::withdraw() {
+  if (has_local_parts_) group_->node()->withdraw(*this);
+}
+
+}  // namespace lockstep::messages

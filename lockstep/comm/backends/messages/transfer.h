@@ -1,0 +1,55 @@
+// Send, Receive: one message on its way, between the operation that wants it and the connection that carries it.
+//
+// Both are known to the connection and to their operation. An operation that gives up (its group failed or was left) cancels
+// them: `owner` becomes null and the memory is not touched from then on, because the caller may free it at once.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "lockstep/comm/backends/messages/wire.h"
+
+namespace lockstep::messages {
+
+struct Send;
+struct Receive;
+
+// All functions are called with the fabric's lock held.
+class TransferOwner {
+ public:
+  virtual void moved() = 0;              // some bytes have
+  virtual void sent(Send& send) = 0;     // all bytes are in the kernel
+  virtual void dropped(Send& send) = 0;  // the peer is gone
+  virtual void received(Receive& receive) = 0;
+
+ protected:
+  TransferOwner() = default;
+  TransferOwner(const TransferOwner&) = default;
+  TransferOwner& operator=(const TransferOwner&) = default;
+  ~TransferOwner() = default;
+};
+
+struct Send {
+  TransferOwner* owner = nullptr;
+  int peer = 0;  // rank of the owner's group
+  Header header;
+  std::span<const std::byte> data;
+  bool ahead = false;     // of its owner's next step
+  std::size_t taken = 0;  // bytes that frames have been made of
+  bool over = false;
+};
+
+struct Receive {
+  TransferOwner* owner = nullptr;
+  int peer = 0;  // rank of the owner's group, or ANY_SOURCE
+  std::uint64_t sequence = 0;
+  std::uint32_t label = 0;
+  std::span<std::byte> data;
+  std::size_t whole = 0;
+  bool ahead = false;  // of its owner's next step
+  std::size_t arrived = 0;
+  bool over = false;
+};
+
+}  // namespace lockstep::messages

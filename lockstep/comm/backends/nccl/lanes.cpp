@@ -1,0 +1,38 @@
+#include "lockstep/comm/backends/nccl/lanes.h"
+
+#include <utility>
+
+namespace lockstep::nccl {
+
+Lanes::Lanes(DeviceStreams& streams, int device, Communicators communicators)
+    : streams_(&streams), communicators_(std::move(communicators)), main_(streams.make_stream(device)) {
+  if (communicators_[static_cast<std::size_t>(Level::ACROSS)]) across_ = streams.make_stream(device);
+}
+
+// A segment changes streams on its way; it ends in the main one.
+void Lanes::launch(const std::vector<Stage>& stages, const Patience& patience) {
+  std::vector<DeviceStreams::Event> ends;  // of the last stage so far, by segment
+  for (const Stage& stage : stages) {
+    if (ends.size() <= stage.segment) ends.resize(stage.segment + 1);
+    const DeviceStreams::Stream& stream = stage.level == Level::ACROSS ? across_ : main_;
+    DeviceStreams::Event& before = ends[stage.segment];
+    if (before) streams_->wait(stream, before);
+    communicators_[static_cast<std::size_t>(stage.level)]->launch(stage.steps,
+                                                                  streams_->native_handle(stream), patience);
+    if (across_) before = streams_->record(stream);
+  }
+}
+
+void Lanes::check() {
+  for (const auto& communicator : communicators_) {
+    if (communicator) communicator->check();
+  }
+}
+
+void Lanes::abort() {
+  for (const auto& communicator : communicators_) {
+    if (communicator) communicator->abort();
+  }
+}
+
+}  // namespace lockstep::nccl

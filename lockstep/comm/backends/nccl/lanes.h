@@ -1,0 +1,40 @@
+// Lanes: what a channel of a group over NCCL puts its calls into: a communicator for each level, and a stream for what goes between
+// machines, so that it works beside what goes on within.
+//
+//   lanes.streams().wait(lanes.main(), record(caller));
+//   lanes.launch(stages_of(request, rank, size, grid), patience);   // all of it is behind what the main stream holds,
+//   Event end = lanes.streams().record(lanes.main());               // and before what follows there
+//
+// Threads: launch() by one at a time; check() and abort() by any, meanwhile too.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <vector>
+
+#include "lockstep/comm/backends/nccl/communicator.h"
+#include "lockstep/comm/backends/nccl/levels.h"
+
+namespace lockstep::nccl {
+
+class Lanes {
+ public:
+  using Communicators =
+      std::array<std::unique_ptr<Communicator>, LEVELS>;  // by Level; NODE and ACROSS: null without a grid
+
+  Lanes(DeviceStreams& streams, int device, Communicators communicators);
+
+  const DeviceStreams::Stream& main() const { return main_; }
+  // Throws as Communicator's.
+  void launch(const std::vector<Stage>& stages, const Patience& patience);
+  void check();
+  void abort();
+
+ private:
+  DeviceStreams* streams_;
+  Communicators communicators_;
+  DeviceStreams::Stream main_;
+  DeviceStreams::Stream across_;  // null without a grid
+};
+
+}  // namespace lockstep::nccl

@@ -1,0 +1,84 @@
+// RankMemory: one rank's own data segment, as all groups of its job use it, and what groups leave behind in it.
+//
+// Sub-groups are made and destroyed in one set of segments, so a group must give back what it used: its staged messages, when
+// the last peer has read them, and its control block, when the last member is gone. Neither happens while this rank is in a
+// call of that group; settle() does what has become possible. After a failure nothing is given back: a stopped peer
+// may wake up and write.
+//
+// Threads: own lock, taken after an engine's and before the arena's.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "lockstep/comm/backends/segment/arena.h"
+#include "lockstep/comm/backends/segment/layout.h"
+
+namespace lockstep::shared {
+
+// A staged block that peers may still read.
+struct Retired {
+  std::uint64_t number;  // of the collective or, with a destination, of the message
+  std::size_t offset;
+  std::size_t bytes;
+  int destination = -1;
+};
+using RetiredBlocks = std::deque<Retired>;
+
+bool has_left(const Control& control, int rank);
+// Frees those that no rank of the group needs any more. `rank` is this one's.
+void free_finished(RetiredBlocks& blocks, Arena& arena, const Control& control, int rank, int size);
+
+// A group of this rank, for the waits of its other groups.
+class Helped {
+ public:
+  virtual ~Helped() = default;
+  virtual void help_this() = 0;  // makes what progress is possible, unless somebody is doing so
+};
+
+class RankMemory {
+ public:
+  explicit RankMemory(std::shared_ptr<SharedMemory> memory, std::string bound = {})
+      : arena(std::move(memory), std::move(bound)) {}
+
+  Arena arena;
+
+  // The control block of a new group of `size` ranks, of which this rank will be rank 0; its offset.
+  std::size_t make_control(int size);
+  // Gives one back that nobody has seen.
+  void discard_control(std::size_t offset);
+
+  // What is left of a group after this rank's last call of it.
+  struct Left {
+    std::shared_ptr<std::byte> memory;  // of the control segment
+    Control control;
+    int rank;
+    int size;
+    RetiredBlocks blocks;
+  };
+  void leave(Left group);
+  void settle();
+
+  void add_group(const std::shared_ptr<Helped>& group);
+  // For a wait that takes long, with no lock held: what others wait for may be an operation of another group of this rank.
+  void help_groups();
+
+ private:
+  struct Owned {
+    std::size_t offset;
+    int size;
+  };
+  bool is_over(const Owned& group);  // frees it if it can be freed
+  bool is_gone(Left& group);
+
+  std::mutex mutex_;
+  // guarded by mutex_
+  std::vector<Owned> owned_;
+  std::vector<Left> left_;
+  std::vector<std::weak_ptr<Helped>> groups_;
+};
+
+}  // namespace lockstep::shared

@@ -1,0 +1,113 @@
+#include "lockstep/comm/backends/self/self_backend.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <new>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
+#include "lockstep/comm/kernels/reduce_kernels.h"
+#include "lockstep/comm/trace/flight_recorder.h"
+#include "lockstep/os/fork_generation.h"
+
+namespace lockstep {
+namespace {
+
+class SelfBackend : public Backend {
+ public:
+  SelfBackend(std::string group_name, const std::shared_ptr<TraceMemory>& trace)
+      : group_name_(std::move(group_name)),
+        trace_(trace),
+        made_in_(fork_generation()),
+        recorder_(trace, {group_name_, "self"}) {}
+
+  std::string_view name() const override { return "self"; }
+  int rank() const override { return 0; }
+  int size() const override { return 1; }
+  const std::string& group_name() const override { return group_name_; }
+
+  std::shared_ptr<WorkState> start(Request request) override {
+    const std::lock_guard lock(mutex_);
+    if (!closed_because_.empty()) {
+      throw Aborted(
+          str(name_of(request.verb), " on group \"", group_name_, "\", rank 0 of 1: ", closed_because_));
+    }
+    // A fork may go on with its copy of the group, but has no records.
+    if (fork_generation() != made_in_) {
+      carry_out(request);
+      return nullptr;
+    }
+    const bool message = request.verb == Verb::SEND || request.verb == Verb::RECV;
+    const auto ticket = recorder_.start(call_of(request), message ? 0 : ++sequence_, request.tag);
+    carry_out(request);
+    recorder_.finish(ticket, FlightRecorder::DONE);
+    return nullptr;
+  }
+
+  std::shared_ptr<Backend> split(const std::vector<std::vector<int>>& parts, const std::string& name,
+                                 const GroupOptions&) override {
+    return parts.empty() ? nullptr : std::make_shared<SelfBackend>(name, trace_);
+  }
+
+  std::shared_ptr<void> allocate_shared(std::size_t bytes) override {
+    constexpr std::size_t ALIGNMENT = 64;
+    const std::size_t size = (bytes / ALIGNMENT + 1) * ALIGNMENT;
+    void* memory = std::aligned_alloc(ALIGNMENT, size);
+    if (memory == nullptr) throw std::bad_alloc();
+    std::memset(memory, 0, size);
+    return {memory, std::free};
+  }
+
+  void abort(const std::string& reason) override { close_because("rank 0 aborted the group: " + reason); }
+  std::shared_ptr<TraceMemory> trace() const override { return trace_; }
+  void close() override { close_because("this rank has left the group (destroy_process_group)"); }
+
+ private:
+  static void carry_out(const Request& request) {
+    const std::size_t bytes = request.count * size_of(request.dtype);
+    if (bytes == 0) return;
+    switch (request.verb) {
+      case Verb::ALL_REDUCE:
+      case Verb::REDUCE: reduce_alone(request, static_cast<const std::byte*>(request.input)); break;
+      case Verb::REDUCE_SCATTER: reduce_alone(request, request.inputs[0].data()); break;
+      case Verb::ALL_GATHER:
+      case Verb::GATHER: std::memmove(request.outputs[0].data(), request.input, bytes); break;
+      case Verb::SCATTER: std::memmove(request.output, request.inputs[0].data(), bytes); break;
+      case Verb::ALL_TO_ALL: std::memmove(request.outputs[0].data(), request.inputs[0].data(), bytes); break;
+      case Verb::BARRIER:
+      case Verb::BROADCAST:
+      case Verb::SEND:
+      case Verb::RECV: break;
+    }
+  }
+
+  // One input: MIN of a number is the number, but a bool of 2 becomes 1 and AVG divides by one, as with several ranks.
+  static void reduce_alone(const Request& request, const std::byte* input) {
+    auto* output = static_cast<std::byte*>(request.output);
+    reduce(request.dtype, request.op, {&input, 1}, {&output, 1}, request.count);
+  }
+
+  void close_because(const std::string& reason) {
+    const std::lock_guard lock(mutex_);
+    if (closed_because_.empty()) closed_because_ = reason;
+    recorder_.leave();
+  }
+
+  const std::string group_name_;
+  std::mutex mutex_;
+  const std::shared_ptr<TraceMemory> trace_;
+  const unsigned made_in_;  // generation of forks
+  // guarded by mutex_
+  std::string closed_because_;  // empty while open
+  FlightRecorder recorder_;
+  std::uint64_t sequence_ = 0;
+};
+
+}  // namespace
+
+ProcessGroup make_self_group(const std::string& group_name) {
+  return ProcessGroup(std::make_shared<SelfBackend>(group_name, TraceMemory::create(0, 1)));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,341 @@
+#include "lockstep/comm/backends/shared/messages.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <span>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/fail_point.h"
+#include "lockstep/base/str.h"
+
+namespace lockstep::shared {
+namespace {
+
+std::string describe_message(const char* verb, const Request& request, const char* direction) {
+  const std::string peer = request.root == ANY_SOURCE ? "any rank" : str("rank ", request.root);
+  return str(verb, "(", name_of(request.dtype), "[", request.count, "], ", direction, " ", peer, ", tag ",
+             request.tag, ")");
+}
+
+// How the receiver has a message soonest: from a block that it reads while the sender fills it, out of the sender's own memory, or
+// through a ring. A block pays while it stays in the caches, a ring always does; the kernel, which looks up every page of private
+// memory, copies at half their speed (docs/performance.md).
+enum class TransferMethod { BLOCK, LENT, RING };
+constexpr TransferMethod method_of(std::size_t bytes, bool is_private) {
+  constexpr std::size_t ONE_TURN = std::size_t{64} << 10U;  // a sender that waits loses about as much
+  constexpr std::size_t CACHED_FROM = std::size_t{1} << 20U;
+  constexpr std::size_t CACHED_TO = std::size_t{16} << 20U;
+  if (bytes < ONE_TURN) return TransferMethod::BLOCK;
+  if (!is_private || bytes < CACHED_FROM) return TransferMethod::LENT;
+  return bytes < CACHED_TO ? TransferMethod::BLOCK : TransferMethod::RING;
+}
+// About what a copy achieves; a sender that nobody comes to has lost no more than the time it needs for one.
+constexpr std::size_t BYTES_COPIED_PER_NS = 8;
+
+constexpr std::size_t ring_pieces(std::size_t bytes) { return (bytes + RING_PIECE - 1) / RING_PIECE; }
+constexpr std::size_t ring_place(std::size_t piece) { return piece % RING_PIECES * RING_PIECE; }
+
+constexpr std::uint64_t word(Lending lending) { return static_cast<std::uint64_t>(lending); }
+
+struct Waiting {
+  std::uint64_t number;
+  Letter* letter;
+};
+
+// Published and not yet received, in the order sent. Looks at letters in that order and stops at the first unpublished one:
+// the sender may publish it, and more behind it, before this rank looks at the next.
+std::vector<Waiting> waiting_letters(SharedEngine& engine, int source) {
+  std::vector<Waiting> waiting;
+  std::uint64_t& oldest = engine.inbox(source).oldest;
+  const std::uint64_t first = oldest;
+  for (std::uint64_t number = first; number < first + LETTERS; ++number) {
+    Letter& letter = engine.control().letter(source, engine.rank(), number);
+    if (letter.sequence.load(std::memory_order_acquire) < number + 1) break;
+    if (letter.taken.load(std::memory_order_relaxed) < number + 1) {
+      waiting.push_back({number, &letter});
+    } else if (number == oldest) {
+      ++oldest;
+    }
+  }
+  return waiting;
+}
+
+std::size_t readable(const Letter& letter, std::uint64_t number) {
+  const std::size_t staged = number_for(letter.staged.load(std::memory_order_acquire), number + 1);
+  return std::min(staged * STAGED_PIECE, letter.count * size_of(letter.dtype));
+}
+
+void put_aside(SharedEngine& engine, int source, const std::vector<Waiting>& letters) {
+  for (const auto& [number, letter] : letters) {
+    const std::size_t bytes = letter->count * size_of(letter->dtype);
+    // Its sender is about to complete it, or another receive of this rank is.
+    const bool is_taken =
+        letter->lent.load(std::memory_order_relaxed) == pack(number + 1, word(Lending::TAKING));
+    if (is_taken || readable(*letter, number) < bytes) break;
+    const std::byte* data = engine.block(source, letter->offset, bytes);
+    engine.inbox(source).aside.push_back(
+        {number, letter->tag, letter->dtype, letter->count, {data, data + bytes}});
+    letter->taken.store(number + 1, std::memory_order_release);
+  }
+  engine.control().ring();
+}
+
+}  // namespace
+
+SendOperation::SendOperation(SharedEngine& engine, Request&& request)
+    : Operation(engine, std::move(request)), number_(engine_->sent_to(request_.root)++) {}
+
+std::string SendOperation::describe() const { return describe_message("send", request_, "to"); }
+
+bool SendOperation::published() const {
+  const auto& letter = engine_->control().letter(engine_->rank(), request_.root, number_);
+  return letter.sequence.load(std::memory_order_relaxed) >= number_ + 1;  // written by this rank only
+}
+
+bool SendOperation::try_advance(std::size_t) {
+  if (engine_->failed()) return false;
+  auto& letter = engine_->control().letter(engine_->rank(), request_.root, number_);
+  if (!published() && !publish(letter)) return false;
+  if (!lent_) return true;
+  // Behind the receiver's last look at the caller's memory.
+  if (letter.taken.load(std::memory_order_acquire) == number_ + 1) return true;
+  if (letter.from == LentFrom::RING && pour(letter)) return true;
+  if (!withdraw(letter)) return false;
+  lent_ = false;
+  letter.offset = engine_->stage(bytes());
+  copy_in(letter);
+  return true;
+}
+
+// True when the letter is; what it says is then lent, or there already.
+bool SendOperation::publish(Letter& letter) {
+  const Control& control = engine_->control();
+  if (number_ >= LETTERS && letter.taken.load(std::memory_order_acquire) != number_ + 1 - LETTERS)
+    return false;
+  if (number_ > 0) {
+    const auto& before = control.letter(engine_->rank(), request_.root, number_ - 1);
+    if (before.sequence.load(std::memory_order_relaxed) < number_) return false;  // written by this rank only
+  }
+  letter.count = request_.count;
+  letter.tag = request_.tag;
+  letter.dtype = request_.dtype;
+  lent_ = may_lend();
+  const bool is_small = bytes() <= STAGED_PIECE;
+  if (lent_) {
+    lend(letter);
+  } else {
+    letter.offset = engine_->stage(bytes());
+    if (is_small) copy_in(letter);
+  }
+  letter.sequence.store(number_ + 1, std::memory_order_release);
+  control.ring();
+  if (!lent_ && !is_small) copy_in(letter);
+  return true;
+}
+
+bool SendOperation::may_lend() const {
+  const bool is_private = !engine_->arena().contains(request_.input, bytes());
+  const TransferMethod method = method_of(bytes(), is_private);
+  if (request_.async_op || method == TransferMethod::BLOCK) return false;
+  return !is_private || method == TransferMethod::RING || engine_->lends_private_memory();
+}
+
+void SendOperation::lend(Letter& letter) {
+  if (engine_->arena().contains(request_.input, bytes())) {
+    letter.from = LentFrom::GROUP_MEMORY;
+    letter.offset = engine_->arena().offset_of(request_.input);
+  } else if (method_of(bytes(), true) == TransferMethod::RING) {
+    letter.from = LentFrom::RING;
+  } else {
+    letter.from = LentFrom::PRIVATE_MEMORY;
+    letter.offset = reinterpret_cast<std::uintptr_t>(request_.input);
+  }
+  letter.lent.store(pack(number_ + 1, word(Lending::OFFERED)),
+                    std::memory_order_relaxed);  // published by `sequence`
+  patience_ = Deadline::in(std::chrono::nanoseconds(bytes() / BYTES_COPIED_PER_NS));
+}
+
+// Fills what is empty of the ring, once the receiver has come; true when all of the message has gone into it.
+bool SendOperation::pour(Letter& letter) {
+  if (letter.lent.load(std::memory_order_relaxed) != pack(number_ + 1, word(Lending::TAKING))) return false;
+  const std::size_t pieces = ring_pieces(bytes());
+  constexpr std::size_t RING = RING_PIECES * RING_PIECE;
+  if (poured_ == 0) letter.offset = engine_->stage(RING);
+  // Behind the receiver's last look at the piece that was there.
+  const std::size_t emptied = number_for(letter.emptied.load(std::memory_order_acquire), number_ + 1);
+  for (; poured_ < std::min(pieces, emptied + RING_PIECES); ++poured_) {
+    const std::size_t begin = poured_ * RING_PIECE;
+    std::memcpy(engine_->arena().at(letter.offset) + ring_place(poured_),
+                static_cast<const std::byte*>(request_.input) + begin, std::min(RING_PIECE, bytes() - begin));
+    fail_point("comm.pouring_message");
+    // Publishes the piece, and with the first one where the ring is.
+    letter.staged.store(pack(number_ + 1, poured_ + 1), std::memory_order_release);
+    engine_->control().ring();
+  }
+  if (poured_ < pieces) return false;
+  engine_->retire_message(request_.root, number_, letter.offset, RING);
+  return true;
+}
+
+// Whether it is not lent any more, because the receiver cannot read it or nobody came.
+bool SendOperation::withdraw(Letter& letter) const {
+  const std::uint64_t staged = pack(number_ + 1, word(Lending::STAGED));
+  // Behind the receiver's last look at the letter, which is written anew now.
+  if (letter.lent.load(std::memory_order_acquire) == staged) return true;
+  if (!patience_.expired()) return false;
+  std::uint64_t offered = pack(number_ + 1, word(Lending::OFFERED));
+  return letter.lent.compare_exchange_strong(offered, staged, std::memory_order_relaxed);
+}
+
+void SendOperation::copy_in(Letter& letter) {
+  std::byte* block = engine_->arena().at(letter.offset);
+  for (std::size_t begin = 0; begin < bytes(); begin += STAGED_PIECE) {
+    const std::size_t size = std::min(STAGED_PIECE, bytes() - begin);
+    std::memcpy(block + begin, static_cast<const std::byte*>(request_.input) + begin, size);
+    // Publishes the pieces copied so far.
+    letter.staged.store(pack(number_ + 1, begin / STAGED_PIECE + 1), std::memory_order_release);
+  }
+  engine_->retire_message(request_.root, number_, letter.offset, bytes());
+  engine_->control().ring();
+}
+
+ReceiveOperation::ReceiveOperation(SharedEngine& engine, Request&& request)
+    : Operation(engine, std::move(request)),
+      place_(engine_->receives().called(request_.root, request_.tag)) {}
+
+std::string ReceiveOperation::describe() const { return describe_message("recv", request_, "from"); }
+
+std::vector<int> ReceiveOperation::awaited() const {
+  if (request_.root != ANY_SOURCE) return {request_.root};
+  std::vector<int> others;
+  std::vector<int> present;
+  for (int r = 0; r < engine_->size(); ++r) {
+    if (r == engine_->rank()) continue;
+    others.push_back(r);
+    if (!engine_->has_left(r)) present.push_back(r);
+  }
+  return present.empty() ? others : present;
+}
+
+bool ReceiveOperation::try_advance(std::size_t) {
+  if (engine_->failed()) return false;
+  if (request_.root != ANY_SOURCE) return take_from(request_.root);
+  if (source_ >= 0) return take_from(source_);  // it has begun
+  for (int r = 0; r < engine_->size(); ++r) {
+    if (r != engine_->rank() && take_from(r)) return true;
+  }
+  return false;
+}
+
+bool ReceiveOperation::take_from(int source) {
+  if (!engine_->receives().is_first(place_, source, request_.tag)) return false;
+  if (!take_from_aside(source) && !take_from_letters(source)) return false;
+  if (engine_->failed()) return false;
+  engine_->receives().served(place_);
+  source_ = source;
+  engine_->recorder().set_peer(ticket_, source);
+  return true;
+}
+
+bool ReceiveOperation::take_from_aside(int source) {
+  auto& aside = engine_->inbox(source).aside;
+  const auto message =
+      std::find_if(aside.begin(), aside.end(), [&](const auto& m) { return m.tag == request_.tag; });
+  if (message == aside.end()) return false;
+  if (fits(source, message->number, message->dtype, message->count) && !message->data.empty()) {
+    std::memcpy(request_.output, message->data.data(), message->data.size());
+  }
+  aside.erase(message);
+  return true;
+}
+
+bool ReceiveOperation::take_from_letters(int source) {
+  const auto waiting = waiting_letters(*engine_, source);
+  const auto found = std::find_if(waiting.begin(), waiting.end(),
+                                  [&](const auto& entry) { return entry.letter->tag == request_.tag; });
+  if (found == waiting.end()) {
+    if (waiting.size() == LETTERS) put_aside(*engine_, source, waiting);
+    return false;
+  }
+  const auto& [number, letter] = *found;
+  if (!fits(source, number, letter->dtype, letter->count)) return true;
+  if (!take(source, number, *letter)) return false;
+  letter->taken.store(number + 1, std::memory_order_release);
+  engine_->control().ring();
+  return true;
+}
+
+bool ReceiveOperation::take(int source, std::uint64_t number, Letter& letter) {
+  const std::uint64_t taking = pack(number + 1, word(Lending::TAKING));
+  const auto is_begun = [&] {
+    return letter.lent.load(std::memory_order_relaxed) == taking;
+  };  // moved by this rank only
+  if (is_begun()) return empty_ring(source, number, letter);
+  return take_lent(source, number, letter) || (!is_begun() && take_letter(source, number, letter));
+}
+
+// Copies what is staged by now; true when that was all.
+bool ReceiveOperation::take_letter(int source, std::uint64_t number, Letter& letter) {
+  const std::size_t bytes = letter.count * size_of(letter.dtype);
+  const std::size_t there = readable(letter, number);
+  if (there > copied_) {
+    const std::byte* data = engine_->block(source, letter.offset, bytes);
+    std::memcpy(static_cast<std::byte*>(request_.output) + copied_, data + copied_, there - copied_);
+    copied_ = there;
+    source_ = source;
+  }
+  return copied_ >= bytes;
+}
+
+// Copies all of what is lent out of its owner's memory. False when it is not lent (any more) or cannot be read (its sender has
+// ended, or stages it now), and when it comes through a ring, bit by bit.
+bool ReceiveOperation::take_lent(int source, std::uint64_t number, Letter& letter) {
+  std::uint64_t offered = pack(number + 1, word(Lending::OFFERED));
+  const std::uint64_t taking = pack(number + 1, word(Lending::TAKING));
+  if (!letter.lent.compare_exchange_strong(offered, taking, std::memory_order_relaxed)) return false;
+  fail_point("comm.taking_message");
+  const std::size_t bytes = letter.count * size_of(letter.dtype);
+  const std::span to(static_cast<std::byte*>(request_.output), bytes);
+  if (letter.from == LentFrom::RING) {
+    source_ = source;
+    engine_->control().ring();
+    return false;
+  }
+  if (letter.from == LentFrom::GROUP_MEMORY) {
+    std::memcpy(to.data(), engine_->block(source, letter.offset, bytes), bytes);
+    return true;
+  }
+  if (engine_->read_private(source, letter.offset, to)) return true;
+  letter.lent.store(pack(number + 1, word(Lending::STAGED)), std::memory_order_release);
+  engine_->control().ring();
+  return false;
+}
+
+// Takes out of the ring what is there; true when that was the rest of the message.
+bool ReceiveOperation::empty_ring(int source, std::uint64_t number, Letter& letter) {
+  const std::size_t bytes = letter.count * size_of(letter.dtype);
+  const std::size_t there = number_for(letter.staged.load(std::memory_order_acquire), number + 1);
+  if (there == 0) return false;
+  const std::byte* ring = engine_->block(source, letter.offset, RING_PIECES * RING_PIECE);
+  for (std::size_t piece = ring_pieces(copied_); piece < there && copied_ < bytes; ++piece) {
+    const std::size_t size = std::min(RING_PIECE, bytes - copied_);
+    std::memcpy(static_cast<std::byte*>(request_.output) + copied_, ring + ring_place(piece), size);
+    copied_ += size;
+    letter.emptied.store(pack(number + 1, piece + 1), std::memory_order_release);
+    engine_->control().ring();
+  }
+  return copied_ >= bytes;
+}
+
+bool ReceiveOperation::fits(int source, std::uint64_t number, DType dtype, std::uint64_t count) {
+  if (count == request_.count && dtype == request_.dtype) return true;
+  engine_->record_failure(ErrorCode::MISMATCH,
+                          str("ranks disagree about message ", number, " from rank ", source, " to rank ",
+                              engine_->rank(), ", tag ", request_.tag, ": sent ", name_of(dtype), "[", count,
+                              "], received as ", name_of(request_.dtype), "[", request_.count, "]"));
+  return false;
+}
+
+}  // namespace lockstep::shared

@@ -1,0 +1,75 @@
+// SendOperation, ReceiveOperation: messages between two ranks of the shared-memory engine.
+//
+// A sender publishes a letter (segment/layout.h) and copies its data into a block of its own segment, in pieces that the
+// receiver reads as they come; it is then done. Of a large message whose sender waits it first offers its own memory, or
+// passing it through a ring, for a while. The receiver takes the first untaken letter with its tag, copies, and marks it taken, which lets the sender reuse the
+// letter and the block. Sends to one rank are published, and receives with one tag from one rank served, in the order of calls
+// (shared/inbox.h).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/deadline.h"
+#include "lockstep/comm/backends/shared/engine.h"
+
+namespace lockstep::shared {
+
+class SendOperation : public Operation {
+ public:
+  SendOperation(SharedEngine& engine, Request&& request);
+
+  std::uint64_t progress() const override { return published() ? 1 + poured_ : 0; }
+  std::vector<int> awaited() const override { return {request_.root}; }
+  std::string describe() const override;
+
+ protected:
+  bool try_advance(std::size_t slices) override;
+
+ private:
+  bool published() const;
+  bool publish(Letter& letter);
+  bool may_lend() const;
+  void lend(Letter& letter);
+  bool pour(Letter& letter);
+  bool withdraw(Letter& letter) const;
+  void copy_in(Letter& letter);
+  std::size_t bytes() const { return request_.count * size_of(request_.dtype); }
+
+  const std::uint64_t number_;  // of the message, among those to this destination
+  bool lent_ = false;
+  std::size_t poured_ = 0;                 // pieces, into the ring
+  Deadline patience_ = Deadline::never();  // while it is lent
+};
+
+class ReceiveOperation : public Operation {
+ public:
+  ReceiveOperation(SharedEngine& engine, Request&& request);
+
+  int source_rank() const override { return source_; }
+  std::uint64_t progress() const override { return copied_; }
+  // From any source: whoever could still send.
+  std::vector<int> awaited() const override;
+  std::string describe() const override;
+
+ protected:
+  bool try_advance(std::size_t slices) override;
+
+ private:
+  bool take_from(int source);
+  bool take_from_aside(int source);
+  bool take_from_letters(int source);
+  bool take(int source, std::uint64_t number, Letter& letter);
+  bool take_letter(int source, std::uint64_t number, Letter& letter);
+  bool take_lent(int source, std::uint64_t number, Letter& letter);
+  bool empty_ring(int source, std::uint64_t number, Letter& letter);
+  // True when the message is what was asked for, else the mismatch is recorded.
+  bool fits(int source, std::uint64_t number, DType dtype, std::uint64_t count);
+
+  const std::uint64_t place_;  // among the receives
+  int source_ = -1;            // once it has begun to copy
+  std::size_t copied_ = 0;     // bytes, of the letter it takes
+};
+
+}  // namespace lockstep::shared

@@ -1,0 +1,92 @@
+// Passage: what every rank has for every other, in private memory, of ranks that all wait: it passes through a small window in
+// shared memory of each rank that stays in its cache (the rules are in segment/layout.h). all_gather, all_to_all, reduce_scatter;
+// and broadcast, in which the others have nothing.
+//
+//   const PassagePlan plan = passage_plan(ranks, /*is_same=*/false);
+//   Passage passage(engine, plan, sequence, given, expected);
+//   if (passage.advance([&](std::size_t begin, const Passage::Parts& pieces) { ... })) everything_was_given_and_taken();
+//
+// Of S bytes for another rank S are copied in and S taken out of the cache: (3 + a little) S cache lines from and to memory, where a
+// whole block in between costs 6 S, and reading the other's memory through the kernel 3 S and a look at every page.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "lockstep/comm/backends/shared/engine.h"
+#include "lockstep/os/process.h"
+
+namespace lockstep::shared {
+
+// What one rank has for another goes in chunks of one portion, chunk c in slot c % SLOTS_OF_PASSAGE.
+struct PassagePlan {
+  bool is_same = false;     // every rank gets the same: one portion a slot; else one for each
+  std::size_t head = 0;     // bytes before the first slot, for a table of parts
+  std::size_t portion = 0;  // bytes
+  std::size_t slot = 0;
+
+  std::size_t place(std::size_t chunk, int to) const;  // in the window
+  std::size_t window_bytes() const;
+  std::size_t chunks(std::size_t bytes) const { return (bytes + portion - 1) / portion; }
+  // Bytes of chunk `chunk`, of so many in all.
+  std::size_t bytes_of(std::size_t chunk, std::size_t bytes) const;
+};
+
+PassagePlan passage_plan(int ranks, bool is_same);
+
+class Passage {
+ public:
+  using Parts = std::vector<std::span<const std::byte>>;  // by rank
+
+  // What this rank has for each, and how many bytes each has for it. What it has for itself is taken where it lies.
+  Passage(SharedEngine& engine, const PassagePlan& plan, std::uint64_t sequence, Parts given,
+          std::vector<std::size_t> expected);
+
+  // Does what can be done now. take(begin, pieces) gets what the ranks have for this one from byte `begin` on, in order. True
+  // when all was put into this rank's window and all was taken; the others may still be reading there.
+  template <typename Take> bool advance(Take take) {
+    for (int idle = 0; !is_over() && idle < SPINS; ++idle) {
+      const std::size_t before = given_ + taken_;
+      if (may_give()) give();
+      if (may_take()) {
+        take(taken_ * plan_.portion, pieces());
+        ++taken_;
+        publish_taken();
+      }
+      if (given_ + taken_ != before) {
+        idle = -1;
+      } else {
+        relax_cpu();
+      }
+    }
+    return is_over();
+  }
+  // Whether `rank` has not given all that this one expects, or not taken enough.
+  bool owes(int rank) const;
+
+ private:
+  static constexpr int SPINS = 50;  // between two looks at anything else
+
+  bool is_over() const { return given_ == gives_ && taken_ == takes_; }
+  bool has_given(int rank, std::size_t chunks, std::memory_order order) const;
+  bool may_give() const;
+  bool may_take() const;
+  void give();
+  const Parts& pieces();
+  void publish_taken();
+
+  SharedEngine* engine_;
+  PassagePlan plan_;
+  std::uint64_t sequence_;
+  Parts data_;
+  std::vector<std::size_t> expected_;
+  Parts pieces_;
+  std::size_t gives_ = 0;  // chunks, in all and so far
+  std::size_t given_ = 0;
+  std::size_t takes_ = 0;
+  std::size_t taken_ = 0;
+};
+
+}  // namespace lockstep::shared

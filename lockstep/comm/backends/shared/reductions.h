@@ -1,0 +1,73 @@
+// The collectives of the shared-memory engine that combine data.
+//
+//   all_reduce      takes one of these ways, which all ranks find out from the same posts:
+//   reduce            DIRECT   every contribution is readable: combine them straight into the result (inline, one-shot)
+//                     SLICES   blocks whose slices anybody reduces and writes to all blocks (shared/slices.h): memory of the
+//                              group, which is its own block; and copies of other memory, if not all ranks wait
+//                     WINDOW   all ranks wait: through their windows (shared/window.h)
+//                   reduce writes to the root's block only.
+//   reduce_scatter  each rank combines the parts that are meant for it straight into its output, as they appear, in blocks or
+//                  windows (shared/exchange.h); a large output is written past the caches.
+#pragma once
+
+#include <optional>
+
+#include "lockstep/comm/backends/segment/rank_addresses.h"
+#include "lockstep/comm/backends/shared/exchange.h"
+#include "lockstep/comm/backends/shared/slices.h"
+#include "lockstep/comm/backends/shared/window.h"
+
+namespace lockstep::shared {
+
+class Reduction : public CollectiveOperation {
+ public:
+  using CollectiveOperation::CollectiveOperation;
+
+ protected:
+  void contribute() override;
+  bool move(std::size_t slices) override;
+  void take_out() override;
+  bool owes(int rank) const override;
+
+ public:
+  void adopt_post() override { path_ = Path::INLINE; }
+
+ private:
+  enum class ReductionMethod { UNDECIDED, DIRECT, SLICES, WINDOW };
+
+  void decide();
+  void reduce_directly();
+  bool reduce_slices(std::size_t slices);
+  bool has_block(int rank) const;
+  void reduce_slice(std::size_t begin, std::size_t bytes);
+  std::size_t bytes() const { return bytes_of(call_.count); }
+  bool receives() const { return call_.verb == Verb::ALL_REDUCE || is_root(); }
+
+  ReductionMethod method_ = ReductionMethod::UNDECIDED;
+  Path path_ = Path::INLINE;
+  std::optional<WindowReduction> window_;
+};
+
+class ReduceScatter : public Exchange {
+ public:
+  using Exchange::Exchange;
+
+ protected:
+  void contribute() override;
+  void contribute_late() override { contribute_late_parts(request_.inputs); }
+  bool move(std::size_t slices) override;
+  std::size_t expected_from(int) const override { return bytes_of(call_.count); }
+
+ private:
+  bool reduce_blocks(std::size_t slices);
+  // Of all ranks' `bytes` at these addresses the result, into the output from `begin` on.
+  void combine(const RankAddresses<const std::byte>& inputs, std::size_t begin, std::size_t bytes) const;
+  bool find_parts();
+  // The pieces of all ranks at `reduced_`, if they can be read.
+  bool find_inputs(std::size_t bytes, RankAddresses<const std::byte>& inputs) const;
+
+  std::vector<Source> parts_;  // by rank, once all have posted
+  std::size_t reduced_ = 0;    // bytes of the output that are done
+};
+
+}  // namespace lockstep::shared

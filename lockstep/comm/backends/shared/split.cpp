@@ -1,0 +1,111 @@
+#include "lockstep/comm/backends/shared/split.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <limits>
+
+#include "lockstep/base/str.h"
+#include "lockstep/comm/group/split_agreement.h"
+
+namespace lockstep::shared {
+namespace {
+
+constexpr std::uint64_t NO_ROOM = std::numeric_limits<std::uint64_t>::max();
+
+// What a rank tells the others.
+struct Ticket {
+  std::uint64_t arguments = 0;  // their hash
+  std::uint64_t offset = 0;     // of the control block, from the first rank of each part
+};
+
+// Every rank sees the same tickets, so all of them come here or none.
+[[noreturn]] void fail_for_disagreement(SharedEngine& engine, const std::string& mine, std::size_t other) {
+  const std::string what = split_disagreement(engine, mine, other);
+  const std::lock_guard lock(engine.mutex);
+  engine.record_failure(ErrorCode::MISMATCH, what);
+  engine.throw_unusable("split");
+}
+
+Membership membership_in(const std::vector<int>& part, const Membership& parent, std::uint64_t offset,
+                         int parent_rank) {
+  Membership mine;
+  const auto& memory = parent.data.at(static_cast<std::size_t>(part[0]));
+  const std::size_t bytes = Control::bytes(static_cast<int>(part.size()));
+  if (offset > memory->size() || bytes > memory->size() - offset)
+    throw InternalError(str("shared memory: the control block at ", offset, " is outside"));
+  mine.control = {memory, memory->data() + offset};
+  mine.size = static_cast<int>(part.size());
+  mine.backend_name = parent.backend_name;
+  mine.own = parent.own;
+  mine.peers = parent.peers;
+  mine.trace = parent.trace;
+  mine.job_ranks = parent.job_ranks;
+  for (const int rank : part) {
+    if (rank == parent_rank) mine.rank = static_cast<int>(mine.data.size());
+    mine.data.push_back(parent.data.at(static_cast<std::size_t>(rank)));
+    mine.world_ranks.push_back(parent.world_rank(rank));
+  }
+  return mine;
+}
+
+}  // namespace
+
+std::vector<int> Membership::all_job_ranks() const {
+  if (world_ranks.empty()) return job_ranks;
+  std::vector<int> all;
+  for (int r = 0; r < size; ++r) all.push_back(job_rank(r));
+  return all;
+}
+
+std::shared_ptr<SharedEngine> make_engine(Membership membership) {
+  const auto own = membership.own;
+  auto engine = std::make_shared<SharedEngine>(std::move(membership));
+  own->add_group(engine);
+  return engine;
+}
+
+std::shared_ptr<Backend> split_group(SharedEngine& engine, const Membership& parent,
+                                     const std::vector<std::vector<int>>& parts, const std::string& name,
+                                     const GroupOptions& options) {
+  const std::string arguments = describe_split(parts, name);
+  const std::vector<int>* mine = part_of(parts, engine.rank());
+  const bool leads = mine != nullptr && mine->front() == engine.rank();
+  Ticket ticket = {text_hash(arguments)};
+  if (leads) {
+    try {
+      ticket.offset = parent.own->make_control(static_cast<int>(mine->size()));
+    } catch (const SystemError&) {
+      ticket.offset = NO_ROOM;  // told to everybody below
+    }
+  }
+  // On a failure here the block stays: a member may have got its address.
+  const auto all = gather_from_all(engine, ticket);
+  const auto other = std::find_if(all.begin(), all.end(),
+                                  [&](const Ticket& theirs) { return theirs.arguments != all[0].arguments; });
+  if (other != all.end())
+    fail_for_disagreement(engine, arguments, static_cast<std::size_t>(other - all.begin()));
+  for (const auto& part : parts) {
+    if (all[static_cast<std::size_t>(part[0])].offset != NO_ROOM) continue;
+    if (leads && ticket.offset != NO_ROOM) parent.own->discard_control(ticket.offset);
+    throw SystemError(str("split ", arguments, ": rank ", part[0], " has no shared memory for it"), ENOMEM);
+  }
+  if (mine == nullptr) return nullptr;
+  Membership membership =
+      membership_in(*mine, parent, all[static_cast<std::size_t>(mine->front())].offset, engine.rank());
+  membership.group_name = name;
+  membership.options = options;
+  return make_engine(std::move(membership));
+}
+
+std::shared_ptr<Backend> SharedEngine::split(const std::vector<std::vector<int>>& parts,
+                                             const std::string& name, const GroupOptions& options) {
+  {
+    const std::lock_guard lock(mutex);
+    if (!usable()) throw_unusable("split");
+  }
+  membership_.own->settle();
+  return split_group(*this, membership_, parts, name, options);
+}
+
+}  // namespace lockstep::shared

@@ -1,0 +1,33 @@
+#include "lockstep/comm/group/split_agreement.h"
+
+#include <algorithm>
+
+#include "lockstep/base/number_list.h"
+#include "lockstep/base/str.h"
+
+namespace lockstep {
+std::string describe_split(const std::vector<std::vector<int>>& parts, const std::string& name) {
+  std::string text = str("\"", printable(name), "\" of the ranks");
+  for (const auto& part : parts) text += str(&part == &parts.front() ? " {" : ", {", number_list(part), "}");
+  return parts.empty() ? text + " of nobody" : text;
+}
+
+const std::vector<int>* part_of(const std::vector<std::vector<int>>& parts, int rank) {
+  const auto found = std::find_if(parts.begin(), parts.end(), [&](const auto& part) {
+    return std::find(part.begin(), part.end(), rank) != part.end();
+  });
+  return found == parts.end() ? nullptr : &*found;
+}
+
+std::string split_disagreement(Backend& backend, const std::string& mine, std::size_t other) {
+  struct Text {
+    char characters[400] = {};
+  } text;
+  mine.copy(text.characters, sizeof(text.characters) - 1);
+  const auto all = gather_from_all(backend, text);
+  return str("ranks disagree about the groups to make: rank 0 called split ", all[0].characters, ", rank ",
+             other, " called split ", all[other].characters,
+             "; all ranks must make the same groups in the same order");
+}
+
+}  // namespace lockstep

@@ -1,0 +1,2 @@
+#define LOCKSTEP_KERNELS kernels_avx512
+#include "lockstep/comm/kernels/reduce_kernels_body.h"  // IWYU pragma: keep

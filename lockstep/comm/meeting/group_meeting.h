@@ -1,0 +1,43 @@
+// GroupMeeting: the ranks of an existing group meet again, to make a group over another backend.
+//
+//   GroupMeeting meeting(group);
+//   ProcessGroup fast = find_backend("shm", group.size()).make(meeting, "fast", options, deadline);
+//
+// No descriptors can be passed, so a backend that needs them must find another way (machine_meeting() below).
+//
+// Who         every rank of the group makes the same calls, in the same order as its collectives.
+// Fails       as an all_gather on the group does; the group is then closed.
+#pragma once
+
+#include <memory>
+
+#include "lockstep/comm/meeting/hub.h"
+#include "lockstep/comm/process_group.h"
+
+namespace lockstep {
+
+class GroupMeeting : public Meeting {
+ public:
+  // `local_address`: where other machines reach this process.
+  explicit GroupMeeting(ProcessGroup group, std::string local_address = "127.0.0.1")
+      : group_(std::move(group)), local_address_(std::move(local_address)) {}
+
+  int rank() const override { return group_.rank(); }
+  int size() const override { return group_.size(); }
+  bool passes_descriptors() const override { return false; }
+  std::string local_address() const override { return local_address_; }
+  // Whoever is in the group is trusted already.
+  std::optional<std::string> secret() const override { return std::nullopt; }
+  std::vector<Message> exchange(const std::string& text, const std::vector<int>& fds,
+                                Deadline deadline) override;
+
+ private:
+  const ProcessGroup group_;
+  const std::string local_address_;
+};
+
+// A meeting of the same ranks through sockets of this machine, which passes descriptors. They find each other by a random name
+// that rank 0 sends round in `meeting`. Throws Timeout when a rank runs on another machine or as another user.
+Hub machine_meeting(Meeting& meeting, Deadline deadline);
+
+}  // namespace lockstep

@@ -1,0 +1,212 @@
+#include "lockstep/comm/meeting/store_meeting.h"
+
+#include <charconv>
+#include <string_view>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/number_list.h"
+#include "lockstep/base/str.h"
+#include "lockstep/base/text_hash.h"
+#include "lockstep/base/wait_reminder.h"
+#include "lockstep/comm/meeting/missing_rank.h"
+#include "lockstep/os/machine.h"
+#include "lockstep/os/process.h"
+
+namespace lockstep {
+namespace {
+
+// Rank 0 waits for the others until the deadline and then says who is missing: the others listen a little longer.
+constexpr std::chrono::seconds UNTIL_RANK_0_SAYS_WHY{5};
+constexpr std::size_t MOST_NAMED = 64;
+// After which rank 0 looks who else is missing, beside the rank it waits for.
+constexpr std::chrono::seconds BETWEEN_LOOKS{2};
+
+// What rank 0 publishes: "A" and all texts as "SIZE:TEXT", or "T" or "L", a rank, ":" and why it gave up.
+constexpr char ALL = 'A';
+constexpr char LATE = 'T';
+constexpr char LOST = 'L';
+
+// Reads "NUMBER:" off the front.
+int take_number_and_colon(std::string_view& text) {
+  int number = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end == text.data() + text.size() || *end != ':' || number < 0) {
+    throw StoreError(
+        "init_process_group: the store holds something else than what ranks that meet write into it");
+  }
+  text.remove_prefix(static_cast<std::size_t>(end - text.data()) + 1);
+  return number;
+}
+
+std::vector<Message> unpack(std::string_view packet, int size) {
+  std::vector<Message> all;
+  packet.remove_prefix(1);
+  for (int r = 0; r < size; ++r) {
+    const auto bytes = static_cast<std::size_t>(take_number_and_colon(packet));
+    if (bytes > packet.size())
+      throw StoreError("init_process_group: what the ranks wrote into the store is cut off");
+    all.push_back({std::string(packet.substr(0, bytes)), {}});
+    packet.remove_prefix(bytes);
+  }
+  return all;
+}
+
+}  // namespace
+
+// Two jobs that meet in one store do not take the ends of each other's ranks for those of their own.
+std::string meeting_farewell(int rank, const JobFingerprint& job) {
+  return str("lockstep/gone/", std::hex, text_hash(pack(job)), std::dec, '/', rank);
+}
+
+StoreMeeting::StoreMeeting(StoreMeetingOptions options)
+    : options_(std::move(options)),
+      self_(str("process ", current_pid(), " of ", host_name(), " (", random_hex(4), ")")) {}
+
+std::string StoreMeeting::came(int rank) const {
+  return str("lockstep/meet/", options_.name, "/came/", rank);
+}
+
+std::string StoreMeeting::key(const char* what, int rank) const {
+  return str("lockstep/meet/", options_.name, '/', round_, '/', what, '/', rank);
+}
+
+std::vector<Message> StoreMeeting::exchange(const std::string& text, const std::vector<int>& fds,
+                                            Deadline deadline) {
+  if (!fds.empty()) throw InternalError("a meeting over a store cannot pass descriptors");
+  if (++round_ == 1) come();
+  std::string packet;
+  try {
+    if (rank() == 0) {
+      packet = collect(text, deadline);
+    } else {
+      options_.store->set(key("text", rank()), text);
+      packet = receive(deadline);
+    }
+    if (packet[0] != ALL) give_up(packet);
+  } catch (const Error&) {
+    leave();
+    throw;
+  }
+  std::vector<Message> all = unpack(packet, size());
+  if (rank() == 0) {
+    remove_round();
+  } else {
+    options_.store->set(key("read", rank()), "");
+  }
+  return all;
+}
+
+// Nobody else may be this rank, and the job must be the one that the store serves.
+void StoreMeeting::come() {
+  const auto first_to_write = [&](const std::string& where, const std::string& text) {
+    return options_.store->compare_set(where, "", text);
+  };
+  const std::string place = str("init_process_group, rank ", rank(), " of ", size(), ": ");
+  if (options_.is_of_one_job) {
+    const std::string mine = pack(options_.job);
+    const std::string served = first_to_write(str("lockstep/meet/", options_.name, "/job"), mine);
+    if (const JobFingerprint other = unpack_fingerprint(served); !is_same_job(options_.job, other))
+      throw Mismatch(str(place, "ranks of two jobs have met at one store: this rank belongs to ",
+                         describe(options_.job), ", one that came before it to ", describe(other), "; ",
+                         TELL_JOBS_APART));
+  }
+  const std::string holder = first_to_write(came(rank()), self_);
+  if (holder != self_)
+    throw Mismatch(str(place, "another process has come as rank ", rank(), " before: ", printable(holder),
+                       ", this is ", self_, "; ", TELL_JOBS_APART));
+}
+
+// What a failed meeting leaves in a store of the user's must not be in the way of the next.
+void StoreMeeting::leave() noexcept {
+  try {
+    if (!options_.is_of_one_job) options_.store->delete_key(came(rank()));
+  } catch (const Error&) {  // the store cannot be reached, which is what the meeting failed of
+  }
+}
+
+// Those from rank `first` on that have said nothing yet.
+std::vector<int> StoreMeeting::missing_from(int first) const {
+  std::vector<int> missing;
+  for (int r = first; r < size() && missing.size() < MOST_NAMED; ++r) {
+    if (!options_.store->find(key("text", r))) missing.push_back(r);
+  }
+  return missing;
+}
+
+// The text of a rank, or its farewell. Says meanwhile who is missing.
+std::optional<StoreEntry> StoreMeeting::hear(int rank, Deadline deadline) const {
+  std::vector<int> missing = {rank};
+  const Awaited awaited([&] { return str("rank(s) ", number_list(missing)); });
+  while (true) {
+    const auto look = std::min<std::chrono::nanoseconds>(deadline.remaining(), BETWEEN_LOOKS);
+    auto entry = options_.store->first_of({key("text", rank), farewell(rank)}, Deadline::in(look));
+    if (entry || deadline.expired()) return entry;
+    missing = missing_from(rank);
+    if (missing.empty()) missing = {rank};
+  }
+}
+
+std::string StoreMeeting::collect(const std::string& own, Deadline deadline) {
+  std::string packet = str(ALL, own.size(), ':', own);
+  std::vector<int> missing;
+  for (int r = 1; r < size(); ++r) {
+    const auto entry = hear(r, deadline);
+    if (!entry) {
+      missing.push_back(r);
+    } else if (entry->index == 1) {
+      packet = str(LOST, r, ":init_process_group, group of ", size(), ": rank ", r,
+                   " ended before all ranks had met");
+      break;
+    } else {
+      packet += str(entry->value.size(), ':', entry->value);
+    }
+  }
+  if (packet[0] == ALL && !missing.empty()) {
+    packet = str(LATE, missing.front(), ":init_process_group, group of ", size(), ": rank(s) ",
+                 number_list(missing), " did not come before the timeout; were all ", size(),
+                 " processes started?");
+  }
+  options_.store->set(key("all", 0), packet);
+  return packet;
+}
+
+std::string StoreMeeting::receive(Deadline deadline) {
+  const Deadline longer =
+      deadline.is_never() ? deadline : Deadline::in(deadline.remaining() + UNTIL_RANK_0_SAYS_WHY);
+  const Awaited awaited([] { return "rank 0, or for those it waits for"; });
+  auto entry = options_.store->first_of({key("all", 0), farewell(0)}, longer);
+  if (!entry) {
+    throw MissingRank(
+        str("init_process_group, rank ", rank(), " of ", size(), ": rank 0 did not come before the timeout"),
+        0);
+  }
+  if (entry->index == 1) {
+    throw PeerLost(
+        str("init_process_group, rank ", rank(), " of ", size(), ": rank 0 ended before all ranks had met"),
+        0);
+  }
+  return std::move(entry->value);
+}
+
+void StoreMeeting::give_up(const std::string& failure) {
+  std::string_view why = std::string_view(failure).substr(1);
+  const int peer = take_number_and_colon(why);
+  if (failure[0] == LOST) throw PeerLost(std::string(why), peer);
+  throw MissingRank(std::string(why), peer);
+}
+
+// Everybody else has read, or is gone, or is late; in all cases this round is over.
+void StoreMeeting::remove_round() {
+  constexpr std::chrono::seconds PATIENCE{30};
+  const Deadline deadline = Deadline::in(PATIENCE);
+  for (int r = 1; r < size(); ++r) {
+    options_.store->first_of({key("read", r), farewell(r)}, deadline);
+    options_.store->delete_key(key("read", r));
+    options_.store->delete_key(key("text", r));
+  }
+  options_.store->delete_key(key("all", 0));
+  for (int r = 0; round_ == 1 && !options_.is_of_one_job && r < size(); ++r)
+    options_.store->delete_key(came(r));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,71 @@
+// StoreMeeting: ranks on any machines talk over a store before they can communicate.
+//
+//   StoreMeeting meeting({.store = store, .rank = rank, .size = size, .name = "world/1",
+//                         .local_address = tcp_store.local_address().host, .secret = secret.raw()});
+//   const std::vector<Message> all = meeting.exchange(my_address, {}, deadline);
+//
+// One round: everybody sets its text, rank 0 collects them and sets them all as one value, everybody reads that and says so,
+// rank 0 removes the round's keys. So a round costs each rank four calls of the store, and nothing is left of it. Rank 0
+// returns last: it may be the one that serves the store.
+//
+// Who         every rank makes the same calls with the same name, which no other meeting in the store may have.
+//             In the first round each rank first writes down that it has come, and to which job it belongs.
+// Fails       Mismatch when another process has come as this rank, or (with is_of_one_job) of another job; Timeout naming the ranks that did not come; PeerLost for a rank whose farewell key (tcp_store.h; meeting_farewell())
+//             was set, that is, whose process ended; the same on every rank that can still reach the store. StoreError.
+#pragma once
+
+#include <memory>
+
+#include "lockstep/comm/meeting/job_identity.h"
+#include "lockstep/comm/meeting/meeting.h"
+#include "lockstep/store/store.h"
+
+namespace lockstep {
+
+struct StoreMeetingOptions {
+  std::shared_ptr<Store> store;
+  int rank = 0;
+  int size = 1;
+  std::string name;
+  std::string local_address = "127.0.0.1";
+  std::optional<std::string> secret = {};
+  JobFingerprint job = {};      // that all ranks of the meeting have in common
+  JobFingerprint gone_as = {};  // what their farewell keys were made of, when they connected to the store
+  bool is_of_one_job =
+      false;  // the store: who has come stays written there, so that nobody can come after all have met
+};
+
+// The key that says that rank `rank` of the job is gone.
+std::string meeting_farewell(int rank, const JobFingerprint& job = {});
+
+class StoreMeeting : public Meeting {
+ public:
+  explicit StoreMeeting(StoreMeetingOptions options);
+
+  int rank() const override { return options_.rank; }
+  int size() const override { return options_.size; }
+  bool passes_descriptors() const override { return false; }
+  std::string local_address() const override { return options_.local_address; }
+  std::optional<std::string> secret() const override { return options_.secret; }
+  std::vector<Message> exchange(const std::string& text, const std::vector<int>& fds,
+                                Deadline deadline) override;
+
+ private:
+  std::string key(const char* what, int rank) const;
+  std::string came(int rank) const;
+  std::vector<int> missing_from(int first) const;
+  std::optional<StoreEntry> hear(int rank, Deadline deadline) const;
+  std::string collect(const std::string& own, Deadline deadline);
+  std::string receive(Deadline deadline);
+  void come();
+  void leave() noexcept;
+  std::string farewell(int rank) const { return meeting_farewell(rank, options_.gone_as); }
+  [[noreturn]] void give_up(const std::string& failure);
+  void remove_round();
+
+  const StoreMeetingOptions options_;
+  const std::string self_;  // this process
+  unsigned round_ = 0;
+};
+
+}  // namespace lockstep
