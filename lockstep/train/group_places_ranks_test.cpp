@@ -66,8 +66,8 @@ RANKS_TEST(NonMember, IsRefusedAtOnceByEveryPartThatNeedsTheGroup, Ranks(2, 3)) 
 
 RANKS_TEST(DifferentPlaces, TwoPartsAreBothNamedWithTheUsualCause, Ranks(2, 3), Backends("shm", "tcp")) {
   torch::nn::Linear net(2, 1);
-  DistributedDataParallel ddp(net, {.process_group = world()});
   const auto last_rank_has_ended_its_loop = [&] {
+    DistributedDataParallel ddp(net, {.process_group = world()});  // a late rank hears of it in here
     if (rank() == size() - 1) {
       all_ranks_hold(parameters_sha256(ddp.named_parameters().pairs()));
     } else {
