@@ -59,7 +59,7 @@ class FakeBackend : public Backend {
                                  const GroupOptions&) override {
     throw InternalError("the fake backend has no parts");
   }
-  void abort(const std::string& reason) override { aborts.push_back(reason); }
+  void abort(const std::string& reason, ErrorCode, int) override { aborts.push_back(reason); }
   void close() override {}
 
  private:

@@ -6,6 +6,7 @@ import unittest
 import check_layers
 import check_size
 import check_tests
+import check_texts
 import sources
 
 
@@ -65,6 +66,24 @@ class Size(unittest.TestCase):
         self.assertEqual(self.lengths("constexpr T X = f({\n  {1},\n});\nB::B(int a)\n    : a_{a} {\n  g([&] {\n  });\n}\n")[-1][1], 5)
         self.assertEqual(self.lengths("class A : public ::B {\n  void f() {\n  }\n};\n"), [("f", 2)])
         self.assertEqual(self.lengths("#define X \\\n  {\nvoid f() {\n  int a = 1'000;\n}\n"), [("f", 3)])
+
+
+class Texts(unittest.TestCase):
+    def problems(self, text):
+        return [problem.split(": ")[1].split(" (")[0] for problem in check_texts.problems_of("x.cpp", text)]
+
+    def test_texts_that_decide(self):
+        for text in ('if (reason == "end of stream") f();', 'if ("a b" != x) f();', 'text.find("Mismatch: ")', 'x.starts_with("rank 1")',
+                     "error.what() == x", "if (error.what().find(x))", "if (what.find(told(kind)) != npos)",
+                     'constexpr std::string_view EXPECTS = " and expects ";\nreturn text.find(EXPECTS) != npos;',
+                     'constexpr const char* READY = "ready, can read";\nreturn a == READY;',
+                     'for (const char* known : {"Broken pipe", "x"}) {\n  if (text.find(known)) f();'):
+            self.assertEqual(len(self.problems(text)), 1, text)
+
+    def test_texts_that_do_not(self):
+        for text in ('if (name == "tcp") f();', 'x.find(": ")', 'throw E(str("a b", x == y));', '// x == "a b"', 'x = "a b"; y.find(z);',
+                     'log("a b: ", error.what());', 'f(a == b, "a b")'):
+            self.assertEqual(self.problems(text), [], text)
 
 
 class Tests(unittest.TestCase):

@@ -62,9 +62,19 @@ class PeerLost : public Error {
   int peer_;
 };
 
+enum class MismatchKind : std::uint32_t {
+  CALLS,  // ranks called different things
+  SIZES,  // all called the same; sizes in their lists, which a call does not show, contradict each other
+};
+
 class Mismatch : public Error {
  public:
-  explicit Mismatch(const std::string& message) : Error(ErrorCode::MISMATCH, message) {}
+  explicit Mismatch(const std::string& message, MismatchKind kind = MismatchKind::CALLS)
+      : Error(ErrorCode::MISMATCH, message), kind_(kind) {}
+  MismatchKind kind() const { return kind_; }
+
+ private:
+  MismatchKind kind_;
 };
 
 class Aborted : public Error {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "lockstep/base/dtype.h"
+#include "lockstep/base/error.h"
 #include "lockstep/comm/device_streams.h"
 #include "lockstep/comm/purpose.h"
 #include "lockstep/comm/work.h"
@@ -119,8 +120,9 @@ class Backend {
   // Where this rank's records are kept; null where a backend keeps none.
   virtual std::shared_ptr<TraceMemory> trace() const { return nullptr; }
 
-  // Fails every pending and later operation, on every rank, with `reason`.
-  virtual void abort(const std::string& reason) = 0;
+  // Fails every pending and later operation, on every rank, with `reason`. `code` and `peer` are those of the error that made this
+  // rank call it; ABORTED and -1 where the program did.
+  virtual void abort(const std::string& reason, ErrorCode code, int peer) = 0;
   // Leaves the group: later calls here throw Aborted, peers that need this rank get PeerLost. Does not wait.
   virtual void close() = 0;
 };

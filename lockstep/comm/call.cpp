@@ -19,8 +19,6 @@ std::int32_t mark_of(const Call& call) { return has_mark(call.verb) ? call.root 
 
 std::string before(std::string_view words) { return words.empty() ? std::string() : str(" ", words); }
 
-constexpr std::string_view EXPECTS = " and expects ";
-
 }  // namespace
 
 bool has_mark(Verb verb) { return !has_root(verb) && verb != Verb::SEND && verb != Verb::RECV; }
@@ -71,14 +69,19 @@ std::string describe_disagreement(std::uint64_t sequence, int my_rank, const Cal
              "; all ranks must make the same calls in the same order", usual_cause(mine, theirs));
 }
 
+std::string describe_message_disagreement(std::uint64_t number, int from, int to, std::int64_t tag,
+                                          const Call& sent, const Call& received) {
+  return str("ranks disagree about message ", number, " from rank ", from, " to rank ", to, ", tag ", tag,
+             ": sent ", name_of(sent.dtype), "[", sent.count, "], received as ", name_of(received.dtype), "[",
+             received.count, "]");
+}
+
 std::string describe_disagreement(std::uint64_t sequence, const Call& mine, const Call& theirs,
                                   const Sizes& sizes) {
   const std::size_t element = size_of(mine.dtype);
   return str("ranks disagree about collective #", sequence, ": rank ", sizes.rank, " called ", describe(mine),
-             EXPECTS, sizes.expected / element, " elements of rank ", sizes.source, ", which called ",
+             " and expects ", sizes.expected / element, " elements of rank ", sizes.source, ", which called ",
              describe(theirs), " and has ", sizes.found / element, " for it");
 }
-
-bool is_about_sizes(std::string_view text) { return text.find(EXPECTS) != std::string_view::npos; }
 
 }  // namespace lockstep

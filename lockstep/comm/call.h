@@ -52,8 +52,10 @@ struct Sizes {
 std::string usual_cause(const Call& mine, const Call& theirs);
 std::string describe_disagreement(std::uint64_t sequence, int my_rank, const Call& mine, int their_rank,
                                   const Call& theirs);
+// Of message `number` from one rank to another: only dtype and count of the two calls are looked at.
+std::string describe_message_disagreement(std::uint64_t number, int from, int to, std::int64_t tag,
+                                          const Call& sent, const Call& received);
 std::string describe_disagreement(std::uint64_t sequence, const Call& mine, const Call& theirs,
                                   const Sizes& sizes);
-bool is_about_sizes(std::string_view text);  // such a description is in it
 
 }  // namespace lockstep

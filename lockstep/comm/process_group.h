@@ -52,7 +52,7 @@ class ProcessGroup {
 
   // Ends the group for every rank: all pending and later operations throw Aborted with `reason`.
   void abort(const std::string& reason) const {
-    if (backend_) backend_->abort(reason);
+    if (backend_) backend_->abort(reason, ErrorCode::ABORTED, -1);
   }
   // Leaves the group. Peers that need this rank later get PeerLost; operations already complete stay complete.
   void close() const {

@@ -45,6 +45,24 @@ std::string cause_of_places(bool batch_norm) {
 
 }  // namespace
 
+std::string_view name_of(Purpose purpose) {
+  constexpr std::array<std::string_view, PURPOSE_COUNT> NAMES = {"",
+                                                                 "model_comparison",
+                                                                 "first_weights",
+                                                                 "buffers",
+                                                                 "gradients",
+                                                                 "step_times",
+                                                                 "sync_batch_norm_forward",
+                                                                 "sync_batch_norm_backward",
+                                                                 "overflows",
+                                                                 "checksum",
+                                                                 "mean",
+                                                                 "object",
+                                                                 "join",
+                                                                 "accumulation"};
+  return NAMES.at(static_cast<std::size_t>(purpose));
+}
+
 std::string_view words_of(Purpose purpose) {
   constexpr std::array<std::string_view, PURPOSE_COUNT> WORDS = {
       "",

@@ -37,6 +37,8 @@ enum class Purpose : std::uint8_t {
 };
 inline constexpr int PURPOSE_COUNT = 14;
 
+// "gradients", as files and programs name it. PROGRAM is "".
+std::string_view name_of(Purpose purpose);
 // "for the gradients of a DistributedDataParallel"; empty for the program.
 std::string_view words_of(Purpose purpose);
 // The mark in words, "after 1 forward() that an exception left"; empty where there is nothing to say.

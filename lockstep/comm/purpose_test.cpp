@@ -20,6 +20,10 @@ TEST(Purpose, EachButTheProgramsHasWordsOfItsOwn) {
   std::set<std::string_view> words;
   for (int i = 0; i < PURPOSE_COUNT; ++i) words.insert(words_of(static_cast<Purpose>(i)));
   EXPECT_EQ(words.size(), static_cast<std::size_t>(PURPOSE_COUNT));
+  std::set<std::string_view> names;
+  for (int i = 0; i < PURPOSE_COUNT; ++i) names.insert(name_of(static_cast<Purpose>(i)));
+  EXPECT_EQ(names.size(), static_cast<std::size_t>(PURPOSE_COUNT));
+  EXPECT_EQ(name_of(Purpose::ACCUMULATION), "accumulation");
   EXPECT_EQ(words_of(Purpose::PROGRAM), "");
 }
 

@@ -12,7 +12,8 @@ namespace {
 
 StreamResult failure() {
   if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return {};
-  return {0, true, std::strerror(errno)};
+  const bool by_peer = errno == ECONNRESET || errno == EPIPE;
+  return {0, by_peer ? StreamEnd::PEER : StreamEnd::BROKEN, std::strerror(errno)};
 }
 
 }  // namespace
@@ -20,8 +21,8 @@ StreamResult failure() {
 StreamResult receive_some(int fd, std::span<std::byte> buffer) {
   const ssize_t count = recv(fd, buffer.data(), buffer.size(), MSG_DONTWAIT);
   if (count < 0) return failure();
-  if (count == 0 && !buffer.empty()) return {0, true, "end of stream"};
-  return {static_cast<std::size_t>(count), false, ""};
+  if (count == 0 && !buffer.empty()) return {0, StreamEnd::PEER, "end of stream"};
+  return {static_cast<std::size_t>(count), StreamEnd::NONE, ""};
 }
 
 StreamResult send_some(int fd, const std::array<std::span<const std::byte>, 2>& parts) {
@@ -33,7 +34,7 @@ StreamResult send_some(int fd, const std::array<std::span<const std::byte>, 2>& 
   message.msg_iovlen = vectors.size();
   const ssize_t count = sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
   if (count < 0) return failure();
-  return {static_cast<std::size_t>(count), false, ""};
+  return {static_cast<std::size_t>(count), StreamEnd::NONE, ""};
 }
 
 std::size_t unacknowledged(int fd) {

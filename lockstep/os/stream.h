@@ -1,21 +1,30 @@
 // Reads and writes on a connected stream socket that never block.
 //
 //   const StreamResult got = receive_some(fd, buffer);
-//   if (got.closed) peer_is_gone(got.reason);
-//   use(buffer, got.bytes);                               // 0 and not closed: nothing there now
+//   if (got.has_ended()) peer_is_gone(got.reason);
+//   use(buffer, got.bytes);                               // 0 and not ended: nothing there now
 #pragma once
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 
 namespace lockstep {
 
+enum class StreamEnd : std::uint8_t {
+  NONE,    // more may come through
+  PEER,    // the process at the other end closed the stream, or ended
+  BROKEN,  // anything else, as a network that is down
+};
+
 struct StreamResult {
   std::size_t bytes = 0;
-  bool closed = false;  // by the other side, or broken: no more will come through
-  std::string reason;   // of closed: "end of stream", "Connection reset by peer"
+  StreamEnd end = StreamEnd::NONE;
+  std::string reason;  // of an end, for people: "end of stream", "Network is unreachable"
+
+  bool has_ended() const { return end != StreamEnd::NONE; }
 };
 
 StreamResult receive_some(int fd, std::span<std::byte> buffer);

@@ -20,7 +20,8 @@ namespace {
 constexpr std::size_t PROOF_NONCE_BYTES = 16;
 constexpr std::size_t NONCE_TEXT = 2 * PROOF_NONCE_BYTES;
 constexpr std::chrono::seconds ONE_STEP{10};
-constexpr const char* CONNECTED = "connected";
+// What a rank tells the others of its way to rank 0; else '-' and why there is none.
+constexpr const char* CONNECTED = "+";
 
 Deadline step_of(Deadline deadline) {
   return Deadline::in(std::min<std::chrono::nanoseconds>(deadline.remaining(), ONE_STEP));
@@ -77,11 +78,12 @@ std::string SameMachineProof::connect(const std::string& offer) {
   try {
     const bool is_name = !offer.empty() && offer.find('/') == std::string::npos;
     std::optional<Fd> socket = is_name ? connect_to(user_private_folder() + "/" + offer) : std::nullopt;
-    if (!socket || !send_message(socket->get(), str(meeting_.rank(), ' ', current_pid()))) return "not there";
+    if (!socket || !send_message(socket->get(), str(meeting_.rank(), ' ', current_pid())))
+      return "-not there";
     sockets_.push_back(std::move(*socket));
     return CONNECTED;
   } catch (const SystemError& error) {
-    return error.what();
+    return std::string("-") + error.what();
   }
 }
 

@@ -26,7 +26,7 @@ OrderedJson json_of(const TraceRecord& record) {
           {"verb", name_of(call.verb)},
           {"dtype", name_of(call.dtype)},
           {"op", name_of(call.op)},
-          {"purpose", words_of(call.purpose)},
+          {"purpose", name_of(call.purpose)},
           {"root", call.root},
           {"tag", record.tag},
           {"count", call.count},
@@ -87,13 +87,6 @@ template <typename Enum> Enum parse_name(const OrderedJson& value, int count) {
   throw FormatError("\"" + printable(name) + "\" is not a name that this version knows");
 }
 
-Purpose purpose_of(const std::string& words) {
-  for (int i = 0; i < PURPOSE_COUNT; ++i) {
-    if (words == words_of(static_cast<Purpose>(i))) return static_cast<Purpose>(i);
-  }
-  throw FormatError("a call \"" + printable(words) + "\" is not one that this version knows");
-}
-
 TraceRecord record_of(const OrderedJson& json) {
   TraceRecord record;
   record.number = json.at("number");
@@ -101,7 +94,8 @@ TraceRecord record_of(const OrderedJson& json) {
   record.call = {.verb = parse_name<Verb>(json.at("verb"), VERB_COUNT),
                  .dtype = parse_name<DType>(json.at("dtype"), DTYPE_COUNT),
                  .op = parse_name<ReduceOp>(json.at("op"), REDUCE_OP_COUNT),
-                 .purpose = purpose_of(json.value("purpose", "")),
+                 .purpose = json.contains("purpose") ? parse_name<Purpose>(json.at("purpose"), PURPOSE_COUNT)
+                                                     : Purpose::PROGRAM,
                  .root = json.at("root"),
                  .count = json.at("count")};
   record.tag = json.at("tag");

@@ -19,7 +19,8 @@ class GlooLink final : public messages::Link {
 
  private:
   static StreamResult result(Streams::Moved moved) {
-    return {moved.bytes, moved.broken != nullptr, moved.broken == nullptr ? "" : moved.broken};
+    if (moved.broken == nullptr) return {moved.bytes, StreamEnd::NONE, ""};
+    return {moved.bytes, moved.by_peer ? StreamEnd::PEER : StreamEnd::BROKEN, moved.broken};
   }
 
   Streams& streams_;

@@ -25,7 +25,7 @@ class ThisModule final : public Module {
       const HeldPipeSignal held;  // also on the thread that the device starts
       return new MeshStreams(place, ::gloo::transport::tcp::CreateDevice(place.address));
     } catch (const std::exception& failure) {
-      put(reason_of(failure), error);
+      put(break_of(failure).reason, error);
       return nullptr;
     }
   }
@@ -34,7 +34,7 @@ class ThisModule final : public Module {
 }  // namespace
 }  // namespace lockstep::gloo
 
-extern "C" __attribute__((visibility("default"))) lockstep::gloo::Module* lockstep_gloo_module_1() {
+extern "C" __attribute__((visibility("default"))) lockstep::gloo::Module* lockstep_gloo_module_2() {
   static auto* const instance = new lockstep::gloo::ThisModule;  // outlives static destructors
   return instance;
 }

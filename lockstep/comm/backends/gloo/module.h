@@ -22,7 +22,7 @@
 
 namespace lockstep::gloo {
 
-inline constexpr const char* MODULE_ENTRY = "lockstep_gloo_module_1";  // changes with what is below
+inline constexpr const char* MODULE_ENTRY = "lockstep_gloo_module_2";  // changes with what is below
 
 using TimePoint = std::chrono::steady_clock::time_point;
 using Text = std::array<char, 512>;
@@ -38,6 +38,7 @@ class Streams {
   struct Moved {
     std::size_t bytes = 0;
     const char* broken = nullptr;  // why no more will come through; valid as long as the streams
+    bool by_peer = false;          // because the other process closed the connection, or ended
   };
 
   Streams() = default;

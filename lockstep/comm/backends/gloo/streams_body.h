@@ -34,6 +34,7 @@
 
 #include "lockstep/comm/backends/gloo/module.h"
 #include "lockstep/comm/backends/gloo/pipe_signal.h"
+#include "lockstep/comm/backends/gloo/stream_break.h"
 
 namespace lockstep::gloo {
 
@@ -52,17 +53,6 @@ inline void put(const std::string& text, Text& into) {
   const std::size_t length = std::min(text.size(), into.size() - 1);
   std::copy_n(text.data(), length, into.data());
   into.at(length) = '\0';
-}
-
-// In the words of sockets, without the place in Gloo's source: "[pair.cc:589] Connection closed by peer [127.0.0.1]:4711".
-inline std::string reason_of(const std::exception& error) {
-  const std::string text = error.what();
-  if (text.find("Connection closed by peer") != std::string::npos) return "end of stream";
-  for (const char* const known : {"Connection reset by peer", "Broken pipe"}) {
-    if (text.find(known) != std::string::npos) return known;
-  }
-  const std::size_t end = text.starts_with('[') ? text.find("] ") : std::string::npos;
-  return end == std::string::npos ? text : text.substr(end + 2);
 }
 
 class MeshStreams final : public Streams {
@@ -121,23 +111,24 @@ class MeshStreams final : public Streams {
     const std::uint64_t bytes = std::min(PAYLOAD, parts[0].size() + parts[1].size());
     {
       const std::lock_guard lock(mutex_);
-      if (!member.broken.empty()) return {0, member.broken.c_str()};
+      if (!member.broken.empty()) return {0, member.broken.c_str(), member.by_peer};
       if (bytes == 0 || member.closing || !has_room(member)) return {};
     }
     std::byte* const payload = &member.memory[outgoing(member.sent)] + sizeof bytes;
     const std::size_t head = std::min<std::size_t>(bytes, parts[0].size());
     if (head > 0) std::memcpy(payload, parts[0].data(), head);
     if (bytes > head) std::memcpy(payload + head, parts[1].data(), bytes - head);
-    if (const char* const broken = send_packet(member, bytes, bytes)) return {0, broken};
+    if (const char* const broken = send_packet(member, bytes, bytes)) return {0, broken, member.by_peer};
     ++member.written;
-    return {bytes, nullptr};
+    return {bytes, nullptr, false};
   }
 
   Moved receive(int from, std::span<std::byte> buffer) override {
     Member& member = at(from);
     {
       const std::lock_guard lock(mutex_);
-      if (member.arrived == member.taken) return {0, member.ended ? member.broken.c_str() : nullptr};
+      if (member.arrived == member.taken && !member.ended) return {};
+      if (member.arrived == member.taken) return {0, member.broken.c_str(), member.by_peer};
     }
     const std::size_t offset = incoming(member.taken);
     std::uint64_t length = 0;
@@ -147,12 +138,13 @@ class MeshStreams final : public Streams {
       if (length == HAVE_READ) member.known = std::exchange(member.asked, 0);
       return {0, length == HAVE_READ ? nullptr : send_packet(member, HAVE_READ, 0)};
     }
-    if (length > PAYLOAD || member.read > length) return {0, break_off(member, "what came is no packet")};
+    if (length > PAYLOAD || member.read > length)
+      return {0, break_off(member, {"what came is no packet", false}), false};
     const std::size_t bytes = std::min<std::size_t>(buffer.size(), length - member.read);
     std::memcpy(buffer.data(), &member.memory[offset + sizeof length + member.read], bytes);
     member.read += bytes;
     if (member.read == length) take(member, offset);
-    return {bytes, nullptr};
+    return {bytes, nullptr, false};
   }
 
   bool flushed(int to) override {
@@ -223,7 +215,8 @@ class MeshStreams final : public Streams {
     bool closing = false;
     bool wants_write = false;
     bool drains = false;     // the sender is to see packets go
-    std::string broken;      // nothing can be sent, and
+    std::string broken;      // nothing can be sent,
+    bool by_peer = false;    // because the other process ended, and
     bool ended = false;      // nothing more will arrive
     std::uint64_t sent = 0;  // packets given to Gloo,
     std::uint64_t gone = 0;  // and those of them that it needs no more
@@ -260,9 +253,12 @@ class MeshStreams final : public Streams {
   }
 
   // ---- without it
-  const char* break_off(Member& member, const std::string& reason) {
+  const char* break_off(Member& member, const Break& found) {
     const std::lock_guard lock(mutex_);
-    if (member.broken.empty()) member.broken = reason;
+    if (member.broken.empty()) {
+      member.broken = found.reason;
+      member.by_peer = found.by_peer;
+    }
     member.changed.notify_all();
     return member.broken.c_str();
   }
@@ -274,7 +270,7 @@ class MeshStreams final : public Streams {
       call();
       return nullptr;
     } catch (const std::exception& error) {
-      return break_off(member, reason_of(error));
+      return break_off(member, break_of(error));
     }
   }
 
@@ -327,7 +323,7 @@ class MeshStreams final : public Streams {
       ready_.notify_all();
       count_arrivals(member);
     } catch (const std::exception& error) {
-      break_off(member, reason_of(error));
+      break_off(member, break_of(error));
     }
     {
       std::unique_lock lock(mutex_);
@@ -380,7 +376,7 @@ class MeshStreams final : public Streams {
     try {
       return member.buffer->waitSend(nullptr, ENDLESS);
     } catch (const std::exception& error) {
-      break_off(member, reason_of(error));
+      break_off(member, break_of(error));
       return false;
     }
   }

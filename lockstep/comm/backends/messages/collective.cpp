@@ -232,14 +232,14 @@ void CollectiveOperation::post_local(const algorithms::Local& local) {
 namespace {
 
 // What a rank of the node did, or is taken to have done, is heard of over its connection, too: errors are those of the whole group.
-// If it is a disagreement, `mismatch` is what about.
-bool is_of_the_group(const std::exception_ptr& error, std::string& mismatch) {
+// Of a disagreement about calls all ranks hear; `sizes` is what a disagreement about sizes is about, which no call shows.
+bool is_of_the_group(const std::exception_ptr& error, std::string& sizes) {
   try {
     std::rethrow_exception(error);
   } catch (const PeerLost&) {
   } catch (const Aborted&) {
   } catch (const Mismatch& found) {
-    mismatch = found.what();
+    if (found.kind() == MismatchKind::SIZES) sizes = found.what();
   } catch (...) {
     return false;
   }
@@ -252,10 +252,10 @@ bool is_of_the_group(const std::exception_ptr& error, std::string& mismatch) {
 void CollectiveOperation::local_ended(const std::exception_ptr& error) {
   const Session session(group_->fabric());
   if (!pending()) return;
-  std::string mismatch;
-  if (error && is_of_the_group(error, mismatch)) {
+  std::string sizes;
+  if (error && is_of_the_group(error, sizes)) {
     lost_node_ = true;
-    return group_->lost_node(*this, mismatch);
+    return group_->lost_node(*this, sizes);
   }
   --local_parts_;
   if (!error) return one_less();

@@ -181,7 +181,7 @@ void Connection::write() {
     const StreamResult result =
         link_->send_some({from(bytes_of(current_->header), header_written),
                           from(current_->payload, current_written_ - header_written)});
-    broken_ = result.closed;
+    broken_ = result.has_ended();
     if (result.bytes == 0) break;
     current_written_ += result.bytes;
     if (current_->send && current_->send->owner != nullptr) current_->send->owner->moved();
@@ -208,8 +208,9 @@ bool Connection::flushed() const {
   return closed() || broken_ || (!current_ && queue_.empty() && link_->flushed());
 }
 
-void Connection::close(const std::string& reason) {
+void Connection::close(StreamEnd end, const std::string& reason) {
   if (closed()) return;
+  end_ = end;
   closed_because_ = reason;
   link_->close();
   accepted_.clear();
@@ -260,7 +261,7 @@ void Connection::receive() {
     const bool direct = in_payload_ && staged_begin_ == staged_end_;
     const std::span<std::byte> target = direct ? payload_target() : from(std::span(staging_), staged_end_);
     const StreamResult result = link_->receive_some(target);
-    if (result.closed) return close(result.reason);
+    if (result.has_ended()) return close(result.end, result.reason);
     if (result.bytes == 0) return;
     total += result.bytes;
     if (direct) {
@@ -316,7 +317,7 @@ void Connection::parse() {
 
 void Connection::begin_frame() {
   if (const std::string wrong = check(header_); !wrong.empty())
-    return close("what came from it is no frame of Lockstep: " + wrong);
+    return close(StreamEnd::BROKEN, "what came from it is no frame of Lockstep: " + wrong);
   in_payload_ = true;
   payload_left_ = header_.payload;
   receive_.reset();
@@ -330,7 +331,8 @@ void Connection::begin_frame() {
     if (found != accepted_.end()) receive_ = found->second;
   }
   if (receive_ && receive_->data.size() - receive_->arrived < payload_left_)
-    return close(str("what came from it is no frame of Lockstep: ", payload_left_, " bytes for a buffer of ",
+    return close(StreamEnd::BROKEN,
+                 str("what came from it is no frame of Lockstep: ", payload_left_, " bytes for a buffer of ",
                      receive_->data.size() - receive_->arrived));
   kept_.assign(keep_ ? payload_left_ : 0, std::byte{});
 }

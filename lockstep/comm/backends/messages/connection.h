@@ -73,9 +73,10 @@ class Connection {
     return closed() ? std::chrono::milliseconds(0) : link_->silent_for();
   }
 
-  bool closed() const { return !closed_because_.empty(); }
+  bool closed() const { return end_ != StreamEnd::NONE; }
+  StreamEnd end() const { return end_; }
   const std::string& closed_because() const { return closed_because_; }
-  void close(const std::string& reason);
+  void close(StreamEnd end, const std::string& reason);
   // Of a closed connection: sends that never got through, and never will.
   std::vector<std::shared_ptr<Send>> abandoned();
   // Everything posted has reached the other side's kernel, or leaves this process even if it ends next.
@@ -115,6 +116,7 @@ class Connection {
   const int peer_;
   FrameReceiver& receiver_;
   const std::optional<PeerMemory> memory_;
+  StreamEnd end_ = StreamEnd::NONE;
   std::string closed_because_;
   // outgoing
   std::deque<Frame> queue_;

@@ -30,7 +30,12 @@ Fabric::Fabric(Connections connections, int rank)
   }
 }
 
-const std::string& Fabric::lost(int rank) const {
+StreamEnd Fabric::end_of(int rank) const {
+  const auto& connection = connections_.at(static_cast<std::size_t>(rank));
+  return connection ? connection->end() : StreamEnd::NONE;
+}
+
+const std::string& Fabric::why_ended(int rank) const {
   static const std::string NO;
   const auto& connection = connections_.at(static_cast<std::size_t>(rank));
   return connection ? connection->closed_because() : NO;
@@ -170,7 +175,7 @@ void Fabric::end_silent() {
     const std::chrono::duration<double> silent =
         connection ? connection->silent_for() : std::chrono::milliseconds::zero();
     if (silent < silence_) continue;
-    connection->close(str("its machine has not answered for ", silent.count(), " s"));
+    connection->close(StreamEnd::BROKEN, str("its machine has not answered for ", silent.count(), " s"));
     tell_of_loss(r);
   }
 }

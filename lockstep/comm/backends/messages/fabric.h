@@ -44,8 +44,9 @@ class Fabric final : public FrameReceiver {
   // ---- with the lock
   int rank() const { return rank_; }
   Connection& to(int rank) { return *connections_.at(static_cast<std::size_t>(rank)); }
-  // How the connection to `rank` ended; empty while it lives, and for this rank itself.
-  const std::string& lost(int rank) const;
+  // How the connection to `rank` ended, and in words; NONE and empty while it lives, and for this rank itself.
+  StreamEnd end_of(int rank) const;
+  const std::string& why_ended(int rank) const;
   const PeerProcess& peer(int rank) const { return peers_.at(static_cast<std::size_t>(rank)); }
   void add(std::uint64_t id, const std::shared_ptr<Group>& group) { groups_[id] = group; }
   void remove(std::uint64_t id) { groups_.erase(id); }

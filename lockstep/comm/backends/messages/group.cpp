@@ -170,7 +170,7 @@ std::shared_ptr<Backend> Group::split(const std::vector<std::vector<int>>& parts
     const std::string what =
         split_disagreement(*this, arguments, static_cast<std::size_t>(other - all.begin()));
     const Session session(fabric());
-    record(ErrorCode::MISMATCH, what);
+    record(mismatched(rank(), what));
     throw_unusable("split");
   }
   Node::Part here;
@@ -207,10 +207,10 @@ void Group::finish_collectives() {
   }
 }
 
-void Group::abort(const std::string& reason) {
+void Group::abort(const std::string& reason, ErrorCode code, int peer) {
   if (forked()) return;
   const Session session(fabric());
-  record(ErrorCode::ABORTED, str("rank ", rank(), " aborted the group: ", reason));
+  record(aborted(rank(), reason, code, peer));
 }
 
 // What this rank has sent, the news of a failure above all, is to leave the process even if it ends next: a connection that

@@ -23,6 +23,7 @@
 #include "lockstep/comm/backends/messages/inbox.h"
 #include "lockstep/comm/backends/messages/node.h"
 #include "lockstep/comm/backends/messages/operation.h"
+#include "lockstep/comm/group/group_failure.h"
 #include "lockstep/comm/trace/flight_recorder.h"
 
 namespace lockstep::messages {
@@ -58,7 +59,7 @@ class Group final : public Backend, public std::enable_shared_from_this<Group> {
   std::shared_ptr<void> allocate_shared(std::size_t bytes) override;
   std::shared_ptr<Backend> split(const std::vector<std::vector<int>>& parts, const std::string& name,
                                  const GroupOptions& options) override;
-  void abort(const std::string& reason) override;
+  void abort(const std::string& reason, ErrorCode code, int peer) override;
   void close() override;
   void check_peers() override;
   std::shared_ptr<TraceMemory> trace() const override { return membership_.trace; }
@@ -77,16 +78,16 @@ class Group final : public Backend, public std::enable_shared_from_this<Group> {
   void give_up(const Operation& operation, const std::exception_ptr& error);
   std::uint64_t progress() const { return progress_; }
   void count_progress() { ++progress_; }
-  // Something went wrong in this rank's node: tells the others what it called, and looks who is gone. `mismatch`: what its
-  // ranks disagree about, if they do.
-  void lost_node(const CollectiveOperation& operation, const std::string& mismatch);
+  // Something went wrong in this rank's node: tells the others what it called, and looks who is gone. `sizes`: what its ranks
+  // disagree about, if they called the same with other sizes.
+  void lost_node(const CollectiveOperation& operation, const std::string& sizes);
   // Throws Aborted in a fork of the process that made the group; needs no lock.
   void refuse_fork(const std::string& what) const;
   // Returns when the operation is done or failed, or records the failure that ends it.
   void wait(Session& session, Operation& operation, std::optional<std::chrono::nanoseconds> timeout);
   static void help(Session& session, Node::Helper& helper);
   void announce_after_a_while();
-  bool is_dead(int rank) const { return !fabric().lost(fabric_rank(rank)).empty(); }
+  bool is_dead(int rank) const { return fabric().end_of(fabric_rank(rank)) != StreamEnd::NONE; }
   bool has_left(int rank) const { return left_.at(static_cast<std::size_t>(rank)); }
   bool everybody_is_gone() const;
 
@@ -96,20 +97,13 @@ class Group final : public Backend, public std::enable_shared_from_this<Group> {
   void lost(int peer);
 
  private:
-  struct Failure {
-    ErrorCode code = ErrorCode::NONE;
-    std::string text;
-    int peer = -1;
-    int reporter = -1;
-  };
-
   explicit Group(Membership membership);
   bool forked() const;
   bool usable() const { return !failure_ && !closed_; }
   [[noreturn]] void throw_unusable(const std::string& what) const;
   std::exception_ptr failure_of(const std::string& what) const;
-  void record(ErrorCode code, const std::string& text, int peer = -1);
-  void fail_with(Failure failure);
+  void record(GroupFailure failure);
+  void fail_with(GroupFailure failure);
   void fail_all();
   void record_disagreement(const CallLog::Disagreement& disagreement);
   void record_gone(int rank, const Operation& operation);
@@ -129,11 +123,10 @@ class Group final : public Backend, public std::enable_shared_from_this<Group> {
   void match(const std::shared_ptr<Receive>& receive, Inbox::Arrived message);
 
   std::string describe(int rank) const;  // "rank 3 (pid 4121 at 10.0.0.2:4711)"
-  std::string own_place() const;         // "group \"world\", rank 2 of 4"
-  std::string how_gone(int rank) const;
+  GroupPlace place() const;
+  LostPeer describe_lost(int rank) const;
   std::vector<int> late_ranks(const Operation& operation) const;
   std::string who_is_late(const Operation& operation) const;
-  void warn(const Operation& operation, std::chrono::nanoseconds waited) const;
 
   Membership membership_;
   const unsigned made_in_;  // generation of forks
@@ -151,7 +144,7 @@ class Group final : public Backend, public std::enable_shared_from_this<Group> {
   std::uint64_t announced_ = 0;    // collective
   std::uint64_t waiting_for_ = 0;  // the oldest pending collective,
   Deadline::Clock::time_point waiting_since_;
-  std::optional<Failure> failure_;
+  std::optional<GroupFailure> failure_;
   std::string trace_note_;  // for its message: where the trace is
   bool closed_ = false;
 };

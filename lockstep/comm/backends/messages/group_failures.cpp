@@ -1,11 +1,10 @@
 // Group: failures, and waiting until there is one or the work is done.
 #include <algorithm>
 
-#include "lockstep/base/exception_text.h"
 #include "lockstep/base/log.h"
 #include "lockstep/base/str.h"
 #include "lockstep/comm/backends/messages/group.h"
-#include "lockstep/os/fork_generation.h"
+#include "lockstep/comm/group/progress_clock.h"
 
 namespace lockstep::messages {
 namespace {
@@ -17,10 +16,6 @@ constexpr std::chrono::milliseconds SILENCE{20};
 // Who waits looks this often after groups over shared memory of this process, which have no thread of their own.
 constexpr std::chrono::milliseconds HELP{1};
 constexpr std::chrono::seconds LOOK{1};  // after machines that do not answer
-constexpr std::size_t MOST_NAMED = 8;    // of those that a rank waits for
-constexpr std::chrono::hours LONGEST_WAIT{24 * 365 * 10};
-
-double seconds(std::chrono::nanoseconds span) { return std::chrono::duration<double>(span).count(); }
 
 bool contains(const std::vector<int>& list, int value) {
   return std::find(list.begin(), list.end(), value) != list.end();
@@ -35,20 +30,17 @@ std::string direction(const Operation& operation, int rank) {
 
 }  // namespace
 
+GroupPlace Group::place() const {
+  return {.group = group_name(), .rank = rank(), .size = size(), .world_rank = fabric_rank(rank())};
+}
+
 void Group::refuse_fork(const std::string& what) const {
-  if (!forked()) return;
-  throw Aborted(
-      str(what, " on group \"", group_name(), "\", rank ", rank(), " of ", size(), ": ", IS_A_FORK));
+  if (forked()) throw_forked(what, place());
 }
 
 void Group::throw_unusable(const std::string& what) const {
-  const std::string where = str(what, " on ", own_place(), ": ");
-  if (!failure_) throw Aborted(where + "this rank has left the group (destroy_process_group)");
-  constexpr const char* ADVICE =
-      "; the group is closed: destroy_process_group(), then init_process_group() to start anew";
-  std::string text = failure_->text;
-  if (failure_->reporter != rank()) text += str(" (found by rank ", failure_->reporter, ")");
-  throw_error(failure_->code, where + text + ADVICE + trace_note_, failure_->peer);
+  if (!failure_) throw_left(what, place());
+  throw_failure(what, place(), *failure_, trace_note_);
 }
 
 std::exception_ptr Group::failure_of(const std::string& what) const {
@@ -59,13 +51,13 @@ std::exception_ptr Group::failure_of(const std::string& what) const {
   }
 }
 
-void Group::record(ErrorCode code, const std::string& text, int peer) {
-  if (usable()) fail_with({code, text, peer, rank()});
+void Group::record(GroupFailure failure) {
+  if (usable()) fail_with(std::move(failure));
 }
 
 // Also one that another rank found is passed on: this rank may now leave or end because of it, and nobody is to take that for
 // the cause.
-void Group::fail_with(Failure failure) {
+void Group::fail_with(GroupFailure failure) {
   if (failure_) return;
   failure_ = std::move(failure);
   fabric().group_failed();
@@ -74,6 +66,7 @@ void Group::fail_with(Failure failure) {
   header.count = static_cast<std::uint64_t>(failure_->code);
   header.root = failure_->peer;
   header.label = static_cast<std::uint32_t>(failure_->reporter);
+  header.op = static_cast<std::uint8_t>(failure_->kind);
   send_to_all(header, failure_->text);
   trace_note_ = recorder_.note_failure(failure_->text, failure_->code, failure_->peer, failure_->reporter);
   fail_all();
@@ -91,13 +84,12 @@ void Group::fail_all() {
 }
 
 void Group::give_up(const Operation& operation, const std::exception_ptr& error) {
-  record(ErrorCode::ABORTED,
-         str("rank ", rank(), " gave up ", operation.describe(), ": ", exception_text(error)));
+  record(given_up(rank(), operation.describe(), error));
 }
 
 void Group::record_disagreement(const CallLog::Disagreement& disagreement) {
-  record(ErrorCode::MISMATCH, describe_disagreement(disagreement.sequence, rank(), disagreement.mine,
-                                                    disagreement.rank, disagreement.theirs));
+  record(mismatched(rank(), describe_disagreement(disagreement.sequence, rank(), disagreement.mine,
+                                                  disagreement.rank, disagreement.theirs)));
 }
 
 std::string Group::describe(int rank) const {
@@ -107,28 +99,18 @@ std::string Group::describe(int rank) const {
              peer.pid, " at ", peer.address, ")");
 }
 
-std::string Group::own_place() const {
-  const int global = fabric_rank(rank());
-  return str("group \"", group_name(), "\", rank ", rank(), " of ", size(),
-             global == rank() ? "" : str(" (rank ", global, " of the world)"));
-}
-
-std::string Group::how_gone(int rank) const {
-  if (has_left(rank)) return " has left the group";
-  const std::string& reason = fabric().lost(fabric_rank(rank));
-  if (reason == "end of stream" || reason == "Connection reset by peer" || reason == "Broken pipe")
-    return " is dead";
-  return " cannot be reached (" + reason + ")";
+LostPeer Group::describe_lost(int rank) const {
+  const bool is_dead = fabric().end_of(fabric_rank(rank)) == StreamEnd::PEER;
+  return {.rank = rank,
+          .description = describe(rank),
+          .has_left = has_left(rank),
+          .unreachable = is_dead ? std::string() : fabric().why_ended(fabric_rank(rank)),
+          .last_call = calls_.last_call_of(rank)};
 }
 
 void Group::record_gone(int rank, const Operation& operation) {
-  const std::string last = calls_.last_call_of(rank);
-  record(ErrorCode::PEER_LOST,
-         str(describe(rank), how_gone(rank), " while rank ", this->rank(), " was in ", operation.describe(),
-             direction(operation, rank), "; ",
-             last.empty() ? "it had made no collective call" : "its last collective call was " + last,
-             has_left(rank) ? operation.usual_cause() : std::string()),
-         rank);
+  record(peer_lost(this->rank(), describe_lost(rank), operation.describe(), direction(operation, rank),
+                   operation.usual_cause()));
 }
 
 // Those that have not made this call at all, down to the end of the chain: who it exchanges something with may be waiting too.
@@ -145,33 +127,23 @@ std::vector<int> Group::late_ranks(const Operation& operation) const {
 
 std::string Group::who_is_late(const Operation& operation) const {
   const std::vector<int> late = late_ranks(operation);
-  std::string text;
-  for (std::size_t i = 0; i < late.size(); ++i) {
-    if (i == MOST_NAMED) return text + str(" and ", late.size() - i, " more");
-    const int r = late[i];
-    if (r == ANY_SOURCE) return "a message from any rank";
+  const auto is_any = std::find(late.begin(), late.end(), ANY_SOURCE);
+  if (is_any != late.end()) return "a message from any rank";
+  return list_of_late(late, [&](int r) {
     const std::string last = calls_.last_call_of(r);
-    text += str(text.empty() ? "" : ", ", describe(r), direction(operation, r));
-    if (!last.empty()) text += str(" (last collective call: ", last, ")");
-  }
-  return text.empty() ? "the other ranks to finish their part" : text;
+    return describe(r) + direction(operation, r) +
+           (last.empty() ? "" : str(" (last collective call: ", last, ")"));
+  });
 }
 
 void Group::check_peers() {
-  constexpr const char* WHAT = "a wait outside of the group";
-  refuse_fork(WHAT);
+  refuse_fork(A_WAIT_OUTSIDE);
   const Session session(fabric());
   for (int r = 0; r < size() && usable(); ++r) {
     if (r != rank() && is_dead(r) && !has_left(r))
-      record(ErrorCode::PEER_LOST, str(describe(r), how_gone(r), " while rank ", rank(), " was in ", WHAT),
-             r);
+      record(peer_lost(rank(), describe_lost(r), A_WAIT_OUTSIDE, {}, {}));
   }
-  if (!usable()) throw_unusable(WHAT);
-}
-
-void Group::warn(const Operation& operation, std::chrono::nanoseconds waited) const {
-  log(LogLevel::WARNING, str(operation.describe(), " on ", own_place(), ": waiting for ", seconds(waited),
-                             " s for ", who_is_late(operation)));
+  if (!usable()) throw_unusable(A_WAIT_OUTSIDE);
 }
 
 void Group::announce(const CollectiveOperation& operation) {
@@ -205,33 +177,24 @@ void Group::help(Session& session, Node::Helper& helper) {
 }
 
 void Group::wait(Session& session, Operation& operation, std::optional<std::chrono::nanoseconds> timeout) {
-  const auto patience =
-      std::min<std::chrono::nanoseconds>(timeout.value_or(membership_.options.timeout), LONGEST_WAIT);
-  const auto warn_after = std::min<std::chrono::nanoseconds>(membership_.options.warn_after, LONGEST_WAIT);
-  auto changed = Clock::now();
-  auto warned = changed;
-  auto look = changed + LOOK;
-  std::uint64_t progress = operation.progress();
+  ProgressClock clock(timeout.value_or(membership_.options.timeout), membership_.options.warn_after);
+  auto look = Clock::now() + LOOK;
   const bool helps = node() && node()->local() != nullptr;
   std::optional<Node::Helper> helper;
   if (helps) helper.emplace(*node());
   session.settle();
   while (operation.pending()) {
     const auto now = Clock::now();
-    if (operation.progress() != progress) {
-      progress = operation.progress();
-      changed = warned = now;
-    } else if (now - changed >= patience) {
+    const auto verdict = clock.look(now, operation.progress());
+    if (verdict == ProgressClock::Verdict::TIMEOUT) {
       const std::vector<int> late = late_ranks(operation);
-      record(ErrorCode::TIMEOUT,
-             str("no progress for ", seconds(patience), " s, waiting for ", who_is_late(operation),
-                 operation.usual_cause()),
-             late.empty() ? -1 : late.front());
+      record(timed_out(rank(), clock.timeout(), who_is_late(operation), operation.usual_cause(),
+                       late.empty() ? -1 : late.front()));
       break;
-    } else if (now - warned >= warn_after) {
-      warn(operation, now - changed);
-      warned = now;
     }
+    if (verdict == ProgressClock::Verdict::WARN)
+      log(LogLevel::WARNING,
+          waiting_text(operation.describe(), place(), clock.waited(now), who_is_late(operation)));
     if (now >= look) {
       fabric().end_silent();
       look = now + LOOK;
@@ -241,11 +204,11 @@ void Group::wait(Session& session, Operation& operation, std::optional<std::chro
     if (helper) help(session, *helper);
     if (!operation.pending()) break;
     const bool announcing = operation.sequence() != 0 && announced_ < operation.sequence();
-    const auto next = std::min({changed + patience, warned + warn_after, look});
+    const auto next = std::min(clock.next(), look);
     auto until = announcing ? std::min(next, now + SILENCE) : next;
     if (helps)
-      until =
-          std::min(until, now + std::clamp<std::chrono::nanoseconds>((now - changed) / 10, HELP, 10 * HELP));
+      until = std::min(until,
+                       now + std::clamp<std::chrono::nanoseconds>(clock.waited(now) / 10, HELP, 10 * HELP));
     fabric().wait(session, until);
     if (!helps || !operation.pending()) continue;
     session.lock().unlock();

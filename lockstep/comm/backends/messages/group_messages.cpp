@@ -8,7 +8,7 @@
 namespace lockstep::messages {
 namespace {
 
-constexpr auto LAST_CODE = static_cast<std::uint64_t>(ErrorCode::INTERNAL);
+constexpr auto LAST_CODE = static_cast<std::uint64_t>(ErrorCode::BACKEND);
 
 }  // namespace
 
@@ -69,15 +69,15 @@ bool Group::fits(const Receive& receive, int source, const Header& header) {
     const Call mine = call_of(operation->request());
     if (mine.count == theirs.count && mine.dtype == theirs.dtype && header.bytes == receive.data.size())
       return true;
-    record(ErrorCode::MISMATCH,
-           str("ranks disagree about message ", header.sequence, " from rank ", source, " to rank ", rank(),
-               ", tag ", header.label, ": sent ", name_of(theirs.dtype), "[", theirs.count, "], received as ",
-               name_of(mine.dtype), "[", mine.count, "]"));
+    record(mismatched(
+        rank(), describe_message_disagreement(header.sequence, source, rank(), header.label, theirs, mine)));
     return false;
   }
   if (header.bytes == receive.data.size() && header.whole == receive.whole) return true;
-  record(ErrorCode::MISMATCH, describe_disagreement(header.sequence, call_of(operation->request()), theirs,
-                                                    {rank(), receive.whole, source, header.whole}));
+  record(mismatched(rank(),
+                    describe_disagreement(header.sequence, call_of(operation->request()), theirs,
+                                          {rank(), receive.whole, source, header.whole}),
+                    MismatchKind::SIZES));
   return false;
 }
 
@@ -104,7 +104,8 @@ void Group::arrived(int peer, const Header& header, std::vector<std::byte> paylo
     case Kind::FAILURE:
       return fail_with({static_cast<ErrorCode>(std::min<std::uint64_t>(header.count, LAST_CODE)),
                         std::string(reinterpret_cast<const char*>(payload.data()), payload.size()),
-                        header.root, static_cast<int>(header.label)});
+                        header.root, static_cast<int>(header.label),
+                        static_cast<MismatchKind>(header.op & 1U)});
     case Kind::GOODBYE: left_.at(static_cast<std::size_t>(source)) = true; return check_gone(source);
     case Kind::CALL: return hear(source, header);
     default: break;
@@ -139,18 +140,20 @@ void Group::lost(int peer) {
   if (rank >= 0 && usable()) check_gone(rank);
 }
 
-void Group::lost_node(const CollectiveOperation& operation, const std::string& mismatch) {
+void Group::lost_node(const CollectiveOperation& operation, const std::string& sizes) {
   announce(operation);
   for (const int rank : node()->ranks()) {
     if (rank != this->rank() && is_gone(rank)) check_gone(rank);
   }
   // Other disagreements are about calls, of which all ranks hear. Sizes in lists are not shown by a call.
   const Verb verb = operation.request().verb;
-  if (usable() && is_about_sizes(mismatch) && !has_equal_counts(verb)) {
+  if (usable() && !sizes.empty() && !has_equal_counts(verb)) {
     std::string who;
     for (const int rank : node()->ranks()) who += str(who.empty() ? "" : ", ", "rank ", rank);
-    record(ErrorCode::MISMATCH, str("ranks disagree about the sizes in ", operation.describe(), ": ", who,
-                                    ", which share a machine, where they count from 0: ", mismatch));
+    record(mismatched(rank(),
+                      str(who, " (same machine) disagree about sizes in ", operation.describe(),
+                          ". Ranks within that machine are numbered from 0 here: ", sizes),
+                      MismatchKind::SIZES));
   }
 }
 

@@ -2,7 +2,7 @@
 // installed, which links nothing of Lockstep and is opened when somebody asks for it.
 //
 //   const std::string path = find_module("lockstep_gloo.so");                       // "": there is none
-//   void* const entry = open_module("gloo", path, RTLD_NOW | RTLD_LOCAL, "lockstep_gloo_module_1");
+//   void* const entry = open_module("gloo", path, RTLD_NOW | RTLD_LOCAL, "lockstep_gloo_module_2");
 //
 // Where       beside the program, in lib/lockstep beside its folder, where Lockstep was built, and where it was installed.
 // Throws      open_module: InvalidArgument that says why the file cannot be used.

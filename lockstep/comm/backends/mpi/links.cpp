@@ -33,7 +33,8 @@ class MpiLink final : public messages::Link {
 
  private:
   static StreamResult result(Streams::Moved moved) {
-    return {moved.bytes, !moved.broken.empty(), std::move(moved.broken)};
+    const StreamEnd end = moved.broken.empty() ? StreamEnd::NONE : StreamEnd::BROKEN;
+    return {moved.bytes, end, std::move(moved.broken)};
   }
 
   MpiLinks& links_;

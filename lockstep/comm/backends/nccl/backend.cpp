@@ -62,14 +62,14 @@ class NcclBackend final : public Backend {
                                  const GroupOptions& options) override;
   void help() override { cpu_->help(); }
   void check_peers() override {
-    core_->refuse_fork("a wait outside of the group");
+    core_->refuse_fork(A_WAIT_OUTSIDE);
     core_->check_peers();
   }
   std::shared_ptr<TraceMemory> trace() const override { return cpu_->trace(); }
-  void abort(const std::string& reason) override {
+  void abort(const std::string& reason, ErrorCode code, int peer) override {
     if (core_->forked()) return;
-    cpu_->abort(reason);
-    core_->fail(ErrorCode::ABORTED, str("rank ", rank(), " aborted the group: ", reason));
+    cpu_->abort(reason, code, peer);
+    core_->fail(code, aborted(rank(), reason, code, peer).text, peer);
   }
   void close() override {
     if (core_->forked()) return;

@@ -11,19 +11,10 @@ namespace {
 
 using State = Operation::State;
 
-// How a rank tells the others what kind of error it has.
-struct ErrorKind {
-  ErrorCode code;
-  const char* name;
-};
-constexpr ErrorKind KINDS[] = {{ErrorCode::MISMATCH, "Mismatch"},
-                               {ErrorCode::TIMEOUT, "Timeout"},
-                               {ErrorCode::PEER_LOST, "PeerLost"},
-                               {ErrorCode::BACKEND, "DistBackendError"}};
 bool is_of_group(ErrorCode code) {  // and not of a call alone
-  return std::any_of(std::begin(KINDS), std::end(KINDS), [&](const auto& kind) { return kind.code == code; });
+  return code == ErrorCode::MISMATCH || code == ErrorCode::TIMEOUT || code == ErrorCode::PEER_LOST ||
+         code == ErrorCode::BACKEND || code == ErrorCode::ABORTED;
 }
-std::string told(const char* kind) { return str(" aborted the group: ", kind, ": "); }
 
 }  // namespace
 
@@ -41,10 +32,14 @@ void Core::begin() {
 
 bool Core::forked() const { return fork_generation() != made_in_; }
 
+GroupPlace Core::place() const {
+  const int world_rank =
+      membership_.world_ranks.empty() ? rank() : membership_.world_ranks.at(static_cast<std::size_t>(rank()));
+  return {.group = membership_.name, .rank = rank(), .size = size(), .world_rank = world_rank};
+}
+
 void Core::refuse_fork(const std::string& what) const {
-  if (forked())
-    throw Aborted(
-        str(what, " on group \"", membership_.name, "\", rank ", rank(), " of ", size(), ": ", IS_A_FORK));
+  if (forked()) throw_forked(what, place());
 }
 
 // ---- calls
@@ -246,13 +241,8 @@ void Core::await_device(Channel& channel, const Operation& operation) {
 // ---- the end
 
 void Core::throw_unusable(const std::string& what) const {
-  const std::string where =
-      str(what, " on group \"", membership_.name, "\", rank ", rank(), " of ", size(), ": ");
-  if (!failure_) throw Aborted(where + "this rank has left the group (destroy_process_group)");
-  throw_error(failure_->code,
-              str(where, failure_->text,
-                  "; the group is closed: destroy_process_group(), then init_process_group() to start anew"),
-              failure_->peer);
+  if (!failure_) throw_left(what, place());
+  throw_failure(what, place(), *failure_);
 }
 
 std::exception_ptr Core::failure_of(const std::string& what) const {
@@ -268,21 +258,11 @@ void Core::fail_with(const std::exception_ptr& error) {
     std::rethrow_exception(error);
   } catch (const PeerLost& lost) {
     fail(lost.code(), lost.what(), lost.peer());
-  } catch (const Aborted& aborted) {
-    fail_as_told(aborted.what());
   } catch (const Error& other) {
     fail(other.code(), other.what());
   } catch (const std::exception& other) {
     fail(ErrorCode::BACKEND, other.what());
   }
-}
-
-// Another rank has failed the hosts' group, and said of which kind its error is.
-void Core::fail_as_told(const std::string& what) {
-  for (const auto& [code, kind] : KINDS) {
-    if (what.find(told(kind)) != std::string::npos) return fail(code, what);
-  }
-  fail(ErrorCode::ABORTED, what);
 }
 
 // With the lock. Until then another thread's failure may leave NCCL at work on the caller's memory.
@@ -311,15 +291,12 @@ void Core::fail(ErrorCode code, const std::string& text, int peer) {
   {
     const std::lock_guard lock(mutex_);
     if (failure_ || ending_) return;
-    failure_ = Failure{code, text, peer};
+    failure_ = GroupFailure{code, text, peer, rank()};
     recorder_.note_failure(text, code, peer, rank());
   }
   // First the others: whoever here is told may leave at once. Who waits in the part for CPU memory waits for a rank that calls no more.
-  const auto* const kind =
-      std::find_if(std::begin(KINDS), std::end(KINDS), [&](const auto& one) { return one.code == code; });
-  const std::string reason = kind == std::end(KINDS) ? text : str(kind->name, ": ", text);
-  membership_.hosts->abort(reason);
-  membership_.cpu->abort(reason);
+  membership_.hosts->abort(text, code, peer);
+  membership_.cpu->abort(text, code, peer);
   for (const auto& channel : channels_) channel.lanes->abort();
   {
     const std::lock_guard lock(mutex_);
@@ -336,7 +313,7 @@ void Core::check_peers() {
     fail_with(std::current_exception());
   }
   const std::lock_guard lock(mutex_);
-  if (failure_ || ending_) throw_unusable("a wait outside of the group");
+  if (failure_ || ending_) throw_unusable(A_WAIT_OUTSIDE);
 }
 
 void Core::require_usable(const std::string& what) {
@@ -347,12 +324,9 @@ void Core::require_usable(const std::string& what) {
 void Core::rethrow_of_cpu(const std::string& what) {
   try {
     throw;
-  } catch (const Aborted&) {  // which may tell of another rank's failure
-    fail_with(std::current_exception());
-    require_usable(what);
-    throw;
   } catch (const Error& error) {
     if (is_of_group(error.code())) fail_with(std::current_exception());
+    if (error.code() == ErrorCode::ABORTED) require_usable(what);
     throw;
   }
 }

@@ -26,6 +26,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/comm/backends/nccl/lanes.h"
 #include "lockstep/comm/backends/nccl/operation.h"
+#include "lockstep/comm/group/group_failure.h"
 
 namespace lockstep::nccl {
 
@@ -79,16 +80,10 @@ class Core : public std::enable_shared_from_this<Core> {
   std::exception_ptr exception_of(const Operation& operation);
 
  private:
-  struct Failure {
-    ErrorCode code = ErrorCode::NONE;
-    std::string text;
-    int peer = -1;
-  };
-
+  GroupPlace place() const;
   [[noreturn]] void throw_unusable(const std::string& what) const;
   std::exception_ptr failure_of(const std::string& what) const;
   void fail_with(const std::exception_ptr& error);
-  void fail_as_told(const std::string& what);
   void fail_operation(Operation& operation);
   void fail_all();
   void await_abort(std::unique_lock<std::mutex>& lock);
@@ -114,7 +109,7 @@ class Core : public std::enable_shared_from_this<Core> {
   std::condition_variable changed_;
   // guarded by mutex_
   std::vector<std::shared_ptr<Operation>> queued_;  // messages that are not launched
-  std::optional<Failure> failure_;
+  std::optional<GroupFailure> failure_;
   bool is_told_ = false;  // to the other hosts, and NCCL is aborted
   bool ending_ = false;
   FlightRecorder recorder_;

@@ -70,11 +70,12 @@ struct Header {
   std::uint32_t size = 0;
   PathTable paths;  // rank 0's, for all
   alignas(LINE) std::atomic<std::uint32_t> failure_state{
-      0};  // FailureState; the first rank that fails writes it
-  std::uint32_t failure_code = 0;
+      0};                          // FailureState; the first rank that fails writes it
+  std::uint32_t failure_code = 0;  // the fields of GroupFailure
+  std::uint32_t failure_kind = 0;
   std::int32_t failure_peer = -1;
   std::int32_t failure_reporter = -1;
-  char failure_text[1200] = {};
+  char failure_text[1196] = {};
   alignas(LINE) std::atomic<std::uint32_t> sleepers{0};
   alignas(LINE) std::atomic<std::uint32_t> doorbell{0};
 };

@@ -4,9 +4,11 @@
 #include <cstring>
 #include <mutex>
 #include <new>
+#include <optional>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/comm/group/group_failure.h"
 #include "lockstep/comm/kernels/reduce_kernels.h"
 #include "lockstep/comm/trace/flight_recorder.h"
 #include "lockstep/os/fork_generation.h"
@@ -29,10 +31,8 @@ class SelfBackend : public Backend {
 
   std::shared_ptr<WorkState> start(Request request) override {
     const std::lock_guard lock(mutex_);
-    if (!closed_because_.empty()) {
-      throw Aborted(
-          str(name_of(request.verb), " on group \"", group_name_, "\", rank 0 of 1: ", closed_because_));
-    }
+    if (failure_) throw_failure(std::string(name_of(request.verb)), place(), *failure_);
+    if (has_left_) throw_left(std::string(name_of(request.verb)), place());
     // A fork may go on with its copy of the group, but has no records.
     if (fork_generation() != made_in_) {
       carry_out(request);
@@ -59,9 +59,17 @@ class SelfBackend : public Backend {
     return {memory, std::free};
   }
 
-  void abort(const std::string& reason) override { close_because("rank 0 aborted the group: " + reason); }
+  void abort(const std::string& reason, ErrorCode code, int peer) override {
+    const std::lock_guard lock(mutex_);
+    if (!failure_ && !has_left_) failure_ = aborted(0, reason, code, peer);
+    recorder_.leave();
+  }
   std::shared_ptr<TraceMemory> trace() const override { return trace_; }
-  void close() override { close_because("this rank has left the group (destroy_process_group)"); }
+  void close() override {
+    const std::lock_guard lock(mutex_);
+    has_left_ = true;
+    recorder_.leave();
+  }
 
  private:
   static void carry_out(const Request& request) {
@@ -88,18 +96,15 @@ class SelfBackend : public Backend {
     reduce(request.dtype, request.op, {&input, 1}, {&output, 1}, request.count);
   }
 
-  void close_because(const std::string& reason) {
-    const std::lock_guard lock(mutex_);
-    if (closed_because_.empty()) closed_because_ = reason;
-    recorder_.leave();
-  }
+  GroupPlace place() const { return {.group = group_name_}; }
 
   const std::string group_name_;
   std::mutex mutex_;
   const std::shared_ptr<TraceMemory> trace_;
   const unsigned made_in_;  // generation of forks
   // guarded by mutex_
-  std::string closed_because_;  // empty while open
+  std::optional<GroupFailure> failure_;
+  bool has_left_ = false;
   FlightRecorder recorder_;
   std::uint64_t sequence_ = 0;
 };

@@ -77,7 +77,7 @@ void CollectiveOperation::check_guard() {
   const auto changed = std::mismatch(before.begin(), before.end(), now).first;
   if (changed == before.end()) return;
   throw InvalidArgument(str(
-      describe(), " on ", engine_->own_place(), ": this rank's buffer of ", before.size(),
+      describe(), " on ", text_of(engine_->place()), ": this rank's buffer of ", before.size(),
       " bytes was written at byte ", changed - before.begin(),
       " while the operation was in flight; between an asynchronous call and the end of its wait() nobody may "
       "write there (found because LOCKSTEP_DEBUG is on)"));
@@ -135,10 +135,11 @@ bool CollectiveOperation::copy_private(int rank, std::uint64_t address, std::spa
   if (engine_->read_private(rank, address, to)) return true;
   if (engine_->is_alive(rank)) {
     engine_->record_failure(
-        ErrorCode::ABORTED,
-        str(describe(), ": rank ", engine_->rank(), " may not read the memory of rank ", rank,
-            " any more, as it could when the group was made (process_vm_readv); "
-            "LOCKSTEP_DISABLE=peer_memory does without"));
+        {ErrorCode::ABORTED,
+         str(describe(), ": rank ", engine_->rank(), " may not read the memory of rank ", rank,
+             " any more, as it could when the group was made (process_vm_readv); "
+             "LOCKSTEP_DISABLE=peer_memory does without"),
+         rank, engine_->rank()});
   }
   return false;
 }
@@ -196,15 +197,17 @@ void CollectiveOperation::compare_with(int rank) {
     return;
   }
   disagrees_ = true;
-  engine_->record_failure(ErrorCode::MISMATCH,
-                          describe_disagreement(sequence_, engine_->rank(), call_, rank, theirs));
+  engine_->record_failure(
+      mismatched(engine_->rank(), describe_disagreement(sequence_, engine_->rank(), call_, rank, theirs)));
 }
 
 void CollectiveOperation::size_mismatch(int rank, std::size_t expected_bytes, std::size_t found_bytes) {
   disagrees_ = true;
-  engine_->record_failure(ErrorCode::MISMATCH,
-                          describe_disagreement(sequence_, call_, line(rank).call,
-                                                {engine_->rank(), expected_bytes, rank, found_bytes}));
+  engine_->record_failure(
+      mismatched(engine_->rank(),
+                 describe_disagreement(sequence_, call_, line(rank).call,
+                                       {engine_->rank(), expected_bytes, rank, found_bytes}),
+                 MismatchKind::SIZES));
 }
 
 bool CollectiveOperation::all_posted() {

@@ -14,6 +14,7 @@
 #include "lockstep/comm/backends/shared/copies.h"
 #include "lockstep/comm/backends/shared/messages.h"
 #include "lockstep/comm/backends/shared/reductions.h"
+#include "lockstep/comm/group/progress_clock.h"
 #include "lockstep/comm/kernels/reduce_kernels.h"
 #include "lockstep/os/fork_generation.h"
 #include "lockstep/os/process.h"
@@ -292,10 +293,8 @@ class SharedEngine::Waiting {
 
 void SharedEngine::wait(std::unique_lock<std::mutex>& lock, Waitable& target,
                         std::optional<std::chrono::nanoseconds> timeout) {
-  const auto patience = timeout.value_or(membership_.options.timeout);
-  Deadline::Clock::time_point changed;  // of the last progress; waiting counts from the first sleep
-  auto warned = changed;
-  std::uint64_t progress = 0;
+  ProgressClock clock(timeout.value_or(membership_.options.timeout),
+                      membership_.options.warn_after);  // from the first sleep
   std::uint64_t moved = target.progress();
   Backoff backoff(size());
   const Waiting waiting(*this, lock);
@@ -318,16 +317,12 @@ void SharedEngine::wait(std::unique_lock<std::mutex>& lock, Waitable& target,
     if (!slept) continue;
     check_peers(target);
     const auto now = Deadline::Clock::now();
-    const bool is_first = changed == Deadline::Clock::time_point();
-    if (const std::uint64_t current = target.progress(); current != progress || is_first) {
-      progress = current;
-      changed = warned = now;
-    } else if (now - changed >= patience && !target.ready()) {
-      record_timeout(target, patience);
-    } else if (now - warned >= membership_.options.warn_after) {
-      warn(target, now - changed);
-      warned = now;
-    }
+    const auto verdict = clock.look(now, target.progress());
+    if (verdict == ProgressClock::Verdict::TIMEOUT && !target.ready())
+      record_timeout(target, clock.timeout());
+    if (verdict == ProgressClock::Verdict::WARN)
+      log(LogLevel::WARNING,
+          waiting_text(target.describe(), place(), clock.waited(now), who_is_late(target)));
   }
 }
 
@@ -387,8 +382,7 @@ bool Operation::advance(std::size_t slices) {
     if (engine_->is_member()) engine_->recorder().finish(ticket_, FlightRecorder::FAILED);  // not in a fork
     // An error of this rank alone, with a part in hand that nobody else does: the others must not wait for it.
     if (engine_->usable()) {
-      engine_->record_failure(ErrorCode::ABORTED, str("rank ", engine_->rank(), " gave up ", describe(), ": ",
-                                                      exception_text(exception_)));
+      engine_->record_failure(given_up(engine_->rank(), describe(), exception_));
     }
     give_up();
   }

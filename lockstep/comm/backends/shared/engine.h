@@ -28,6 +28,7 @@
 #include "lockstep/comm/backends/segment/rank_addresses.h"
 #include "lockstep/comm/backends/segment/rank_memory.h"
 #include "lockstep/comm/backends/shared/inbox.h"
+#include "lockstep/comm/group/group_failure.h"
 #include "lockstep/comm/trace/flight_recorder.h"
 
 namespace lockstep::shared {
@@ -96,7 +97,7 @@ class SharedEngine : public Backend, public Helped, public std::enable_shared_fr
   std::shared_ptr<void> allocate_shared(std::size_t bytes) override;
   std::shared_ptr<Backend> split(const std::vector<std::vector<int>>& parts, const std::string& name,
                                  const GroupOptions& options) override;
-  void abort(const std::string& reason) override;
+  void abort(const std::string& reason, ErrorCode code, int peer) override;
   void close() override;
   void help() override;
   void check_peers() override;
@@ -150,7 +151,7 @@ class SharedEngine : public Backend, public Helped, public std::enable_shared_fr
   void wait(std::unique_lock<std::mutex>& lock, Waitable& target,
             std::optional<std::chrono::nanoseconds> timeout);
   // Records the group's first failure; does not throw.
-  void record_failure(ErrorCode code, const std::string& text, int peer = -1);
+  void record_failure(const GroupFailure& failure);
   bool failed() const {
     // Whoever sees the failure sees what was complete before it. (What it was is acquired in throw_unusable().)
     return !gone_ && control_.header().failure_state.load(std::memory_order_acquire) !=
@@ -162,17 +163,17 @@ class SharedEngine : public Backend, public Helped, public std::enable_shared_fr
   bool usable() const;
   // Throws the recorded failure, or Aborted, in the words of `what` ("all_reduce #118").
   [[noreturn]] void throw_unusable(const std::string& what) const;
+  GroupFailure failure_of_group() const;  // of one that has failed
 
  private:
   class Waiting;
   std::string describe_peer(int rank) const;  // "rank 3 (pid 4121)", "rank 1 (rank 3 of the world, pid 4121)"
   std::string last_call(int rank) const;      // "all_reduce #118"; empty if it made none
-  std::string own_place() const;              // "group "world", rank 2 of 4"
+  GroupPlace place() const;
   void leave_for_good();
   // Records the failure if a rank that `target` needs, or any that has not left, is gone; nothing if it was ready before.
   void check_peers(Waitable& target);
   void record_timeout(const Waitable& target, std::chrono::nanoseconds patience);
-  void warn(const Waitable& target, std::chrono::nanoseconds waited) const;
   std::string who_is_late(const Waitable& target) const;
   void reap_retired();
   enum class Express { DONE, POSTED, UNFIT };

@@ -331,10 +331,10 @@ bool ReceiveOperation::empty_ring(int source, std::uint64_t number, Letter& lett
 
 bool ReceiveOperation::fits(int source, std::uint64_t number, DType dtype, std::uint64_t count) {
   if (count == request_.count && dtype == request_.dtype) return true;
-  engine_->record_failure(ErrorCode::MISMATCH,
-                          str("ranks disagree about message ", number, " from rank ", source, " to rank ",
-                              engine_->rank(), ", tag ", request_.tag, ": sent ", name_of(dtype), "[", count,
-                              "], received as ", name_of(request_.dtype), "[", request_.count, "]"));
+  const Call sent{.dtype = dtype, .count = count};
+  engine_->record_failure(mismatched(
+      engine_->rank(),
+      describe_message_disagreement(number, source, engine_->rank(), request_.tag, sent, call_of(request_))));
   return false;
 }
 

@@ -19,7 +19,9 @@
 namespace lockstep {
 namespace {
 
-constexpr const char* READY_TO_READ = "ready, can read the memory of all";
+// What ranks tell each other when they have mapped everything: whether they can read the private memory of all.
+constexpr const char* READY = "0";
+constexpr const char* READY_TO_READ = "1";
 
 class Processes : public shared::Peers {
  public:
@@ -170,7 +172,7 @@ ProcessGroup make_shm_group(Meeting& meeting, const std::string& group_name, con
   membership.trace = std::move(trace);
   membership.trace->share(meeting, deadline);
   // Everybody has mapped everything and holds a handle of everybody: from here on a death is seen by all.
-  const auto ready = meeting.exchange(peers->can_read_all() ? READY_TO_READ : "ready", {}, deadline);
+  const auto ready = meeting.exchange(peers->can_read_all() ? READY_TO_READ : READY, {}, deadline);
   if (std::all_of(ready.begin(), ready.end(), [](const Message& rank) { return rank.text == READY_TO_READ; }))
     peers->lend();
   return ProcessGroup(shared::make_engine(std::move(membership)));

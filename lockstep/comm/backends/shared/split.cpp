@@ -23,7 +23,7 @@ struct Ticket {
 [[noreturn]] void fail_for_disagreement(SharedEngine& engine, const std::string& mine, std::size_t other) {
   const std::string what = split_disagreement(engine, mine, other);
   const std::lock_guard lock(engine.mutex);
-  engine.record_failure(ErrorCode::MISMATCH, what);
+  engine.record_failure(mismatched(engine.rank(), what));
   engine.throw_unusable("split");
 }
 

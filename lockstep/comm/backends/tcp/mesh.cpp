@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <exception>
 #include <functional>
 #include <optional>
@@ -117,10 +118,10 @@ class Mesh {
     const Deadline connected = Deadline::in(step_);
     for_each_to_lower([&](int r, int i) { connect_to(r, i, connected); });
     // All connections of all ranks have been welcomed when all have come here.
-    meeting_.exchange("connected", {}, deadline);
+    const auto all = meeting_.exchange(CONNECTED, {}, deadline);
     door.close();
     door.check();
-    check_complete();
+    check_complete(all);
     return {std::move(sockets_), std::move(peers_)};
   }
 
@@ -158,10 +159,20 @@ class Mesh {
                     : Secret::from_text(announced_[0].secret, "the secret of rank 0");
   }
 
+  // What a rank tells the others of its connections: the rank that had ended when it wanted to connect to it, or none.
+  static constexpr const char* CONNECTED = "";
   // It may have ended because of another rank's end, of which the meeting tells.
   [[noreturn]] void throw_ended(int r) {
-    meeting_.exchange("ended", {}, Deadline::in(step_));
+    check_told(meeting_.exchange(std::to_string(r), {}, Deadline::in(step_)));
     throw_lost(r);
+  }
+  // A rank that found another one ended gave up the rest of its connections: the other one is the cause, not itself.
+  void check_told(const std::vector<Message>& all) {
+    for (const Message& message : all) {
+      int ended = -1;
+      std::from_chars(message.text.data(), message.text.data() + message.text.size(), ended);
+      if (ended >= 0 && ended < size()) throw_lost(ended);
+    }
   }
   [[noreturn]] void throw_lost(int r) {
     throw PeerLost(
@@ -216,7 +227,8 @@ class Mesh {
     }
   }
 
-  void check_complete() {
+  void check_complete(const std::vector<Message>& all) {
+    check_told(all);
     for (int r = 0; r < size(); ++r) {
       for (const Fd& one : sockets(r)) {
         if (!one.valid()) throw_lost(r);

@@ -14,11 +14,15 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
 #include "lockstep/comm/backends/tcp/mesh.h"
 #include "lockstep/comm/collectives/collectives.h"
 #include "lockstep/comm/meeting/group_meeting.h"
 #include "lockstep/job/groups.h"
+#include "lockstep/os/poll_set.h"
+#include "lockstep/os/process.h"
 #include "lockstep/os/tcp_socket.h"
+#include "lockstep/store/reception.h"
 #include "testing/ranks.h"
 
 namespace lockstep {
@@ -137,6 +141,41 @@ RANKS_TEST(TcpMesh, StrangersKeepNoRankFromTheOthers, Ranks(2, 3), Backends("shm
     }
     comm::barrier(world());
   }
+}
+
+// Rank 0 lets rank 1 in and ends; rank 2 finds nobody there, gives up, and never comes to rank 1.
+RANKS_TEST(TcpMesh, ARankThatEndedIsNamedAndNotOneThatGaveUpBecauseOfIt, Ranks(3), Backends("shm")) {
+  GroupMeeting meeting(world());
+  const Deadline deadline = Deadline::in(std::chrono::seconds(60));
+  if (rank() > 0) {
+    try {
+      tcp::connect_mesh(meeting, {.silence = std::chrono::seconds(30)}, deadline);
+      FAIL() << "rank 0 had ended";
+    } catch (const PeerLost& lost) {
+      EXPECT_EQ(lost.peer(), 0) << lost.what();
+    }
+    return;
+  }
+  const Secret secret = Secret::random();
+  Fd listener = tcp_listen(meeting.local_address(), 0);
+  meeting.exchange(str(current_pid(), ' ', meeting.local_address(), ' ',
+                       tcp_local_address(listener.get()).port, " 1 ", secret.as_hex()),
+                   {}, deadline);
+  std::vector<Fd> welcomed;
+  {
+    Reception reception(std::move(listener), {secret, HandshakePurpose::GROUP, "rank 0"});
+    while (welcomed.empty()) {
+      PollSet wait;
+      reception.add_to(wait);
+      wait.run(reception.next_deadline());
+      for (auto& one : reception.serve(wait)) {
+        if (!opaque_text(one.hello.opaque).starts_with("1 ")) continue;  // rank 2 is cut off, and tries again
+        ASSERT_EQ(tcp_write(one.socket.get(), std::as_bytes(std::span("w", 1))), 1);
+        welcomed.push_back(std::move(one.socket));
+      }
+    }
+  }
+  meeting.exchange("", {}, deadline);  // what it had said before it ended
 }
 
 RANKS_TEST(TcpMesh, SeveralConnections, Ranks(2, 3, 4), Backends("tcp", "hierarchical"),

@@ -137,7 +137,7 @@ TEST(SocketLinks, TheEndOfTheOtherSideIsSeen) {
     sides.link[0]->close();
     ASSERT_EQ(sides.links[1]->wait(Deadline::in(1000ms)).size(), 1U);
     std::vector<std::byte> bytes(10);
-    EXPECT_TRUE(sides.link[1]->receive_some(bytes).closed);
+    EXPECT_TRUE(sides.link[1]->receive_some(bytes).has_ended());
     sides.link[1]->close();
     EXPECT_TRUE(sides.links[1]->wait(Deadline::in(20ms)).empty());
   }

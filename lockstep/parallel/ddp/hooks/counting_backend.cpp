@@ -42,7 +42,9 @@ class CountingBackend : public Backend {
   bool serves(DeviceType device) const override { return inner_->serves(device); }
   int device_index() const override { return inner_->device_index(); }
   std::shared_ptr<TraceMemory> trace() const override { return inner_->trace(); }
-  void abort(const std::string& reason) override { inner_->abort(reason); }
+  void abort(const std::string& reason, ErrorCode code, int peer) override {
+    inner_->abort(reason, code, peer);
+  }
   void close() override { inner_->close(); }
 
  private:

@@ -1,0 +1,81 @@
+// GroupFailure: what ended a group, and every sentence that its ranks read about it. Backends fill in who and what; they write no
+// sentence of their own, so the same failure reads the same over all of them.
+//
+//   record(peer_lost(rank(), {.rank = 3, .description = "rank 3 (pid 4121)", .has_left = false, .last_call = "barrier #2"},
+//                    "all_reduce #3", usual_cause));
+//   ...
+//   throw_failure("all_reduce #4", place, *failure_, trace_note);   // in every later call
+//
+// The first failure of a group is the one that all its ranks keep.
+#pragma once
+
+#include <chrono>
+#include <exception>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+
+struct GroupFailure {
+  ErrorCode code = ErrorCode::NONE;
+  std::string text;
+  int peer = -1;      // the rank that it names
+  int reporter = -1;  // the rank that found it
+  MismatchKind kind = MismatchKind::CALLS;
+};
+
+// Where an error is thrown: group "rows", rank 1 of 2 (rank 5 of the world).
+struct GroupPlace {
+  std::string_view group;
+  int rank = 0;
+  int size = 1;
+  int world_rank = 0;
+};
+std::string text_of(const GroupPlace& place);
+
+// What a waiting rank calls its wait where it is for no operation of the group.
+inline constexpr const char* A_WAIT_OUTSIDE = "a wait outside of the group";
+
+// ---- failures; `reporter` is the rank that finds them
+
+// Somebody called abort(). `code` and `peer` are those of the error behind it; ABORTED and -1: none.
+GroupFailure aborted(int reporter, const std::string& reason, ErrorCode code, int peer);
+// An error met this rank alone in the middle of an operation, so the others would wait for its part.
+GroupFailure given_up(int reporter, const std::string& operation, const std::exception_ptr& error);
+// `late`: list_of_late(); `cause`: usual_cause() of the operation; `peer`: the first late rank, or -1.
+GroupFailure timed_out(int reporter, std::chrono::nanoseconds patience, const std::string& late,
+                       const std::string& cause, int peer);
+GroupFailure mismatched(int reporter, const std::string& disagreement,
+                        MismatchKind kind = MismatchKind::CALLS);
+
+struct LostPeer {
+  int rank = 0;
+  std::string description;  // "rank 3 (pid 4121 at 10.0.0.2:4711)"
+  bool has_left = false;    // it said good-bye
+  std::string unreachable;  // why it cannot be reached; empty: it is dead, or has left
+  std::string last_call;    // its last collective; empty: it made none
+};
+// `direction`: what the operation needed of the peer, ", waiting to send to it", or empty. `cause` is said of one that has left.
+GroupFailure peer_lost(int reporter, const LostPeer& lost, const std::string& operation,
+                       const std::string& direction, const std::string& cause);
+
+// Ranks that somebody waits for: at most eight by name, then how many more.
+std::string list_of_late(const std::vector<int>& late, const std::function<std::string(int)>& describe);
+// What the log says while a rank waits.
+std::string waiting_text(const std::string& operation, const GroupPlace& place,
+                         std::chrono::nanoseconds waited, const std::string& late);
+
+// ---- what every later call throws
+
+[[noreturn]] void throw_failure(const std::string& what, const GroupPlace& place, const GroupFailure& failure,
+                                const std::string& trace_note = {});
+// This rank has called destroy_process_group() or close().
+[[noreturn]] void throw_left(const std::string& what, const GroupPlace& place);
+// This process is a fork of the rank.
+[[noreturn]] void throw_forked(const std::string& what, const GroupPlace& place);
+
+}  // namespace lockstep
