@@ -11,8 +11,8 @@
 #include <atomic>
 #include <thread>
 
-#include "bench/bound_kernels.h"
 #include "bench/timed_collectives.h"
+#include "cli/bound_kernels.h"
 
 namespace {
 

@@ -1,5 +1,5 @@
 // The bound of a collective on this machine: the time in which threads, one per rank as far as there are CPUs for them, each on a
-// CPU that a rank may use, do nothing but move the data (bench/bound_kernels.h), and what it takes them to find out that all
+// CPU that a rank may use, do nothing but move the data (cli/bound_kernels.h), and what it takes them to find out that all
 // of them are done. No way to carry out the collective in shared memory can be faster, whether a library is in between or not.
 #pragma once
 
@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "bench/bound_kernels.h"
+#include "cli/bound_kernels.h"
 #include "lockstep/comm/process_group.h"
 
 namespace lockstep::cli {

@@ -37,7 +37,7 @@ void describe_options(CLI::App& app, BenchOptions& options) {
       "The bound is measured in the same run: threads on the ranks' CPUs that only move the data, each "
       "result "
       "once, with\n"
-      "the best of several kernels and nothing of the library in between (bench/bound_kernels.h). 100 % of "
+      "the best of several kernels and nothing of the library in between (cli/bound_kernels.h). 100 % of "
       "it is "
       "what this\n"
       "machine's memory allows; private memory needs more copies than that, and small sizes are ruled by the "

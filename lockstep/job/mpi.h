@@ -5,7 +5,7 @@
 //   MPI_Comm half;
 //   MPI_Comm_split(MPI_COMM_WORLD, colour, 0, &half);
 //   lockstep::init_process_group_from_mpi(half);                       // as init_process_group("mpi"), with half's ranks
-//   ... DistributedDataParallel, all_reduce, save_checkpoint: all as in any other job ...
+//   ... DistributedDataParallel, all_reduce, barrier: all as in any other job ...
 //   lockstep::destroy_process_group();
 //   MPI_Finalize();
 //

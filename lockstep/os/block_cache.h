@@ -10,8 +10,7 @@
 //             Nothing is stored beside a block: of malloc's blocks only those that begin a page by chance are looked up when
 //             freed.
 // Which       the lowest address at which there is room in what is kept, whatever was there before: a training step then works in
-//             little more memory than it has in use at once, which lies in the caches sooner. (One list of free blocks for
-//             each of eight sizes per doubling, as before: the MNIST CNN worked in 47 MiB instead of 31, and 4 % slower.)
+//             little more memory than it has in use at once, which lies in the caches sooner.
 // Huge pages  are asked for, for all of it. Blocks are carved side by side from regions of address space, so that their ends
 //             share huge pages with their neighbours.
 // Given back  what would exceed the cap; what was not needed at any moment of IDLE_TIME (the least that was kept in it); everything kept

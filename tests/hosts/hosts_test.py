@@ -23,7 +23,8 @@ LOCKSTEP = os.environ["HOSTS_TEST_COMMAND"]
 HOST_RANK = os.environ["HOSTS_TEST_RANK"]
 MNIST = os.environ.get("HOSTS_TEST_MNIST")
 SUITE = os.environ["HOSTS_TEST_SUITE"]
-PORT = "29531"
+# Hosts of tests that run at the same time have the same addresses, in networks of their own; a job is known by address and port.
+PORT = str(20000 + os.getpid() % 10000)
 MODULES = pathlib.Path(LOCKSTEP).parent / "modules"
 HAS_GLOO = (MODULES / "lockstep_gloo.so").exists()
 WHY_NO_GLOO = "no module of backend gloo was built: libgloo-dev is not installed"

@@ -13,15 +13,9 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
-# Headers that a program includes beside those that lockstep.h names.
-ALSO_PUBLIC = """
-base/log.h comm/collectives/collectives.h comm/work.h compat/apex_amp.h compat/apex_parallel.h data/dataset.h data/image_dataset.h
-data/download.h data/pin_memory.h data/sample_random.h formats/cifar_records.h formats/gzip_reader.h formats/idx.h formats/safetensors.h
-optim/lr_schedules.h optim/optimizer.h parallel/ddp/forward_outputs.h parallel/ddp/hooks/comm_hook.h parallel/ddp/hooks/hook_registry.h
-parallel/ddp/hooks/int8_hook.h parallel/ddp/hooks/plain_hooks.h parallel/ddp/hooks/power_sgd_hook.h parallel/ddp/hooks/top_k_hook.h
-parallel/ddp/stats.h parallel/ddp/step_times.h store/file_store.h store/prefix_store.h store/store.h store/tcp_store.h
-store/tcp_store_server.h tensor/named_tensors.h comm/collectives/peer.h tensor/pt_file.h train/profiler_averages.h
-""".split()
+# Headers that a program includes beside those that lockstep.h names: the first part of the list of those that are installed.
+PUBLIC = (ROOT / "cmake/public_headers.txt").read_text().split("\n# Installed as well")[0]
+ALSO_PUBLIC = [line for line in PUBLIC.split("\n") if line and not line.startswith("#")]
 
 # What a header's examples take for granted, where names.h says something else or nothing.
 FIXTURES = {

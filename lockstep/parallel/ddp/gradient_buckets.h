@@ -1,5 +1,5 @@
 // The gradients of one model in flat buckets: what has arrived in this backward, which buckets are complete, and their
-// all-reduces. Knows nothing of passes, hooks and threads: the Reducer drives it and holds its lock.
+// all-reduces. It has no thread and no lock: the Reducer drives it and holds its lock.
 //
 //   GradientBuckets buckets(parameters, group, caps);
 //   buckets.begin_pass(claims);

@@ -1,5 +1,5 @@
-// What goes over a connection of the tcp backend: frames of one header and at most LARGEST_PAYLOAD bytes. Little-endian, as
-// all machines that Lockstep knows; a machine of another kind fails at compile time, not on the wire.
+// What goes over a connection: frames of one header and a payload, which is at most CHUNK_BYTES long in a CHUNK and at most
+// EAGER_LIMIT otherwise. Little-endian, as all machines that Lockstep knows; another kind of machine fails at compile time.
 //
 //   MESSAGE   a whole message of at most EAGER_LIMIT bytes, of a collective or of send()
 //   OFFER     the sender has a larger one: `bytes` of it, known as `transfer` on this connection. To a rank of the same machine: where

@@ -38,7 +38,7 @@ class Backoff {
   template <typename Done> bool pause(const Control& control, Done done) {
     ++round_;
     if (round_ <= spins_) {
-      for (int i = 0; i < 4; ++i) relax();
+      for (int i = 0; i < 4; ++i) relax_cpu();
       return false;
     }
     const auto now = Clock::now();
@@ -66,11 +66,6 @@ class Backoff {
   static constexpr int YIELDS = 100;
   static constexpr std::chrono::milliseconds LONGEST_YIELDING{2};
   static constexpr std::chrono::milliseconds LONGEST_SLEEP{10};
-  static void relax() {
-#ifdef __x86_64__
-    __builtin_ia32_pause();
-#endif
-  }
 
   const int spins_;
   int round_ = 0;

@@ -169,7 +169,8 @@ RANKS_TEST(TcpMesh, ARankThatEndedIsNamedAndNotOneThatGaveUpBecauseOfIt, Ranks(3
       reception.add_to(wait);
       wait.run(reception.next_deadline());
       for (auto& one : reception.serve(wait)) {
-        if (!opaque_text(one.hello.opaque).starts_with("1 ")) continue;  // rank 2 is cut off, and tries again
+        if (!opaque_text(one.hello.opaque).starts_with("tcp rank 1 "))
+          continue;  // rank 2 is cut off, and tries again
         ASSERT_EQ(tcp_write(one.socket.get(), std::as_bytes(std::span("w", 1))), 1);
         welcomed.push_back(std::move(one.socket));
       }

@@ -3,9 +3,9 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/parallel/ddp/hooks/hook_registry.h"
-#include "lockstep/parallel/ddp/hooks/hook_trial.h"
 #include "lockstep/parallel/ddp/hooks/plain_hooks.h"
 #include "lockstep/tensor/collectives.h"
+#include "testing/hook_trial.h"
 #include "testing/ranks.h"
 
 namespace lockstep {

@@ -6,11 +6,11 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
-#include "lockstep/parallel/ddp/hooks/hook_trial.h"
 #include "lockstep/parallel/ddp/hooks/int8_hook.h"
 #include "lockstep/parallel/ddp/hooks/power_sgd_hook.h"
 #include "lockstep/parallel/ddp/hooks/top_k_hook.h"
 #include "lockstep/tensor/collectives.h"
+#include "testing/hook_trial.h"
 #include "testing/ranks.h"
 
 namespace lockstep {

@@ -1,4 +1,4 @@
-#include "bench/bound_kernels.h"
+#include "cli/bound_kernels.h"
 
 #include <algorithm>
 #include <cstdint>
