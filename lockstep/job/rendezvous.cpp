@@ -11,6 +11,7 @@
 #include "lockstep/comm/backends/mpi/meeting.h"
 #include "lockstep/comm/meeting/missing_rank.h"
 #include "lockstep/comm/meeting/same_machine.h"
+#include "lockstep/job/introduction.h"
 #include "lockstep/os/kernel_features.h"
 #include "lockstep/os/machine.h"
 #include "lockstep/os/process.h"
@@ -104,54 +105,6 @@ std::optional<JobEnvironment> place_by_caller(const InitOptions& options) {
   }
   if (!rank) return std::nullopt;
   return given_place(*rank, *world_size);
-}
-
-// What each rank says of itself before the group is made.
-struct Introduction {
-  std::string backend;
-  std::string job = {};  // its fingerprint
-  std::string boot_id = {};
-  std::string address = {};
-  std::string offer = {};
-};
-
-std::string pack(const Introduction& mine) {
-  return str(mine.backend, '\n', mine.job, '\n', mine.boot_id, '\n', mine.address, '\n', mine.offer);
-}
-
-Introduction unpack_introduction(std::string text) {
-  Introduction result;
-  for (std::string* part : {&result.backend, &result.job, &result.boot_id, &result.address}) {
-    const std::size_t end = text.find('\n');
-    if (end == std::string::npos)
-      throw StoreError("init_process_group: a rank introduced itself wrongly; do all run the same Lockstep?");
-    *part = text.substr(0, end);
-    text.erase(0, end + 1);
-  }
-  result.offer = text;
-  return result;
-}
-
-// Introduces this rank to all others, and them to it. Throws Mismatch on every rank where one is of another job or asks for another
-// backend.
-std::vector<Introduction> introduce(Meeting& meeting, const Introduction& mine, Deadline deadline) {
-  std::vector<Introduction> all;
-  for (const Message& message : meeting.exchange(pack(mine), {}, deadline))
-    all.push_back(unpack_introduction(message.text));
-  const JobFingerprint first = unpack_fingerprint(all[0].job);
-  for (std::size_t r = 1; r < all.size(); ++r) {
-    if (const JobFingerprint other = unpack_fingerprint(all[r].job); !is_same_job(first, other)) {
-      throw Mismatch(str("init_process_group: ranks of two jobs have met: rank 0 belongs to ",
-                         describe(first), ", rank ", r, " to ", describe(other), "; ", TELL_JOBS_APART));
-    }
-    if (all[r].backend != all[0].backend) {
-      throw Mismatch(
-          str("init_process_group: rank 0 asks for backend \"", printable(all[0].backend), "\", rank ", r,
-              " for \"", printable(all[r].backend),
-              "\"; all ranks must ask for the same (LOCKSTEP_BACKEND, where the program asks for auto)"));
-    }
-  }
-  return all;
 }
 
 void check_addresses(const std::vector<Introduction>& all) {
