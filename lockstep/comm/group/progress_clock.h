@@ -17,7 +17,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
-#include <optional>
 
 #include "lockstep/base/running_clock.h"
 
@@ -33,7 +32,8 @@ class ProgressClock {
 
   // WARN comes once in every `warn_after` without progress. TIMEOUT comes at every look from `timeout` on.
   Verdict look(Time now, std::uint64_t progress) {
-    if (progress_ != progress) {
+    if (!has_begun_ || progress_ != progress) {
+      has_begun_ = true;
       progress_ = progress;
       changed_ = warned_ = now;
       return Verdict::GO_ON;
@@ -55,8 +55,9 @@ class ProgressClock {
 
   const std::chrono::nanoseconds timeout_;
   const std::chrono::nanoseconds warn_after_;
-  std::optional<std::uint64_t> progress_;  // at the last look
-  Time changed_;                           // when the progress did
+  bool has_begun_ = false;
+  std::uint64_t progress_ = 0;  // at the last look
+  Time changed_;                // when the progress did
   Time warned_;
 };
 
