@@ -32,6 +32,7 @@ class Awaited {
   Awaited* const outer_;
 };
 
+// NOLINTNEXTLINE(cppcoreguidelines-virtual-class-destructor): nothing is derived from it
 class WaitReminder final : public DuringNaps {
  public:
   WaitReminder(std::chrono::nanoseconds after, std::string where, std::string how);
