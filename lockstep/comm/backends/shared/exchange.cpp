@@ -5,7 +5,7 @@
 namespace lockstep::shared {
 namespace {
 
-// Reading through the kernel costs a look at every page, and spares the window (docs/performance.md).
+// Reading through the kernel costs a look at every page, and spares the window (bench/results/EXPERIMENTS.md).
 constexpr std::size_t LENT_FROM = std::size_t{12} << 20U;
 
 }  // namespace

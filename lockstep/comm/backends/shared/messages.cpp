@@ -21,7 +21,7 @@ std::string describe_message(const char* verb, const Request& request, const cha
 
 // How the receiver has a message soonest: from a block that it reads while the sender fills it, out of the sender's own memory, or
 // through a ring. A block pays while it stays in the caches, a ring always does; the kernel, which looks up every page of private
-// memory, copies at half their speed (docs/performance.md).
+// memory, copies at half their speed (bench/results/EXPERIMENTS.md).
 enum class TransferMethod { BLOCK, LENT, RING };
 constexpr TransferMethod method_of(std::size_t bytes, bool is_private) {
   constexpr std::size_t ONE_TURN = std::size_t{64} << 10U;  // a sender that waits loses about as much
