@@ -115,7 +115,8 @@ bool FromEveryRank::move(std::size_t) {
   if (now == ExchangeMethod::UNDECIDED && may_come_late(mine_))
     return false;  // others may need a block of this rank
   bool all = true;
-  for (int r = 0; r < engine_->size(); ++r) all = copy_from(r) && all;
+  // The own part first.
+  for (int i = 0; i < engine_->size(); ++i) all = copy_from((engine_->rank() + i) % engine_->size()) && all;
   return all;
 }
 
