@@ -2,9 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "testing/fork_server.h"
 #include "testing/ranks_child.h"
 
 int main(int argc, char** argv) {
+  lockstep::harness::serve_cases(&argc, &argv);
   const auto child = lockstep::harness::child_plan(&argc, argv);
   testing::InitGoogleMock(&argc, argv);
   if (child) lockstep::harness::become_child(*child);
