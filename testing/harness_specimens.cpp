@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -95,6 +96,33 @@ RANKS_TEST(Specimen, SeesTheLaunchersEnvironment, Ranks(1, 4), Variable("LOCKSTE
   const std::string list(fds == nullptr ? "" : fds);
   if (size() == 1) return;
   EXPECT_EQ(std::count(list.begin(), list.end(), ','), rank() == 0 ? 2 : 0) << list;
+}
+
+// For run_case, which runs each in a copy of a fork server.
+struct Farewell {
+  ~Farewell() { std::printf("static objects are destroyed\n"); }
+};
+
+TEST(Case, Passes) {
+  static Farewell farewell;
+  std::printf("server %d\n", getppid());
+}
+
+TEST(Case, Fails) { EXPECT_EQ(1, 2); }
+
+TEST(Case, IsKilled) { raise(SIGKILL); }
+
+TEST(Case, SeesItsPlace) {
+  std::array<char, 4096> folder;
+  ASSERT_NE(getcwd(folder.data(), folder.size()), nullptr);
+  const char* const variable = std::getenv("CASE_VARIABLE");
+  std::printf("in %s with %s\n", folder.data(), variable == nullptr ? "nothing" : variable);
+}
+
+TEST(Case, Waits) {
+  std::printf("case %d\n", getpid());
+  std::fflush(stdout);
+  while (true) pause();
 }
 
 }  // namespace

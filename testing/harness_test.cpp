@@ -4,7 +4,9 @@
 #include <sys/wait.h>
 
 #include <array>
+#include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <string>
 
@@ -136,6 +138,82 @@ TEST(RanksHarness, RanksDieWithTheProcessThatWatches) {
 TEST(RanksHarness, GivesRanksTheLaunchersEnvironment) {
   const Result result = run("SeesTheLaunchersEnvironment.*");
   EXPECT_EQ(result.exit_code, 0) << result.output;
+}
+
+// ---- run_case and the fork server
+
+Result run_case(const std::string& name, const std::string& before = "") {
+  Result result;
+  const std::string command =
+      before + " '" LOCKSTEP_RUN_CASE "' '" LOCKSTEP_SPECIMENS "' --gtest_filter=Case." + name + " 2>&1";
+  FILE* pipe = popen(command.c_str(), "r");
+  if (pipe == nullptr) return result;
+  std::array<char, 4096> buffer;
+  while (const std::size_t got = fread(buffer.data(), 1, buffer.size(), pipe))
+    result.output.append(buffer.data(), got);
+  const int status = pclose(pipe);
+  result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return result;
+}
+
+int number_behind(const std::string& word, const std::string& text) {
+  const auto at = text.find(word + " ");
+  return at == std::string::npos ? -1 : std::atoi(text.c_str() + at + word.size() + 1);
+}
+
+TEST(RunCase, HasTheOutputAndStatusOfItsCase) {
+  const Result passed = run_case("Passes");
+  EXPECT_EQ(passed.exit_code, 0) << passed.output;
+  EXPECT_THAT(passed.output,
+              AllOf(HasSubstr("[  PASSED  ] 1 test"), HasSubstr("static objects are destroyed")));
+  const Result failed = run_case("Fails");
+  EXPECT_EQ(failed.exit_code, 1);
+  EXPECT_THAT(failed.output, HasSubstr("[  FAILED  ] Case.Fails"));
+  const Result killed = run_case("IsKilled");
+  EXPECT_EQ(killed.exit_code, 128 + SIGKILL);
+  EXPECT_THAT(killed.output, HasSubstr("ended by signal 9"));
+}
+
+TEST(RunCase, ItsCaseHasItsFolderAndEnvironment) {
+  EXPECT_THAT(run_case("SeesItsPlace", "cd / && CASE_VARIABLE=first").output, HasSubstr("in / with first"));
+  EXPECT_THAT(run_case("SeesItsPlace", "cd /tmp && CASE_VARIABLE=second").output,
+              HasSubstr("in /tmp with second"));
+}
+
+TEST(RunCase, CasesShareAServerUntilItEnds) {
+  const int server = number_behind("server", run_case("Passes").output);
+  ASSERT_GT(server, 1);
+  EXPECT_EQ(number_behind("server", run_case("Passes").output), server);
+  ASSERT_EQ(kill(server, SIGKILL), 0);
+  const Result next =
+      run_case("Passes");  // by a new server, or, while the old one is still ending, by itself
+  EXPECT_EQ(next.exit_code, 0) << next.output;
+  EXPECT_NE(number_behind("server", next.output), server);
+}
+
+TEST(RunCase, RunsTheBinaryItselfWhereAskedTo) {
+  const int server = number_behind("server", run_case("Passes").output);
+  const Result own = run_case("Passes", "LOCKSTEP_FORK_SERVER=0");
+  EXPECT_EQ(own.exit_code, 0);
+  EXPECT_NE(number_behind("server", own.output), server);
+}
+
+TEST(RunCase, ItsCaseEndsWithIt) {
+  int pid = -1;
+  {
+    const std::string command = "exec '" LOCKSTEP_RUN_CASE "' '" LOCKSTEP_SPECIMENS
+                                "' --gtest_filter=Case.Waits & echo client $!; wait";
+    FILE* pipe = popen(command.c_str(), "r");
+    ASSERT_NE(pipe, nullptr);
+    std::string output;
+    std::array<char, 4096> buffer;
+    while (number_behind("case", output) < 0 && fgets(buffer.data(), buffer.size(), pipe) != nullptr)
+      output += buffer.data();
+    pid = number_behind("case", output);
+    EXPECT_EQ(kill(number_behind("client", output), SIGKILL), 0);
+    pclose(pipe);  // returns when nobody holds its other end any more: neither run_case nor the case
+  }
+  ASSERT_GT(pid, 1);
 }
 
 }  // namespace

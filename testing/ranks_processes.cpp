@@ -23,6 +23,7 @@
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/str.h"
 #include "lockstep/os/machine.h"
+#include "testing/fork_server.h"
 
 namespace lockstep::harness {
 namespace {
@@ -193,6 +194,7 @@ pid_t start_copy(const ProcessesPlan& plan, int rank, const Ends& ends) {
   static std::vector<char*> entries = pointers(environment);
   environ = entries.data();
   set_openmp_threads();
+  spare_teardown_of_libraries();
   std::exit(plan.as_copy({rank, watcher, ends.reports}));  // NOLINT(concurrency-mt-unsafe): as main() would
 }
 
