@@ -11,13 +11,13 @@ std::string pack(const Introduction& mine) {
              mine.offer);
 }
 
-Introduction unpack_introduction(const std::string& text) {
+Introduction unpack_introduction(const std::string& text, std::string_view caller) {
   Introduction result;
   std::size_t at = 0;
   for (std::string* part : {&result.layout, &result.backend, &result.job, &result.boot_id, &result.address}) {
     const std::size_t end = text.find('\n', at);
     if (end == std::string::npos)
-      throw StoreError("init_process_group: a rank introduced itself wrongly; do all run the same Lockstep?");
+      throw StoreError(str(caller, ": a rank introduced itself wrongly; do all run the same Lockstep?"));
     *part = text.substr(at, end - at);
     at = end + 1;
   }
@@ -25,34 +25,35 @@ Introduction unpack_introduction(const std::string& text) {
   return result;
 }
 
-void check_introductions(const std::vector<Introduction>& all) {
+void check_introductions(const std::vector<Introduction>& all, std::string_view caller) {
   const JobFingerprint first = unpack_fingerprint(all[0].job);
   for (std::size_t r = 1; r < all.size(); ++r) {
     if (all[r].layout != all[0].layout) {
       throw Mismatch(str(
-          "init_process_group: rank 0 runs another build of Lockstep than rank ", r, " (layout ",
+          caller, ": rank 0 runs another build of Lockstep than rank ", r, " (layout ",
           printable(all[0].layout), " and ", printable(all[r].layout),
           "), and they would misread each other's memory and messages; build all programs of the job with "
           "one version"));
     }
     if (const JobFingerprint other = unpack_fingerprint(all[r].job); !is_same_job(first, other)) {
-      throw Mismatch(str("init_process_group: ranks of two jobs have met: rank 0 belongs to ",
-                         describe(first), ", rank ", r, " to ", describe(other), "; ", TELL_JOBS_APART));
+      throw Mismatch(str(caller, ": ranks of two jobs have met: rank 0 belongs to ", describe(first),
+                         ", rank ", r, " to ", describe(other), "; ", TELL_JOBS_APART));
     }
     if (all[r].backend != all[0].backend) {
       throw Mismatch(
-          str("init_process_group: rank 0 asks for backend \"", printable(all[0].backend), "\", rank ", r,
-              " for \"", printable(all[r].backend),
+          str(caller, ": rank 0 asks for backend \"", printable(all[0].backend), "\", rank ", r, " for \"",
+              printable(all[r].backend),
               "\"; all ranks must ask for the same (LOCKSTEP_BACKEND, where the program asks for auto)"));
     }
   }
 }
 
-std::vector<Introduction> introduce(Meeting& meeting, const Introduction& mine, Deadline deadline) {
+std::vector<Introduction> introduce(Meeting& meeting, const Introduction& mine, Deadline deadline,
+                                    std::string_view caller) {
   std::vector<Introduction> all;
   for (const Message& message : meeting.exchange(pack(mine), {}, deadline))
-    all.push_back(unpack_introduction(message.text));
-  check_introductions(all);
+    all.push_back(unpack_introduction(message.text, caller));
+  check_introductions(all, caller);
   return all;
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lockstep/base/deadline.h"
@@ -22,13 +23,16 @@ struct Introduction {
 };
 
 std::string pack(const Introduction& mine);
-Introduction unpack_introduction(const std::string& text);  // throws StoreError
+Introduction unpack_introduction(const std::string& text,
+                                 std::string_view caller = "init_process_group");  // throws StoreError
 
 // Throws Mismatch, the same on every rank, unless all run builds that understand each other, belong to one job and ask for one
-// backend. Pure.
-void check_introductions(const std::vector<Introduction>& all);
+// backend. `caller` is whom the message speaks for. Pure.
+void check_introductions(const std::vector<Introduction>& all,
+                         std::string_view caller = "init_process_group");
 
 // Collective. Introduces this rank to all others, and them to it, and checks all.
-std::vector<Introduction> introduce(Meeting& meeting, const Introduction& mine, Deadline deadline);
+std::vector<Introduction> introduce(Meeting& meeting, const Introduction& mine, Deadline deadline,
+                                    std::string_view caller = "init_process_group");
 
 }  // namespace lockstep

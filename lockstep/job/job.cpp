@@ -13,13 +13,13 @@
 #include "lockstep/base/wait_reminder.h"
 #include "lockstep/comm/backends/mpi/backend.h"
 #include "lockstep/comm/backends/mpi/meeting.h"
-#include "lockstep/comm/backends/nccl/backend.h"
 #include "lockstep/comm/backends/registry.h"
 #include "lockstep/comm/meeting/missing_rank.h"
 #include "lockstep/comm/meeting/same_machine.h"
 #include "lockstep/comm/trace/trace_memory.h"
 #include "lockstep/job/group_list.h"
 #include "lockstep/job/how_started.h"
+#include "lockstep/job/meet_over_store.h"
 #include "lockstep/job/mpi.h"
 #include "lockstep/job/rendezvous.h"
 #include "lockstep/os/failure_note.h"
@@ -106,12 +106,8 @@ void meet_and_begin(Job& job, const InitOptions& options, const RendezvousFacts&
   fail_point("init.before_meet");
   const Met met = job.rendezvous.meet(options, facts, wanted, deadline);
   fail_point("init.after_meet");
-  constexpr const char* WORLD = "world";
-  ProcessGroup made =
-      find_backend(met.backend, facts.place.world_size)
-          .make(*met.meeting, wanted.cuda.empty() ? WORLD : cpu_group_name(WORLD), group, deadline);
-  if (!wanted.cuda.empty()) made = make_nccl_group(wanted.cuda, made, WORLD, group, met.local_rank);
-  begin(job, std::move(made), group, met.local_rank);
+  begin(job, make_group(*met.meeting, met.backend, wanted, met.local_rank, "world", group, deadline), group,
+        met.local_rank);
 }
 
 void init_from_mpi(const MpiHandle& handle, const InitOptions& options) {

@@ -10,8 +10,8 @@
 #include "lockstep/comm/backends/mpi/backend.h"
 #include "lockstep/comm/backends/mpi/meeting.h"
 #include "lockstep/comm/meeting/missing_rank.h"
-#include "lockstep/comm/meeting/same_machine.h"
 #include "lockstep/job/introduction.h"
+#include "lockstep/job/meet_over_store.h"
 #include "lockstep/os/kernel_features.h"
 #include "lockstep/os/machine.h"
 #include "lockstep/os/process.h"
@@ -107,31 +107,6 @@ std::optional<JobEnvironment> place_by_caller(const InitOptions& options) {
   return given_place(*rank, *world_size);
 }
 
-void check_addresses(const std::vector<Introduction>& all) {
-  const auto is_elsewhere = [&](const Introduction& rank) {
-    return rank.boot_id != all[0].boot_id || !is_loopback(rank.address);
-  };
-  if (std::none_of(all.begin(), all.end(), is_elsewhere)) return;
-  for (std::size_t r = 0; r < all.size(); ++r) {
-    if (!is_loopback(all[r].address)) continue;
-    throw InvalidArgument(
-        str("init_process_group: rank ", r, " would be reached at ", printable(all[r].address),
-            ", which only its own machine can; set LOCKSTEP_SOCKET_IFNAME to the network interface that the "
-            "other machines reach, or MASTER_ADDR to its address in digits"));
-  }
-}
-
-// What all ranks must ask for alike.
-std::string name_of(const BackendChoice& wanted) {
-  return wanted.cuda.empty() ? wanted.cpu : str("cpu:", wanted.cpu, ",cuda:", wanted.cuda);
-}
-
-int count_before(const std::vector<Introduction>& all, int rank) {
-  const auto mine = all.begin() + rank;
-  return static_cast<int>(
-      std::count_if(all.begin(), mine, [&](const auto& other) { return other.boot_id == mine->boot_id; }));
-}
-
 Secret job_secret(const RendezvousFacts& facts) {
   return facts.secret_fd ? Secret::from_descriptor(*facts.secret_fd) : Secret::from_file(facts.secret_file);
 }
@@ -214,7 +189,7 @@ Met Rendezvous::meet(const InitOptions& options, const RendezvousFacts& facts, c
     return meet_over_store(options.store, facts, plan, wanted, deadline);
   }
   meet_here(facts, plan, deadline);
-  introduce(*hub_, {.backend = name_of(wanted), .job = pack(fingerprint(facts, plan))}, deadline);
+  introduce(*hub_, {.backend = text_of(wanted), .job = pack(fingerprint(facts, plan))}, deadline);
   const bool is_known = place.local_rank != JobEnvironment::UNKNOWN;
   return {hub_.get(),
           backend != "auto"                  ? backend
@@ -289,7 +264,7 @@ Met Rendezvous::meet_over_mpi(const RendezvousFacts& facts, const BackendChoice&
   MpiMeeting& meeting = MpiMeeting::of(world);
   meeting.begin();
   const std::vector<Introduction> all =
-      introduce(meeting, {.backend = name_of(wanted), .boot_id = boot_id()}, deadline);
+      introduce(meeting, {.backend = text_of(wanted), .boot_id = boot_id()}, deadline);
   const bool is_known = place.local_rank != JobEnvironment::UNKNOWN;
   return {&meeting, wanted.cpu, is_known ? place.local_rank : count_before(all, place.rank)};
 }
@@ -297,42 +272,24 @@ Met Rendezvous::meet_over_mpi(const RendezvousFacts& facts, const BackendChoice&
 Met Rendezvous::meet_over_store(std::shared_ptr<Store> store, const RendezvousFacts& facts,
                                 const RendezvousPlan& plan, const BackendChoice& wanted, Deadline deadline) {
   const JobEnvironment& place = facts.place;
-  const std::string& backend = wanted.cpu;
-  StoreMeetingOptions options = {.store = std::move(store),
-                                 .rank = place.rank,
-                                 .size = place.world_size,
-                                 .name = str(plan.name, '/', worlds_),
-                                 .job = fingerprint(facts, plan),
-                                 .gone_as = store_job_,
-                                 .is_of_one_job = plan.way == RendezvousWay::TCP_STORE};
-  if (const auto* tcp = dynamic_cast<const TcpStore*>(options.store.get()))
-    options.local_address = tcp->local_address().host;
-  if (plan.way == RendezvousWay::TCP_STORE) options.secret = secret_->raw();
-  if (const auto interface = env("LOCKSTEP_SOCKET_IFNAME"))
-    options.local_address = interface_address(*interface);
-  store_meeting_ = std::make_unique<StoreMeeting>(options);
+  const bool is_ours = plan.way == RendezvousWay::TCP_STORE;
+  MeetOverStoreOptions options = {.meeting = {.store = std::move(store),
+                                              .rank = place.rank,
+                                              .size = place.world_size,
+                                              .name = str(plan.name, '/', worlds_),
+                                              .local_address = {},
+                                              .job = fingerprint(facts, plan),
+                                              .gone_as = store_job_,
+                                              .is_of_one_job = is_ours},
+                                  .local_rank = place.local_rank};
+  if (is_ours) options.meeting.secret = secret_->raw();
   try {
-    SameMachineProof proof(*store_meeting_);
-    const std::vector<Introduction> all = introduce(
-        *store_meeting_,
-        {name_of(wanted), pack(options.job), boot_id(), options.local_address, proof.offer()}, deadline);
-    check_addresses(all);
-    Met met{store_meeting_.get(), backend, place.local_rank};
-    if (place.local_rank == JobEnvironment::UNKNOWN) met.local_rank = count_before(all, place.rank);
-    if (backend != "auto" && backend != "shm") return met;
-    met.backend = kernel_has(KernelFeature::MEMFD) ? "hierarchical" : "tcp";
-    if (auto hub = proof.run(all[0].offer, deadline)) {
-      hub_ = std::move(hub);
-      return {hub_.get(), "shm", met.local_rank};
-    }
-    if (backend == "auto") return met;
+    over_store_ = lockstep::meet_over_store(std::move(options), wanted, deadline);
   } catch (const StoreError&) {
     tcp_store_.reset();  // the next attempt connects anew
     throw;
   }
-  throw InvalidArgument(
-      who(place) +
-      "backend \"shm\" needs all ranks on one machine, and they are not; use hierarchical or auto");
+  return {&over_store_.meeting(), over_store_.backend, over_store_.local_rank};
 }
 
 }  // namespace lockstep

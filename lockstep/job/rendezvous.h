@@ -11,8 +11,8 @@
 
 #include "lockstep/comm/backends/registry.h"
 #include "lockstep/comm/meeting/hub.h"
-#include "lockstep/comm/meeting/store_meeting.h"
 #include "lockstep/job/job.h"
+#include "lockstep/job/meet_over_store.h"
 #include "lockstep/job/rendezvous_plan.h"
 #include "lockstep/os/secret.h"
 #include "lockstep/store/tcp_store.h"
@@ -51,7 +51,7 @@ class Rendezvous {
   JobFingerprint store_job_;  // when this process connected to it
   std::unique_ptr<TcpStoreServer> server_;
   std::shared_ptr<TcpStore> tcp_store_;
-  std::unique_ptr<StoreMeeting> store_meeting_;
+  MetOverStore over_store_;
 };
 
 }  // namespace lockstep

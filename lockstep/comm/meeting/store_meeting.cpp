@@ -101,7 +101,7 @@ void StoreMeeting::come() {
   const auto first_to_write = [&](const std::string& where, const std::string& text) {
     return options_.store->compare_set(where, "", text);
   };
-  const std::string place = str("init_process_group, rank ", rank(), " of ", size(), ": ");
+  const std::string place = str(options_.caller, ", rank ", rank(), " of ", size(), ": ");
   if (options_.is_of_one_job) {
     const std::string mine = pack(options_.job);
     const std::string served = first_to_write(str("lockstep/meet/", options_.name, "/job"), mine);
@@ -154,7 +154,7 @@ std::string StoreMeeting::collect(const std::string& own, Deadline deadline) {
     if (!entry) {
       missing.push_back(r);
     } else if (entry->index == 1) {
-      packet = str(LOST, r, ":init_process_group, group of ", size(), ": rank ", r,
+      packet = str(LOST, r, ":", options_.caller, ", group of ", size(), ": rank ", r,
                    " ended before all ranks had met");
       break;
     } else {
@@ -162,7 +162,7 @@ std::string StoreMeeting::collect(const std::string& own, Deadline deadline) {
     }
   }
   if (packet[0] == ALL && !missing.empty()) {
-    packet = str(LATE, missing.front(), ":init_process_group, group of ", size(), ": rank(s) ",
+    packet = str(LATE, missing.front(), ":", options_.caller, ", group of ", size(), ": rank(s) ",
                  number_list(missing), " did not come before the timeout; were all ", size(),
                  " processes started?");
   }
@@ -177,12 +177,12 @@ std::string StoreMeeting::receive(Deadline deadline) {
   auto entry = options_.store->first_of({key("all", 0), farewell(0)}, longer);
   if (!entry) {
     throw MissingRank(
-        str("init_process_group, rank ", rank(), " of ", size(), ": rank 0 did not come before the timeout"),
+        str(options_.caller, ", rank ", rank(), " of ", size(), ": rank 0 did not come before the timeout"),
         0);
   }
   if (entry->index == 1) {
     throw PeerLost(
-        str("init_process_group, rank ", rank(), " of ", size(), ": rank 0 ended before all ranks had met"),
+        str(options_.caller, ", rank ", rank(), " of ", size(), ": rank 0 ended before all ranks had met"),
         0);
   }
   return std::move(entry->value);

@@ -33,6 +33,7 @@ struct StoreMeetingOptions {
   JobFingerprint gone_as = {};  // what their farewell keys were made of, when they connected to the store
   bool is_of_one_job =
       false;  // the store: who has come stays written there, so that nobody can come after all have met
+  std::string caller = "init_process_group";  // for messages
 };
 
 // The key that says that rank `rank` of the job is gone.
