@@ -1,4 +1,4 @@
-# cmake --install: headers, the two libraries, the `lockstep` command, and the package that find_package(Lockstep) finds. What
+# cmake --install: headers, the libraries, the `lockstep` command, and the package that find_package(Lockstep) finds. What
 # needs libtorch is exported apart, so that COMPONENTS core alone works where there is none.
 include(CMakePackageConfigHelpers)
 
@@ -28,6 +28,13 @@ function(lockstep_public_headers result)
 endfunction()
 lockstep_public_headers(public_headers)
 foreach(header IN LISTS public_headers)
+  if(NOT header MATCHES "^lockstep/(lockstep\\.h|(tensor|data|models|optim|amp|parallel|train|compat)/.*)$")
+    file(STRINGS ${PROJECT_SOURCE_DIR}/${header} unmarked REGEX "^namespace lockstep(::[a-z_:]+)? {$")
+    file(STRINGS ${PROJECT_SOURCE_DIR}/${header} marked REGEX "^namespace [a-z_]+ LOCKSTEP_PUBLIC {$")
+    if(unmarked AND NOT marked)
+      message(FATAL_ERROR "${header} is installed, so its namespace needs LOCKSTEP_PUBLIC (lockstep/base/visibility.h)")
+    endif()
+  endif()
   cmake_path(GET header PARENT_PATH folder)
   install(FILES ${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/${folder})
 endforeach()
@@ -46,7 +53,8 @@ endfunction()
 lockstep_find_dependencies(lockstep_core LOCKSTEP_CORE_DEPENDENCIES)
 
 set_target_properties(lockstep_core PROPERTIES EXPORT_NAME core)
-install(TARGETS lockstep_core EXPORT LockstepCore)
+set_target_properties(lockstep_core_shared PROPERTIES EXPORT_NAME core_shared)
+install(TARGETS lockstep_core lockstep_core_shared EXPORT LockstepCore)
 install(EXPORT LockstepCore FILE LockstepCoreTargets.cmake NAMESPACE lockstep:: DESTINATION ${package_folder})
 if(LOCKSTEP_WITH_TORCH)
   string(REGEX MATCH "^[0-9]+\\.[0-9]+" LOCKSTEP_TORCH_MINOR ${LOCKSTEP_TORCH_VERSION})

@@ -13,8 +13,9 @@
 #include <chrono>
 
 #include "lockstep/base/running_clock.h"
+#include "lockstep/base/visibility.h"
 
-namespace lockstep {
+namespace lockstep LOCKSTEP_PUBLIC {
 
 class Deadline {
  public:

@@ -10,7 +10,9 @@
 #include <cstdint>
 #include <string_view>
 
-namespace lockstep {
+#include "lockstep/base/visibility.h"
+
+namespace lockstep LOCKSTEP_PUBLIC {
 
 // Half-precision values travel as their 16 bits; the reduce kernels widen them to float32.
 struct Float16 {

@@ -12,7 +12,9 @@
 #include <string_view>
 #include <vector>
 
-namespace lockstep {
+#include "lockstep/base/visibility.h"
+
+namespace lockstep LOCKSTEP_PUBLIC {
 
 struct EnvironmentVariable {
   std::string_view name;

@@ -17,7 +17,9 @@
 #include <stdexcept>
 #include <string>
 
-namespace lockstep {
+#include "lockstep/base/visibility.h"
+
+namespace lockstep LOCKSTEP_PUBLIC {
 
 enum class ErrorCode : std::uint32_t {
   NONE = 0,

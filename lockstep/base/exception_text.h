@@ -6,7 +6,9 @@
 #include <exception>
 #include <string>
 
-namespace lockstep {
+#include "lockstep/base/visibility.h"
+
+namespace lockstep LOCKSTEP_PUBLIC {
 
 // Its what(); empty for null.
 std::string exception_text(const std::exception_ptr& exception);

@@ -10,7 +10,9 @@
 #include <atomic>
 #include <string_view>
 
-namespace lockstep {
+#include "lockstep/base/visibility.h"
+
+namespace lockstep LOCKSTEP_PUBLIC {
 
 namespace detail {
 enum class FailPoints : char { UNKNOWN, NONE, SOME };

@@ -10,7 +10,9 @@
 #include <functional>
 #include <string>
 
-namespace lockstep {
+#include "lockstep/base/visibility.h"
+
+namespace lockstep LOCKSTEP_PUBLIC {
 
 enum class LogLevel { INFO, WARNING, ERROR };
 

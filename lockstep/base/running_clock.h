@@ -24,7 +24,9 @@
 #include <mutex>
 #include <thread>
 
-namespace lockstep {
+#include "lockstep/base/visibility.h"
+
+namespace lockstep LOCKSTEP_PUBLIC {
 
 // The sum of all pauses, from what sleepers tell. Several threads see the same pause: it counts once. Threads: any.
 class RunningTime {

@@ -9,7 +9,9 @@
 #include <optional>
 #include <span>
 
-namespace lockstep {
+#include "lockstep/base/visibility.h"
+
+namespace lockstep LOCKSTEP_PUBLIC {
 
 // nullopt for a negative size, and where the sizes that are not 0 multiply to more than 2^63 - 1 bytes: libtorch multiplies some of
 // them also where another is 0, for the strides.

@@ -5,7 +5,9 @@
 #include <string>
 #include <string_view>
 
-namespace lockstep {
+#include "lockstep/base/visibility.h"
+
+namespace lockstep LOCKSTEP_PUBLIC {
 
 template <typename... Parts> std::string str(const Parts&... parts) {
   std::ostringstream out;

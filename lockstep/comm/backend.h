@@ -15,11 +15,12 @@
 
 #include "lockstep/base/dtype.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/visibility.h"
 #include "lockstep/comm/device_streams.h"
 #include "lockstep/comm/purpose.h"
 #include "lockstep/comm/work.h"
 
-namespace lockstep {
+namespace lockstep LOCKSTEP_PUBLIC {
 
 class TraceMemory;
 

@@ -12,9 +12,10 @@
 #include <string_view>
 
 #include "lockstep/base/dtype.h"
+#include "lockstep/base/visibility.h"
 #include "lockstep/comm/backend.h"
 
-namespace lockstep {
+namespace lockstep LOCKSTEP_PUBLIC {
 
 struct Call {
   Verb verb = Verb::BARRIER;

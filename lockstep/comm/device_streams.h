@@ -14,7 +14,9 @@
 #include <cstdint>
 #include <memory>
 
-namespace lockstep {
+#include "lockstep/base/visibility.h"
+
+namespace lockstep LOCKSTEP_PUBLIC {
 
 enum class DeviceType : std::uint8_t { CPU, CUDA };
 

@@ -27,9 +27,10 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/base/visibility.h"
 #include "lockstep/comm/backend.h"
 
-namespace lockstep {
+namespace lockstep LOCKSTEP_PUBLIC {
 
 class ProcessGroup {
  public:

@@ -17,7 +17,9 @@
 #include <string>
 #include <string_view>
 
-namespace lockstep {
+#include "lockstep/base/visibility.h"
+
+namespace lockstep LOCKSTEP_PUBLIC {
 
 enum class Purpose : std::uint8_t {
   PROGRAM,

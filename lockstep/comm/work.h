@@ -28,7 +28,9 @@
 #include <optional>
 #include <string>
 
-namespace lockstep {
+#include "lockstep/base/visibility.h"
+
+namespace lockstep LOCKSTEP_PUBLIC {
 
 class Work;
 

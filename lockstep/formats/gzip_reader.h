@@ -18,7 +18,9 @@
 #include <span>
 #include <string>
 
-namespace lockstep {
+#include "lockstep/base/visibility.h"
+
+namespace lockstep LOCKSTEP_PUBLIC {
 
 class GzipReader {
  public:

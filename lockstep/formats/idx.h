@@ -18,7 +18,9 @@
 #include <string>
 #include <vector>
 
-namespace lockstep {
+#include "lockstep/base/visibility.h"
+
+namespace lockstep LOCKSTEP_PUBLIC {
 
 struct IdxArray {
   std::vector<std::int64_t> dims;

@@ -30,9 +30,10 @@
 #include <string_view>
 #include <vector>
 
+#include "lockstep/base/visibility.h"
 #include "lockstep/os/plain_file.h"
 
-namespace lockstep {
+namespace lockstep LOCKSTEP_PUBLIC {
 
 struct SafetensorsTensor {
   std::string name;

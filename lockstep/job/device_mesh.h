@@ -17,9 +17,10 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/base/visibility.h"
 #include "lockstep/comm/process_group.h"
 
-namespace lockstep {
+namespace lockstep LOCKSTEP_PUBLIC {
 
 // All rows of a mesh along `axis`, as lists of ranks. Pure.
 //   mesh_rows({2, 3}, 0)      {{0, 3}, {1, 4}, {2, 5}}

@@ -23,9 +23,10 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/base/visibility.h"
 #include "lockstep/comm/process_group.h"
 
-namespace lockstep {
+namespace lockstep LOCKSTEP_PUBLIC {
 
 struct NewGroupOptions {
   std::optional<std::chrono::milliseconds> timeout = {};  // the world's if not said

@@ -17,10 +17,11 @@
 #include <optional>
 #include <string>
 
+#include "lockstep/base/visibility.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/store/store.h"
 
-namespace lockstep {
+namespace lockstep LOCKSTEP_PUBLIC {
 
 struct InitOptions {
   // "" or "env://": the environment. "tcp://10.0.0.1:29500": there, served by rank 0; rank and world_size below or behind it as

@@ -39,10 +39,11 @@
 #include <optional>
 #include <vector>
 
+#include "lockstep/base/visibility.h"
 #include "lockstep/comm/collectives/peer.h"
 #include "lockstep/comm/process_group.h"
 
-namespace lockstep {
+namespace lockstep LOCKSTEP_PUBLIC {
 
 struct JoinOptions {
   bool divide_by_initial_world_size = true;

@@ -26,9 +26,10 @@
 
 #include <cstddef>
 
+#include "lockstep/base/visibility.h"
 #include "lockstep/job/job.h"
 
-namespace lockstep {
+namespace lockstep LOCKSTEP_PUBLIC {
 namespace detail {
 
 // `handle` points to an MPI_Comm of `size` bytes.

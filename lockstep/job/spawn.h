@@ -33,9 +33,10 @@
 #include <memory>
 #include <vector>
 
+#include "lockstep/base/visibility.h"
 #include "lockstep/os/process.h"
 
-namespace lockstep {
+namespace lockstep LOCKSTEP_PUBLIC {
 
 struct SpawnOptions {
   bool join = true;  // false: spawn() returns at once; see SpawnContext

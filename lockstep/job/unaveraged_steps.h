@@ -15,7 +15,9 @@
 #include <cstdint>
 #include <string_view>
 
-namespace lockstep {
+#include "lockstep/base/visibility.h"
+
+namespace lockstep LOCKSTEP_PUBLIC {
 
 inline constexpr std::int64_t STEPS_TO_SAY = 10;
 

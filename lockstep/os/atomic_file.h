@@ -20,9 +20,10 @@
 #include <span>
 #include <string>
 
+#include "lockstep/base/visibility.h"
 #include "lockstep/os/fd.h"
 
-namespace lockstep {
+namespace lockstep LOCKSTEP_PUBLIC {
 
 class AtomicFile {
  public:

@@ -28,10 +28,11 @@
 #include <optional>
 #include <unordered_map>
 
+#include "lockstep/base/visibility.h"
 #include "lockstep/os/free_ranges.h"
 #include "lockstep/os/memory_pressure.h"
 
-namespace lockstep {
+namespace lockstep LOCKSTEP_PUBLIC {
 
 struct BlockCacheStats {
   std::size_t in_use_bytes = 0;  // whole pages, in blocks of SMALLEST and more

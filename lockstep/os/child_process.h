@@ -22,9 +22,10 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/base/visibility.h"
 #include "lockstep/os/fd.h"
 
-namespace lockstep {
+namespace lockstep LOCKSTEP_PUBLIC {
 
 struct SpawnRequest {
   std::string executable;                // a path: PATH is not searched

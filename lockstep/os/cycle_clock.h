@@ -12,9 +12,11 @@
 #include <cstdint>
 #if defined(__x86_64__)
 #include <x86intrin.h>
+
+#include "lockstep/base/visibility.h"
 #endif
 
-namespace lockstep {
+namespace lockstep LOCKSTEP_PUBLIC {
 
 class CycleClock {
  public:

@@ -8,7 +8,9 @@
 
 #include <utility>
 
-namespace lockstep {
+#include "lockstep/base/visibility.h"
+
+namespace lockstep LOCKSTEP_PUBLIC {
 
 class Fd {
  public:

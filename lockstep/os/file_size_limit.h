@@ -10,7 +10,9 @@
 #include <csignal>
 #include <cstddef>
 
-namespace lockstep {
+#include "lockstep/base/visibility.h"
+
+namespace lockstep LOCKSTEP_PUBLIC {
 
 // Bytes that a file may have; the largest number there is without a limit.
 std::size_t largest_file();

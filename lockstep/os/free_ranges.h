@@ -19,7 +19,9 @@
 #include <optional>
 #include <set>
 
-namespace lockstep {
+#include "lockstep/base/visibility.h"
+
+namespace lockstep LOCKSTEP_PUBLIC {
 
 struct AddressRange {
   std::uintptr_t begin = 0;

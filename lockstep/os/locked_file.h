@@ -15,9 +15,10 @@
 #include <string>
 #include <utility>
 
+#include "lockstep/base/visibility.h"
 #include "lockstep/os/fd.h"
 
-namespace lockstep {
+namespace lockstep LOCKSTEP_PUBLIC {
 
 class LockedFile {
  public:

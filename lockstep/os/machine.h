@@ -4,7 +4,9 @@
 #include <cstddef>
 #include <string>
 
-namespace lockstep {
+#include "lockstep/base/visibility.h"
+
+namespace lockstep LOCKSTEP_PUBLIC {
 
 std::string host_name();
 

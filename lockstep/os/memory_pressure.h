@@ -10,7 +10,9 @@
 
 #include <string>
 
-namespace lockstep {
+#include "lockstep/base/visibility.h"
+
+namespace lockstep LOCKSTEP_PUBLIC {
 
 // `root`: for tests, where /proc and /sys are looked for.
 bool memory_is_scarce(const std::string& root = "");

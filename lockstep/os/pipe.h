@@ -12,9 +12,10 @@
 #include <string>
 #include <string_view>
 
+#include "lockstep/base/visibility.h"
 #include "lockstep/os/fd.h"
 
-namespace lockstep {
+namespace lockstep LOCKSTEP_PUBLIC {
 
 struct Pipe {
   Fd read;

@@ -13,9 +13,10 @@
 #include <span>
 #include <string>
 
+#include "lockstep/base/visibility.h"
 #include "lockstep/os/fd.h"
 
-namespace lockstep {
+namespace lockstep LOCKSTEP_PUBLIC {
 
 class PlainFile {
  public:

@@ -6,7 +6,9 @@
 #include <string>
 #include <vector>
 
-namespace lockstep {
+#include "lockstep/base/visibility.h"
+
+namespace lockstep LOCKSTEP_PUBLIC {
 
 pid_t current_pid();
 uid_t current_user();

@@ -14,9 +14,10 @@
 #include <limits>
 #include <memory>
 
+#include "lockstep/base/visibility.h"
 #include "lockstep/os/fd.h"
 
-namespace lockstep {
+namespace lockstep LOCKSTEP_PUBLIC {
 
 class SharedMemory {
  public:

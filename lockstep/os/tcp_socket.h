@@ -18,9 +18,10 @@
 #include <string_view>
 
 #include "lockstep/base/deadline.h"
+#include "lockstep/base/visibility.h"
 #include "lockstep/os/fd.h"
 
-namespace lockstep {
+namespace lockstep LOCKSTEP_PUBLIC {
 
 struct TcpAddress {
   std::string

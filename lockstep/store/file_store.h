@@ -9,11 +9,12 @@
 
 #include <string>
 
+#include "lockstep/base/visibility.h"
 #include "lockstep/os/locked_file.h"
 #include "lockstep/store/store.h"
 #include "lockstep/store/table.h"
 
-namespace lockstep {
+namespace lockstep LOCKSTEP_PUBLIC {
 
 class FileStore : public Store {
  public:

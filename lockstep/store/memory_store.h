@@ -4,10 +4,11 @@
 #include <condition_variable>
 #include <mutex>
 
+#include "lockstep/base/visibility.h"
 #include "lockstep/store/store.h"
 #include "lockstep/store/table.h"
 
-namespace lockstep {
+namespace lockstep LOCKSTEP_PUBLIC {
 
 class MemoryStore : public Store {
  public:

@@ -8,9 +8,10 @@
 
 #include <memory>
 
+#include "lockstep/base/visibility.h"
 #include "lockstep/store/store.h"
 
-namespace lockstep {
+namespace lockstep LOCKSTEP_PUBLIC {
 
 class PrefixStore : public Store {
  public:

@@ -19,8 +19,9 @@
 #include <vector>
 
 #include "lockstep/base/deadline.h"
+#include "lockstep/base/visibility.h"
 
-namespace lockstep {
+namespace lockstep LOCKSTEP_PUBLIC {
 
 inline constexpr std::chrono::milliseconds STORE_TIMEOUT = std::chrono::minutes(5);
 inline constexpr std::size_t MAX_STORE_TEXT = std::size_t{1} << 20U;  // bytes of a key or value

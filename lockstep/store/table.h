@@ -5,7 +5,9 @@
 #include <map>
 #include <string>
 
-namespace lockstep {
+#include "lockstep/base/visibility.h"
+
+namespace lockstep LOCKSTEP_PUBLIC {
 
 using Table = std::map<std::string, std::string>;
 

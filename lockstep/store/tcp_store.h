@@ -18,13 +18,14 @@
 
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/visibility.h"
 #include "lockstep/os/fd.h"
 #include "lockstep/os/secret.h"
 #include "lockstep/os/tcp_socket.h"
 #include "lockstep/store/store.h"
 #include "lockstep/store/tcp_store_protocol.h"
 
-namespace lockstep {
+namespace lockstep LOCKSTEP_PUBLIC {
 
 struct TcpStoreOptions {
   std::string host;

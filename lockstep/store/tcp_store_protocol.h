@@ -11,9 +11,10 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/base/visibility.h"
 #include "lockstep/store/store.h"
 
-namespace lockstep {
+namespace lockstep LOCKSTEP_PUBLIC {
 
 enum class StoreOp : std::uint8_t {
   SET = 1,  // key, value

@@ -13,12 +13,13 @@
 #include <memory>
 #include <string>
 
+#include "lockstep/base/visibility.h"
 #include "lockstep/os/fd.h"
 #include "lockstep/os/secret.h"
 #include "lockstep/os/tcp_socket.h"
 #include "lockstep/store/tcp_store.h"
 
-namespace lockstep {
+namespace lockstep LOCKSTEP_PUBLIC {
 
 struct TcpStoreServerOptions {
   Secret secret;

@@ -11,10 +11,11 @@
 #include <string_view>
 
 #include "lockstep/base/deadline.h"
+#include "lockstep/base/visibility.h"
 #include "lockstep/comm/meeting/meeting.h"
 #include "lockstep/comm/process_group.h"
 
-namespace lockstep {
+namespace lockstep LOCKSTEP_PUBLIC {
 
 struct BackendInfo {
   std::string_view name;

@@ -15,10 +15,12 @@
 #include <span>
 #include <vector>
 
+#include "lockstep/base/visibility.h"
 #include "lockstep/comm/collectives/parts.h"
 #include "lockstep/comm/process_group.h"
 
-namespace lockstep::comm {
+namespace lockstep {
+namespace comm LOCKSTEP_PUBLIC {
 
 // `outputs`: one per rank, or a single one that is cut into equal parts.
 Work all_gather(const ProcessGroup& group, const void* input, std::size_t count, DType dtype,
@@ -42,4 +44,5 @@ Work all_gather(const ProcessGroup& group, std::span<const T> input, std::span<T
                     async_op);
 }
 
-}  // namespace lockstep::comm
+}  // namespace comm
+}  // namespace lockstep

@@ -19,9 +19,11 @@
 #include <memory>
 #include <span>
 
+#include "lockstep/base/visibility.h"
 #include "lockstep/comm/process_group.h"
 
-namespace lockstep::comm {
+namespace lockstep {
+namespace comm LOCKSTEP_PUBLIC {
 
 // `data` has `count` elements of `dtype`. `keep_alive` is held until the work is done.
 Work all_reduce(const ProcessGroup& group, void* data, std::size_t count, DType dtype, ReduceOp op,
@@ -33,4 +35,5 @@ Work all_reduce(const ProcessGroup& group, std::span<T> data, ReduceOp op = Redu
   return all_reduce(group, data.data(), data.size(), dtype_of<T>(), op, async_op);
 }
 
-}  // namespace lockstep::comm
+}  // namespace comm
+}  // namespace lockstep

@@ -14,10 +14,12 @@
 #include <span>
 #include <vector>
 
+#include "lockstep/base/visibility.h"
 #include "lockstep/comm/collectives/parts.h"
 #include "lockstep/comm/process_group.h"
 
-namespace lockstep::comm {
+namespace lockstep {
+namespace comm LOCKSTEP_PUBLIC {
 
 struct AllToAllBuffers {
   std::vector<std::span<const std::byte>> inputs;  // [r] goes to rank r
@@ -53,4 +55,5 @@ Work all_to_all(const ProcessGroup& group, std::span<const T> input,
                     {split_parts(input, input_splits), split_parts(output, output_splits)}, async_op);
 }
 
-}  // namespace lockstep::comm
+}  // namespace comm
+}  // namespace lockstep

@@ -5,10 +5,13 @@
 // Collective  every rank of `group`. Blocks until all have arrived, unless async_op. Fails as all_reduce.
 #pragma once
 
+#include "lockstep/base/visibility.h"
 #include "lockstep/comm/process_group.h"
 
-namespace lockstep::comm {
+namespace lockstep {
+namespace comm LOCKSTEP_PUBLIC {
 
 Work barrier(const ProcessGroup& group, bool async_op = false);
 
-}  // namespace lockstep::comm
+}  // namespace comm
+}  // namespace lockstep

@@ -13,10 +13,12 @@
 #include <memory>
 #include <span>
 
+#include "lockstep/base/visibility.h"
 #include "lockstep/comm/collectives/peer.h"
 #include "lockstep/comm/process_group.h"
 
-namespace lockstep::comm {
+namespace lockstep {
+namespace comm LOCKSTEP_PUBLIC {
 
 Work broadcast(const ProcessGroup& group, void* data, std::size_t count, DType dtype, Peer root,
                bool async_op = false, std::shared_ptr<void> keep_alive = nullptr);
@@ -26,4 +28,5 @@ Work broadcast(const ProcessGroup& group, std::span<T> data, Peer root = 0, bool
   return broadcast(group, data.data(), data.size(), dtype_of<T>(), root, async_op);
 }
 
-}  // namespace lockstep::comm
+}  // namespace comm
+}  // namespace lockstep

@@ -6,10 +6,12 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/base/visibility.h"
 #include "lockstep/comm/collectives/peer.h"
 #include "lockstep/comm/process_group.h"
 
-namespace lockstep::comm {
+namespace lockstep {
+namespace comm LOCKSTEP_PUBLIC {
 
 template <typename... Parts>
 [[noreturn]] void refuse(std::string_view call, const ProcessGroup& group, const Parts&... reason) {
@@ -85,4 +87,5 @@ bool program_has_communicated();
 // Starts the request; waits for it unless async_op.
 Work run(const ProcessGroup& group, Request&& request, bool async_op);
 
-}  // namespace lockstep::comm
+}  // namespace comm
+}  // namespace lockstep

@@ -11,12 +11,15 @@
 
 #include <chrono>
 
+#include "lockstep/base/visibility.h"
 #include "lockstep/comm/process_group.h"
 
-namespace lockstep::comm {
+namespace lockstep {
+namespace comm LOCKSTEP_PUBLIC {
 
 void monitored_barrier(const ProcessGroup& group,
                        std::chrono::milliseconds timeout = std::chrono::minutes(30),
                        bool wait_all_ranks = true);
 
-}  // namespace lockstep::comm
+}  // namespace comm
+}  // namespace lockstep

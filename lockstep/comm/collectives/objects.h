@@ -22,10 +22,12 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/base/visibility.h"
 #include "lockstep/comm/collectives/peer.h"
 #include "lockstep/comm/process_group.h"
 
-namespace lockstep::comm {
+namespace lockstep {
+namespace comm LOCKSTEP_PUBLIC {
 
 inline constexpr std::size_t MAX_OBJECT_BYTES = std::size_t{1} << 30U;
 
@@ -57,4 +59,5 @@ struct ReceivedObject {
 ReceivedObject recv_object(const ProcessGroup& group, Peer source, int tag = 0);
 nlohmann::json recv_json_object(const ProcessGroup& group, Peer source, int tag = 0);
 
-}  // namespace lockstep::comm
+}  // namespace comm
+}  // namespace lockstep

@@ -11,9 +11,11 @@
 #include <vector>
 
 #include "lockstep/base/dtype.h"
+#include "lockstep/base/visibility.h"
 #include "lockstep/comm/process_group.h"
 
-namespace lockstep::comm {
+namespace lockstep {
+namespace comm LOCKSTEP_PUBLIC {
 
 // What one rank gives: `count` elements of `dtype`.
 struct Contribution {
@@ -75,4 +77,5 @@ std::vector<std::span<BytesLike<T>>> split_parts(std::span<T> all, std::span<con
   return parts;
 }
 
-}  // namespace lockstep::comm
+}  // namespace comm
+}  // namespace lockstep

@@ -14,9 +14,10 @@
 #include <string_view>
 #include <vector>
 
+#include "lockstep/base/visibility.h"
 #include "lockstep/comm/process_group.h"
 
-namespace lockstep {
+namespace lockstep LOCKSTEP_PUBLIC {
 
 struct GroupRank {
   int rank = 0;

@@ -19,10 +19,12 @@
 #include <memory>
 #include <span>
 
+#include "lockstep/base/visibility.h"
 #include "lockstep/comm/collectives/peer.h"
 #include "lockstep/comm/process_group.h"
 
-namespace lockstep::comm {
+namespace lockstep {
+namespace comm LOCKSTEP_PUBLIC {
 
 Work isend(const ProcessGroup& group, const void* data, std::size_t count, DType dtype, Peer destination,
            int tag = 0, std::shared_ptr<void> keep_alive = nullptr);
@@ -50,4 +52,5 @@ template <typename T> int recv(const ProcessGroup& group, std::span<T> data, Pee
   return recv(group, data.data(), data.size(), dtype_of<T>(), source, tag);
 }
 
-}  // namespace lockstep::comm
+}  // namespace comm
+}  // namespace lockstep

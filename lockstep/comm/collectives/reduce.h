@@ -13,10 +13,12 @@
 #include <memory>
 #include <span>
 
+#include "lockstep/base/visibility.h"
 #include "lockstep/comm/collectives/peer.h"
 #include "lockstep/comm/process_group.h"
 
-namespace lockstep::comm {
+namespace lockstep {
+namespace comm LOCKSTEP_PUBLIC {
 
 struct ReduceOptions {
   Peer root = 0;
@@ -35,4 +37,5 @@ Work reduce(const ProcessGroup& group, std::span<T> data, Peer root, ReduceOp op
                 {.root = root, .op = op, .async_op = async_op});
 }
 
-}  // namespace lockstep::comm
+}  // namespace comm
+}  // namespace lockstep

@@ -17,10 +17,12 @@
 #include <span>
 #include <vector>
 
+#include "lockstep/base/visibility.h"
 #include "lockstep/comm/collectives/parts.h"
 #include "lockstep/comm/process_group.h"
 
-namespace lockstep::comm {
+namespace lockstep {
+namespace comm LOCKSTEP_PUBLIC {
 
 // `inputs`: one per rank, or a single one that is cut into equal parts.
 Work reduce_scatter(const ProcessGroup& group, Destination output,
@@ -42,4 +44,5 @@ Work reduce_scatter(const ProcessGroup& group, std::span<T> output, std::span<co
   return reduce_scatter(group, destination(output), whole(group, input, output.size()), op, async_op);
 }
 
-}  // namespace lockstep::comm
+}  // namespace comm
+}  // namespace lockstep

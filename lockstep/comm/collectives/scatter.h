@@ -14,11 +14,13 @@
 #include <span>
 #include <vector>
 
+#include "lockstep/base/visibility.h"
 #include "lockstep/comm/collectives/parts.h"
 #include "lockstep/comm/collectives/peer.h"
 #include "lockstep/comm/process_group.h"
 
-namespace lockstep::comm {
+namespace lockstep {
+namespace comm LOCKSTEP_PUBLIC {
 
 struct ScatterOptions {
   Peer root = 0;
@@ -43,4 +45,5 @@ Work scatter(const ProcessGroup& group, std::span<T> output, std::span<const T> 
                  {.root = root, .async_op = async_op});
 }
 
-}  // namespace lockstep::comm
+}  // namespace comm
+}  // namespace lockstep

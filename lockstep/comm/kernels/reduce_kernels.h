@@ -14,8 +14,9 @@
 #include <span>
 
 #include "lockstep/base/dtype.h"
+#include "lockstep/base/visibility.h"
 
-namespace lockstep {
+namespace lockstep LOCKSTEP_PUBLIC {
 
 // Whether torch reduces this dtype with this op: no AVG of integers or bool; complex numbers know SUM and AVG only.
 bool can_reduce(DType dtype, ReduceOp op);

@@ -12,9 +12,10 @@
 #include <vector>
 
 #include "lockstep/base/deadline.h"
+#include "lockstep/base/visibility.h"
 #include "lockstep/os/unix_socket.h"
 
-namespace lockstep {
+namespace lockstep LOCKSTEP_PUBLIC {
 
 class Meeting {
  public:

@@ -13,9 +13,10 @@
 
 #include <vector>
 
+#include "lockstep/base/visibility.h"
 #include "lockstep/comm/trace/rank_trace.h"
 
-namespace lockstep {
+namespace lockstep LOCKSTEP_PUBLIC {
 
 class FlightRecorder;
 

@@ -12,11 +12,12 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/base/visibility.h"
 #include "lockstep/comm/call.h"
 #include "lockstep/comm/trace/trace_layout.h"
 #include "lockstep/os/cycle_clock.h"
 
-namespace lockstep {
+namespace lockstep LOCKSTEP_PUBLIC {
 
 enum class CallState : std::uint8_t { POSTED, DONE, FAILED };
 std::string_view name_of(CallState state);

@@ -15,7 +15,10 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace lockstep::trace {
+#include "lockstep/base/visibility.h"
+
+namespace lockstep {
+namespace trace LOCKSTEP_PUBLIC {
 
 inline constexpr const char* FILE_NAME = "lockstep-trace";
 inline constexpr std::uint64_t MAGIC = 0x3330454341525453;  // "STRACE03" in memory
@@ -70,4 +73,5 @@ static_assert(std::atomic<std::uint64_t>::is_always_lock_free && sizeof(TraceHea
 inline constexpr std::size_t RECORDS_AT = RING_BYTES - RECORDS * sizeof(Record);
 inline constexpr std::size_t MAX_MEMBERS = (RECORDS_AT - sizeof(RingHeader)) / sizeof(std::int32_t);
 
-}  // namespace lockstep::trace
+}  // namespace trace
+}  // namespace lockstep

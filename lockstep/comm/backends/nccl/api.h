@@ -6,7 +6,10 @@
 
 #include <cstddef>
 
-namespace lockstep::nccl {
+#include "lockstep/base/visibility.h"
+
+namespace lockstep {
+namespace nccl LOCKSTEP_PUBLIC {
 
 struct CommHandle;
 using Comm = CommHandle*;  // ncclComm_t
@@ -83,4 +86,5 @@ struct Config {
 
 // And these two, which return text: ncclGetErrorString(Result), ncclGetLastError(Comm).
 
-}  // namespace lockstep::nccl
+}  // namespace nccl
+}  // namespace lockstep

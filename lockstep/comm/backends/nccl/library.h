@@ -15,10 +15,12 @@
 
 #include <string>
 
+#include "lockstep/base/visibility.h"
 #include "lockstep/comm/backends/nccl/api.h"
 #include "lockstep/comm/device_streams.h"
 
-namespace lockstep::nccl {
+namespace lockstep {
+namespace nccl LOCKSTEP_PUBLIC {
 
 struct Api {
 // NOLINTNEXTLINE(bugprone-macro-parentheses): a name and a list of parameters
@@ -50,4 +52,5 @@ std::string describe_library();
 // The streams of libtorch's device, which the core does not know; set once, when the library with tensors is loaded.
 void offer_streams(DeviceStreams* streams);
 
-}  // namespace lockstep::nccl
+}  // namespace nccl
+}  // namespace lockstep
