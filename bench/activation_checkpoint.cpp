@@ -1,14 +1,16 @@
-// A training step of a 64-layer network by one thread: plain, and with its activations computed again in backward, which are
-// lockstep::checkpoint around each layer, and lockstep::checkpoint_sequential in 8 parts.
+// A training step of a 64-layer network by one thread: plain, and with its activations computed again in
+// backward, which are lockstep::checkpoint around each layer, and lockstep::checkpoint_sequential in 8 parts.
 //
-//   build/bench/activation_checkpoint 10            # rounds; each way takes one step per round, in rotating order
+//   build/bench/activation_checkpoint 10  # rounds; each way takes one step per round, in rotating order
 //
-// Prints one JSON object per way: the medians over the rounds of forward, backward and both in ms, the peak of what forward and
-// backward took of the CPU allocator in MB, and both as ratios to the plain step. Gradients exist before the step and are added
-// to in place, so that the peak is activations and what backward needs for a moment.
+// Prints one JSON object per way: the medians over the rounds of forward, backward and both in ms, the peak
+// of what forward and backward took of the CPU allocator in MB, and both as ratios to the plain step.
+// Gradients exist before the step and are added to in place, so that the peak is activations and what
+// backward needs for a moment.
 //
-// Expected: forward runs twice, so at most 1 + t_forward / (t_forward + t_backward) of the plain step ("time_bound"). A layer keeps
-// about 10 tensors of its input's size: layer by layer 64 inputs and one layer's ten of 640, in 8 parts 8 inputs and 80.
+// Expected: forward runs twice, so at most 1 + t_forward / (t_forward + t_backward) of the plain step
+// ("time_bound"). A layer keeps about 10 tensors of its input's size: layer by layer 64 inputs and one
+// layer's ten of 640, in 8 parts 8 inputs and 80.
 #include <ATen/Parallel.h>
 #include <c10/core/Allocator.h>
 #include <c10/util/ThreadLocalDebugInfo.h>

@@ -1,11 +1,13 @@
-// What this machine's memory allows an all_reduce of float32 between two processes, without any library: the time in which two
-// threads, each on a core of its own, do nothing but the sums. Each has written one of two buffers, as a rank has its own; each
-// adds up one half of both and writes the sum to both, which is the least that an all_reduce in shared memory must move.
+// What this machine's memory allows an all_reduce of float32 between two processes, without any library: the
+// time in which two threads, each on a core of its own, do nothing but the sums. Each has written one of two
+// buffers, as a rank has its own; each adds up one half of both and writes the sum to both, which is the
+// least that an all_reduce in shared memory must move.
 //
 //   build/bench/bound
 //
-// One JSON object per size and kernel, as bench/collectives.cpp prints; "memory" names the kernel. The bound of a size is the best
-// kernel's. "read" moves less than an all_reduce can (it writes nothing): no algorithm on these two cores can be faster.
+// One JSON object per size and kernel, as bench/collectives.cpp prints; "memory" names the kernel. The bound
+// of a size is the best kernel's. "read" moves less than an all_reduce can (it writes nothing): no algorithm
+// on these two cores can be faster.
 #include <pthread.h>
 
 #include <atomic>

@@ -1,4 +1,5 @@
-// Times of collectives of float32 on the world group, in memory of the group's and in private memory (timed_collectives.h).
+// Times of collectives of float32 on the world group, in memory of the group's and in private memory
+// (timed_collectives.h).
 //
 //   lockstep run -n 2 build/bench/collectives                  # all of them
 //   lockstep run -n 2 build/bench/collectives all_reduce 8 65536  # some

@@ -2,8 +2,8 @@
 //
 //   build/bench/flight_recorder
 //
-// One JSON object per line, as the other benchmarks print: "what", and the median and the best of the batches in nanoseconds a
-// call. The ring is warm, as that of a group in use is.
+// One JSON object per line, as the other benchmarks print: "what", and the median and the best of the batches
+// in nanoseconds a call. The ring is warm, as that of a group in use is.
 #include "lockstep/comm/trace/flight_recorder.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Times all_reduce of bfloat16 in the group's memory: half_sums BYTES... Rank 0 prints a JSON object for each, with the median of its own
-// times in microseconds.
+// Times all_reduce of bfloat16 in the group's memory: half_sums BYTES... Rank 0 prints a JSON object for
+// each, with the median of its own times in microseconds.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>

@@ -3,13 +3,13 @@
 //   lockstep run -n 2 build/bench/hooks mlp 20
 //   lockstep run -n 4 build/bench/hooks resnet18 5
 //
-// One thread a process, 64 samples a process, SGD with momentum, on data made once. Rank 0 prints one JSON object per hook: bytes
-// that a rank contributes per step (measured, stats().bytes_sent), as MiB and as a part of the gradients; milliseconds per
-// step; the error of the first step's averaged gradient relative to the exact one (L2 norms, before any error
-// feedback); and the mean loss of the last step over the ranks.
+// One thread a process, 64 samples a process, SGD with momentum, on data made once. Rank 0 prints one JSON
+// object per hook: bytes that a rank contributes per step (measured, stats().bytes_sent), as MiB and as a
+// part of the gradients; milliseconds per step; the error of the first step's averaged gradient relative to
+// the exact one (L2 norms, before any error feedback); and the mean loss of the last step over the ranks.
 //
-// Expected: on one machine memory is faster than any compression, so only bytes and errors matter here; powerSGD's error on
-// random data is close to 1, because such gradients have no few directions.
+// Expected: on one machine memory is faster than any compression, so only bytes and errors matter here;
+// powerSGD's error on random data is close to 1, because such gradients have no few directions.
 #include <ATen/Parallel.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/optim/sgd.h>

@@ -1,12 +1,13 @@
-// A model of bench/train_step.cpp, besides examples/simple_cnn.h and lockstep/models/resnet.h; bench/peers/train_step.py has the same in
-// Python.
+// A model of bench/train_step.cpp, besides examples/simple_cnn.h and lockstep/models/resnet.h;
+// bench/peers/train_step.py has the same in Python.
 #pragma once
 
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 
-// Six linear layers of 2048 x 2048 and a head, 25 million parameters: little to compute for each byte of gradients.
+// Six linear layers of 2048 x 2048 and a head, 25 million parameters: little to compute for each byte of
+// gradients.
 struct MLPImpl : torch::nn::Module {
   torch::nn::Sequential layers;
 

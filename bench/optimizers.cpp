@@ -1,14 +1,16 @@
-// Steps of an optimiser on 25 million float32 parameters, by one thread: 25 weights of 1000x1000 with a bias of 1000 each.
+// Steps of an optimiser on 25 million float32 parameters, by one thread: 25 weights of 1000x1000 with a bias
+// of 1000 each.
 //
 //   build/bench/optimizers lockstep 20         # Lockstep's optimisers
 //   build/bench/optimizers libtorch 20         # libtorch's C++ optimisers, with libtorch's allocator
-//   build/bench/optimizers cached 20           # the same with Lockstep's caching allocator, which keeps their temporaries
+//   build/bench/optimizers cached 20           # the same with Lockstep's caching allocator, which keeps
+//                                              # their temporaries
 //
-// Prints one JSON object per optimiser: the median over the steps, after two to warm up, of the time and of this process's
-// processor time, in ms. bench/peers/optimizers.py is the same in Python.
+// Prints one JSON object per optimiser: the median over the steps, after two to warm up, of the time and of
+// this process's processor time, in ms. bench/peers/optimizers.py is the same in Python.
 //
-// Expected of memory alone: a step reads and writes SGD 3, with momentum 5, Adam and AdamW 7 numbers per parameter, LAMB 10 in two
-// passes; libtorch's operations one after the other 3, 8 and 21 to 25.
+// Expected of memory alone: a step reads and writes SGD 3, with momentum 5, Adam and AdamW 7 numbers per
+// parameter, LAMB 10 in two passes; libtorch's operations one after the other 3, 8 and 21 to 25.
 #include <ATen/Parallel.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>

@@ -1,20 +1,22 @@
-// Who reduces what: three ways to divide an all_reduce of float32 in shared memory among its ranks, while both also compute.
+// Who reduces what: three ways to divide an all_reduce of float32 in shared memory among its ranks, while
+// both also compute.
 //
 //   build/bench/slices
 //
-// Two ranks, threads pinned to a core each. A step: both write their bucket, start the all_reduce, compute (counted additions in
-// registers) and wait. "equal": both compute as long. "skewed": rank 1 computes four times as long, as a rank deep in backward
-// would; rank 0's wait is what the way costs its peer. One JSON object per way and load: the medians over steps of the time from
-// the start of the all_reduce to the end of rank 0's wait, and to the end of both.
+// Two ranks, threads pinned to a core each. A step: both write their bucket, start the all_reduce, compute
+// (counted additions in registers) and wait. "equal": both compute as long. "skewed": rank 1 computes four
+// times as long, as a rank deep in backward would; rank 0's wait is what the way costs its peer. One JSON
+// object per way and load: the medians over steps of the time from the start of the all_reduce to the end of
+// rank 0's wait, and to the end of both.
 //
 //   claims    Lockstep's: whoever is in a call of the group takes slices, no thread of its own
 //   fixed     each rank reduces its half in its own wait
 //   thread    each rank has a second thread on its core, which reduces its half as soon as both have started
 //
-// Expected before the first measurement: with equal ranks all within a few percent, the thread behind by its wake-ups and by
-// the time it takes from the computation; with skewed ranks rank 0 gets the result after its own computation plus one whole
-// reduction by claims, after rank 1's computation by fixed halves, and by the thread between the two, because rank 1's
-// thread has to share its core with the computation.
+// Expected before the first measurement: with equal ranks all within a few percent, the thread behind by its
+// wake-ups and by the time it takes from the computation; with skewed ranks rank 0 gets the result after its
+// own computation plus one whole reduction by claims, after rank 1's computation by fixed halves, and by the
+// thread between the two, because rank 1's thread has to share its core with the computation.
 #include <pthread.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Times of the collectives on tensors beside those on spans of the same memory, which is the tensors' own: both in turn, so that
-// whatever else changes meets both alike (timed_collectives.h).
+// Times of the collectives on tensors beside those on spans of the same memory, which is the tensors' own:
+// both in turn, so that whatever else changes meets both alike (timed_collectives.h).
 //
 //   lockstep run -n 2 build/bench/tensor_collectives                  # all of them
 //   lockstep run -n 2 build/bench/tensor_collectives all_reduce 8     # some

@@ -1,12 +1,15 @@
 // What bench/collectives.cpp and its peers in bench/peers/ time, and how: the same for all of them.
 //
-//   struct Ours { int rank(); int size(); void barrier(); void maxima(std::vector<double>&); void call(Case, input, output); };
+//   struct Ours {
+//     int rank(); int size(); void barrier(); void maxima(std::vector<double>&);
+//     void call(Case, input, output);
+//   };
 //   time_collectives(ours, "private", every_case(), buffers);
 //
-// Every call is timed by itself: each rank writes its input, a barrier, the call. Its time is from the last rank's start to
-// the last rank's end; all ranks read one clock. Rank 0 prints one JSON object per line: verb, bytes, memory, median and best
-// time in microseconds. `bytes` are those of the whole vector: what a rank has before (reduce_scatter, all_to_all, send,
-// broadcast, all_reduce) or after (all_gather).
+// Every call is timed by itself: each rank writes its input, a barrier, the call. Its time is from the last
+// rank's start to the last rank's end; all ranks read one clock. Rank 0 prints one JSON object per line:
+// verb, bytes, memory, median and best time in microseconds. `bytes` are those of the whole vector: what a
+// rank has before (reduce_scatter, all_to_all, send, broadcast, all_reduce) or after (all_gather).
 #pragma once
 
 #include <algorithm>
@@ -53,7 +56,8 @@ inline double microseconds_now() {
       .count();
 }
 
-// The input's and the output's elements of one rank; all_reduce, broadcast and send work in the input's place.
+// The input's and the output's elements of one rank; all_reduce, broadcast and send work in the input's
+// place.
 struct Counts {
   std::size_t input = 0;
   std::size_t output = 0;

@@ -5,22 +5,29 @@
 //   lockstep run -n 2 build/bench/train_step resnet18 ddp 20   # gradients averaged
 //   lockstep run -n 4 build/bench/train_step mlp ddp 20 adamw unused bf16 accumulate=4 hook=bf16_compress
 //
-// sgd, adamw: Lockstep's SGD or AdamW instead of libtorch's SGD. unused: find_unused_parameters. bf16: forward and loss under
-// autocast. accumulate: a step is so many batches, and averaged once. hook: how gradients travel (make_comm_hook()).
+// sgd, adamw: Lockstep's SGD or AdamW instead of libtorch's SGD. unused: find_unused_parameters. bf16:
+// forward and loss under autocast. accumulate: a step is so many batches, and averaged once. hook: how
+// gradients travel (make_comm_hook()).
 //
-// Prints one JSON object per process, over STEPS steps after a fifth as many to warm up: samples per second, processor time
-// and page faults per step, and at the end the resident memory (MiB; Pss counts a page of n processes 1/n-th). With ddp also,
-// per step, the milliseconds of communication, those of them that backward did not hide, and the MiB contributed to averages.
-// LOCKSTEP_ALLOCATOR=off keeps libtorch's allocator in every mode. bench/peers/train_step.py is the same in Python.
+// Prints one JSON object per process, over STEPS steps after a fifth as many to warm up: samples per second,
+// processor time and page faults per step, and at the end the resident memory (MiB; Pss counts a page of n
+// processes 1/n-th). With ddp also, per step, the milliseconds of communication, those of them that backward
+// did not hide, and the MiB contributed to averages. LOCKSTEP_ALLOCATOR=off keeps libtorch's allocator in
+// every mode. bench/peers/train_step.py is the same in Python.
 //
 // Expected, and what was seen on 2 cores while others used them, too (processor time per step):
-//   blocks in huge pages, carved side by side   5 to 10 % less, as jemalloc with thp:always: 4 to 6 % less for the CNN and
-//                                               ResNet-18, 2 % for the MLP, whose blocks had huge pages before
-//   shared segments in huge pages               the MLP's 100 MB of gradients were written to 4 KiB pages: 6 % less
-//   gradients made in their buckets             the copy took 19 of the MLP's 190 ms: 10 % less. ResNet-18 gained nothing:
-//                                               oneDNN's temporaries have the size of a weight and took the offers first
+//   blocks in huge pages, carved side by side   5 to 10 % less, as jemalloc with thp:always: 4 to 6 % less
+//                                               for the CNN and
+//                                               ResNet-18, 2 % for the MLP, whose blocks had huge pages
+//                                               before
+//   shared segments in huge pages               the MLP's 100 MB of gradients were written to 4 KiB pages: 6
+//                                               % less
+//   gradients made in their buckets             the copy took 19 of the MLP's 190 ms: 10 % less. ResNet-18
+//                                               gained nothing: oneDNN's temporaries have the size of a
+//                                               weight and took the offers first
 //   one backward watched, temporaries let by    ResNet-18's 45 MB are not copied either: 6.6 of about 120 ms
-//   sgd: five passes over memory, not eight     MLP: 208 to 165 of its ms; ResNet-18 and the CNN: less than runs differ there
+//   sgd: five passes over memory, not eight     MLP: 208 to 165 of its ms; ResNet-18 and the CNN: less than
+//                                               runs differ there
 #include <ATen/Parallel.h>
 #include <sys/resource.h>
 #include <torch/nn/functional/loss.h>

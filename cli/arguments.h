@@ -1,5 +1,5 @@
-// Cuts the command line of `lockstep run` into our options and the user's program, before any parser sees it: the program's
-// own arguments may look like ours. Pure.
+// Cuts the command line of `lockstep run` into our options and the user's program, before any parser sees it:
+// the program's own arguments may look like ours. Pure.
 //
 //   run -n 4 --no-prefix ./train --epochs 2      ours: -n 4 --no-prefix      program: ./train --epochs 2
 //   run -n 4 -- ./train                          the same, for programs after options that take no value
@@ -29,10 +29,12 @@ struct Arguments {
   std::vector<std::string> program;  // empty: none was given
 };
 
-// Fails: UsageError for an option that is not in `known`, naming the nearest one, and for a program that starts with '-'.
+// Fails: UsageError for an option that is not in `known`, naming the nearest one, and for a program that
+// starts with '-'.
 Arguments split_arguments(std::span<const std::string> arguments, std::span<const Option> known);
 
-// The entry of `candidates` that differs least from `word` (edits of one character, at most a third of it); "" for none.
+// The entry of `candidates` that differs least from `word` (edits of one character, at most a third of it);
+// "" for none.
 std::string nearest(const std::string& word, std::span<const std::string> candidates);
 
 }  // namespace lockstep::cli

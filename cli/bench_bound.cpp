@@ -33,8 +33,9 @@ Range slice_of(std::size_t count, std::size_t rank, std::size_t ranks) {
   return {begin, count * (rank + 1) / ranks - begin};
 }
 
-// The threads of a measurement: each says in a cache line of its own how far it is and looks at those of the others, which is
-// the least that anybody can do who waits for all. They spin, yielding in case a CPU is not theirs alone.
+// The threads of a measurement: each says in a cache line of its own how far it is and looks at those of the
+// others, which is the least that anybody can do who waits for all. They spin, yielding in case a CPU is not
+// theirs alone.
 class Meeting {
  public:
   explicit Meeting(std::size_t threads) : flags_(threads) {}

@@ -1,4 +1,5 @@
-// lockstep bench VERB: times a collective. Started by a launcher it measures; started by hand it starts its ranks first.
+// lockstep bench VERB: times a collective. Started by a launcher it measures; started by hand it starts its
+// ranks first.
 #include <CLI/CLI.hpp>
 #include <cstdio>
 

@@ -72,7 +72,8 @@ void call(const ProcessGroup& group, Verb verb, const Buffers& b) {
   }
 }
 
-// What this rank's first and last element must be when every rank wrote rank + 1 everywhere; none: nothing to check.
+// What this rank's first and last element must be when every rank wrote rank + 1 everywhere; none: nothing to
+// check.
 std::vector<float> results(const ProcessGroup& group, Verb verb, const Buffers& b) {
   const auto ends = [](Floats x) {
     return x.empty() ? std::vector<float>() : std::vector<float>{x.front(), x.back()};

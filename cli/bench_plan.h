@@ -19,8 +19,8 @@ std::vector<std::size_t> parse_sizes(const std::string& text);
 // The verb of that name. UsageError that lists the names.
 Verb parse_verb(const std::string& name);
 
-// What turns bytes per second of the operation into those of the busiest link, as nccl-tests defines it: comparable between
-// verbs and numbers of ranks.
+// What turns bytes per second of the operation into those of the busiest link, as nccl-tests defines it:
+// comparable between verbs and numbers of ranks.
 double bus_factor(Verb verb, int ranks);
 
 // How often one size is measured: about 256 MiB in all, at least 20 and at most 2000 times.

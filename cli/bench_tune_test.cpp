@@ -35,7 +35,8 @@ TEST(BestPaths, IsNotLedByNoise) {
 }
 
 TEST(BestPaths, HasNoMoreRangesThanATableHolds) {
-  // one_shot and staged in turns: seven ranges would be best, but a table has five; the cheapest exceptions are given up.
+  // one_shot and staged in turns: seven ranges would be best, but a table has five; the cheapest exceptions
+  // are given up.
   EXPECT_EQ(best({1, 2, 3, 4, 5, 6, 7}, {Row(7, NOTHING), Row{10, 11, 10, 20, 10, 20, 10}, Row(7, 90),
                                          Row(7, 90), Row{20, 10, 20, 10, 20, 10, 20}}),
             "one_shot:3,staged:4,one_shot:5,staged:6,one_shot");

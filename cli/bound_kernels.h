@@ -1,8 +1,9 @@
-// What any collective in shared memory must do at least with its data: every result is written once from what it is made of, with
-// nothing between the ranks but the memory. Used by bench/bound.cpp and `lockstep bench`; uses nothing of the library.
+// What any collective in shared memory must do at least with its data: every result is written once from what
+// it is made of, with nothing between the ranks but the memory. Used by bench/bound.cpp and `lockstep bench`;
+// uses nothing of the library.
 //
 //   const Move mine = {{a, b}, {a, b}, 1000};     // a[i] = b[i] = a[i] + b[i]
-//   for (const Kernel& kernel : KERNELS) { ... kernel.run(mine) ... }                  // the bound is the fastest
+//   for (const Kernel& kernel : KERNELS) { ... kernel.run(mine) ... }  // the bound is the fastest
 //
 // Compiled for the baseline, AVX2 and AVX-512; the best that the processor has runs.
 #pragma once

@@ -8,7 +8,8 @@
 
 namespace lockstep::cli {
 
-// Into what was added to `app`. Returns the exit code if nothing is left to do (--help was printed); UsageError for a mistake.
+// Into what was added to `app`. Returns the exit code if nothing is left to do (--help was printed);
+// UsageError for a mistake.
 std::optional<int> parse(CLI::App& app, const std::vector<std::string>& arguments);
 
 }  // namespace lockstep::cli

@@ -1,5 +1,5 @@
-// What --tee and --redirects mean, which have torchrun's values: 0 nothing, 1 standard output, 2 standard error, 3 both, or a list
-// by local rank such as "0:3,1:1" (ranks that are not named: 0). Pure.
+// What --tee and --redirects mean, which have torchrun's values: 0 nothing, 1 standard output, 2 standard
+// error, 3 both, or a list by local rank such as "0:3,1:1" (ranks that are not named: 0). Pure.
 //
 //   --redirects 3            everything into the files, nothing on the console
 //   --tee 3                  both

@@ -1,4 +1,5 @@
-// Trains SimpleCNN on MNIST with any number of processes. What `./train` runs; data-parallel training on one page.
+// Trains SimpleCNN on MNIST with any number of processes. What `./train` runs; data-parallel training on one
+// page.
 //
 //   build/lockstep run -n 2 build/examples/mnist --epochs 2
 //   build/examples/mnist                                      # the same job on one process

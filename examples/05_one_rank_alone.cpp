@@ -14,8 +14,9 @@
 
 namespace dist = lockstep;
 
-// Rank 1 goes on and leaves, and rank 0 learns that at once. Had it stayed without coming, the error would be a Timeout: 30
-// minutes later, or whatever init_process_group("auto", {.timeout = ...}) says, with a warning after 5 seconds.
+// Rank 1 goes on and leaves, and rank 0 learns that at once. Had it stayed without coming, the error would be
+// a Timeout: 30 minutes later, or whatever init_process_group("auto", {.timeout = ...}) says, with a warning
+// after 5 seconds.
 void run() {
   dist::init_process_group();
   if (dist::get_rank() == 0) {

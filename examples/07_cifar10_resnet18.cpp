@@ -1,4 +1,5 @@
-// Trains ResNet-18 on CIFAR-10 with any number of processes: random crop and flip, SGD with momentum, a cosine schedule.
+// Trains ResNet-18 on CIFAR-10 with any number of processes: random crop and flip, SGD with momentum, a
+// cosine schedule.
 //
 //   scripts/download cifar10
 //   build/lockstep run -n 2 build/examples/cifar10_resnet18 --epochs 30
@@ -56,7 +57,8 @@ Options parse(int argc, char** argv) {
   return o;
 }
 
-// Correct answers on this rank's share of the test images, which are cut into the same batches for any number of ranks.
+// Correct answers on this rank's share of the test images, which are cut into the same batches for any number
+// of ranks.
 std::int64_t count_correct(dist::models::ResNetImpl& net, const dist::CIFAR10& test, torch::Device device) {
   constexpr std::int64_t BATCH = 250;
   const torch::NoGradGuard no_grad;

@@ -1,5 +1,6 @@
-// A batch 64 times as large, in as many epochs: SGD with the linear scaling rule no longer learns what LARS learns. Gradients of
-// micro-batches of 64 are accumulated, whatever the number of ranks; the rate warms up and follows a cosine.
+// A batch 64 times as large, in as many epochs: SGD with the linear scaling rule no longer learns what LARS
+// learns. Gradients of micro-batches of 64 are accumulated, whatever the number of ranks; the rate warms up
+// and follows a cosine.
 //
 //   build/lockstep run -n 2 build/examples/large_batch_lars
 //   [0] batch   64, SGD:  accuracy 85.2 % (1536 steps)
@@ -58,7 +59,8 @@ nn::Sequential make_net() {
                         nn::ReLU(), nn::Linear(64, 10));
 }
 
-// Trains with batches of about `batch`, all ranks and micro-batches together, and answers the accuracy in percent.
+// Trains with batches of about `batch`, all ranks and micro-batches together, and answers the accuracy in
+// percent.
 template <typename Make>
 double train(const char* name, const Points& points, std::int64_t batch, const Make& make) {
   nn::Sequential net = make_net();

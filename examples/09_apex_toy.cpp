@@ -1,7 +1,8 @@
-// The toy program of Apex's examples/simple/distributed, line for line: a linear model under amp's O1 and Apex's
-// DistributedDataParallel, on a fake batch of each process's own.
+// The toy program of Apex's examples/simple/distributed, line for line: a linear model under amp's O1 and
+// Apex's DistributedDataParallel, on a fake batch of each process's own.
 //
-//   build/lockstep run -n 2 build/examples/apex_toy               # python -m torch.distributed.launch --nproc_per_node=2 ...
+//   build/lockstep run -n 2 build/examples/apex_toy               # python -m torch.distributed.launch
+//                                                                 # --nproc_per_node=2 ...
 //   build/examples/apex_toy                                       # one process
 #include <ATen/Parallel.h>
 #include <torch/nn/modules/linear.h>

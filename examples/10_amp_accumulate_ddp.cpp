@@ -1,5 +1,5 @@
-// Mixed precision, gradient accumulation and DistributedDataParallel together, with the last, incomplete group of micro-batches
-// handled.
+// Mixed precision, gradient accumulation and DistributedDataParallel together, with the last, incomplete
+// group of micro-batches handled.
 //
 //   build/lockstep run -n 2 build/examples/amp_accumulate_ddp
 //   build/examples/amp_accumulate_ddp --spawn 2                   # the same without the launcher

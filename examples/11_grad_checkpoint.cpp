@@ -1,5 +1,6 @@
-// Gradient checkpointing inside DistributedDataParallel: the activations of a deep network are computed again in backward
-// instead of kept. Trains the same network both ways and shows that the weights are the same, and how much was kept.
+// Gradient checkpointing inside DistributedDataParallel: the activations of a deep network are computed again
+// in backward instead of kept. Trains the same network both ways and shows that the weights are the same, and
+// how much was kept.
 //
 //   build/lockstep run -n 2 build/examples/grad_checkpoint
 //   build/examples/grad_checkpoint --spawn 2                      # the same without the launcher
@@ -43,7 +44,8 @@ struct DeepNetImpl : nn::Module {
 };
 TORCH_MODULE(DeepNet);
 
-// Trains from one seed; returns a checksum of the weights, and the numbers kept for backward in the last step.
+// Trains from one seed; returns a checksum of the weights, and the numbers kept for backward in the last
+// step.
 std::pair<std::string, std::int64_t> train(bool use_checkpoint) {
   dist::set_seed(3);
   DeepNet net(use_checkpoint);

@@ -1,4 +1,5 @@
-// What the MNIST program does besides training: its options, its data, the test, and the comparison with one process.
+// What the MNIST program does besides training: its options, its data, the test, and the comparison with one
+// process.
 #pragma once
 
 #include <torch/nn/functional/loss.h>
@@ -94,9 +95,9 @@ inline void set_learning_rate(torch::optim::Optimizer& optimizer, const MnistOpt
     group.options().set_lr(options.lr * std::pow(options.gamma, epoch));
 }
 
-// Correct answers on this rank's share of the test set. The set is cut into the same batches for any number of ranks, and
-// each rank takes every ranks-th: there is no padding and no image is ever computed in another batch, so the sum over ranks
-// does not depend on their number. Forward without gradients never communicates.
+// Correct answers on this rank's share of the test set. The set is cut into the same batches for any number
+// of ranks, and each rank takes every ranks-th: there is no padding and no image is ever computed in another
+// batch, so the sum over ranks does not depend on their number. Forward without gradients never communicates.
 inline std::int64_t count_correct(SimpleCNNImpl& net, const lockstep::MNIST& test, int rank, int ranks) {
   constexpr std::int64_t BATCH = 250;
   const torch::NoGradGuard no_grad;
@@ -131,7 +132,8 @@ struct JobResult {
   double images_per_second = 0;
 };
 
-// The same job in this process alone, with plain libtorch on the CPU: at each step one batch made of the batches of all ranks.
+// The same job in this process alone, with plain libtorch on the CPU: at each step one batch made of the
+// batches of all ranks.
 template <lockstep::Dataset Images>
 std::string compare_with_one_process(const MnistOptions& options, const Images& train,
                                      const lockstep::MNIST& test, SimpleCNNImpl& trained, JobResult job) {

@@ -1,4 +1,5 @@
-// The convolutional network that the MNIST programs train: two convolutions, two linear layers, 421,642 parameters.
+// The convolutional network that the MNIST programs train: two convolutions, two linear layers, 421,642
+// parameters.
 #pragma once
 
 #include <torch/nn/functional/activation.h>

@@ -1,5 +1,5 @@
-// Everything a training program needs, in one include; each line says what the header brings. Short compile times: include
-// only what you use.
+// Everything a training program needs, in one include; each line says what the header brings. Short compile
+// times: include only what you use.
 #pragma once
 
 #include "lockstep/amp/autocast.h"                        // a region in mixed precision
@@ -46,7 +46,8 @@
 #include "lockstep/train/reproducible.h"           // seeds, deterministic algorithms
 #include "lockstep/train/saved_tensors_hooks.h"    // what becomes of tensors kept for backward
 
-// What needs no tensors is written below libtorch, in lockstep::comm; here under the names that torch.distributed has.
+// What needs no tensors is written below libtorch, in lockstep::comm; here under the names that
+// torch.distributed has.
 namespace lockstep {
 using comm::all_gather_object;
 using comm::broadcast_object;

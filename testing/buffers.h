@@ -1,4 +1,5 @@
-// Buffers for the conformance tests: in every kind of memory, filled with known values, with guards on both sides.
+// Buffers for the conformance tests: in every kind of memory, filled with known values, with guards on both
+// sides.
 //
 //   Buffer<float> x(world(), Memory::SHARED, 1000);
 //   x.fill([&](std::size_t i) { return reference::sample<float>(rank(), i); });
@@ -25,7 +26,8 @@ inline constexpr Memory MEMORIES[] = {Memory::PRIVATE, Memory::PRIVATE_ODD, Memo
                                       Memory::SHARED_ODD};
 inline constexpr const char* MEMORY_NAMES[] = {"private", "private, odd", "shared", "shared, odd"};
 
-// Values repeat after this many elements, so that a test of a million costs 97 references. Prime: no slice hides in it.
+// Values repeat after this many elements, so that a test of a million costs 97 references. Prime: no slice
+// hides in it.
 inline constexpr std::size_t PERIOD = 97;
 
 template <typename T> class Buffer {
@@ -52,7 +54,8 @@ template <typename T> class Buffer {
     });
   }
 
-  // Empty if every element has the bits of expected(i % PERIOD) and nothing around them was touched; else what is different.
+  // Empty if every element has the bits of expected(i % PERIOD) and nothing around them was touched; else
+  // what is different.
   template <typename Value> std::string difference(Value expected) const {
     const auto values = table(expected);
     std::string text;

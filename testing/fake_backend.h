@@ -1,8 +1,10 @@
-// A group of `size` ranks of which only this one exists: the others are taken to contribute exactly what it does. For unit
-// tests that look at what DDP starts, when, and what it makes of failures.
+// A group of `size` ranks of which only this one exists: the others are taken to contribute exactly what it
+// does. For unit tests that look at what DDP starts, when, and what it makes of failures.
 //
 //   auto fake = std::make_shared<FakeBackend>(2);
-//   fake->on_start = [](const Request& request) { if (request.verb == Verb::ALL_REDUCE) throw PeerLost("gone", 1); };
+//   fake->on_start = [](const Request& request) {
+//     if (request.verb == Verb::ALL_REDUCE) throw PeerLost("gone", 1);
+//   };
 //   DistributedDataParallel ddp(net, {.process_group = ProcessGroup(fake)});
 #pragma once
 

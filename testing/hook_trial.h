@@ -3,7 +3,7 @@
 //   HookTrial trial(group, at::kFloat, {{40, 30}, {17}});
 //   trial.ddp.register_comm_hook("int8");
 //   const std::vector<at::Tensor> results = trial.step(trial.gradients(rank, /*step=*/0));
-//   trial.mean(0);                                                       // what an exact average gives, in float64
+//   trial.mean(0);  // what an exact average gives, in float64
 #pragma once
 
 #include <ATen/ATen.h>

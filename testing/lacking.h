@@ -1,7 +1,8 @@
-// What an engine cannot reduce and says so, where the others can: stated here once, so that the tests of every dtype and operator run
-// over every backend.
+// What an engine cannot reduce and says so, where the others can: stated here once, so that the tests of
+// every dtype and operator run over every backend.
 //
-//   if (is_lacking(group, dtype_of<T>(), op)) return expect_lacking([&] { comm::all_reduce(group, x.span(), op); });
+//   if (is_lacking(group, dtype_of<T>(), op))
+//     return expect_lacking([&] { comm::all_reduce(group, x.span(), op); });
 #pragma once
 
 #include <gmock/gmock.h>
@@ -19,7 +20,8 @@ inline bool is_lacking(const ProcessGroup& group, DType dtype, ReduceOp op) {
   return op == ReduceOp::BAND || op == ReduceOp::BOR || op == ReduceOp::BXOR;
 }
 
-// Whether an all_reduce is one of sums, each rounded to its dtype: then those of half precision are not what this library has.
+// Whether an all_reduce is one of sums, each rounded to its dtype: then those of half precision are not what
+// this library has.
 inline bool is_rounded_by_levels(const ProcessGroup& group, DType dtype) {
   return group.backend_name() == "hierarchical+nccl" && (dtype == DType::FLOAT16 || dtype == DType::BFLOAT16);
 }

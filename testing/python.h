@@ -1,5 +1,5 @@
-// Runs real Python (torch, numpy, safetensors) for tests that compare with it. There is no skipping: without Python the test
-// fails and says what to do.
+// Runs real Python (torch, numpy, safetensors) for tests that compare with it. There is no skipping: without
+// Python the test fails and says what to do.
 //
 //   const std::string text = run_python("import torch; print(torch.__version__)");
 //   run_python(script, {folder.path()});                  // sys.argv[1:]

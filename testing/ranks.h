@@ -1,6 +1,7 @@
 // RANKS_TEST: a test written for one rank and run by several at once.
 //
-//   RANKS_TEST(AllReduce, SumsEveryRanksContribution, Ranks(1, 2, 3, 4), EveryBackend()) {   // the body runs once per rank
+//   // the body runs once per rank
+//   RANKS_TEST(AllReduce, SumsEveryRanksContribution, Ranks(1, 2, 3, 4), EveryBackend()) {
 //     std::vector<float> x(1000, static_cast<float>(rank()));
 //     comm::all_reduce(world(), std::span(x));
 //     EXPECT_THAT(x, Each(size() * (size() - 1) / 2.0F));
@@ -15,27 +16,33 @@
 // AllReduce/SumsEveryRanksContribution.shm_4. A file with such tests is listed under RANK_TESTS in its room.
 //
 // Arguments   Ranks(n...)          how many ranks, required
-//             Backends("shm"...)   over what; "shm" if not said. EveryBackend(): self (one rank), thread, shm, tcp,
-//             hierarchical (three and four ranks, of which ranks 2 and 3 count as on a second machine), nccl (three ranks, or
-//             two, over the stand-in of tests/nccl, to which all memory is a device's), mpi (below), gloo (two and three
-//             ranks, where its module was built; a test that names it: the most it has; with libtorch only such tests),
-//             hierarchical+gloo (likewise, but three and four), hierarchical+nccl (four ranks; with libtorch only tests that name
-//             it), hierarchical+mpi (below). BackendsWithPeers(): all but self and the two of NCCL
-//             Except("nccl"...)    after one of these two: not over these, nor hierarchical+these, because they lack what the
+//             Backends("shm"...)   over what; "shm" if not said. EveryBackend(): self (one rank), thread,
+//                                  shm, tcp,
+//             hierarchical (three and four ranks, of which ranks 2 and 3 count as on a second machine), nccl
+//             (three ranks, or two, over the stand-in of tests/nccl, to which all memory is a device's), mpi
+//             (below), gloo (two and three ranks, where its module was built; a test that names it: the most
+//             it has; with libtorch only such tests), hierarchical+gloo (likewise, but three and four),
+//             hierarchical+nccl (four ranks; with libtorch only tests that name it), hierarchical+mpi
+//             (below). BackendsWithPeers(): all but self and the two of NCCL Except("nccl"...) after one of
+//             these two: not over these, nor hierarchical+these, because they lack what the
 //                                  test is about
-//             Dies({r...})         these ranks are killed by die() or otherwise with SIGKILL; others may not die
+//             Dies({r...})         these ranks are killed by die() or otherwise with SIGKILL; others may not
+//                                  die
 //             Within(5s)           time for the whole test, 60 s if not said
 //             Variable("A", "b")   environment of the ranks
 //             WithoutGroup()       no group is made: the body calls init_process_group() itself
 // Members     rank(), size(), world(), backend_name(), rejoin(), die(): what a body may use.
-// Processes   Ranks are processes; those of "thread" alone are threads of one. They have the environment that `lockstep run` would
-//             set, and this process only watches. Without libtorch the binary starts itself again for each of them, as a job
-//             does; with libtorch, which takes longer to load than most tests take to run, they are forks of this process.
-// One world   A process that is started with a backend's name as RANKS_TEST_WORLD is one rank of all tests over it of its world's
-//             size, one after the other: under mpirun (see CMakeLists.txt; tests over mpi and hierarchical+mpi exist only there)
-//             and on several hosts (tests/hosts). Tests in which ranks die or have fail points are left out.
-// Failures    Every failed expectation is reported with its rank. Also failures: a rank that throws, dies, exits, skips or runs
-//             no test. At the deadline all ranks are killed and their last output and place in the kernel are shown.
+// Processes   Ranks are processes; those of "thread" alone are threads of one. They have the environment that
+//             `lockstep run` would set, and this process only watches. Without libtorch the binary starts
+//             itself again for each of them, as a job does; with libtorch, which takes longer to load than
+//             most tests take to run, they are forks of this process.
+// One world   A process that is started with a backend's name as RANKS_TEST_WORLD is one rank of all tests
+//             over it of its world's size, one after the other: under mpirun (see CMakeLists.txt; tests over
+//             mpi and hierarchical+mpi exist only there) and on several hosts (tests/hosts). Tests in which
+//             ranks die or have fail points are left out.
+// Failures    Every failed expectation is reported with its rank. Also failures: a rank that throws, dies,
+//             exits, skips or runs no test. At the deadline all ranks are killed and their last output and
+//             place in the kernel are shown.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -164,20 +171,21 @@ bool register_ranks_test(const Registration& registration, const Plan& plan);
 
 }  // namespace lockstep::harness
 
-// NOLINTBEGIN(cppcoreguidelines-macro-usage,google-build-using-namespace): a test needs a class, a registration and a body under one name.
-#define RANKS_TEST(suite, name, ...)                                                                  \
-  class suite##_##name##_Ranks : public ::lockstep::harness::RanksBody {                              \
-    void run() override;                                                                              \
-    static std::unique_ptr<::lockstep::harness::RanksBody> make() {                                   \
-      return std::make_unique<suite##_##name##_Ranks>();                                              \
-    }                                                                                                 \
-    static ::lockstep::harness::Plan plan() {                                                         \
-      using namespace ::lockstep::                                                                    \
-          harness; /* NOLINT(google-build-using-namespace): names of the arguments */                 \
-      return make_plan(__VA_ARGS__);                                                                  \
-    }                                                                                                 \
-    static inline const bool registered_ =                                                            \
-        ::lockstep::harness::register_ranks_test({#suite, #name, __FILE__, __LINE__, &make}, plan()); \
-  };                                                                                                  \
+// NOLINTBEGIN(cppcoreguidelines-macro-usage,google-build-using-namespace)
+// A test needs a class, a registration and a body under one name.
+#define RANKS_TEST(suite, name, ...)                                                                       \
+  class suite##_##name##_Ranks : public ::lockstep::harness::RanksBody {                                   \
+    void run() override;                                                                                   \
+    static std::unique_ptr<::lockstep::harness::RanksBody> make() {                                        \
+      return std::make_unique<suite##_##name##_Ranks>();                                                   \
+    }                                                                                                      \
+    static ::lockstep::harness::Plan plan() {                                                              \
+      using namespace ::lockstep::harness; /* NOLINT(google-build-using-namespace): names of the arguments \
+                                            */                                                             \
+      return make_plan(__VA_ARGS__);                                                                       \
+    }                                                                                                      \
+    static inline const bool registered_ =                                                                 \
+        ::lockstep::harness::register_ranks_test({#suite, #name, __FILE__, __LINE__, &make}, plan());      \
+  };                                                                                                       \
   void suite##_##name##_Ranks::run()
 // NOLINTEND(cppcoreguidelines-macro-usage,google-build-using-namespace)

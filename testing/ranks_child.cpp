@@ -44,7 +44,8 @@ void run_as(const Place& place, BodyFactory make_body) {
   }
 }
 
-// {0} and {1, 2}, or {0, 1} and {2, 3}; hosts that really cannot share memory say which they are (RANKS_TEST_ON_HOSTS).
+// {0} and {1, 2}, or {0, 1} and {2, 3}; hosts that really cannot share memory say which they are
+// (RANKS_TEST_ON_HOSTS).
 // NOLINTBEGIN(concurrency-mt-unsafe): before the test begins
 void choose_node(const std::string& backend, int rank, int size) {
   if (!backend.starts_with("hierarchical") || getenv("RANKS_TEST_ON_HOSTS") != nullptr) return;
@@ -64,7 +65,8 @@ void run_threads(int size, BodyFactory make_body) {
   }
 }
 
-// What fails, for ranks of whose tests nothing else is printed. GoogleTest holds its lock here: it must not be asked which test runs.
+// What fails, for ranks of whose tests nothing else is printed. GoogleTest holds its lock here: it must not
+// be asked which test runs.
 class FailurePrinter : public ::testing::EmptyTestEventListener {
   void OnTestStart(const ::testing::TestInfo& test) override { test_ = test.name(); }
   void OnTestPartResult(const ::testing::TestPartResult& result) override {

@@ -1,4 +1,5 @@
-// The side of a RANKS_TEST that runs in the started process: the body, once or on several threads, and what becomes of it.
+// The side of a RANKS_TEST that runs in the started process: the body, once or on several threads, and what
+// becomes of it.
 #pragma once
 
 #include "testing/ranks.h"
@@ -6,7 +7,8 @@
 
 namespace lockstep::harness {
 
-// Makes this process a rank: it ends when the watcher does, and its GoogleTest results go to the watcher, not to stdout.
+// Makes this process a rank: it ends when the watcher does, and its GoogleTest results go to the watcher, not
+// to stdout.
 void become_child(const ChildPlan& plan);
 bool is_child();
 

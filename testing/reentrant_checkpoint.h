@@ -1,5 +1,6 @@
-// Activation recomputation as a test needs it: keeps only the input of a block and runs the block again in backward, in a
-// backward of its own inside the outer one. What the block uses beside its input is hidden from the outer graph.
+// Activation recomputation as a test needs it: keeps only the input of a block and runs the block again in
+// backward, in a backward of its own inside the outer one. What the block uses beside its input is hidden
+// from the outer graph.
 //
 //   h = testing::reentrant_checkpoint([&](const torch::Tensor& in) { return torch::tanh(in.mm(w)); }, h);
 #pragma once

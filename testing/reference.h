@@ -1,9 +1,9 @@
-// What a reduction must give, computed element by element the plain way: the expectation of the conformance tests, written
-// from the contract of all_reduce.h without a look at the kernels.
+// What a reduction must give, computed element by element the plain way: the expectation of the conformance
+// tests, written from the contract of all_reduce.h without a look at the kernels.
 //
 //   for_each_dtype([&]<typename T>() {
-//     const T mine = sample<T>(rank, index, seed);                        // random bits, floating point kept finite
-//     const T all = combine<T>(ReduceOp::SUM, values_by_rank);            // in the balanced tree over the ranks
+//     const T mine = sample<T>(rank, index, seed);  // random bits, floating point kept finite
+//     const T all = combine<T>(ReduceOp::SUM, values_by_rank);  // in the balanced tree over the ranks
 //   });
 #pragma once
 
@@ -40,7 +40,8 @@ template <typename T> double value_of(T half) {
   return sign * std::ldexp(fraction + (1 << F), exponent - BIAS<T> - F);
 }
 
-// The nearest 16-bit value, of two equally near ones the one with an even last bit. Positive values are ordered as their bits.
+// The nearest 16-bit value, of two equally near ones the one with an even last bit. Positive values are
+// ordered as their bits.
 template <typename T> T nearest(double value) {
   constexpr int INFINITE = (2 * BIAS<T> + 1) << FRACTION_BITS<T>;
   const int sign = std::signbit(value) ? 0x8000 : 0;
@@ -72,7 +73,8 @@ inline double random_number(std::uint64_t bits) {
   return std::ldexp((bits & 1) != 0 ? -fraction : fraction, static_cast<int>(bits >> 1 & 7) - 6);
 }
 
-// Integers: any bits, so that sums wrap. Floating point: finite, so rounded that the order of summation shows.
+// Integers: any bits, so that sums wrap. Floating point: finite, so rounded that the order of summation
+// shows.
 template <typename T> T sample(int rank, std::size_t index, std::uint64_t seed = 0) {
   const std::uint64_t bits = random_bits(seed * 1000003 + index * 64 + static_cast<std::uint64_t>(rank));
   if constexpr (std::is_same_v<T, bool>) {

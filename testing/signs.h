@@ -1,4 +1,5 @@
-// Signs: what ranks of a test tell each other without the library, which sees no call and orders no memory by it: files in a folder.
+// Signs: what ranks of a test tell each other without the library, which sees no call and orders no memory by
+// it: files in a folder.
 //
 //   const Signs signs(world());            // collective
 //   if (rank() == 1) signs.give("left");

@@ -1,4 +1,5 @@
-// What a value of each rank adds up to in a group: whether its members are together and in order is seen by the sum.
+// What a value of each rank adds up to in a group: whether its members are together and in order is seen by
+// the sum.
 #pragma once
 
 #include <numeric>
@@ -21,7 +22,8 @@ inline int sum_over(const ProcessGroup& group, int value) {
 // Of all ranks of the job: size() * (size() - 1) / 2.
 inline int sum_of_ranks() { return sum_over(lockstep::world(), lockstep::get_rank()); }
 
-// What is wrong with a sum of 1001 float32, which no two ranks and no four share evenly: the error's text, or "".
+// What is wrong with a sum of 1001 float32, which no two ranks and no four share evenly: the error's text, or
+// "".
 inline std::string error_of_sum(const ProcessGroup& group) {
   std::vector<float> x(1001, 1.0F);
   try {
@@ -32,8 +34,8 @@ inline std::string error_of_sum(const ProcessGroup& group) {
   return "";
 }
 
-// The same, and all ranks have it before one goes on: what a rank does next may end the group, and with it what another has not
-// finished. They meet in a group that lives on.
+// The same, and all ranks have it before one goes on: what a rank does next may end the group, and with it
+// what another has not finished. They meet in a group that lives on.
 inline std::string error_of_sum_on_all(const ProcessGroup& group) {
   const std::string error = error_of_sum(group);
   std::vector<int> everybody(static_cast<std::size_t>(group.size()));

@@ -1,8 +1,8 @@
-// The part of an MPI program that trains: it is given a communicator and knows nothing else of its host, which may be written in C
-// (host.c) or Fortran (host.f90).
+// The part of an MPI program that trains: it is given a communicator and knows nothing else of its host,
+// which may be written in C (host.c) or Fortran (host.f90).
 //
-// Every rank has its own samples of y = 2 a - 3 b + 1. DistributedDataParallel averages the gradients over the communicator, so
-// all ranks end with the same weights, those of one process that has all samples.
+// Every rank has its own samples of y = 2 a - 3 b + 1. DistributedDataParallel averages the gradients over
+// the communicator, so all ranks end with the same weights, those of one process that has all samples.
 #include "train.h"
 
 #include <mpi.h>

@@ -5,7 +5,8 @@
 extern "C" {
 #endif
 
-/* `comm` points to the host's MPI_Comm. Returns 0, or 1 after an error or a wrong result, which is printed. */
+/* `comm` points to the host's MPI_Comm. Returns 0, or 1 after an error or a wrong result, which is printed.
+ */
 int train_on(const void* comm);
 /* The same with Fortran's handle. */
 int train_on_fortran(int comm);

@@ -1,5 +1,5 @@
-// A point in time by which something must have happened. Nested waits share one deadline by passing it on. Only time counts
-// in which this process could run (running_clock.h).
+// A point in time by which something must have happened. Nested waits share one deadline by passing it on.
+// Only time counts in which this process could run (running_clock.h).
 //
 //   const Deadline deadline = Deadline::in(30s);
 //   while (!ready()) {

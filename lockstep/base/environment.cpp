@@ -213,7 +213,8 @@ bool is_slurm_task() {
   return !self.empty() && self == env("SLURM_TASK_PID");
 }
 
-// The shell of an allocation may be a step of one task in an allocation of many, so the step's number comes first.
+// The shell of an allocation may be a step of one task in an allocation of many, so the step's number comes
+// first.
 JobEnvironment in_slurm_step() {
   const char* const size = env("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
   JobEnvironment job = read({"Slurm", "SLURM_PROCID", size, "SLURM_LOCALID", size, "SLURM_JOB_ID"});
@@ -273,7 +274,8 @@ JobEnvironment job_environment() {
   if (env("RANK") || env("WORLD_SIZE")) return by_rank_and_world_size();
   const bool is_hydra = env("PMI_RANK") && env("HYDI_CONTROL_FD");
   const bool is_in_step = env("SLURM_STEP_ID") && env("SLURM_PROCID");
-  // An mpirun in an allocation starts its own processes with srun: what Slurm says is about those, not about the ranks.
+  // An mpirun in an allocation starts its own processes with srun: what Slurm says is about those, not about
+  // the ranks.
   if (is_in_step && (is_slurm_task() || !(env("OMPI_COMM_WORLD_RANK") || is_hydra))) return in_slurm_step();
   if (env("OMPI_COMM_WORLD_RANK")) {
     JobEnvironment job = read({"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",

@@ -1,7 +1,7 @@
 // Every environment variable that Lockstep reads or sets, in one table, and the one place that reads them.
 //
 //   const JobEnvironment job = job_environment();       // who am I, and who says so
-//   if (auto value = env("LOCKSTEP_BACKEND")) ...       // a name that is not in the table throws InternalError
+//   if (auto value = env("LOCKSTEP_BACKEND")) ...  // a name that is not in the table throws InternalError
 //
 // Nothing outside this file calls getenv. `lockstep info` prints the table.
 #pragma once
@@ -49,11 +49,12 @@ struct JobEnvironment {
   bool is_single_node() const { return local_world_size == world_size; }  // the launcher says so
 };
 
-// First match wins: RANK + WORLD_SIZE (set by `lockstep run`, torchrun, or by hand), Slurm inside an srun step (an salloc
-// shell is alone), unless an mpirun in the step has started this process; Open MPI, MPICH; otherwise a job of one process.
-// Throws InvalidArgument when a variable is not a number, when rank >= world size, or when one of a pair is missing ("RANK is
-// set but WORLD_SIZE is not"). The local pair is UNKNOWN where the launcher does not give it (by hand, mostly). What tells jobs
-// of one machine apart is in comm/meeting/job_identity.h.
+// First match wins: RANK + WORLD_SIZE (set by `lockstep run`, torchrun, or by hand), Slurm inside an srun
+// step (an salloc shell is alone), unless an mpirun in the step has started this process; Open MPI, MPICH;
+// otherwise a job of one process. Throws InvalidArgument when a variable is not a number, when rank >= world
+// size, or when one of a pair is missing ("RANK is set but WORLD_SIZE is not"). The local pair is UNKNOWN
+// where the launcher does not give it (by hand, mostly). What tells jobs of one machine apart is in
+// comm/meeting/job_identity.h.
 JobEnvironment job_environment();
 
 }  // namespace lockstep

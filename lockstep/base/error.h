@@ -1,4 +1,5 @@
-// The error family: every failure the library reports is one of these exceptions, and a program may catch any of them.
+// The error family: every failure the library reports is one of these exceptions, and a program may catch any
+// of them.
 //
 //   try {
 //     dist::all_reduce(tensor);
@@ -6,9 +7,11 @@
 //   } catch (const dist::Error& error) {     // everything else of ours
 //   }
 //
-// An error of a collective names rank, group, operation and sequence number, what was expected and what to do:
+// An error of a collective names rank, group, operation and sequence number, what was expected and what to
+// do:
 //
-//   all_reduce #118 on group "world", rank 2 of 4: rank 3 (pid 4121) ended before it took part; the group is closed.
+//   all_reduce #118 on group "world", rank 2 of 4: rank 3 (pid 4121) ended before it took part; the group
+//   is closed.
 //
 // Exceptions of libtorch (c10::Error) pass through untouched. Nothing here prints.
 #pragma once

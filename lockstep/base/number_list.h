@@ -1,4 +1,5 @@
-// number_list({0, 2, 3, 4, 5, 8}): "0, 2-5, 8", for messages. Never long: of many pieces the first are shown, "... and 12 more".
+// number_list({0, 2, 3, 4, 5, 8}): "0, 2-5, 8", for messages. Never long: of many pieces the first are shown,
+// "... and 12 more".
 #pragma once
 
 #include <string>

@@ -1,6 +1,7 @@
-// RunningClock: a clock that counts only time in which this process could run. Timeouts and deadlines are measured with it, so
-// a job that was paused (Ctrl-Z, SIGSTOP, a cgroup's freezer, `scontrol suspend`, a virtual machine that stood still) goes on
-// where it was, however long the pause. A rank that is stopped alone still times out for the others: their clocks go on.
+// RunningClock: a clock that counts only time in which this process could run. Timeouts and deadlines are
+// measured with it, so a job that was paused (Ctrl-Z, SIGSTOP, a cgroup's freezer, `scontrol suspend`, a
+// virtual machine that stood still) goes on where it was, however long the pause. A rank that is stopped
+// alone still times out for the others: their clocks go on.
 //
 //   const auto begun = RunningClock::now();
 //   while (!ready()) {
@@ -8,14 +9,16 @@
 //     nap(1ms);                                          // or any other sleep, with a `const Nap` around it
 //   }
 //
-// The kernel tells nobody that it was stopped. So everybody who sleeps says how long it meant to sleep. A sleep that takes SLACK
-// longer than that was a stop, and what is beyond the slack does not count. Waits of unknown length sleep for LONGEST_NAP at
-// a time; a pause costs at most both together of a timeout. (A laptop that sleeps stops the kernel's clock as well, and costs nothing.)
+// The kernel tells nobody that it was stopped. So everybody who sleeps says how long it meant to sleep. A
+// sleep that takes SLACK longer than that was a stop, and what is beyond the slack does not count. Waits of
+// unknown length sleep for LONGEST_NAP at a time; a pause costs at most both together of a timeout. (A laptop
+// that sleeps stops the kernel's clock as well, and costs nothing.)
 //
-// SLACK is 500 ms. On a machine with far too much to do a nap of 10 ms may take 50 times as long, and that still counts in full.
-// Where naps take longer yet, each counts as nap and slack: a timeout then comes later, by a bounded factor, and it comes.
-// A debugger that holds a process stops its clock, and its alone: to debug one rank of several, raise LOCKSTEP_TIMEOUT.
-// A pause is noticed only by a thread that sleeps in a wait of this library; while a program computes, it has no deadline.
+// SLACK is 500 ms. On a machine with far too much to do a nap of 10 ms may take 50 times as long, and that
+// still counts in full. Where naps take longer yet, each counts as nap and slack: a timeout then comes later,
+// by a bounded factor, and it comes. A debugger that holds a process stops its clock, and its alone: to debug
+// one rank of several, raise LOCKSTEP_TIMEOUT. A pause is noticed only by a thread that sleeps in a wait of
+// this library; while a program computes, it has no deadline.
 #pragma once
 
 #include <algorithm>
@@ -28,7 +31,8 @@
 
 namespace lockstep LOCKSTEP_PUBLIC {
 
-// The sum of all pauses, from what sleepers tell. Several threads see the same pause: it counts once. Threads: any.
+// The sum of all pauses, from what sleepers tell. Several threads see the same pause: it counts once.
+// Threads: any.
 class RunningTime {
  public:
   using Time = std::chrono::steady_clock::time_point;

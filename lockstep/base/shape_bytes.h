@@ -13,8 +13,8 @@
 
 namespace lockstep LOCKSTEP_PUBLIC {
 
-// nullopt for a negative size, and where the sizes that are not 0 multiply to more than 2^63 - 1 bytes: libtorch multiplies some of
-// them also where another is 0, for the strides.
+// nullopt for a negative size, and where the sizes that are not 0 multiply to more than 2^63 - 1 bytes:
+// libtorch multiplies some of them also where another is 0, for the strides.
 inline std::optional<std::uint64_t> shape_bytes(std::span<const std::int64_t> shape, std::size_t element) {
   std::uint64_t bytes = element;
   bool is_empty = false;

@@ -1,4 +1,5 @@
-// str(...) joins anything that can be streamed into one string: str("rank ", 3, " of ", 4). g++ 12 has no std::format.
+// str(...) joins anything that can be streamed into one string: str("rank ", 3, " of ", 4). g++ 12 has no
+// std::format.
 #pragma once
 
 #include <sstream>
@@ -15,8 +16,8 @@ template <typename... Parts> std::string str(const Parts&... parts) {
   return out.str();
 }
 
-// Text that came from outside (a file name, an environment value), safe to put on one line of a terminal: control
-// characters become \xNN and anything longer than `limit` characters is cut with "...".
+// Text that came from outside (a file name, an environment value), safe to put on one line of a terminal:
+// control characters become \xNN and anything longer than `limit` characters is cut with "...".
 std::string printable(std::string_view text, std::size_t limit = 200);
 
 // The same between double quotes.

@@ -1,4 +1,5 @@
-// text_hash: 64 bits by which equal texts are recognised (FNV-1a); the same in every process. Not for guarding against anybody.
+// text_hash: 64 bits by which equal texts are recognised (FNV-1a); the same in every process. Not for
+// guarding against anybody.
 //
 //   if (text_hash(mine) != text_hash(theirs)) ...
 #pragma once

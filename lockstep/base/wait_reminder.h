@@ -1,13 +1,15 @@
-// Long waits say now and then what they wait for. The outermost call says how it is called and after which time; each wait
-// below it says what it waits for; every sleep (Nap, running_clock.h) is an occasion.
+// Long waits say now and then what they wait for. The outermost call says how it is called and after which
+// time; each wait below it says what it waits for; every sleep (Nap, running_clock.h) is an occasion.
 //
 //   const WaitReminder reminder(5s, "init_process_group, rank 0 of 4", "this rank was started by torchrun");
 //   ...
-//   const Awaited awaited([&] { return "rank(s) " + number_list(missing); });      // in what reminder's scope calls
-//   wait();              // WARNING init_process_group, rank 0 of 4: waiting for 5 s for rank(s) 1, 3; this rank was started by torchrun
+//   const Awaited awaited([&] { return "rank(s) " + number_list(missing); });      // in what reminder's
+//                                                                                  // scope calls
+//   wait();              // WARNING init_process_group, rank 0 of 4: waiting for 5 s for rank(s) 1, 3; this
+//                        // rank was started by torchrun
 //
-// Each wait is heard of after that time, after twice as long, and so on, through the log sink. Without a reminder, an Awaited does
-// nothing. Threads: a reminder serves the waits of its own thread.
+// Each wait is heard of after that time, after twice as long, and so on, through the log sink. Without a
+// reminder, an Awaited does nothing. Threads: a reminder serves the waits of its own thread.
 #pragma once
 
 #include <functional>

@@ -1,8 +1,10 @@
-// Backend: what one way of moving bytes between ranks must provide. Written by backend authors, not used by programs.
+// Backend: what one way of moving bytes between ranks must provide. Written by backend authors, not used by
+// programs.
 //
-// The free functions in comm/collectives/ check every argument once and then call start(); a backend may rely on counts,
-// roots, peers, dtypes and operators being valid. It serves every verb, and groups of one rank too.
-// Several operations of a group may be under way at once. How to add a backend, step by step: CONTRIBUTING.md.
+// The free functions in comm/collectives/ check every argument once and then call start(); a backend may rely
+// on counts, roots, peers, dtypes and operators being valid. It serves every verb, and groups of one rank
+// too. Several operations of a group may be under way at once. How to add a backend, step by step:
+// CONTRIBUTING.md.
 #pragma once
 
 #include <chrono>
@@ -42,7 +44,8 @@ std::string_view name_of(Verb verb);
 
 inline constexpr int ANY_SOURCE = -1;  // RECV: from whoever sends first
 
-// One rank's call, after validation. Counts are elements of `dtype`, ranks are those of the group. What a verb uses:
+// One rank's call, after validation. Counts are elements of `dtype`, ranks are those of the group. What a
+// verb uses:
 //
 //   verb            count            input          output         inputs           outputs
 //   BROADCAST       of the buffer    the buffer     the buffer
@@ -56,13 +59,14 @@ inline constexpr int ANY_SOURCE = -1;  // RECV: from whoever sends first
 //   SEND            of the message   the message
 //   RECV            of the message                  the message
 //
-// Lists hold one entry per rank, which may differ in size. Sizes that belong together on two ranks (what one contributes and
-// the other expects) must be equal; a backend checks that and fails the group with Mismatch.
+// Lists hold one entry per rank, which may differ in size. Sizes that belong together on two ranks (what one
+// contributes and the other expects) must be equal; a backend checks that and fails the group with Mismatch.
 struct Request {
   Verb verb = Verb::BARRIER;
   DType dtype = DType::UINT8;
   ReduceOp op = ReduceOp::SUM;  // ALL_REDUCE, REDUCE, REDUCE_SCATTER
-  // BROADCAST, REDUCE, GATHER, SCATTER: root; SEND, RECV: the peer, or ANY_SOURCE; else the mark of `acting`, equal on all ranks
+  // BROADCAST, REDUCE, GATHER, SCATTER: root; SEND, RECV: the peer, or ANY_SOURCE; else the mark of `acting`,
+  // equal on all ranks
   int root = 0;
   int tag = 0;                          // SEND, RECV
   ActingState acting;                   // on whose behalf
@@ -92,27 +96,29 @@ class Backend {
   virtual int size() const = 0;
   virtual const std::string& group_name() const = 0;
 
-  // Posts the operation and returns it, or null if it is done already (a RECV never: it is asked where its message came from);
-  // what waiting for it means is in work.h. Throws
-  // when the group is closed, or when a rank has already posted something else for the same sequence number.
+  // Posts the operation and returns it, or null if it is done already (a RECV never: it is asked where its
+  // message came from); what waiting for it means is in work.h. Throws when the group is closed, or when a
+  // rank has already posted something else for the same sequence number.
   virtual std::shared_ptr<WorkState> start(Request request) = 0;
 
-  // Memory that collectives on this group use in place, without copying; plain memory where a backend has none.
-  // Zeroed, 64-byte aligned. Throws SystemError when it cannot be reserved. Freed with the last reference.
+  // Memory that collectives on this group use in place, without copying; plain memory where a backend has
+  // none. Zeroed, 64-byte aligned. Throws SystemError when it cannot be reserved. Freed with the last
+  // reference.
   virtual std::shared_ptr<void> allocate_shared(std::size_t bytes) = 0;
 
-  // Makes groups of some of this group's ranks. Every rank calls it with the same arguments, in the same order as its
-  // collectives. `parts` are disjoint lists of ranks of this group, each in the order of its new ranks, at least one
-  // rank each (checked by the caller). The answer is the group of the part that this rank is in, or null.
-  // Blocks until all ranks have called it. Destroying and making groups again does not grow anything.
+  // Makes groups of some of this group's ranks. Every rank calls it with the same arguments, in the same
+  // order as its collectives. `parts` are disjoint lists of ranks of this group, each in the order of its new
+  // ranks, at least one rank each (checked by the caller). The answer is the group of the part that this rank
+  // is in, or null. Blocks until all ranks have called it. Destroying and making groups again does not grow
+  // anything.
   virtual std::shared_ptr<Backend> split(const std::vector<std::vector<int>>& parts, const std::string& name,
                                          const GroupOptions& options) = 0;
 
-  // For a wait on another backend of this process, with no lock held: what it waits for may hang on operations of groups that
-  // make progress only in calls.
+  // For a wait on another backend of this process, with no lock held: what it waits for may hang on
+  // operations of groups that make progress only in calls.
   virtual void help() {}
-  // For who waits for something else than this group's operations: fails the group if a rank that has not left it is dead, and
-  // throws its failure if it has one. Does not wait.
+  // For who waits for something else than this group's operations: fails the group if a rank that has not
+  // left it is dead, and throws its failure if it has one. Does not wait.
   virtual void check_peers() {}
   // Whether requests may have buffers in that device's memory.
   virtual bool serves(DeviceType device) const { return device == DeviceType::CPU; }
@@ -121,8 +127,8 @@ class Backend {
   // Where this rank's records are kept; null where a backend keeps none.
   virtual std::shared_ptr<TraceMemory> trace() const { return nullptr; }
 
-  // Fails every pending and later operation, on every rank, with `reason`. `code` and `peer` are those of the error that made this
-  // rank call it; ABORTED and -1 where the program did.
+  // Fails every pending and later operation, on every rank, with `reason`. `code` and `peer` are those of the
+  // error that made this rank call it; ABORTED and -1 where the program did.
   virtual void abort(const std::string& reason, ErrorCode code, int peer) = 0;
   // Leaves the group: later calls here throw Aborted, peers that need this rank get PeerLost. Does not wait.
   virtual void close() = 0;

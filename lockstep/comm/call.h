@@ -1,7 +1,8 @@
-// Call: what a rank called, as the others are told of it. Ranks whose calls with one sequence number do not agree are told
-// both, in these words, whatever the backend.
+// Call: what a rank called, as the others are told of it. Ranks whose calls with one sequence number do not
+// agree are told both, in these words, whatever the backend.
 //
-//   if (!agree(mine, theirs)) fail("rank 0 called " + describe(mine) + ", rank 1 called " + describe(theirs));
+//   if (!agree(mine, theirs))
+//     fail("rank 0 called " + describe(mine) + ", rank 1 called " + describe(theirs));
 //   // rank 0 called all_reduce(float32[10], sum), rank 1 called broadcast(float32[10], root 0)
 //
 // With the part of the library that made it, where that is not the program (purpose.h).
@@ -36,8 +37,8 @@ std::string describe(const Call& call);
 inline bool has_equal_counts(Verb verb) {
   return verb == Verb::BROADCAST || verb == Verb::ALL_REDUCE || verb == Verb::REDUCE;
 }
-// Whether the two belong together. Counts are compared where the verb wants equal ones; sizes that belong to a pair of ranks
-// (Request) are the backend's to check.
+// Whether the two belong together. Counts are compared where the verb wants equal ones; sizes that belong to
+// a pair of ranks (Request) are the backend's to check.
 inline bool agree(const Call& a, const Call& b) {
   return a.verb == b.verb && a.dtype == b.dtype && a.op == b.op && a.purpose == b.purpose &&
          a.root == b.root && (a.count == b.count || !has_equal_counts(a.verb));

@@ -1,14 +1,14 @@
-// DeviceStreams: what the core, which knows no CUDA, needs of a device's streams and events. tensor/ has the one of libtorch; a
-// library under test that works on host memory brings its own (see nccl/library.h).
+// DeviceStreams: what the core, which knows no CUDA, needs of a device's streams and events. tensor/ has the
+// one of libtorch; a library under test that works on host memory brings its own (see nccl/library.h).
 //
-//   DeviceStreams::Event written = streams.record(nullptr);          // behind everything on the caller's current stream
-//   streams.wait(side, written);                                     // `side` goes on when that is done; nobody blocks
+//   DeviceStreams::Event written = streams.record(nullptr);          // behind everything on the caller's
+//                                                                    // current stream
+//   streams.wait(side, written);  // `side` goes on when that is done; nobody blocks
 //   nccl.all_reduce(..., streams.native_handle(side));
-//   streams.wait(nullptr, streams.record(side));                     // the caller's stream goes on behind the all_reduce
+//   streams.wait(nullptr, streams.record(side));  // the caller's stream goes on behind the all_reduce
 //
-// A null Stream is the caller's current one. Streams and events end with their last reference, which does not block.
-// This header stands alone: what is opened with dlopen may implement it.
-// Threads: any.
+// A null Stream is the caller's current one. Streams and events end with their last reference, which does not
+// block. This header stands alone: what is opened with dlopen may implement it. Threads: any.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +30,9 @@ class DeviceStreams {
   DeviceStreams(const DeviceStreams&) = delete;
   DeviceStreams& operator=(const DeviceStreams&) = delete;
 
-  // Whose memory these streams work on. CPU: streams of a library that stands in for a device's; there the caller's current
-  // stream is the calling thread itself, so that work on it is done when it returns, and it blocks when it is to wait.
+  // Whose memory these streams work on. CPU: streams of a library that stands in for a device's; there the
+  // caller's current stream is the calling thread itself, so that work on it is done when it returns, and it
+  // blocks when it is to wait.
   virtual DeviceType device_type() const = 0;
   virtual int device_count() const = 0;
   // Of the calling thread.

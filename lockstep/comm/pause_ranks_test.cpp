@@ -1,4 +1,5 @@
-// A job that is paused longer than its timeout goes on afterwards; a rank that is stopped alone is late for the others.
+// A job that is paused longer than its timeout goes on afterwards; a rank that is stopped alone is late for
+// the others.
 #include <gmock/gmock.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -22,8 +23,8 @@ using ::testing::HasSubstr;
 constexpr seconds TIMEOUT{4};
 constexpr seconds PAUSE{5};
 
-// A shell of its own that stops processes after a moment and has them go on after the pause. Nobody waits for it: it is stopped
-// by nobody, and its end is the tests' business alone.
+// A shell of its own that stops processes after a moment and has them go on after the pause. Nobody waits for
+// it: it is stopped by nobody, and its end is the tests' business alone.
 class Pauser {
  public:
   explicit Pauser(const std::vector<int>& pids) {
@@ -51,7 +52,8 @@ std::vector<int> pids_of(const ProcessGroup& group) {
   return all;
 }
 
-// Computes until this process has been stopped and is late by 300 ms more, in which the others look at their clocks.
+// Computes until this process has been stopped and is late by 300 ms more, in which the others look at their
+// clocks.
 void compute_over_a_pause() {
   for (auto last = Clock::now();;) {
     const auto now = Clock::now();

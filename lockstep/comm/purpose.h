@@ -1,14 +1,16 @@
-// Purpose: on behalf of which part of the library a rank makes a call. It travels with the call to where ranks compare calls, so
-// that errors, warnings and traces say it:
+// Purpose: on behalf of which part of the library a rank makes a call. It travels with the call to where
+// ranks compare calls, so that errors, warnings and traces say it:
 //
-//   rank 0 called all_gather(uint8[64]) for a checksum, rank 1 called all_reduce(float32[20], avg) for the gradients of a
-//   DistributedDataParallel
+//   rank 0 called all_gather(uint8[64]) for a checksum, rank 1 called all_reduce(float32[20], avg) for the
+//   gradients of a DistributedDataParallel
 //
-//   const Acting acting(Purpose::SYNC_BATCH_NORM_FORWARD, name);      // calls of this thread until the end of the scope
+//   const Acting acting(Purpose::SYNC_BATCH_NORM_FORWARD, name);      // calls of this thread until the end
+//                                                                     // of the scope
 //   all_gather_into_tensor(all, own, group);
 //
-// Compared    ranks must call for the same purpose and with the same mark, as with the same dtype. A mark is a number of the
-//             part that acts, without a meaning to whoever carries it. It travels in place of a root, where a verb has none.
+// Compared    ranks must call for the same purpose and with the same mark, as with the same dtype. A mark is
+//             a number of the part that acts, without a meaning to whoever carries it. It travels in place of
+//             a root, where a verb has none.
 // Not carried the name: which model, which layer. Each rank says its own one in its own messages.
 // Scopes      the innermost one counts. A thread that is in none calls for the program.
 #pragma once
@@ -46,8 +48,8 @@ std::string_view words_of(Purpose purpose);
 // The mark in words, "after 1 forward() that an exception left"; empty where there is nothing to say.
 std::string words_of_mark(Purpose purpose, std::int32_t mark);
 
-// What usually makes two ranks disagree that called for these, or one wait in vain for the other, and what to do: a sentence that
-// begins with "; ". Empty if there is no usual cause. Pure.
+// What usually makes two ranks disagree that called for these, or one wait in vain for the other, and what to
+// do: a sentence that begins with "; ". Empty if there is no usual cause. Pure.
 std::string usual_cause(Purpose mine, std::int32_t my_mark, Purpose theirs, std::int32_t their_mark);
 std::string usual_cause_of_absence(Purpose mine);
 

@@ -1,4 +1,5 @@
-// What a Work tells about its operation: callbacks, the error in words, and results that a later failure does not take away.
+// What a Work tells about its operation: callbacks, the error in words, and results that a later failure does
+// not take away.
 #include "lockstep/comm/work.h"
 
 #include <stdexcept>

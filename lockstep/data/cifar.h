@@ -5,12 +5,13 @@
 //   Batch batch = train.get_batch(indices);         // data: float32 [n, 3, 32, 32], target: int64 [n]
 //   CIFAR100 hundred("data/cifar100", Split::TEST); // hundred.coarse_targets(): one of 20 superclasses
 //
-// Files       the binary version of https://www.cs.toronto.edu/~kriz/cifar.html, plain or with .gz: data_batch_1.bin to
-//             data_batch_5.bin and test_batch.bin, or train.bin and test.bin. `scripts/download cifar10` and `... cifar100`
-//             fetch and check them. They lie in DIRECTORY or where the archive puts them, DIRECTORY/cifar-10-batches-bin and
-//             DIRECTORY/cifar-100-binary. Shorter files are read, too: their images are the set.
-// Fails       SystemError: a file is missing or cannot be read. FormatError, naming the file: no images, a cut image, a label out
-//             of range. InvalidArgument: train_files out of range.
+// Files       the binary version of https://www.cs.toronto.edu/~kriz/cifar.html, plain or with .gz:
+//             data_batch_1.bin to data_batch_5.bin and test_batch.bin, or train.bin and test.bin.
+//             `scripts/download cifar10` and `... cifar100` fetch and check them. They lie in DIRECTORY or
+//             where the archive puts them, DIRECTORY/cifar-10-batches-bin and DIRECTORY/cifar-100-binary.
+//             Shorter files are read, too: their images are the set.
+// Fails       SystemError: a file is missing or cannot be read. FormatError, naming the file: no images, a
+//             cut image, a label out of range. InvalidArgument: train_files out of range.
 // What else a data set of images can do: data/image_dataset.h.
 #pragma once
 
@@ -61,9 +62,9 @@ class CIFAR100 : public ImageDataset {
   at::Tensor coarse_targets_;
 };
 
-// The folder with data_batch_1.bin and test_batch.bin, or train.bin and test.bin: `directory` (--data DIR) if it is not empty, else
-// $LOCKSTEP_DATA/cifar10, $LOCKSTEP_DATA, CHECKOUT/data/cifar10 or CHECKOUT/data (cifar100), or the archive's folder in one of these.
-// Throws InvalidArgument that says where it looked.
+// The folder with data_batch_1.bin and test_batch.bin, or train.bin and test.bin: `directory` (--data DIR) if
+// it is not empty, else $LOCKSTEP_DATA/cifar10, $LOCKSTEP_DATA, CHECKOUT/data/cifar10 or CHECKOUT/data
+// (cifar100), or the archive's folder in one of these. Throws InvalidArgument that says where it looked.
 std::string find_cifar10(const std::string& directory = "", const std::string& checkout = ".");
 std::string find_cifar100(const std::string& directory = "", const std::string& checkout = ".");
 

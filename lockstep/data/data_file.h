@@ -1,7 +1,8 @@
 // Where the files of a data set are on this machine.
 //
 //   const std::string folder = find_data_folder("cifar10", {"test_batch.bin"}, {.directory = option_data});
-//   const std::string file = data_file(folder, "test_batch.bin");     // ".../test_batch.bin" or ".../test_batch.bin.gz"
+//   const std::string file = data_file(folder, "test_batch.bin");     // ".../test_batch.bin" or
+//                                                                     // ".../test_batch.bin.gz"
 #pragma once
 
 #include <string>
@@ -9,8 +10,8 @@
 
 namespace lockstep {
 
-// The path of one file in `directory`, plain or .gz; of "images-idx3-ubyte" also with the dot that some tools write,
-// "images.idx3-ubyte". Empty when none is there.
+// The path of one file in `directory`, plain or .gz; of "images-idx3-ubyte" also with the dot that some tools
+// write, "images.idx3-ubyte". Empty when none is there.
 std::string data_file(const std::string& directory, const std::string& name);
 
 // The same, but throws SystemError naming `dataset` and both names when neither is there.
@@ -21,7 +22,8 @@ std::string existing_data_file(const std::string& dataset, const std::string& di
 std::string data_folder(const std::string& directory, const std::vector<std::string>& below,
                         const std::vector<std::string>& files);
 
-// What lies in `directory` and is this data set as only Python reads it (pickles, .npz), as the end of a message; empty if nothing is.
+// What lies in `directory` and is this data set as only Python reads it (pickles, .npz), as the end of a
+// message; empty if nothing is.
 std::string only_for_python(const std::string& directory);
 
 struct FindDataOptions {
@@ -30,8 +32,9 @@ struct FindDataOptions {
   std::vector<std::string> below = {};  // folders in which archives and other tools put the files
 };
 
-// The first of these folders that has all `files`, plain or .gz: `directory` (no other if it is given), $LOCKSTEP_DATA/NAME,
-// $LOCKSTEP_DATA, CHECKOUT/data/NAME, CHECKOUT/data; of each, itself or a folder `below` it. Throws InvalidArgument that says where it looked and what is missing in each; `hint` goes at the end.
+// The first of these folders that has all `files`, plain or .gz: `directory` (no other if it is given),
+// $LOCKSTEP_DATA/NAME, $LOCKSTEP_DATA, CHECKOUT/data/NAME, CHECKOUT/data; of each, itself or a folder `below`
+// it. Throws InvalidArgument that says where it looked and what is missing in each; `hint` goes at the end.
 std::string find_data_folder(const std::string& name, const std::vector<std::string>& files,
                              const FindDataOptions& options, const std::string& hint = "");
 

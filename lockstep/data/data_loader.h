@@ -8,13 +8,13 @@
 //   }
 //
 // Order       the sampler's, whatever the number of workers.
-// Lifetime    the sampler must outlive the loader, and the data set too unless it was passed as a temporary. The threads live
-//             as long as the loop: leaving it early, by break or by an exception, ends them.
-// Resuming    sampler.state() after batch k and load_state() later: the next loop starts with batch k + 1. Batches that were
-//             only prefetched do not count.
+// Lifetime    the sampler must outlive the loader, and the data set too unless it was passed as a temporary.
+//             The threads live as long as the loop: leaving it early, by break or by an exception, ends them.
+// Resuming    sampler.state() after batch k and load_state() later: the next loop starts with batch k + 1.
+//             Batches that were only prefetched do not count.
 // Epochs      a data set with get_batch(indices, epoch) is given the sampler's epoch (data/dataset.h).
-// Fails       what get_batch threw comes out of the loop when its batch is due. InvalidArgument: options out of range, or
-//             set_epoch() to another epoch within a loop.
+// Fails       what get_batch threw comes out of the loop when its batch is due. InvalidArgument: options out
+//             of range, or set_epoch() to another epoch within a loop.
 // libtorch    its data sets: data/torch_dataset.h. Its loader takes a DistributedSampler as it is.
 // Threads     one thread loops; get_batch is called on several, but never on more than `workers`.
 #pragma once

@@ -2,12 +2,12 @@
 //
 //   struct Squares {
 //     std::int64_t size() const { return 1000; }
-//     Batch get_batch(std::span<const std::int64_t> indices) const;      // or any other type instead of Batch
+//     Batch get_batch(std::span<const std::int64_t> indices) const;  // or any other type instead of Batch
 //   };
 //
-// One whose items are drawn anew in each epoch (augmented images, windows at random places) has get_batch(indices, epoch)
-// instead; a loader passes the epoch of its sampler. The same three (seed, epoch, index) give the same item, on any rank and
-// any thread, so no state is kept: see data/sample_random.h.
+// One whose items are drawn anew in each epoch (augmented images, windows at random places) has
+// get_batch(indices, epoch) instead; a loader passes the epoch of its sampler. The same three (seed, epoch,
+// index) give the same item, on any rank and any thread, so no state is kept: see data/sample_random.h.
 //
 // Threads     get_batch is const and is called on several threads of a loader at once.
 #pragma once

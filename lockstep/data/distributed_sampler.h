@@ -2,28 +2,32 @@
 //
 //   DistributedSampler sampler(train.size());               // this rank of the job; shuffled, seed 0
 //   for (int epoch = 0; epoch < 10; ++epoch) {
-//     sampler.set_epoch(epoch);                             // another order; without it every epoch is the same
+//     sampler.set_epoch(epoch);  // another order; without it every epoch is the same
 //     for (const auto index : sampler.indices()) use(index);     // or give the sampler to make_data_loader()
 //   }
 //
-// The order is that of Python's torch.utils.data.DistributedSampler, index for index: the permutation of a generator seeded
-// with seed + epoch, the same on every rank; its head repeated at its end until the number of items divides evenly (or its
-// tail cut, with drop_last); then rank r takes every num_replicas-th item from the r-th on. All ranks get equally many.
+// The order is that of Python's torch.utils.data.DistributedSampler, index for index: the permutation of a
+// generator seeded with seed + epoch, the same on every rank; its head repeated at its end until the number
+// of items divides evenly (or its tail cut, with drop_last); then rank r takes every num_replicas-th item
+// from the r-th on. All ranks get equally many.
 //
-// Copies      are the same sampler: what one is told, all know. So a loader of libtorch, which keeps a copy, sees set_epoch():
+// Copies      are the same sampler: what one is told, all know. So a loader of libtorch, which keeps a copy,
+//             sees set_epoch():
 //
-//               auto loader = torch::data::make_data_loader(std::move(dataset), sampler, torch::data::DataLoaderOptions(64));
+//               auto loader = torch::data::make_data_loader(std::move(dataset), sampler,
+//                                                           torch::data::DataLoaderOptions(64));
 //               for (int epoch = 0; epoch < 10; ++epoch) {
 //                 sampler.set_epoch(epoch);
 //                 for (auto& batch : *loader) ...
 //               }
 //
-// Forgotten   set_epoch(): the second pass in a row over one epoch in the same shuffled order is said once, through the log sink.
-//             Seen are passes of loaders, ours and libtorch's, of which a batch was taken; a loop over indices() is not.
-// Resuming    state() after batch k, load_state() in a new process and set_epoch() with the state's epoch: the next pass
-//             starts with batch k + 1. What counts as consumed is what our loader has handed out, not what
-//             it has prefetched. libtorch's loader does not tell: with it all that it has asked for counts, max_jobs() batches
-//             more, so save at the end of an epoch.
+// Forgotten   set_epoch(): the second pass in a row over one epoch in the same shuffled order is said once,
+//             through the log sink. Seen are passes of loaders, ours and libtorch's, of which a batch was
+//             taken; a loop over indices() is not.
+// Resuming    state() after batch k, load_state() in a new process and set_epoch() with the state's epoch:
+//             the next pass starts with batch k + 1. What counts as consumed is what our loader has handed
+//             out, not what it has prefetched. libtorch's loader does not tell: with it all that it has asked
+//             for counts, max_jobs() batches more, so save at the end of an epoch.
 // Threads     one at a time.
 #pragma once
 
@@ -62,7 +66,8 @@ class DistributedSampler {
   // Throws InvalidArgument for a negative size, num_replicas below 1 and a rank outside of it.
   explicit DistributedSampler(std::int64_t dataset_size, const DistributedSamplerOptions& options = {});
 
-  // Chooses the order. Another epoch than the present one starts at its beginning. Throws InvalidArgument when negative.
+  // Chooses the order. Another epoch than the present one starts at its beginning. Throws InvalidArgument
+  // when negative.
   void set_epoch(std::int64_t epoch);
   std::int64_t epoch() const { return shared_->state.epoch; }
 
@@ -74,17 +79,18 @@ class DistributedSampler {
 
   const DistributedSamplerState& state() const { return shared_->state; }
 
-  // Throws InvalidArgument, naming both values, when `state` belongs to another data set, number of replicas, seed, shuffle or
-  // drop_last, because the order would be another one; or when its position lies outside of the epoch.
+  // Throws InvalidArgument, naming both values, when `state` belongs to another data set, number of replicas,
+  // seed, shuffle or drop_last, because the order would be another one; or when its position lies outside of
+  // the epoch.
   void load_state(const DistributedSamplerState& state);
 
-  // For loaders. A pass over indices() starts at the number that start_pass() returns: 0, but once after load_state() the saved
-  // position. advance() counts what has been handed to the program.
+  // For loaders. A pass over indices() starts at the number that start_pass() returns: 0, but once after
+  // load_state() the saved position. advance() counts what has been handed to the program.
   std::int64_t start_pass();
   void advance(std::int64_t count);
 
-  // For torch::data::make_data_loader(), which calls these at the beginning of an epoch and for each batch; nothing at the end.
-  // reset() throws InvalidArgument for another size than the data set's.
+  // For torch::data::make_data_loader(), which calls these at the beginning of an epoch and for each batch;
+  // nothing at the end. reset() throws InvalidArgument for another size than the data set's.
   using BatchRequestType = std::vector<std::size_t>;
   void reset(std::optional<std::size_t> new_size = std::nullopt);
   std::optional<BatchRequestType> next(std::size_t batch_size);

@@ -4,16 +4,17 @@
 //   MNIST train(found.directory, Split::TRAIN);
 //
 // Looks, in this order, at
-//   1. `directory` (--data DIR), which must then hold the four files, itself or below it as torchvision and Keras put them (MNIST/raw,
-//      fashion-mnist, ...: data/mnist.h);
+//   1. `directory` (--data DIR), which must then hold the four files, itself or below it as torchvision and
+//      Keras put them (MNIST/raw, fashion-mnist, ...: data/mnist.h);
 //   2. $LOCKSTEP_DATA/mnist, and below $LOCKSTEP_DATA likewise;
 //   3. CHECKOUT/data/mnist, and below CHECKOUT/data likewise;
 //   4. the mirrors: downloads to CHECKOUT/data/mnist, checked by SHA-256;
 //   5. the Fashion-MNIST of Debian's package dataset-fashion-mnist, unless `dataset` asks for "mnist".
-// With dataset = "fashion-mnist": 1., $LOCKSTEP_DATA/fashion-mnist, CHECKOUT/data/fashion-mnist, the Debian package.
+// With dataset = "fashion-mnist": 1., $LOCKSTEP_DATA/fashion-mnist, CHECKOUT/data/fashion-mnist, the Debian
+// package.
 //
-// Fails       InvalidArgument: `directory` lacks files or holds the other data set; an unknown `dataset`; nothing was found, with
-//             the reason and what to do.
+// Fails       InvalidArgument: `directory` lacks files or holds the other data set; an unknown `dataset`;
+//             nothing was found, with the reason and what to do.
 #pragma once
 
 #include <functional>
@@ -42,7 +43,8 @@ struct FoundMnist {
 
 FoundMnist find_mnist(const FindMnistOptions& options);
 
-// Collective over the world: the first rank of the machine finds or downloads, then the others look; only it says anything.
+// Collective over the world: the first rank of the machine finds or downloads, then the others look; only it
+// says anything.
 FoundMnist find_mnist_on_all_ranks(const FindMnistOptions& options);
 
 }  // namespace lockstep

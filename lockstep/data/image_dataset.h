@@ -5,8 +5,8 @@
 //   train.target(7);                                // its class
 //   Batch batch = train.get_batch(indices);         // data: float32 [n, 3, 32, 32], target: int64 [n]
 //
-// get_batch() makes pixels of (x / 255 - mean) / std, with mean and std of the channel. For augmented images see
-// data/transforms.h, which starts from image() and target().
+// get_batch() makes pixels of (x / 255 - mean) / std, with mean and std of the channel. For augmented images
+// see data/transforms.h, which starts from image() and target().
 //
 // Fails       InvalidArgument: an index outside of the set.
 // Memory      one byte per pixel and channel; copies share it.

@@ -3,14 +3,15 @@
 //   MNIST train("data/mnist", Split::TRAIN);
 //   train.size();                                   // 60000
 //   Batch batch = train.get_batch(indices);         // data: float32 [n, 1, 28, 28], target: int64 [n]
-//   FashionMNIST clothes("/usr/share/datasets/fashion-mnist", Split::TRAIN);      // Debian's dataset-fashion-mnist
+//   FashionMNIST clothes("/usr/share/datasets/fashion-mnist", Split::TRAIN);      // Debian's
+//                                                                                 // dataset-fashion-mnist
 //
-// Files       DIRECTORY/train-images-idx3-ubyte (or train-images.idx3-ubyte) and train-labels-idx1-ubyte, or t10k-..., plain or
-//             with .gz, of images of any size; or below it where torchvision and Keras put them (MNIST_FOLDERS,
-//             FASHION_MNIST_FOLDERS); see find_mnist() for where they come from. Both sets have the same files: MNIST reads Fashion-MNIST, too,
-//             and only normalises it otherwise.
-// Fails       SystemError: a file is missing or cannot be read. FormatError, naming the file: not an idx file of this kind, no
-//             images, another number of labels than of images, a label above 9.
+// Files       DIRECTORY/train-images-idx3-ubyte (or train-images.idx3-ubyte) and train-labels-idx1-ubyte, or
+//             t10k-..., plain or with .gz, of images of any size; or below it where torchvision and Keras put
+//             them (MNIST_FOLDERS, FASHION_MNIST_FOLDERS); see find_mnist() for where they come from. Both
+//             sets have the same files: MNIST reads Fashion-MNIST, too, and only normalises it otherwise.
+// Fails       SystemError: a file is missing or cannot be read. FormatError, naming the file: not an idx file
+//             of this kind, no images, another number of labels than of images, a label above 9.
 // What else a data set of images can do: data/image_dataset.h.
 #pragma once
 

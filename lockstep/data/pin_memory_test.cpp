@@ -38,8 +38,8 @@ TEST(PinMemory, IsOffByDefault) {
   for (auto& batch : loader) EXPECT_FALSE(batch.data.is_pinned());
 }
 
-// On a machine with a GPU batches are pinned, on one without they are as ever and the reason is named: either way the
-// values are the same, and what the loader says is what the tensors are.
+// On a machine with a GPU batches are pinned, on one without they are as ever and the reason is named: either
+// way the values are the same, and what the loader says is what the tensors are.
 TEST(PinMemory, PinsOrSaysWhyNot) {
   std::vector<std::string> lines;
   set_log_sink([&](LogLevel, const std::string& line) { lines.push_back(line); });

@@ -1,12 +1,15 @@
-// Prefetcher makes items 0, 1, 2, ... on threads of its own, a bounded number ahead, and hands them out in that order.
+// Prefetcher makes items 0, 1, 2, ... on threads of its own, a bounded number ahead, and hands them out in
+// that order.
 //
-//   Prefetcher<Batch> batches({.count = 100, .workers = 2, .ahead = 4}, [&](std::int64_t i) { return make_batch(i); });
+//   Prefetcher<Batch> batches({.count = 100, .workers = 2, .ahead = 4},
+//                             [&](std::int64_t i) { return make_batch(i); });
 //   while (batches.has_next()) use(batches.next());
 //
 // Order       does not depend on the number of threads. With 0 workers next() makes the item itself.
-// Fails       what make(i) threw comes out of the call of next() that would have returned item i; the items after it follow.
-// Threads     next() is called by one thread. The destructor lets calls of make() that are running finish, starts no more, and
-//             joins the threads; it may come at any time.
+// Fails       what make(i) threw comes out of the call of next() that would have returned item i; the items
+//             after it follow.
+// Threads     next() is called by one thread. The destructor lets calls of make() that are running finish,
+//             starts no more, and joins the threads; it may come at any time.
 #pragma once
 
 #include <algorithm>

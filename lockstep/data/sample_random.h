@@ -1,12 +1,13 @@
-// SampleRandom: random numbers for one item of a data set in one epoch. The three numbers it is made of decide all that come out,
-// so an augmented image is the same on any rank, any loader thread and any machine, and after a restart.
+// SampleRandom: random numbers for one item of a data set in one epoch. The three numbers it is made of
+// decide all that come out, so an augmented image is the same on any rank, any loader thread and any machine,
+// and after a restart.
 //
 //   SampleRandom random(seed, epoch, index);
 //   const bool flips = random.uniform() < 0.5;
 //   const auto left = random.below(9);                  // 0 to 8
 //
-// Generator: SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, OOPSLA 2014, figure 16), begun at a mix
-// of the three. Not for secrets.
+// Generator: SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, OOPSLA 2014,
+// figure 16), begun at a mix of the three. Not for secrets.
 // Threads     one at a time; making one costs some nanoseconds.
 #pragma once
 

@@ -25,8 +25,8 @@ TEST(SampleRandom, EachOfTheThreeNumbersCounts) {
   EXPECT_EQ(first.size(), 64U);
 }
 
-// The chance that a correct generator misses a bound of five standard deviations in one of 9 counts is below 1e-5, and the
-// seeds are fixed.
+// The chance that a correct generator misses a bound of five standard deviations in one of 9 counts is below
+// 1e-5, and the seeds are fixed.
 TEST(SampleRandom, BelowIsUniformOverIndices) {
   constexpr int DRAWS = 90'000;
   std::array<int, 9> counts{};

@@ -1,22 +1,26 @@
-// TokenDataset: windows of a file of tokens, for language models. The file is mapped, not read: it may be larger than memory, and
-// the processes of a machine share what they look at.
+// TokenDataset: windows of a file of tokens, for language models. The file is mapped, not read: it may be
+// larger than memory, and the processes of a machine share what they look at.
 //
-//   TokenDataset train("data/train.bin", {.block_size = 1024, .vocab_size = 50257});       // uint16, one window after the other
-//   TokenDataset random("data/train.bin", {.block_size = 1024, .random = true});           // others in each epoch
+//   // uint16, one window after the other
+//   TokenDataset train("data/train.bin", {.block_size = 1024, .vocab_size = 50257});
+//   TokenDataset random("data/train.bin", {.block_size = 1024, .random = true});  // others in each epoch
 //   DistributedSampler sampler(train.size());
 //   auto loader = make_data_loader(train, sampler, {.batch_size = 8});
 //   for (auto& batch : loader) step(batch.data, batch.target);
 //   // batch.data: int64 [8, 1024]; batch.target: the same places, one token later
 //
-// Files       raw tokens of 2 or 4 bytes, little-endian, as nanoGPT's prepare.py writes them; or with the header of llm.c: 256
-//             int32, of which the first are 20240520, 1 and the number of tokens (uint16), or 20240801, 7 and the number (uint32).
-// Windows     size() of them, (tokens - 1) / block_size. Window i starts at token i * block_size or, with `random`, at a place that
-//             (seed, epoch, i) decide, each of the tokens - block_size possible ones equally likely: nanoGPT's get_batch, but the
-//             same with any number of ranks and loader threads.
-// Fails       SystemError: the file is missing or was cut since it was opened (noticed by the next get_batch). FormatError, naming
-//             the file: a number of bytes that holds no whole number of tokens, fewer tokens than one window needs, a header of
-//             another version, element type or number of tokens; from get_batch: a token not below vocab_size, with its
-//             place. InvalidArgument: options out of range, an index outside of the set.
+// Files       raw tokens of 2 or 4 bytes, little-endian, as nanoGPT's prepare.py writes them; or with the
+//             header of llm.c: 256 int32, of which the first are 20240520, 1 and the number of tokens
+//             (uint16), or 20240801, 7 and the number (uint32).
+// Windows     size() of them, (tokens - 1) / block_size. Window i starts at token i * block_size or, with
+//             `random`, at a place that (seed, epoch, i) decide, each of the tokens - block_size possible
+//             ones equally likely: nanoGPT's get_batch, but the same with any number of ranks and loader
+//             threads.
+// Fails       SystemError: the file is missing or was cut since it was opened (noticed by the next
+//             get_batch). FormatError, naming the file: a number of bytes that holds no whole number of
+//             tokens, fewer tokens than one window needs, a header of another version, element type or number
+//             of tokens; from get_batch: a token not below vocab_size, with its place. InvalidArgument:
+//             options out of range, an index outside of the set.
 // Memory      address space; copies share the mapping.
 #pragma once
 

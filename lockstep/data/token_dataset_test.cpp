@@ -82,7 +82,8 @@ TEST(TokenDataset, ReadsLlmCFiles) {
   EXPECT_TRUE(at::equal(llama.get_batch(Indices{0}, 0).target[0], at::arange(8, 16, at::kLong)));
 }
 
-// With block size 4 and 9 tokens there are 5 places; in 400 epochs of two windows each must come, about equally often.
+// With block size 4 and 9 tokens there are 5 places; in 400 epochs of two windows each must come, about
+// equally often.
 TEST(TokenDataset, DrawsWindowsAtEveryPlace) {
   const TempFolder folder;
   const TokenDataset data(folder.write("tokens.bin", tokens(0, 9, 2)),

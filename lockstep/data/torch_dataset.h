@@ -1,16 +1,21 @@
-// torch_dataset: a stateless data set of libtorch, with its transforms, as one of ours, and make_data_loader() for it.
+// torch_dataset: a stateless data set of libtorch, with its transforms, as one of ours, and
+// make_data_loader() for it.
 //
 //   auto set = torch::data::datasets::MNIST(folder).map(torch::data::transforms::Stack<>());
 //   dist::DistributedSampler sampler(*set.size());
 //   auto loader = dist::make_data_loader(std::move(set), sampler, {.batch_size = 64});
-//   for (auto& batch : loader) step(batch.data, batch.target);            // what libtorch's loader gives: here an Example<>
+//   for (auto& batch : loader) step(batch.data, batch.target);            // what libtorch's loader gives:
+//                                                                         // here an Example<>
 //
-// The other way round, libtorch's loader with our sampler, needs nothing: torch::data::make_data_loader(set, sampler, options).
+// The other way round, libtorch's loader with our sampler, needs nothing: torch::data::make_data_loader(set,
+// sampler, options).
 //
-// Threads     libtorch's data sets need not be safe to call from several threads: each worker that is busy has a copy of its own, as
-//             in libtorch's loader. So a copy must be cheap (tensors are shared).
-// Fails       InvalidArgument: a data set that does not know its size. What its get_batch() throws comes out of the loop.
-// Limits      no stateful data sets (ChunkDataset): they choose their order themselves, and no sampler has a part in it.
+// Threads     libtorch's data sets need not be safe to call from several threads: each worker that is busy
+//             has a copy of its own, as in libtorch's loader. So a copy must be cheap (tensors are shared).
+// Fails       InvalidArgument: a data set that does not know its size. What its get_batch() throws comes out
+//             of the loop.
+// Limits      no stateful data sets (ChunkDataset): they choose their order themselves, and no sampler has a
+//             part in it.
 #pragma once
 
 #include <concepts>

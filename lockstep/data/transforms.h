@@ -1,4 +1,5 @@
-// Transforms of images, with torchvision's names, and the data set of transformed images: augmentation for training.
+// Transforms of images, with torchvision's names, and the data set of transformed images: augmentation for
+// training.
 //
 //   namespace transforms = lockstep::transforms;
 //   const CIFAR10 images(find_cifar10(), Split::TRAIN);
@@ -15,13 +16,16 @@
 //     return random.uniform() < 0.1 ? 1 - image : image;
 //   };
 //
-// Same image  (seed, epoch, index) decide every random choice: an augmented image is the same on whatever rank and loader thread
-//             it is made, with any number of them, and in a run that goes on from a checkpoint. In Python it depends on the number
-//             of workers. A transform draws in turn from what Compose passes on, so one added at the end changes no other.
-//             The index that a DistributedSampler repeats to fill the last step is the same image twice.
-// Input       is never changed in place. RandomCrop and RandomHorizontalFlip take any dtype; ToTensor uint8; Normalize float32.
+// Same image  (seed, epoch, index) decide every random choice: an augmented image is the same on whatever
+//             rank and loader thread it is made, with any number of them, and in a run that goes on from a
+//             checkpoint. In Python it depends on the number of workers. A transform draws in turn from what
+//             Compose passes on, so one added at the end changes no other. The index that a
+//             DistributedSampler repeats to fill the last step is the same image twice.
+// Input       is never changed in place. RandomCrop and RandomHorizontalFlip take any dtype; ToTensor uint8;
+//             Normalize float32.
 // Fails       InvalidArgument, at once for arguments out of range, else for an image that is not as above.
-// Threads     a Transform is called on several threads at once. Those here run plain loops: no thread pool starts.
+// Threads     a Transform is called on several threads at once. Those here run plain loops: no thread pool
+//             starts.
 #pragma once
 
 #include <array>
@@ -104,7 +108,8 @@ Batch transformed_batch(std::span<const std::int64_t> indices, std::int64_t epoc
                         const Transform& transform, const std::function<at::Tensor(std::int64_t)>& image,
                         const std::function<std::int64_t(std::int64_t)>& target);
 
-// data: what the transform makes of each image, which must be of one shape and dtype within a batch; target: int64 [n].
+// data: what the transform makes of each image, which must be of one shape and dtype within a batch; target:
+// int64 [n].
 template <ImageSource Source> class TransformedDataset {
  public:
   TransformedDataset(Source source, Transform transform, std::uint64_t seed)

@@ -4,14 +4,16 @@
 //   train.count;                                                               // 10000
 //   CifarRecords fine_and_coarse = read_cifar_records("train.bin", {20, 100});
 //
-//   offset 0   one byte for each label (CIFAR-10: one of 10; CIFAR-100: one of 20 coarse ones, one of 100 fine ones)
+//   offset 0   one byte for each label (CIFAR-10: one of 10; CIFAR-100: one of 20 coarse ones, one of 100
+//              fine ones)
 //   then       3072 bytes: 32 rows of 32 red pixels, then green, then blue
 //   and so on with the next record, to the end of the file
 //
 // Layout: https://www.cs.toronto.edu/~kriz/cifar.html, "Binary version".
 //
-// Fails       FormatError, naming the file and the defect: no records, a last record that is cut, a label out of range, more than
-//             max_records. SystemError when the file cannot be read. Memory grows with the bytes really read.
+// Fails       FormatError, naming the file and the defect: no records, a last record that is cut, a label out
+//             of range, more than max_records. SystemError when the file cannot be read. Memory grows with
+//             the bytes really read.
 #pragma once
 
 #include <cstdint>

@@ -80,7 +80,8 @@ struct GzipReader::State {
     return done;
   }
 
-  // Whether the rest of the file, behind a member, is zeros; then all of it has been read. Tapes and block devices are filled up so.
+  // Whether the rest of the file, behind a member, is zeros; then all of it has been read. Tapes and block
+  // devices are filled up so.
   bool is_padding() {
     if (!has_member || input[input_begin] != '\0') return false;
     for (refill(); !input_is_empty(); refill()) {

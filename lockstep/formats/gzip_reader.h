@@ -1,15 +1,16 @@
-// GzipReader reads a file from front to back and unpacks it on the way if it is gzip, so that "images" and "images.gz" are
-// the same to whoever reads them.
+// GzipReader reads a file from front to back and unpacks it on the way if it is gzip, so that "images" and
+// "images.gz" are the same to whoever reads them.
 //
 //   GzipReader reader("train-labels-idx1-ubyte.gz");
 //   std::vector<std::byte> buffer(4096);
 //   while (const std::size_t count = reader.read(buffer)) use(std::span(buffer).first(count));
 //
-// A file counts as gzip when it starts with the bytes 1f 8b, whatever its name is. Several gzip members in a row read as one
-// file, and zeros after the last one are padding, both as with the command gzip. Memory stays below 100 KB whatever the file says.
+// A file counts as gzip when it starts with the bytes 1f 8b, whatever its name is. Several gzip members in a
+// row read as one file, and zeros after the last one are padding, both as with the command gzip. Memory stays
+// below 100 KB whatever the file says.
 //
-// Fails       SystemError when the file cannot be opened or read, or is a pipe or a folder; FormatError, naming the file, for a broken
-//             or cut gzip stream and for other bytes than zeros after its end.
+// Fails       SystemError when the file cannot be opened or read, or is a pipe or a folder; FormatError,
+//             naming the file, for a broken or cut gzip stream and for other bytes than zeros after its end.
 #pragma once
 
 #include <cstddef>
@@ -32,8 +33,8 @@ class GzipReader {
   // Fills `out` and returns its size; returns less only at the end of the file, then 0 for ever.
   std::size_t read(std::span<std::byte> out);
 
-  // The most bytes the file can turn out to hold: its size or, for gzip, 1032 times that (deflate packs no tighter). A
-  // reader compares what a header claims with this before it allocates anything.
+  // The most bytes the file can turn out to hold: its size or, for gzip, 1032 times that (deflate packs no
+  // tighter). A reader compares what a header claims with this before it allocates anything.
   std::uint64_t size_limit() const;
   bool is_gzip() const;
 

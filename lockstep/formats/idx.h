@@ -8,10 +8,10 @@
 //   offset 4   D sizes of four bytes each
 //   then       the bytes, last dimension fastest, and nothing after them
 //
-// Fails       FormatError, naming the file and the defect, for anything else: another magic number, element type or number
-//             of dimensions, sizes that overflow or that the file cannot hold, too few bytes, bytes after the end.
-//             SystemError when the file cannot be read. Nothing is allocated on the word of a header: memory grows with the
-//             bytes really read.
+// Fails       FormatError, naming the file and the defect, for anything else: another magic number, element
+//             type or number of dimensions, sizes that overflow or that the file cannot hold, too few bytes,
+//             bytes after the end. SystemError when the file cannot be read. Nothing is allocated on the word
+//             of a header: memory grows with the bytes really read.
 #pragma once
 
 #include <cstdint>

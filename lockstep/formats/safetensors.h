@@ -1,4 +1,5 @@
-// Reads and writes safetensors, the format of model weights that holds names, dtypes, shapes and bytes and no code.
+// Reads and writes safetensors, the format of model weights that holds names, dtypes, shapes and bytes and no
+// code.
 //
 //   SafetensorsFile file("model.safetensors");
 //   for (const SafetensorsTensor& tensor : file.tensors()) {
@@ -14,10 +15,10 @@
 //
 // The rules are those of the reference implementation, https://github.com/huggingface/safetensors.
 //
-// Fails       FormatError, naming the file and the defect, for anything else: names that occur twice, an unknown dtype, a
-//             shape that overflows (also beside a 0, where libtorch multiplies the others) or does not fit its bytes, holes,
-//             overlaps, bytes that belong to nobody, a cut file. SystemError when the file cannot be read or written, or is none,
-//             but a named pipe or a folder.
+// Fails       FormatError, naming the file and the defect, for anything else: names that occur twice, an
+//             unknown dtype, a shape that overflows (also beside a 0, where libtorch multiplies the others)
+//             or does not fit its bytes, holes, overlaps, bytes that belong to nobody, a cut file.
+//             SystemError when the file cannot be read or written, or is none, but a named pipe or a folder.
 // Time        in proportion to the header: 200,000 tensors take about as long as in Python.
 // Threads     different SafetensorsFile objects are independent; one belongs to one thread at a time.
 #pragma once
@@ -83,9 +84,10 @@ struct SafetensorsSource {
   std::span<const std::byte> bytes;  // row by row, little-endian
 };
 
-// Writes the file whole or not at all (os/atomic_file.h). Tensors are laid out by falling element size, then by name, so that
-// each lies on a multiple of its element size and equal tensors give equal files. Throws InvalidArgument for a name that occurs
-// twice, is not UTF-8 or is "__metadata__", for an unknown dtype and for bytes that do not fit the shape.
+// Writes the file whole or not at all (os/atomic_file.h). Tensors are laid out by falling element size, then
+// by name, so that each lies on a multiple of its element size and equal tensors give equal files. Throws
+// InvalidArgument for a name that occurs twice, is not UTF-8 or is "__metadata__", for an unknown dtype and
+// for bytes that do not fit the shape.
 void write_safetensors(const std::string& path, std::vector<SafetensorsSource> tensors,
                        const SafetensorsMetadata& metadata = {{"format", "pt"}});
 

@@ -97,8 +97,9 @@ SafetensorsMetadata parse_metadata(const Json& entry) {
   return metadata;
 }
 
-// Takes the header's entries one after the other as they are parsed; nlohmann's own parser would keep the last of two equal keys,
-// follow any depth, and take a time that grows with the square of the number of entries.
+// Takes the header's entries one after the other as they are parsed; nlohmann's own parser would keep the
+// last of two equal keys, follow any depth, and take a time that grows with the square of the number of
+// entries.
 class HeaderReader : public Json::json_sax_t {
  public:
   SafetensorsHeader header;

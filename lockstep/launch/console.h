@@ -1,7 +1,8 @@
-// The launcher's own standard output and error: what the ranks print, line by line with their names, and the launcher's
-// lines. What ranks print is written by flush(). A full disk under standard output stops no job: it is said once on standard
-// error, and what has no room is dropped. Never blocks; while is_congested() the supervisor leaves the ranks' output in their pipes, so that ranks that
-// print faster than the reader reads wait, as they would without a launcher.
+// The launcher's own standard output and error: what the ranks print, line by line with their names, and the
+// launcher's lines. What ranks print is written by flush(). A full disk under standard output stops no job:
+// it is said once on standard error, and what has no room is dropped. Never blocks; while is_congested() the
+// supervisor leaves the ranks' output in their pipes, so that ranks that print faster than the reader reads
+// wait, as they would without a launcher.
 #pragma once
 
 #include <string>

@@ -1,12 +1,15 @@
-// Decides which cores and how many threads each rank of a machine gets. Pure: a machine goes in, a table comes out.
+// Decides which cores and how many threads each rank of a machine gets. Pure: a machine goes in, a table
+// comes out.
 //
 //   const CorePlan plan = core_plan(cpu_topology(), {.ranks = 4});
 //   plan.cpus[2]       // {4, 5}: rank 2 may run there; empty: anywhere the launcher may
-//   plan.threads       // 2: OMP_NUM_THREADS, the same for every rank, because sums depend on the number of threads
+//   plan.threads       // 2: OMP_NUM_THREADS, the same for every rank, because sums depend on the number of
+//                      // threads
 //
-// Neighbouring ranks get neighbouring cores, whole ones, so that a rank stays within one package and cache where it can.
-// Nobody is pinned when there are more ranks than cores, when a quota grants less time than there are cores (others use
-// them too), when the user's own OMP_NUM_THREADS asks for more than a rank's share, or when asked not to.
+// Neighbouring ranks get neighbouring cores, whole ones, so that a rank stays within one package and cache
+// where it can. Nobody is pinned when there are more ranks than cores, when a quota grants less time than
+// there are cores (others use them too), when the user's own OMP_NUM_THREADS asks for more than a rank's
+// share, or when asked not to.
 #pragma once
 
 #include <optional>

@@ -5,7 +5,8 @@
 //   lockstep:   [2] epoch 3
 //   lockstep: because of it: rank 0 exit code 1, rank 1 exit code 1, rank 3 stopped
 //
-// With several machines the numbers are those of the job, and the first line names the node. No line grows with the job.
+// With several machines the numbers are those of the job, and the first line names the node. No line grows
+// with the job.
 #pragma once
 
 #include <span>
@@ -28,7 +29,8 @@ struct FailureReport {
 std::vector<std::string> failure_summary(const FailureReport& report);  // one entry a line
 std::string failure_json(const FailureReport& report);
 
-// "rank 2 failed first: exit code 7, pid 4121 on node7, after 12.3 s; its last words: \"...\"", for all launchers of the job.
+// "rank 2 failed first: exit code 7, pid 4121 on node7, after 12.3 s; its last words: \"...\"", for all
+// launchers of the job.
 std::string failure_in_a_line(const RankResult& rank, const FirstCause& cause, const std::string& host);
 
 }  // namespace lockstep

@@ -11,8 +11,8 @@
 namespace lockstep {
 namespace {
 
-// A process killed by a signal is reported by the kernel only when all its memory is gone; meanwhile another rank may have
-// noticed and ended.
+// A process killed by a signal is reported by the kernel only when all its memory is gone; meanwhile another
+// rank may have noticed and ended.
 constexpr std::chrono::milliseconds OVERTAKEN{100};
 
 bool is_killed(const RankEnd& end) {

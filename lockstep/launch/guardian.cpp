@@ -76,7 +76,8 @@ void report(const PreparedJob& job, const RunResult& result, Console& console) {
   if (!result.of_job.empty()) console.line(printable(result.of_job, LONGEST_LINE));
 }
 
-// Waits for whoever reads the output, as any program would; but not when the front is gone or the user wants to stop.
+// Waits for whoever reads the output, as any program would; but not when the front is gone or the user wants
+// to stop.
 void flush(Console& console, int control) {
   for (console.flush(); !console.is_empty(); console.flush()) {
     PollSet wait;
@@ -134,8 +135,8 @@ class Front {
   Front(SignalQueue& signals, Fd control, Keyboard keyboard)
       : signals_(signals), control_(std::move(control)), keyboard_(std::move(keyboard)) {}
 
-  // `store`: the process that serves the store, 0 if that is another node's. Its early end is said here; the watcher of the guardian
-  // hears of it, too, and stops the job.
+  // `store`: the process that serves the store, 0 if that is another node's. Its early end is said here; the
+  // watcher of the guardian hears of it, too, and stops the job.
   ExitStatus wait_for(pid_t guardian, pid_t store) {
     for (bool is_served = store > 0;;) {
       PollSet wait;

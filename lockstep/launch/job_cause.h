@@ -1,7 +1,9 @@
-// The first cause of a failure in a job on several machines. Each launcher publishes how its ranks ended; from all of that each
-// finds the same rank (first_cause.h); the launcher of that rank says what happened, with the rank's last words, for all.
+// The first cause of a failure in a job on several machines. Each launcher publishes how its ranks ended;
+// from all of that each finds the same rank (first_cause.h); the launcher of that rank says what happened,
+// with the rank's last words, for all.
 //
-//   const JobCause cause = find_job_cause(link, node, ends_here, [&](const FirstCause& of) { return words_of(of); });
+//   const JobCause cause =
+//       find_job_cause(link, node, ends_here, [&](const FirstCause& of) { return words_of(of); });
 //   if (!cause.is_here) console.line("the job failed on another machine: " + cause.line);
 #pragma once
 
@@ -23,12 +25,13 @@ struct JobCause {
   int exit_code = 1;
 };
 
-// Blocks until the other launchers have published or are gone, some seconds at most. Publishes `mine`. nullopt: no rank has
-// failed on its own.
+// Blocks until the other launchers have published or are gone, some seconds at most. Publishes `mine`.
+// nullopt: no rank has failed on its own.
 std::optional<JobCause> find_job_cause(NodeLink& link, int node, std::span<const RankEnd> mine,
                                        const std::function<std::string(const FirstCause&)>& words);
 
-// The exit code of a job with that cause: the rank's own, or that of the first rank that failed because of it.
+// The exit code of a job with that cause: the rank's own, or that of the first rank that failed because of
+// it.
 int exit_code_of(const FirstCause& cause, std::span<const RankEnd> ends);
 
 // For the store.

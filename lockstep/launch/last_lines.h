@@ -1,5 +1,5 @@
-// Keeps the last lines of a rank, for the summary of a failure. Of a backtrace only the first frames are kept, so that it does
-// not push the message above it out.
+// Keeps the last lines of a rank, for the summary of a failure. Of a backtrace only the first frames are
+// kept, so that it does not push the message above it out.
 #pragma once
 
 #include <algorithm>
@@ -12,8 +12,8 @@
 
 namespace lockstep {
 
-// Whether a line is a frame of a backtrace as libtorch ("frame #3: ..."), gdb and the sanitizers ("#3 ...") and Boost ("3# ...")
-// print them, deepest call first, below the message.
+// Whether a line is a frame of a backtrace as libtorch ("frame #3: ..."), gdb and the sanitizers ("#3 ...")
+// and Boost ("3# ...") print them, deepest call first, below the message.
 inline bool is_frame(std::string_view line) {
   const auto skip = [&](std::string_view characters) {
     const auto end = line.find_first_not_of(characters);

@@ -1,5 +1,5 @@
-// Everything that is decided before the first rank starts: who gets which variables and cores. Pure, printable
-// (`lockstep run --dry-run`), and walked by the supervisor.
+// Everything that is decided before the first rank starts: who gets which variables and cores. Pure,
+// printable (`lockstep run --dry-run`), and walked by the supervisor.
 #pragma once
 
 #include <string>
@@ -33,13 +33,15 @@ struct LaunchPlan {
 
 LaunchPlan launch_plan(const LaunchSpec& spec, const JobFacts& facts);
 
-// The whole environment of one rank; `hub_fds` are the descriptors of LOCKSTEP_HUB_FDS (none for a job of one).
+// The whole environment of one rank; `hub_fds` are the descriptors of LOCKSTEP_HUB_FDS (none for a job of
+// one).
 std::vector<std::string> rank_environment(const LaunchPlan& plan, int rank, const std::vector<int>& hub_fds);
 
 // argv of local rank `rank`.
 std::vector<std::string> rank_command(const LaunchPlan& plan, int rank);
 
-// One paragraph per rank: variables, CPUs, command. No shell reads it, so arguments are quoted for people only.
+// One paragraph per rank: variables, CPUs, command. No shell reads it, so arguments are quoted for people
+// only.
 std::string describe(const LaunchPlan& plan);
 
 }  // namespace lockstep

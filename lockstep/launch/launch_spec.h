@@ -3,7 +3,7 @@
 //   LaunchSpec spec;
 //   spec.command = {"./train", "--epochs", "2"};
 //   spec.ranks = 4;
-//   const RunResult result = run_ranks(spec);            // launch/run_ranks.h; `lockstep run` uses launch/guardian.h
+//   const RunResult result = run_ranks(spec);  // launch/run_ranks.h; `lockstep run` uses launch/guardian.h
 #pragma once
 
 #include <chrono>
@@ -27,7 +27,8 @@ struct NodePlace {
   int master_port = 0;  // 0: any that is free
 };
 
-// Which of a rank's two streams are shown on the console and kept in its file: bits of torchrun's --tee and --redirects.
+// Which of a rank's two streams are shown on the console and kept in its file: bits of torchrun's --tee and
+// --redirects.
 struct StreamChoice {
   static constexpr int OUT = 1;
   static constexpr int ERR = 2;
@@ -51,8 +52,8 @@ struct LaunchSpec {
   std::string log_base = "runs";  // the job's folder with one file per rank is made in here; empty: no files
   bool needs_logs = false;        // an error where these cannot be made; else the job runs without
 
-  // After the first failure the others have `report_window` to notice it and say so, then SIGTERM, then `failure_grace`
-  // until SIGKILL: together less than a second. After Ctrl-C they have `stop_grace`.
+  // After the first failure the others have `report_window` to notice it and say so, then SIGTERM, then
+  // `failure_grace` until SIGKILL: together less than a second. After Ctrl-C they have `stop_grace`.
   bool stop_on_failure = true;
   std::chrono::milliseconds report_window{300};
   std::chrono::milliseconds failure_grace{500};

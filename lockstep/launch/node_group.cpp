@@ -25,7 +25,8 @@ constexpr std::chrono::seconds LAST_ANSWER{2};  // of the store, while ranks are
 
 std::string node_key(const char* what, int node) { return str("lockstep/launch/", what, '/', node); }
 
-// Set when the launcher with this entry under "ranks" is gone; another one that claims the same node sets another key.
+// Set when the launcher with this entry under "ranks" is gone; another one that claims the same node sets
+// another key.
 std::string gone_key(int node, std::string_view id) { return str(node_key("gone", node), '/', id); }
 
 std::string_view id_of(std::string_view entry) { return entry.substr(entry.rfind(' ') + 1); }

@@ -1,17 +1,20 @@
-// The launchers of one job on several machines: who starts which ranks, and telling each other when a rank fails. They talk over
-// a TCP store at MASTER_ADDR:MASTER_PORT that a process of node 0's launcher serves; the ranks meet over the same store.
+// The launchers of one job on several machines: who starts which ranks, and telling each other when a rank
+// fails. They talk over a TCP store at MASTER_ADDR:MASTER_PORT that a process of node 0's launcher serves;
+// the ranks meet over the same store.
 //
 //   Nodes nodes(access, job_id);                    // node 0 forks the process that serves the store
-//   Nodes::Joined joined = nodes.meet(ranks_here, deadline);            // blocks until all launchers are here
+//   Nodes::Joined joined = nodes.meet(ranks_here, deadline);  // blocks until all launchers are here
 //   ... in the process that supervises: ...
 //   NodeLink link(access, std::move(joined.stores));                         // forks the watcher
 //   wait.want_read(link.descriptor()); ... if (auto news = link.news(wait)) stop(*news);
-//   link.report({node, 137, "rank 3 failed first: killed by SIGKILL"});       // the first report of the job counts
+//   link.report({node, 137, "rank 3 failed first: killed by SIGKILL"});       // the first report of the job
+//                                                                             // counts
 //   link.finish();                                // this node is done
 //
-// The process that serves the store ends when all nodes are done or gone; node 0's launcher waits for it, and says how it ended if that
-// comes too early. That process looks into its own table, and node 0's launcher has sockets to it from before it was forked: strangers
-// who flood the address keep neither from anything. All connections are there before a rank starts.
+// The process that serves the store ends when all nodes are done or gone; node 0's launcher waits for it, and
+// says how it ended if that comes too early. That process looks into its own table, and node 0's launcher has
+// sockets to it from before it was forked: strangers who flood the address keep neither from anything. All
+// connections are there before a rank starts.
 //
 // Nothing here has a thread: processes that fork are to have one only.
 #pragma once
@@ -48,8 +51,8 @@ struct NodeStores {
 
 class Nodes {
  public:
-  // Node 0: starts the process that serves the store. Fails: SystemError when the address cannot be had. `job_id` is of this launcher's
-  // making; that of node 0 counts.
+  // Node 0: starts the process that serves the store. Fails: SystemError when the address cannot be had.
+  // `job_id` is of this launcher's making; that of node 0 counts.
   Nodes(NodeAccess access, std::string job_id);
 
   struct Joined {
@@ -58,8 +61,9 @@ class Nodes {
     std::string job_id;  // node 0's
     NodeStores stores;
   };
-  // Once. Fails: Timeout naming the nodes that did not come; StoreError (another secret; on node 0: the process that serves the store
-  // has ended, and how); InvalidArgument: a node number that is taken, or launchers that were told different numbers of nodes.
+  // Once. Fails: Timeout naming the nodes that did not come; StoreError (another secret; on node 0: the
+  // process that serves the store has ended, and how); InvalidArgument: a node number that is taken, or
+  // launchers that were told different numbers of nodes.
   Joined meet(int ranks_here, Deadline deadline);
 
   pid_t server() const { return server_; }  // 0: another node's
@@ -91,15 +95,18 @@ class NodeLink {
   ~NodeLink();
 
   int descriptor() const { return news_.get(); }  // -1: there is no more to come
-  // Once: another node has failed, its launcher is gone, or the store is (of which node 0 is said to be the place).
+  // Once: another node has failed, its launcher is gone, or the store is (of which node 0 is said to be the
+  // place).
   std::optional<NodeFailure> news(const PollSet& wait);
-  // Tells the job that this node has failed; what counts as the job's first failure, which may be another node's.
+  // Tells the job that this node has failed; what counts as the job's first failure, which may be another
+  // node's.
   NodeFailure report(const NodeFailure& mine);
   const Secret& secret() const { return access_.secret; }
 
   // ---- what was the first cause (job_cause.h), once this node's ranks have ended
   void publish(const std::string& ends);  // what became of them
-  // What each node has published, by node; nothing of one whose launcher is gone, or silent until the deadline.
+  // What each node has published, by node; nothing of one whose launcher is gone, or silent until the
+  // deadline.
   std::vector<std::optional<std::string>> published(Deadline deadline);
   NodeFailure agree(const NodeFailure& mine);  // what counts as the job's first cause: what was said first
   std::optional<NodeFailure> agreed(Deadline deadline);  // waits until somebody has said it

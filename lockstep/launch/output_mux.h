@@ -5,8 +5,9 @@
 //   mux.close(3, Stream::OUT);                    // emits "[3] epo\n"
 //   mux.launcher_line("rank 2 failed");           // emits "lockstep: rank 2 failed\n" to Stream::ERR
 //
-// Lines of different ranks never mix. On a terminal the unfinished line of rank 0 (a progress line, a question) is shown
-// at once, cut to the terminal's width; it is erased before any other line and drawn again after it:
+// Lines of different ranks never mix. On a terminal the unfinished line of rank 0 (a progress line, a
+// question) is shown at once, cut to the terminal's width; it is erased before any other line and drawn again
+// after it:
 //
 //   [0] epoch 1 step 40 loss 0.31          <- redrawn in place, as often as rank 0 writes "\r..."
 #pragma once
@@ -39,7 +40,8 @@ class OutputMux {
   void close(int rank, Stream stream);  // the rank's stream has ended: what is left of a line is a line
   void launcher_line(std::string_view text);
 
-  // A line without end is broken here: a rank that never prints a newline must not fill the launcher's memory.
+  // A line without end is broken here: a rank that never prints a newline must not fill the launcher's
+  // memory.
   static constexpr std::size_t LONGEST_LINE = 1U << 20U;
 
  private:

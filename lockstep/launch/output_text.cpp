@@ -21,8 +21,8 @@ std::size_t harmless_sequence(std::string_view text) {
   return 0;
 }
 
-// Length of the UTF-8 character at the start of `text`; 0 when it is none, or a C1 control (U+0080 to U+009F), which some
-// terminals obey: U+009B begins a sequence just like ESC [.
+// Length of the UTF-8 character at the start of `text`; 0 when it is none, or a C1 control (U+0080 to
+// U+009F), which some terminals obey: U+009B begins a sequence just like ESC [.
 std::size_t character_length(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<std::uint8_t>(text[i]); };
   const std::uint8_t lead = byte(0);

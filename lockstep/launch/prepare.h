@@ -1,4 +1,5 @@
-// Gathers what a launch depends on (machine, environment, a name, a port, a folder) and makes the plan. Starts nothing.
+// Gathers what a launch depends on (machine, environment, a name, a port, a folder) and makes the plan.
+// Starts nothing.
 #pragma once
 
 #include <memory>
@@ -23,11 +24,12 @@ struct PreparedJob {
   pid_t store_server = 0;                // node 0: the process that serves the store
 };
 
-// Fails: ProgramError, before anything exists; SystemError when this process may open too few files for so many
-// ranks, or the log folder is needed and cannot be made.
+// Fails: ProgramError, before anything exists; SystemError when this process may open too few files for so
+// many ranks, or the log folder is needed and cannot be made.
 PreparedJob prepare_job(const LaunchSpec& spec);
 
-// For a job on several machines: first waits for the launchers of the others (node_group.h), to know this one's ranks.
+// For a job on several machines: first waits for the launchers of the others (node_group.h), to know this
+// one's ranks.
 PreparedJob prepare_job_with_others(const LaunchSpec& spec, const NodeAccess& access, Deadline deadline);
 
 // The program cannot be started. exit_code(): EXIT_NOT_FOUND or EXIT_NOT_EXECUTABLE.

@@ -1,4 +1,5 @@
-// One running rank as its launcher sees it: the process, the two pipes it prints into, its log file and its last lines.
+// One running rank as its launcher sees it: the process, the two pipes it prints into, its log file and its
+// last lines.
 #pragma once
 
 #include <array>

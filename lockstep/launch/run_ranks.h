@@ -1,5 +1,5 @@
-// Starts N ranks of a command in this process's name, waits for all of them, and tells how each ended and what it printed:
-// what a test harness needs. Standard input of every rank is empty; nothing is printed here.
+// Starts N ranks of a command in this process's name, waits for all of them, and tells how each ended and
+// what it printed: what a test harness needs. Standard input of every rank is empty; nothing is printed here.
 //
 //   LaunchSpec spec;
 //   spec.command = {"/proc/self/exe", "--gtest_filter=..."};
@@ -12,9 +12,9 @@
 //
 // Blocks   until every rank and everything it started has ended.
 // Fails    ProgramError when the program cannot be run; SystemError.
-// Threads  the caller should be the only thread: SIGCHLD is blocked meanwhile. With other threads a death may be noticed
-//          0.1 s late. From the first call on this process adopts orphaned descendants (PR_SET_CHILD_SUBREAPER); children
-//          that it had before the call are left alone.
+// Threads  the caller should be the only thread: SIGCHLD is blocked meanwhile. With other threads a death may
+//          be noticed 0.1 s late. From the first call on this process adopts orphaned descendants
+//          (PR_SET_CHILD_SUBREAPER); children that it had before the call are left alone.
 #pragma once
 
 #include "lockstep/launch/launch_spec.h"

@@ -18,7 +18,8 @@ namespace {
 
 constexpr std::chrono::seconds UNKILLABLE_AFTER{10};
 constexpr std::chrono::milliseconds KILL_TICK{2};
-// A child's death is also looked for without being told: in a process with several threads another one may swallow SIGCHLD.
+// A child's death is also looked for without being told: in a process with several threads another one may
+// swallow SIGCHLD.
 constexpr std::chrono::milliseconds IDLE_TICK{100};
 constexpr std::size_t LONGEST_OUTPUT = 4U << 20U;
 

@@ -1,15 +1,17 @@
-// Runs the ranks of one job on this machine from start to end: starts them, carries their output, notices deaths, stops the
-// others, and leaves nothing behind. One thread, one loop over poll(), every wait with an end.
+// Runs the ranks of one job on this machine from start to end: starts them, carries their output, notices
+// deaths, stops the others, and leaves nothing behind. One thread, one loop over poll(), every wait with an
+// end.
 //
-//            all started          a rank fails            300 ms              grace
-//   STARTING ───────────▶ RUNNING ───────────▶ REPORTING ───────▶ STOPPING ─────────▶ KILLING ───────────▶ DONE
-//                            │ a stop signal ──────────────────▶     ▲                   ▲   nothing is left
-//                            │ the last rank has ended ──────────────┼───────────────────┤
-//                            └─ time limit, second stop signal, the launcher was killed ─┘
+//            all started         a rank fails            300 ms              grace
+//   STARTING ───────────▶ RUNNING ──────────▶ REPORTING ───────▶ STOPPING ─────────▶ KILLING ──────────▶ DONE
+//                            │ a stop signal ─────────────────▶     ▲                   ▲   nothing is left
+//                            │ the last rank has ended ─────────────┼───────────────────┤
+//                            └─ time limit, second stop signal, the launcher was killed ┘
 //
 // REPORTING  nobody is told anything: the survivors notice the death themselves, say so, and end.
 // STOPPING   every rank's process group got SIGTERM, or the signal that the launcher got.
-// KILLING    SIGKILL to the groups of the ranks, then to everything that descends from this process, until there is none.
+// KILLING    SIGKILL to the groups of the ranks, then to everything that descends from this process, until
+//            there is none.
 #pragma once
 
 #include <chrono>

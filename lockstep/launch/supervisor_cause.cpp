@@ -1,4 +1,5 @@
-// What the ranks and the launchers of other machines tell of a failure, and what it says about the first cause.
+// What the ranks and the launchers of other machines tell of a failure, and what it says about the first
+// cause.
 #include <algorithm>
 
 #include "lockstep/base/str.h"

@@ -1,16 +1,21 @@
-// ResNet-18, -34 and -50 with the names, shapes and initial values of torchvision's, so that files go both ways.
+// ResNet-18, -34 and -50 with the names, shapes and initial values of torchvision's, so that files go both
+// ways.
 //
 //   auto net = models::resnet18({.num_classes = 10, .stem = models::Stem::CIFAR});
 //   DistributedDataParallel ddp(net);
 //   at::Tensor logits = ddp->forward(images);       // float32 [n, 3, rows, columns] to [n, num_classes]
 //
-//   # Python, once: a state dict of torchvision as a file that load_state_dict(*net, "resnet18.safetensors") takes
-//   safetensors.torch.save_file(torchvision.models.resnet18(weights="DEFAULT").state_dict(), "resnet18.safetensors")
+//   # Python, once: a state dict of torchvision as a file that load_state_dict(*net, "resnet18.safetensors")
+//   # takes
+//   weights = torchvision.models.resnet18(weights="DEFAULT").state_dict()
+//   safetensors.torch.save_file(weights, "resnet18.safetensors")
 //
-// Source      He, Zhang, Ren, Sun: Deep Residual Learning for Image Recognition (2015), table 1 and figure 5; as in torchvision the
-//             stride of a bottleneck is at its 3x3 convolution ("ResNet v1.5"). The CIFAR stem, a 3x3 convolution of stride 1
-//             without max-pool, is that of the paper's section 4.2; with the other one images of 32 x 32 shrink to 1 x 1.
-// Weights     initially as torchvision makes them: after the same torch::manual_seed() bit for bit the same (Stem::IMAGENET).
+// Source      He, Zhang, Ren, Sun: Deep Residual Learning for Image Recognition (2015), table 1 and figure 5;
+//             as in torchvision the stride of a bottleneck is at its 3x3 convolution ("ResNet v1.5"). The
+//             CIFAR stem, a 3x3 convolution of stride 1 without max-pool, is that of the paper's section 4.2;
+//             with the other one images of 32 x 32 shrink to 1 x 1.
+// Weights     initially as torchvision makes them: after the same torch::manual_seed() bit for bit the same
+//             (Stem::IMAGENET).
 // Fails       InvalidArgument: options out of range.
 #pragma once
 

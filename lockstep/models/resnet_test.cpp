@@ -77,7 +77,8 @@ const std::vector<Kind>& kinds() {
   return all;
 }
 
-// Names in order, shapes and dtypes; the logits in training and in evaluation, and the statistics that training leaves.
+// Names in order, shapes and dtypes; the logits in training and in evaluation, and the statistics that
+// training leaves.
 TEST(ResNet, EqualsPythons) {
   const TempFolder folder;
   std::string script = python_head();
@@ -128,7 +129,8 @@ save_file({name: value.detach().contiguous().clone() for name, value in record.i
   }
 }
 
-// Bit for bit, after the same seed: torchvision makes its layers in this order, and so does testing/resnet.py.
+// Bit for bit, after the same seed: torchvision makes its layers in this order, and so does
+// testing/resnet.py.
 TEST(ResNet, TheSameSeedGivesTheWeightsOfPython) {
   const TempFolder folder;
   const std::vector<Kind> seeded = {{18, {.num_classes = 10}},

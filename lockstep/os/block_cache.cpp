@@ -18,7 +18,8 @@ constexpr std::size_t PAGE = std::size_t{4} << 10U;
 void* pointer(std::uintptr_t address) { return reinterpret_cast<void*>(address); }
 std::uintptr_t address_of(const void* block) { return reinterpret_cast<std::uintptr_t>(block); }
 
-// Fresh address space in huge pages, where the kernel has some; `bytes` is a multiple of HUGE_PAGE. 0: refused.
+// Fresh address space in huge pages, where the kernel has some; `bytes` is a multiple of HUGE_PAGE. 0:
+// refused.
 std::uintptr_t map_huge(std::size_t bytes) {
   constexpr int FLAGS = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
   void* memory = mmap(nullptr, bytes + HUGE_PAGE, PROT_READ | PROT_WRITE, FLAGS, -1, 0);

@@ -93,7 +93,8 @@ TEST(BlockCache, AlignsAndDoesNotOverlap) {
   cache.free(nullptr);
 }
 
-// Of two blocks the second begins where the first one's last page ends; a third that fits begins where an earlier one was.
+// Of two blocks the second begins where the first one's last page ends; a third that fits begins where an
+// earlier one was.
 TEST(BlockCache, PutsBlocksSideBySideAtTheLowestFreeAddress) {
   BlockCache cache(NO_CAP);
   std::array<std::byte*, 4> blocks = {};
@@ -238,7 +239,8 @@ TEST(BlockCache, GivesEverythingBackWhenMemoryIsScarce) {
   EXPECT_EQ(cache.stats().cached_bytes, 0U);
 }
 
-// In a process that may not map another 80 MiB, not to speak of a region, unless it gives back the 64 MiB it keeps.
+// In a process that may not map another 80 MiB, not to speak of a region, unless it gives back the 64 MiB it
+// keeps.
 TEST(BlockCache, TriesAgainWithoutWhatItKept) {
   const pid_t child = fork_child([] {
     BlockCache cache(NO_CAP);

@@ -4,14 +4,16 @@
 //   request.executable = "/usr/bin/env";
 //   request.arguments = {"env", "true"};
 //   request.environment = {"PATH=/usr/bin"};
-//   ChildProcess child = spawn(request);          // does not wait for exec: a program on a dead file server hangs there
+//   ChildProcess child = spawn(request);          // does not wait for exec: a program on a dead file server
+//                                                 // hangs there
 //   ... poll child.exec_report ...
 //   if (exec_error(child) == 0) ...               // it runs
 //   while (!poll_exit(child.pid)) ...
 //
-// The child leads a process group of its own, dies when the thread that called spawn() ends (PR_SET_PDEATHSIG; its own
-// children do not: see os/descendants.h), has the signal mask it is given, and holds no descriptors besides those named and
-// those that were inheritable already. Its limit of open files is the one this process had before it raised it (open_files.h).
+// The child leads a process group of its own, dies when the thread that called spawn() ends
+// (PR_SET_PDEATHSIG; its own children do not: see os/descendants.h), has the signal mask it is given, and
+// holds no descriptors besides those named and those that were inheritable already. Its limit of open files
+// is the one this process had before it raised it (open_files.h).
 #pragma once
 
 #include <sys/types.h>
@@ -47,18 +49,19 @@ struct ChildProcess {
 // Fails: SystemError when there is no more process.
 ChildProcess spawn(const SpawnRequest& request);
 
-// Waits for exec and returns the errno value with which it failed (ENOENT, EACCES, ENOEXEC, ...), 0 when the program runs.
-// Does not block once `exec_report` is readable.
+// Waits for exec and returns the errno value with which it failed (ENOENT, EACCES, ENOEXEC, ...), 0 when the
+// program runs. Does not block once `exec_report` is readable.
 int exec_error(const ChildProcess& child);
 
-// Forks: the child runs `body` and exits with what it returns, without running the parent's destructors or exit handlers.
-// Only for a process with one thread. Fails: SystemError.
+// Forks: the child runs `body` and exits with what it returns, without running the parent's destructors or
+// exit handlers. Only for a process with one thread. Fails: SystemError.
 pid_t fork_child(const std::function<int()>& body);
 
 // Has the kernel kill the calling process when the thread that forked it ends.
 void die_with_parent();
 
-// Puts the calling process into a process group of its own, so that signals to its old group (Ctrl-C) miss it.
+// Puts the calling process into a process group of its own, so that signals to its old group (Ctrl-C) miss
+// it.
 void leave_process_group();
 
 // The calling process's name in ps and top, at most 15 characters.
@@ -73,7 +76,8 @@ struct ExitStatus {
   int shell_code() const { return signal != 0 ? 128 + signal : code; }  // as a shell's $?
 };
 
-// Reaps `pid` if it has ended. nullopt: still running. A process that is not (or no more) a child counts as exit code 255.
+// Reaps `pid` if it has ended. nullopt: still running. A process that is not (or no more) a child counts as
+// exit code 255.
 std::optional<ExitStatus> poll_exit(pid_t pid);
 ExitStatus wait_exit(pid_t pid);  // blocks
 
@@ -82,8 +86,8 @@ bool has_ended(pid_t pid);
 
 void signal_process(pid_t pid, int signal);
 
-// Signals the process group that `leader` founded, and `leader` itself should it have moved to another. Only for a leader
-// that has not been reaped: its number still means it.
+// Signals the process group that `leader` founded, and `leader` itself should it have moved to another. Only
+// for a leader that has not been reaped: its number still means it.
 void signal_process_group(pid_t leader, int signal);
 
 // "SIGKILL", "SIGRTMIN+3".
@@ -92,7 +96,8 @@ std::string signal_name(int signal);
 // "exit code 3", "killed by SIGSEGV".
 std::string describe(const ExitStatus& status);
 
-// The path that `program` means: itself when it has a slash, else the first executable file on PATH (`path_variable`).
+// The path that `program` means: itself when it has a slash, else the first executable file on PATH
+// (`path_variable`).
 struct ProgramPath {
   std::string path;
   int error_number = 0;  // 0, ENOENT (not found), EACCES (found, not executable), EISDIR

@@ -70,7 +70,8 @@ TEST(CpuShare, FollowsTheAffinityMask) {
   EXPECT_EQ(cpu_share().cpus, before.cpus);
 }
 
-// A cgroup of our own below that of this process, which it enters and leaves again, where the machine lets us make one.
+// A cgroup of our own below that of this process, which it enters and leaves again, where the machine lets us
+// make one.
 class OwnCgroup {
  public:
   OwnCgroup(const std::string& mount, const std::string& controllers) : home_(mount) {

@@ -100,7 +100,8 @@ std::optional<double> quota_of(const std::filesystem::path& group) {
   return std::nullopt;
 }
 
-// In a container the path named by /proc/self/cgroup may lie above what is mounted: the missing folders are skipped.
+// In a container the path named by /proc/self/cgroup may lie above what is mounted: the missing folders are
+// skipped.
 std::optional<double> tightest_quota(const std::filesystem::path& mount, const std::string& group) {
   std::optional<double> quota = quota_of(mount);
   std::filesystem::path path = mount;

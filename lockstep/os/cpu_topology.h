@@ -1,7 +1,9 @@
-// The CPUs this process may use: affinity mask (taskset, Slurm, a container's cpuset), physical cores, and CPU-time quota.
+// The CPUs this process may use: affinity mask (taskset, Slurm, a container's cpuset), physical cores, and
+// CPU-time quota.
 //
 //   const CpuTopology machine = cpu_topology();
-//   machine.cores          // {{0, 4}, {1, 5}}: two physical cores with two hardware threads each, neighbours side by side
+//   machine.cores          // {{0, 4}, {1, 5}}: two physical cores with two hardware threads each, neighbours
+//                          // side by side
 //   machine.usable_cores() // 1 under a quota of 1.5 CPUs
 #pragma once
 
@@ -31,8 +33,8 @@ CpuTopology synthetic_topology(const std::string& description);
 // The CPUs on which the calling thread may run.
 std::set<int> affinity_mask();
 
-// The tightest limit of this process's cgroup and those above it (cpu.max of version 2, cpu.cfs_quota_us of version 1).
-// `root` stands for "/" in tests.
+// The tightest limit of this process's cgroup and those above it (cpu.max of version 2, cpu.cfs_quota_us of
+// version 1). `root` stands for "/" in tests.
 std::optional<double> cgroup_cpu_quota(const std::string& root = "");
 
 }  // namespace lockstep

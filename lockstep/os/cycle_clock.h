@@ -1,11 +1,13 @@
-// The cheapest clock of this machine that never goes back and that all its processes read alike: the processor's time stamp
-// counter where the kernel vouches for it, else std::chrono::steady_clock. Counts become nanoseconds only when somebody looks.
+// The cheapest clock of this machine that never goes back and that all its processes read alike: the
+// processor's time stamp counter where the kernel vouches for it, else std::chrono::steady_clock. Counts
+// become nanoseconds only when somebody looks.
 //
 //   const CycleClock clock = CycleClock::of_this_machine();
 //   const CycleClock::Pair first = clock.pair();
 //   const std::uint64_t count = clock.now();                       // 10 ns, no system call
 //   ...
-//   const std::int64_t when = CycleClock::nanoseconds(count, first, clock.pair());   // as steady_clock counts them
+//   // as steady_clock counts them
+//   const std::int64_t when = CycleClock::nanoseconds(count, first, clock.pair());
 #pragma once
 
 #include <chrono>
@@ -26,8 +28,8 @@ class CycleClock {
     std::int64_t nanoseconds = 0;
   };
 
-  // The time stamp counter if it is the kernel's own clock source, or if every processor says that its counter runs at one
-  // rate and in every sleep state (constant_tsc, nonstop_tsc). Looked up once.
+  // The time stamp counter if it is the kernel's own clock source, or if every processor says that its
+  // counter runs at one rate and in every sleep state (constant_tsc, nonstop_tsc). Looked up once.
   static CycleClock of_this_machine();
   explicit CycleClock(bool counts_cycles) : counts_cycles_(counts_cycles) {}
 
@@ -40,7 +42,8 @@ class CycleClock {
   }
   Pair pair() const;
 
-  // The line through two pairs, at `count`. More than a few milliseconds between them make it exact to a microsecond.
+  // The line through two pairs, at `count`. More than a few milliseconds between them make it exact to a
+  // microsecond.
   static std::int64_t nanoseconds(std::uint64_t count, const Pair& first, const Pair& second);
 
   static std::int64_t steady_nanoseconds() {

@@ -51,8 +51,9 @@ bool has_children() {
   return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 || errno != ECHILD;
 }
 
-// Without /proc: the kernel says of every number whether it is that of a child. The numbers of containers are small as a rule: all
-// up to the most that Linux uses are asked for, which takes a second, only if none but `known` is found among the first.
+// Without /proc: the kernel says of every number whether it is that of a child. The numbers of containers are
+// small as a rule: all up to the most that Linux uses are asked for, which takes a second, only if none but
+// `known` is found among the first.
 std::vector<pid_t> children_by_number(std::span<const pid_t> known) {
   constexpr pid_t NEAR = 1 << 15;
   constexpr pid_t NUMBERS = 1 << 22;

@@ -4,9 +4,9 @@
 //   ... spawn(...) ...
 //   while (!kill_children(keep).empty()) wait a moment; // each round ends one generation
 //
-// Why only children are signalled: a child that has not been waited for keeps its pid, so the signal cannot hit a stranger
-// that got the number meanwhile. What a killed child leaves behind becomes our child (PR_SET_CHILD_SUBREAPER), wherever
-// setsid() or a double fork had put it, and is killed in the next round.
+// Why only children are signalled: a child that has not been waited for keeps its pid, so the signal cannot
+// hit a stranger that got the number meanwhile. What a killed child leaves behind becomes our child
+// (PR_SET_CHILD_SUBREAPER), wherever setsid() or a double fork had put it, and is killed in the next round.
 #pragma once
 
 #include <sys/types.h>
@@ -21,13 +21,15 @@ namespace lockstep {
 // Makes this process the one that inherits orphaned descendants (until it exits).
 void adopt_orphans();
 
-// Pids of the children of this process, zombies included, from /proc; where there is none, by asking for every number.
+// Pids of the children of this process, zombies included, from /proc; where there is none, by asking for
+// every number.
 std::vector<pid_t> children_of_this_process();
 
 // Reaps those children that have ended, except `keep` (whose exit status somebody else wants).
 void reap_children(std::span<const pid_t> keep);
 
-// Sends SIGKILL to every child except `keep`, reaps the dead, and returns those that still exist. Call again until empty.
+// Sends SIGKILL to every child except `keep`, reaps the dead, and returns those that still exist. Call again
+// until empty.
 std::vector<pid_t> kill_children(std::span<const pid_t> keep);
 
 // Repeats kill_children() until nothing is left, at most for `limit`. Returns what could not be killed.

@@ -1,8 +1,10 @@
-// EventPoll: one thread waits for many descriptors (epoll, level-triggered); others may add, change and wake meanwhile.
+// EventPoll: one thread waits for many descriptors (epoll, level-triggered); others may add, change and wake
+// meanwhile.
 //
 //   EventPoll poll;
 //   poll.add(fd, /*token=*/7, {.read = true});
-//   for (const EventPoll::Event& event : poll.wait(Deadline::never())) use(event.token, event.readable, event.writable);
+//   for (const EventPoll::Event& event : poll.wait(Deadline::never()))
+//     use(event.token, event.readable, event.writable);
 //
 // Threads: wait() by one thread at a time; everything else by any.
 #pragma once
@@ -35,8 +37,8 @@ class EventPoll {
   void add(int fd, std::uint64_t token, Interest interest);
   void change(int fd, std::uint64_t token, Interest interest);
   void remove(int fd);
-  // What is ready; empty at the deadline, or when somebody woke this thread. Keeps its core and asks again and again for `spin` before it
-  // sleeps: to be woken takes longer than most answers.
+  // What is ready; empty at the deadline, or when somebody woke this thread. Keeps its core and asks again
+  // and again for `spin` before it sleeps: to be woken takes longer than most answers.
   std::vector<Event> wait(Deadline deadline, std::chrono::nanoseconds spin = std::chrono::nanoseconds(0));
   void wake();
 

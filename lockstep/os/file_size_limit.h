@@ -1,10 +1,11 @@
-// The limit of the size of files (RLIMIT_FSIZE, `ulimit -f`). A call that would make a file larger fails with EFBIG, but first the
-// kernel sends the calling thread SIGXFSZ, which ends the process.
+// The limit of the size of files (RLIMIT_FSIZE, `ulimit -f`). A call that would make a file larger fails with
+// EFBIG, but first the kernel sends the calling thread SIGXFSZ, which ends the process.
 //
 //   const NoFileSizeSignal quiet;                    // this thread gets the error alone
 //   if (write(file, data, size) < 0) ...             // EFBIG
 //
-// No handler is installed and no disposition changed, so that a program's own way with the signal is left alone.
+// No handler is installed and no disposition changed, so that a program's own way with the signal is left
+// alone.
 #pragma once
 
 #include <csignal>

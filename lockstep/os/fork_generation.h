@@ -1,4 +1,5 @@
-// How often this process is a fork: what was made before a fork belongs to the parent and must not be used here.
+// How often this process is a fork: what was made before a fork belongs to the parent and must not be used
+// here.
 //
 //   const unsigned made_in = fork_generation();
 //   ...

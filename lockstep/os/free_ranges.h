@@ -1,15 +1,15 @@
-// FreeRanges: which ranges of addresses are free. Neighbours are merged, and the lowest range that is long enough is taken from.
-// Plain numbers: it touches no memory.
+// FreeRanges: which ranges of addresses are free. Neighbours are merged, and the lowest range that is long
+// enough is taken from. Plain numbers: it touches no memory.
 //
 //   FreeRanges free;
 //   free.insert({.begin = 0x1000, .bytes = 0x8000});
 //   const std::uintptr_t place = free.take(0x2000).value();      // 0x1000
 //   free.insert({.begin = place, .bytes = 0x2000});              // one range again
 //
-// First fit by address keeps what is in use together at low addresses, and what nobody needs whole at high ones (Wilson et al.,
-// "Dynamic Storage Allocation: A Survey and Critical Review", 1995).
-// Time        logarithmic in the number of ranges, but for take(), which looks through those that have less than twice the length
-//             asked for until one fits.
+// First fit by address keeps what is in use together at low addresses, and what nobody needs whole at high
+// ones (Wilson et al., "Dynamic Storage Allocation: A Survey and Critical Review", 1995).
+// Time        logarithmic in the number of ranges, but for take(), which looks through those that have less
+//             than twice the length asked for until one fits.
 #pragma once
 
 #include <array>
@@ -36,7 +36,8 @@ class FreeRanges {
   AddressRange insert(AddressRange range);
   void erase(AddressRange range);  // a whole one
 
-  // The beginning of the lowest range that is long enough loses `bytes`; where that is. None is long enough: nullopt.
+  // The beginning of the lowest range that is long enough loses `bytes`; where that is. None is long enough:
+  // nullopt.
   std::optional<std::uintptr_t> take(std::size_t bytes);
 
   AddressRange ending_at(std::uintptr_t address) const;  // empty, from there: none does

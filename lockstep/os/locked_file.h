@@ -1,13 +1,14 @@
-// LockedFile: one regular file whose readers and writers exclude each other, between threads, processes and, where the file
-// system supports locks, machines.
+// LockedFile: one regular file whose readers and writers exclude each other, between threads, processes and,
+// where the file system supports locks, machines.
 //
-//   LockedFile file("/shared/job-17/store");          // created with mode 0600 if missing; a symbolic link is refused
+//   LockedFile file("/shared/job-17/store");          // created with mode 0600 if missing; a symbolic link
+//                                                     // is refused
 //   const LockedFile::Guard guard = file.lock();      // waits for others
 //   std::string bytes = file.read(limit);
 //   file.write_at(bytes.size(), "more");
 //
-// Throws SystemError that names the file. Uses open file description locks, which exclude other descriptors of this process,
-// and a mutex, which excludes other threads with the same descriptor.
+// Throws SystemError that names the file. Uses open file description locks, which exclude other descriptors
+// of this process, and a mutex, which excludes other threads with the same descriptor.
 #pragma once
 
 #include <cstddef>

@@ -10,13 +10,15 @@ namespace lockstep LOCKSTEP_PUBLIC {
 
 std::string host_name();
 
-// Names this start of this machine's kernel; containers and network namespaces share it. "" where the kernel does not tell.
+// Names this start of this machine's kernel; containers and network namespaces share it. "" where the kernel
+// does not tell.
 std::string boot_id();
 
 // 2 * `bytes` hexadecimal digits from the kernel's random generator.
 std::string random_hex(std::size_t bytes);
 
-// A TCP port of 127.0.0.1 that was free a moment ago. Nothing keeps it free: it is for programs that insist on a number.
+// A TCP port of 127.0.0.1 that was free a moment ago. Nothing keeps it free: it is for programs that insist
+// on a number.
 int free_port();
 
 // NVIDIA GPUs whose devices exist here.

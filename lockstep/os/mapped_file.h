@@ -1,13 +1,14 @@
-// MappedFile: a file of any size as bytes in memory, read by the kernel as they are looked at and shared with other processes
-// that map the same file.
+// MappedFile: a file of any size as bytes in memory, read by the kernel as they are looked at and shared with
+// other processes that map the same file.
 //
 //   const MappedFile file("tokens.bin");
 //   const auto first = file.bytes()[0];
 //   file.check_size();                      // from time to time, see below
 //
-// Shrinking   a look behind the end of a file that somebody has cut since ends the process (SIGBUS). check_size() before each
-//             larger piece of reading makes an error of it: one system call of less than a microsecond. Programs that replace
-//             files by renaming a new one over them, as AtomicFile does, do no harm.
+// Shrinking   a look behind the end of a file that somebody has cut since ends the process (SIGBUS).
+//             check_size() before each larger piece of reading makes an error of it: one system call of less
+//             than a microsecond. Programs that replace files by renaming a new one over them, as AtomicFile
+//             does, do no harm.
 // Fails       SystemError: the file is missing, not a plain one, unreadable, cut short since.
 // Threads     any number may read.
 #pragma once

@@ -37,7 +37,8 @@ bool cgroup_is_full(const std::string& folder) {
   return is_scarce(limit - std::min(limit, used), limit);
 }
 
-// The path of this process in the one hierarchy of cgroups v2; in a container it may lie above what is mounted.
+// The path of this process in the one hierarchy of cgroups v2; in a container it may lie above what is
+// mounted.
 std::filesystem::path own_cgroup(const std::string& root) {
   std::ifstream groups(root + "/proc/self/cgroup");
   for (std::string line; std::getline(groups, line);) {

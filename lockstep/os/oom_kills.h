@@ -2,10 +2,11 @@
 //
 //   const OomKills before = oom_kills();
 //   ... a child was killed by SIGKILL ...
-//   message += who_killed(before, oom_kills());    // " by the kernel's out-of-memory killer (...)", or nothing
+//   message += who_killed(before, oom_kills());  // " by the kernel's out-of-memory killer (...)", or nothing
 //
-// Counted by the control group of this process (v2: memory.events, v1: memory.oom_control), which children share unless somebody
-// moves them, and for the whole machine (/proc/vmstat). What cannot be read is not counted.
+// Counted by the control group of this process (v2: memory.events, v1: memory.oom_control), which children
+// share unless somebody moves them, and for the whole machine (/proc/vmstat). What cannot be read is not
+// counted.
 #pragma once
 
 #include <cstdint>

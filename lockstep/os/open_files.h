@@ -1,9 +1,11 @@
 // How many files this process may have open (RLIMIT_NOFILE, `ulimit -n`), and room for more.
 //
-//   make_room_for_files(2 * ranks, "init_process_group, rank 3 of 64");   // throws when even the hard limit is too small
+//   make_room_for_files(2 * ranks, "init_process_group, rank 3 of 64");   // throws when even the hard limit
+//                                                                         // is too small
 //
-// The soft limit is raised by no more than what is needed, so that the program keeps the room it had. What the program itself
-// starts later (system(), popen()) inherits the raised limit; what os/child_process.h starts gets the one from before.
+// The soft limit is raised by no more than what is needed, so that the program keeps the room it had. What
+// the program itself starts later (system(), popen()) inherits the raised limit; what os/child_process.h
+// starts gets the one from before.
 #pragma once
 
 #include <cstddef>
@@ -32,8 +34,9 @@ void raise_open_files();
 // Gives the calling process the limits that it had before it raised any. For a child between fork and exec.
 void restore_open_files();
 
-// Files that one rank of `ranks` on a machine has open while it joins the others: a socket to, the trace and a handle of each; in jobs
-// of up to 128 ranks rank 0 also holds the handle with which each said hello (comm/meeting/hub_greeting.h).
+// Files that one rank of `ranks` on a machine has open while it joins the others: a socket to, the trace and
+// a handle of each; in jobs of up to 128 ranks rank 0 also holds the handle with which each said hello
+// (comm/meeting/hub_greeting.h).
 constexpr std::size_t open_files_of_rank(std::size_t ranks) { return (ranks > 128 ? 3 : 4) * ranks + 8; }
 
 }  // namespace lockstep

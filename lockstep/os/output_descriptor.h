@@ -5,8 +5,9 @@
 //   out.flush();                            // keeps what the other side does not take now
 //   if (out.pending() > 0) ... poll out.descriptor() for writing, then out.flush() again
 //
-// O_NONBLOCK belongs to the open file, which the shell and other programs share; so a pipe or terminal is opened anew
-// through /proc/self/fd, and where that is refused writes are small enough for poll's promise to hold (PIPE_BUF).
+// O_NONBLOCK belongs to the open file, which the shell and other programs share; so a pipe or terminal is
+// opened anew through /proc/self/fd, and where that is refused writes are small enough for poll's promise to
+// hold (PIPE_BUF).
 #pragma once
 
 #include <cstddef>
@@ -25,8 +26,8 @@ class OutputDescriptor {
   void flush();
   std::size_t pending() const { return pending_.size() - taken_; }
   bool is_broken() const { return is_broken_; }  // nobody reads any more
-  // Why the last text that was lost could not be written (errno); 0: none was. Where the disk is full, or a file may not grow
-  // any more, the text is dropped and the next one is tried: there may be room again.
+  // Why the last text that was lost could not be written (errno); 0: none was. Where the disk is full, or a
+  // file may not grow any more, the text is dropped and the next one is tried: there may be room again.
   int error() const { return error_; }
   int descriptor() const { return own_.valid() ? own_.get() : shared_fd_; }
 

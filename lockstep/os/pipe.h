@@ -43,15 +43,16 @@ enum class ReadResult {
 // Appends up to 64 KiB to `text`.
 ReadResult read_available(int fd, std::string& text);
 
-// Bytes written, 0 when `fd` takes none now, -1 with errno when it takes none any more: nobody reads (EPIPE), or it is a file and
-// the disk is full.
+// Bytes written, 0 when `fd` takes none now, -1 with errno when it takes none any more: nobody reads (EPIPE),
+// or it is a file and the disk is full.
 long write_available(int fd, std::string_view text);
 
 inline constexpr int STANDARD_INPUT = 0;
 inline constexpr int STANDARD_OUTPUT = 1;
 inline constexpr int STANDARD_ERROR = 2;
 
-// Opens /dev/null on those of the descriptors 0, 1 and 2 that are closed, so that no other file ever gets these numbers.
+// Opens /dev/null on those of the descriptors 0, 1 and 2 that are closed, so that no other file ever gets
+// these numbers.
 void ensure_standard_descriptors();
 
 }  // namespace lockstep

@@ -1,4 +1,5 @@
-// PlainFile: a regular file, open for reading. A named pipe, which would wait for a writer, a folder and a device are refused by name.
+// PlainFile: a regular file, open for reading. A named pipe, which would wait for a writer, a folder and a
+// device are refused by name.
 //
 //   const PlainFile file("model.safetensors");
 //   std::vector<std::byte> head(std::min<std::uint64_t>(file.size(), 8));

@@ -14,7 +14,8 @@
 
 namespace lockstep {
 
-// The deadline's nap as poll() and epoll_wait() take it: rounded up, -1: never. Who waits looks at the deadline again.
+// The deadline's nap as poll() and epoll_wait() take it: rounded up, -1: never. Who waits looks at the
+// deadline again.
 int poll_milliseconds(const Deadline& deadline);
 
 class PollSet {

@@ -26,13 +26,15 @@ void make_folders(const std::filesystem::path& folder) {
 // Sockets have names of up to 47 characters, and the kernel takes paths of 107.
 constexpr std::size_t LONGEST_FOLDER = 59;
 
-// After su and sudo XDG_RUNTIME_DIR is often still the other user's: a folder of ours there would be in that user's way.
+// After su and sudo XDG_RUNTIME_DIR is often still the other user's: a folder of ours there would be in that
+// user's way.
 bool is_of_this_user(const std::string& folder) {
   struct stat status = {};
   return stat(folder.c_str(), &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == geteuid();
 }
 
-// Why this user cannot have sockets in `folder`, which is made if it is missing; errno says more. Empty: it can.
+// Why this user cannot have sockets in `folder`, which is made if it is missing; errno says more. Empty: it
+// can.
 std::string why_unfit(const std::string& folder) {
   if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST)
     return "cannot create the folder " + printable(folder);

@@ -34,7 +34,8 @@ std::vector<pid_t> numbers_of(const std::string& folder) {
   return {};
 }
 
-// A namespace at the same depth may be another container's: only a process in this process's own, or below one in it, counts.
+// A namespace at the same depth may be another container's: only a process in this process's own, or below
+// one in it, counts.
 bool is_in_this_namespace(const std::string& folder, const std::string& own) {
   constexpr int MOST_GENERATIONS = 64;
   std::string at = folder;

@@ -1,5 +1,5 @@
-// Where /proc shows a process. In a container the mounted /proc may be that of a process namespace around this one (the host's): its
-// numbers are others, and to send a signal to one of them would hit a stranger.
+// Where /proc shows a process. In a container the mounted /proc may be that of a process namespace around
+// this one (the host's): its numbers are others, and to send a signal to one of them would hit a stranger.
 //
 //   std::ifstream file(proc_folder(4121) + "/comm");
 //   for (const pid_t pid : numbers_in("/proc/self/task/71/children")) signal(pid_shown_as(pid));
@@ -25,10 +25,12 @@ ProcView proc_view();
 // "/proc/4121"; empty when /proc does not show the process `pid`.
 std::string proc_folder(pid_t pid);
 
-// The process that /proc shows under that number, as this process's namespace counts; nullopt: it is not in it.
+// The process that /proc shows under that number, as this process's namespace counts; nullopt: it is not in
+// it.
 std::optional<pid_t> pid_shown_as(pid_t shown);
 
-// The numbers of all processes that /proc shows and that belong to this process's namespace: as shown, and as it counts.
+// The numbers of all processes that /proc shows and that belong to this process's namespace: as shown, and as
+// it counts.
 struct ShownProcess {
   pid_t shown = 0;
   pid_t pid = 0;

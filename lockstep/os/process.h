@@ -20,8 +20,8 @@ std::vector<std::string> command_line();
 // The name of this process's program, without folders.
 std::string program_name();
 
-// The file that this process runs: /proc/self/exe, which is right even when the file has been moved; without /proc the path by which
-// it was started.
+// The file that this process runs: /proc/self/exe, which is right even when the file has been moved; without
+// /proc the path by which it was started.
 std::string program_file();
 
 // Ends this process as std::exit() does, exit handlers and all.
@@ -33,7 +33,8 @@ inline void relax_cpu() {
   __builtin_ia32_pause();
 #endif
 }
-// Fetches a cache line before it is written, so that the write need not wait until other cores have given it up.
+// Fetches a cache line before it is written, so that the write need not wait until other cores have given it
+// up.
 inline void prefetch_for_writing(const void* address) {
 #ifdef __x86_64__
   asm volatile("prefetchw %0" ::"m"(*static_cast<const char*>(address)));

@@ -1,11 +1,12 @@
-// ProcessHandle: tells whether a process that is not our child still lives, without being fooled by a reused pid.
+// ProcessHandle: tells whether a process that is not our child still lives, without being fooled by a reused
+// pid.
 //
 //   ProcessHandle peer(pid);
 //   if (!peer.alive()) throw PeerLost(...);
 //   if (peer.state() == 'T') ...                     // stopped (SIGSTOP)
 //
-// Open it while the process is known to live (its socket is connected). Uses a pidfd; without that kernel feature, the
-// process's start time in /proc. A zombie counts as dead. Costs 150 ns (pidfd) or 5 us.
+// Open it while the process is known to live (its socket is connected). Uses a pidfd; without that kernel
+// feature, the process's start time in /proc. A zombie counts as dead. Costs 150 ns (pidfd) or 5 us.
 #pragma once
 
 #include <sys/types.h>
@@ -31,7 +32,8 @@ class ProcessHandle {
   std::uint64_t start_time_ = 0;  // used when there is no pidfd
 };
 
-// A descriptor of this process, readable when it has ended, for those to whom it is passed; none where the kernel has no pidfd.
+// A descriptor of this process, readable when it has ended, for those to whom it is passed; none where the
+// kernel has no pidfd.
 Fd own_handle();
 
 }  // namespace lockstep

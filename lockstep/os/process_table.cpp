@@ -37,7 +37,8 @@ std::string_view next_field(std::string_view& text) {
   return field;
 }
 
-// "pid (name) state parent ...": the name may hold anything, so fields count from the last ')'. The parent is as /proc counts.
+// "pid (name) state parent ...": the name may hold anything, so fields count from the last ')'. The parent is
+// as /proc counts.
 ProcessStat stat_in(const std::string& folder) {
   const Fd file(open((folder + "/stat").c_str(), O_RDONLY | O_CLOEXEC));
   if (folder.empty() || !file.valid()) return {};

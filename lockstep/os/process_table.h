@@ -3,7 +3,8 @@
 //   if (process_stat(4121).state == 'T') ...                       // stopped (SIGSTOP)
 //   for (const ProcessEntry& entry : all_processes()) ...          // entry.pid, entry.parent
 //
-// What is read may have ended by the time it is looked at; a start time tells a process from a later one with its pid.
+// What is read may have ended by the time it is looked at; a start time tells a process from a later one with
+// its pid.
 #pragma once
 
 #include <sys/types.h>
@@ -25,7 +26,8 @@ ProcessStat process_stat(pid_t pid);
 // The arguments that a process was started with, its own name first; empty when /proc does not show it.
 std::vector<std::string> command_line(pid_t pid);
 
-// The number of this process's namespace, "4026531836"; containers have their own. "": the kernel does not tell.
+// The number of this process's namespace, "4026531836"; containers have their own. "": the kernel does not
+// tell.
 std::string process_namespace();
 // The parent of this process, its parent, and so on, as far as /proc shows them.
 std::vector<pid_t> ancestor_processes();
@@ -41,8 +43,8 @@ std::vector<ProcessEntry> all_processes();
 // Whether `root` or a descendant of it is stopped (SIGSTOP, a debugger).
 bool is_any_stopped(pid_t root, const std::vector<ProcessEntry>& processes);
 
-// Entries of a folder whose names are numbers: "/proc" has processes, "/proc/self/task" the threads of this one. Empty when it
-// cannot be read.
+// Entries of a folder whose names are numbers: "/proc" has processes, "/proc/self/task" the threads of this
+// one. Empty when it cannot be read.
 std::vector<int> numbers_in(const char* folder);
 
 }  // namespace lockstep

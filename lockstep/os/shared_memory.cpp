@@ -34,7 +34,8 @@ Fd make_memfd(const char* name) {
   return fd;
 }
 
-// Address space at a multiple of HUGE_PAGE, as one page table entry for a huge page of a file wants it. MAP_FAILED: none.
+// Address space at a multiple of HUGE_PAGE, as one page table entry for a huge page of a file wants it.
+// MAP_FAILED: none.
 void* aligned_addresses(std::size_t size) {
   void* space =
       mmap(nullptr, size + HUGE_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -133,8 +134,9 @@ void SharedMemory::reserve(std::size_t offset, std::size_t bytes) {
                           " bytes (free memory or the cgroup's limit is too small)"),
                       errno);
   }
-  // Without being asked like this the kernel gives shared memory small pages (shmem_enabled is "never" by default): a
-  // third slower to write, and one fault for each page and process. It costs 5 ms for 2 MiB, once.
+  // Without being asked like this the kernel gives shared memory small pages (shmem_enabled is "never" by
+  // default): a third slower to write, and one fault for each page and process. It costs 5 ms for 2 MiB,
+  // once.
   if (huge_pages_ && bytes >= SMALLEST_IN_HUGE_PAGES) madvise(data_ + offset, bytes, COLLAPSE);
 }
 

@@ -1,13 +1,14 @@
-// Memory that several processes map, without a name: nothing appears in /dev/shm and nothing outlives the last process.
+// Memory that several processes map, without a name: nothing appears in /dev/shm and nothing outlives the
+// last process.
 //
 //   auto memory = SharedMemory::create(1 << 30);       // address space only
-//   memory->reserve(0, 1 << 20);                       // now the first MiB is real; throws when there is not enough
+//   memory->reserve(0, 1 << 20);  // now the first MiB is real; throws when there is not enough
 //   send_message(socket, "take this", {memory->fd()});
 //   auto same = SharedMemory::adopt(std::move(received_fd));
 //
-// A memfd, sealed against shrinking and growing, so that no peer can turn an access into a SIGBUS. Pages are allocated by
-// reserve(), never by a stray write during training, in huge pages from 4 MiB on if the kernel can (Linux 6.1). Not inherited
-// by fork (MADV_DONTFORK), not part of core dumps.
+// A memfd, sealed against shrinking and growing, so that no peer can turn an access into a SIGBUS. Pages are
+// allocated by reserve(), never by a stray write during training, in huge pages from 4 MiB on if the kernel
+// can (Linux 6.1). Not inherited by fork (MADV_DONTFORK), not part of core dumps.
 #pragma once
 
 #include <cstddef>
@@ -29,9 +30,9 @@ class SharedMemory {
   };
   static std::shared_ptr<SharedMemory> create(std::size_t bytes);
   static std::shared_ptr<SharedMemory> create(std::size_t bytes, const Options& options);
-  // Maps memory created by another process. Throws SystemError when `fd` is not a memfd with the seals of create()
-  // (sealing can be missing where the kernel has none: LOCKSTEP_DISABLE=seals). `fd` is closed: a rank maps the memory of
-  // hundreds of others without having as many files open.
+  // Maps memory created by another process. Throws SystemError when `fd` is not a memfd with the seals of
+  // create() (sealing can be missing where the kernel has none: LOCKSTEP_DISABLE=seals). `fd` is closed: a
+  // rank maps the memory of hundreds of others without having as many files open.
   static std::shared_ptr<SharedMemory> adopt(Fd fd);
 
   SharedMemory(const SharedMemory&) = delete;
@@ -42,8 +43,8 @@ class SharedMemory {
   std::size_t size() const { return size_; }
   int fd() const { return fd_.get(); }  // -1 for what another process made
 
-  // Allocates the pages of [offset, offset + bytes); they read as zero at first. Throws SystemError (not enough memory).
-  // For the process that made it.
+  // Allocates the pages of [offset, offset + bytes); they read as zero at first. Throws SystemError (not
+  // enough memory). For the process that made it.
   void reserve(std::size_t offset, std::size_t bytes);
 
  private:
@@ -61,7 +62,7 @@ std::size_t physical_memory();
 
 inline constexpr std::size_t NO_LIMIT = std::numeric_limits<std::size_t>::max();
 std::size_t address_space_limit();  // of a process (RLIMIT_AS, `ulimit -v`)
-std::size_t
-address_space_left();  // that this process may still map, by that limit and by what its addresses can tell apart
+std::size_t address_space_left();  // that this process may still map, by that limit and by what its addresses
+                                   // can tell apart
 
 }  // namespace lockstep

@@ -108,8 +108,8 @@ TEST(SharedMemory, LivesUntilTheLastOneLetsGo) {
   EXPECT_EQ(SharedMemory::adopt(std::move(fd))->data()[7], std::byte{7});
 }
 
-// A child that runs on after fork must not keep the memory of a rank that has ended. (Its address alone says nothing: anything
-// else may be mapped there in the child.)
+// A child that runs on after fork must not keep the memory of a rank that has ended. (Its address alone says
+// nothing: anything else may be mapped there in the child.)
 TEST(SharedMemory, AForkDoesNotInheritTheMapping) {
   const auto memory = SharedMemory::create(MIB, {.name = "lockstep-not-inherited"});
   const auto is_mapped = [] {

@@ -1,5 +1,6 @@
-// Blocks all signals of the calling thread while it lives. Threads that are started meanwhile keep them blocked, so that no
-// handler of the program runs on a thread of ours and no signal queue misses a signal because of it.
+// Blocks all signals of the calling thread while it lives. Threads that are started meanwhile keep them
+// blocked, so that no handler of the program runs on a thread of ours and no signal queue misses a signal
+// because of it.
 //
 //   const AllSignalsBlocked quiet;
 //   std::thread worker(...);

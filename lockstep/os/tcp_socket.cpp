@@ -28,7 +28,8 @@ constexpr std::chrono::milliseconds LONGEST_PAUSE{200};
 constexpr std::chrono::seconds ONE_ATTEMPT{
     10};  // an address that swallows packets must not use up the whole deadline
 
-// Bytes that the kernel takes before it can send them. What is written behind them waits as long as they do: of 1 Gbit/s 1 ms.
+// Bytes that the kernel takes before it can send them. What is written behind them waits as long as they do:
+// of 1 Gbit/s 1 ms.
 constexpr int UNSENT = 128 << 10;
 
 struct SocketAddress {

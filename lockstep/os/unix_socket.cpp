@@ -191,7 +191,8 @@ Fd duplicate(int fd) {
   return copy;
 }
 
-// A socket gets its name when it listens: whoever finds the name taken can tell by connecting whether anybody lives behind it.
+// A socket gets its name when it listens: whoever finds the name taken can tell by connecting whether anybody
+// lives behind it.
 Fd listen_at(const std::string& path) {
   constexpr std::size_t UNIQUE = 4;
   address_of(path);

@@ -72,8 +72,8 @@ TEST(UnixSocket, WhatDoesNotFitAMessageIsRefused) {
   EXPECT_EQ(receive_message(pair.second.get(), AT_ONCE, message), Received::TIMED_OUT);
 }
 
-// The kernel lets a user's processes have as many descriptors on their way as one of them may have files open. Who may lift limits is
-// exempt, so root becomes somebody else.
+// The kernel lets a user's processes have as many descriptors on their way as one of them may have files
+// open. Who may lift limits is exempt, so root becomes somebody else.
 TEST(UnixSocket, TooManyDescriptorsOnTheirWayWaitForTheReceiver) {
   const pid_t child = fork_child([] {
     const rlimit limit{64, 64};

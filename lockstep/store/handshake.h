@@ -1,5 +1,5 @@
-// Mutual proof, first thing on every TCP connection, that both sides know the job's secret. No encryption follows: who can read
-// the wire can read the data, but without the secret nobody gets to speak.
+// Mutual proof, first thing on every TCP connection, that both sides know the job's secret. No encryption
+// follows: who can read the wire can read the data, but without the secret nobody gets to speak.
 //
 //   // whoever connects (blocking)
 //   const HandshakeHello hello = {HandshakePurpose::STORE, role, opaque};
@@ -7,21 +7,23 @@
 //
 //   // whoever accepts: one object per connection, in a poll loop (or authenticate_client(), blocking)
 //   ServerHandshake handshake(secret, HandshakePurpose::STORE);
-//   const std::size_t used = handshake.feed(bytes_read);         // never more than needed(): what follows is not its business
+//   const std::size_t used = handshake.feed(bytes_read);         // never more than needed(): what follows is
+//                                                                // not its business
 //   send(handshake.take_output());
 //   if (handshake.state() == HandshakeState::ACCEPTED) use(handshake.hello());
 //
 // Three messages of fixed size, 216 bytes in all; nothing else is parsed before:
 //
-//   client → server   hello      magic 8, version 1, purpose 1, role 1, zero 1, nonce 32, opaque 64      108 bytes
-//   server → client   challenge  magic 8, version 1, status 1, zero 2, nonce 32, proof 32                 76 bytes
-//   client → server   proof      32 bytes                                                                 32 bytes
+//   client → server   hello magic 8, version 1, purpose 1, role 1, zero 1, nonce 32, opaque 64 108 bytes
+//   server → client   challenge magic 8, version 1, status 1, zero 2, nonce 32, proof 32 76 bytes
+//   client → server   proof 32 bytes 32 bytes
 //
-// A proof is HMAC-SHA256 under the secret over a text with the side that speaks, the purpose inside the hello, the whole
-// hello, and the challenge up to its proof. So a message is of no use on another connection (fresh nonces from both sides),
-// when sent back (the side), or for another purpose. Comparison takes constant time. A server answers at most one hello per
-// connection. Relaying two connections to each other is possible, as with every such protocol without encryption; who must
-// not talk to itself looks at the opaque bytes.
+// A proof is HMAC-SHA256 under the secret over a text with the side that speaks, the purpose inside the
+// hello, the whole hello, and the challenge up to its proof. So a message is of no use on another connection
+// (fresh nonces from both sides), when sent back (the side), or for another purpose. Comparison takes
+// constant time. A server answers at most one hello per connection. Relaying two connections to each other is
+// possible, as with every such protocol without encryption; who must not talk to itself looks at the opaque
+// bytes.
 #pragma once
 
 #include <array>
@@ -109,15 +111,15 @@ class ClientHandshake {
   std::string reason_;
 };
 
-// The other side closed the connection without a word: it refused us, is no server of ours, or drops connections at random
-// because it is flooded.
+// The other side closed the connection without a word: it refused us, is no server of ours, or drops
+// connections at random because it is flooded.
 class HandshakeCutOff : public StoreError {
  public:
   using StoreError::StoreError;
 };
 
-// Blocking forms on a connected socket (os/tcp_socket.h). Throw StoreError naming the other side's address and why it was
-// refused or refused us (HandshakeCutOff if it did not say), Timeout.
+// Blocking forms on a connected socket (os/tcp_socket.h). Throw StoreError naming the other side's address
+// and why it was refused or refused us (HandshakeCutOff if it did not say), Timeout.
 void authenticate_to_server(int socket, const Secret& secret, const HandshakeHello& hello, Deadline deadline);
 HandshakeHello authenticate_client(int socket, const Secret& secret, HandshakePurpose purpose,
                                    Deadline deadline);

@@ -1,5 +1,5 @@
-// Reception: a listening socket and the connections that have come to it and not proved yet that they know the job's secret. Whoever
-// proves it is handed on; nobody else is ever more than a row of the guest list.
+// Reception: a listening socket and the connections that have come to it and not proved yet that they know
+// the job's secret. Whoever proves it is handed on; nobody else is ever more than a row of the guest list.
 //
 //   Reception reception(tcp_listen("", 29500), {secret, HandshakePurpose::STORE, "store at 10.0.0.1:29500"});
 //   PollSet wait;
@@ -7,9 +7,11 @@
 //   wait.run(reception.next_deadline());
 //   for (Reception::Admitted& one : reception.serve(wait)) use(std::move(one.socket), one.hello);
 //
-// Order       who has sent something is heard before anybody new is let in, and once more before it would have to go: a connection
-//             whose proof has arrived is never closed for a newer one. guest_list.h says how many there may be and who goes.
-// Time        a connection has 5 seconds. When the process may open no more files, connections wait until it may.
+// Order       who has sent something is heard before anybody new is let in, and once more before it would
+//             have to go: a connection whose proof has arrived is never closed for a newer one. guest_list.h
+//             says how many there may be and who goes.
+// Time        a connection has 5 seconds. When the process may open no more files, connections wait until it
+//             may.
 // Reports     each kind of refusal once (base/log.h, a warning), however many there are.
 // Blocks      nothing. One thread.
 #pragma once

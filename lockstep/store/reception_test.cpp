@@ -1,5 +1,5 @@
-// Whoever has proved that it knows the secret is let in, whatever others do at the same address. One thread plays both sides, so that
-// what has arrived and what has been read is known.
+// Whoever has proved that it knows the secret is let in, whatever others do at the same address. One thread
+// plays both sides, so that what has arrived and what has been read is known.
 #include "lockstep/store/reception.h"
 
 #include <gmock/gmock.h>

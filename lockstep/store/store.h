@@ -5,11 +5,13 @@
 //   store.get("address", 30s);                      // on the others: waits until it is there
 //   const long arrived = store.add("arrived", 1);   // atomic
 //
-// Blocks      get(), wait() and first_of() until the keys exist or the timeout has passed (StoreError that names the missing
-//             key; first_of() returns nothing).
-// Threads     all functions may be called from any thread; each call is atomic also between processes. A TcpStore serves one
-//             call after the other, so a waiting get() keeps other threads' calls waiting.
-// Limits      keys and values of at most 1 MiB each, StoreError otherwise: a store carries addresses, not data.
+// Blocks      get(), wait() and first_of() until the keys exist or the timeout has passed (StoreError that
+//             names the missing key; first_of() returns nothing).
+// Threads     all functions may be called from any thread; each call is atomic also between processes. A
+//             TcpStore serves one call after the other, so a waiting get() keeps other threads' calls
+//             waiting.
+// Limits      keys and values of at most 1 MiB each, StoreError otherwise: a store carries addresses, not
+//             data.
 #pragma once
 
 #include <chrono>
@@ -38,23 +40,26 @@ class Store {
   virtual void set(const std::string& key, const std::string& value) = 0;
   // The value now, without waiting.
   virtual std::optional<std::string> find(const std::string& key) = 0;
-  // Adds to a decimal number (0 when missing) and returns the sum. Throws StoreError when the value is not a number.
+  // Adds to a decimal number (0 when missing) and returns the sum. Throws StoreError when the value is not a
+  // number.
   virtual long add(const std::string& key, long amount) = 0;
-  // Sets `desired` if the value is `expected` (or, with an empty `expected`, if the key is missing); returns the value
-  // afterwards, or `expected` when the key is missing and nothing was set, as torch does.
+  // Sets `desired` if the value is `expected` (or, with an empty `expected`, if the key is missing); returns
+  // the value afterwards, or `expected` when the key is missing and nothing was set, as torch does.
   virtual std::string compare_set(const std::string& key, const std::string& expected,
                                   const std::string& desired) = 0;
   virtual bool delete_key(const std::string& key) = 0;  // whether it existed
   virtual std::size_t num_keys() = 0;
 
-  // The first of `keys` (in this order) that exists, as soon as one does; nullopt when none did at the deadline.
+  // The first of `keys` (in this order) that exists, as soon as one does; nullopt when none did at the
+  // deadline.
   virtual std::optional<StoreEntry> first_of(const std::vector<std::string>& keys, Deadline deadline);
 
   std::string get(const std::string& key, std::chrono::milliseconds timeout = STORE_TIMEOUT);
   void wait(const std::vector<std::string>& keys, std::chrono::milliseconds timeout = STORE_TIMEOUT);
 
  protected:
-  // Returns when something may have changed, at the latest after `at_most`. For stores that do not override first_of().
+  // Returns when something may have changed, at the latest after `at_most`. For stores that do not override
+  // first_of().
   virtual void wait_for_change(std::chrono::milliseconds at_most);
 };
 

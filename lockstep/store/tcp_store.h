@@ -3,12 +3,16 @@
 //   TcpStore store({.host = "10.0.0.1", .port = 29500, .secret = Secret::from_file(path)});
 //   const std::string address = store.get("address", 30s);       // the server waits, nobody polls
 //
-// Blocks      the constructor until the server is there, both sides have proved that they know the secret, and the server has answered
-//             a first call. A server that is being flooded may drop a connection before that: it is tried again until the deadline.
-// Fails       StoreError naming the server when it, or this process, has another secret; StoreLost when the connection is over, or a
-//             call that does not wait is not answered within `timeout`; Timeout when the server did not come.
-// Left behind nothing: the connection ends with the object. A process that exists only by its connection can say so by a
-//             farewell key: the server removes it when the client comes and sets it when the connection ends, however it does.
+// Blocks      the constructor until the server is there, both sides have proved that they know the secret,
+//             and the server has answered a first call. A server that is being flooded may drop a connection
+//             before that: it is tried again until the deadline.
+// Fails       StoreError naming the server when it, or this process, has another secret; StoreLost when the
+//             connection is over, or a call that does not wait is not answered within `timeout`; Timeout when
+//             the server did not come.
+// Left behind nothing: the connection ends with the object. A process that exists only by its connection can
+// say so by a
+//             farewell key: the server removes it when the client comes and sets it when the connection ends,
+//             however it does.
 #pragma once
 
 #include <atomic>
@@ -36,14 +40,16 @@ struct TcpStoreOptions {
   std::string farewell = {};                          // at most 63 bytes; empty: none
 };
 
-// For a process that has the server, or is its parent or child, and so a connection to it that needs no network and no proof.
+// For a process that has the server, or is its parent or child, and so a connection to it that needs no
+// network and no proof.
 struct LocalStoreOptions {
   std::string here = {};  // what local_address() says
   std::chrono::milliseconds timeout = STORE_TIMEOUT;
   std::string farewell = {};
 };
 
-// The connection is over. The process that serves the store has ended, cannot be reached, or does not answer in time.
+// The connection is over. The process that serves the store has ended, cannot be reached, or does not answer
+// in time.
 class StoreLost : public StoreError {
  public:
   using StoreError::StoreError;
@@ -52,7 +58,8 @@ class StoreLost : public StoreError {
 class TcpStore : public Store {
  public:
   explicit TcpStore(const TcpStoreOptions& options);
-  // Over a stream socket whose other end the server at that address has adopted (tcp_store_server.h), or will adopt.
+  // Over a stream socket whose other end the server at that address has adopted (tcp_store_server.h), or will
+  // adopt.
   TcpStore(Fd connected, const TcpAddress& server, const LocalStoreOptions& options);
 
   void set(const std::string& key, const std::string& value) override;

@@ -1,5 +1,5 @@
-// What TcpStore and TcpStoreServer say to each other once they have authenticated (store/handshake.h): requests and replies,
-// one reply per request, in order. Pure: text in, text out. Used by these two only.
+// What TcpStore and TcpStoreServer say to each other once they have authenticated (store/handshake.h):
+// requests and replies, one reply per request, in order. Pure: text in, text out. Used by these two only.
 //
 //   frame     payload size 4 | payload
 //   request   op 1 | number 8 | count of texts 4 | (size 4 | bytes)*
@@ -17,10 +17,11 @@
 namespace lockstep LOCKSTEP_PUBLIC {
 
 enum class StoreOp : std::uint8_t {
-  SET = 1,  // key, value
-  FIND,     // key                                              reply: MISSING, or the value
-  FIRST_OF,  // keys; number: milliseconds to wait, -1 forever    reply: MISSING, or number: index, and the value
-  ADD,       // key; number: the amount                           reply: number: the sum
+  SET = 1,      // key, value
+  FIND,         // key                                              reply: MISSING, or the value
+  FIRST_OF,     // keys; number: milliseconds to wait, -1 forever    reply: MISSING, or number: index, and the
+                // value
+  ADD,          // key; number: the amount                           reply: number: the sum
   COMPARE_SET,  // key, expected, desired                            reply: the value
   DELETE_KEY,   // key                                               reply: number: 1 if it existed
   NUM_KEYS,     //                                                   reply: number
@@ -43,8 +44,9 @@ struct StoreReply {
 std::string encode(const StoreRequest& request);
 std::string encode(const StoreReply& reply);
 
-// Cuts one whole frame off the front of `buffer`; nullopt while it is not complete. Throws StoreError for what no peer of ours
-// sends: a frame or text too large, texts that do not fill the frame, an unknown op, a wrong count of texts.
+// Cuts one whole frame off the front of `buffer`; nullopt while it is not complete. Throws StoreError for
+// what no peer of ours sends: a frame or text too large, texts that do not fill the frame, an unknown op, a
+// wrong count of texts.
 std::optional<StoreRequest> take_request(std::string& buffer);
 std::optional<StoreReply> take_reply(std::string& buffer);
 

@@ -2,10 +2,12 @@
 //
 //   TcpStoreServer server({.secret = secret, .port = 29500});
 //   std::cout << text(server.address()) << "\n";              // where the processes connect
-//   const auto store = server.open();          // and this process uses it without a connection that strangers could crowd out
+//   const auto store = server.open();          // and this process uses it without a connection that
+//                                              // strangers could crowd out
 //
-// Connections  prove that they know the secret before more than 216 bytes of theirs are read. store/reception.h says how many that have
-//              not proved it are kept and for how long, and that strangers, however many, take no place of those that have.
+// Connections  prove that they know the secret before more than 216 bytes of theirs are read.
+//              store/reception.h says how many that have not proved it are kept and for how long, and that
+//              strangers, however many, take no place of those that have.
 // Blocks       nothing. The thread has all signals blocked and ends, with all connections, in the destructor.
 // Fails        the constructor with SystemError when the address cannot be had.
 #pragma once
@@ -38,8 +40,8 @@ class TcpStoreServer {
 
   // A store for this process; `options` as tcp_store.h has them: `here` is what its local_address() says.
   std::unique_ptr<TcpStore> open(const LocalStoreOptions& options = {});
-  // Serves whoever holds the other end of this stream socket, a process that this one has forked or been forked by, as a client that
-  // has proved itself.
+  // Serves whoever holds the other end of this stream socket, a process that this one has forked or been
+  // forked by, as a client that has proved itself.
   void adopt(Fd socket, const std::string& farewell = "");
 
  private:

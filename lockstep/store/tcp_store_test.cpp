@@ -151,8 +151,8 @@ TEST_F(TcpStoreTest, AThousandIdleConnectionsHarmNobody) {
   friend_.set("key", "still served");
 }
 
-// A server that is flooded may drop a connection whose proof it has not read, which the client takes for accepted: more often here than
-// anybody would try by hand.
+// A server that is flooded may drop a connection whose proof it has not read, which the client takes for
+// accepted: more often here than anybody would try by hand.
 TEST_F(TcpStoreTest, AConnectionThatIsCutOffBeforeTheFirstAnswerIsMadeAgain) {
   constexpr int CUT_OFF = 8;
   const Fd listener = tcp_listen("127.0.0.1", 0);

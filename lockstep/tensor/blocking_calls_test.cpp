@@ -1,5 +1,5 @@
-// A call that blocks tells the backend that its caller waits: private memory then takes the ways of docs/performance.md that copy
-// less. What these ways are worth is measured by bench/tensor_collectives.cpp.
+// A call that blocks tells the backend that its caller waits: private memory then takes the ways of
+// docs/performance.md that copy less. What these ways are worth is measured by bench/tensor_collectives.cpp.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -101,8 +101,8 @@ TEST(CachingAllocator, WorksInAForkedChild) {
   for (int i = 0; i < 50; ++i) ASSERT_EQ(fork_beside(always, allocate), 0) << i;
 }
 
-// What the first allocation makes must not be half made in a child. Each trial is a process of its own, and so allocates for
-// the first time (CTest runs every test alone, so nothing was allocated before).
+// What the first allocation makes must not be half made in a child. Each trial is a process of its own, and
+// so allocates for the first time (CTest runs every test alone, so nothing was allocated before).
 TEST(CachingAllocator, WorksInAChildForkedDuringTheFirstAllocation) {
   ASSERT_TRUE(install_caching_allocator());
   const auto allocate = [] { (void)c10::GetAllocator(c10::DeviceType::CPU)->allocate(400000); };

@@ -1,23 +1,25 @@
-// The collectives of torch.distributed on tensors, with its names, argument order and meaning. Each is the verb of
-// comm/collectives/ of the same name; the contract is there.
+// The collectives of torch.distributed on tensors, with its names, argument order and meaning. Each is the
+// verb of comm/collectives/ of the same name; the contract is there.
 //
 //   torch::Tensor x = torch::ones({2, 2}) * (dist::get_rank() + 1);
 //   dist::all_reduce(x);                                              // 10 everywhere, with four ranks
 //   auto work = dist::all_reduce(x, dist::ReduceOp::AVG, dist::world(), /*async_op=*/true);
 //   work.wait();
 //
-// Who         every rank of `group` (default: world()). A process outside the group is warned once and returns at once with a
-//             finished Work, having done nothing.
+// Who         every rank of `group` (default: world()). A process outside the group is warned once and
+//             returns at once with a finished Work, having done nothing.
 // src, dst    ranks of the whole job, as in torch; GroupRank{1} is torch's group_src=1 (peer.h).
-// Tensors     CPU, dense, any strides, 0-d, empty, requires-grad (results are written outside autograd, as torch does),
-//             conjugate and negative views. dtypes: float64/32/16, bfloat16, (u)int8..64, bool, complex64/128. Elements meet by
-//             index, so strides may differ from rank to rank. A result must not overlap itself (expand()). Anything else is an
-//             InvalidArgument that says what and names the verb.
-// Copies      a tensor that is not contiguous travels through a contiguous copy. Its result is copied back by wait() and by
-//             is_completed(): when a started Work of such a tensor is dropped before, the tensor does not change (logged).
+// Tensors     CPU, dense, any strides, 0-d, empty, requires-grad (results are written outside autograd, as
+//             torch does), conjugate and negative views. dtypes: float64/32/16, bfloat16, (u)int8..64, bool,
+//             complex64/128. Elements meet by index, so strides may differ from rank to rank. A result must
+//             not overlap itself (expand()). Anything else is an InvalidArgument that says what and names the
+//             verb.
+// Copies      a tensor that is not contiguous travels through a contiguous copy. Its result is copied back by
+//             wait() and by is_completed(): when a started Work of such a tensor is dropped before, the
+//             tensor does not change (logged).
 // Lifetime    a started operation holds its tensors.
-// Blocks      until the result is here, unless async_op. Fails: InvalidArgument before anything is sent; PeerLost, Mismatch,
-//             Timeout, Aborted while waiting.
+// Blocks      until the result is here, unless async_op. Fails: InvalidArgument before anything is sent;
+//             PeerLost, Mismatch, Timeout, Aborted while waiting.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -36,10 +38,10 @@ namespace lockstep {
 Work broadcast(const at::Tensor& tensor, Peer src, const ProcessGroup& group = world(),
                bool async_op = false);
 
-// Every rank gets the combination of all, in place. Where this differs from Gloo: AVG of float16 does not overflow (the sum is
-// kept in float32), NaN always wins in MIN and MAX, and uint16, uint32, uint64 and int16 are carried.
-// Sparse COO tensors: SUM only. The tensor becomes the coalesced sum. Sizes, sparse_dim and dtype must agree; how many elements
-// each rank has need not. Blocks even with async_op.
+// Every rank gets the combination of all, in place. Where this differs from Gloo: AVG of float16 does not
+// overflow (the sum is kept in float32), NaN always wins in MIN and MAX, and uint16, uint32, uint64 and int16
+// are carried. Sparse COO tensors: SUM only. The tensor becomes the coalesced sum. Sizes, sparse_dim and
+// dtype must agree; how many elements each rank has need not. Blocks even with async_op.
 Work all_reduce(const at::Tensor& tensor, ReduceOp op = ReduceOp::SUM, const ProcessGroup& group = world(),
                 bool async_op = false);
 
@@ -55,7 +57,8 @@ Work reduce(const at::Tensor& tensor, Peer dst, ReduceOp op = ReduceOp::SUM,
 Work all_gather(const std::vector<at::Tensor>& tensor_list, const at::Tensor& tensor,
                 const ProcessGroup& group = world(), bool async_op = false);
 
-// `output` has size() times the elements of `input`, in rank order: concatenated or stacked along dimension 0.
+// `output` has size() times the elements of `input`, in rank order: concatenated or stacked along dimension
+// 0.
 Work all_gather_into_tensor(const at::Tensor& output, const at::Tensor& input,
                             const ProcessGroup& group = world(), bool async_op = false);
 
@@ -71,7 +74,8 @@ Work scatter(const at::Tensor& tensor, const std::vector<at::Tensor>& scatter_li
 Work reduce_scatter(const at::Tensor& output, const std::vector<at::Tensor>& input_list,
                     ReduceOp op = ReduceOp::SUM, const ProcessGroup& group = world(), bool async_op = false);
 
-// The same with the list concatenated or stacked along dimension 0: `input` has size() times the elements of `output`.
+// The same with the list concatenated or stacked along dimension 0: `input` has size() times the elements of
+// `output`.
 Work reduce_scatter_tensor(const at::Tensor& output, const at::Tensor& input, ReduceOp op = ReduceOp::SUM,
                            const ProcessGroup& group = world(), bool async_op = false);
 
@@ -91,9 +95,10 @@ Work barrier(const ProcessGroup& group = world(), bool async_op = false);
 // The element type below libtorch. Throws InvalidArgument for a dtype that collectives do not carry.
 DType dtype_of(at::ScalarType type);
 
-// A zeroed contiguous CPU tensor in memory on which collectives of any group of this rank copy nothing (gradient buckets live
-// there; docs/performance.md). Over tcp and alone: plain memory. Freed with its last reference, before or after the group, also
-// after a failure, when the memory is not used again as long as a stopped rank might write to it.
+// A zeroed contiguous CPU tensor in memory on which collectives of any group of this rank copy nothing
+// (gradient buckets live there; docs/performance.md). Over tcp and alone: plain memory. Freed with its last
+// reference, before or after the group, also after a failure, when the memory is not used again as long as a
+// stopped rank might write to it.
 at::Tensor shared_empty(at::IntArrayRef sizes, at::ScalarType dtype, const ProcessGroup& group = world());
 
 }  // namespace lockstep

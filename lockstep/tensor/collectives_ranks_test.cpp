@@ -10,8 +10,8 @@
 #include "testing/ranks.h"
 #include "testing/tensors.h"
 
-// Every backend is tried below libtorch (comm/collectives/). A process with libtorch takes half a second to start, so here one
-// test does it and the others use processes only.
+// Every backend is tried below libtorch (comm/collectives/). A process with libtorch takes half a second to
+// start, so here one test does it and the others use processes only.
 namespace lockstep {
 namespace {
 

@@ -1,5 +1,6 @@
-// Streams and events of libtorch's CUDA, for backend nccl: through c10's device-generic interface, so that nothing of CUDA is
-// needed to build. (c10/core/impl/VirtualGuardImpl.h; Stream::native_handle(), libtorch 2.11.)
+// Streams and events of libtorch's CUDA, for backend nccl: through c10's device-generic interface, so that
+// nothing of CUDA is needed to build. (c10/core/impl/VirtualGuardImpl.h; Stream::native_handle(), libtorch
+// 2.11.)
 //
 //   offer_cuda_streams();            // once per program, before main: tensor_call.cpp does it
 #pragma once

@@ -17,8 +17,8 @@ namespace {
 using Tensors = std::vector<at::Tensor>;
 using torch::autograd::AutogradContext;
 
-// A collective as a linear map from this rank's inputs to this rank's results, and the map that carries gradients back. The
-// latter is made of this file's functions, so it has gradients itself.
+// A collective as a linear map from this rank's inputs to this rank's results, and the map that carries
+// gradients back. The latter is made of this file's functions, so it has gradients itself.
 struct Map : torch::CustomClassHolder {
   std::function<Tensors(const Tensors& inputs)> forward;
   std::function<Tensors(const Tensors& gradients)> backward;

@@ -1,4 +1,5 @@
-// Collectives through which gradients flow, with the names, argument order and meaning of torch.distributed.nn.functional.
+// Collectives through which gradients flow, with the names, argument order and meaning of
+// torch.distributed.nn.functional.
 //
 //   namespace F = lockstep::functional;
 //   at::Tensor y = F::all_reduce(x);                       // x stays as it is
@@ -9,14 +10,17 @@
 //               all_reduce <-> all_reduce (SUM, AVG)    all_gather <-> reduce_scatter
 //               broadcast <-> reduce                    gather <-> scatter          all_to_all <-> all_to_all
 //             and again through a backward with create_graph: every backward is made of the functions here.
-// Who         every rank of `group`, forward and backward: each rank calls backward() through its result, in the same order
-//             of calls. So either all ranks pass tensors that require gradients or none does, also where a rank's values do
-//             not matter (the receivers of broadcast and scatter). A rank that does not come makes the others fail at the
-//             deadline with its name.
-// Results     that only one rank receives (reduce, gather) are zeros elsewhere, and gradients of those zeros are dropped.
-// Differs     from torch: tensors named `output` give sizes and dtype, and are not written; the answer is the result.
-// Fails       InvalidArgument: a process outside the group; an operator that is not SUM or AVG where gradients are needed (MIN,
-//             MAX, PRODUCT have no gradient that one collective gives). Otherwise as collectives.h.
+// Who         every rank of `group`, forward and backward: each rank calls backward() through its result, in
+//             the same order of calls. So either all ranks pass tensors that require gradients or none does,
+//             also where a rank's values do not matter (the receivers of broadcast and scatter). A rank that
+//             does not come makes the others fail at the deadline with its name.
+// Results     that only one rank receives (reduce, gather) are zeros elsewhere, and gradients of those zeros
+//             are dropped.
+// Differs     from torch: tensors named `output` give sizes and dtype, and are not written; the answer is the
+//             result.
+// Fails       InvalidArgument: a process outside the group; an operator that is not SUM or AVG where
+//             gradients are needed (MIN, MAX, PRODUCT have no gradient that one collective gives). Otherwise
+//             as collectives.h.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -44,7 +48,8 @@ std::vector<at::Tensor> all_gather(const at::Tensor& tensor, const ProcessGroup&
 // All of one shape. Zeros on every other rank than `dst`.
 std::vector<at::Tensor> gather(const at::Tensor& tensor, Peer dst = 0, const ProcessGroup& group = world());
 
-// tensors[r] of `src` for rank r, all of one shape. Every rank passes such a list; that of the receivers gives the shape.
+// tensors[r] of `src` for rank r, all of one shape. Every rank passes such a list; that of the receivers
+// gives the shape.
 at::Tensor scatter(const std::vector<at::Tensor>& tensors, Peer src = 0, const ProcessGroup& group = world());
 
 // Rank r gets the combination of everybody's input_list[r], which have the shape of `output`.

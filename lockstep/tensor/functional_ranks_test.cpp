@@ -9,8 +9,8 @@
 #include "lockstep/base/error.h"
 #include "testing/ranks.h"
 
-// Values, gradients and gradients of gradients, against libtorch's autograd on the joined computation: all ranks' inputs in
-// one process, each rank's results made of them by plain libtorch.
+// Values, gradients and gradients of gradients, against libtorch's autograd on the joined computation: all
+// ranks' inputs in one process, each rank's results made of them by plain libtorch.
 namespace lockstep {
 namespace {
 

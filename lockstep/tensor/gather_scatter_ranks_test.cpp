@@ -6,8 +6,8 @@
 #include "testing/ranks.h"
 #include "testing/tensors.h"
 
-// reduce, gather, scatter, reduce_scatter, all_to_all on tensors: the answer is always made of counting(sizes, dtype, rank), by
-// libtorch in this process.
+// reduce, gather, scatter, reduce_scatter, all_to_all on tensors: the answer is always made of
+// counting(sizes, dtype, rank), by libtorch in this process.
 namespace lockstep {
 namespace {
 

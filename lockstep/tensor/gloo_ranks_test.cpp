@@ -1,4 +1,5 @@
-// Backend gloo in a process with libtorch, which brings a Gloo of another version and shows its names to everybody.
+// Backend gloo in a process with libtorch, which brings a Gloo of another version and shows its names to
+// everybody.
 #include <ATen/ATen.h>
 #include <dlfcn.h>
 

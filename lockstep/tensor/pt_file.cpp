@@ -125,8 +125,8 @@ void write_pt_file(const std::string& path, const NamedTensors& tensors) {
   const std::string data_pkl = pickle(tensors, storages);
   constexpr std::string_view ENDIANNESS = "little";
 
-  // A failure must neither pass through the zip writer's C code nor be reported to it: its destructor would finish the archive,
-  // fail again and end the process. So it writes on, into nothing.
+  // A failure must neither pass through the zip writer's C code nor be reported to it: its destructor would
+  // finish the archive, fail again and end the process. So it writes on, into nothing.
   AtomicFile file(path);
   std::exception_ptr failure;
   const auto write = [&](const void* data, std::size_t size) -> std::size_t {

@@ -2,9 +2,9 @@
 //
 //   write_pt_file("model.pt", {{"weight", w}});
 //
-// libtorch's own torch::save writes TorchScript archives and torch::pickle_save writes type tags: weights_only refuses both.
-// This is the plain zip form: data.pkl holds an untyped dict whose tensors refer to the storages data/0, data/1, ...; tensors of
-// one storage share it in Python too.
+// libtorch's own torch::save writes TorchScript archives and torch::pickle_save writes type tags:
+// weights_only refuses both. This is the plain zip form: data.pkl holds an untyped dict whose tensors refer
+// to the storages data/0, data/1, ...; tensors of one storage share it in Python too.
 //
 // Fails       as save_state_dict() of state_dict.h, which is what programs call.
 #pragma once

@@ -7,15 +7,17 @@
 //   state = safetensors.torch.load_file("model.safetensors")
 //   model.load_state_dict(state)
 //
-// Names are those of Python's Module.state_dict(), in its order: a module's parameters, its buffers, then its children's.
+// Names are those of Python's Module.state_dict(), in its order: a module's parameters, its buffers, then its
+// children's.
 //
-// Files       the ending decides: .safetensors, or .pt and .pth for torch.load. Written whole or not at all: on any failure the
-//             old file stays. Tensors on other devices are saved as CPU tensors.
-// Ties        tensors that share memory (tied weights, views) are shared again after torch.load of a .pt file; a .safetensors
-//             file holds each under its own name, in full.
+// Files       the ending decides: .safetensors, or .pt and .pth for torch.load. Written whole or not at all:
+//             on any failure the old file stays. Tensors on other devices are saved as CPU tensors.
+// Ties        tensors that share memory (tied weights, views) are shared again after torch.load of a .pt
+//             file; a .safetensors file holds each under its own name, in full.
 // Collective  none of these functions: they concern the calling rank alone.
-// Fails       SystemError: the file cannot be read or written. FormatError: it is broken. InvalidArgument: another ending, a
-//             dtype that the format lacks, a sparse or quantised tensor, a file that does not fit the model.
+// Fails       SystemError: the file cannot be read or written. FormatError: it is broken. InvalidArgument:
+//             another ending, a dtype that the format lacks, a sparse or quantised tensor, a file that does
+//             not fit the model.
 #pragma once
 
 #include <string>
@@ -29,7 +31,8 @@ class Module;
 
 namespace lockstep {
 
-// Parameters and buffers themselves, no copies; undefined ones are left out, shared ones come under each of their names.
+// Parameters and buffers themselves, no copies; undefined ones are left out, shared ones come under each of
+// their names.
 NamedTensors state_dict(const torch::nn::Module& module);
 
 void save_state_dict(const torch::nn::Module& module, const std::string& path);
@@ -44,10 +47,10 @@ struct LoadStateDictResult {
   std::vector<std::string> unexpected;  // names of the file that the model lacks
 };
 
-// Copies the values of a .safetensors file into the model, converting dtypes as Python's load_state_dict does. One "module."
-// prefix on every name, as Python's DistributedDataParallel writes, is stripped. A name that the file lacks counts as present
-// when another name of the same tensor (tied weights) is there. Throws InvalidArgument, naming all that does not fit (shapes
-// also without `strict`), before any value is changed.
+// Copies the values of a .safetensors file into the model, converting dtypes as Python's load_state_dict
+// does. One "module." prefix on every name, as Python's DistributedDataParallel writes, is stripped. A name
+// that the file lacks counts as present when another name of the same tensor (tied weights) is there. Throws
+// InvalidArgument, naming all that does not fit (shapes also without `strict`), before any value is changed.
 LoadStateDictResult load_state_dict(torch::nn::Module& module, const std::string& path,
                                     const LoadStateDictOptions& options = {});
 LoadStateDictResult load_state_dict(const NamedTensors& tensors, const std::string& path,

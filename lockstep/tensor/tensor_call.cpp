@@ -152,8 +152,8 @@ const TensorBuffer& TensorCall::add(const at::Tensor& tensor, bool is_result) {
     return buffers_->back();
   }
   const at::Tensor plain = tensor.detach().resolve_conj().resolve_neg();
-  // Any dense layout (channels-last, transposed) may travel as it lies in memory only if all ranks have the same strides,
-  // which nobody checks; so everything but the default layout goes through a copy.
+  // Any dense layout (channels-last, transposed) may travel as it lies in memory only if all ranks have the
+  // same strides, which nobody checks; so everything but the default layout goes through a copy.
   const at::Tensor memory = plain.is_contiguous() ? plain : plain.contiguous();
   buffers_->push_back({tensor.detach(), memory, *dtype, is_result});
   return buffers_->back();

@@ -1,5 +1,5 @@
-// TensorCall: one call of a verb on tensors. Turns tensors of any strides into memory that the verbs of comm/ take, and copies
-// results back. Used by the verbs of this room.
+// TensorCall: one call of a verb on tensors. Turns tensors of any strides into memory that the verbs of comm/
+// take, and copies results back. Used by the verbs of this room.
 //
 //   TensorCall call("all_reduce", group);
 //   if (!call.is_member()) return {};
@@ -52,13 +52,15 @@ class TensorCall {
   // False in a process outside the group, which is warned of once per verb (as torch does) and does nothing.
   bool is_member() const;
 
-  // Outside autograd, and with inference tensors allowed, as torch's collectives are. The answers live as long as the call.
+  // Outside autograd, and with inference tensors allowed, as torch's collectives are. The answers live as
+  // long as the call.
   const TensorBuffer& read(const at::Tensor& tensor);
   const TensorBuffer& write(const at::Tensor& tensor);  // it receives a result
   // The bytes of each, in order, all of `dtype`.
   std::vector<std::span<const std::byte>> read_all(const std::vector<at::Tensor>& tensors, DType dtype);
   std::vector<std::span<std::byte>> write_all(const std::vector<at::Tensor>& tensors, DType dtype);
-  // One buffer with the elements of all tensors (at least one, of one dtype), each of which receives its part of the result.
+  // One buffer with the elements of all tensors (at least one, of one dtype), each of which receives its part
+  // of the result.
   TensorBuffer write_flat(const std::vector<at::Tensor>& tensors);
   DType dtype_of_first(const std::vector<at::Tensor>& tensors);
   // One tensor per rank; one part of `part`'s size per rank.
@@ -68,7 +70,8 @@ class TensorCall {
 
   // Holds the tensors until the work is done.
   std::shared_ptr<void> keep() const { return buffers_; }
-  // Copies results back: now, or with async_op, where the verb of comm/ has not waited, when the work is waited for.
+  // Copies results back: now, or with async_op, where the verb of comm/ has not waited, when the work is
+  // waited for.
   Work finish(Work work, bool async_op) const;
 
   template <typename... Parts> [[noreturn]] void refuse(const Parts&... reason) const {
@@ -94,8 +97,9 @@ template <typename Bytes> std::vector<Bytes> equal_parts(Bytes whole, int ranks)
   return parts;
 }
 
-// The tensors into which the operation of `work` writes here, in the order of its arguments, as torch's Work.result(). To be
-// looked at after wait(). None for what writes nothing here (send, barrier, gather on other ranks than the root).
+// The tensors into which the operation of `work` writes here, in the order of its arguments, as torch's
+// Work.result(). To be looked at after wait(). None for what writes nothing here (send, barrier, gather on
+// other ranks than the root).
 std::vector<at::Tensor> result(const Work& work);
 
 // The element type below libtorch; nullopt for one that collectives do not carry.

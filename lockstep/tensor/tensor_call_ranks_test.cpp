@@ -114,7 +114,8 @@ RANKS_TEST(TensorCollectives, ADroppedWorkOfANonContiguousTensorIsLogged, Ranks(
   EXPECT_THAT(lines[0], AllOf(StartsWith("all_reduce on group"), HasSubstr("not copied back")));
 }
 
-// Of more bytes than go through memory of the group when nobody waits (1 MiB): own memory, views, several at a time.
+// Of more bytes than go through memory of the group when nobody waits (1 MiB): own memory, views, several at
+// a time.
 RANKS_TEST(TensorCollectives, LargeBlockingCallsGiveTheirResults, Ranks(2, 3), Backends("shm", "tcp")) {
   const std::vector<std::int64_t> sizes = {700, 1001};
   const at::Tensor expected = expected_sum(sizes, at::kFloat, size());

@@ -111,8 +111,8 @@ RANKS_TEST(CudaCollectives, Messages, Ranks(2, 3), Backends("nccl")) {
   }
 }
 
-// The kernel that writes the input is late, and so may the reduction be: neither is waited for by the host, which lets the kernel
-// begin when it has called all that follows.
+// The kernel that writes the input is late, and so may the reduction be: neither is waited for by the host,
+// which lets the kernel begin when it has called all that follows.
 RANKS_TEST(CudaCollectives, FollowTheCallersStream, Ranks(2), Backends("nccl"),
            Variable("NCCL_STAND_IN", "late:all_reduce:2:*:30,late:all_reduce:4:1:30")) {
   const at::Tensor x = filled(world(), 0);

@@ -1,4 +1,5 @@
-// DistributedDataParallel on a GPU: what ranks compute there is what one process computes on the CPU with the whole batches.
+// DistributedDataParallel on a GPU: what ranks compute there is what one process computes on the CPU with the
+// whole batches.
 #include "lockstep/parallel/ddp/distributed_data_parallel.h"
 
 #include <gmock/gmock.h>
@@ -115,7 +116,8 @@ RANKS_TEST(CudaDdp, HooksThatRound, Ranks(2), Backends("nccl")) {
   expect_same_training(world(), {.hook = "int8"}, 5e-2);
 }
 
-// Each rank's gradients are the same here, so that what is left out is left out everywhere, and error feedback brings it later.
+// Each rank's gradients are the same here, so that what is left out is left out everywhere, and error
+// feedback brings it later.
 RANKS_TEST(CudaDdp, HooksWithErrorFeedback, Ranks(2), Backends("nccl")) {
   for (const char* const name : {"powerSGD", "topk"}) {
     const auto on = [&](at::Device device) {
@@ -288,7 +290,8 @@ RANKS_TEST(CudaDdp, AModelOnTwoDevices, Ranks(2), Backends("nccl")) {
       ThrowsMessage<InvalidArgument>(HasSubstr("a model is on one device")));
 }
 
-// Backward waits for no GPU, so its peers may have returned from it before it dies: then the error is the next one's.
+// Backward waits for no GPU, so its peers may have returned from it before it dies: then the error is the
+// next one's.
 RANKS_TEST(CudaDdp, ADeadRankSurfacesFromBackward, Ranks(3), Backends("nccl"), Dies({2})) {
   Net net = make_net(0);
   net->to(gpu_of(world()));

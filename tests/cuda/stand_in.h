@@ -1,21 +1,27 @@
-// A stand-in for CUDA: four devices "cuda:0" to "cuda:3" in a libtorch without CUDA, for tests of what Lockstep does on a GPU, on
-// machines without one. It is there in every program that links this library or is started with it in LD_PRELOAD; backend nccl then
-// works over the stand-in of tests/nccl, which LOCKSTEP_NCCL names.
+// A stand-in for CUDA: four devices "cuda:0" to "cuda:3" in a libtorch without CUDA, for tests of what
+// Lockstep does on a GPU, on machines without one. It is there in every program that links this library or is
+// started with it in LD_PRELOAD; backend nccl then works over the stand-in of tests/nccl, which LOCKSTEP_NCCL
+// names.
 //
 //   at::Tensor x = at::ones({2}, at::Device(at::kCUDA, 0));      // in device memory
 //   x.add_(1);                                                   // a kernel: on the current stream, later
 //   x.cpu();                                                     // waits for the stream
 //
 // As CUDA:
-//   * Device memory has addresses at which the host may neither read nor write: who tries is killed by SIGSEGV.
-//   * A kernel that only writes what is there already (`add_`, `copy_`, `..._out`, and with libtorch's structured operators nearly all)
-//     is launched: it runs later, on the thread of its stream, behind what was launched there before. NCCL's calls and kernels of
-//     other streams run at the same time, unless an event is waited for.
-//   * Memory that is freed is filled with NaN (bytes 0xff) behind what its streams have under way, as if somebody else had it then:
-//     the stream that was current when it was taken, and those of record_stream().
-//   * Backward runs on a thread of the device, with the streams of forward. Autocast and gradient scalers take it for CUDA.
-// As no CUDA: the kernels are those of the CPU; a kernel whose result must be allocated runs at once, behind its stream. Other
-// devices' memory may be read. No graphs, no pinned memory, no random numbers of its own (the CPU's generator).
+//   * Device memory has addresses at which the host may neither read nor write: who tries is killed by
+//     SIGSEGV.
+//   * A kernel that only writes what is there already (`add_`, `copy_`, `..._out`, and with libtorch's
+//     structured operators nearly all) is launched: it runs later, on the thread of its stream, behind what
+//     was launched there before. NCCL's calls and kernels of other streams run at the same time, unless an
+//     event is waited for.
+//   * Memory that is freed is filled with NaN (bytes 0xff) behind what its streams have under way, as if
+//     somebody else had it then: the stream that was current when it was taken, and those of
+//     record_stream().
+//   * Backward runs on a thread of the device, with the streams of forward. Autocast and gradient scalers
+//     take it for CUDA.
+// As no CUDA: the kernels are those of the CPU; a kernel whose result must be allocated runs at once, behind
+// its stream. Other devices' memory may be read. No graphs, no pinned memory, no random numbers of its own
+// (the CPU's generator).
 #pragma once
 
 #include <ATen/core/Tensor.h>

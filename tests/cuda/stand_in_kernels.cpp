@@ -1,10 +1,12 @@
-// Kernels of the stand-in for CUDA: every operator that libtorch has for the CPU, on aliases of device tensors where the memory is.
+// Kernels of the stand-in for CUDA: every operator that libtorch has for the CPU, on aliases of device
+// tensors where the memory is.
 //
-//   arguments   a device tensor becomes a CPU tensor of the same sizes and strides over memory_of() its storage
-//   results     an argument that was written is itself; a view of an argument's storage is one of the device's; anything else is
-//               copied into new device memory
-//   when        on the stream, later, if everything that is returned is an argument that was written; else, or if one of these is
-//               empty and so may be given its size by the kernel, at once, behind it
+//   arguments   a device tensor becomes a CPU tensor of the same sizes and strides over memory_of() its
+//               storage
+//   results     an argument that was written is itself; a view of an argument's storage is one of the
+//               device's; anything else is copied into new device memory
+//   when        on the stream, later, if everything that is returned is an argument that was written; else,
+//               or if one of these is empty and so may be given its size by the kernel, at once, behind it
 //
 // Registered one by one are operators that make memory, change sizes or cross devices.
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -70,7 +72,8 @@ class Call {
     return tensors;
   }
 
-  // Arguments that were empty and are not any more get the size and values that the kernel gave their stand-ins.
+  // Arguments that were empty and are not any more get the size and values that the kernel gave their
+  // stand-ins.
   void take_new_sizes() const {
     for (const auto& [made, original] : empty_) {
       if (made.numel() == 0) continue;
@@ -131,7 +134,8 @@ bool writes(const c10::Argument& argument) {
   return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
 }
 
-// Whether a kernel of this operator does nothing but write to what is there. (Random numbers come in the order of the calls.)
+// Whether a kernel of this operator does nothing but write to what is there. (Random numbers come in the
+// order of the calls.)
 bool can_run_later(const c10::FunctionSchema& schema) {
   bool is_writing = false;
   for (const c10::Argument& argument : schema.arguments()) {
@@ -221,7 +225,8 @@ c10::OperatorHandle copy_operator() {
   return c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", "");
 }
 
-// Within devices and to one: later. From the host its memory is read now, as it need not stay; to the host the stream is awaited.
+// Within devices and to one: later. From the host its memory is read now, as it need not stay; to the host
+// the stream is awaited.
 at::Tensor& copy_(at::Tensor& to, const at::Tensor& from, bool) {
   const c10::DeviceGuard guard(to.is_cuda() ? to.device() : from.device());
   const at::AutoDispatchBelowADInplaceOrView below;

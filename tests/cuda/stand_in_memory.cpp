@@ -1,5 +1,5 @@
-// Device memory of the stand-in for CUDA: two ranges of addresses of one file, of which the one that tensors have may not be touched.
-// Blocks are powers of two.
+// Device memory of the stand-in for CUDA: two ranges of addresses of one file, of which the one that tensors
+// have may not be touched. Blocks are powers of two.
 #include <c10/core/Allocator.h>
 #include <sys/mman.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
-// Devices, streams and events of the stand-in for CUDA, as libtorch sees them. Streams are queues of NCCL's stand-in, each with a
-// thread; stream 0 of a device is its default one.
+// Devices, streams and events of the stand-in for CUDA, as libtorch sees them. Streams are queues of NCCL's
+// stand-in, each with a thread; stream 0 of a device is its default one.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
 #include <ATen/detail/CUDAHooksInterface.h>

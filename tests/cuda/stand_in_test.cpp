@@ -63,7 +63,8 @@ RANKS_TEST(CudaStandIn, StreamsGoOnByThemselves, Ranks(1), Backends("nccl")) {
   EXPECT_TRUE(x.cpu().equal(at::ones({2})));
 }
 
-// A block that is freed belongs to somebody else once its own stream is there; record_stream() names others that use it.
+// A block that is freed belongs to somebody else once its own stream is there; record_stream() names others
+// that use it.
 RANKS_TEST(CudaStandIn, FreedMemoryIsFilled, Ranks(1), Backends("nccl")) {
   const c10::impl::VirtualGuardImpl cuda(at::kCUDA);
   const at::Device gpu = cuda_tests::gpu_of(world());

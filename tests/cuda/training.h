@@ -1,5 +1,5 @@
-// What the tests over the stand-in for CUDA train: the same small net on this rank's GPU with a share of each batch, and in one process
-// on the CPU with plain libtorch and the whole batches.
+// What the tests over the stand-in for CUDA train: the same small net on this rank's GPU with a share of each
+// batch, and in one process on the CPU with plain libtorch and the whole batches.
 //
 //   Training training(world());
 //   training.run({.steps = 5}, [&](const Batch& batch) { ... });

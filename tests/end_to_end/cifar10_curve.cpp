@@ -1,7 +1,9 @@
 // The C++ side of cifar10_curve_test.py.
 //
-//   cifar10_curve batches FOLDER STEPS BATCH SEED OUT.safetensors            the augmented batches of examples/cifar10_resnet18
-//   lockstep run -n 2 cifar10_curve train IN.safetensors WEIGHTS.safetensors WIDTH cifar|imagenet LR OUT.safetensors
+//   cifar10_curve batches FOLDER STEPS BATCH SEED OUT.safetensors
+//       the augmented batches of examples/cifar10_resnet18
+//   lockstep run -n 2 cifar10_curve train IN.safetensors WEIGHTS.safetensors WIDTH cifar|imagenet LR
+//       OUT.safetensors
 #include <ATen/ops/stack.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/optim/sgd.h>

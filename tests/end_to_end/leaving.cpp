@@ -1,9 +1,10 @@
-// Leaves a job in the ways a program can leave, with work pending on both ranks. tests/end_to_end/leaving_test.py starts it.
+// Leaves a job in the ways a program can leave, with work pending on both ranks.
+// tests/end_to_end/leaving_test.py starts it.
 //
 //   lockstep run -n 2 build/tests/leaving exit
 //
-// Rank 1 starts an all_reduce of a tensor and leaves without waiting. Rank 0 gets the sum, since rank 1 had taken part, and
-// then an error that says how rank 1 went; it prints both.
+// Rank 1 starts an all_reduce of a tensor and leaves without waiting. Rank 0 gets the sum, since rank 1 had
+// taken part, and then an error that says how rank 1 went; it prints both.
 #include <ATen/ATen.h>
 
 #include <cstdio>

@@ -1,4 +1,5 @@
-// Trains the model of loss_curve_test.py with Lockstep's DDP, from weights and data in a file, and prints each step's loss.
+// Trains the model of loss_curve_test.py with Lockstep's DDP, from weights and data in a file, and prints
+// each step's loss.
 //
 //   lockstep run -n 2 build/tests/loss_curve curve.safetensors STEPS
 #include <torch/nn/functional/loss.h>

@@ -26,7 +26,8 @@ torch::optim::SGD sgd(const std::vector<at::Tensor>& parameters) {
   return torch::optim::SGD(parameters, torch::optim::SGDOptions(0.05).momentum(0.9));
 }
 
-// The loop of most cases: `output` is what the wrapped model makes of this rank's share of micro-batch `micro`.
+// The loop of most cases: `output` is what the wrapped model makes of this rank's share of micro-batch
+// `micro`.
 template <typename Model, typename Output>
 void train(Run& run, Model net, DistributedDataParallelOptions options, const Output& output,
            int micros = 1) {

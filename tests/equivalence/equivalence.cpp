@@ -1,6 +1,7 @@
 // Runs cases of the equivalence suite, one after the other, in one job.
 //
-//   lockstep run -n 2 build/tests/equivalence/equivalence CASE IN.safetensors OUT.safetensors [CASE IN OUT]...
+//   lockstep run -n 2 build/tests/equivalence/equivalence CASE IN.safetensors OUT.safetensors
+//       [CASE IN OUT]...
 #include "tests/equivalence/equivalence.h"
 
 #include <ATen/Parallel.h>

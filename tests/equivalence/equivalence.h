@@ -1,9 +1,10 @@
-// The C++ side of the equivalence suite: a case trains as its namesake in cases_*.py does, from the same file of weights and
-// batches, and leaves a record that equivalence.py compares. The head of equivalence.py says how to add one.
+// The C++ side of the equivalence suite: a case trains as its namesake in cases_*.py does, from the same file
+// of weights and batches, and leaves a record that equivalence.py compares. The head of equivalence.py says
+// how to add one.
 //
 //   EQUIVALENCE_CASE(plain) {
 //     Net net;
-//     run.load(*net);                                                       // on rank 0; the others get it from DDP
+//     run.load(*net);  // on rank 0; the others get it from DDP
 //     lockstep::DistributedDataParallel ddp(net, {.bucket_cap_mb = 0.001});
 //     torch::optim::SGD optimizer(ddp.parameters(), 0.1);
 //     for (run.step = 0; run.step < run.steps(); ++run.step) {
@@ -41,7 +42,8 @@ class Run {
   // This rank's part of this step's batch; of micro-batch `micro` of `micros`, each of which all ranks share.
   at::Tensor share(const std::string& name, int micro = 0, int micros = 1) const;
 
-  // Makes the model the dtype of the run; on rank 0 also gives it the file's weights, which are called PREFIX.NAME.
+  // Makes the model the dtype of the run; on rank 0 also gives it the file's weights, which are called
+  // PREFIX.NAME.
   void load(torch::nn::Module& model, const std::string& prefix = "model") const;
   // Of this rank. Recorded is the mean over the ranks.
   void record_loss(const at::Tensor& loss);

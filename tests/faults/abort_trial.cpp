@@ -1,10 +1,12 @@
-// One rank of a job whose group times out because a rank is stopped, for peers_test.py, which wakes that rank later.
+// One rank of a job whose group times out because a rank is stopped, for peers_test.py, which wakes that rank
+// later.
 //
 //   abort_trial STAMPS VICTIM
 //
-// All ranks reduce over the world, in their own and in shared memory, until that fails ("error TIME TYPE PEER MESSAGE"). The
-// others of VICTIM then print "phase after abort" and go on in a group of their own, whose memory lies in the same segments,
-// until there is a file "woken". Exit codes: 3, and 4 with "corrupted WHAT" when a result or memory is not what it must be.
+// All ranks reduce over the world, in their own and in shared memory, until that fails ("error TIME TYPE PEER
+// MESSAGE"). The others of VICTIM then print "phase after abort" and go on in a group of their own, whose
+// memory lies in the same segments, until there is a file "woken". Exit codes: 3, and 4 with "corrupted WHAT"
+// when a result or memory is not what it must be.
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>

@@ -1,10 +1,12 @@
-// One rank of a job without libtorch in which one goes wrong, for first_cause_test.py: most programs catch their errors in main.
+// One rank of a job without libtorch in which one goes wrong, for first_cause_test.py: most programs catch
+// their errors in main.
 //
 //   blame_trial HOW@RANK [SLOW]
 //   blame_trial sum                print a sum over all ranks
 //   blame_trial spawn              the same in two processes that this one starts
 //
-// HOW         at step 3, RANK throws (throw), returns 0 (return), stops (stop), is killed (kill), aborts the group (abort).
+// HOW         at step 3, RANK throws (throw), returns 0 (return), stops (stop), is killed (kill), aborts the
+//             group (abort).
 // SLOW        milliseconds for which RANK's end takes longer than the others'.
 // Exit codes  0; 1 after any exception, whose text is printed.
 #include <chrono>

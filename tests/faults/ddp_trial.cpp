@@ -2,7 +2,8 @@
 //
 //   ddp_trial STAMPS STEPS
 //
-// Fail points ddp.construct and ddp.mid_reduction of the library; trial.between_steps, trial.saving, trial.last_barrier here.
+// Fail points ddp.construct and ddp.mid_reduction of the library; trial.between_steps, trial.saving,
+// trial.last_barrier here.
 #include <ATen/ATen.h>
 
 #include <fstream>

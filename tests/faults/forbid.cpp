@@ -1,4 +1,5 @@
-// Runs a program for which a filter of the kernel forbids some calls, as those of containers do. For containers_test.py.
+// Runs a program for which a filter of the kernel forbids some calls, as those of containers do. For
+// containers_test.py.
 //
 //   forbid sched_getaffinity,memfd_create PROGRAM ARGUMENTS...
 //

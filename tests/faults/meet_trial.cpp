@@ -1,10 +1,13 @@
-// One rank of a job that only meets and makes one barrier, for pause_test.py and meet_test.py to stop and mistreat.
+// One rank of a job that only meets and makes one barrier, for pause_test.py and meet_test.py to stop and
+// mistreat.
 //
 //   meet_trial [HOW@RANK] [INIT_METHOD]
 //
-// HOW         before it meets the others, RANK does what is said: computes until this process has been stopped for 2 s, and a little
-//             longer; is killed; ends with exit code 3, or well; or sleeps for ever.
-// Prints      "here PID" before it meets the others; then "done", or "error TYPE MESSAGE"; exit codes 0 and 3.
+// HOW         before it meets the others, RANK does what is said: computes until this process has been
+//             stopped for 2 s, and a little longer; is killed; ends with exit code 3, or well; or sleeps for
+//             ever.
+// Prints      "here PID" before it meets the others; then "done", or "error TYPE MESSAGE"; exit codes 0 and
+//             3.
 #include <chrono>
 #include <csignal>
 #include <cstdio>

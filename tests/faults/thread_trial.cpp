@@ -1,11 +1,12 @@
-// A job whose ranks are threads of one process, for threads_test.py: one of them throws at a fail point, unwinds and leaves.
+// A job whose ranks are threads of one process, for threads_test.py: one of them throws at a fail point,
+// unwinds and leaves.
 //
 //   LOCKSTEP_FAIL_POINT=comm.claimed_slice@0+17=throw RANK=0 thread_trial STEPS
 //
 // The first thread that gets there (the eighteenth time) is the victim.
 // Fail points trial.construct, trial.between_steps, besides those of the library.
-// Prints      per rank a line "RANK done", "RANK victim NANOSECONDS MESSAGE" or "RANK TYPE PEER NANOSECONDS MESSAGE"; the times
-//             are of the monotonic clock, TYPE is PeerLost or Aborted.
+// Prints      per rank a line "RANK done", "RANK victim NANOSECONDS MESSAGE" or "RANK TYPE PEER NANOSECONDS
+//             MESSAGE"; the times are of the monotonic clock, TYPE is PeerLost or Aborted.
 #include <chrono>
 #include <cstdio>
 #include <string>

@@ -1,14 +1,19 @@
-// One rank of a job without libtorch that goes through the phases of training, for peers_test.py to kill, stop and mistreat.
+// One rank of a job without libtorch that goes through the phases of training, for peers_test.py to kill,
+// stop and mistreat.
 //
 //   trial STAMPS STEPS [HOW@RANK+STEP]
 //
-// Phases      init; construction (parameters are broadcast); steps (several all_reduces in flight, then one by one, a
-//             barrier every third step, a message to the next rank);
-//             saving (rank 0 writes a file, the others wait for it); teardown. Each is announced by a line "phase NAME".
-// Fail points trial.construct, trial.between_steps, trial.saving, trial.last_barrier, besides those of the library.
-// HOW         at STEP, RANK ends by segv, abort, throw (uncaught), exit, quick_exit, immediately (_Exit(0)) or return.
-// STAMPS      a file of one 64-bit number per rank: the monotonic clock, in ns, before whatever that rank did last.
-// Prints      "done CHECKSUM", or "error TIME TYPE PEER MESSAGE" when another rank is lost; exit codes 0 and 3.
+// Phases      init; construction (parameters are broadcast); steps (several all_reduces in flight, then one
+//             by one, a barrier every third step, a message to the next rank); saving (rank 0 writes a file,
+//             the others wait for it); teardown. Each is announced by a line "phase NAME".
+// Fail points trial.construct, trial.between_steps, trial.saving, trial.last_barrier, besides those of the
+// library.
+// HOW         at STEP, RANK ends by segv, abort, throw (uncaught), exit, quick_exit, immediately (_Exit(0))
+//             or return.
+// STAMPS      a file of one 64-bit number per rank: the monotonic clock, in ns, before whatever that rank did
+//             last.
+// Prints      "done CHECKSUM", or "error TIME TYPE PEER MESSAGE" when another rank is lost; exit codes 0 and
+//             3.
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
@@ -130,7 +135,8 @@ class Trial {
     digest(whole);
   }
 
-  // A large message from each rank to the next: one that its sender lends, and at first one that goes through a ring.
+  // A large message from each rank to the next: one that its sender lends, and at first one that goes through
+  // a ring.
   void pass_on(int step) {
     constexpr std::size_t THROUGH_A_RING = std::size_t{17} << 20U;
     std::vector<float> large(step == 0 ? THROUGH_A_RING / sizeof(float) : 0);
@@ -193,7 +199,8 @@ class Trial {
 
 int main(int argc, char** argv) {
   const Stamp stamp(argv[1]);
-  // Its buckets may be in use until this rank has left the group, however it ends; that is after main for some endings.
+  // Its buckets may be in use until this rank has left the group, however it ends; that is after main for
+  // some endings.
   static Trial trial(stamp, argc > 3 ? parse(argv[3]) : Ending());
   return trial::run_and_report([&] { trial.run(std::stoi(argv[2])); });
 }

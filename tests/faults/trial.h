@@ -1,4 +1,5 @@
-// What the programs of peers_test.py share: a sign of life that survives a kill, and the line that tells of an error.
+// What the programs of peers_test.py share: a sign of life that survives a kill, and the line that tells of
+// an error.
 #pragma once
 
 #include <fcntl.h>

@@ -1,10 +1,11 @@
-// A stranger who does not know the job's secret, for strangers_test.py: connects to a port again and again, until its standard input
-// ends or half a minute has passed, whichever comes first.
+// A stranger who does not know the job's secret, for strangers_test.py: connects to a port again and again,
+// until its standard input ends or half a minute has passed, whichever comes first.
 //
 //   flood ADDRESS PORT connect        two threads connect and close as fast as they can
 //   flood ADDRESS PORT reset          500 connections one after the other, each reset at once
 //   flood ADDRESS PORT idle           1000 connections that stay and say nothing
-//   flood ADDRESS PORT hello          two threads connect, say hello as the handshake wants it, and close when they are answered
+//   flood ADDRESS PORT hello          two threads connect, say hello as the handshake wants it, and close
+//                                     when they are answered
 //
 // Says "flooding" after the first connection, and how many there were at the end.
 #include <arpa/inet.h>

@@ -3,9 +3,9 @@
 //   host_rank env STEPS                             rank and world size from the environment
 //   host_rank tcp://10.90.0.1:4000 STEPS RANK SIZE
 //
-// Says what it joined, adds up a vector STEPS times (0: until something fails), and says what went wrong. HOST_RANK_COUNT: its
-// elements (1000). HOST_RANK_DTYPE: bfloat16 (float64). HOST_RANK_NEIGHBOURS: instead, ranks 0 and 1, 2 and 3, ... send each other
-// such a vector STEPS times.
+// Says what it joined, adds up a vector STEPS times (0: until something fails), and says what went wrong.
+// HOST_RANK_COUNT: its elements (1000). HOST_RANK_DTYPE: bfloat16 (float64). HOST_RANK_NEIGHBOURS: instead,
+// ranks 0 and 1, 2 and 3, ... send each other such a vector STEPS times.
 #include <algorithm>
 #include <bit>
 #include <cstdint>

@@ -1,6 +1,7 @@
-// One rank for launchers_test.py, nodes_test.py and mpi_test.py: says who it is, over what it met the others, and what they add
-// up to. `launched --leaves R`: then rank R leaves, and the others say what they are told when they need it. `launched --job N`: each
-// rank adds N to what it contributes, so that the sum says whose ranks have met.
+// One rank for launchers_test.py, nodes_test.py and mpi_test.py: says who it is, over what it met the others,
+// and what they add up to. `launched --leaves R`: then rank R leaves, and the others say what they are told
+// when they need it. `launched --job N`: each rank adds N to what it contributes, so that the sum says whose
+// ranks have met.
 #include <cstdio>
 #include <cstdlib>
 #include <span>

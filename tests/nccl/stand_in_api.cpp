@@ -1,17 +1,21 @@
-// A stand-in for NCCL: the functions of nccl/api.h by NCCL's names, over host memory, between processes (or threads) of one machine.
-// It is opened with dlopen where libnccl.so.2 would be, and has lockstep_device_streams_1() beside that (stand_in_streams.h), whose
-// streams are the only ones its functions take; with a null stream an operation is done when the call returns.
+// A stand-in for NCCL: the functions of nccl/api.h by NCCL's names, over host memory, between processes (or
+// threads) of one machine. It is opened with dlopen where libnccl.so.2 would be, and has
+// lockstep_device_streams_1() beside that (stand_in_streams.h), whose streams are the only ones its functions
+// take; with a null stream an operation is done when the call returns.
 //
-//   LOCKSTEP_NCCL=build/tests/nccl/liblockstep_nccl_stand_in.so    the environment of a program with backend nccl
-//   NCCL_DEBUG=INFO                                                its version and each communicator as lines on stdout
+//   LOCKSTEP_NCCL=build/tests/nccl/liblockstep_nccl_stand_in.so    the environment of a program with backend
+//                                                                  nccl
+//   NCCL_DEBUG=INFO                                                its version and each communicator as lines
+//                                                                  on stdout
 //   NCCL_STAND_IN=fail:all_reduce:3:1                              what it is to do wrong (stand_in_orders.h)
 //
-// As NCCL: calls return at once and the streams do the work; with config.blocking == 0 a communicator is made in the background;
-// a collective of count 0 is nothing, a message of count 0 is one; a communicator that is in progress takes no calls, one that is
-// not blocking and has had an error returns it from then on and can only be aborted; an error within a group is the group's.
-// As no NCCL: any call with a handle that has been destroyed or aborted is ncclInvalidArgument.
-// What it has not: communicators that are made within a group, several streams in one group, more than 64 ranks.
-// Threads: any, of one communicator one at a time, and ncclCommAbort at any time.
+// As NCCL: calls return at once and the streams do the work; with config.blocking == 0 a communicator is made
+// in the background; a collective of count 0 is nothing, a message of count 0 is one; a communicator that is
+// in progress takes no calls, one that is not blocking and has had an error returns it from then on and can
+// only be aborted; an error within a group is the group's. As no NCCL: any call with a handle that has been
+// destroyed or aborted is ncclInvalidArgument. What it has not: communicators that are made within a group,
+// several streams in one group, more than 64 ranks. Threads: any, of one communicator one at a time, and
+// ncclCommAbort at any time.
 #include <cstdio>
 #include <limits>
 #include <thread>

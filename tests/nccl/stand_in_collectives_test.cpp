@@ -1,4 +1,5 @@
-// Collectives of the stand-in for NCCL: every type and operator, in place and not, more than a channel holds, nothing at all.
+// Collectives of the stand-in for NCCL: every type and operator, in place and not, more than a channel holds,
+// nothing at all.
 #include <array>
 #include <cmath>
 #include <cstdint>

@@ -2,9 +2,10 @@
 //
 //   IN_PROGRESS --all ranks met--> SUCCESS --an error--> that error        (what ncclCommGetAsyncError says)
 //
-// A handle (ncclComm_t) is a number that is never used again, so a call with one that was destroyed or aborted is INVALID_ARGUMENT
-// and never somebody else's communicator. Operations that are under way keep the object.
-// Launches of one communicator run in the order in which they took their turns, whatever streams they are on.
+// A handle (ncclComm_t) is a number that is never used again, so a call with one that was destroyed or
+// aborted is INVALID_ARGUMENT and never somebody else's communicator. Operations that are under way keep the
+// object. Launches of one communicator run in the order in which they took their turns, whatever streams they
+// are on.
 #pragma once
 
 #include <atomic>
@@ -46,7 +47,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
 
   // The handle ends. What is under way goes on.
   void release();
-  // The handle ends, and so does what is under way, without a result; when this returns, no memory of the caller is touched again.
+  // The handle ends, and so does what is under way, without a result; when this returns, no memory of the
+  // caller is touched again.
   void abort();
   bool is_aborted() const { return aborted_; }
 

@@ -1,12 +1,12 @@
-// A device that libtorch sees (tests/cuda) uses the stand-in for NCCL: its memory is not where the host may touch it, and its streams
-// are queues of the stand-in.
+// A device that libtorch sees (tests/cuda) uses the stand-in for NCCL: its memory is not where the host may
+// touch it, and its streams are queues of the stand-in.
 //
 //   auto* use = reinterpret_cast<UseDevice*>(dlsym(library, USE_DEVICE));
 //   const DeviceEngine engine = use({begin, end, offset_of_the_memory_itself});
 //   engine.push(engine.streams->native_handle(stream), [] { ...a kernel... });
 //
-// From then on lockstep_device_streams_1() has none, so that Lockstep takes libtorch's (tensor/cuda_streams.h), as with NCCL itself.
-// Must be called before the first communicator is made.
+// From then on lockstep_device_streams_1() has none, so that Lockstep takes libtorch's
+// (tensor/cuda_streams.h), as with NCCL itself. Must be called before the first communicator is made.
 #pragma once
 
 #include <cstddef>

@@ -3,7 +3,7 @@
 //   Exchange exchange;
 //   exchange.send(comm, 1, input, bytes, tag);
 //   exchange.receive(comm, 1, output, bytes, tag);
-//   exchange.run();                      // until all have ended; those of a communicator that is aborted end without a result
+//   exchange.run();  // until all have ended; those of a communicator that is aborted end without a result
 //
 // What goes the same way between the same two ranks goes in the order of these calls.
 #pragma once

@@ -1,8 +1,8 @@
-// Where the ranks of a communicator of the stand-in for NCCL meet, and the memory through which they talk: one memfd of whoever made
-// the unique id, opened by the others as /proc/PID/fd/N and mapped by all.
+// Where the ranks of a communicator of the stand-in for NCCL meet, and the memory through which they talk:
+// one memfd of whoever made the unique id, opened by the others as /proc/PID/fd/N and mapped by all.
 //
-//   Meeting (a page): a random number that the id has too, the size that the first rank to come said, who is there
-//   Channel [size * size]: bytes from one rank to one other, in a ring
+//   Meeting (a page): a random number that the id has too, the size that the first rank to come said, who is
+//   there Channel [size * size]: bytes from one rank to one other, in a ring
 //
 // So ranks must be of one user and one pid namespace, and the maker must live until all have come.
 #pragma once
@@ -58,8 +58,8 @@ class SharedMemory {
     std::string text;
   };
 
-  // Throws Problem: INVALID_ARGUMENT for what is no id, INVALID_USAGE if ranks disagree about the size or two are the same one,
-  // REMOTE_ERROR if the maker is gone.
+  // Throws Problem: INVALID_ARGUMENT for what is no id, INVALID_USAGE if ranks disagree about the size or two
+  // are the same one, REMOTE_ERROR if the maker is gone.
   SharedMemory(const UniqueId& id, int rank, int size);
   ~SharedMemory();
   SharedMemory(const SharedMemory&) = delete;

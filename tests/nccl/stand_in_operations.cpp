@@ -63,7 +63,8 @@ class Collective {
     if (touch) combine(operation_.type, operation_.op, contributions, result, count);
   }
 
-  // Gives each other rank r its `mine(r)` of `count(r)` elements, and receives pieces of `count(rank_)` from all.
+  // Gives each other rank r its `mine(r)` of `count(r)` elements, and receives pieces of `count(rank_)` from
+  // all.
   template <class Mine, class Count> std::vector<char> to_their_owners(const Mine& mine, const Count& count) {
     const std::size_t bytes = count(rank_) * element_;
     std::vector<char> others(bytes * static_cast<std::size_t>(size_));

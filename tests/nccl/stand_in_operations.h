@@ -1,13 +1,15 @@
 // What the stand-in for NCCL does in a stream: one call, or the calls of one group together.
 //
-// A launch waits for its turn in each of its communicators. Then all its sends and receives go on side by side, piece by piece, so
-// that their order within the group is of no consequence; then its collectives, one after the other. Whatever travels between
-// two ranks begins with a Tag that says which call it belongs to. Where that is not the call that the receiver makes, NCCL may hang
-// or give wrong numbers; here the receiver's operation never ends, and ncclGetLastError() says why.
+// A launch waits for its turn in each of its communicators. Then all its sends and receives go on side by
+// side, piece by piece, so that their order within the group is of no consequence; then its collectives, one
+// after the other. Whatever travels between two ranks begins with a Tag that says which call it belongs to.
+// Where that is not the call that the receiver makes, NCCL may hang or give wrong numbers; here the
+// receiver's operation never ends, and ncclGetLastError() says why.
 //
 // A collective is an exchange, a sum in the order of the ranks, and another exchange:
-//   all_reduce      everybody's slice r to rank r; rank r's sum to everybody       reduce    everything to the root; sum
-//   reduce_scatter  everybody's slice r to rank r; sum                             broadcast, all_gather    one exchange
+//   all_reduce      everybody's slice r to rank r; rank r's sum to everybody reduce everything to the root;
+//                   sum
+//   reduce_scatter  everybody's slice r to rank r; sum broadcast, all_gather one exchange
 // A send has ended when its peer has taken it all. (NCCL may end a small one earlier.)
 #pragma once
 

@@ -1,4 +1,5 @@
-// What the variable NCCL_STAND_IN tells the stand-in for NCCL to do wrong, so that tests see how its caller takes that.
+// What the variable NCCL_STAND_IN tells the stand-in for NCCL to do wrong, so that tests see how its caller
+// takes that.
 //
 //   NCCL_STAND_IN=fail:all_reduce:3:1            the 3rd ncclAllReduce on rank 1 returns ncclInternalError
 //   NCCL_STAND_IN=late:broadcast:1:*:300,count:3    two orders
@@ -16,15 +17,17 @@
 //   async      the call succeeds, the operation never ends, ncclCommGetAsyncError says ncclRemoteError
 //   hang       the call succeeds, the operation never ends, no error is reported
 //   late       the operation begins that many milliseconds later than it could
-//   progress   the call returns ncclInProgress, ncclCommGetAsyncError says it twice and then success; only then is the operation
-//              on its stream (a communicator that is not blocking; NCCL does this when it must first connect to a peer)
+//   progress   the call returns ncclInProgress, ncclCommGetAsyncError says it twice and then success; only
+//              then is the operation on its stream (a communicator that is not blocking; NCCL does this when
+//              it must first connect to a peer)
 //   init:fail  the communicator gets ncclSystemError instead of peers
 //   init:hang  the communicator never comes into being
 //   count      what ncclCommCount says
 //   version    what ncclGetVersion says, 22105 without it
 //
-// `nth` counts from 1 the calls of that operation on that rank in this process, over all communicators. The variable is read
-// again whenever a version, an id or a communicator is asked for; a new text starts the counting anew.
+// `nth` counts from 1 the calls of that operation on that rank in this process, over all communicators. The
+// variable is read again whenever a version, an id or a communicator is asked for; a new text starts the
+// counting anew.
 #pragma once
 
 #include <array>

@@ -3,14 +3,15 @@
 //   TEST(StandInSums, Two) {
 //     in_ranks(2, [](Rank& rank) {
 //       std::vector<float> values(5, 1.0F + rank.rank);
-//       EXPECT_EQ(rank.nccl.all_reduce(values.data(), values.data(), 5, FLOAT32, SUM, rank.comm, rank.stream()), SUCCESS);
+//       EXPECT_EQ(rank.nccl.all_reduce(values.data(), values.data(), 5, FLOAT32, SUM, rank.comm,
+//                                      rank.stream()), SUCCESS);
 //       rank.finish();
 //       EXPECT_EQ(values[0], 3.0F);
 //     });
 //   }
 //
-// in_ranks() fails with what each rank printed if one of them fails, dies, or takes more than 30 s (then it is killed).
-// without_comm() makes no communicator.
+// in_ranks() fails with what each rank printed if one of them fails, dies, or takes more than 30 s (then it
+// is killed). without_comm() makes no communicator.
 #pragma once
 
 #include <gmock/gmock.h>

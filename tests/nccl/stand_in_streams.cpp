@@ -126,7 +126,8 @@ void Event::wait() {
 
 }  // namespace lockstep::nccl::stand_in
 
-// The streams that the functions of this library take, unless a device's are made of them. For the process, never freed.
+// The streams that the functions of this library take, unless a device's are made of them. For the process,
+// never freed.
 extern "C" __attribute__((visibility("default"))) lockstep::DeviceStreams* lockstep_device_streams_1() {
   static auto* const streams = new lockstep::nccl::stand_in::HostStreams;
   return lockstep::nccl::stand_in::has_device() ? nullptr : streams;

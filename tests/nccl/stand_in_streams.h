@@ -1,8 +1,8 @@
 // Streams of the stand-in for NCCL: a queue and a thread that does what is in it, one after the other.
 //
-// DeviceStreams of host memory (lockstep/comm/device_streams.h) are made of these; native_handle() is the Queue's address. A
-// released queue is worked off and then ends. Nobody waits for its thread: a process exits even if an operation in it never ends.
-// Threads: any.
+// DeviceStreams of host memory (lockstep/comm/device_streams.h) are made of these; native_handle() is the
+// Queue's address. A released queue is worked off and then ends. Nobody waits for its thread: a process exits
+// even if an operation in it never ends. Threads: any.
 #pragma once
 
 #include <condition_variable>

@@ -33,7 +33,8 @@ TEST(StandInStreams, TheCallersOwnIsAlwaysDone) {
   });
 }
 
-// Something that is under way on rank 0's stream until open(): a message to the other rank, which takes it then.
+// Something that is under way on rank 0's stream until open(): a message to the other rank, which takes it
+// then.
 struct Gate {
   explicit Gate(Rank& rank_) : rank(rank_) {
     if (rank.rank == 0) EXPECT_EQ(rank.nccl.send(&value, 1, INT32, 1, rank.comm, rank.stream()), SUCCESS);

@@ -1,5 +1,5 @@
-// What the examples of the public headers take for granted: a model, a loader, tensors, a group. Declared, never defined, because
-// the examples are compiled and not linked.
+// What the examples of the public headers take for granted: a model, a loader, tensors, a group. Declared,
+// never defined, because the examples are compiled and not linked.
 #pragma once
 
 #include <torch/data.h>

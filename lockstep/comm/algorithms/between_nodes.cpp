@@ -1,14 +1,15 @@
-// all_reduce between nodes whose ranks share memory. Rank i of each node is in lane i, as many lanes as the smallest node has
-// ranks. Each segment goes through four steps, of which those of four segments run side by side:
+// all_reduce between nodes whose ranks share memory. Rank i of each node is in lane i, as many lanes as the
+// smallest node has ranks. Each segment goes through four steps, of which those of four segments run side by
+// side:
 //
 //   reduce    in each node: the rank of lane i combines slice i of its node's contributions
 //   scatter   in each lane: the rank of node n combines part n of what the nodes have for its slice
 //   gather    in each lane: everybody gets all parts of the slice
 //   spread    in each node: everybody gets all slices
 //
-// So each node sends 2 (M - 1) / M of the bytes, M nodes, through all of its ranks at once. What is small has one lane, and its
-// nodes' sums go to all other nodes in one step, "exchange", instead of scatter and gather; so do those of two nodes, which send
-// as many bytes in either way.
+// So each node sends 2 (M - 1) / M of the bytes, M nodes, through all of its ranks at once. What is small has
+// one lane, and its nodes' sums go to all other nodes in one step, "exchange", instead of scatter and gather;
+// so do those of two nodes, which send as many bytes in either way.
 //
 // The scheme: Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms, section 4 (SMP clusters).
 #include <algorithm>

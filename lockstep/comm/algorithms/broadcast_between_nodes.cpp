@@ -1,12 +1,12 @@
 // broadcast to nodes whose ranks share memory: the bytes come to each node once.
 //
-// What is small goes to one rank of each node, along a binomial tree of the nodes, and from there to its node. What is large
-// is cut into segments, and these go through up to four steps, of which those of as many segments run side by side. Lane i
-// is rank i of each node, as many lanes as the smallest node has ranks:
+// What is small goes to one rank of each node, along a binomial tree of the nodes, and from there to its
+// node. What is large is cut into segments, and these go through up to four steps, of which those of as many
+// segments run side by side. Lane i is rank i of each node, as many lanes as the smallest node has ranks:
 //
 //   share     in the root's node: everybody gets the segment
-//   scatter   in each lane: its rank of the root's node sends slice i of the segment, or if there are more than two nodes to
-//             each other node a part of it
+//   scatter   in each lane: its rank of the root's node sends slice i of the segment, or if there are more
+//             than two nodes to each other node a part of it
 //   gather    in each lane, if there are more than two nodes: those exchange their parts
 //   spread    in each other node: everybody gets all slices
 //

@@ -1,5 +1,6 @@
-// Collectives between nodes, all ranks' tables carried out in one process: the results are closed forms, and no node sends more
-// than it must: in an all_reduce 2 (M - 1) / M of the bytes, of what belongs to one rank once to each other node.
+// Collectives between nodes, all ranks' tables carried out in one process: the results are closed forms, and
+// no node sends more than it must: in an all_reduce 2 (M - 1) / M of the bytes, of what belongs to one rank
+// once to each other node.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -76,8 +77,8 @@ struct World {
     return area->data() + place.offset;
   }
 
-  // The steps of a node's ranks with something to do together come side by side; otherwise a rank may be ahead. One after the
-  // other, each as far as it comes, until nobody gets on.
+  // The steps of a node's ranks with something to do together come side by side; otherwise a rank may be
+  // ahead. One after the other, each as far as it comes, until nobody gets on.
   void run() {
     at_.assign(ranks(), 0);
     begun_.assign(ranks(), false);
@@ -128,7 +129,8 @@ struct World {
            }) > 0;
   }
 
-  // The next thing that the ranks of a node do together, once all are there: first everything is read, then written.
+  // The next thing that the ranks of a node do together, once all are there: first everything is read, then
+  // written.
   bool meet(const std::vector<int>& node) {
     std::vector<Local> all;
     for (const int rank : node) {

@@ -1,5 +1,5 @@
-// all_gather, gather, scatter, all_to_all: everything goes directly from where it is to where it belongs, in one step. Empty
-// contributions travel as well, because the receiver must learn whether it expects the same.
+// all_gather, gather, scatter, all_to_all: everything goes directly from where it is to where it belongs, in
+// one step. Empty contributions travel as well, because the receiver must learn whether it expects the same.
 #include "lockstep/comm/algorithms/schedule.h"
 
 namespace lockstep::algorithms {

@@ -1,14 +1,18 @@
-// all_gather and reduce_scatter between nodes whose ranks share memory: what belongs to one rank crosses between two nodes once.
+// all_gather and reduce_scatter between nodes whose ranks share memory: what belongs to one rank crosses
+// between two nodes once.
 //
-// Of every other rank of the group one rank of each node is in charge: of rank i of another node rank i, modulo its node's ranks.
+// Of every other rank of the group one rank of each node is in charge: of rank i of another node rank i,
+// modulo its node's ranks.
 //
-//   all_gather      Each rank sends its part to who is in charge of it in each other node; what has come there goes to all ranks
-//                   of the node. Those of one's own node have been gathered meanwhile.
-//   reduce_scatter  In each node who is in charge of a rank combines what the node has for it, and sends it there. That rank
-//                   combines what comes from the nodes.
+//   all_gather      Each rank sends its part to who is in charge of it in each other node; what has come
+//                   there goes to all ranks of the node. Those of one's own node have been gathered
+//                   meanwhile.
+//   reduce_scatter  In each node who is in charge of a rank combines what the node has for it, and sends it
+//                   there. That rank combines what comes from the nodes.
 //
-// Segments of the parts go through the two halves side by side. Parts may differ in size. All ranks of a node have as many things
-// to do together as the node that needs most of it: node by node, a round for as many of its ranks as this node has.
+// Segments of the parts go through the two halves side by side. Parts may differ in size. All ranks of a node
+// have as many things to do together as the node that needs most of it: node by node, a round for as many of
+// its ranks as this node has.
 #include <algorithm>
 
 #include "lockstep/comm/algorithms/schedule.h"
@@ -104,7 +108,8 @@ class PartsBetweenNodes {
     return number < ranks.size() ? ranks[number] : -1;
   }
 
-  // Of scratch: first what is to be sent, of even and of odd segments, then what has come from each other node.
+  // Of scratch: first what is to be sent, of even and of odd segments, then what has come from each other
+  // node.
   std::size_t block() const { return (std::min(longest_, SEGMENT) + 63) / 64 * 64; }
   Place block_of(const Round& round, std::size_t k) const {
     return {Area::SCRATCH, (k % 2 * rounds().size() + round.number) * block()};

@@ -1,9 +1,12 @@
-// reduce between nodes whose ranks share memory. Each segment goes through two steps, of which those of two segments run side by side:
+// reduce between nodes whose ranks share memory. Each segment goes through two steps, of which those of two
+// segments run side by side:
 //
-//   combine   in each node: every rank of another node than the root's has a slice of the node's sum; the root has all of its own's
+//   combine   in each node: every rank of another node than the root's has a slice of the node's sum; the
+//             root has all of its own's
 //   send      each slice to the root, which combines what the nodes have
 //
-// So each node sends the bytes once, through all of its ranks, instead of once for each of them. What is small is one slice.
+// So each node sends the bytes once, through all of its ranks, instead of once for each of them. What is
+// small is one slice.
 #include <algorithm>
 
 #include "lockstep/comm/algorithms/schedule.h"

@@ -6,8 +6,8 @@
 namespace lockstep::algorithms {
 namespace {
 
-// Where the contribution of each rank lies during a combine: this rank's own, and one block of scratch for each other, or two if
-// one is filled while the other is combined.
+// Where the contribution of each rank lies during a combine: this rank's own, and one block of scratch for
+// each other, or two if one is filled while the other is combined.
 class Contributions {
  public:
   Contributions(const Shape& shape, std::size_t bytes) : shape_(shape), block_((bytes + 63) / 64 * 64) {}
@@ -44,8 +44,8 @@ Schedule all_to_all(const Shape& shape, std::size_t bytes) {
   return {{std::move(step)}, all.scratch_bytes()};
 }
 
-// Step k scatters segment k, combines segment k - 1 meanwhile and gathers segment k - 2; all but the first begin early. So the
-// connections never rest. Within a segment rank r combines part r.
+// Step k scatters segment k, combines segment k - 1 meanwhile and gathers segment k - 2; all but the first
+// begin early. So the connections never rest. Within a segment rank r combines part r.
 Schedule combine_parts(const Shape& shape, std::size_t bytes) {
   const std::size_t segment = SEGMENT / 2 * static_cast<std::size_t>(shape.size);
   const std::size_t segments = segments_of(bytes, segment);
@@ -113,7 +113,8 @@ Schedule reduce(const Shape& shape) {
   return schedule;
 }
 
-// Outputs may differ in size from rank to rank, so ranks differ in how many steps they take; labels count segments.
+// Outputs may differ in size from rank to rank, so ranks differ in how many steps they take; labels count
+// segments.
 Schedule reduce_scatter(const Shape& shape) {
   const auto at = [](int rank) { return static_cast<std::size_t>(rank); };
   const std::size_t mine = shape.count * shape.element;

@@ -1,5 +1,5 @@
-// Schedules as pictures, and all ranks' schedules carried out in one process: every message has its counterpart, and the
-// result is the sum of closed forms.
+// Schedules as pictures, and all ranks' schedules carried out in one process: every message has its
+// counterpart, and the result is the sum of closed forms.
 #include "lockstep/comm/algorithms/schedule.h"
 
 #include <gmock/gmock.h>
@@ -97,8 +97,9 @@ TEST(Schedule, PartsBeginAtLinesAndCoverEverything) {
 // ---- all ranks at once
 using Bytes = std::vector<std::uint8_t>;
 
-// One rank that carries out its table over a mailbox. "Combine" adds bytes: SUM of uint8. What is combined meanwhile is so before
-// anything is sent or after everything was received, the former by odd ranks; these also send and receive as early as they may.
+// One rank that carries out its table over a mailbox. "Combine" adds bytes: SUM of uint8. What is combined
+// meanwhile is so before anything is sent or after everything was received, the former by odd ranks; these
+// also send and receive as early as they may.
 class Rank {
  public:
   using Mailbox = std::map<std::tuple<int, int, std::uint32_t>, std::pair<Bytes, std::size_t>>;

@@ -3,7 +3,8 @@
 
 namespace lockstep::algorithms {
 
-// Dissemination (Hensgen, Finkel, Manber 1988): after step k a rank has heard, directly or not, of the 2^(k+1) - 1 before it.
+// Dissemination (Hensgen, Finkel, Manber 1988): after step k a rank has heard, directly or not, of the
+// 2^(k+1) - 1 before it.
 Schedule barrier(const Shape& shape) {
   Schedule schedule;
   std::uint32_t label = 0;
@@ -41,8 +42,8 @@ Schedule binomial_tree(const Shape& shape, std::size_t bytes) {
   return schedule;
 }
 
-// The root cuts the buffer into one part for each other rank; those pass their part on to each other. The root sends each
-// byte once instead of log2(size) times.
+// The root cuts the buffer into one part for each other rank; those pass their part on to each other. The
+// root sends each byte once instead of log2(size) times.
 Schedule scatter_and_gather(const Shape& shape, std::size_t bytes) {
   Schedule schedule;
   const int place = (shape.rank - shape.root + shape.size) % shape.size;

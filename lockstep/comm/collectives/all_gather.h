@@ -1,14 +1,15 @@
 // all_gather: every rank gets every rank's buffer.
 //
 //   std::vector<int> everyone(world.size());
-//   comm::all_gather(world, std::span<const int>(&mine, 1), std::span(everyone));     // rank r's value at [r]
+//   comm::all_gather(world, std::span<const int>(&mine, 1), std::span(everyone));  // rank r's value at [r]
 //
-// Collective  every rank of `group`, same dtype. Counts may differ from rank to rank in the form with a list of outputs:
-//             outputs[r] has as many elements as rank r contributes, on every rank.
-// Blocks      until all outputs are filled, unless async_op. An input in memory from allocate_shared() is lent, not copied:
-//             then also until the others have it.
-// Fails       InvalidArgument here: not one output per rank, or an own output of another size than the input. Mismatch
-//             when a rank contributes another count than its output here expects. Otherwise as all_reduce.
+// Collective  every rank of `group`, same dtype. Counts may differ from rank to rank in the form with a list
+//             of outputs: outputs[r] has as many elements as rank r contributes, on every rank.
+// Blocks      until all outputs are filled, unless async_op. An input in memory from allocate_shared() is
+//             lent, not copied: then also until the others have it.
+// Fails       InvalidArgument here: not one output per rank, or an own output of another size than the input.
+//             Mismatch when a rank contributes another count than its output here expects. Otherwise as
+//             all_reduce.
 #pragma once
 
 #include <memory>

@@ -79,7 +79,8 @@ RANKS_TEST(AllReduceRounding, TiesGoToEven, Ranks(2), EveryBackend()) {
   EXPECT_EQ(sum(BFloat16{}, -256, -3), -260);
 }
 
-// Every 16-bit pattern passes through float32 unharmed: the mean of equal values is that value, unless their sum overflows.
+// Every 16-bit pattern passes through float32 unharmed: the mean of equal values is that value, unless their
+// sum overflows.
 template <typename T> void check_every_pattern(const ProcessGroup& group) {
   std::vector<T> x(0x10000);
   for (std::size_t i = 0; i < x.size(); ++i) x[i] = {static_cast<std::uint16_t>(i)};

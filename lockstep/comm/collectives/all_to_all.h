@@ -1,13 +1,15 @@
 // all_to_all: each rank has one buffer for every rank; each rank gets the buffers that are meant for it.
 //
-//   // counts[r] elements of `out` go to rank r; from rank r come received[r] elements, into `in`, in rank order
+//   // counts[r] elements of `out` go to rank r; from rank r come received[r] elements, into `in`, in rank
+//   // order
 //   comm::all_to_all(world, std::span<const float>(out), counts, std::span(in), received);
 //
-// Collective  every rank of `group`, same dtype. What rank a has for rank b is as large as what b expects of a.
+// Collective  every rank of `group`, same dtype. What rank a has for rank b is as large as what b expects of
+//             a.
 // Blocks      until all outputs are filled, unless async_op.
-// Fails       InvalidArgument here: not one input and one output per rank, splits that do not add up to the buffer, or an
-//             own input of another size than the own output. Mismatch when two ranks disagree about what passes between
-//             them. Otherwise as all_reduce. Inputs and outputs must not overlap.
+// Fails       InvalidArgument here: not one input and one output per rank, splits that do not add up to the
+//             buffer, or an own input of another size than the own output. Mismatch when two ranks disagree
+//             about what passes between them. Otherwise as all_reduce. Inputs and outputs must not overlap.
 #pragma once
 
 #include <memory>

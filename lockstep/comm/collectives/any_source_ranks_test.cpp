@@ -104,8 +104,8 @@ RANKS_TEST(AnySource, NeedsAnotherRank, Ranks(1), EveryBackend(), Except("nccl")
               ThrowsMessage<InvalidArgument>(HasSubstr("no other rank")));
 }
 
-// The last rank gives its number, leaves and ends its process; only then rank 1 gives its own. Not over mpi: the
-// processes there run all tests one after the other, so none may end.
+// The last rank gives its number, leaves and ends its process; only then rank 1 gives its own. Not over mpi:
+// the processes there run all tests one after the other, so none may end.
 RANKS_TEST(AnySource, ARankThatHasLeftIsNotMissed, Ranks(3), Backends("shm", "tcp", "gloo")) {
   if (rank() == 2) {
     give(world(), 1, 3, current_pid());

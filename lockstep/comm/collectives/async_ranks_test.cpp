@@ -163,7 +163,8 @@ RANKS_TEST(Async, AnErrorOfOneRankAloneIsToldToAll, Ranks(2, 3, 4), BackendsWith
                         AllOf(HasSubstr("rank 1 gave up all_reduce #"), HasSubstr("was asked to throw"))));
 }
 
-// Rank 1 stops in its barrier when all have come; the other goes on, and aborts before rank 1 has looked at anything.
+// Rank 1 stops in its barrier when all have come; the other goes on, and aborts before rank 1 has looked at
+// anything.
 RANKS_TEST(Async, WhatIsCompleteIsNotUndoneByAnAbort, Ranks(2),
            Variable("LOCKSTEP_FAIL_POINT", "comm.posted@1+1=stop")) {
   pid_t pid = getpid();
@@ -199,7 +200,8 @@ RANKS_TEST(Async, AnUnfinishedOperationTimesOutAndNamesTheRank, Ranks(2, 3), Bac
   std::vector<float> x(10, 1);
   comm::all_reduce(world(), std::span(x));
   if (rank() == 1) {
-    // Waits until the others have given up: their next call after the failure closes nothing, so look for the failure.
+    // Waits until the others have given up: their next call after the failure closes nothing, so look for the
+    // failure.
     EXPECT_THAT([&] { comm::recv(world(), std::span(x), 0); },
                 ThrowsMessage<Timeout>(HasSubstr("waiting for rank 1")));
     return;
@@ -212,8 +214,8 @@ RANKS_TEST(Async, AnUnfinishedOperationTimesOutAndNamesTheRank, Ranks(2, 3), Bac
   EXPECT_FALSE(work.is_success());
 }
 
-// Rank 0 has sent its half of the broadcast to rank 2 and is in its next call, which waits for rank 1; rank 1, still in the broadcast,
-// waits for rank 3: the one to look at.
+// Rank 0 has sent its half of the broadcast to rank 2 and is in its next call, which waits for rank 1; rank
+// 1, still in the broadcast, waits for rank 3: the one to look at.
 RANKS_TEST(Async, ATimeoutNamesTheRankAtTheEndOfTheChain, Ranks(4), Backends("hierarchical")) {
   std::vector<float> x(100000, 1);
   const auto names_it = ThrowsMessage<Timeout>(HasSubstr("rank 3 (pid "));

@@ -1,13 +1,16 @@
 // broadcast: every rank gets the root's buffer.
 //
-//   comm::broadcast(world, std::span(weights), /*root=*/0);       // a rank of the whole job; GroupRank{0}: of the group (peer.h)
+//   comm::broadcast(world, std::span(weights), /*root=*/0);       // a rank of the whole job; GroupRank{0}:
+//                                                                 // of the group (peer.h)
 //
 // Collective  every rank of `group`; same count, dtype and root, in the same order of calls.
 // Blocks      until the buffer holds the root's data, unless async_op. The root waits for the others if its
-//             buffer is memory from allocate_shared(), which it lends them, or above 1 MiB (`window` in LOCKSTEP_PATHS).
+//             buffer is memory from allocate_shared(), which it lends them, or above 1 MiB (`window` in
+//             LOCKSTEP_PATHS).
 // Fails       InvalidArgument here for a root outside the group; otherwise as all_reduce.
-// Cost        one copy in on the root, one copy out on each other rank, at the same time; nothing in and out of memory from
-//             allocate_shared(), and if all ranks' buffers are there, whoever is in the call copies.
+// Cost        one copy in on the root, one copy out on each other rank, at the same time; nothing in and out
+//             of memory from allocate_shared(), and if all ranks' buffers are there, whoever is in the call
+//             copies.
 #pragma once
 
 #include <memory>

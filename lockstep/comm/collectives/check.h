@@ -23,15 +23,18 @@ template <typename... Parts>
   refuse(name_of(verb), group, reason...);
 }
 
-// Whether this process is in the group. If not, its call does nothing; the first such call of a verb logs a warning.
+// Whether this process is in the group. If not, its call does nothing; the first such call of a verb logs a
+// warning.
 bool takes_part(std::string_view call, const ProcessGroup& group);
 inline bool takes_part(Verb verb, const ProcessGroup& group) {
   return group.is_member() || takes_part(name_of(verb), group);
 }
 
-// Buffers of more than no elements exist and are aligned to their element type (the kernels read whole elements).
+// Buffers of more than no elements exist and are aligned to their element type (the kernels read whole
+// elements).
 void check_buffer(Verb verb, const ProcessGroup& group, const void* data, std::size_t count, DType dtype);
-// SEND, RECV: the peer is another rank, or ANY_SOURCE where that can be; the tag is a program's. Returns the rank within the group.
+// SEND, RECV: the peer is another rank, or ANY_SOURCE where that can be; the tag is a program's. Returns the
+// rank within the group.
 int check_message(Verb verb, const ProcessGroup& group, Peer peer, int tag);
 // There is such an operator for the dtype.
 void check_reduction(Verb verb, const ProcessGroup& group, DType dtype, ReduceOp op);
@@ -69,7 +72,8 @@ void check_own_part(Verb verb, const ProcessGroup& group, const std::vector<std:
     refuse(verb, group, "the list's entry for this rank has ", own, " elements, the rank's own buffer has ",
            count);
 }
-// What only the root has (gather, scatter): one buffer per rank there, none elsewhere. `does` says what the root does with them.
+// What only the root has (gather, scatter): one buffer per rank there, none elsewhere. `does` says what the
+// root does with them.
 template <typename Byte>
 void check_root_parts(const ProcessGroup& group, const Request& request,
                       const std::vector<std::span<Byte>>& parts, const char* role, const char* does) {
@@ -81,7 +85,8 @@ void check_root_parts(const ProcessGroup& group, const Request& request,
   }
 }
 
-// Whether this process has called anything but a barrier of several ranks for itself or for gradients (purpose.h).
+// Whether this process has called anything but a barrier of several ranks for itself or for gradients
+// (purpose.h).
 bool program_has_communicated();
 
 // Starts the request; waits for it unless async_op.

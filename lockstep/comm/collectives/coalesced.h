@@ -1,13 +1,15 @@
-// all_reduce_coalesced: several buffers through one all_reduce. batch_isend_irecv: several messages started at once.
+// all_reduce_coalesced: several buffers through one all_reduce. batch_isend_irecv: several messages started
+// at once.
 //
 //   comm::all_reduce_coalesced(world, std::vector<std::span<float>>{weights, biases}, ReduceOp::AVG);
 //
-//   std::vector<Work> works = comm::batch_isend_irecv(world, {comm::send_op(mine, next), comm::recv_op(theirs, before)});
+//   std::vector<Work> works =
+//       comm::batch_isend_irecv(world, {comm::send_op(mine, next), comm::recv_op(theirs, before)});
 //   for (Work& work : works) work.wait();
 //
 // Contract    all_reduce.h and point_to_point.h. Everything is checked before anything is started.
-// Cost        one copy in and one out. With async_op the copy out happens in wait() or is_completed(): if the Work is dropped
-//             before, the buffers do not change.
+// Cost        one copy in and one out. With async_op the copy out happens in wait() or is_completed(): if the
+//             Work is dropped before, the buffers do not change.
 #pragma once
 
 #include <span>

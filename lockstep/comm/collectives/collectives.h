@@ -1,4 +1,5 @@
-// All verbs below libtorch, one header each. What is made of them (coalesced.h, objects.h) is included by itself.
+// All verbs below libtorch, one header each. What is made of them (coalesced.h, objects.h) is included by
+// itself.
 #pragma once
 
 #include "lockstep/comm/collectives/all_gather.h"         // every rank gets every rank's buffer

@@ -1,4 +1,5 @@
-// Every invalid argument of every verb has one message, the same on every backend, and leaves the group as it was.
+// Every invalid argument of every verb has one message, the same on every backend, and leaves the group as it
+// was.
 #include <functional>
 #include <limits>
 #include <string>

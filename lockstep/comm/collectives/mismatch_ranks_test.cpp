@@ -125,9 +125,9 @@ std::vector<OddCall> calls(int ranks) {
   };
 }
 
-// The text of the Mismatch that this rank gets, at the call itself or at one of the barriers behind it. Over messages a
-// disagreement is seen by ranks that talk to each other: in the first barrier at the latest, which others may get through;
-// whoever saw it takes no part in the second.
+// The text of the Mismatch that this rank gets, at the call itself or at one of the barriers behind it. Over
+// messages a disagreement is seen by ranks that talk to each other: in the first barrier at the latest, which
+// others may get through; whoever saw it takes no part in the second.
 std::string disagreement(const ProcessGroup& group, const OddCall& call) {
   try {
     call.make(group);

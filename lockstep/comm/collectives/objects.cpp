@@ -175,7 +175,8 @@ template <typename Object> void broadcast_any(const ProcessGroup& group, Object&
   arrival.take(object);
 }
 
-// What each rank is sent. One object that cannot be sent is everybody's: the root has one error, and so have all.
+// What each rank is sent. One object that cannot be sent is everybody's: the root has one error, and so have
+// all.
 template <typename Object>
 std::vector<Parcel> parcels_of(const ProcessGroup& group, const std::vector<Object>& objects, bool is_root) {
   const auto ranks = static_cast<std::size_t>(group.size());

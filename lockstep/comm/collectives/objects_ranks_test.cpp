@@ -131,7 +131,8 @@ template <typename Call> void expect_refusal(bool is_own, const Call& call) {
   }
 }
 
-// One rank's object cannot be sent: that rank and all that should have received it are told why, nobody waits, the group goes on.
+// One rank's object cannot be sent: that rank and all that should have received it are told why, nobody
+// waits, the group goes on.
 RANKS_TEST(Objects, WhatOneRankCannotSendIsAnErrorOnAll, Ranks(2, 3), EveryBackend(), Except("nccl")) {
   json deep = 1;
   for (int i = 0; i < 1001; ++i) deep = json::array({std::move(deep)});

@@ -1,12 +1,12 @@
-// Peer: the other rank of a verb, or its root, said as in torch.distributed. Every function that takes a rank takes it so, on
-// tensors, on spans and on objects.
+// Peer: the other rank of a verb, or its root, said as in torch.distributed. Every function that takes a rank
+// takes it so, on tensors, on spans and on objects.
 //
 //   dist::broadcast(x, 3, group);                       // src=3: a rank of the whole job (a "global rank")
 //   dist::broadcast(x, dist::GroupRank{1}, group);      // group_src=1: a rank of the group
-//   dist::recv(x, std::nullopt);                        // src=None: from whoever sends first; dist::ANY_SOURCE is the same
+//   dist::recv(x, std::nullopt);  // src=None: from whoever sends first; dist::ANY_SOURCE is the same
 //
-// Ranks that are returned (where a message came from) are ranks of the whole job. Lists with one entry per rank are in the order of
-// the group, whose ranks() says which is whose.
+// Ranks that are returned (where a message came from) are ranks of the whole job. Lists with one entry per
+// rank are in the order of the group, whose ranks() says which is whose.
 #pragma once
 
 #include <optional>
@@ -33,7 +33,8 @@ class Peer {
 
   bool is_any() const { return kind_ == Kind::ANY; }
 
-  // The rank within `group`. Throws InvalidArgument, naming `call` and `role` ("src"), when it is not one or is_any().
+  // The rank within `group`. Throws InvalidArgument, naming `call` and `role` ("src"), when it is not one or
+  // is_any().
   int in(const ProcessGroup& group, std::string_view call, std::string_view role) const;
 
  private:

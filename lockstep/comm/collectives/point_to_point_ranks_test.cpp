@@ -191,8 +191,8 @@ RANKS_TEST(PointToPoint, MessagesOutliveTheirSender, Ranks(2), BackendsWithPeers
   EXPECT_TRUE(all_are(x, 7));
 }
 
-// What tcp does otherwise than shared memory: a message of more than 64 KiB, or after 1 MiB that nobody has received, stays with
-// its sender until the receiver asks for it.
+// What tcp does otherwise than shared memory: a message of more than 64 KiB, or after 1 MiB that nobody has
+// received, stays with its sender until the receiver asks for it.
 RANKS_TEST(PointToPoint, OverTcpLargeMessagesWaitForTheirReceiver, Ranks(2), Backends("tcp", "gloo")) {
   constexpr std::size_t LIMIT = 64 << 10;
   constexpr int MANY = 100;
@@ -220,8 +220,8 @@ RANKS_TEST(PointToPoint, OverTcpLargeMessagesWaitForTheirReceiver, Ranks(2), Bac
   for (Work& work : works) work.wait();
 }
 
-// Also right behind calls in which its owner served the connections itself. Rank 1 calls nothing of the library from the receive on
-// until rank 0's send, which waits for it, has returned.
+// Also right behind calls in which its owner served the connections itself. Rank 1 calls nothing of the
+// library from the receive on until rank 0's send, which waits for it, has returned.
 RANKS_TEST(PointToPoint, OverTcpAReceiveGoesOnWithoutItsOwner, Ranks(2), Backends("tcp", "gloo")) {
   const testing::Signs signs(world());
   std::vector<float> x(1 << 18);

@@ -1,5 +1,5 @@
-// Random programs: every rank derives the same sequence of calls from a seed, makes some of them blocking and leaves others
-// pending, and checks every element.
+// Random programs: every rank derives the same sequence of calls from a seed, makes some of them blocking and
+// leaves others pending, and checks every element.
 #include <algorithm>
 #include <cstdio>
 #include <deque>
@@ -189,8 +189,8 @@ ProcessGroup random_group(const ProcessGroup& parent, unsigned seed) {
   return {parent.backend().split(parts, str("random ", seed), {}), mine};
 }
 
-// Calls of the world and of two overlapping groups are pending at once, on one thread. Not over nccl, where messages of a group
-// begin when something of that group is waited for.
+// Calls of the world and of two overlapping groups are pending at once, on one thread. Not over nccl, where
+// messages of a group begin when something of that group is waited for.
 RANKS_TEST(RandomPrograms, InterleavedInSeveralGroups, Ranks(1, 2, 3, 4), EveryBackend(), Except("nccl")) {
   for (unsigned seed = 1; seed <= (reference::THOROUGH ? 20 : 4) && !::testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE(str("seed ", seed));

@@ -5,7 +5,8 @@
 //   if (world.rank() == 0) report(seconds[0]);
 //
 // Collective  every rank of `group`; same count, dtype, op and root (peer.h), in the same order of calls.
-// Blocks      until the root's buffer holds the result, or this rank's contribution has been taken, unless async_op.
+// Blocks      until the root's buffer holds the result, or this rank's contribution has been taken, unless
+//             async_op.
 // Fails       as all_reduce, and InvalidArgument for a root outside the group.
 // Result      the bits of all_reduce. Only the root's buffer changes (torch leaves the others' undefined).
 #pragma once

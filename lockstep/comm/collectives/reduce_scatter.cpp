@@ -15,8 +15,8 @@ bool overlap(std::span<const std::byte> a, std::span<const std::byte> b) {
          before(b.data(), a.data() + a.size());
 }
 
-// No backend reads what its own result has been written over: inputs that the output lies on are copied away first, except the
-// rank's own part when it lies exactly there. One buffer that is all inputs stays one.
+// No backend reads what its own result has been written over: inputs that the output lies on are copied away
+// first, except the rank's own part when it lies exactly there. One buffer that is all inputs stays one.
 void save_overwritten(const ProcessGroup& group, bool is_whole,
                       std::vector<std::span<const std::byte>>& inputs, std::span<const std::byte> output,
                       std::shared_ptr<void>& keep_alive) {

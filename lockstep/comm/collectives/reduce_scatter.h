@@ -1,16 +1,17 @@
-// reduce_scatter: each rank gives one buffer for every rank; each rank gets the combination of the buffers meant for it.
+// reduce_scatter: each rank gives one buffer for every rank; each rank gets the combination of the buffers
+// meant for it.
 //
 //   std::vector<float> mine(gradients.size() / world.size());
 //   comm::reduce_scatter(world, std::span(mine), std::span<const float>(gradients), ReduceOp::AVG);
 //
-// Collective  every rank of `group`, same dtype and op. The parts may differ in size from rank to rank in the form with a
-//             list of inputs: inputs[r] has as many elements on every rank as rank r's output.
-// Blocks      until `output` holds the result, unless async_op. Inputs in memory from allocate_shared() are lent, not copied:
-//             then also until the others have taken what is theirs.
-// Fails       as all_reduce, and InvalidArgument here: not one input per rank, or an own input of another size than the
-//             output. Mismatch when ranks have parts of different sizes for one rank.
-// Result      the bits that all_reduce of the same buffers gives. `output` may lie inside this rank's inputs: as its own part, or,
-//             for the price of a copy, anywhere.
+// Collective  every rank of `group`, same dtype and op. The parts may differ in size from rank to rank in the
+//             form with a list of inputs: inputs[r] has as many elements on every rank as rank r's output.
+// Blocks      until `output` holds the result, unless async_op. Inputs in memory from allocate_shared() are
+//             lent, not copied: then also until the others have taken what is theirs.
+// Fails       as all_reduce, and InvalidArgument here: not one input per rank, or an own input of another
+//             size than the output. Mismatch when ranks have parts of different sizes for one rank.
+// Result      the bits that all_reduce of the same buffers gives. `output` may lie inside this rank's inputs:
+//             as its own part, or, for the price of a copy, anywhere.
 #pragma once
 
 #include <memory>

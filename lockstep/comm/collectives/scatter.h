@@ -1,13 +1,16 @@
 // scatter: each rank gets its part of what the root has.
 //
 //   std::vector<int> mine(10);
-//   comm::scatter(world, std::span(mine), std::span<const int>(all), /*root=*/0);      // all[10 * r ... ] goes to rank r
+//   comm::scatter(world, std::span(mine), std::span<const int>(all), /*root=*/0);  // all[10 * r ... ] goes
+//                                                                                  // to rank r
 //
-// Collective  every rank of `group`, same dtype and root (peer.h). Inputs must be given on the root and must not elsewhere (as
-//             torch). Counts may differ from rank to rank in the form with a list of inputs.
+// Collective  every rank of `group`, same dtype and root (peer.h). Inputs must be given on the root and must
+//             not elsewhere (as torch). Counts may differ from rank to rank in the form with a list of
+//             inputs.
 // Blocks      until `output` is filled, unless async_op. The root does not wait for the others.
-// Fails       InvalidArgument here: inputs on another rank than the root, not one input per rank on the root, or an own
-//             input of another size than the output. Mismatch when a rank expects another count than the root has for it.
+// Fails       InvalidArgument here: inputs on another rank than the root, not one input per rank on the root,
+//             or an own input of another size than the output. Mismatch when a rank expects another count
+//             than the root has for it.
 #pragma once
 
 #include <memory>

@@ -1,6 +1,7 @@
-// How kernels hold the elements of a buffer while they compute: a type with Stored, Acc, load and store. float16 and bfloat16 are
-// widened to float32 and rounded once, to nearest even. Included by the bodies that are compiled once per instruction set, each
-// of which sets LOCKSTEP_KERNELS to a namespace name; everything has internal linkage, as there.
+// How kernels hold the elements of a buffer while they compute: a type with Stored, Acc, load and store.
+// float16 and bfloat16 are widened to float32 and rounded once, to nearest even. Included by the bodies that
+// are compiled once per instruction set, each of which sets LOCKSTEP_KERNELS to a namespace name; everything
+// has internal linkage, as there.
 #pragma once
 
 #ifdef __F16C__
@@ -52,7 +53,8 @@ inline Float16 narrow_float16(float value) {
   if (magnitude >= 0x477ff000U)
     return {static_cast<std::uint16_t>(sign | 0x7c00U)};  // rounds to 65536 or more
   if (magnitude < 0x38800000U) {
-    // Below 2^-14 the result is a multiple of 2^-24. Adding 0.5 puts that multiple, correctly rounded, in the low bits.
+    // Below 2^-14 the result is a multiple of 2^-24. Adding 0.5 puts that multiple, correctly rounded, in the
+    // low bits.
     const std::uint32_t rounded = bits_of(float_of(magnitude) + 0.5F) - bits_of(0.5F);
     return {static_cast<std::uint16_t>(sign | rounded)};
   }
@@ -80,7 +82,8 @@ struct Brain {
   static BFloat16 store(float value) { return narrow_bfloat16(value); }
 };
 
-// Many at once. Where processors have instructions for float16 (F16C), they round as above; a compiler does not find them in it.
+// Many at once. Where processors have instructions for float16 (F16C), they round as above; a compiler does
+// not find them in it.
 template <typename Type> constexpr bool HAS_INSTRUCTIONS = false;
 template <typename Type>
 void load_all(const typename Type::Stored* from, std::size_t count, typename Type::Acc* to) {

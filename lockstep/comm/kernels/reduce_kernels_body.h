@@ -1,6 +1,7 @@
-// The reduce kernels themselves, compiled once per instruction set: each reduce_kernels_*.cpp sets LOCKSTEP_KERNELS to a
-// namespace name and includes this file. Everything has internal linkage and no function of the standard library is
-// instantiated here, so that code for one instruction set cannot be linked into another.
+// The reduce kernels themselves, compiled once per instruction set: each reduce_kernels_*.cpp sets
+// LOCKSTEP_KERNELS to a namespace name and includes this file. Everything has internal linkage and no
+// function of the standard library is instantiated here, so that code for one instruction set cannot be
+// linked into another.
 #pragma once
 
 #include <cstddef>
@@ -76,7 +77,8 @@ template <typename T> Complex<T> divide(Complex<T> value, int ranks) {
 
 template <typename Type> struct Scratch { alignas(64) typename Type::Acc level[LEVELS][CHUNK]; };
 
-// The tree over ranks: the left half is the largest power of two below their number. Up to FEW of them are combined in registers.
+// The tree over ranks: the left half is the largest power of two below their number. Up to FEW of them are
+// combined in registers.
 constexpr int FEW = 4;
 
 template <typename Type, typename Op, int RANKS>
@@ -111,8 +113,8 @@ inline void combine_eight(const typename Type::Stored* const* from, typename Typ
   for (int o = 0; o < OUTPUTS; ++o) store_all<Type>(result, EIGHT, to[o] + at);
 }
 
-// Nothing between the registers and the buffers: by way of a block on the stack, which g++ copies with `rep movs`, a sum of two
-// times 64 KiB took three times as long on AMD EPYC. An output may be an input.
+// Nothing between the registers and the buffers: by way of a block on the stack, which g++ copies with `rep
+// movs`, a sum of two times 64 KiB took three times as long on AMD EPYC. An output may be an input.
 template <typename Type, typename Op, bool AVERAGE, int RANKS, int OUTPUTS>
 void combine_few(const std::byte* const* inputs, std::byte* const* outputs, std::size_t count) {
   using Stored = typename Type::Stored;
@@ -146,7 +148,8 @@ template <typename Stored> void store_past_caches(const Stored* line, Stored* to
 #endif
 }
 
-// combine_few() with one output, line by line. The fence: a release store after it does not order these stores.
+// combine_few() with one output, line by line. The fence: a release store after it does not order these
+// stores.
 template <typename Type, typename Op, bool AVERAGE, int RANKS>
 void combine_past_caches(const std::byte* const* inputs, std::byte* output, std::size_t count) {
   using Stored = typename Type::Stored;

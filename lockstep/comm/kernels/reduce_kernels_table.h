@@ -15,7 +15,8 @@ struct Conversions {
   void (*narrow)(const std::byte* from, std::byte* to, std::size_t count) = nullptr;
 };
 
-// find_kernel: nullptr where can_reduce() is false. find_conversions: of float16 and bfloat16, null for others.
+// find_kernel: nullptr where can_reduce() is false. find_conversions: of float16 and bfloat16, null for
+// others.
 namespace kernels_baseline {
 ReduceKernel find_kernel(DType dtype, ReduceOp op);
 Conversions find_conversions(DType dtype);

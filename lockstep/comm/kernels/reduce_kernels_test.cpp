@@ -109,8 +109,8 @@ TYPED_TEST(HalfPrecision, SumsRoundToNearestEven) {
   }
   const std::vector<TypeParam> together = reduce_all(ReduceOp::SUM, a, b);
   for (std::size_t i = 0; i < a.size(); ++i) {
-    // float32 holds the sum exactly or is so close that rounding it again changes nothing but exact ties: compare with the
-    // float32 sum, which is what "accumulate in float32, round once" says.
+    // float32 holds the sum exactly or is so close that rounding it again changes nothing but exact ties:
+    // compare with the float32 sum, which is what "accumulate in float32, round once" says.
     const auto sum = static_cast<float>(value_of(a[i])) + static_cast<float>(value_of(b[i]));
     expect_nearest(reduce_two(ReduceOp::SUM, a[i], b[i]), sum);
     expect_nearest(together[i], sum);
@@ -199,7 +199,8 @@ void expect_same_bits(int ranks, int outputs, bool past_caches = false) {
         for (const auto& other : others)
           EXPECT_TRUE(other == out) << name_of(dtype) << " " << name_of(op) << ": all outputs are alike";
         if (first.empty()) first = out;
-        // NaN payloads may differ between instruction sets; NaN-ness may not. Random bytes hold NaNs for floats only.
+        // NaN payloads may differ between instruction sets; NaN-ness may not. Random bytes hold NaNs for
+        // floats only.
         if (!is_floating(dtype) && !is_complex(dtype))
           EXPECT_EQ(out, first) << name_of(dtype) << " " << name_of(op);
         if (dtype == DType::FLOAT32) expect_same<float>(out, first, op);
@@ -242,7 +243,8 @@ float tree_sum(std::span<const float> values) {
   return tree_sum(values.first(left)) + tree_sum(values.subspan(left));
 }
 
-// As an all_reduce does it (an output in the place of each input), a reduce_scatter (one output), and in between.
+// As an all_reduce does it (an output in the place of each input), a reduce_scatter (one output), and in
+// between.
 void expect_tree_sums(std::size_t ranks, std::size_t outputs, bool in_place, ReduceOp op,
                       bool past_caches = false) {
   constexpr std::size_t COUNT = 1003;

@@ -36,8 +36,9 @@ class GroupMeeting : public Meeting {
   const std::string local_address_;
 };
 
-// A meeting of the same ranks through sockets of this machine, which passes descriptors. They find each other by a random name
-// that rank 0 sends round in `meeting`. Throws Timeout when a rank runs on another machine or as another user.
+// A meeting of the same ranks through sockets of this machine, which passes descriptors. They find each other
+// by a random name that rank 0 sends round in `meeting`. Throws Timeout when a rank runs on another machine
+// or as another user.
 Hub machine_meeting(Meeting& meeting, Deadline deadline);
 
 }  // namespace lockstep

@@ -24,13 +24,15 @@ constexpr char ANSWERED = 'A';  // the same, and whoever receives it answers TAK
 constexpr char TAKEN = 'T';
 constexpr char FAILURE = 'F';  // rank 0 tells why it gave up
 constexpr char MIXED = 'M';    // the same, where two jobs have met
-// A larger job needs its descriptors for other things: who is killed before it joins is not noticed there, if its shell lives on.
+// A larger job needs its descriptors for other things: who is killed before it joins is not noticed there, if
+// its shell lives on.
 constexpr int MOST_WATCHED = 128;
 
 // Descriptors that are on their way to one rank at any time.
 constexpr std::size_t MOST_TO_ONE = 2 * MAX_MESSAGE_FDS;
 
-// Descriptors that rank 0 has on their way at any time: a part of what the kernel lets all processes of this user have.
+// Descriptors that rank 0 has on their way at any time: a part of what the kernel lets all processes of this
+// user have.
 std::size_t descriptors_at_once() {
   constexpr std::size_t MOST = 256;
   constexpr std::size_t SHARE = 4;
@@ -241,11 +243,13 @@ std::vector<Message> Hub::collect(const std::string& text, const std::vector<int
   return all;
 }
 
-// The kernel lets a user's processes have only so many descriptors on their way (RLIMIT_NOFILE), and N messages for each of N
-// ranks are more: so rank 0 sends a few to each, and more to those that have taken them.
+// The kernel lets a user's processes have only so many descriptors on their way (RLIMIT_NOFILE), and N
+// messages for each of N ranks are more: so rank 0 sends a few to each, and more to those that have taken
+// them.
 //
-// A rank that died since it sent its message is noticed in the next exchange or, after the last one, by the group. Giving up
-// here would leave those that already have all messages with a group whose rank 0 never came.
+// A rank that died since it sent its message is noticed in the next exchange or, after the last one, by the
+// group. Giving up here would leave those that already have all messages with a group whose rank 0 never
+// came.
 void Hub::distribute(const std::vector<Message>& all, Deadline deadline) {
   const std::size_t most = descriptors_at_once();
   std::vector<Receiver> receivers(static_cast<std::size_t>(size_));
@@ -272,7 +276,8 @@ void Hub::distribute(const std::vector<Message>& all, Deadline deadline) {
   }
 }
 
-// Sends rank `r` the next messages, with at most `room` descriptors. It answers the last of them if there are any.
+// Sends rank `r` the next messages, with at most `room` descriptors. It answers the last of them if there are
+// any.
 void Hub::pass(const std::vector<Message>& all, int r, Receiver& to, std::size_t room, Deadline deadline) {
   if (to.is_gone) return;
   std::size_t end = to.next;

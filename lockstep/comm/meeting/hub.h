@@ -1,12 +1,15 @@
-// Hub: sockets between the ranks of one machine, a star with rank 0 in the middle, over which they exchange small packets
-// with file descriptors before they share memory.
+// Hub: sockets between the ranks of one machine, a star with rank 0 in the middle, over which they exchange
+// small packets with file descriptors before they share memory.
 //
 //   Hub hub = Hub::inherited(rank, size, *env("LOCKSTEP_HUB_FDS"));     // from the launcher
-//   Hub hub = Hub::meet(rank, size, "torchrun-1234", deadline);         // or at a socket in the user's private folder
+//   Hub hub = Hub::meet(rank, size, "torchrun-1234", deadline);         // or at a socket in the user's
+//                                                                       // private folder
 //   std::vector<Message> all = hub.exchange("hello", {}, deadline);     // rank r's message at [r]
 //
-// Who         every rank makes the same calls. No listening socket remains after meet(); nothing is left on disk.
-// Fails       Mismatch when ranks of two jobs meet; PeerLost when a rank's connection closed (its process ended), Timeout naming the ranks that did not come.
+// Who         every rank makes the same calls. No listening socket remains after meet(); nothing is left on
+//             disk.
+// Fails       Mismatch when ranks of two jobs meet; PeerLost when a rank's connection closed (its process
+//             ended), Timeout naming the ranks that did not come.
 #pragma once
 
 #include <string>
@@ -20,13 +23,16 @@ namespace lockstep {
 
 class Hub : public Meeting {
  public:
-  // `fds` is the value of LOCKSTEP_HUB_FDS: rank 0 has the ends towards ranks 1, 2, ..., others their end towards rank 0.
+  // `fds` is the value of LOCKSTEP_HUB_FDS: rank 0 has the ends towards ranks 1, 2, ..., others their end
+  // towards rank 0.
   static Hub inherited(int rank, int size, const std::string& fds);
-  // Ranks find each other by `key`, which must name the job. Connections of other users are refused. What they know of the job is
-  // compared; all that have come throw Mismatch when it differs, or when two come as one rank.
+  // Ranks find each other by `key`, which must name the job. Connections of other users are refused. What
+  // they know of the job is compared; all that have come throw Mismatch when it differs, or when two come as
+  // one rank.
   static Hub meet(int rank, int size, const std::string& key, Deadline deadline,
                   const JobFingerprint& job = {});
-  // Over connections that are there. Rank 0: by rank, the entry for rank 0 unused; others: one, towards rank 0.
+  // Over connections that are there. Rank 0: by rank, the entry for rank 0 unused; others: one, towards rank
+  // 0.
   static Hub over(int rank, int size, std::vector<Fd> sockets);
 
   int rank() const override { return rank_; }

@@ -45,8 +45,8 @@ Ends& ends() {
 void say(int socket, const std::string& text, const std::vector<int>& fds = {}) {
   try {
     send_message(socket, text, fds, Deadline::in({}));
-  } catch (
-      const SystemError&) {  // NOLINT(bugprone-empty-catch): too many descriptors under way, or no socket any more
+  } catch (const SystemError&) {  // NOLINT(bugprone-empty-catch): too many descriptors under way, or no
+                                  // socket any more
   }
 }
 

@@ -24,7 +24,8 @@ struct Comer {
   JobFingerprint job = {};
 };
 
-// All come to one place, and rank 0 is there first. What each was told: "" when it has met the others, the error's words otherwise.
+// All come to one place, and rank 0 is there first. What each was told: "" when it has met the others, the
+// error's words otherwise.
 std::vector<std::string> told_at_one_place(const std::vector<Comer>& comers) {
   const std::string key = random_hex(8);
   std::vector<std::string> told(comers.size());

@@ -1,4 +1,5 @@
-// Ranks as forked processes of an ordinary user. (Meeting at a socket and over inherited ones: the suites of launchers and faults.)
+// Ranks as forked processes of an ordinary user. (Meeting at a socket and over inherited ones: the suites of
+// launchers and faults.)
 #include "lockstep/comm/meeting/hub.h"
 
 #include <gtest/gtest.h>

@@ -19,8 +19,8 @@ namespace {
 constexpr char SEPARATOR = '\t';  // printable() leaves none in a field
 constexpr const char* HYDRA_PROXY = "hydra_pmi_proxy";
 
-// A process number recurs, but not while its process lives; the start tells it from earlier ones. Containers have the
-// same numbers, so the namespace belongs to it.
+// A process number recurs, but not while its process lives; the start tells it from earlier ones. Containers
+// have the same numbers, so the namespace belongs to it.
 std::string name_of_process(pid_t pid) {
   const std::string space = process_namespace();
   const std::uint64_t start = process_stat(pid).start_time;
@@ -28,9 +28,9 @@ std::string name_of_process(pid_t pid) {
              space.empty() ? "" : " in process namespace " + space);
 }
 
-// The hydra_pmi_proxy that started this rank, the one process that all ranks of the job on this machine have in common: what
-// is behind PMI_FD. A program between the two may have closed that descriptor and opened something else in its place: the
-// proxy is an ancestor, or this is not it.
+// The hydra_pmi_proxy that started this rank, the one process that all ranks of the job on this machine have
+// in common: what is behind PMI_FD. A program between the two may have closed that descriptor and opened
+// something else in its place: the proxy is an ancestor, or this is not it.
 pid_t hydra_proxy() {
   const std::vector<pid_t> ancestors = ancestor_processes();
   constexpr long MOST_DESCRIPTORS = 1 << 20;
@@ -49,7 +49,8 @@ JobIdentity of_mpich() {
   const pid_t proxy = hydra_proxy();
   if (proxy == 0) return identity;
   identity.launcher = name_of_process(proxy);
-  // All proxies of a job are told the address of its mpiexec, and the number of the group of processes they start.
+  // All proxies of a job are told the address of its mpiexec, and the number of the group of processes they
+  // start.
   const std::vector<std::string> arguments = command_line(proxy);
   const auto value_of = [&](const char* option) {
     const auto found = std::find(arguments.begin(), arguments.end(), option);
@@ -60,7 +61,8 @@ JobIdentity of_mpich() {
   return identity;
 }
 
-// torchrun makes a folder of its own for each start of its workers: .../none_abcd1234/attempt_0/RANK/error.json.
+// torchrun makes a folder of its own for each start of its workers:
+// .../none_abcd1234/attempt_0/RANK/error.json.
 std::string torchrun_folder() {
   std::string path = env("TORCHELASTIC_ERROR_FILE").value_or("");
   for (int level = 0; level < 2; ++level) path.resize(std::min(path.rfind('/'), path.size()));

@@ -1,10 +1,12 @@
 // What tells a job from others that run at the same time, and what its ranks compare when they meet.
 //
 //   const JobIdentity identity = job_identity(job_environment());
-//   identity.launcher                     "process 4711 started at tick 66123 in process namespace 4026531836"
+//   identity.launcher                     "process 4711 started at tick 66123 in process namespace
+//                                         4026531836"
 //
-//   JobFingerprint mine{.size = 2, .source = "MPICH", .launcher = identity.launcher, .user = user_identity()};
-//   if (!is_same_job(mine, unpack_fingerprint(text_of_another_rank))) ...     // two jobs have met at one place
+//   JobFingerprint mine{
+//       .size = 2, .source = "MPICH", .launcher = identity.launcher, .user = user_identity()};
+//   if (!is_same_job(mine, unpack_fingerprint(text_of_another_rank))) ...  // two jobs have met at one place
 //
 // docs/clusters.md has a table of what tells jobs apart under each launcher.
 #pragma once
@@ -21,7 +23,8 @@ struct JobIdentity {
 };
 JobIdentity job_identity(const JobEnvironment& place);
 
-// Names this machine as its processes see it: the start of its kernel, and the process namespace (of a container).
+// Names this machine as its processes see it: the start of its kernel, and the process namespace (of a
+// container).
 std::string machine_identity();
 std::string user_identity();  // the user's number
 

@@ -1,10 +1,12 @@
-// Meeting: how the ranks of a new group talk before they can communicate: whole rounds in which each rank gives one small
-// text and gets everybody's. Backends are built on it and need not know whether processes met through sockets inherited from
-// the launcher, a Unix socket, a TCP store or an existing group.
+// Meeting: how the ranks of a new group talk before they can communicate: whole rounds in which each rank
+// gives one small text and gets everybody's. Backends are built on it and need not know whether processes met
+// through sockets inherited from the launcher, a Unix socket, a TCP store or an existing group.
 //
-//   const std::vector<Message> all = meeting.exchange(my_address, {}, deadline);     // rank r's text at all[r].text
+//   const std::vector<Message> all = meeting.exchange(my_address, {}, deadline);  // rank r's text at
+//                                                                                 // all[r].text
 //
-// Who         every rank makes the same calls. Blocks until all have. Fails: PeerLost, Timeout naming who did not come.
+// Who         every rank makes the same calls. Blocks until all have. Fails: PeerLost, Timeout naming who did
+//             not come.
 #pragma once
 
 #include <optional>
@@ -29,8 +31,8 @@ class Meeting {
   virtual bool passes_descriptors() const = 0;
   // The address at which the other ranks reach this process.
   virtual std::string local_address() const = 0;
-  // What the job's processes know and nobody else; nullopt when whoever can take part in an exchange is trusted anyhow (then
-  // a rank may make one up and send it round).
+  // What the job's processes know and nobody else; nullopt when whoever can take part in an exchange is
+  // trusted anyhow (then a rank may make one up and send it round).
   virtual std::optional<std::string> secret() const = 0;
 
   // At most MAX_MESSAGE_BYTES - 16 bytes and MAX_MESSAGE_FDS descriptors (where they can be passed) a rank.

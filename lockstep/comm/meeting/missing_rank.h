@@ -1,4 +1,5 @@
-// MissingRank: the Timeout of ranks that wait in vain for another one to come; it says which for programs, too.
+// MissingRank: the Timeout of ranks that wait in vain for another one to come; it says which for programs,
+// too.
 #pragma once
 
 #include <string>

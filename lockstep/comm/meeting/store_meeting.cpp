@@ -15,7 +15,8 @@
 namespace lockstep {
 namespace {
 
-// Rank 0 waits for the others until the deadline and then says who is missing: the others listen a little longer.
+// Rank 0 waits for the others until the deadline and then says who is missing: the others listen a little
+// longer.
 constexpr std::chrono::seconds UNTIL_RANK_0_SAYS_WHY{5};
 constexpr std::size_t MOST_NAMED = 64;
 // After which rank 0 looks who else is missing, beside the rank it waits for.

@@ -4,14 +4,17 @@
 //                         .local_address = tcp_store.local_address().host, .secret = secret.raw()});
 //   const std::vector<Message> all = meeting.exchange(my_address, {}, deadline);
 //
-// One round: everybody sets its text, rank 0 collects them and sets them all as one value, everybody reads that and says so,
-// rank 0 removes the round's keys. So a round costs each rank four calls of the store, and nothing is left of it. Rank 0
-// returns last: it may be the one that serves the store.
+// One round: everybody sets its text, rank 0 collects them and sets them all as one value, everybody reads
+// that and says so, rank 0 removes the round's keys. So a round costs each rank four calls of the store, and
+// nothing is left of it. Rank 0 returns last: it may be the one that serves the store.
 //
-// Who         every rank makes the same calls with the same name, which no other meeting in the store may have.
-//             In the first round each rank first writes down that it has come, and to which job it belongs.
-// Fails       Mismatch when another process has come as this rank, or (with is_of_one_job) of another job; Timeout naming the ranks that did not come; PeerLost for a rank whose farewell key (tcp_store.h; meeting_farewell())
-//             was set, that is, whose process ended; the same on every rank that can still reach the store. StoreError.
+// Who         every rank makes the same calls with the same name, which no other meeting in the store may
+//             have. In the first round each rank first writes down that it has come, and to which job it
+//             belongs.
+// Fails       Mismatch when another process has come as this rank, or (with is_of_one_job) of another job;
+//             Timeout naming the ranks that did not come; PeerLost for a rank whose farewell key
+//             (tcp_store.h; meeting_farewell()) was set, that is, whose process ended; the same on every rank
+//             that can still reach the store. StoreError.
 #pragma once
 
 #include <memory>

@@ -37,7 +37,8 @@ void copy(const trace::Record& from, trace::Record& to) {
   to.end.store(from.end.load(RELAXED), RELAXED);
 }
 
-// What the ring has and what was kept, since `began`. A record may be in both: it is kept before it is overwritten.
+// What the ring has and what was kept, since `began`. A record may be in both: it is kept before it is
+// overwritten.
 void add_calls(const FlightRecorder& recorder, const std::deque<trace::Record>& kept,
                std::vector<GroupTrace>& all) {
   std::optional<GroupTrace> ring = recorder.read();

@@ -1,17 +1,20 @@
-// FlightRecorder: what this rank has called on a group and when, kept so that others can read it when it hangs or has died.
-// Always on. For backend authors; people use `lockstep trace dump` and `lockstep trace analyze`.
+// FlightRecorder: what this rank has called on a group and when, kept so that others can read it when it
+// hangs or has died. Always on. For backend authors; people use `lockstep trace dump` and `lockstep trace
+// analyze`.
 //
-//   FlightRecorder recorder(memory, {"world", "shm", rank, size, {}});         // once per group, under the backend's lock:
+//   FlightRecorder recorder(memory, {"world", "shm", rank, size, {}});         // once per group, under the
+//                                                                              // backend's lock:
 //   const FlightRecorder::Ticket ticket = recorder.start(call_of(request), sequence);
 //   ...
 //   recorder.finish(ticket, FlightRecorder::DONE);
 //
-// Cost        about 20 ns for both calls: two readings of the cycle counter and plain stores. No lock, no system call, no
-//             allocation, no formatting.
-// Keeps       the last RECORDS (256) calls. A call that has not ended is not overwritten as long as the ring has another
-//             place nearby; finish() of one that was overwritten does nothing. What is overwritten while there is a
-//             CallArchive goes there.
-// Threads     calls of one recorder are ordered by the caller (its group's lock). Readers are never waited for.
+// Cost        about 20 ns for both calls: two readings of the cycle counter and plain stores. No lock, no
+//             system call, no allocation, no formatting.
+// Keeps       the last RECORDS (256) calls. A call that has not ended is not overwritten as long as the ring
+//             has another place nearby; finish() of one that was overwritten does nothing. What is
+//             overwritten while there is a CallArchive goes there.
+// Threads     calls of one recorder are ordered by the caller (its group's lock). Readers are never waited
+//             for.
 // Fork        a child must not use its parent's recorder: the memory is not there.
 #pragma once
 
@@ -81,10 +84,11 @@ class FlightRecorder {
   // This rank has left the group; what it did there stays for a while.
   void leave() const noexcept;
 
-  // The group's first failure, as this rank learns it: kept with the records, told to the launcher (os/failure_note.h). Writes
-  // a trace file if LOCKSTEP_TRACE_DIR says where. Returns what the error's message should add: "; lockstep trace analyze FILE
-  // says ...", or nothing. Later calls return the same. Never throws for lack of a file; it says so in what it returns.
-  // `peer`: the rank of the group that is the cause; below 0: `reporter`, who found the failure, or was the only one it met.
+  // The group's first failure, as this rank learns it: kept with the records, told to the launcher
+  // (os/failure_note.h). Writes a trace file if LOCKSTEP_TRACE_DIR says where. Returns what the error's
+  // message should add: "; lockstep trace analyze FILE says ...", or nothing. Later calls return the same.
+  // Never throws for lack of a file; it says so in what it returns. `peer`: the rank of the group that is the
+  // cause; below 0: `reporter`, who found the failure, or was the only one it met.
   const std::string& note_failure(const std::string& what, ErrorCode code, int peer, int reporter);
 
   // For CallArchive, from any thread.

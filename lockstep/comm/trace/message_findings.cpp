@@ -47,7 +47,8 @@ std::string waiting_for_peer(const GroupView& view, const Member& member, const 
 
 using Channel = std::tuple<int, int, int>;  // from, to, tag
 
-// All calls of all members are here and none received from anywhere: then sends less receives are what lies about.
+// All calls of all members are here and none received from anywhere: then sends less receives are what lies
+// about.
 bool can_be_counted(const GroupView& view) {
   return std::all_of(view.members.begin(), view.members.end(), [](const Member& member) {
     if (member.group == nullptr || member.group->calls != member.group->records.size()) return false;

@@ -1,7 +1,8 @@
-// What a rank's flight recorder says, as plain data: read from its memory (also of a dead or stopped process), written to and
-// read from trace files (trace_files.h), explained by trace_analysis.h.
+// What a rank's flight recorder says, as plain data: read from its memory (also of a dead or stopped
+// process), written to and read from trace files (trace_files.h), explained by trace_analysis.h.
 //
-//   const std::vector<RankTrace> job = live_traces(4121);             // of the job that process 4121 starts or belongs to
+//   const std::vector<RankTrace> job = live_traces(4121);             // of the job that process 4121 starts
+//                                                                     // or belongs to
 //   std::puts(analyze(job).c_str());
 #pragma once
 
@@ -58,20 +59,20 @@ struct RankTrace {
   std::vector<GroupTrace> groups;
 };
 
-// `bytes` of a trace memory; nullopt if they are not one. Records that are being written at the moment are left out. Bytes may
-// change meanwhile and are not trusted.
+// `bytes` of a trace memory; nullopt if they are not one. Records that are being written at the moment are
+// left out. Bytes may change meanwhile and are not trusted.
 std::optional<RankTrace> read_trace(std::span<const std::byte> bytes);
 
-// One group's ring of it, and one record. `times`: two moments by both clocks. Nothing if the ring was never used or is given to
-// another group meanwhile, if the record is being written.
+// One group's ring of it, and one record. `times`: two moments by both clocks. Nothing if the ring was never
+// used or is given to another group meanwhile, if the record is being written.
 struct TraceTimes {
   CycleClock::Pair first, now;
 };
 std::optional<GroupTrace> read_ring(const std::byte* ring, int world_size, const TraceTimes& times);
 std::optional<TraceRecord> read_record(const trace::Record& record, const TraceTimes& times);
 
-// The traces of the job that `pid` (its launcher, or one of its ranks) belongs to; without it of every job that this user may
-// look at here. By rank; of a process that joined again, the last world.
+// The traces of the job that `pid` (its launcher, or one of its ranks) belongs to; without it of every job
+// that this user may look at here. By rank; of a process that joined again, the last world.
 std::vector<RankTrace> live_traces(std::optional<long> pid = std::nullopt);
 
 }  // namespace lockstep

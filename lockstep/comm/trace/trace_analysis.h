@@ -1,12 +1,15 @@
-// analyze(): one paragraph for people about what the flight recorders say: which rank is missing or ahead and in which
-// operation, who disagrees, what message was never received, or that nobody waits. Pure.
+// analyze(): one paragraph for people about what the flight recorders say: which rank is missing or ahead and
+// in which operation, who disagrees, what message was never received, or that nobody waits. Pure.
 //
 //   std::puts(analyze(live_traces(4121)).c_str());
-//   // Rank 2 (pid 4121) is missing from all_reduce #118 (float32[1000000], sum) on group "world": its last call was
-//   // all_reduce #117 (float32[1000000], sum), done 4.2 s before; ranks 0, 1 and 3 have waited in #118 for 4.1 s.
+//   // Rank 2 (pid 4121) is missing from all_reduce #118 (float32[1000000], sum) on group "world": its last
+//   // call was
+//   // all_reduce #117 (float32[1000000], sum), done 4.2 s before; ranks 0, 1 and 3 have waited in #118 for
+//   // 4.1 s.
 //
-// Ranks are those of the group that is named. Times are before the moment at which the rank's records were read. A group in
-// which a rank is missing that itself waits in another group comes behind that other group, which is nearer to the cause.
+// Ranks are those of the group that is named. Times are before the moment at which the rank's records were
+// read. A group in which a rank is missing that itself waits in another group comes behind that other group,
+// which is nearer to the cause.
 #pragma once
 
 #include <string>

@@ -1,14 +1,18 @@
-// The flight recorder's memory: one memory file per rank and world, named "lockstep-trace", with a ring of records per group.
-// While a rank waits in init_process_group there is a file of the header alone, too.
-// Written by one process, read by any other at any moment, also while the writer is stopped or after its death.
+// The flight recorder's memory: one memory file per rank and world, named "lockstep-trace", with a ring of
+// records per group. While a rank waits in init_process_group there is a file of the header alone, too.
+// Written by one process, read by any other at any moment, also while the writer is stopped or after its
+// death.
 //
-//   [ TraceHeader, 4 KiB ][ ring 0 ][ ring 1 ] ... [ ring RINGS - 1 ]         a ring's pages are taken when it is first used
+//   [ TraceHeader, 4 KiB ][ ring 0 ][ ring 1 ] ... [ ring RINGS - 1 ]
+//
+// A ring's pages are taken when it is first used.
 //   (fewer rings where the size of files is limited)
 //   ring: [ RingHeader ][ world rank of each member ... ][ RECORDS records of one cache line ]
 //
-// Record: `stamp` is 2n - 1 while call number n is being written and 2n from then on. The writer stores 2n - 1, a release fence,
-// the fields, 2n with release; a reader loads the stamp with acquire, the fields, an acquire fence, the stamp again, and has
-// seen call n if both were 2n. `end` is filled in later, by itself: until then it is 0.
+// Record: `stamp` is 2n - 1 while call number n is being written and 2n from then on. The writer stores 2n -
+// 1, a release fence, the fields, 2n with release; a reader loads the stamp with acquire, the fields, an
+// acquire fence, the stamp again, and has seen call n if both were 2n. `end` is filled in later, by itself:
+// until then it is 0.
 #pragma once
 
 #include <atomic>

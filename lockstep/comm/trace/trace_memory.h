@@ -1,5 +1,5 @@
-// TraceMemory: the memory file in which a rank's flight recorders keep their records (trace_layout.h), and those of the other
-// ranks on this machine, held open so that they can be read when their owners are dead.
+// TraceMemory: the memory file in which a rank's flight recorders keep their records (trace_layout.h), and
+// those of the other ranks on this machine, held open so that they can be read when their owners are dead.
 //
 //   const auto memory = TraceMemory::create(rank, size);
 //   memory->share(meeting, deadline);          // collective; where descriptors can be passed
@@ -36,10 +36,12 @@ class TraceMemory {
   // Of this process as `rank` of a world of `size`. Throws SystemError.
   static std::shared_ptr<TraceMemory> create(int rank, int size);
 
-  // While the result lives, whoever looks (live_traces) is told that this process waits in init_process_group. Throws SystemError.
+  // While the result lives, whoever looks (live_traces) is told that this process waits in
+  // init_process_group. Throws SystemError.
   static std::shared_ptr<SharedMemory> announce(int rank, int size);
 
-  // Passes this rank's file to all others and keeps theirs. Collective; does nothing where descriptors cannot be passed.
+  // Passes this rank's file to all others and keeps theirs. Collective; does nothing where descriptors cannot
+  // be passed.
   void share(Meeting& meeting, Deadline deadline);
 
   CycleClock clock() const { return clock_; }
@@ -57,7 +59,8 @@ class TraceMemory {
   };
   Ring open(const TracedGroup& group);
   void close(const Ring& ring);
-  // Writes what all ranks that can be read here did last into $LOCKSTEP_TRACE_DIR. See FlightRecorder::note_failure.
+  // Writes what all ranks that can be read here did last into $LOCKSTEP_TRACE_DIR. See
+  // FlightRecorder::note_failure.
   std::string write_file();
 
  private:
