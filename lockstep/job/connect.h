@@ -26,10 +26,11 @@
 #include <optional>
 #include <string>
 
+#include "lockstep/base/visibility.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/store/store.h"
 
-namespace lockstep {
+namespace lockstep LOCKSTEP_PUBLIC {
 
 struct ConnectOptions {
   std::string name = "group";
