@@ -39,17 +39,18 @@ ProcessGroup connect(std::shared_ptr<Store> store, int rank, int size, const Con
   const WaitReminder reminder(
       group.warn_after, str("connect, group \"", printable(options.name), "\", rank ", rank, " of ", size),
       "");
-  const MetOverStore met =
-      meet_over_store({.meeting = {.store = std::move(store),
-                                   .rank = rank,
-                                   .size = size,
-                                   .name = "connect/" + options.name,
-                                   .local_address = options.local_address,
-                                   .secret = options.secret,
-                                   .job = {.size = size, .source = "connect"},
-                                   .is_of_one_job = true,
-                                   .caller = str("connect, group \"", printable(options.name), "\"")}},
-                      wanted, deadline);
+  StoreMeetingOptions meeting;
+  meeting.store = std::move(store);
+  meeting.rank = rank;
+  meeting.size = size;
+  meeting.name = "connect/" + options.name;
+  meeting.local_address = options.local_address;
+  meeting.secret = options.secret;
+  meeting.job.size = size;
+  meeting.job.source = "connect";
+  meeting.is_of_one_job = true;
+  meeting.caller = str("connect, group \"", printable(options.name), "\"");
+  const MetOverStore met = meet_over_store({.meeting = std::move(meeting)}, wanted, deadline);
   return make_group(met.meeting(), met.backend, wanted, met.local_rank, options.name, group, deadline);
 }
 
