@@ -19,7 +19,8 @@
 namespace lockstep {
 namespace {
 
-// What ranks tell each other when they have mapped everything: whether they can read the private memory of all.
+// What ranks tell each other when they have mapped everything: whether they can read the private memory of
+// all.
 constexpr const char* READY = "0";
 constexpr const char* READY_TO_READ = "1";
 
@@ -53,8 +54,8 @@ class Processes : public shared::Peers {
   bool lends_ = false;
 };
 
-// What a rank says of itself in the meeting: "4121 94021:77 3/1.5", its pid, how to try its memory, what it may use of the
-// machine.
+// What a rank says of itself in the meeting: "4121 94021:77 3/1.5", its pid, how to try its memory, what it
+// may use of the machine.
 struct ShmIntroduction {
   pid_t pid = 0;
   std::string memory;
