@@ -26,7 +26,7 @@ class Agreement {
   bool has_posted(const Request& request, int rank);
   bool all_posted(const Request& request);
   bool disagrees() const { return state_ == State::DISAGREES; }
-  // Of what `rank` has for this one. False when the two are not equal.
+  // Compares the bytes that `rank` has for this rank with the bytes expected here. False when they differ.
   bool check_size(int rank, std::size_t expected_bytes, std::size_t found_bytes);
 
  private:

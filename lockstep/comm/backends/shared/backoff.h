@@ -34,7 +34,7 @@ class Backoff {
   explicit Backoff(int ranks) : spins_(ranks <= cpus_of_ranks.load(std::memory_order_relaxed) ? 400 : 20) {}
 
   bool has_spun() const { return round_ >= spins_; }
-  // As if the wait began now: what it waits for moves.
+  // As if the wait began now, because its target makes progress.
   void begin_again() { round_ = 0; }
   // Pauses once; true if it slept (time to look at clocks and peers). `done` is checked again before
   // sleeping.
@@ -54,8 +54,8 @@ class Backoff {
     header.sleepers.fetch_add(1, std::memory_order_relaxed);
     // Pairs with the fence in Control::ring(): either that sees this sleeper, or `done` sees the change.
     std::atomic_thread_fence(std::memory_order_seq_cst);
-    // Pairs with the ringer's increment: whoever reads the new number sees the change as well, and does not
-    // sleep on it.
+    // Pairs with the ringer's increment: a rank that reads the new number sees the change as well, and
+    // does not sleep on it.
     const std::uint32_t seen = header.doorbell.load(std::memory_order_acquire);
     if (!done()) {
       const Nap nap(LONGEST_SLEEP, now);

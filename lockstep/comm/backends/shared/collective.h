@@ -6,7 +6,7 @@
 // the others' as they appear (shared/agreement.h), moves data from the sources (shared/sources.h) and marks
 // the collective as finished, after which it reads nothing of the others' any more.
 //
-//   MOVING --move() is true: this rank finishes--> LENDING --all have finished what was lent to them--> done
+//   MOVING --move() is true: this rank finishes--> LENDING --all have finished, if it lent data--> done
 //
 // Nothing moves once the calls disagree.
 #pragma once
@@ -41,11 +41,11 @@ class CollectiveOperation : public Operation {
   std::string describe() const override;
 
  protected:
-  // ---- what a verb says
+  // ---- a verb overrides
   virtual void contribute() {}                // puts this rank's data into contribution_
   virtual bool move(std::size_t slices) = 0;  // true when this rank's part is over
   virtual void take_out() {}                  // the result, when everything is over
-  // Whether `rank` has not done yet what this rank waits for.
+  // Whether this rank still waits for a part of `rank`.
   virtual bool owes(int rank) const { return !sources_.is_posted(rank); }
   // For data that are copied in while the others look already; `piece` has just been copied.
   virtual void copied_in(std::span<const std::byte> /*piece*/) {}
@@ -56,13 +56,13 @@ class CollectiveOperation : public Operation {
   // Throws InvalidArgument if it was touched. Before anything is written there on purpose.
   void check_guard();
 
-  // ---- what a verb finds
+  // ---- a verb asks
   bool has_posted(int rank) { return agreement_.has_posted(request_, rank); }
   bool all_posted() { return agreement_.all_posted(request_); }
   // The part of `rank`'s contribution that is for this rank. False when it has not `bytes` bytes, which is
   // recorded.
   bool find_part(int rank, std::size_t bytes, Source& part);
-  // Copies what is readable and has not been copied; true when nothing is left.
+  // Copies the bytes that are readable and not copied yet; true when nothing is left.
   bool copy_out(int rank, const Source& source, void* output, std::size_t& copied);
 
   std::size_t bytes_of(std::uint64_t count) const { return count * size_of(call_.dtype); }

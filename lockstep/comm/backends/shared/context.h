@@ -52,7 +52,7 @@ class Context {
   bool failed() const { return presence_.state() != OwnPresence::State::GONE && failure_.is_set(); }
   // A member of a group that has not failed: one load each, for the hot paths. throw_unusable() says why not.
   bool usable() const { return is_member() && !failed(); }
-  // Throws the recorded failure, or Aborted, in the words of `what` ("all_reduce #118").
+  // Throws the recorded failure, or Aborted. `what` is the call that cannot be made ("all_reduce #118").
   [[noreturn]] void throw_unusable(const std::string& what) const;
   // Records the group's first failure; does not throw. Nothing once the group's memory is not looked at any
   // more.
@@ -76,7 +76,7 @@ class Context {
   Sequencer sequencer_;
   Stage stage_;
   Mailbox mailbox_;
-  mutable FlightRecorder recorder_;  // what it notes changes nothing here
+  mutable FlightRecorder recorder_;  // its notes change nothing here
 };
 
 }  // namespace lockstep::shared

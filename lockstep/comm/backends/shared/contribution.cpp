@@ -140,7 +140,7 @@ void Contribution::stage(const void* data, std::size_t bytes) {
   std::memcpy(context_->arena().at(block_), data, bytes);
 }
 
-// A block with its table, and what will be copied in behind that.
+// Takes a block and writes its table. The parts are copied in later.
 void Contribution::stage_parts(const Parts& parts) {
   PartPlan plan = part_plan(parts, context_->rank());
   block_ = context_->stage().take(plan.bytes);

@@ -4,7 +4,7 @@
 //   Contribution contribution(context, sequence);
 //   contribution.put(request, data, bytes);              // decides where the data lie
 //   contribution.post(call);                             // tells the others
-//   contribution.fill(copied);                           // copies in what was not there yet
+//   contribution.fill(copied);                           // copies in the pieces that are missing
 //   ...                                                  // the collective
 //   contribution.retire();                               // this rank needs its block no more
 //   if (all have finished || !contribution.is_lent()) contribution.end();
@@ -13,7 +13,7 @@
 // memory of ranks that all wait passes through windows (shared/window.h, shared/passage.h), or is read
 // through the kernel. All other data are copied into a block, in pieces that the others read as they come.
 //
-// What other ranks do with the caller's memory, or with this rank's window:
+// Access: how other ranks use the caller's memory, or this rank's window.
 //
 //                lend()                      nobody touches it any more: withdraw(), put_late_...()
 //   NOTHING --------------> READ or WRITE ----------------------------------------------------> NOTHING
@@ -53,12 +53,12 @@ class Contribution {
   void lend_parts(const Parts& parts, Placement where);  // IN_PLACE or PRIVATE, all of them
   // WINDOWED. False when another call, of another thread, uses the window.
   bool use_window(std::size_t window_bytes);
-  // Others read in the window: the sizes of the parts at its head, and then what passes through.
+  // Others read in the window: first the sizes of the parts at its head, then the data that pass through.
   void lend_window(const Parts& parts);
 
   // ---- the post, and behind it
   void post(const Call& call) { context_->sequencer().post(call, placement_, block_, staged_bytes_); }
-  // Copies what is still missing in the block. `copied(piece)` is told of each piece while it is warm.
+  // Copies the missing pieces into the block. `copied(piece)` is called for each while it is warm.
   template <typename Told> void fill(Told copied);
   // Of data that may come late, when other ranks do not wait or took another path: they are put into a block.
   void put_late_block(const void* data, std::size_t bytes);
@@ -89,7 +89,7 @@ class Contribution {
   Access access_ = Access::NOTHING;
   std::size_t block_ = 0;         // offset, or the address of private memory
   std::size_t staged_bytes_ = 0;  // of the block, if the stage gave it
-  std::vector<Piece> growth_;     // what is not copied in yet
+  std::vector<Piece> growth_;     // not copied in yet
 };
 
 // Other ranks read each piece once Share::staged covers it; the last one counts whole.

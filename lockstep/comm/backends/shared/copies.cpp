@@ -33,7 +33,7 @@ void Broadcast::contribute() {
   contribution_.put(request_, request_.input, bytes());
 }
 
-// What the root has in its window.
+// Takes the root's data out of its window.
 bool Broadcast::pass() {
   return exchange_.passage().advance([&](std::size_t begin, const Parts& pieces) {
     const auto& piece = pieces[static_cast<std::size_t>(call_.root)];
@@ -66,7 +66,8 @@ bool Broadcast::all_in_place() const {
 }
 
 bool Broadcast::copy_slices(std::size_t slices) {
-  if (context_->failed()) slices = 0;  // its owner may have given up on a block; what others finished counts
+  // The owner of a block may have given up on it. Slices that others finished count.
+  if (context_->failed()) slices = 0;
   Slices work(*context_, sequence_);
   const bool done =
       work.work(slice_plan(bytes(), context_->size()), slices, [&](std::size_t begin, std::size_t size) {

@@ -74,7 +74,7 @@ class Gather : public CollectiveOperation {
   // Where the data of `rank` for this rank lie, as many bytes as its output here. False when they are not as
   // many (recorded).
   bool find_source(int rank, std::size_t bytes, Source& source);
-  // What this rank has for itself.
+  // This rank's data for itself.
   std::span<const std::byte> own_data() const;
   bool has_parts() const { return call_.verb == Verb::ALL_TO_ALL; }
   bool receives() const { return call_.verb != Verb::GATHER || is_root(); }

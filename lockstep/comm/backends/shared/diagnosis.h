@@ -25,7 +25,7 @@ class Diagnosis {
   // was ready before.
   std::optional<GroupFailure> lost_peer(Waitable& target) const;
   GroupFailure timeout(const Waitable& target, std::chrono::nanoseconds patience) const;
-  // The awaited ranks, each with what is known about it.
+  // The awaited ranks, each with its process, its state and its last call.
   std::string late_ranks(const Waitable& target) const;
   std::string describe_peer(int rank) const;  // "rank 3 (pid 4121)", "rank 1 (rank 3 of the world, pid 4121)"
   std::string last_call(int rank) const;      // "all_reduce #118"; empty if it made none

@@ -46,7 +46,7 @@ class SharedEngine : public Backend, public Helped, public std::enable_shared_fr
   void help_this() override;
 
   Arena& arena() const { return context_.arena(); }
-  // Fails the group for all ranks and throws that, or an earlier failure, in the words of `what`.
+  // Fails the group for all ranks, and throws its first failure. `what` is the call that failed.
   [[noreturn]] void fail(const GroupFailure& failure, const std::string& what);
 
  private:

@@ -3,8 +3,8 @@
 //
 //   UNDECIDED --all ranks have posted--> WINDOW, LENT or BLOCKS
 //
-//   WINDOW  every rank waits and its memory is private: it passes through small windows (shared/passage.h)
-//   LENT    the same, so large that the kernel's time does not matter, and only copied: it is read where it is
+//   WINDOW  every rank waits and its memory is private: it passes through windows (shared/passage.h)
+//   LENT    the same, only copied, and so large that the kernel's time does not matter: read where it is
 //   BLOCKS  anything else. Data that were posted as WINDOWED or PRIVATE are put into blocks after all
 //
 // Data in the group's memory are lent on all three.
@@ -46,7 +46,7 @@ class Exchange {
   Context* context_;
   std::uint64_t sequence_;
   Method method_ = Method::UNDECIDED;
-  Parts given_;  // what was offered
+  Parts given_;  // as offered
   PassagePlan plan_;
   std::optional<Passage> passage_;
 };

@@ -1,4 +1,4 @@
-// Mailbox: what a rank keeps about messages: how many it sent to each rank, its receives in the order of
+// Mailbox: a rank's notes about messages: how many it sent to each rank, its receives in the order of
 // their calls, and messages that came too early.
 //
 // A message goes to the receive that was called first of those that match its source and tag (as MPI), so a

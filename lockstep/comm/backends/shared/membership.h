@@ -1,5 +1,5 @@
-// Membership: who is in a group over shared memory, and where the memory of each rank lies. Plain facts,
-// fixed when the group is made.
+// Membership: the ranks of a group over shared memory, and where the memory of each lies. Plain facts, fixed
+// when the group is made.
 //
 //   const std::byte* data = membership.block(rank, offset, bytes);   // of another rank's segment
 #pragma once
@@ -18,7 +18,7 @@
 
 namespace lockstep::shared {
 
-// What a rank knows about the others besides shared memory.
+// A rank's knowledge about the others besides shared memory.
 class Peers {  // by rank in the world
  public:
   virtual ~Peers() = default;
@@ -48,7 +48,7 @@ struct Membership {
   int world_rank(int of) const {
     return world_ranks.empty() ? of : world_ranks.at(static_cast<std::size_t>(of));
   }
-  // What people call it.
+  // The number in messages for people.
   int job_rank(int of) const {
     const int in_world = world_rank(of);
     return job_ranks.empty() ? in_world : job_ranks.at(static_cast<std::size_t>(in_world));

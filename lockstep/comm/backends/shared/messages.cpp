@@ -32,7 +32,7 @@ constexpr TransferMethod method_of(std::size_t bytes, bool is_private) {
   if (!is_private || bytes < CACHED_FROM) return TransferMethod::LENT;
   return bytes < CACHED_TO ? TransferMethod::BLOCK : TransferMethod::RING;
 }
-// About what a copy achieves; a sender that nobody comes to has lost no more than the time it needs for one.
+// About the speed of a copy. A sender whose receiver does not come loses the time of one copy at most.
 constexpr std::size_t BYTES_COPIED_PER_NS = 8;
 
 constexpr std::size_t ring_pieces(std::size_t bytes) { return (bytes + RING_PIECE - 1) / RING_PIECE; }
@@ -111,7 +111,7 @@ bool SendOperation::try_advance(std::size_t) {
   return true;
 }
 
-// True when the letter is; what it says is then lent, or there already.
+// True when the letter is published; its data are then lent, or there already.
 bool SendOperation::publish(Letter& letter) {
   const Control& control = context_->control();
   if (number_ >= LETTERS && letter.taken.load(std::memory_order_acquire) != number_ + 1 - LETTERS)
@@ -159,7 +159,7 @@ void SendOperation::lend(Letter& letter) {
   patience_ = Deadline::in(std::chrono::nanoseconds(bytes() / BYTES_COPIED_PER_NS));
 }
 
-// Fills what is empty of the ring, once the receiver has come; true when all of the message has gone into it.
+// Fills the empty pieces of the ring, once the receiver has come; true when all of the message is in it.
 bool SendOperation::pour(Letter& letter) {
   if (letter.lent.load(std::memory_order_relaxed) != pack(number_ + 1, word(Lending::TAKING))) return false;
   const std::size_t pieces = ring_pieces(bytes());
@@ -278,7 +278,7 @@ bool ReceiveOperation::take(int source, std::uint64_t number, Letter& letter) {
   return take_lent(source, number, letter) || (!is_begun() && take_letter(source, number, letter));
 }
 
-// Copies what is staged by now; true when that was all.
+// Copies the bytes that are staged by now; true when nothing is left.
 bool ReceiveOperation::take_letter(int source, std::uint64_t number, Letter& letter) {
   const std::size_t bytes = letter.count * size_of(letter.dtype);
   const std::size_t there = readable(letter, number);
@@ -291,8 +291,8 @@ bool ReceiveOperation::take_letter(int source, std::uint64_t number, Letter& let
   return copied_ >= bytes;
 }
 
-// Copies all of what is lent out of its owner's memory. False when it is not lent (any more) or cannot be
-// read (its sender has ended, or stages it now), and when it comes through a ring, bit by bit.
+// Copies a lent message out of its owner's memory. False when it is not lent (any more), cannot be read (its
+// sender has ended, or stages it now), or comes through a ring, piece by piece.
 bool ReceiveOperation::take_lent(int source, std::uint64_t number, Letter& letter) {
   std::uint64_t offered = pack(number + 1, word(Lending::OFFERED));
   const std::uint64_t taking = pack(number + 1, word(Lending::TAKING));
@@ -315,7 +315,7 @@ bool ReceiveOperation::take_lent(int source, std::uint64_t number, Letter& lette
   return false;
 }
 
-// Takes out of the ring what is there; true when that was the rest of the message.
+// Takes all pieces out of the ring that are there; true when they were the rest of the message.
 bool ReceiveOperation::empty_ring(int source, std::uint64_t number, Letter& letter) {
   const std::size_t bytes = letter.count * size_of(letter.dtype);
   const std::size_t there = number_for(letter.staged.load(std::memory_order_acquire), number + 1);

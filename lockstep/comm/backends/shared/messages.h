@@ -50,7 +50,7 @@ class ReceiveOperation : public Operation {
 
   int source_rank() const override { return source_; }
   std::uint64_t progress() const override { return copied_; }
-  // From any source: whoever could still send.
+  // From any source: the ranks that could still send.
   std::vector<int> awaited() const override;
   std::string describe() const override;
 
@@ -65,7 +65,7 @@ class ReceiveOperation : public Operation {
   bool take_letter(int source, std::uint64_t number, Letter& letter);
   bool take_lent(int source, std::uint64_t number, Letter& letter);
   bool empty_ring(int source, std::uint64_t number, Letter& letter);
-  // True when the message is what was asked for, else the mismatch is recorded.
+  // True when the message has the size and type of this receive; records the mismatch otherwise.
   bool fits(int source, std::uint64_t number, DType dtype, std::uint64_t count);
 
   const std::uint64_t place_;  // among the receives

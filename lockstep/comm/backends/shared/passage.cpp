@@ -75,7 +75,7 @@ bool Passage::may_give() const {
 bool Passage::may_take() const {
   if (taken_ == takes_) return false;
   for (int r = 0; r < context_->size(); ++r) {
-    // What it put there before, this rank reads.
+    // This rank then reads the portion that the other put there before.
     if (!has_given(r, taken_ + 1, std::memory_order_acquire)) return false;
   }
   return true;

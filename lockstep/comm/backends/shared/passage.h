@@ -22,7 +22,7 @@
 
 namespace lockstep::shared {
 
-// What one rank has for another goes in chunks of one portion, chunk c in slot c % SLOTS_OF_PASSAGE.
+// The data of one rank for another go in chunks of one portion, chunk c in slot c % SLOTS_OF_PASSAGE.
 struct PassagePlan {
   bool is_same = false;     // every rank gets the same: one portion a slot; else one for each
   std::size_t head = 0;     // bytes before the first slot, for a table of parts

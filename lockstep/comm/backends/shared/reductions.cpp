@@ -83,7 +83,8 @@ bool Reduction::reduce_slices(std::size_t slices) {
   for (int r = 0; r < context_->size(); ++r) {
     if (!has_block(r)) return false;
   }
-  if (context_->failed()) slices = 0;  // its owner may have given up on a block; what others finished counts
+  // The owner of a block may have given up on it. Slices that others finished count.
+  if (context_->failed()) slices = 0;
   const SlicePlan plan = slice_plan(bytes(), context_->size());
   Slices work(*context_, sequence_);
   if (!work.work(plan, slices, [&](std::size_t begin, std::size_t size) { reduce_slice(begin, size); }))
@@ -168,7 +169,7 @@ bool ReduceScatter::reduce_blocks(std::size_t slices) {
     if (!find_inputs(bytes, inputs)) return false;
     combine(inputs, reduced_, bytes);
     RankAddresses<const std::byte> again(context_->size());
-    if (!find_inputs(bytes, again)) return false;  // what was lent may have changed meanwhile
+    if (!find_inputs(bytes, again)) return false;  // lent data may have changed meanwhile
     reduced_ += bytes;
   }
   return reduced_ == total;

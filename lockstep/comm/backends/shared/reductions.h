@@ -3,13 +3,13 @@
 //   all_reduce      takes one of these ways, which all ranks find out from the same posts:
 //   reduce            DIRECT   every contribution is readable: combine them straight into the result (inline,
 //                              one-shot)
-//                     SLICES   blocks whose slices any rank reduces and writes to all blocks (shared/slices.h):
-//                              memory of the group, which is its own block; and copies of other memory, if not
-//                              all ranks wait
+//                     SLICES   blocks whose slices any rank reduces and writes to all blocks
+//                              (shared/slices.h): memory of the group, which is its own block; and copies of
+//                              other memory, if not all ranks wait
 //                     WINDOW   all ranks wait: through their windows (shared/window.h)
 //                   reduce writes to the root's block only.
-//   reduce_scatter  each rank combines the parts that are meant for it straight into its output, as they appear,
-//                   in blocks or windows (shared/exchange.h); a large output is written past the caches.
+//   reduce_scatter  each rank combines the parts for it straight into its output, as they appear, in blocks
+//                   or windows (shared/exchange.h); a large output is written past the caches.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// What a Request says about its buffers, as the collectives of this room need it. Pure.
+// Facts about the buffers of a Request that the collectives of this room need. Pure.
 #pragma once
 
 #include <cstddef>

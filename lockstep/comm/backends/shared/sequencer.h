@@ -66,7 +66,7 @@ class Sequencer {
     }
     return true;
   }
-  // What a post of `rank` says about that.
+  // From a post of `rank`, which carries the number up to which it has finished.
   void learn_finished(int rank, std::uint64_t sequence) {
     auto& known = known_finished_[static_cast<std::size_t>(rank)];
     known = std::max(known, sequence);

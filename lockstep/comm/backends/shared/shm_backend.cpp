@@ -19,7 +19,7 @@
 namespace lockstep {
 namespace {
 
-// What ranks tell each other when they have mapped everything: whether they can read the private memory of
+// Ranks tell each other, when they have mapped everything, whether they can read the private memory of
 // all.
 constexpr const char* READY = "0";
 constexpr const char* READY_TO_READ = "1";
@@ -92,7 +92,7 @@ std::size_t files_of(const Meeting& meeting) { return 2 * static_cast<std::size_
 
 struct Segment {
   std::shared_ptr<SharedMemory> memory;
-  std::string bound;  // what made it smaller than the machine's memory
+  std::string bound;  // the limit that made it smaller than the machine's memory
 };
 
 // Of a size that every rank can map. Collective.

@@ -34,7 +34,7 @@ Slices::Slices(Context& context, std::uint64_t sequence)
       reducing_(context.control().rank_line(context.rank()).reducing),
       done_(context.control().share(sequence, context.rank()).done) {}
 
-// Before the first claim: whoever is stopped with a slice in hand is named.
+// Before the first claim, so that a rank that is stopped with a slice in hand is named.
 void Slices::begin_claiming() { reducing_.store(sequence_, std::memory_order_relaxed); }
 
 bool Slices::claim(const SlicePlan& plan, int region, std::size_t& slice) {
@@ -52,14 +52,14 @@ bool Slices::claim(const SlicePlan& plan, int region, std::size_t& slice) {
 }
 
 bool Slices::note_done() {
-  // Whoever gave up uses his memory as he likes; what was read behind that must not become a result. Read
-  // first, then look.
+  // A rank that gave up uses its memory for other things. Data read behind that must not become a result, so
+  // this looks at the failure behind the read.
   std::atomic_thread_fence(std::memory_order_acquire);
   if (context_.failed()) {
     end_claiming();
     return false;
   }
-  // Written by this rank only. Publishes its slices to whoever sees the sum complete.
+  // Written by this rank only. Publishes its slices to a rank that sees the sum complete.
   const std::uint64_t mine = number_for(done_.load(std::memory_order_relaxed), sequence_);
   done_.store(pack(sequence_, mine + 1), std::memory_order_release);
   worked_ = true;

@@ -38,7 +38,7 @@ class Sources {
 
   PostLine& line(int rank) const { return context_->control().post_line(sequence_, rank); }
   Share& share(int rank) const { return context_->control().share(sequence_, rank); }
-  // Then what the line says can be read, too.
+  // Then the line and the data that it names can be read, too.
   bool is_posted(int rank) const { return line(rank).sequence.load(std::memory_order_acquire) == sequence_; }
 
   // ---- of a rank that has posted
@@ -50,7 +50,7 @@ class Sources {
   std::byte* address(int rank, std::size_t bytes) const;
   // All of it as a source of `bytes` bytes.
   Source whole(int rank, std::size_t bytes) const;
-  // What its table says about the part for this rank; that part as a source of `bytes` bytes.
+  // The entry of its table for this rank; that part as a source of `bytes` bytes.
   Part part_entry(int rank) const;
   Source part(int rank, std::size_t bytes) const;
   // Bytes of the source that can be read by now, all of them once the rank's contribution is complete.
@@ -58,10 +58,10 @@ class Sources {
   // Lent data may change once the group has failed.
   bool is_lost(int rank) const {
     if (placement(rank) != Placement::IN_PLACE && placement(rank) != Placement::PRIVATE) return false;
-    std::atomic_thread_fence(std::memory_order_acquire);  // looked at behind what was read
+    std::atomic_thread_fence(std::memory_order_acquire);  // the look at the failure comes behind the read
     return context_->failed();
   }
-  // Copies what is readable and has not been copied.
+  // Copies the bytes that are readable and not copied yet.
   Copied copy_out(int rank, const Source& source, void* output, std::size_t& copied) const;
 
   // Of any rank: whether it has posted, and all of its contribution can be read.

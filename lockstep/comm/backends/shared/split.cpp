@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::uint64_t NO_ROOM = std::numeric_limits<std::uint64_t>::max();
 
-// What a rank tells the others.
+// A rank's message to the others.
 struct Ticket {
   std::uint64_t arguments = 0;  // their hash
   std::uint64_t offset = 0;     // of the control block, from the first rank of each part

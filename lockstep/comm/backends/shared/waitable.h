@@ -11,7 +11,7 @@ namespace lockstep::shared {
 class Waitable {
  public:
   virtual ~Waitable() = default;
-  virtual bool ready() = 0;  // makes what progress it can; true when there is nothing to wait for
+  virtual bool ready() = 0;  // makes progress where it can; true when there is nothing to wait for
   virtual std::uint64_t progress() const = 0;    // changes whenever something happened
   virtual std::vector<int> awaited() const = 0;  // ranks that have not done their part yet
   virtual std::string describe() const = 0;      // "all_reduce #118"

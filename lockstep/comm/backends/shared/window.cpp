@@ -68,7 +68,7 @@ bool WindowReduction::step() {
 
 bool WindowReduction::all_reached(std::atomic<std::uint64_t> WindowLine::*counter, std::uint64_t word) const {
   for (int r = 0; r < context_->size(); ++r) {
-    // What the other wrote before it got there, this rank reads.
+    // This rank then reads the data that the other wrote before it got there.
     if (r != context_->rank() &&
         (context_->control().window_line(r).*counter).load(std::memory_order_acquire) < word)
       return false;

@@ -44,7 +44,7 @@ class WindowReduction {
   WindowReduction(Context& context, const WindowPlan& plan, const Call& call, std::uint64_t sequence,
                   std::byte* data);
 
-  // Does what can be done now; true when the result is there.
+  // Makes all progress that is possible now; true when the result is there.
   bool advance();
   bool has_reduced_all(int rank) const;
 
