@@ -41,7 +41,7 @@ UNOBSERVABLE = {
                            "is no wrong result, and ThreadSanitizer does not know fences",
     "sleepers": "as the fence",
     "doorbell": "the condition is checked again after every sleep, through other atomics; the order only saves a sleep",
-    "sequence_, std::memory_order_seq_cst": "Dekker's pattern between two ranks that post different calls at the same moment: "
+    "last_, std::memory_order_seq_cst": "Dekker's pattern between two ranks that post different calls at the same moment: "
                                             "relaxed, both may overlook the other; the machine's own order hides it",
     "letter.lent.load": "orders the sender's next use of a letter behind the receiver's last look at it, when the receiver could not "
                         "read the sender's memory; ranks that are threads always can, and the read is a system call",

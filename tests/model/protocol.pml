@@ -3,12 +3,12 @@
  * is stopped. A stopped rank is one that takes no step for a while, which every rank here may do anywhere.
  *
  *   here                      there
- *   post                      CollectiveOperation::post and contribute_..., SlotFree
+ *   post                      CollectiveOperation::post, Contribution::put and the like, Sequencer::post, SlotFree
  *   advance, succeed          Operation::advance, CollectiveOperation::try_advance and finish, what the verbs call move()
  *   claim_slice ... count     Slices::work, Reduction::reduce_slice
- *   give_up, READABLE         CollectiveOperation::give_up, Arena::condemn, SharedEngine::throw_unusable
- *   record                    SharedEngine::wait, check_peers, record_failure
- *   retired                   free_finished, SharedEngine::stage
+ *   give_up, READABLE         Contribution::give_up, Arena::condemn, Context::throw_unusable
+ *   record                    PendingOperations::wait, Diagnosis::lost_peer, FailureRecord::record
+ *   retired                   free_finished, Stage::take
  *
  * At each turn a rank does anything that is possible: post the next collective, work on the oldest that can go on, free a block,
  * find a dead peer. A state in which a rank is not through and can do nothing is a wait that does not end; SPIN reports it as an

@@ -56,8 +56,8 @@ RANKS_TEST(AllocateShared, IsFreedWithItsLastReference, Ranks(1, 2), Backends("t
   EXPECT_EQ(filled(world(), 3).get(), place);
 }
 
-// Rank 0 reduces alone what all have posted; so the result is in the others' memory before they ask for it. With a copy on the
-// way it could not be. Also when the memory was made for another group.
+// Rank 0 reduces alone what all have posted; so the result is in the others' memory before they ask for it.
+// With a copy on the way it could not be. Also when the memory was made for another group.
 RANKS_TEST(AllocateShared, NothingIsCopiedOnTheWay, Ranks(2, 3, 4), Backends("thread", "shm")) {
   const ProcessGroup group = all_again(world());
   for (const ProcessGroup* maker : {&group, &world()}) {

@@ -52,10 +52,10 @@ double cpu_seconds(clockid_t clock) {
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
 }
 
-// Rank 0 is a second late; the others have nothing else to do. CPU time, not wall time: a rank that polled would use the
-// whole second however fast the machine is. 1 % of it is 10 ms (seen: 2 to 5); as much again twice over is allowed because
-// each of the hundred wake-ups takes several times as long while other programs push this one out of the caches. For the
-// same reason it is the least of three rounds.
+// Rank 0 is a second late; the others have nothing else to do. CPU time, not wall time: a rank that polled
+// would use the whole second however fast the machine is. 1 % of it is 10 ms (seen: 2 to 5); as much again
+// twice over is allowed because each of the hundred wake-ups takes several times as long while other programs
+// push this one out of the caches. For the same reason it is the least of three rounds.
 RANKS_TEST(Waiting, ForASecondTakesAFewHundredthsOfACoreAtMost, Ranks(2, 4), EveryBackend(), Except("nccl")) {
   // Ranks that are processes count all their threads (tcp has one that serves the connections).
   const clockid_t clock = backend_name() == "thread" ? CLOCK_THREAD_CPUTIME_ID : CLOCK_PROCESS_CPUTIME_ID;

@@ -1,52 +1,53 @@
-// Exchange: what all_gather, all_to_all and reduce_scatter have in common, in which every rank has something for every other, and
-// broadcast, in which one has: the way that private memory takes.
+// Exchange: the path that private memory takes in all_gather, all_to_all and reduce_scatter, in which every
+// rank has data for every other, and in broadcast, in which one rank has.
 //
-//   WINDOW  every rank waits and its memory is private: all of it passes through small windows (shared/passage.h)
-//   LENT    the same, so large that the time of the kernel does not matter, and only copied: it is read where it is
-//   BLOCKS  anything else. What was posted as WINDOWED or PRIVATE is put into blocks after all
+//   UNDECIDED --all ranks have posted--> WINDOW, LENT or BLOCKS
 //
-// What lies in memory of the group is lent on all three.
+//   WINDOW  every rank waits and its memory is private: it passes through windows (shared/passage.h)
+//   LENT    the same, only copied, and so large that the kernel's time does not matter: read where it is
+//   BLOCKS  anything else. Data that were posted as WINDOWED or PRIVATE are put into blocks after all
+//
+// Data in the group's memory are lent on all three.
 #pragma once
 
 #include <optional>
-#include <vector>
 
-#include "lockstep/comm/backends/shared/collective.h"
+#include "lockstep/comm/backends/shared/agreement.h"
+#include "lockstep/comm/backends/shared/contribution.h"
 #include "lockstep/comm/backends/shared/passage.h"
+#include "lockstep/comm/backends/shared/sources.h"
 
 namespace lockstep::shared {
 
-class Exchange : public CollectiveOperation {
+class Exchange {
  public:
-  using CollectiveOperation::CollectiveOperation;
+  enum class Method { UNDECIDED, WINDOW, LENT, BLOCKS };
 
- protected:
-  enum class ExchangeMethod { UNDECIDED, WINDOW, LENT, BLOCKS };
+  Exchange(Context& context, std::uint64_t sequence) : context_(&context), sequence_(sequence) {}
 
-  // While contributing. Whether so many bytes for others are not put into blocks if that can be.
-  bool is_worth_it(std::size_t bytes) const;
+  // ---- before the post
+  // Whether so many bytes for others are kept out of blocks if possible.
+  bool is_worth_it(const Request& request, std::size_t bytes) const;
   // True when `given` (by rank; every rank gets the same where `is_same`) is offered to the window, or lent.
-  bool offer(const Parts& given, bool is_same);
-  // Undecided until all ranks have posted.
-  ExchangeMethod method();
-  Passage& passage();  // on ExchangeMethod::WINDOW
-  // Whether it is known where `rank`'s data are to be read.
-  bool is_settled(int rank) const;
-  bool owes(int rank) const override;
+  bool offer(const Request& request, const Parts& given, bool is_same, Contribution& contribution);
 
-  // How many bytes `rank` has for this one.
-  virtual std::size_t expected_from(int rank) const = 0;
-  // What was offered is put into a block.
-  virtual void contribute_late() = 0;
+  // ---- behind it
+  // Decides once all ranks have posted, and then puts this rank's data into a block if they are to come late.
+  Method method(const Request& request, Agreement& agreement, Contribution& contribution, Sources& sources);
+  Passage& passage() { return *passage_; }  // on Method::WINDOW
+  // Whether it is known where `rank`'s data are to be read.
+  bool is_settled(const Sources& sources, int rank) const;
+  bool owes(const Sources& sources, int rank) const;
 
  private:
-  bool lends(std::size_t bytes) const;
-  void decide();
-  bool sizes_agree();
+  bool lends(Verb verb, std::size_t bytes) const;
+  bool begin_passage(const Request& request, Agreement& agreement, const Sources& sources);
 
-  ExchangeMethod method_ = ExchangeMethod::UNDECIDED;
-  std::optional<PassagePlan> plan_;  // of what was offered
-  Parts given_;
+  Context* context_;
+  std::uint64_t sequence_;
+  Method method_ = Method::UNDECIDED;
+  Parts given_;  // as offered
+  PassagePlan plan_;
   std::optional<Passage> passage_;
 };
 

@@ -1,5 +1,5 @@
-// What lies in memory of the group is lent to the others instead of copied: it is not given back before they have taken it, and not
-// lent where this rank's own result is written over it.
+// What lies in memory of the group is lent to the others instead of copied: it is not given back before they
+// have taken it, and not lent where this rank's own result is written over it.
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
@@ -58,8 +58,8 @@ RANKS_TEST(LentMemory, IsTheCallersAgainWhenTheCallReturns, Ranks(1, 2, 3, 4), E
   }
 }
 
-// What rank 1 has read when it leaves in the middle of a call is its owner's again, too. Nothing but the leaving tells rank 0 of it:
-// rank 2 comes when rank 1 has gone, and rank 0 looks when rank 2 has come.
+// What rank 1 has read when it leaves in the middle of a call is its owner's again, too. Nothing but the
+// leaving tells rank 0 of it: rank 2 comes when rank 1 has gone, and rank 0 looks when rank 2 has come.
 RANKS_TEST(LentMemory, IsTheCallersAgainWhenAReaderHasLeft, Ranks(3), Backends("thread", "shm")) {
   const testing::Signs signs(world());
   const Floats x(world(), 1);
@@ -151,7 +151,8 @@ RANKS_TEST(LentMemory, ReduceScatterIntoAnyPlaceOfTheInputs, Ranks(1, 2, 3, 4), 
   reduce_scatter_at_every_shift(world(), y);
 }
 
-// Messages that are lent, and of sizes that are not, in both kinds of memory. The buffer is the sender's again when send returns.
+// Messages that are lent, and of sizes that are not, in both kinds of memory. The buffer is the sender's
+// again when send returns.
 void pass_messages(const ProcessGroup& group, std::span<float> x) {
   for (const std::size_t count : {std::size_t{16384}, std::size_t{200001}, std::size_t{400000}, x.size()}) {
     const std::span<float> part = x.first(count);
@@ -246,8 +247,8 @@ RANKS_TEST(LentMemory, AllToAllFromSharedMemory, Ranks(1, 2, 3, 4), EveryBackend
   }
 }
 
-// Large private memory of ranks that all wait passes through windows. When one of them does not wait, or has its own in the
-// group's memory, it is copied aside.
+// Large private memory of ranks that all wait passes through windows. When one of them does not wait, or has
+// its own in the group's memory, it is copied aside.
 constexpr std::size_t LARGE = 3300001;
 
 float gathered(std::size_t rank, std::size_t i) { return static_cast<float>(1000 * rank + i % 997); }

@@ -19,9 +19,10 @@ std::string describe_message(const char* verb, const Request& request, const cha
              request.tag, ")");
 }
 
-// How the receiver has a message soonest: from a block that it reads while the sender fills it, out of the sender's own memory, or
-// through a ring. A block pays while it stays in the caches, a ring always does; the kernel, which looks up every page of private
-// memory, copies at half their speed (bench/results/EXPERIMENTS.md).
+// How the receiver has a message soonest: from a block that it reads while the sender fills it, out of the
+// sender's own memory, or through a ring. A block pays while it stays in the caches, a ring always does; the
+// kernel, which looks up every page of private memory, copies at half their speed
+// (bench/results/EXPERIMENTS.md).
 enum class TransferMethod { BLOCK, LENT, RING };
 constexpr TransferMethod method_of(std::size_t bytes, bool is_private) {
   constexpr std::size_t ONE_TURN = std::size_t{64} << 10U;  // a sender that waits loses about as much
@@ -31,7 +32,7 @@ constexpr TransferMethod method_of(std::size_t bytes, bool is_private) {
   if (!is_private || bytes < CACHED_FROM) return TransferMethod::LENT;
   return bytes < CACHED_TO ? TransferMethod::BLOCK : TransferMethod::RING;
 }
-// About what a copy achieves; a sender that nobody comes to has lost no more than the time it needs for one.
+// About the speed of a copy. A sender whose receiver does not come loses the time of one copy at most.
 constexpr std::size_t BYTES_COPIED_PER_NS = 8;
 
 constexpr std::size_t ring_pieces(std::size_t bytes) { return (bytes + RING_PIECE - 1) / RING_PIECE; }
@@ -44,14 +45,14 @@ struct Waiting {
   Letter* letter;
 };
 
-// Published and not yet received, in the order sent. Looks at letters in that order and stops at the first unpublished one:
-// the sender may publish it, and more behind it, before this rank looks at the next.
-std::vector<Waiting> waiting_letters(SharedEngine& engine, int source) {
+// Published and not yet received, in the order sent. Looks at letters in that order and stops at the first
+// unpublished one: the sender may publish it, and more behind it, before this rank looks at the next.
+std::vector<Waiting> waiting_letters(Context& context, int source) {
   std::vector<Waiting> waiting;
-  std::uint64_t& oldest = engine.inbox(source).oldest;
+  std::uint64_t& oldest = context.mailbox().inbox(source).oldest;
   const std::uint64_t first = oldest;
   for (std::uint64_t number = first; number < first + LETTERS; ++number) {
-    Letter& letter = engine.control().letter(source, engine.rank(), number);
+    Letter& letter = context.control().letter(source, context.rank(), number);
     if (letter.sequence.load(std::memory_order_acquire) < number + 1) break;
     if (letter.taken.load(std::memory_order_relaxed) < number + 1) {
       waiting.push_back({number, &letter});
@@ -67,36 +68,37 @@ std::size_t readable(const Letter& letter, std::uint64_t number) {
   return std::min(staged * STAGED_PIECE, letter.count * size_of(letter.dtype));
 }
 
-void put_aside(SharedEngine& engine, int source, const std::vector<Waiting>& letters) {
+void put_aside(Context& context, int source, const std::vector<Waiting>& letters) {
   for (const auto& [number, letter] : letters) {
     const std::size_t bytes = letter->count * size_of(letter->dtype);
     // Its sender is about to complete it, or another receive of this rank is.
     const bool is_taken =
         letter->lent.load(std::memory_order_relaxed) == pack(number + 1, word(Lending::TAKING));
     if (is_taken || readable(*letter, number) < bytes) break;
-    const std::byte* data = engine.block(source, letter->offset, bytes);
-    engine.inbox(source).aside.push_back(
+    const std::byte* data = context.membership().block(source, letter->offset, bytes);
+    context.mailbox().inbox(source).aside.push_back(
         {number, letter->tag, letter->dtype, letter->count, {data, data + bytes}});
     letter->taken.store(number + 1, std::memory_order_release);
   }
-  engine.control().ring();
+  context.control().ring();
 }
 
 }  // namespace
 
-SendOperation::SendOperation(SharedEngine& engine, Request&& request)
-    : Operation(engine, std::move(request)), number_(engine_->sent_to(request_.root)++) {}
+SendOperation::SendOperation(Context& context, PendingOperations& pending, Request&& request)
+    : Operation(context, pending, std::move(request)),
+      number_(context_->mailbox().next_number(request_.root)) {}
 
 std::string SendOperation::describe() const { return describe_message("send", request_, "to"); }
 
 bool SendOperation::published() const {
-  const auto& letter = engine_->control().letter(engine_->rank(), request_.root, number_);
+  const auto& letter = context_->control().letter(context_->rank(), request_.root, number_);
   return letter.sequence.load(std::memory_order_relaxed) >= number_ + 1;  // written by this rank only
 }
 
 bool SendOperation::try_advance(std::size_t) {
-  if (engine_->failed()) return false;
-  auto& letter = engine_->control().letter(engine_->rank(), request_.root, number_);
+  if (context_->failed()) return false;
+  auto& letter = context_->control().letter(context_->rank(), request_.root, number_);
   if (!published() && !publish(letter)) return false;
   if (!lent_) return true;
   // Behind the receiver's last look at the caller's memory.
@@ -104,18 +106,18 @@ bool SendOperation::try_advance(std::size_t) {
   if (letter.from == LentFrom::RING && pour(letter)) return true;
   if (!withdraw(letter)) return false;
   lent_ = false;
-  letter.offset = engine_->stage(bytes());
+  letter.offset = context_->stage().take(bytes());
   copy_in(letter);
   return true;
 }
 
-// True when the letter is; what it says is then lent, or there already.
+// True when the letter is published; its data are then lent, or there already.
 bool SendOperation::publish(Letter& letter) {
-  const Control& control = engine_->control();
+  const Control& control = context_->control();
   if (number_ >= LETTERS && letter.taken.load(std::memory_order_acquire) != number_ + 1 - LETTERS)
     return false;
   if (number_ > 0) {
-    const auto& before = control.letter(engine_->rank(), request_.root, number_ - 1);
+    const auto& before = control.letter(context_->rank(), request_.root, number_ - 1);
     if (before.sequence.load(std::memory_order_relaxed) < number_) return false;  // written by this rank only
   }
   letter.count = request_.count;
@@ -126,7 +128,7 @@ bool SendOperation::publish(Letter& letter) {
   if (lent_) {
     lend(letter);
   } else {
-    letter.offset = engine_->stage(bytes());
+    letter.offset = context_->stage().take(bytes());
     if (is_small) copy_in(letter);
   }
   letter.sequence.store(number_ + 1, std::memory_order_release);
@@ -136,16 +138,16 @@ bool SendOperation::publish(Letter& letter) {
 }
 
 bool SendOperation::may_lend() const {
-  const bool is_private = !engine_->arena().contains(request_.input, bytes());
+  const bool is_private = !context_->arena().contains(request_.input, bytes());
   const TransferMethod method = method_of(bytes(), is_private);
   if (request_.async_op || method == TransferMethod::BLOCK) return false;
-  return !is_private || method == TransferMethod::RING || engine_->lends_private_memory();
+  return !is_private || method == TransferMethod::RING || context_->membership().peers->lend_private_memory();
 }
 
 void SendOperation::lend(Letter& letter) {
-  if (engine_->arena().contains(request_.input, bytes())) {
+  if (context_->arena().contains(request_.input, bytes())) {
     letter.from = LentFrom::GROUP_MEMORY;
-    letter.offset = engine_->arena().offset_of(request_.input);
+    letter.offset = context_->arena().offset_of(request_.input);
   } else if (method_of(bytes(), true) == TransferMethod::RING) {
     letter.from = LentFrom::RING;
   } else {
@@ -157,25 +159,25 @@ void SendOperation::lend(Letter& letter) {
   patience_ = Deadline::in(std::chrono::nanoseconds(bytes() / BYTES_COPIED_PER_NS));
 }
 
-// Fills what is empty of the ring, once the receiver has come; true when all of the message has gone into it.
+// Fills the empty pieces of the ring, once the receiver has come; true when all of the message is in it.
 bool SendOperation::pour(Letter& letter) {
   if (letter.lent.load(std::memory_order_relaxed) != pack(number_ + 1, word(Lending::TAKING))) return false;
   const std::size_t pieces = ring_pieces(bytes());
   constexpr std::size_t RING = RING_PIECES * RING_PIECE;
-  if (poured_ == 0) letter.offset = engine_->stage(RING);
+  if (poured_ == 0) letter.offset = context_->stage().take(RING);
   // Behind the receiver's last look at the piece that was there.
   const std::size_t emptied = number_for(letter.emptied.load(std::memory_order_acquire), number_ + 1);
   for (; poured_ < std::min(pieces, emptied + RING_PIECES); ++poured_) {
     const std::size_t begin = poured_ * RING_PIECE;
-    std::memcpy(engine_->arena().at(letter.offset) + ring_place(poured_),
+    std::memcpy(context_->arena().at(letter.offset) + ring_place(poured_),
                 static_cast<const std::byte*>(request_.input) + begin, std::min(RING_PIECE, bytes() - begin));
     fail_point("comm.pouring_message");
     // Publishes the piece, and with the first one where the ring is.
     letter.staged.store(pack(number_ + 1, poured_ + 1), std::memory_order_release);
-    engine_->control().ring();
+    context_->control().ring();
   }
   if (poured_ < pieces) return false;
-  engine_->retire_message(request_.root, number_, letter.offset, RING);
+  context_->stage().retire_message(request_.root, number_, letter.offset, RING);
   return true;
 }
 
@@ -190,20 +192,20 @@ bool SendOperation::withdraw(Letter& letter) const {
 }
 
 void SendOperation::copy_in(Letter& letter) {
-  std::byte* block = engine_->arena().at(letter.offset);
+  std::byte* block = context_->arena().at(letter.offset);
   for (std::size_t begin = 0; begin < bytes(); begin += STAGED_PIECE) {
     const std::size_t size = std::min(STAGED_PIECE, bytes() - begin);
     std::memcpy(block + begin, static_cast<const std::byte*>(request_.input) + begin, size);
     // Publishes the pieces copied so far.
     letter.staged.store(pack(number_ + 1, begin / STAGED_PIECE + 1), std::memory_order_release);
   }
-  engine_->retire_message(request_.root, number_, letter.offset, bytes());
-  engine_->control().ring();
+  context_->stage().retire_message(request_.root, number_, letter.offset, bytes());
+  context_->control().ring();
 }
 
-ReceiveOperation::ReceiveOperation(SharedEngine& engine, Request&& request)
-    : Operation(engine, std::move(request)),
-      place_(engine_->receives().called(request_.root, request_.tag)) {}
+ReceiveOperation::ReceiveOperation(Context& context, PendingOperations& pending, Request&& request)
+    : Operation(context, pending, std::move(request)),
+      place_(context_->mailbox().receives().called(request_.root, request_.tag)) {}
 
 std::string ReceiveOperation::describe() const { return describe_message("recv", request_, "from"); }
 
@@ -211,36 +213,36 @@ std::vector<int> ReceiveOperation::awaited() const {
   if (request_.root != ANY_SOURCE) return {request_.root};
   std::vector<int> others;
   std::vector<int> present;
-  for (int r = 0; r < engine_->size(); ++r) {
-    if (r == engine_->rank()) continue;
+  for (int r = 0; r < context_->size(); ++r) {
+    if (r == context_->rank()) continue;
     others.push_back(r);
-    if (!engine_->has_left(r)) present.push_back(r);
+    if (!has_left(context_->control(), r)) present.push_back(r);
   }
   return present.empty() ? others : present;
 }
 
 bool ReceiveOperation::try_advance(std::size_t) {
-  if (engine_->failed()) return false;
+  if (context_->failed()) return false;
   if (request_.root != ANY_SOURCE) return take_from(request_.root);
   if (source_ >= 0) return take_from(source_);  // it has begun
-  for (int r = 0; r < engine_->size(); ++r) {
-    if (r != engine_->rank() && take_from(r)) return true;
+  for (int r = 0; r < context_->size(); ++r) {
+    if (r != context_->rank() && take_from(r)) return true;
   }
   return false;
 }
 
 bool ReceiveOperation::take_from(int source) {
-  if (!engine_->receives().is_first(place_, source, request_.tag)) return false;
+  if (!context_->mailbox().receives().is_first(place_, source, request_.tag)) return false;
   if (!take_from_aside(source) && !take_from_letters(source)) return false;
-  if (engine_->failed()) return false;
-  engine_->receives().served(place_);
+  if (context_->failed()) return false;
+  context_->mailbox().receives().served(place_);
   source_ = source;
-  engine_->recorder().set_peer(ticket_, source);
+  context_->recorder().set_peer(ticket_, source);
   return true;
 }
 
 bool ReceiveOperation::take_from_aside(int source) {
-  auto& aside = engine_->inbox(source).aside;
+  auto& aside = context_->mailbox().inbox(source).aside;
   const auto message =
       std::find_if(aside.begin(), aside.end(), [&](const auto& m) { return m.tag == request_.tag; });
   if (message == aside.end()) return false;
@@ -252,18 +254,18 @@ bool ReceiveOperation::take_from_aside(int source) {
 }
 
 bool ReceiveOperation::take_from_letters(int source) {
-  const auto waiting = waiting_letters(*engine_, source);
+  const auto waiting = waiting_letters(*context_, source);
   const auto found = std::find_if(waiting.begin(), waiting.end(),
                                   [&](const auto& entry) { return entry.letter->tag == request_.tag; });
   if (found == waiting.end()) {
-    if (waiting.size() == LETTERS) put_aside(*engine_, source, waiting);
+    if (waiting.size() == LETTERS) put_aside(*context_, source, waiting);
     return false;
   }
   const auto& [number, letter] = *found;
   if (!fits(source, number, letter->dtype, letter->count)) return true;
   if (!take(source, number, *letter)) return false;
   letter->taken.store(number + 1, std::memory_order_release);
-  engine_->control().ring();
+  context_->control().ring();
   return true;
 }
 
@@ -276,12 +278,12 @@ bool ReceiveOperation::take(int source, std::uint64_t number, Letter& letter) {
   return take_lent(source, number, letter) || (!is_begun() && take_letter(source, number, letter));
 }
 
-// Copies what is staged by now; true when that was all.
+// Copies the bytes that are staged by now; true when nothing is left.
 bool ReceiveOperation::take_letter(int source, std::uint64_t number, Letter& letter) {
   const std::size_t bytes = letter.count * size_of(letter.dtype);
   const std::size_t there = readable(letter, number);
   if (there > copied_) {
-    const std::byte* data = engine_->block(source, letter.offset, bytes);
+    const std::byte* data = context_->membership().block(source, letter.offset, bytes);
     std::memcpy(static_cast<std::byte*>(request_.output) + copied_, data + copied_, there - copied_);
     copied_ = there;
     source_ = source;
@@ -289,8 +291,8 @@ bool ReceiveOperation::take_letter(int source, std::uint64_t number, Letter& let
   return copied_ >= bytes;
 }
 
-// Copies all of what is lent out of its owner's memory. False when it is not lent (any more) or cannot be read (its sender has
-// ended, or stages it now), and when it comes through a ring, bit by bit.
+// Copies a lent message out of its owner's memory. False when it is not lent (any more), cannot be read (its
+// sender has ended, or stages it now), or comes through a ring, piece by piece.
 bool ReceiveOperation::take_lent(int source, std::uint64_t number, Letter& letter) {
   std::uint64_t offered = pack(number + 1, word(Lending::OFFERED));
   const std::uint64_t taking = pack(number + 1, word(Lending::TAKING));
@@ -300,31 +302,31 @@ bool ReceiveOperation::take_lent(int source, std::uint64_t number, Letter& lette
   const std::span to(static_cast<std::byte*>(request_.output), bytes);
   if (letter.from == LentFrom::RING) {
     source_ = source;
-    engine_->control().ring();
+    context_->control().ring();
     return false;
   }
   if (letter.from == LentFrom::GROUP_MEMORY) {
-    std::memcpy(to.data(), engine_->block(source, letter.offset, bytes), bytes);
+    std::memcpy(to.data(), context_->membership().block(source, letter.offset, bytes), bytes);
     return true;
   }
-  if (engine_->read_private(source, letter.offset, to)) return true;
+  if (context_->membership().read_private(source, letter.offset, to)) return true;
   letter.lent.store(pack(number + 1, word(Lending::STAGED)), std::memory_order_release);
-  engine_->control().ring();
+  context_->control().ring();
   return false;
 }
 
-// Takes out of the ring what is there; true when that was the rest of the message.
+// Takes all pieces out of the ring that are there; true when they were the rest of the message.
 bool ReceiveOperation::empty_ring(int source, std::uint64_t number, Letter& letter) {
   const std::size_t bytes = letter.count * size_of(letter.dtype);
   const std::size_t there = number_for(letter.staged.load(std::memory_order_acquire), number + 1);
   if (there == 0) return false;
-  const std::byte* ring = engine_->block(source, letter.offset, RING_PIECES * RING_PIECE);
+  const std::byte* ring = context_->membership().block(source, letter.offset, RING_PIECES * RING_PIECE);
   for (std::size_t piece = ring_pieces(copied_); piece < there && copied_ < bytes; ++piece) {
     const std::size_t size = std::min(RING_PIECE, bytes - copied_);
     std::memcpy(static_cast<std::byte*>(request_.output) + copied_, ring + ring_place(piece), size);
     copied_ += size;
     letter.emptied.store(pack(number + 1, piece + 1), std::memory_order_release);
-    engine_->control().ring();
+    context_->control().ring();
   }
   return copied_ >= bytes;
 }
@@ -332,9 +334,9 @@ bool ReceiveOperation::empty_ring(int source, std::uint64_t number, Letter& lett
 bool ReceiveOperation::fits(int source, std::uint64_t number, DType dtype, std::uint64_t count) {
   if (count == request_.count && dtype == request_.dtype) return true;
   const Call sent{.dtype = dtype, .count = count};
-  engine_->record_failure(mismatched(
-      engine_->rank(),
-      describe_message_disagreement(number, source, engine_->rank(), request_.tag, sent, call_of(request_))));
+  context_->record_failure(
+      mismatched(context_->rank(), describe_message_disagreement(number, source, context_->rank(),
+                                                                 request_.tag, sent, call_of(request_))));
   return false;
 }
 

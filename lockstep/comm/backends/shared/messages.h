@@ -1,10 +1,11 @@
 // SendOperation, ReceiveOperation: messages between two ranks of the shared-memory engine.
 //
-// A sender publishes a letter (segment/layout.h) and copies its data into a block of its own segment, in pieces that the
-// receiver reads as they come; it is then done. Of a large message whose sender waits it first offers its own memory, or
-// passing it through a ring, for a while. The receiver takes the first untaken letter with its tag, copies, and marks it taken, which lets the sender reuse the
-// letter and the block. Sends to one rank are published, and receives with one tag from one rank served, in the order of calls
-// (shared/inbox.h).
+// A sender publishes a letter (segment/layout.h) and copies its data into a block of its own segment, in
+// pieces that the receiver reads as they come; it is then done. Of a large message whose sender waits it
+// first offers its own memory, or passing it through a ring, for a while. The receiver takes the first
+// untaken letter with its tag, copies, and marks it taken, which lets the sender reuse the letter and the
+// block. Sends to one rank are published, and receives with one tag from one rank served, in the order of
+// calls (shared/mailbox.h).
 #pragma once
 
 #include <cstdint>
@@ -12,13 +13,13 @@
 #include <vector>
 
 #include "lockstep/base/deadline.h"
-#include "lockstep/comm/backends/shared/engine.h"
+#include "lockstep/comm/backends/shared/operation.h"
 
 namespace lockstep::shared {
 
 class SendOperation : public Operation {
  public:
-  SendOperation(SharedEngine& engine, Request&& request);
+  SendOperation(Context& context, PendingOperations& pending, Request&& request);
 
   std::uint64_t progress() const override { return published() ? 1 + poured_ : 0; }
   std::vector<int> awaited() const override { return {request_.root}; }
@@ -45,11 +46,11 @@ class SendOperation : public Operation {
 
 class ReceiveOperation : public Operation {
  public:
-  ReceiveOperation(SharedEngine& engine, Request&& request);
+  ReceiveOperation(Context& context, PendingOperations& pending, Request&& request);
 
   int source_rank() const override { return source_; }
   std::uint64_t progress() const override { return copied_; }
-  // From any source: whoever could still send.
+  // From any source: the ranks that could still send.
   std::vector<int> awaited() const override;
   std::string describe() const override;
 
@@ -64,7 +65,7 @@ class ReceiveOperation : public Operation {
   bool take_letter(int source, std::uint64_t number, Letter& letter);
   bool take_lent(int source, std::uint64_t number, Letter& letter);
   bool empty_ring(int source, std::uint64_t number, Letter& letter);
-  // True when the message is what was asked for, else the mismatch is recorded.
+  // True when the message has the size and type of this receive; records the mismatch otherwise.
   bool fits(int source, std::uint64_t number, DType dtype, std::uint64_t count);
 
   const std::uint64_t place_;  // among the receives

@@ -5,13 +5,12 @@
 
 #include "lockstep/base/fail_point.h"
 #include "lockstep/base/round_up.h"
-#include "lockstep/comm/backends/shared/collective.h"
 
 namespace lockstep::shared {
 namespace {
 
-// All slots together fit into the cache of one core; handing a portion over costs little beside copying it. A window grows with
-// the number of ranks, so portions shrink.
+// All slots together fit into the cache of one core; handing a portion over costs little beside copying it. A
+// window grows with the number of ranks, so portions shrink.
 constexpr std::size_t SLOT = std::size_t{64} << 10U;
 constexpr std::size_t LEAST_PIECE = std::size_t{16} << 10U;
 constexpr std::size_t SLOTS_OF_PASSAGE = 4;
@@ -23,7 +22,7 @@ PassagePlan passage_plan(int ranks, bool is_same) {
   const auto count = static_cast<std::size_t>(ranks);
   PassagePlan plan;
   plan.is_same = is_same;
-  plan.head = round_up(count * sizeof(Part), LINE);
+  plan.head = table_bytes(count);
   plan.portion = is_same ? SLOT : std::max(SLOT / (count - 1) / LINE * LINE, LEAST_PIECE);
   plan.slot = is_same ? plan.portion : plan.portion * count;
   return plan;
@@ -39,16 +38,16 @@ std::size_t PassagePlan::bytes_of(std::size_t chunk, std::size_t bytes) const {
   return std::min(portion, bytes - std::min(bytes, chunk * portion));
 }
 
-Passage::Passage(SharedEngine& engine, const PassagePlan& plan, std::uint64_t sequence, Parts given,
+Passage::Passage(Context& context, const PassagePlan& plan, std::uint64_t sequence, Parts given,
                  std::vector<std::size_t> expected)
-    : engine_(&engine),
+    : context_(&context),
       plan_(plan),
       sequence_(sequence),
       data_(std::move(given)),
       expected_(std::move(expected)),
       pieces_(expected_.size()) {
   for (std::size_t r = 0; r < expected_.size(); ++r) {
-    if (static_cast<int>(r) != engine_->rank()) gives_ = std::max(gives_, plan_.chunks(data_[r].size()));
+    if (static_cast<int>(r) != context_->rank()) gives_ = std::max(gives_, plan_.chunks(data_[r].size()));
     takes_ = std::max(takes_, plan_.chunks(expected_[r]));
   }
   if (takes_ == 0) publish_taken();
@@ -56,17 +55,17 @@ Passage::Passage(SharedEngine& engine, const PassagePlan& plan, std::uint64_t se
 
 bool Passage::has_given(int rank, std::size_t chunks, std::memory_order order) const {
   const std::size_t there = std::min(chunks, plan_.chunks(expected_[static_cast<std::size_t>(rank)]));
-  return rank == engine_->rank() || there == 0 ||
-         engine_->control().window_line(rank).in.load(order) >= pack(sequence_, there);
+  return rank == context_->rank() || there == 0 ||
+         context_->control().window_line(rank).in.load(order) >= pack(sequence_, there);
 }
 
 // When every rank has taken what was in the slot.
 bool Passage::may_give() const {
   if (given_ == gives_) return false;
-  for (int r = 0; given_ >= SLOTS_OF_PASSAGE && r < engine_->size(); ++r) {
+  for (int r = 0; given_ >= SLOTS_OF_PASSAGE && r < context_->size(); ++r) {
     // Behind its last look at the slot.
-    const auto& done = engine_->control().window_line(r).done;
-    if (r != engine_->rank() &&
+    const auto& done = context_->control().window_line(r).done;
+    if (r != context_->rank() &&
         done.load(std::memory_order_acquire) < pack(sequence_, given_ + 1 - SLOTS_OF_PASSAGE))
       return false;
   }
@@ -75,19 +74,19 @@ bool Passage::may_give() const {
 
 bool Passage::may_take() const {
   if (taken_ == takes_) return false;
-  for (int r = 0; r < engine_->size(); ++r) {
-    // What it put there before, this rank reads.
+  for (int r = 0; r < context_->size(); ++r) {
+    // This rank then reads the portion that the other put there before.
     if (!has_given(r, taken_ + 1, std::memory_order_acquire)) return false;
   }
   return true;
 }
 
 void Passage::give() {
-  const int rank = engine_->rank();
-  std::byte* window =
-      engine_->block(rank, engine_->control().post_line(sequence_, rank).offset, plan_.window_bytes());
-  for (int step = 1; step < engine_->size(); ++step) {
-    const int to = (rank + step) % engine_->size();
+  const int rank = context_->rank();
+  std::byte* window = context_->membership().block(
+      rank, context_->control().post_line(sequence_, rank).offset, plan_.window_bytes());
+  for (int step = 1; step < context_->size(); ++step) {
+    const int to = (rank + step) % context_->size();
     const auto& data = data_[static_cast<std::size_t>(to)];
     const std::size_t bytes = plan_.bytes_of(given_, data.size());
     if (bytes > 0) std::memcpy(window + plan_.place(given_, to), data.data() + given_ * plan_.portion, bytes);
@@ -95,39 +94,40 @@ void Passage::give() {
   }
   ++given_;
   // Publishes the copies.
-  engine_->control().window_line(rank).in.store(pack(sequence_, given_), std::memory_order_release);
-  engine_->control().ring();
+  context_->control().window_line(rank).in.store(pack(sequence_, given_), std::memory_order_release);
+  context_->control().ring();
   fail_point("comm.window_in");
 }
 
-const Passage::Parts& Passage::pieces() {
-  const int rank = engine_->rank();
-  for (int r = 0; r < engine_->size(); ++r) {
+const Parts& Passage::pieces() {
+  const int rank = context_->rank();
+  for (int r = 0; r < context_->size(); ++r) {
     const auto at = static_cast<std::size_t>(r);
     const std::size_t bytes = plan_.bytes_of(taken_, expected_[at]);
     const std::byte* from = nullptr;
     if (bytes > 0 && r == rank) from = data_[at].data() + taken_ * plan_.portion;
     if (bytes > 0 && r != rank) {
-      const std::uint64_t window = engine_->control().post_line(sequence_, r).offset;
-      from = engine_->block(r, window, plan_.window_bytes()) + plan_.place(taken_, rank);
+      const std::uint64_t window = context_->control().post_line(sequence_, r).offset;
+      from = context_->membership().block(r, window, plan_.window_bytes()) + plan_.place(taken_, rank);
     }
     pieces_[at] = {from, bytes};
   }
   return pieces_;
 }
 
-// Behind this rank's last look at the slots, which their owners then fill again. Who has taken all waits for no chunk.
+// Behind this rank's last look at the slots, which their owners then fill again. Who has taken all waits for
+// no chunk.
 void Passage::publish_taken() {
   const std::uint64_t chunks = taken_ == takes_ ? ALL : taken_;
-  engine_->control()
-      .window_line(engine_->rank())
+  context_->control()
+      .window_line(context_->rank())
       .done.store(pack(sequence_, chunks), std::memory_order_release);
-  engine_->control().ring();
+  context_->control().ring();
   fail_point("comm.window_taken");
 }
 
 bool Passage::owes(int rank) const {
-  const auto& done = engine_->control().window_line(rank).done;
+  const auto& done = context_->control().window_line(rank).done;
   return !has_given(rank, takes_, std::memory_order_relaxed) ||
          done.load(std::memory_order_relaxed) < pack(sequence_, gives_ - std::min(gives_, SLOTS_OF_PASSAGE));
 }

@@ -1,13 +1,14 @@
-// Passage: what every rank has for every other, in private memory, of ranks that all wait: it passes through a small window in
-// shared memory of each rank that stays in its cache (the rules are in segment/layout.h). all_gather, all_to_all, reduce_scatter;
-// and broadcast, in which the others have nothing.
+// Passage: what every rank has for every other, in private memory, of ranks that all wait: it passes through
+// a small window in shared memory of each rank that stays in its cache (the rules are in segment/layout.h).
+// all_gather, all_to_all, reduce_scatter; and broadcast, in which the others have nothing.
 //
 //   const PassagePlan plan = passage_plan(ranks, /*is_same=*/false);
-//   Passage passage(engine, plan, sequence, given, expected);
-//   if (passage.advance([&](std::size_t begin, const Passage::Parts& pieces) { ... })) everything_was_given_and_taken();
+//   Passage passage(context, plan, sequence, given, expected);
+//   if (passage.advance([&](std::size_t begin, const Parts& pieces) { ... })) all_was_given_and_taken();
 //
-// Of S bytes for another rank S are copied in and S taken out of the cache: (3 + a little) S cache lines from and to memory, where a
-// whole block in between costs 6 S, and reading the other's memory through the kernel 3 S and a look at every page.
+// Of S bytes for another rank S are copied in and S taken out of the cache: (3 + a little) S cache lines from
+// and to memory, where a whole block in between costs 6 S, and reading the other's memory through the kernel
+// 3 S and a look at every page.
 #pragma once
 
 #include <cstddef>
@@ -15,12 +16,13 @@
 #include <span>
 #include <vector>
 
-#include "lockstep/comm/backends/shared/engine.h"
+#include "lockstep/comm/backends/shared/context.h"
+#include "lockstep/comm/backends/shared/part_table.h"
 #include "lockstep/os/process.h"
 
 namespace lockstep::shared {
 
-// What one rank has for another goes in chunks of one portion, chunk c in slot c % SLOTS_OF_PASSAGE.
+// The data of one rank for another go in chunks of one portion, chunk c in slot c % SLOTS_OF_PASSAGE.
 struct PassagePlan {
   bool is_same = false;     // every rank gets the same: one portion a slot; else one for each
   std::size_t head = 0;     // bytes before the first slot, for a table of parts
@@ -38,14 +40,14 @@ PassagePlan passage_plan(int ranks, bool is_same);
 
 class Passage {
  public:
-  using Parts = std::vector<std::span<const std::byte>>;  // by rank
-
-  // What this rank has for each, and how many bytes each has for it. What it has for itself is taken where it lies.
-  Passage(SharedEngine& engine, const PassagePlan& plan, std::uint64_t sequence, Parts given,
+  // What this rank has for each, and how many bytes each has for it. What it has for itself is taken where it
+  // lies.
+  Passage(Context& context, const PassagePlan& plan, std::uint64_t sequence, Parts given,
           std::vector<std::size_t> expected);
 
-  // Does what can be done now. take(begin, pieces) gets what the ranks have for this one from byte `begin` on, in order. True
-  // when all was put into this rank's window and all was taken; the others may still be reading there.
+  // Does what can be done now. take(begin, pieces) gets what the ranks have for this one from byte `begin`
+  // on, in order. True when all was put into this rank's window and all was taken; the others may still be
+  // reading there.
   template <typename Take> bool advance(Take take) {
     for (int idle = 0; !is_over() && idle < SPINS; ++idle) {
       const std::size_t before = given_ + taken_;
@@ -77,7 +79,7 @@ class Passage {
   const Parts& pieces();
   void publish_taken();
 
-  SharedEngine* engine_;
+  Context* context_;
   PassagePlan plan_;
   std::uint64_t sequence_;
   Parts data_;

@@ -1,5 +1,5 @@
-// Each way through shared memory, forced for every size, gives the bits that the definition of the reduction says; and so all of
-// them give the same.
+// Each way through shared memory, forced for every size, gives the bits that the definition of the reduction
+// says; and so all of them give the same.
 #include <thread>
 
 #include "lockstep/base/error.h"
@@ -39,7 +39,8 @@ void all_reduce_once(const ProcessGroup& group, Memory memory, std::size_t count
   call.check(group);
 }
 
-// Around the borders of the line, of pieces and portions, and of chunks that come round in the window (4 of a megabyte for 2 ranks).
+// Around the borders of the line, of pieces and portions, and of chunks that come round in the window (4 of a
+// megabyte for 2 ranks).
 void sizes(const ProcessGroup& group) {
   for (const std::size_t count :
        {0UL, 1UL, 9UL, 17UL, 18UL, 19UL, 4095UL, 4096UL, 4097UL, 131072UL, 262145UL})
@@ -56,7 +57,8 @@ void dtypes(const ProcessGroup& group) {
   });
 }
 
-// Some ranks wait and some do not, some have shared memory and some have not: they still find one way together.
+// Some ranks wait and some do not, some have shared memory and some have not: they still find one way
+// together.
 void mixtures(const ProcessGroup& group) {
   for (const std::size_t count : {3UL, 500UL, 70001UL, 400009UL}) {
     for (int kind = 0; kind < 8; ++kind) {
@@ -99,7 +101,8 @@ RANKS_TEST(Path, Staged, Ranks(1, 2, 3, 4), Backends("thread", "shm"), Variable(
 }
 RANKS_TEST(Path, AsItShips, Ranks(1, 2, 3, 4), EveryBackend(), Except("nccl")) { everything(world()); }
 
-// A rank has one window: the call of a second thread does without. Both call the same, so their order does not matter.
+// A rank has one window: the call of a second thread does without. Both call the same, so their order does
+// not matter.
 RANKS_TEST(Path, WindowOfTwoThreads, Ranks(2, 3), Backends("thread", "shm"),
            Variable("LOCKSTEP_PATHS", "window")) {
   const auto call_often = [&] {

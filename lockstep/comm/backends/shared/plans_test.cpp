@@ -8,7 +8,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/comm/backends/segment/layout.h"
-#include "lockstep/comm/backends/shared/collective.h"
+#include "lockstep/comm/backends/shared/part_table.h"
 #include "lockstep/comm/backends/shared/passage.h"
 #include "lockstep/comm/backends/shared/slices.h"
 #include "lockstep/comm/backends/shared/window.h"

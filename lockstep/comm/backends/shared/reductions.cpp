@@ -17,32 +17,34 @@ constexpr std::size_t LARGE = std::size_t{4}
 
 void Reduction::contribute() {
   if (bytes() == 0) return;
-  path_ = engine_->paths().path_of(bytes());
-  if (path_ == Path::INLINE) return contribute_inline(request_.input, bytes());
-  if (guard(request_.output, bytes())) return contribute_block(request_.input, bytes());
-  if (engine_->arena().contains(request_.output, bytes()))
-    return lend(request_.output, /*others_write=*/true);
+  path_ = context_->paths().path_of(bytes());
+  if (path_ == Path::INLINE) return contribution_.put_in_line(request_.input, bytes());
+  if (guard(request_.output, bytes())) return contribution_.put_in_block(request_.input, bytes());
+  if (context_->arena().contains(request_.output, bytes()))
+    return contribution_.lend(request_.output, Contribution::Access::WRITE);
   const bool by_window = path_ == Path::WINDOW || path_ == Path::TWO_SHOT;
   if (!by_window || request_.async_op || call_.verb != Verb::ALL_REDUCE)
-    return contribute_block(request_.input, bytes());
-  const WindowPlan plan = window_plan(bytes(), engine_->size(), path_ == Path::TWO_SHOT);
-  if (!contribute_by_window(plan.window_bytes())) return contribute_block(request_.input, bytes());
-  window_.emplace(*engine_, plan, call_, sequence_, static_cast<std::byte*>(request_.output));
+    return contribution_.put_in_block(request_.input, bytes());
+  const WindowPlan plan = window_plan(bytes(), context_->size(), path_ == Path::TWO_SHOT);
+  if (!contribution_.use_window(plan.window_bytes()))
+    return contribution_.put_in_block(request_.input, bytes());
+  window_.emplace(*context_, plan, call_, sequence_, static_cast<std::byte*>(request_.output));
 }
 
 void Reduction::decide() {
   method_ = ReductionMethod::DIRECT;
   if (path_ == Path::INLINE) return;  // as everybody's, by the size alone
   bool same = true;
-  const Placement first = placement(0);
-  for (int r = 1; r < engine_->size(); ++r) same = same && placement(r) == first;
+  const Placement first = sources_.placement(0);
+  for (int r = 1; r < context_->size(); ++r) same = same && sources_.placement(r) == first;
   if (same && first == Placement::IN_BLOCK && path_ == Path::ONE_SHOT) return;
   if (same && first == Placement::WINDOWED) {
     method_ = ReductionMethod::WINDOW;
   } else {
     method_ = ReductionMethod::SLICES;
-    staged_late_ = true;
-    if (mine_ == Placement::WINDOWED) contribute_late_block(request_.input, bytes());
+    sources_.read_late_blocks();
+    if (contribution_.placement() == Placement::WINDOWED)
+      contribution_.put_late_block(request_.input, bytes());
   }
 }
 
@@ -56,45 +58,46 @@ bool Reduction::move(std::size_t slices) {
 }
 
 bool Reduction::owes(int rank) const {
-  if (!is_posted(rank)) return true;
+  if (!sources_.is_posted(rank)) return true;
   if (method_ == ReductionMethod::WINDOW) return !window_->has_reduced_all(rank);
   if (method_ == ReductionMethod::SLICES && !has_block(rank)) return true;
-  return engine_->control().rank_line(rank).reducing.load(std::memory_order_relaxed) == sequence_;
+  return context_->control().rank_line(rank).reducing.load(std::memory_order_relaxed) == sequence_;
 }
 
 void Reduction::reduce_directly() {
   check_guard();
-  RankAddresses<const std::byte> inputs(engine_->size());
-  for (int r = 0; r < engine_->size(); ++r) {
-    inputs.add(r == engine_->rank() ? static_cast<const std::byte*>(request_.input)
-                                    : contribution(r, bytes()));
+  RankAddresses<const std::byte> inputs(context_->size());
+  for (int r = 0; r < context_->size(); ++r) {
+    inputs.add(r == context_->rank() ? static_cast<const std::byte*>(request_.input)
+                                     : sources_.address(r, bytes()));
   }
   auto* output = static_cast<std::byte*>(request_.output);
   reduce(call_.dtype, call_.op, inputs.all(), {&output, 1}, call_.count);
 }
 
 bool Reduction::has_block(int rank) const {
-  return placement(rank) != Placement::WINDOWED || has_late_block(rank);
+  return sources_.placement(rank) != Placement::WINDOWED || sources_.has_late_block(rank);
 }
 
 bool Reduction::reduce_slices(std::size_t slices) {
-  for (int r = 0; r < engine_->size(); ++r) {
+  for (int r = 0; r < context_->size(); ++r) {
     if (!has_block(r)) return false;
   }
-  if (engine_->failed()) slices = 0;  // its owner may have given up on a block; what others finished counts
-  const SlicePlan plan = slice_plan(bytes(), engine_->size());
-  Slices work(*engine_, sequence_);
+  // The owner of a block may have given up on it. Slices that others finished count.
+  if (context_->failed()) slices = 0;
+  const SlicePlan plan = slice_plan(bytes(), context_->size());
+  Slices work(*context_, sequence_);
   if (!work.work(plan, slices, [&](std::size_t begin, std::size_t size) { reduce_slice(begin, size); }))
     return false;
-  others_write_ = lent_ = false;  // nobody touches it any more
+  contribution_.withdraw();  // nobody touches it any more
   return true;
 }
 
 void Reduction::reduce_slice(std::size_t begin, std::size_t bytes) {
-  RankAddresses<const std::byte> inputs(engine_->size());
-  RankAddresses<std::byte> outputs(engine_->size());
-  for (int r = 0; r < engine_->size(); ++r) {
-    std::byte* slice = contribution(r, this->bytes()) + begin;
+  RankAddresses<const std::byte> inputs(context_->size());
+  RankAddresses<std::byte> outputs(context_->size());
+  for (int r = 0; r < context_->size(); ++r) {
+    std::byte* slice = sources_.address(r, this->bytes()) + begin;
     inputs.add(slice);
     if (call_.verb == Verb::ALL_REDUCE || r == call_.root) outputs.add(slice);
   }
@@ -103,43 +106,47 @@ void Reduction::reduce_slice(std::size_t begin, std::size_t bytes) {
 
 void Reduction::take_out() {
   check_guard();
-  if (method_ == ReductionMethod::SLICES && staged_bytes_ > 0 && receives())
-    std::memcpy(request_.output, engine_->arena().at(block_), bytes());
+  const std::byte* block = contribution_.staged_block();
+  if (method_ == ReductionMethod::SLICES && block != nullptr && receives())
+    std::memcpy(request_.output, block, bytes());
 }
 
 void ReduceScatter::contribute() {
-  if (!offer(request_.inputs, /*is_same=*/false)) contribute_parts(request_.inputs);
+  if (!exchange_.offer(request_, request_.inputs, /*is_same=*/false, contribution_))
+    contribution_.put_parts(request_, request_.inputs);
 }
 
 bool ReduceScatter::find_parts() {
   if (!parts_.empty()) return true;
-  for (int r = 0; r < engine_->size(); ++r) {
-    if (!has_posted(r) || !is_settled(r)) return false;
+  for (int r = 0; r < context_->size(); ++r) {
+    if (!has_posted(r) || !exchange_.is_settled(sources_, r)) return false;
   }
-  std::vector<Source> parts(static_cast<std::size_t>(engine_->size()));
-  for (int r = 0; r < engine_->size(); ++r) {
-    if (r != engine_->rank() && !find_part(r, bytes_of(call_.count), parts[static_cast<std::size_t>(r)]))
+  std::vector<Source> parts(static_cast<std::size_t>(context_->size()));
+  for (int r = 0; r < context_->size(); ++r) {
+    if (r != context_->rank() && !find_part(r, bytes_of(call_.count), parts[static_cast<std::size_t>(r)]))
       return false;
   }
-  const auto own = static_cast<std::size_t>(engine_->rank());
+  const auto own = static_cast<std::size_t>(context_->rank());
   parts[own].data = request_.inputs[own].data();
   parts_ = std::move(parts);
   return true;
 }
 
 bool ReduceScatter::find_inputs(std::size_t bytes, RankAddresses<const std::byte>& inputs) const {
-  for (int r = 0; r < engine_->size(); ++r) {
+  for (int r = 0; r < context_->size(); ++r) {
     const Source& part = parts_[static_cast<std::size_t>(r)];
-    if (r != engine_->rank() && (is_lost(r) || readable(r, part) < reduced_ + bytes)) return false;
+    if (r != context_->rank() && (sources_.is_lost(r) || sources_.readable(r, part) < reduced_ + bytes))
+      return false;
     inputs.add(part.data + reduced_);
   }
   return true;
 }
 
 bool ReduceScatter::move(std::size_t slices) {
-  if (method() != ExchangeMethod::WINDOW) return reduce_blocks(slices);
-  return passage().advance([&](std::size_t begin, const Passage::Parts& pieces) {
-    RankAddresses<const std::byte> inputs(engine_->size());
+  const Exchange::Method method = exchange_.method(request_, agreement_, contribution_, sources_);
+  if (method != Exchange::Method::WINDOW) return reduce_blocks(slices);
+  return exchange_.passage().advance([&](std::size_t begin, const Parts& pieces) {
+    RankAddresses<const std::byte> inputs(context_->size());
     for (const auto& piece : pieces) inputs.add(piece.data());
     combine(inputs, begin, pieces[0].size());
   });
@@ -158,11 +165,11 @@ bool ReduceScatter::reduce_blocks(std::size_t slices) {
   const std::size_t total = bytes_of(call_.count);
   for (; slices > 0 && reduced_ < total; --slices) {
     const std::size_t bytes = std::min(PIECE, total - reduced_);
-    RankAddresses<const std::byte> inputs(engine_->size());
+    RankAddresses<const std::byte> inputs(context_->size());
     if (!find_inputs(bytes, inputs)) return false;
     combine(inputs, reduced_, bytes);
-    RankAddresses<const std::byte> again(engine_->size());
-    if (!find_inputs(bytes, again)) return false;  // what was lent may have changed meanwhile
+    RankAddresses<const std::byte> again(context_->size());
+    if (!find_inputs(bytes, again)) return false;  // lent data may have changed meanwhile
     reduced_ += bytes;
   }
   return reduced_ == total;

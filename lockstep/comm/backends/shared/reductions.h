@@ -1,18 +1,21 @@
 // The collectives of the shared-memory engine that combine data.
 //
 //   all_reduce      takes one of these ways, which all ranks find out from the same posts:
-//   reduce            DIRECT   every contribution is readable: combine them straight into the result (inline, one-shot)
-//                     SLICES   blocks whose slices anybody reduces and writes to all blocks (shared/slices.h): memory of the
-//                              group, which is its own block; and copies of other memory, if not all ranks wait
+//   reduce            DIRECT   every contribution is readable: combine them straight into the result (inline,
+//                              one-shot)
+//                     SLICES   blocks whose slices any rank reduces and writes to all blocks
+//                              (shared/slices.h): memory of the group, which is its own block; and copies of
+//                              other memory, if not all ranks wait
 //                     WINDOW   all ranks wait: through their windows (shared/window.h)
 //                   reduce writes to the root's block only.
-//   reduce_scatter  each rank combines the parts that are meant for it straight into its output, as they appear, in blocks or
-//                  windows (shared/exchange.h); a large output is written past the caches.
+//   reduce_scatter  each rank combines the parts for it straight into its output, as they appear, in blocks
+//                   or windows (shared/exchange.h); a large output is written past the caches.
 #pragma once
 
 #include <optional>
 
 #include "lockstep/comm/backends/segment/rank_addresses.h"
+#include "lockstep/comm/backends/shared/collective.h"
 #include "lockstep/comm/backends/shared/exchange.h"
 #include "lockstep/comm/backends/shared/slices.h"
 #include "lockstep/comm/backends/shared/window.h"
@@ -28,9 +31,6 @@ class Reduction : public CollectiveOperation {
   bool move(std::size_t slices) override;
   void take_out() override;
   bool owes(int rank) const override;
-
- public:
-  void adopt_post() override { path_ = Path::INLINE; }
 
  private:
   enum class ReductionMethod { UNDECIDED, DIRECT, SLICES, WINDOW };
@@ -48,15 +48,15 @@ class Reduction : public CollectiveOperation {
   std::optional<WindowReduction> window_;
 };
 
-class ReduceScatter : public Exchange {
+class ReduceScatter : public CollectiveOperation {
  public:
-  using Exchange::Exchange;
+  ReduceScatter(Context& context, PendingOperations& pending, Request&& request, std::uint64_t sequence)
+      : CollectiveOperation(context, pending, std::move(request), sequence), exchange_(context, sequence) {}
 
  protected:
   void contribute() override;
-  void contribute_late() override { contribute_late_parts(request_.inputs); }
   bool move(std::size_t slices) override;
-  std::size_t expected_from(int) const override { return bytes_of(call_.count); }
+  bool owes(int rank) const override { return exchange_.owes(sources_, rank); }
 
  private:
   bool reduce_blocks(std::size_t slices);
@@ -66,6 +66,7 @@ class ReduceScatter : public Exchange {
   // The pieces of all ranks at `reduced_`, if they can be read.
   bool find_inputs(std::size_t bytes, RankAddresses<const std::byte>& inputs) const;
 
+  Exchange exchange_;
   std::vector<Source> parts_;  // by rank, once all have posted
   std::size_t reduced_ = 0;    // bytes of the output that are done
 };

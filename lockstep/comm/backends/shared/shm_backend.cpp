@@ -19,7 +19,8 @@
 namespace lockstep {
 namespace {
 
-// What ranks tell each other when they have mapped everything: whether they can read the private memory of all.
+// Ranks tell each other, when they have mapped everything, whether they can read the private memory of
+// all.
 constexpr const char* READY = "0";
 constexpr const char* READY_TO_READ = "1";
 
@@ -53,8 +54,8 @@ class Processes : public shared::Peers {
   bool lends_ = false;
 };
 
-// What a rank says of itself in the meeting: "4121 94021:77 3/1.5", its pid, how to try its memory, what it may use of the
-// machine.
+// What a rank says of itself in the meeting: "4121 94021:77 3/1.5", its pid, how to try its memory, what it
+// may use of the machine.
 struct ShmIntroduction {
   pid_t pid = 0;
   std::string memory;
@@ -91,7 +92,7 @@ std::size_t files_of(const Meeting& meeting) { return 2 * static_cast<std::size_
 
 struct Segment {
   std::shared_ptr<SharedMemory> memory;
-  std::string bound;  // what made it smaller than the machine's memory
+  std::string bound;  // the limit that made it smaller than the machine's memory
 };
 
 // Of a size that every rank can map. Collective.

@@ -28,18 +28,18 @@ SlicePlan slice_plan(std::size_t total, int ranks) {
   return {total, region, std::clamp(round_up(region / SLICES_PER_RANK, LINE), MIN_SLICE, MAX_SLICE)};
 }
 
-Slices::Slices(SharedEngine& engine, std::uint64_t sequence)
-    : engine_(engine),
+Slices::Slices(Context& context, std::uint64_t sequence)
+    : context_(context),
       sequence_(sequence),
-      reducing_(engine.control().rank_line(engine.rank()).reducing),
-      done_(engine.control().share(sequence, engine.rank()).done) {}
+      reducing_(context.control().rank_line(context.rank()).reducing),
+      done_(context.control().share(sequence, context.rank()).done) {}
 
-// Before the first claim: whoever is stopped with a slice in hand is named.
+// Before the first claim, so that a rank that is stopped with a slice in hand is named.
 void Slices::begin_claiming() { reducing_.store(sequence_, std::memory_order_relaxed); }
 
 bool Slices::claim(const SlicePlan& plan, int region, std::size_t& slice) {
   const std::size_t count = plan.slices_of(region);
-  auto& claimed = engine_.control().share(sequence_, region).claim;
+  auto& claimed = context_.control().share(sequence_, region).claim;
   std::uint64_t word = claimed.load(std::memory_order_relaxed);
   do {
     slice = number_for(word, sequence_);
@@ -52,13 +52,14 @@ bool Slices::claim(const SlicePlan& plan, int region, std::size_t& slice) {
 }
 
 bool Slices::note_done() {
-  // Whoever gave up uses his memory as he likes; what was read behind that must not become a result. Read first, then look.
+  // A rank that gave up uses its memory for other things. Data read behind that must not become a result, so
+  // this looks at the failure behind the read.
   std::atomic_thread_fence(std::memory_order_acquire);
-  if (engine_.failed()) {
+  if (context_.failed()) {
     end_claiming();
     return false;
   }
-  // Written by this rank only. Publishes its slices to whoever sees the sum complete.
+  // Written by this rank only. Publishes its slices to a rank that sees the sum complete.
   const std::uint64_t mine = number_for(done_.load(std::memory_order_relaxed), sequence_);
   done_.store(pack(sequence_, mine + 1), std::memory_order_release);
   worked_ = true;
@@ -67,16 +68,17 @@ bool Slices::note_done() {
 
 void Slices::end_claiming() {
   reducing_.store(0, std::memory_order_relaxed);
-  if (worked_) engine_.control().ring();
+  if (worked_) context_.control().ring();
   worked_ = false;
 }
 
 bool Slices::all_done(const SlicePlan& plan) const {
   std::size_t done = 0;
   std::size_t count = 0;
-  for (int r = 0; r < engine_.size(); ++r) {
+  for (int r = 0; r < context_.size(); ++r) {
     count += plan.slices_of(r);
-    done += number_for(engine_.control().share(sequence_, r).done.load(std::memory_order_acquire), sequence_);
+    done +=
+        number_for(context_.control().share(sequence_, r).done.load(std::memory_order_acquire), sequence_);
   }
   return done == count;
 }

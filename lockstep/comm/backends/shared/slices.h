@@ -1,19 +1,19 @@
 // Slices: work on blocks that any rank may do once all have posted, piece by piece, until all of it is done.
 //
 //   const SlicePlan plan = slice_plan(bytes, ranks);          // the same table on every rank
-//   Slices slices(engine, sequence);
+//   Slices slices(context, sequence);
 //   if (slices.work(plan, 4, [&](std::size_t begin, std::size_t bytes) { ... })) everything_is_done();
 //
-// Each rank has a region of its own, in whose line nobody else writes while it is there to work; who has nothing left to do
-// there helps with the next region. So a rank that is late or deep in a computation holds nobody up, and ranks that come
-// together hardly meet.
+// Each rank has a region of its own, in whose line nobody else writes while it is there to work; who has
+// nothing left to do there helps with the next region. So a rank that is late or deep in a computation holds
+// nobody up, and ranks that come together hardly meet.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
-#include "lockstep/comm/backends/shared/engine.h"
+#include "lockstep/comm/backends/shared/context.h"
 
 namespace lockstep::shared {
 
@@ -31,13 +31,13 @@ SlicePlan slice_plan(std::size_t total, int ranks);
 
 class Slices {
  public:
-  Slices(SharedEngine& engine, std::uint64_t sequence);
+  Slices(Context& context, std::uint64_t sequence);
 
   // Does up to `most` slices; true when all are done, by whomever. `work(begin, bytes)` does one.
   template <typename Work> bool work(const SlicePlan& plan, std::size_t most, Work work) {
     begin_claiming();
-    for (int step = 0; step < engine_.size() && most > 0; ++step) {
-      const int region = (engine_.rank() + step) % engine_.size();
+    for (int step = 0; step < context_.size() && most > 0; ++step) {
+      const int region = (context_.rank() + step) % context_.size();
       for (std::size_t slice = 0; most > 0 && claim(plan, region, slice); --most) {
         const std::size_t begin = plan.region_begin(region) + slice * plan.slice;
         const std::size_t end = std::min(plan.region_begin(region + 1), begin + plan.slice);
@@ -56,7 +56,7 @@ class Slices {
   void end_claiming();
   bool all_done(const SlicePlan& plan) const;
 
-  SharedEngine& engine_;
+  Context& context_;
   const std::uint64_t sequence_;
   std::atomic<std::uint64_t>& reducing_;
   std::atomic<std::uint64_t>& done_;

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::uint64_t NO_ROOM = std::numeric_limits<std::uint64_t>::max();
 
-// What a rank tells the others.
+// A rank's message to the others.
 struct Ticket {
   std::uint64_t arguments = 0;  // their hash
   std::uint64_t offset = 0;     // of the control block, from the first rank of each part
@@ -22,9 +22,7 @@ struct Ticket {
 // Every rank sees the same tickets, so all of them come here or none.
 [[noreturn]] void fail_for_disagreement(SharedEngine& engine, const std::string& mine, std::size_t other) {
   const std::string what = split_disagreement(engine, mine, other);
-  const std::lock_guard lock(engine.mutex);
-  engine.record_failure(mismatched(engine.rank(), what));
-  engine.throw_unusable("split");
+  engine.fail(mismatched(engine.rank(), what), "split");
 }
 
 Membership membership_in(const std::vector<int>& part, const Membership& parent, std::uint64_t offset,
@@ -50,13 +48,6 @@ Membership membership_in(const std::vector<int>& part, const Membership& parent,
 }
 
 }  // namespace
-
-std::vector<int> Membership::all_job_ranks() const {
-  if (world_ranks.empty()) return job_ranks;
-  std::vector<int> all;
-  for (int r = 0; r < size; ++r) all.push_back(job_rank(r));
-  return all;
-}
 
 std::shared_ptr<SharedEngine> make_engine(Membership membership) {
   const auto own = membership.own;
@@ -96,16 +87,6 @@ std::shared_ptr<Backend> split_group(SharedEngine& engine, const Membership& par
   membership.group_name = name;
   membership.options = options;
   return make_engine(std::move(membership));
-}
-
-std::shared_ptr<Backend> SharedEngine::split(const std::vector<std::vector<int>>& parts,
-                                             const std::string& name, const GroupOptions& options) {
-  {
-    const std::lock_guard lock(mutex);
-    if (!usable()) throw_unusable("split");
-  }
-  membership_.own->settle();
-  return split_group(*this, membership_, parts, name, options);
 }
 
 }  // namespace lockstep::shared

@@ -1,10 +1,10 @@
-// Sub-groups over shared memory: the ranks of the new group already map each other's data segments, so all that is new is a
-// control block in the segment of its rank 0.
+// Sub-groups over shared memory: the ranks of the new group already map each other's data segments, so all
+// that is new is a control block in the segment of its rank 0.
 //
 //   std::shared_ptr<Backend> row = split_group(*world, {{0, 1}, {2, 3}}, "row", options);
 //
-// One all_gather on the parent tells where the blocks are, and whether all ranks asked for the same. RankMemory takes the
-// block back when all members have left.
+// One all_gather on the parent tells where the blocks are, and whether all ranks asked for the same.
+// RankMemory takes the block back when all members have left.
 #pragma once
 
 #include <memory>

@@ -12,8 +12,8 @@
 namespace lockstep::shared {
 namespace {
 
-// What one core wrote is read fastest by another once it has left the writer's own cache, so chunks are large; but a window
-// grows with the number of ranks, so portions shrink.
+// What one core wrote is read fastest by another once it has left the writer's own cache, so chunks are
+// large; but a window grows with the number of ranks, so portions shrink.
 constexpr std::size_t CHUNK = std::size_t{1} << 20U;
 constexpr std::size_t LEAST_PORTION = std::size_t{64} << 10U;
 constexpr std::size_t SLOTS_OF_WINDOW = 4;
@@ -42,9 +42,9 @@ std::size_t WindowPlan::place(std::size_t chunk_number, int rank) const {
   return chunk_number % slots * chunk + static_cast<std::size_t>(rank) * portion;
 }
 
-WindowReduction::WindowReduction(SharedEngine& engine, const WindowPlan& plan, const Call& call,
+WindowReduction::WindowReduction(Context& context, const WindowPlan& plan, const Call& call,
                                  std::uint64_t sequence, std::byte* data)
-    : engine_(&engine), plan_(plan), call_(call), sequence_(sequence), data_(data) {}
+    : context_(&context), plan_(plan), call_(call), sequence_(sequence), data_(data) {}
 
 bool WindowReduction::advance() {
   for (int idle = 0; out_ < plan_.chunks && idle < SPINS; ++idle) {
@@ -67,44 +67,44 @@ bool WindowReduction::step() {
 }
 
 bool WindowReduction::all_reached(std::atomic<std::uint64_t> WindowLine::*counter, std::uint64_t word) const {
-  for (int r = 0; r < engine_->size(); ++r) {
-    // What the other wrote before it got there, this rank reads.
-    if (r != engine_->rank() &&
-        (engine_->control().window_line(r).*counter).load(std::memory_order_acquire) < word)
+  for (int r = 0; r < context_->size(); ++r) {
+    // This rank then reads the data that the other wrote before it got there.
+    if (r != context_->rank() &&
+        (context_->control().window_line(r).*counter).load(std::memory_order_acquire) < word)
       return false;
   }
   return true;
 }
 
 bool WindowReduction::has_reduced_all(int rank) const {
-  return engine_->control().window_line(rank).done.load(std::memory_order_relaxed) >=
+  return context_->control().window_line(rank).done.load(std::memory_order_relaxed) >=
          pack(sequence_, plan_.chunks);
 }
 
 std::byte* WindowReduction::slot(int rank, std::size_t chunk, int portion) const {
-  const std::uint64_t window = engine_->control().post_line(sequence_, rank).offset;
-  return engine_->block(rank, window, plan_.window_bytes()) + plan_.place(chunk, portion);
+  const std::uint64_t window = context_->control().post_line(sequence_, rank).offset;
+  return context_->membership().block(rank, window, plan_.window_bytes()) + plan_.place(chunk, portion);
 }
 
 void WindowReduction::copy_in() {
-  for (int q = 0; q < engine_->size(); ++q) {
+  for (int q = 0; q < context_->size(); ++q) {
     const auto [begin, bytes] = plan_.range(in_, q);
-    if (q != engine_->rank() && bytes > 0) std::memcpy(slot(engine_->rank(), in_, q), data_ + begin, bytes);
+    if (q != context_->rank() && bytes > 0) std::memcpy(slot(context_->rank(), in_, q), data_ + begin, bytes);
   }
   ++in_;
   // Publishes the copies.
-  engine_->control().window_line(engine_->rank()).in.store(pack(sequence_, in_), std::memory_order_release);
-  engine_->control().ring();
+  context_->control().window_line(context_->rank()).in.store(pack(sequence_, in_), std::memory_order_release);
+  context_->control().ring();
   fail_point("comm.window_in");
 }
 
 void WindowReduction::reduce_portion() {
-  const int rank = engine_->rank();
+  const int rank = context_->rank();
   const auto [begin, bytes] = plan_.range(reduced_, rank);
   if (bytes > 0) {
-    RankAddresses<const std::byte> inputs(engine_->size());
-    RankAddresses<std::byte> outputs(engine_->size());
-    for (int r = 0; r < engine_->size(); ++r) {
+    RankAddresses<const std::byte> inputs(context_->size());
+    RankAddresses<std::byte> outputs(context_->size());
+    for (int r = 0; r < context_->size(); ++r) {
       std::byte* portion = r == rank ? data_ + begin : slot(r, reduced_, rank);
       inputs.add(portion);
       outputs.add(portion);
@@ -113,15 +113,16 @@ void WindowReduction::reduce_portion() {
   }
   ++reduced_;
   // Publishes the results.
-  engine_->control().window_line(rank).done.store(pack(sequence_, reduced_), std::memory_order_release);
-  engine_->control().ring();
+  context_->control().window_line(rank).done.store(pack(sequence_, reduced_), std::memory_order_release);
+  context_->control().ring();
   fail_point("comm.window_reduced");
 }
 
 void WindowReduction::copy_out() {
-  for (int q = 0; q < engine_->size(); ++q) {
+  for (int q = 0; q < context_->size(); ++q) {
     const auto [begin, bytes] = plan_.range(out_, q);
-    if (q != engine_->rank() && bytes > 0) std::memcpy(data_ + begin, slot(engine_->rank(), out_, q), bytes);
+    if (q != context_->rank() && bytes > 0)
+      std::memcpy(data_ + begin, slot(context_->rank(), out_, q), bytes);
   }
   ++out_;
   fail_point("comm.window_out");

@@ -1,19 +1,20 @@
-// WindowReduction: an all_reduce of private memory by ranks that all wait for it, through a small window in shared memory of each
-// rank that stays in its cache (the rules are in segment/layout.h).
+// WindowReduction: an all_reduce of private memory by ranks that all wait for it, through a small window in
+// shared memory of each rank that stays in its cache (the rules are in segment/layout.h).
 //
 //   const WindowPlan plan = window_plan(bytes, ranks, /*one_chunk=*/false);
-//   WindowReduction window(engine, plan, call, sequence, data);
+//   WindowReduction window(context, plan, call, sequence, data);
 //   if (window.advance(blocks)) the_sum_is_in(data);
 //
-// Of S bytes on each of N ranks, (N-1)/N S are copied in, S/N reduced from everybody's, (N-1)/N S copied out: (4 - 2/N) S cache
-// lines fetched instead of the 5 S of copying all in and out. After "Optimizing MPI collectives on shared memory multi-cores"
-// (SC 2023) and the two-shot all_reduce of DeepSpeed's shared-memory communication.
+// Of S bytes on each of N ranks, (N-1)/N S are copied in, S/N reduced from everybody's, (N-1)/N S copied out:
+// (4 - 2/N) S cache lines fetched instead of the 5 S of copying all in and out. After "Optimizing MPI
+// collectives on shared memory multi-cores" (SC 2023) and the two-shot all_reduce of DeepSpeed's
+// shared-memory communication.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
-#include "lockstep/comm/backends/shared/engine.h"
+#include "lockstep/comm/backends/shared/context.h"
 
 namespace lockstep::shared {
 
@@ -40,10 +41,10 @@ WindowPlan window_plan(std::size_t total, int ranks, bool one_chunk);
 class WindowReduction {
  public:
   // `data` holds the contribution and gets the result.
-  WindowReduction(SharedEngine& engine, const WindowPlan& plan, const Call& call, std::uint64_t sequence,
+  WindowReduction(Context& context, const WindowPlan& plan, const Call& call, std::uint64_t sequence,
                   std::byte* data);
 
-  // Does what can be done now; true when the result is there.
+  // Makes all progress that is possible now; true when the result is there.
   bool advance();
   bool has_reduced_all(int rank) const;
 
@@ -55,7 +56,7 @@ class WindowReduction {
   void reduce_portion();
   void copy_out();
 
-  SharedEngine* engine_;
+  Context* context_;
   WindowPlan plan_;
   Call call_;
   std::uint64_t sequence_;

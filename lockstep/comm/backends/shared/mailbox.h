@@ -1,10 +1,12 @@
-// What a rank keeps about messages: receives in the order they were called, and messages of a rank that came too early.
+// Mailbox: a rank's notes about messages: how many it sent to each rank, its receives in the order of
+// their calls, and messages that came too early.
 //
-// A message goes to the receive that was called first of those that match its source and tag (as MPI), so a later one may
-// not take a letter that arrives between two looks. And when all letters between two ranks hold messages that nobody here
-// has asked for yet, the next receive puts them aside, or the sender could never publish the one that is asked for.
+// A message goes to the receive that was called first of those that match its source and tag (as MPI), so a
+// later one may not take a letter that arrives between two looks. And when all letters between two ranks hold
+// messages that nobody here has asked for yet, the next receive puts them aside, or the sender could never
+// publish the one that is asked for.
 //
-// Threads: the engine's lock.
+// Threads: the lock of the group's operations.
 #pragma once
 
 #include <algorithm>
@@ -59,6 +61,22 @@ class ReceiveQueue {
   };
   std::vector<Receive> waiting_;  // in the order of their calls
   std::uint64_t next_ = 0;
+};
+
+class Mailbox {
+ public:
+  explicit Mailbox(int size)
+      : sent_(static_cast<std::size_t>(size)), inboxes_(static_cast<std::size_t>(size)) {}
+
+  // Of the next message to `destination`, from 0 on.
+  std::uint64_t next_number(int destination) { return sent_.at(static_cast<std::size_t>(destination))++; }
+  Inbox& inbox(int source) { return inboxes_.at(static_cast<std::size_t>(source)); }
+  ReceiveQueue& receives() { return receives_; }
+
+ private:
+  std::vector<std::uint64_t> sent_;  // messages to each rank
+  std::vector<Inbox> inboxes_;       // by source
+  ReceiveQueue receives_;
 };
 
 }  // namespace lockstep::shared

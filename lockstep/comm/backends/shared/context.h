@@ -1,0 +1,82 @@
+// Context: what the operations of a group over shared memory see of the group: its memory, its numbers, its
+// failure.
+//
+//   context.sequencer()   the numbers of collectives        context.stage()     blocks for private data
+//   context.mailbox()     messages                          context.recorder()  this rank's calls, and when
+//
+// The engine (shared/engine.h) owns one; it decides which operation runs when (shared/pending_operations.h).
+//
+// Threads: the lock of the group's operations, where nothing else is said.
+#pragma once
+
+#include <string>
+
+#include "lockstep/comm/backends/segment/layout.h"
+#include "lockstep/comm/backends/shared/diagnosis.h"
+#include "lockstep/comm/backends/shared/failure_record.h"
+#include "lockstep/comm/backends/shared/mailbox.h"
+#include "lockstep/comm/backends/shared/membership.h"
+#include "lockstep/comm/backends/shared/own_presence.h"
+#include "lockstep/comm/backends/shared/sequencer.h"
+#include "lockstep/comm/backends/shared/stage.h"
+#include "lockstep/comm/trace/flight_recorder.h"
+
+namespace lockstep::shared {
+
+class Context {
+ public:
+  explicit Context(Membership membership);
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  // ---- facts; any thread
+  const Membership& membership() const { return membership_; }
+  int rank() const { return membership_.rank; }
+  int size() const { return membership_.size; }
+  const Control& control() const { return control_; }
+  const PathTable& paths() const { return control_.header().paths; }
+  Arena& arena() const { return membership_.own->arena; }
+  // LOCKSTEP_DEBUG: look whether buffers are touched while operations on them are in flight.
+  bool debugs() const { return debugs_; }
+  Diagnosis diagnosis() const { return {membership_, control_}; }
+
+  // ---- parts
+  Sequencer& sequencer() { return sequencer_; }
+  Stage& stage() { return stage_; }
+  Mailbox& mailbox() { return mailbox_; }
+  FlightRecorder& recorder() { return recorder_; }
+
+  // ---- whether the group can be used
+  // Not left, not a fork: the group's memory may be looked at.
+  bool is_member() const { return presence_.is_member(); }
+  bool failed() const { return presence_.state() != OwnPresence::State::GONE && failure_.is_set(); }
+  // A member of a group that has not failed: one load each, for the hot paths. throw_unusable() says why not.
+  bool usable() const { return is_member() && !failed(); }
+  // Throws the recorded failure, or Aborted. `what` is the call that cannot be made ("all_reduce #118").
+  [[noreturn]] void throw_unusable(const std::string& what) const;
+  // Records the group's first failure; does not throw. Nothing once the group's memory is not looked at any
+  // more.
+  void record_failure(const GroupFailure& failure);
+
+  // ---- leaving
+  // This rank takes part in nothing more. The caller has given up all operations.
+  void leave();
+  // Around a wait.
+  void begin_wait() { presence_.begin_wait(); }
+  void end_wait();
+
+ private:
+  void go_if_possible();
+
+  const Membership membership_;
+  const Control control_;
+  const bool debugs_;
+  const FailureRecord failure_;
+  OwnPresence presence_;
+  Sequencer sequencer_;
+  Stage stage_;
+  Mailbox mailbox_;
+  mutable FlightRecorder recorder_;  // its notes change nothing here
+};
+
+}  // namespace lockstep::shared
