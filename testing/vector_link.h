@@ -75,6 +75,24 @@ class VectorLink final : public messages::Link {
   Wire& wire_;
 };
 
+// Of rank `own` among `size`; nothing ever waits.
+class VectorLinks final : public messages::Links {
+ public:
+  VectorLinks(int own, int size) : own_(own), wires_(static_cast<std::size_t>(size)) {}
+
+  Wire& wire(int peer) { return wires_.at(static_cast<std::size_t>(peer)); }
+  std::unique_ptr<messages::Link> link_to(int peer) override {
+    if (peer == own_) return nullptr;
+    return std::make_unique<VectorLink>(wire(peer));
+  }
+  std::vector<Event> wait(Deadline, bool) override { return {}; }
+  void wake() override {}
+
+ private:
+  const int own_;
+  std::vector<Wire> wires_;
+};
+
 class CountingOwner final : public messages::TransferOwner {
  public:
   virtual ~CountingOwner() = default;
