@@ -6,6 +6,30 @@
 #include "lockstep/base/str.h"
 
 namespace lockstep {
+namespace {
+
+struct Ticket {
+  std::uint64_t arguments = 0;  // their hash
+  std::uint64_t number = 0;
+};
+
+}  // namespace
+
+SplitAgreement agree_on_split(Backend& backend, const std::vector<std::vector<int>>& parts,
+                              const std::string& name, std::uint64_t number) {
+  const std::string mine = describe_split(parts, name);
+  const auto all = gather_from_all(backend, Ticket{text_hash(mine), number});
+  SplitAgreement agreement;
+  for (const Ticket& ticket : all) agreement.numbers.push_back(ticket.number);
+  const auto other = std::find_if(all.begin(), all.end(), [&](const Ticket& ticket) {
+    return ticket.arguments != all.front().arguments;
+  });
+  // Every rank sees the same tickets, so all of them come here or none.
+  if (other != all.end())
+    agreement.disagreement = split_disagreement(backend, mine, static_cast<std::size_t>(other - all.begin()));
+  return agreement;
+}
+
 std::string describe_split(const std::vector<std::vector<int>>& parts, const std::string& name) {
   std::string text = str("\"", printable(name), "\" of the ranks");
   for (const auto& part : parts) text += str(&part == &parts.front() ? " {" : ", {", number_list(part), "}");

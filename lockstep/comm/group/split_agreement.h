@@ -1,10 +1,13 @@
-// What every backend needs for split(): that all ranks ask for the same groups, and words for it when they do not.
+// SplitAgreement: what every backend needs for split(): that all ranks ask for the same groups, words for it
+// when they do not, and one number that each rank has to tell the others.
 //
-//   const std::string mine = describe_split(parts, name);                      // "rows" of the ranks {0, 1}, {2, 3}
-//   const auto all = gather_from_all(backend, Ticket{text_hash(mine), ...});   // collective
-//   if (somebody_differs) fail(split_disagreement(backend, mine, who));        // collective
+//   const SplitAgreement all = agree_on_split(backend, parts, name, my_number);     // collective
+//   if (all.disagreement) fail(mismatched(rank, *all.disagreement));
+//   use(all.numbers[0]);
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -14,6 +17,14 @@
 
 namespace lockstep {
 
+struct SplitAgreement {
+  std::vector<std::uint64_t> numbers;       // by rank
+  std::optional<std::string> disagreement;  // the text of the failure, the same on every rank
+};
+SplitAgreement agree_on_split(Backend& backend, const std::vector<std::vector<int>>& parts,
+                              const std::string& name, std::uint64_t number);
+
+// "rows" of the ranks {0, 1}, {2, 3}
 std::string describe_split(const std::vector<std::vector<int>>& parts, const std::string& name);
 // The part that `rank` is in, or null.
 const std::vector<int>* part_of(const std::vector<std::vector<int>>& parts, int rank);

@@ -2,11 +2,12 @@
 #include "lockstep/comm/backends/gloo/module.h"
 
 #include <gloo/config.h>
+#include <gloo/transport/tcp/device.h>
 
 #include <exception>
 #include <memory>
 
-#include "lockstep/comm/backends/gloo/streams_body.h"
+#include "lockstep/comm/backends/gloo/mesh_streams.h"
 
 namespace lockstep::gloo {
 namespace {

@@ -1,4 +1,5 @@
-// CollectiveOperation: carries out a schedule.
+#include "lockstep/comm/backends/messages/collective.h"
+
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -8,8 +9,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/fail_point.h"
 #include "lockstep/base/str.h"
-#include "lockstep/comm/backends/messages/group.h"
-#include "lockstep/comm/backends/messages/operation.h"
+#include "lockstep/comm/backends/messages/core.h"
 #include "lockstep/comm/kernels/reduce_kernels.h"
 
 namespace lockstep::messages {
@@ -21,8 +21,9 @@ bool is_rounded(const Request& request) {
          request.op != ReduceOp::MAX;
 }
 
-// Sums of nodes must give the bits that all contributions in one tree give. Those of half precision would be rounded more than once if
-// they travelled as such; as float32 they are twice the bytes, which is less than what all ranks send where a node has more than two.
+// Sums of nodes must give the bits that all contributions in one tree give. Those of half precision would be
+// rounded more than once if they travelled as such; as float32 they are twice the bytes, which is less than
+// what all ranks send where a node has more than two.
 Route route_of(const Request& request, const Node* node) {
   if (node == nullptr) return Route::FLAT;
   const bool reduces = request.verb == Verb::REDUCE;
@@ -45,39 +46,41 @@ algorithms::Shape shape_of(const Request& request, int rank, int size, const Nod
 
 }  // namespace
 
-CollectiveOperation::CollectiveOperation(std::shared_ptr<Group> group, Request request,
-                                         std::uint64_t sequence)
-    : Operation(std::move(group), std::move(request)),
+CollectiveOperation::CollectiveOperation(std::shared_ptr<Core> core, Request request, std::uint64_t sequence)
+    : Operation(std::move(core), std::move(request)),
       sequence_(sequence),
-      call_(call_of(request_)),
-      route_(route_of(request_, group_->node().get())),
-      schedule_(algorithms::make_schedule(
-          shape_of(request_, group_->rank(), group_->size(), group_->node().get(), route_))),
+      call_(call_of(this->request())),
+      route_(route_of(this->request(), node())),
+      schedule_(algorithms::make_schedule(shape_of(this->request(), this->core().roster().rank(),
+                                                   this->core().roster().size(), node(), route_))),
       has_local_parts_(std::any_of(schedule_.steps.begin(), schedule_.steps.end(),
                                    [](const auto& step) { return !step.locals.empty(); })) {}
 
-// Of a reduce_scatter of several steps the output is written while inputs are still needed, over which it may lie.
+Node* CollectiveOperation::node() const { return core().roster().node().get(); }
+
+// Of a reduce_scatter of several steps the output is written while inputs are still needed, over which it may
+// lie.
 bool CollectiveOperation::overwrites_inputs() const {
-  if (request_.verb != Verb::REDUCE_SCATTER || schedule_.steps.size() < 2 || wide_) return false;
-  const auto begin = reinterpret_cast<std::uintptr_t>(request_.output);
-  const std::size_t bytes = request_.count * size_of(request_.dtype);
-  return std::any_of(request_.inputs.begin(), request_.inputs.end(), [&](const auto& input) {
+  if (request().verb != Verb::REDUCE_SCATTER || schedule_.steps.size() < 2 || wide_) return false;
+  const auto begin = reinterpret_cast<std::uintptr_t>(request().output);
+  const std::size_t bytes = request().count * size_of(request().dtype);
+  return std::any_of(request().inputs.begin(), request().inputs.end(), [&](const auto& input) {
     const auto other = reinterpret_cast<std::uintptr_t>(input.data());
     return begin < other + input.size() && other < begin + bytes;
   });
 }
 
-std::string CollectiveOperation::describe() const { return describe_own(request_, sequence_); }
+std::string CollectiveOperation::describe() const { return describe_own(request(), sequence_); }
 
 bool CollectiveOperation::needs(int rank) const {
-  const auto peers = receiving_from();
-  if (lost_node_ && group_->node()->is_here(rank)) return true;
+  const auto peers = transfers().receiving_from();
+  if (lost_node_ && node()->is_here(rank)) return true;
   return std::find(peers.begin(), peers.end(), rank) != peers.end();
 }
 
 Header CollectiveOperation::header() const {
   Header header;
-  header.group = group_->id();
+  header.group = core().roster().id();
   header.sequence = sequence_;
   header.set(call_);
   return header;
@@ -86,14 +89,14 @@ Header CollectiveOperation::header() const {
 // Shared with the ranks of the node, who then copy nothing.
 void CollectiveOperation::widen() {
   constexpr std::size_t ALIGNMENT = 64;
-  const std::size_t bytes = WideCopy::bytes(request_) + ALIGNMENT;
-  Backend* const local = group_->node()->local();
+  const std::size_t bytes = WideCopy::bytes(request()) + ALIGNMENT;
+  Backend* const local = node()->local();
   std::shared_ptr<void> memory =
       local != nullptr
           ? local->allocate_shared(bytes)
           : std::shared_ptr<void>(std::aligned_alloc(ALIGNMENT, bytes / ALIGNMENT * ALIGNMENT), std::free);
   if (!memory) throw std::bad_alloc();
-  wide_ = std::make_shared<WideCopy>(request_, std::move(memory));
+  wide_ = std::make_shared<WideCopy>(request(), std::move(memory));
 }
 
 std::byte* CollectiveOperation::at(const algorithms::Place& place) const {
@@ -117,19 +120,19 @@ std::byte* CollectiveOperation::at(const algorithms::Place& place) const {
 void CollectiveOperation::step() {
   if (in_step_) {
     combine(schedule_.steps[at_].combines);
-    advance_transfers();
+    transfers().advance();
     in_step_ = false;
     ++at_;
   }
   if (at_ == schedule_.steps.size()) {
     scratch_.reset();
-    if (wide_) std::exchange(wide_, nullptr)->narrow_into(request_);
-    std::copy(aside_.begin(), aside_.end(), static_cast<std::byte*>(request_.output));
+    if (wide_) std::exchange(wide_, nullptr)->narrow_into(request());
+    std::copy(aside_.begin(), aside_.end(), static_cast<std::byte*>(request().output));
     return finish();
   }
   in_step_ = true;
   if (at_ == 0 && route_ == Route::NODES_IN_FLOAT32) widen();
-  if (at_ == 0 && overwrites_inputs()) aside_.resize(request_.count * size_of(request_.dtype));
+  if (at_ == 0 && overwrites_inputs()) aside_.resize(request().count * size_of(request().dtype));
   begin(schedule_.steps[at_]);
 }
 
@@ -152,25 +155,25 @@ void CollectiveOperation::begin(const algorithms::Step& step) {
 
 void CollectiveOperation::post_transfers(const algorithms::Step& step, bool ahead) {
   for (const auto& transfer : step.receives) {
-    post_receive({nullptr,
-                  transfer.peer,
-                  sequence_,
-                  transfer.label,
-                  {at(transfer.place), transfer.bytes},
-                  transfer.whole,
-                  ahead});
+    transfers().receive({nullptr,
+                         transfer.peer,
+                         sequence_,
+                         transfer.label,
+                         {at(transfer.place), transfer.bytes},
+                         transfer.whole,
+                         ahead});
   }
   for (const auto& transfer : step.sends) {
     Header message = header();
     message.label = transfer.label;
     message.whole = transfer.whole;
-    post_send(transfer.peer, message, {at(transfer.place), transfer.bytes}, ahead);
+    transfers().send(transfer.peer, message, {at(transfer.place), transfer.bytes}, ahead);
   }
 }
 
 void CollectiveOperation::combine(const std::vector<algorithms::Combine>& combines) {
   for (const auto& combination : combines) {
-    if (!pending()) return;
+    if (!is_pending()) return;
     if (combination.bytes == 0) continue;
     fail_point("comm.claimed_slice");
     std::vector<const std::byte*> inputs;
@@ -180,7 +183,7 @@ void CollectiveOperation::combine(const std::vector<algorithms::Combine>& combin
     const std::size_t count = combination.bytes / size_of(dtype);
     if (combination.of_nodes && call_.op == ReduceOp::AVG) {
       reduce(dtype, ReduceOp::SUM, inputs, {&output, 1}, count);
-      divide(dtype, output, count, group_->size());
+      divide(dtype, output, count, core().roster().size());
     } else {
       reduce(dtype, call_.op, inputs, {&output, 1}, count);
     }
@@ -188,51 +191,52 @@ void CollectiveOperation::combine(const std::vector<algorithms::Combine>& combin
 }
 
 Request CollectiveOperation::request_of(const algorithms::Local& local) const {
-  Request request;
-  request.verb = local.verb;
-  request.dtype = carried_out().dtype;
-  request.op = call_.op == ReduceOp::AVG ? ReduceOp::SUM : call_.op;
-  request.keep_alive = wide_ ? wide_ : request_.keep_alive;
-  request.acting = request_.acting;
+  Request made;
+  made.verb = local.verb;
+  made.dtype = carried_out().dtype;
+  made.op = call_.op == ReduceOp::AVG ? ReduceOp::SUM : call_.op;
+  made.keep_alive = wide_ ? wide_ : request().keep_alive;
+  made.acting = request().acting;
   if (local.verb == Verb::BROADCAST) {
-    request.root = local.root;
-    request.count = local.parts[0].bytes / size_of(request.dtype);
-    request.input = request.output = at(local.parts[0].place);
-    return request;
+    made.root = local.root;
+    made.count = local.parts[0].bytes / size_of(made.dtype);
+    made.input = made.output = at(local.parts[0].place);
+    return made;
   }
   // Unused there; ranks that disagree about it are told.
-  request.root = (static_cast<int>(call_.verb) * 64 + static_cast<int>(call_.op)) ^ call_.root;
-  const algorithms::Local::Part& own = local.parts[static_cast<std::size_t>(group_->node()->local()->rank())];
-  request.count = own.bytes / size_of(request.dtype);
+  made.root = (static_cast<int>(call_.verb) * 64 + static_cast<int>(call_.op)) ^ call_.root;
+  const algorithms::Local::Part& own = local.parts[static_cast<std::size_t>(node()->local()->rank())];
+  made.count = own.bytes / size_of(made.dtype);
   for (const auto& part : local.parts) {
     if (local.verb == Verb::REDUCE_SCATTER) {
-      request.inputs.emplace_back(at(part.place), part.bytes);
+      made.inputs.emplace_back(at(part.place), part.bytes);
     } else {
-      request.outputs.emplace_back(at(part.place), part.bytes);
+      made.outputs.emplace_back(at(part.place), part.bytes);
     }
   }
   if (local.verb == Verb::REDUCE_SCATTER) {
-    request.output = at(local.result.place);
+    made.output = at(local.result.place);
   } else {
-    request.input = at(own.place);
+    made.input = at(own.place);
   }
-  return request;
+  return made;
 }
 
 void CollectiveOperation::post_local(const algorithms::Local& local) {
-  if (!pending()) return;
-  Request request = request_of(local);
-  add_under_way();
+  if (!is_pending()) return;
+  Request part = request_of(local);
+  transfers().add_local();
   ++local_parts_;
-  const bool helped = group_->node()->post(std::static_pointer_cast<CollectiveOperation>(shared_from_this()),
-                                           std::move(request), !request_.async_op);
-  if (helped) group_->fabric().tell_waiters();
+  const bool helped = node()->post(std::static_pointer_cast<CollectiveOperation>(shared_from_this()),
+                                   std::move(part), !request().async_op);
+  if (helped) core().roster().fabric().tell_waiters();
 }
 
 namespace {
 
-// What a rank of the node did, or is taken to have done, is heard of over its connection, too: errors are those of the whole group.
-// Of a disagreement about calls all ranks hear; `sizes` is what a disagreement about sizes is about, which no call shows.
+// What a rank of the node did, or is taken to have done, is heard of over its connection, too: errors are
+// those of the whole group. Of a disagreement about calls all ranks hear; `sizes` is what a disagreement
+// about sizes is about, which no call shows.
 bool is_of_the_group(const std::exception_ptr& error, std::string& sizes) {
   try {
     std::rethrow_exception(error);
@@ -250,30 +254,29 @@ bool is_of_the_group(const std::exception_ptr& error, std::string& sizes) {
 
 // Without the lock.
 void CollectiveOperation::local_ended(const std::exception_ptr& error) {
-  const Session session(group_->fabric());
-  if (!pending()) return;
+  const Session session(core().roster().fabric());
+  if (!is_pending()) return;
   std::string sizes;
   if (error && is_of_the_group(error, sizes)) {
     lost_node_ = true;
-    return group_->lost_node(*this, sizes);
+    return core().lost_node(*this, sizes);
   }
   --local_parts_;
-  if (!error) return one_less();
-  fail(error);
-  group_->give_up(*this, error);
+  if (!error) return transfers().end_local();
+  give_up(error);
 }
 
 std::vector<int> CollectiveOperation::waiting_in_node() const {
   std::vector<int> others;
   if (local_parts_ == 0) return others;
-  for (const int rank : group_->node()->ranks()) {
-    if (rank != group_->rank()) others.push_back(rank);
+  for (const int rank : node()->ranks()) {
+    if (rank != core().roster().rank()) others.push_back(rank);
   }
   return others;
 }
 
 void CollectiveOperation::withdraw() {
-  if (has_local_parts_) group_->node()->withdraw(*this);
+  if (has_local_parts_) node()->withdraw(*this);
 }
 
 }  // namespace lockstep::messages

@@ -1,80 +1,23 @@
-// What one side of a connection writes, and two sides that read each other's memory, over links that are vectors.
+// What one side of a connection writes, and two sides that read each other's memory, over links that are
+// vectors.
 #include "lockstep/comm/backends/messages/connection.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cstring>
 #include <optional>
+
+#include "testing/vector_link.h"
 
 namespace lockstep::messages {
 namespace {
 
+using harness::CountingOwner;
+using harness::numbered;
+using harness::VectorLink;
+using harness::Wire;
 using ::testing::ElementsAre;
-
-struct Wire {
-  std::vector<std::byte> incoming;  // all of it can be read at once
-  std::vector<std::byte> outgoing;
-
-  void deliver(const Header& header) {
-    const auto bytes = std::as_bytes(std::span(&header, 1));
-    incoming.insert(incoming.end(), bytes.begin(), bytes.end());
-  }
-  // Of the frames written since the last look.
-  std::vector<Kind> take_kinds() {
-    std::vector<Kind> kinds;
-    for (std::size_t at = 0; at < outgoing.size();) {
-      Header header;
-      std::memcpy(&header, &outgoing[at], sizeof(Header));
-      kinds.push_back(header.kind);
-      at += sizeof(Header) + header.payload;
-    }
-    outgoing.clear();
-    return kinds;
-  }
-};
-
-class VectorLink final : public Link {
- public:
-  explicit VectorLink(Wire& wire) : wire_(wire) {}
-
-  StreamResult receive_some(std::span<std::byte> buffer) override {
-    StreamResult result;
-    result.bytes = std::min(buffer.size(), wire_.incoming.size());
-    std::copy_n(wire_.incoming.begin(), result.bytes, buffer.begin());
-    wire_.incoming.erase(wire_.incoming.begin(),
-                         wire_.incoming.begin() + static_cast<std::ptrdiff_t>(result.bytes));
-    return result;
-  }
-  StreamResult send_some(const std::array<std::span<const std::byte>, 2>& parts) override {
-    StreamResult result;
-    for (const auto& part : parts) {
-      wire_.outgoing.insert(wire_.outgoing.end(), part.begin(), part.end());
-      result.bytes += part.size();
-    }
-    return result;
-  }
-  void want_write(bool) override {}
-  bool flushed() const override { return true; }
-  void close() override {}
-
- private:
-  Wire& wire_;
-};
-
-class Owner final : public TransferOwner {
- public:
-  virtual ~Owner() = default;
-  void moved() override {}
-  void sent(Send&) override { ++sent_; }
-  void dropped(Send&) override {}
-  void received(Receive&) override { ++received_; }
-
-  int sent_ = 0;
-  int received_ = 0;
-};
 
 // Accepts every offer into one buffer.
 class Accepting final : public FrameReceiver {
@@ -117,16 +60,10 @@ struct End {
   }
 
   Wire wire;
-  Owner owner;
+  CountingOwner owner;
   Accepting receiver;
   Connection connection;
 };
-
-std::vector<std::byte> numbered(std::size_t size) {
-  std::vector<std::byte> bytes(size);
-  for (std::size_t i = 0; i < size; ++i) bytes[i] = static_cast<std::byte>(i * i >> 7U);
-  return bytes;
-}
 
 // A message of which the receiver has heard.
 struct Offered {
@@ -143,15 +80,15 @@ struct Offered {
   std::shared_ptr<Send> send;
 };
 
-// Or the other side, which has to see the answer before it sends, would wait for all our data, and each direction of the link for
-// the other.
+// Or the other side, which has to see the answer before it sends, would wait for all our data, and each
+// direction of the link for the other.
 TEST(Connection, AnswersGoOutBeforeData) {
   constexpr std::size_t BYTES = 2 * CHUNK_BYTES;
   Wire wire;
   Accepting receiver;
   Connection connection(std::make_unique<VectorLink>(wire), 1, receiver);
   receiver.connection = &connection;
-  Owner owner;
+  CountingOwner owner;
   std::vector<std::byte> buffer(BYTES);
   receiver.receive = std::make_shared<Receive>(Receive{&owner, 1, 1, 0, buffer, BYTES});
   const std::vector<std::byte> data(BYTES);

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "lockstep/base/str.h"
-#include "lockstep/comm/backends/messages/group.h"
+#include "lockstep/comm/backends/messages/core.h"
 #include "lockstep/comm/backends/messages/operation.h"
 
 namespace lockstep::messages {
@@ -11,7 +11,8 @@ namespace {
 
 using Clock = Deadline::Clock;
 
-// After which the thread serves what nobody waits for, when nothing of this rank is pending: news of others who fail or leave.
+// After which the thread serves what nobody waits for, when nothing of this rank is pending: news of others
+// who fail or leave.
 constexpr std::chrono::milliseconds REST{1};
 constexpr std::chrono::milliseconds LONG_REST{20};  // while somebody waits
 
@@ -41,9 +42,9 @@ const std::string& Fabric::why_ended(int rank) const {
   return connection ? connection->closed_because() : NO;
 }
 
-std::shared_ptr<Group> Fabric::find(std::uint64_t id) {
+std::shared_ptr<Core> Fabric::find(std::uint64_t id) {
   const auto found = groups_.find(id);
-  std::shared_ptr<Group> group = found == groups_.end() ? nullptr : found->second.lock();
+  std::shared_ptr<Core> group = found == groups_.end() ? nullptr : found->second.lock();
   if (group) hold_until_unlocked(group);
   return group;
 }
@@ -168,7 +169,8 @@ void Fabric::pull() {
 }
 
 void Fabric::end_silent() {
-  // Of the time in which this process was stopped nothing is known: who was away itself gives the others as much time again.
+  // Of the time in which this process was stopped nothing is known: who was away itself gives the others as
+  // much time again.
   if (silence_.count() == 0 || RunningClock::since_stop() < silence_) return;
   for (int r = 0; r < static_cast<int>(peers_.size()); ++r) {
     auto& connection = connections_[static_cast<std::size_t>(r)];

@@ -1,19 +1,22 @@
-// Fabric: the connections of this process to all other ranks of the world, the thread that serves them, and the groups whose
-// messages they carry. There is one fabric per world; groups made of its ranks share the connections.
+// Fabric: the connections of this process to all other ranks of the world, the thread that serves them, and
+// the groups whose messages they carry. There is one fabric per world; groups made of its ranks share the
+// connections.
 //
 //   auto running = std::make_shared<Running>(std::move(connections), my_rank);
 //   running->start();
 //   const Session session(running->fabric());       // lock; on leaving it, whatever became ready is carried on
 //   running->fabric().to(3).post(header);
 //
-// Threads     one lock for everything here and in the groups. Work is done by whoever holds it: callers for what can be written at
+// Threads     one lock for everything here and in the groups. Work is done by whoever holds it: callers for
+// what can be written at
 //             once, and for what arrives whoever serves the connections:
 //
 //               THREAD  --somebody waits, after a turn--> NOBODY --wait()--> WAITER --its turn is over--> NOBODY
 //                  ^--something is pending that nobody waits for, or nobody has waited for a while--|
 //
 //             A waiter that serves itself has its answer without a change between threads, which costs more than the message.
-// Lifetime    the thread ends with the last group. A group or operation whose last reference goes while the lock is held is
+// Lifetime    the thread ends with the last group. A group or operation whose last reference goes while the
+// lock is held is
 //             destroyed after the lock is released (hold_until_unlocked), by the thread itself if need be.
 #pragma once
 
@@ -31,7 +34,7 @@
 
 namespace lockstep::messages {
 
-class Group;
+class Core;
 class Operation;
 class Session;
 
@@ -44,11 +47,12 @@ class Fabric final : public FrameReceiver {
   // ---- with the lock
   int rank() const { return rank_; }
   Connection& to(int rank) { return *connections_.at(static_cast<std::size_t>(rank)); }
-  // How the connection to `rank` ended, and in words; NONE and empty while it lives, and for this rank itself.
+  // How the connection to `rank` ended, and in words; NONE and empty while it lives, and for this rank
+  // itself.
   StreamEnd end_of(int rank) const;
   const std::string& why_ended(int rank) const;
   const PeerProcess& peer(int rank) const { return peers_.at(static_cast<std::size_t>(rank)); }
-  void add(std::uint64_t id, const std::shared_ptr<Group>& group) { groups_[id] = group; }
+  void add(std::uint64_t id, const std::shared_ptr<Core>& group) { groups_[id] = group; }
   void remove(std::uint64_t id) { groups_.erase(id); }
   // For groups led by this rank: unique in the world together with the rank.
   std::uint32_t next_group() { return ++last_group_; }
@@ -57,12 +61,14 @@ class Fabric final : public FrameReceiver {
   // On unlocking: an operation has ended, or there is something to help with.
   void tell_waiters() { news_ = true; }
   void hold_until_unlocked(std::shared_ptr<void> object) { held_.push_back(std::move(object)); }
-  // Returns when there may be news for those who wait, or at the time given. Serves the connections meanwhile, if nobody does.
+  // Returns when there may be news for those who wait, or at the time given. Serves the connections
+  // meanwhile, if nobody does.
   void wait(Session& session, Deadline::Clock::time_point until);
   // Of operations: those that are pending while nobody waits are the thread's.
   void count_pending(std::ptrdiff_t more) { pending_ += more; }
   void serve_pending();
-  // Everything that is ready. Comes before news of a failure too: what had arrived by then is not undone by it.
+  // Everything that is ready. Comes before news of a failure too: what had arrived by then is not undone by
+  // it.
   void carry_on();
   // Carries on and tells waiters. What is to be released after unlocking is returned.
   std::vector<std::shared_ptr<void>> settle();
@@ -82,7 +88,7 @@ class Fabric final : public FrameReceiver {
   void has_to_pull(int peer) override;
   Destination place_for(int peer, const Header& header) override;
   void arrived(int peer, const Header& header, std::vector<std::byte> payload) override;
-  std::shared_ptr<Group> find(std::uint64_t id);
+  std::shared_ptr<Core> find(std::uint64_t id);
   // Without the lock. What cannot wait for its connections cannot go on: ends the process.
   std::vector<Links::Event> await(Deadline deadline, bool eager = false) noexcept {
     return links_->wait(deadline, eager);
@@ -99,7 +105,7 @@ class Fabric final : public FrameReceiver {
   // guarded by mutex
   std::vector<PeerProcess> peers_;
   std::vector<std::unique_ptr<Connection>> connections_;  // by rank, null for this one
-  std::map<std::uint64_t, std::weak_ptr<Group>> groups_;
+  std::map<std::uint64_t, std::weak_ptr<Core>> groups_;
   std::vector<int> pulling_;  // peers
   std::vector<std::shared_ptr<Operation>> ready_;
   std::vector<std::shared_ptr<void>> held_;
@@ -143,7 +149,8 @@ class Running {
   Running& operator=(const Running&) = delete;
 
   Fabric& fabric() { return *fabric_; }
-  // Begins to read; the first group has been added by then, or what others have sent to it already would be lost.
+  // Begins to read; the first group has been added by then, or what others have sent to it already would be
+  // lost.
   void start();
 
  private:

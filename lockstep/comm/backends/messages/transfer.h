@@ -1,13 +1,16 @@
-// Send, Receive: one message on its way, between the operation that wants it and the connection that carries it.
+// Send, Receive: one message on its way, between the operation that wants it and the connection that carries
+// it.
 //
-// Both are known to the connection and to their operation. An operation that gives up (its group failed or was left) cancels
-// them: `owner` becomes null and the memory is not touched from then on, because the caller may free it at once.
+// Both are known to the connection and to their operation. An operation that gives up (its group failed or
+// was left) cancels them: `owner` becomes null and the memory is not touched from then on, because the caller
+// may free it at once.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
+#include "lockstep/comm/backend.h"
 #include "lockstep/comm/backends/messages/wire.h"
 
 namespace lockstep::messages {
@@ -50,6 +53,7 @@ struct Receive {
   bool ahead = false;  // of its owner's next step
   std::size_t arrived = 0;
   bool over = false;
+  const Request* request = nullptr;  // of the operation, which lives as long as the owner
 };
 
 }  // namespace lockstep::messages

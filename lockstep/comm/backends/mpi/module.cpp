@@ -1,17 +1,17 @@
-// The module of one MPI: see mpi/module.h. Compiled by mpicxx.openmpi and by mpicxx.mpich, not part of the library.
-// NOLINTBEGIN: the two MPIs define the same names as pointers, as numbers and as macros of casts
+// The module of one MPI: see mpi/module.h. Compiled by mpicxx.openmpi and by mpicxx.mpich, not part of the
+// library. NOLINTBEGIN: the two MPIs define the same names as pointers, as numbers and as macros of casts
 #include "lockstep/comm/backends/mpi/module.h"
 
 #include <mpi.h>
 
-#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <mutex>
 #include <utility>
 
 #include "lockstep/base/deadline.h"
-#include "lockstep/comm/backends/mpi/streams_body.h"
+#include "lockstep/comm/backends/mpi/calls.h"
+#include "lockstep/comm/backends/mpi/tagged_streams.h"
 
 namespace lockstep::mpi {
 namespace {
@@ -109,18 +109,15 @@ void settle() {
   bool first = true;
   AtTheEnd patience(Deadline::in(SETTLING));
   wait_until(patience, [&] {
-    if (std::exchange(first, false)) {
-      for (TaggedStreams* const streams : open_streams()) streams->let_go();
-    }
-    std::for_each(closed_streams().begin(), closed_streams().end(), drain);
-    sweep();
-    return left_over().empty();
+    if (std::exchange(first, false)) TaggedStreams::close_all();
+    return TaggedStreams::are_settled();
   });
   const std::lock_guard lock(calls());
   finalized = true;
 }
 
-// MPI waits here for all ranks, as long as their work takes. If a group has failed, that may be for ever: the job ends then.
+// MPI waits here for all ranks, as long as their work takes. If a group has failed, that may be for ever: the
+// job ends then.
 void finalize_at_exit() {
   int host_has = 0;
   MPI_Finalized(&host_has);
@@ -222,7 +219,8 @@ class ThisModule final : public Module {
     return "";
   }
 
-  // The duplicate of a communicator is an attribute of it, so that it lives as long as it does and is found again.
+  // The duplicate of a communicator is an attribute of it, so that it lives as long as it does and is found
+  // again.
   static std::shared_ptr<OwnCommunicator> duplicate_of(MPI_Comm comm, Patience& patience,
                                                        std::string& error) {
     static int key = MPI_KEYVAL_INVALID;
@@ -248,7 +246,8 @@ class ThisModule final : public Module {
   }
 
   static std::shared_ptr<OwnCommunicator> copy_of(MPI_Comm comm, Patience& patience, std::string& error) {
-    // Never freed, as the duplicate is not: if the deadline passes, MPI still writes it when all ranks have come.
+    // Never freed, as the duplicate is not: if the deadline passes, MPI still writes it when all ranks have
+    // come.
     auto* const copy = new MPI_Comm(MPI_COMM_NULL);
     MPI_Request request = MPI_REQUEST_NULL;
     int code = MPI_SUCCESS;

@@ -4,7 +4,7 @@
 
 #include "lockstep/base/log.h"
 #include "lockstep/base/str.h"
-#include "lockstep/os/fork_generation.h"
+#include "lockstep/comm/group/progress_clock.h"
 
 namespace lockstep::nccl {
 namespace {
@@ -20,7 +20,6 @@ bool is_of_group(ErrorCode code) {  // and not of a call alone
 
 Core::Core(Membership membership, Channels channels)
     : membership_(std::move(membership)),
-      made_in_(fork_generation()),
       channels_(std::move(channels)),
       recorder_(membership_.hosts->trace(), {membership_.name, std::string(membership_.backend), rank(),
                                              size(), membership_.world_ranks}) {}
@@ -30,16 +29,10 @@ void Core::begin() {
     watchers_[i] = std::thread([self = shared_from_this(), i] { self->watch(self->channels_[i]); });
 }
 
-bool Core::forked() const { return fork_generation() != made_in_; }
-
 GroupPlace Core::place() const {
   const int world_rank =
       membership_.world_ranks.empty() ? rank() : membership_.world_ranks.at(static_cast<std::size_t>(rank()));
   return {.group = membership_.name, .rank = rank(), .size = size(), .world_rank = world_rank};
-}
-
-void Core::refuse_fork(const std::string& what) const {
-  if (forked()) throw_forked(what, place());
 }
 
 // ---- calls
@@ -196,18 +189,19 @@ std::exception_ptr Core::failure_of_hosts() const {
   }
 }
 
-// NCCL and the device tell nothing unless they are asked. What all ranks have called may end although one has failed since: it is
-// given a moment for that.
+// NCCL and the device tell nothing unless they are asked, and of progress nothing at all. An operation that
+// all ranks have called may end although one has failed since: it is given a moment for that.
 void Core::await_device(Channel& channel, const Operation& operation) {
   constexpr int TURNS = 100;
+  constexpr std::uint64_t NO_PROGRESS = 0;
   constexpr std::chrono::microseconds SHORTEST{20};
   constexpr std::chrono::microseconds LONGEST{1000};
   constexpr std::chrono::milliseconds LAST_MOMENT{200};
-  const auto begun = RunningClock::now();
-  auto warned = begun;
+  ProgressClock clock(membership_.options.timeout, membership_.options.warn_after);
+  clock.look(RunningClock::now(), NO_PROGRESS);
   auto pause = SHORTEST;
   std::exception_ptr lost;
-  auto lost_at = begun;
+  RunningClock::time_point lost_at;
   for (int turn = 0; !streams().is_done(operation.end_); ++turn) {
     if (turn < TURNS) {
       std::this_thread::yield();
@@ -220,22 +214,23 @@ void Core::await_device(Channel& channel, const Operation& operation) {
       lost_at = now;
     }
     if (lost && now - lost_at >= LAST_MOMENT) std::rethrow_exception(lost);
-    const auto late = [&] {
-      return str("NCCL has not finished ", operation.describe(), " on rank ", rank(), " after ",
-                 std::chrono::duration<double>(now - begun).count(), " s");
-    };
-    if (now - begun >= membership_.options.timeout)
-      throw Timeout(str(late(), operation.is_message()
-                                    ? "; messages that wait for each other must be started together "
-                                      "(batch_isend_irecv), or before any of them is waited for"
-                                    : ", though all ranks have called it"));
-    if (now - warned >= membership_.options.warn_after) {
-      log(LogLevel::WARNING, str("group \"", membership_.name, "\": ", late()));
-      warned = now;
-    }
+    const auto verdict = clock.look(now, NO_PROGRESS);
+    if (verdict == ProgressClock::Verdict::TIMEOUT)
+      throw Timeout(unfinished(operation, clock.waited(now)) +
+                    (operation.is_message() ? "; messages that wait for each other must be started together "
+                                              "(batch_isend_irecv), or before any of them is waited for"
+                                            : ", though all ranks have called it"));
+    if (verdict == ProgressClock::Verdict::WARN)
+      log(LogLevel::WARNING,
+          str("group \"", membership_.name, "\": ", unfinished(operation, clock.waited(now))));
     nap(pause);
     pause = std::min(LONGEST, pause * 2);
   }
+}
+
+std::string Core::unfinished(const Operation& operation, std::chrono::nanoseconds waited) const {
+  return str("NCCL has not finished ", operation.describe(), " on rank ", rank(), " after ",
+             std::chrono::duration<double>(waited).count(), " s");
 }
 
 // ---- the end
@@ -294,7 +289,8 @@ void Core::fail(ErrorCode code, const std::string& text, int peer) {
     failure_ = GroupFailure{code, text, peer, rank()};
     recorder_.note_failure(text, code, peer, rank());
   }
-  // First the others: whoever here is told may leave at once. Who waits in the part for CPU memory waits for a rank that calls no more.
+  // First the others: whoever here is told may leave at once. Who waits in the part for CPU memory waits for
+  // a rank that calls no more.
   membership_.hosts->abort(text, code, peer);
   membership_.cpu->abort(text, code, peer);
   for (const auto& channel : channels_) channel.lanes->abort();

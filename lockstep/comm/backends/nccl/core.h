@@ -1,6 +1,6 @@
-// Core: what a group over NCCL consists of while operations are under way: two channels, for collectives and for messages, and a
-// group of the same ranks' hosts, through which they agree. NCCL itself neither notices that ranks called different things, nor
-// that one is dead, nor does it ever give up.
+// Core: what a group over NCCL consists of while operations are under way: two channels, for collectives and
+// for messages, and a group of the same ranks' hosts, through which they agree. NCCL itself neither notices
+// that ranks called different things, nor that one is dead, nor does it ever give up.
 //
 //   launch()   on the caller's thread: tells the other hosts what is called, and puts NCCL's calls into the channel's stream, behind
 //              what is in the caller's stream. Waits for nobody.
@@ -9,7 +9,8 @@
 //              communicators are aborted, so that streams go on, and the other hosts are told, in the part for CPU memory too.
 //   wait()     puts the end of the operation before what the caller's stream does next.
 //
-// Threads: any. In a fork only forked(), refuse_fork() and stay(): threads, locks and communicators are the parent's.
+// Threads: any. In a fork only forked(), refuse_fork() and stay(): threads, locks and communicators are the
+// parent's.
 #pragma once
 
 #include <array>
@@ -26,6 +27,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/comm/backends/nccl/lanes.h"
 #include "lockstep/comm/backends/nccl/operation.h"
+#include "lockstep/comm/group/fork_guard.h"
 #include "lockstep/comm/group/group_failure.h"
 
 namespace lockstep::nccl {
@@ -63,14 +65,14 @@ class Core : public std::enable_shared_from_this<Core> {
   int rank() const { return membership_.hosts->rank(); }
   int size() const { return membership_.hosts->size(); }
   const Membership& membership() const { return membership_; }
-  bool forked() const;
-  void refuse_fork(const std::string& what) const;  // throws Aborted there
+  bool forked() const { return fork_guard_.is_fork(); }
+  void refuse_fork(std::string_view what) const { fork_guard_.refuse(what, place()); }  // throws Aborted
   std::shared_ptr<Operation> start(Request&& request);
   void fail(ErrorCode code, const std::string& text, int peer = -1);
   void check_peers();  // as Backend's
   void require_usable(const std::string& what);
-  // Within a handler, of what the part for CPU memory threw in call `what`: the whole group fails if that part has. Throws what is to
-  // be thrown instead.
+  // Within a handler, of what the part for CPU memory threw in call `what`: the whole group fails if that
+  // part has. Throws what is to be thrown instead.
   [[noreturn]] void rethrow_of_cpu(const std::string& what);
 
   // ---- for operations, and whatever waits beside them
@@ -92,6 +94,7 @@ class Core : public std::enable_shared_from_this<Core> {
   Patience patience() const;
   void watch(Channel& channel);
   void await_device(Channel& channel, const Operation& operation);
+  std::string unfinished(const Operation& operation, std::chrono::nanoseconds waited) const;
   std::exception_ptr failure_of_hosts() const;
   bool is_over(const Operation& operation) const {
     return operation.state_ == Operation::State::DONE || operation.state_ == Operation::State::FAILED;
@@ -100,7 +103,7 @@ class Core : public std::enable_shared_from_this<Core> {
   DeviceStreams& streams() const { return *membership_.library->streams; }
 
   const Membership membership_;
-  const unsigned made_in_;  // generation of forks
+  const ForkGuard fork_guard_;
   std::shared_ptr<Core> itself_;
   Channels channels_;
   std::array<std::thread, 2> watchers_;

@@ -8,10 +8,10 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/comm/group/fork_guard.h"
 #include "lockstep/comm/group/group_failure.h"
 #include "lockstep/comm/kernels/reduce_kernels.h"
 #include "lockstep/comm/trace/flight_recorder.h"
-#include "lockstep/os/fork_generation.h"
 
 namespace lockstep {
 namespace {
@@ -19,10 +19,7 @@ namespace {
 class SelfBackend : public Backend {
  public:
   SelfBackend(std::string group_name, const std::shared_ptr<TraceMemory>& trace)
-      : group_name_(std::move(group_name)),
-        trace_(trace),
-        made_in_(fork_generation()),
-        recorder_(trace, {group_name_, "self"}) {}
+      : group_name_(std::move(group_name)), trace_(trace), recorder_(trace, {group_name_, "self"}) {}
 
   std::string_view name() const override { return "self"; }
   int rank() const override { return 0; }
@@ -34,7 +31,7 @@ class SelfBackend : public Backend {
     if (failure_) throw_failure(std::string(name_of(request.verb)), place(), *failure_);
     if (has_left_) throw_left(std::string(name_of(request.verb)), place());
     // A fork may go on with its copy of the group, but has no records.
-    if (fork_generation() != made_in_) {
+    if (fork_guard_.is_fork()) {
       carry_out(request);
       return nullptr;
     }
@@ -90,7 +87,8 @@ class SelfBackend : public Backend {
     }
   }
 
-  // One input: MIN of a number is the number, but a bool of 2 becomes 1 and AVG divides by one, as with several ranks.
+  // One input: MIN of a number is the number, but a bool of 2 becomes 1 and AVG divides by one, as with
+  // several ranks.
   static void reduce_alone(const Request& request, const std::byte* input) {
     auto* output = static_cast<std::byte*>(request.output);
     reduce(request.dtype, request.op, {&input, 1}, {&output, 1}, request.count);
@@ -101,7 +99,7 @@ class SelfBackend : public Backend {
   const std::string group_name_;
   std::mutex mutex_;
   const std::shared_ptr<TraceMemory> trace_;
-  const unsigned made_in_;  // generation of forks
+  const ForkGuard fork_guard_;
   // guarded by mutex_
   std::optional<GroupFailure> failure_;
   bool has_left_ = false;
