@@ -32,7 +32,8 @@ struct Request {
   std::array<int, CASE_DESCRIPTORS> descriptors = {-1, -1, -1, -1};
 };
 
-// A case that runs: the connection of its run_case, and a descriptor that is readable when the process has ended.
+// A case that runs: the connection of its run_case, and a descriptor that is readable when the process has
+// ended.
 struct Case {
   int connection;
   pid_t pid;
@@ -110,7 +111,8 @@ void end_at_once(int status, void*) {
   _exit(status);
 }
 
-// Runs before all other initialisers of this binary and after those of the libraries. exit() goes the other way.
+// Runs before all other initialisers of this binary and after those of the libraries. exit() goes the other
+// way.
 [[gnu::constructor(101)]] void stand_between_binary_and_libraries() { on_exit(end_at_once, nullptr); }
 
 class Server {

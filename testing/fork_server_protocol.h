@@ -1,7 +1,7 @@
 // What run_case asks of a fork server: one packet over a Unix socket, and two packets back.
 //
-//   request   "ARGUMENTS\0argument\0...variable=value\0...", ARGUMENTS being their number, with the descriptors of standard
-//             input, output, error and of the current folder
+//   request   "ARGUMENTS\0argument\0...variable=value\0...", ARGUMENTS being their number, with the
+//             descriptors of standard input, output, error and of the current folder
 //   answers   {STARTED, pid}, then {ENDED, status of waitpid()}. Without STARTED the case did not begin.
 #pragma once
 

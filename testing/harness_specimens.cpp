@@ -1,5 +1,5 @@
-// Tests that fail in every way a RANKS_TEST can fail. harness_test.cpp runs them one by one and reads what is reported; on
-// their own they mean nothing.
+// Tests that fail in every way a RANKS_TEST can fail. harness_test.cpp runs them one by one and reads what is
+// reported; on their own they mean nothing.
 #include <unistd.h>
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// The harness of multi-rank tests is watched from outside: each way to fail must be reported, with its rank, and must not hang.
+// The harness of multi-rank tests is watched from outside: each way to fail must be reported, with its rank,
+// and must not hang.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>

@@ -1,4 +1,5 @@
-// main() of the multi-rank test binaries. Started by a test of its own (see ranks.h), the process is one rank of that test.
+// main() of the multi-rank test binaries. Started by a test of its own (see ranks.h), the process is one rank
+// of that test.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,8 +16,8 @@ int main(int argc, char** argv) {
 }
 
 #ifdef __SANITIZE_THREAD__
-// The count of references to an exception lives in libstdc++, which is not instrumented: ThreadSanitizer sees the last owner
-// free what another thread has read, and not the count between them.
+// The count of references to an exception lives in libstdc++, which is not instrumented: ThreadSanitizer sees
+// the last owner free what another thread has read, and not the count between them.
 extern "C" const char* __tsan_default_suppressions() {  // NOLINT: the sanitizer's name for it
   return "race:std::__exception_ptr::exception_ptr::_M_release\n";
 }

@@ -316,7 +316,8 @@ class Watch {
     if (!process.outcome.finished && !expected) shorten();
   }
 
-  // A rank died unexpectedly: the others should notice by themselves, but the test has failed and need not take long.
+  // A rank died unexpectedly: the others should notice by themselves, but the test has failed and need not
+  // take long.
   void shorten() {
     if (deadline_.remaining() > GRACE) deadline_ = Deadline::in(GRACE);
   }

@@ -1,10 +1,12 @@
 // Starts the processes of one RANKS_TEST, watches them to the end and says what became of each.
 //
-//   const Outcome outcome = run_processes({.filter = "AllReduce/Sums.shm_4", .ranks = 4, .processes = 4, ...});
+//   const Outcome outcome =
+//       run_processes({.filter = "AllReduce/Sums.shm_4", .ranks = 4, .processes = 4, ...});
 //
-// Blocks      until every process has ended, or has been killed at the deadline; ten seconds after a rank died for no reason
-//             known to the test at the latest.
-// Leaves      no process behind: each has a process group that is killed at the end, and dies with this process.
+// Blocks      until every process has ended, or has been killed at the deadline; ten seconds after a rank
+//             died for no reason known to the test at the latest.
+// Leaves      no process behind: each has a process group that is killed at the end, and dies with this
+//             process.
 #pragma once
 
 #include <chrono>
@@ -26,8 +28,9 @@ struct ChildPlan {
 
 struct ProcessesPlan {
   std::string filter;  // the full name of the one test that the processes run
-  // What a copy of this process does as a rank, before it exits with the code that this returns. Empty: ranks are programs of
-  // their own (the same one), as in a job, and find their place with child_plan(). A copy saves loading libtorch once more.
+  // What a copy of this process does as a rank, before it exits with the code that this returns. Empty: ranks
+  // are programs of their own (the same one), as in a job, and find their place with child_plan(). A copy
+  // saves loading libtorch once more.
   std::function<int(const ChildPlan&)> as_copy;
   int ranks = 1;
   int processes = 1;  // `ranks`, or 1 when the ranks are threads
@@ -53,7 +56,8 @@ struct Outcome {
 
 Outcome run_processes(const ProcessesPlan& plan);
 
-// What run_processes() told this process on its command line; nullopt in the process that watches. Removes the arguments.
+// What run_processes() told this process on its command line; nullopt in the process that watches. Removes
+// the arguments.
 std::optional<ChildPlan> child_plan(int* argc, char** argv);
 
 }  // namespace lockstep::harness

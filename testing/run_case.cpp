@@ -1,7 +1,9 @@
-// run_case BINARY ARGUMENTS...: runs a test binary with these arguments, in a copy of its fork server (fork_server.h).
+// run_case BINARY ARGUMENTS...: runs a test binary with these arguments, in a copy of its fork server
+// (fork_server.h).
 //
-// The binary runs by itself, as if there were no run_case, where a copy would not do or cannot be had: it lists its tests, the
-// environment has what is read while it loads (GTEST_*, LD_*), or LOCKSTEP_FORK_SERVER=0. Exit status: that of the case;
+// The binary runs by itself, as if there were no run_case, where a copy would not do or cannot be had: it
+// lists its tests, the environment has what is read while it loads (GTEST_*, LD_*), or
+// LOCKSTEP_FORK_SERVER=0. Exit status: that of the case;
 // 128 and the signal's number where a signal ended it.
 #include <fcntl.h>
 #include <spawn.h>
@@ -41,7 +43,8 @@ bool wants_its_own_process(int argc, char** argv) {
   return false;
 }
 
-// An abstract socket: nothing is left of it. Its name changes with the file, so that a rebuilt binary has a server of its own.
+// An abstract socket: nothing is left of it. Its name changes with the file, so that a rebuilt binary has a
+// server of its own.
 std::optional<sockaddr_un> address_of(const char* binary, socklen_t& size) {
   struct stat file = {};
   if (stat(binary, &file) != 0) return {};
@@ -55,7 +58,8 @@ std::optional<sockaddr_un> address_of(const char* binary, socklen_t& size) {
   return address;
 }
 
-// The server inherits the socket on which run_case listens for it: connections queue there until it is loaded.
+// The server inherits the socket on which run_case listens for it: connections queue there until it is
+// loaded.
 bool start_server(const char* binary, int listener) {
   const std::string argument = std::string(FORK_SERVER_ARGUMENT) + std::to_string(STDERR_FILENO + 1);
   std::array<char*, 3> arguments = {const_cast<char*>(binary), const_cast<char*>(argument.c_str()), nullptr};

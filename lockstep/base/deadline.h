@@ -15,7 +15,7 @@
 #include "lockstep/base/running_clock.h"
 #include "lockstep/base/visibility.h"
 
-namespace lockstep LOCKSTEP_PUBLIC {
+namespace LOCKSTEP_PUBLIC lockstep {
 
 class Deadline {
  public:

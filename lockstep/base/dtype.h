@@ -12,7 +12,7 @@
 
 #include "lockstep/base/visibility.h"
 
-namespace lockstep LOCKSTEP_PUBLIC {
+namespace LOCKSTEP_PUBLIC lockstep {
 
 // Half-precision values travel as their 16 bits; the reduce kernels widen them to float32.
 struct Float16 {

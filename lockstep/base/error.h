@@ -22,7 +22,7 @@
 
 #include "lockstep/base/visibility.h"
 
-namespace lockstep LOCKSTEP_PUBLIC {
+namespace LOCKSTEP_PUBLIC lockstep {
 
 enum class ErrorCode : std::uint32_t {
   NONE = 0,

@@ -8,7 +8,7 @@
 
 #include "lockstep/base/visibility.h"
 
-namespace lockstep LOCKSTEP_PUBLIC {
+namespace LOCKSTEP_PUBLIC lockstep {
 
 // Its what(); empty for null.
 std::string exception_text(const std::exception_ptr& exception);

@@ -14,7 +14,7 @@
 
 #include "lockstep/base/visibility.h"
 
-namespace lockstep LOCKSTEP_PUBLIC {
+namespace LOCKSTEP_PUBLIC lockstep {
 
 namespace detail {
 enum class FailPoints : char { UNKNOWN, NONE, SOME };

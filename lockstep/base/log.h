@@ -12,7 +12,7 @@
 
 #include "lockstep/base/visibility.h"
 
-namespace lockstep LOCKSTEP_PUBLIC {
+namespace LOCKSTEP_PUBLIC lockstep {
 
 enum class LogLevel { INFO, WARNING, ERROR };
 

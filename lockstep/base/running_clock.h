@@ -29,7 +29,7 @@
 
 #include "lockstep/base/visibility.h"
 
-namespace lockstep LOCKSTEP_PUBLIC {
+namespace LOCKSTEP_PUBLIC lockstep {
 
 // The sum of all pauses, from what sleepers tell. Several threads see the same pause: it counts once.
 // Threads: any.

@@ -11,7 +11,7 @@
 
 #include "lockstep/base/visibility.h"
 
-namespace lockstep LOCKSTEP_PUBLIC {
+namespace LOCKSTEP_PUBLIC lockstep {
 
 // nullopt for a negative size, and where the sizes that are not 0 multiply to more than 2^63 - 1 bytes:
 // libtorch multiplies some of them also where another is 0, for the strides.

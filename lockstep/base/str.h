@@ -8,7 +8,7 @@
 
 #include "lockstep/base/visibility.h"
 
-namespace lockstep LOCKSTEP_PUBLIC {
+namespace LOCKSTEP_PUBLIC lockstep {
 
 template <typename... Parts> std::string str(const Parts&... parts) {
   std::ostringstream out;

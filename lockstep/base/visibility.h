@@ -1,7 +1,7 @@
 // LOCKSTEP_PUBLIC: what the shared library liblockstep_core.so shows. Everything else of the core is compiled with hidden
 // visibility: it can neither be called from outside nor clash with a name of the program.
 //
-//   namespace lockstep LOCKSTEP_PUBLIC {
+//   namespace LOCKSTEP_PUBLIC lockstep {
 //   class Store { ... };  // a program may use this class, throw it and catch it
 //   }  // namespace lockstep
 //
@@ -10,4 +10,4 @@
 // has a header that the library above libtorch includes.
 #pragma once
 
-#define LOCKSTEP_PUBLIC __attribute__((visibility("default")))
+#define LOCKSTEP_PUBLIC [[gnu::visibility("default")]]

@@ -22,7 +22,7 @@
 #include "lockstep/comm/purpose.h"
 #include "lockstep/comm/work.h"
 
-namespace lockstep LOCKSTEP_PUBLIC {
+namespace LOCKSTEP_PUBLIC lockstep {
 
 class TraceMemory;
 

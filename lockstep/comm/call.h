@@ -16,7 +16,7 @@
 #include "lockstep/base/visibility.h"
 #include "lockstep/comm/backend.h"
 
-namespace lockstep LOCKSTEP_PUBLIC {
+namespace LOCKSTEP_PUBLIC lockstep {
 
 struct Call {
   Verb verb = Verb::BARRIER;

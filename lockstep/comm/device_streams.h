@@ -16,7 +16,7 @@
 
 #include "lockstep/base/visibility.h"
 
-namespace lockstep LOCKSTEP_PUBLIC {
+namespace LOCKSTEP_PUBLIC lockstep {
 
 enum class DeviceType : std::uint8_t { CPU, CUDA };
 

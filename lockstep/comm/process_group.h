@@ -33,7 +33,7 @@
 #include "lockstep/base/visibility.h"
 #include "lockstep/comm/backend.h"
 
-namespace lockstep LOCKSTEP_PUBLIC {
+namespace LOCKSTEP_PUBLIC lockstep {
 
 class ProcessGroup {
  public:

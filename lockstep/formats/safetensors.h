@@ -34,7 +34,7 @@
 #include "lockstep/base/visibility.h"
 #include "lockstep/os/plain_file.h"
 
-namespace lockstep LOCKSTEP_PUBLIC {
+namespace LOCKSTEP_PUBLIC lockstep {
 
 struct SafetensorsTensor {
   std::string name;

@@ -20,7 +20,8 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// A file that the ranks of one test share: the process that starts them is theirs alone, and runs one test after another.
+// A file that the ranks of one test share: the process that starts them is theirs alone, and runs one test
+// after another.
 class SharedFile {
  public:
   explicit SharedFile(int rank) : rank_(rank) {

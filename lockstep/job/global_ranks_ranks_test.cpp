@@ -1,5 +1,5 @@
-// A rank means the same to every function that takes or returns one: a rank of the whole job, or as GroupRank one of the group. Here
-// on spans and objects; on tensors in tensor/subgroup_ranks_test.cpp.
+// A rank means the same to every function that takes or returns one: a rank of the whole job, or as GroupRank
+// one of the group. Here on spans and objects; on tensors in tensor/subgroup_ranks_test.cpp.
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"

@@ -1,4 +1,5 @@
-// The sub-groups of the world, from making to destroy_process_group(). Used by this room only; programs use groups.h.
+// The sub-groups of the world, from making to destroy_process_group(). Used by this room only; programs use
+// groups.h.
 //
 // Threads: own lock.
 #pragma once

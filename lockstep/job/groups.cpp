@@ -70,7 +70,8 @@ std::shared_ptr<Backend> over_other_backend(const BackendInfo& row, const Proces
   return row.make(hub, name, options, deadline).shared_backend();
 }
 
-// The group of the part that this rank is in; not a member of `otherwise` if none. Parts are ranks of the parent.
+// The group of the part that this rank is in; not a member of `otherwise` if none. Parts are ranks of the
+// parent.
 ProcessGroup make_parts(const char* function, const ProcessGroup& parent, const Parts& parts,
                         const std::string& name, const NewGroupOptions& options) {
   const GroupOptions group = group_options(options);

@@ -1,6 +1,7 @@
 // Introduction: what each rank says of itself, when all have met and before anything is made of them.
 //
-//   const std::vector<Introduction> all = introduce(meeting, {.backend = "auto", .job = pack(fingerprint)}, deadline);
+//   const std::vector<Introduction> all =
+//       introduce(meeting, {.backend = "auto", .job = pack(fingerprint)}, deadline);
 #pragma once
 
 #include <string>
@@ -26,8 +27,8 @@ std::string pack(const Introduction& mine);
 Introduction unpack_introduction(const std::string& text,
                                  std::string_view caller = "init_process_group");  // throws StoreError
 
-// Throws Mismatch, the same on every rank, unless all run builds that understand each other, belong to one job and ask for one
-// backend. `caller` is whom the message speaks for. Pure.
+// Throws Mismatch, the same on every rank, unless all run builds that understand each other, belong to one
+// job and ask for one backend. `caller` is whom the message speaks for. Pure.
 void check_introductions(const std::vector<Introduction>& all,
                          std::string_view caller = "init_process_group");
 

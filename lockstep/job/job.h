@@ -7,9 +7,9 @@
 //     lockstep::destroy_process_group();                    // optional: leaving main does the same
 //   }
 //
-// The same program runs alone, under `lockstep run`, torchrun, mpirun and srun, and with RANK, WORLD_SIZE, MASTER_ADDR and
-// MASTER_PORT set by hand; on one machine, or on several with a secret that all of them share (rendezvous_plan.h has the
-// rules, `lockstep info` says what they give in a place).
+// The same program runs alone, under `lockstep run`, torchrun, mpirun and srun, and with RANK, WORLD_SIZE,
+// MASTER_ADDR and MASTER_PORT set by hand; on one machine, or on several with a secret that all of them share
+// (rendezvous_plan.h has the rules, `lockstep info` says what they give in a place).
 #pragma once
 
 #include <chrono>
@@ -21,38 +21,41 @@
 #include "lockstep/comm/process_group.h"
 #include "lockstep/store/store.h"
 
-namespace lockstep LOCKSTEP_PUBLIC {
+namespace LOCKSTEP_PUBLIC lockstep {
 
 struct InitOptions {
-  // "" or "env://": the environment. "tcp://10.0.0.1:29500": there, served by rank 0; rank and world_size below or behind it as
-  // "?rank=0&world_size=2". "file:///path": through a file, for ranks on one machine.
+  // "" or "env://": the environment. "tcp://10.0.0.1:29500": there, served by rank 0; rank and world_size
+  // below or behind it as "?rank=0&world_size=2". "file:///path": through a file, for ranks on one machine.
   std::string init_method = {};
   std::optional<int> rank = {};  // both or neither; override the environment
   std::optional<int> world_size = {};
   std::shared_ptr<Store> store =
       {};  // meet over this store, instead of init_method; who can use it is trusted
-  // Defaults: $LOCKSTEP_TIMEOUT seconds or 30 minutes, and $LOCKSTEP_WARN_AFTER seconds or 5 seconds. The timeout of each wait counts from
-  // the last progress, and not while this process is stopped (Ctrl-Z, SIGSTOP, a cgroup's freezer): running_clock.h. After the
-  // second, a wait says whom it waits for, also while the ranks meet.
+  // Defaults: $LOCKSTEP_TIMEOUT seconds or 30 minutes, and $LOCKSTEP_WARN_AFTER seconds or 5 seconds. The
+  // timeout of each wait counts from the last progress, and not while this process is stopped (Ctrl-Z,
+  // SIGSTOP, a cgroup's freezer): running_clock.h. After the second, a wait says whom it waits for, also
+  // while the ranks meet.
   std::optional<std::chrono::milliseconds> timeout = {};
   std::optional<std::chrono::milliseconds> warn_after = {};
 };
 
-// Joins the job and makes the group of all ranks, the world. `backend` is a name that `lockstep info` lists, or one for each device
-// ("cpu:hierarchical,cuda:nccl"), or "auto":
-// $LOCKSTEP_BACKEND, else self for one rank, shm when all ranks are on one machine, hierarchical when they are not. Ranks that meet over
-// a network prove that they share a machine by a descriptor that is passed (same_machine.h), never by its name.
+// Joins the job and makes the group of all ranks, the world. `backend` is a name that `lockstep info` lists,
+// or one for each device ("cpu:hierarchical,cuda:nccl"), or "auto": $LOCKSTEP_BACKEND, else self for one
+// rank, shm when all ranks are on one machine, hierarchical when they are not. Ranks that meet over a network
+// prove that they share a machine by a descriptor that is passed (same_machine.h), never by its name.
 //
-// Who         every process of the job, with the same backend. Blocks until all ranks are here or the timeout has passed; the
-//             error then names who is missing.
-// Throws      InvalidArgument: already initialised ("call destroy_process_group() first"), an unknown backend, rank and
-//             world size that do not fit, several machines without a secret, rank and world size by hand without MASTER_PORT;
-//             Mismatch: ranks ask for different backends, ranks of two jobs have met, or two processes are one rank;
-//             StoreError: another secret; SystemError: the store's port is taken; PeerLost and Timeout while meeting.
+// Who         every process of the job, with the same backend. Blocks until all ranks are here or the timeout
+//             has passed; the error then names who is missing.
+// Throws      InvalidArgument: already initialised ("call destroy_process_group() first"), an unknown
+//             backend, rank and world size that do not fit, several machines without a secret, rank and world
+//             size by hand without MASTER_PORT; Mismatch: ranks ask for different backends, ranks of two jobs
+//             have met, or two processes are one rank; StoreError: another secret; SystemError: the store's
+//             port is taken; PeerLost and Timeout while meeting.
 void init_process_group(const std::string& backend = "auto", const InitOptions& options = {});
 
-// Leaves the job and all groups made in it (groups.h): pending work is dropped, peers that still need this rank get
-// PeerLost("left"). A new init_process_group() may follow. Throws InvalidArgument when not initialised.
+// Leaves the job and all groups made in it (groups.h): pending work is dropped, peers that still need this
+// rank get PeerLost("left"). A new init_process_group() may follow. Throws InvalidArgument when not
+// initialised.
 void destroy_process_group();
 
 bool is_initialized();
@@ -62,8 +65,8 @@ const ProcessGroup& world();
 
 int get_rank();
 int get_world_size();
-// The number on this machine: the launcher's (LOCAL_RANK); if it gives none, the rank when all ranks are on one machine, else how
-// many lower ranks run on this machine.
+// The number on this machine: the launcher's (LOCAL_RANK); if it gives none, the rank when all ranks are on
+// one machine, else how many lower ranks run on this machine.
 int get_local_rank();
 std::string get_backend();
 

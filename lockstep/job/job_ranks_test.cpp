@@ -99,7 +99,8 @@ RANKS_TEST(Job, WhatALeavingRankHasDoneStaysDone, Ranks(2), WithoutGroup()) {
   }
 }
 
-// Neither may it call nor does its leaving concern the group. A call in memory that may be a device's is another one than a barrier.
+// Neither may it call nor does its leaving concern the group. A call in memory that may be a device's is
+// another one than a barrier.
 RANKS_TEST(Job, AForkIsNotARank, Ranks(1, 2, 4), EveryBackend(), Except("self", "thread", "mpi")) {
   int sum = 1;
   comm::all_reduce(world(), std::span(&sum, 1));

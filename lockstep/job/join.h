@@ -1,5 +1,5 @@
-// Join: training loops of different lengths. A rank that has no more inputs stands in for itself in what the others still do
-// together, until all are done: torch.distributed.algorithms.Join.
+// Join: training loops of different lengths. A rank that has no more inputs stands in for itself in what the
+// others still do together, until all are done: torch.distributed.algorithms.Join.
 //
 //   dist::DistributedDataParallel ddp(net);
 //   dist::join({&ddp}, [&] {
@@ -8,29 +8,32 @@
 //       loss_of(ddp->forward(batch.data)).backward();
 //       optimizer.step();
 //     }
-//   });                                                                // here all ranks have the model of the longest loop
+//   });  // here all ranks have the model of the longest loop
 //
 //   dist::Join joined({&ddp}, {.throw_on_early_termination = true});   // the same in two halves
 //   train_epoch();                                                     // the loop, its forwards through ddp
 //   joined.wait();
 //
-// What happens  before a joinable's ranks communicate, each tells the others so (an all_gather of 16 bytes); a rank that waits in
-//               wait() learns from it what they are about to do, and runs the joinable's main_hook(), which takes part without
-//               changing anything. When all ranks are in wait(), post_hook() makes the ranks alike.
-// Joinables     DistributedDataParallel, and classes of one's own (below), in any number and order: unlike in Python each one
-//               announces what it does itself, so one may communicate more often than another (accumulation, two models).
-// Who           every rank of the joinables' group, which is one group; the same joinables in the same order and the same
-//               options on all ranks.
-// Averages      divide_by_initial_world_size: gradients are divided by size(), so a rank without inputs counts as one with zero
-//               gradients; otherwise by the number of ranks that still have inputs.
-// Early end     throw_on_early_termination: when one rank has no more inputs, all throw Mismatch: those that have some from
-//               their next forward, the others from wait(). The group stays usable.
-// Other calls   collectives of the loop that no joinable announces cannot be stood in for: SyncBatchNorm, an all_reduce of the
-//               loss. They meet the announcement of a rank that has joined, and are a Mismatch on all ranks: use
-//               throw_on_early_termination with them.
-// Blocks        wait(), until all ranks are there. An exception in the loop ends the join on this rank; the others then hear of
-//               this rank's end or, at the deadline, that it did not come.
-// Lifetime      the joinables stay where they are until the Join is destroyed. Its destructor does not communicate.
+// What happens  before a joinable's ranks communicate, each tells the others so (an all_gather of 16 bytes);
+//               a rank that waits in wait() learns from it what they are about to do, and runs the joinable's
+//               main_hook(), which takes part without changing anything. When all ranks are in wait(),
+//               post_hook() makes the ranks alike.
+// Joinables     DistributedDataParallel, and classes of one's own (below), in any number and order: unlike in
+//               Python each one announces what it does itself, so one may communicate more often than another
+//               (accumulation, two models).
+// Who           every rank of the joinables' group, which is one group; the same joinables in the same order
+//               and the same options on all ranks.
+// Averages      divide_by_initial_world_size: gradients are divided by size(), so a rank without inputs
+//               counts as one with zero gradients; otherwise by the number of ranks that still have inputs.
+// Early end     throw_on_early_termination: when one rank has no more inputs, all throw Mismatch: those that
+//               have some from their next forward, the others from wait(). The group stays usable.
+// Other calls   collectives of the loop that no joinable announces cannot be stood in for: SyncBatchNorm, an
+//               all_reduce of the loss. They meet the announcement of a rank that has joined, and are a
+//               Mismatch on all ranks: use throw_on_early_termination with them.
+// Blocks        wait(), until all ranks are there. An exception in the loop ends the join on this rank; the
+//               others then hear of this rank's end or, at the deadline, that it did not come.
+// Lifetime      the joinables stay where they are until the Join is destroyed. Its destructor does not
+//               communicate.
 #pragma once
 
 #include <cstdint>
@@ -43,7 +46,7 @@
 #include "lockstep/comm/collectives/peer.h"
 #include "lockstep/comm/process_group.h"
 
-namespace lockstep LOCKSTEP_PUBLIC {
+namespace LOCKSTEP_PUBLIC lockstep {
 
 struct JoinOptions {
   bool divide_by_initial_world_size = true;
@@ -75,8 +78,9 @@ class JoinHook {
 // An announcement under way.
 class JoinNotice {
  public:
-  // Blocks until all ranks have announced something. Throws Mismatch: ranks announce different things or were given different
-  // options, which ends the group; a rank has no more inputs and throw_on_early_termination is set, which does not.
+  // Blocks until all ranks have announced something. Throws Mismatch: ranks announce different things or were
+  // given different options, which ends the group; a rank has no more inputs and throw_on_early_termination
+  // is set, which does not.
   virtual JoinRound wait() = 0;
   virtual ~JoinNotice() = default;
 };
@@ -107,7 +111,8 @@ class JoinMembership {
 //       dist::comm::all_reduce(group_, std::span(&one, 1));
 //       total += one;
 //     }
-//     std::shared_ptr<dist::JoinHook> join_hook(const dist::JoinOptions&) override;     // its main_hook all_reduces a zero
+//     // its main_hook all_reduces a zero
+//     std::shared_ptr<dist::JoinHook> join_hook(const dist::JoinOptions&) override;
 //     const dist::ProcessGroup& join_process_group() const override { return group_; }
 //     int total = 0;
 //
@@ -136,7 +141,8 @@ class Joinable {
 
 class Join {
  public:
-  // Throws InvalidArgument: no joinables, one that is in a join already, groups that differ or that this process is not in.
+  // Throws InvalidArgument: no joinables, one that is in a join already, groups that differ or that this
+  // process is not in.
   explicit Join(std::vector<Joinable*> joinables, const JoinOptions& options = {});
   ~Join();
   Join(const Join&) = delete;
@@ -145,8 +151,9 @@ class Join {
   // This rank has no more inputs. Once.
   void wait();
 
-  // For a joinable, before its collectives, of which `what` says which: a number that means something to its main_hook. Starts
-  // the exchange and returns; the collectives may follow at once. Outside of a join the answer is that all ranks are active.
+  // For a joinable, before its collectives, of which `what` says which: a number that means something to its
+  // main_hook. Starts the exchange and returns; the collectives may follow at once. Outside of a join the
+  // answer is that all ranks are active.
   static std::shared_ptr<JoinNotice> notify_join_context(Joinable& joinable, std::uint32_t what = 0);
 
  private:

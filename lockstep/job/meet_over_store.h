@@ -1,9 +1,10 @@
-// How ranks that share a store come to the meeting over which their group is made: they introduce themselves over the
-// store, and prove whether they are on one machine, where they meet again through sockets that pass descriptors. No
-// globals: connect() and init_process_group() both use it.
+// How ranks that share a store come to the meeting over which their group is made: they introduce themselves
+// over the store, and prove whether they are on one machine, where they meet again through sockets that pass
+// descriptors. No globals: connect() and init_process_group() both use it.
 //
 //   MetOverStore met = meet_over_store({.meeting = ..., .local_rank = 0}, choice, deadline);
-//   ProcessGroup group = make_group(met.meeting(), met.backend, choice, met.local_rank, "world", options, deadline);
+//   ProcessGroup group =
+//       make_group(met.meeting(), met.backend, choice, met.local_rank, "world", options, deadline);
 //
 // Who         every rank, with the same name. Blocks until all have come.
 // Throws      as connect() does.
@@ -40,7 +41,8 @@ int count_before(const std::vector<Introduction>& all, int rank);
 // What all ranks must ask for alike.
 std::string text_of(const BackendChoice& wanted);
 
-// The group of all ranks of the meeting: `backend` for the CPU's memory and, where `wanted` has one, the other for devices.
+// The group of all ranks of the meeting: `backend` for the CPU's memory and, where `wanted` has one, the
+// other for devices.
 ProcessGroup make_group(Meeting& meeting, const std::string& backend, const BackendChoice& wanted,
                         int local_rank, const std::string& name, const GroupOptions& options,
                         Deadline deadline);

@@ -48,7 +48,8 @@ JobEnvironment given_place(int rank, int world_size) {
   return place;
 }
 
-// The launcher's place for this process; nullopt: nobody has launched it, or the environment contradicts itself.
+// The launcher's place for this process; nullopt: nobody has launched it, or the environment contradicts
+// itself.
 std::optional<JobEnvironment> launched_place() {
   try {
     JobEnvironment place = job_environment();
@@ -58,8 +59,8 @@ std::optional<JobEnvironment> launched_place() {
   return std::nullopt;
 }
 
-// Who gives the world size of the launcher means the launcher's job, also when it numbers its ranks in another order. Another world
-// size is a job by hand, perhaps of several launchers.
+// Who gives the world size of the launcher means the launcher's job, also when it numbers its ranks in
+// another order. Another world size is a job by hand, perhaps of several launchers.
 void identify(RendezvousFacts& facts) {
   facts.machine = machine_identity();
   facts.user = user_identity();

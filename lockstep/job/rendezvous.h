@@ -1,5 +1,5 @@
-// Makes the processes of a job meet as rendezvous_plan.h decides, and keeps what serves later worlds of this process too:
-// inherited sockets, the connection to the store, and the store's server. Used by job.cpp only.
+// Makes the processes of a job meet as rendezvous_plan.h decides, and keeps what serves later worlds of this
+// process too: inherited sockets, the connection to the store, and the store's server. Used by job.cpp only.
 //
 //   Rendezvous rendezvous;                                   // one per process
 //   const Met met = rendezvous.meet(options, rendezvous_facts(options), choose_backends("auto"), deadline);
@@ -31,8 +31,8 @@ struct Met {
 
 class Rendezvous {
  public:
-  // All ranks must ask for the same backends and belong to one job, or all throw Mismatch. Blocks until all have met. Throws
-  // InvalidArgument, StoreError, Timeout, PeerLost.
+  // All ranks must ask for the same backends and belong to one job, or all throw Mismatch. Blocks until all
+  // have met. Throws InvalidArgument, StoreError, Timeout, PeerLost.
   Met meet(const InitOptions& options, const RendezvousFacts& facts, const BackendChoice& wanted,
            Deadline deadline);
 

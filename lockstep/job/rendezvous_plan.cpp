@@ -65,7 +65,8 @@ std::string source_of(const RendezvousFacts& facts) {
   return source == "env" || source == "options" ? "by hand" : source;
 }
 
-// The launcher's process, if it has started all ranks: those of several machines have several, also where the machines are one.
+// The launcher's process, if it has started all ranks: those of several machines have several, also where the
+// machines are one.
 std::string launcher_of_all(const RendezvousFacts& facts) {
   const JobEnvironment& place = facts.place;
   const bool has_some = place.local_world_size != JobEnvironment::UNKNOWN && !place.is_single_node();

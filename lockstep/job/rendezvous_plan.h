@@ -1,5 +1,5 @@
-// How the processes of a job find each other: decided from the environment and the caller's options, before anything is
-// opened. Pure: facts in, plan out; `lockstep info` prints the plan.
+// How the processes of a job find each other: decided from the environment and the caller's options, before
+// anything is opened. Pure: facts in, plan out; `lockstep info` prints the plan.
 //
 //   const RendezvousPlan plan = plan_rendezvous(rendezvous_facts(options));
 //
@@ -7,23 +7,27 @@
 //   a store is given                                               over this store
 //   init_method file://                                            at a Unix socket whose name is in the file
 //   one rank                                                       not at all
-//   init_method tcp://, loopback address                           at a Unix socket named after the port, which is not opened,
-//                                                                  and the job
-//   init_method tcp://, another address                            over a TCP store there, served by rank 0; secret needed
+//   init_method tcp://, loopback address                           at a Unix socket named after the port,
+//                                                                  which is not opened, and the job
+//   init_method tcp://, another address                            over a TCP store there, served by rank 0;
+//                                                                  secret needed
 //   sockets inherited from `lockstep run` on one machine           over these sockets
 //   the launcher says that all ranks are on this machine           at a Unix socket named after the job
 //   it does not say, and MASTER_ADDR is unset or loopback          at a Unix socket named after the job
-//   otherwise                                                      over a TCP store at MASTER_ADDR:MASTER_PORT; secret needed
+//   otherwise                                                      over a TCP store at
+//                                                                  MASTER_ADDR:MASTER_PORT; secret needed
 //
-// The socket's name is what tells the job from others of the user on this machine (comm/meeting/job_identity.h): the launcher's name for
-// it and, where one launcher has started all ranks, that launcher's process. Where no launcher is known it is MASTER_PORT and this
-// process namespace; without MASTER_PORT nothing tells jobs apart, and the plan is refused.
+// The socket's name is what tells the job from others of the user on this machine
+// (comm/meeting/job_identity.h): the launcher's name for it and, where one launcher has started all ranks,
+// that launcher's process. Where no launcher is known it is MASTER_PORT and this process namespace; without
+// MASTER_PORT nothing tells jobs apart, and the plan is refused.
 //
-// Backend mpi, in a job of several machines without a store or an init_method: over MPI, which needs neither address nor secret.
+// Backend mpi, in a job of several machines without a store or an init_method: over MPI, which needs neither
+// address nor secret.
 //
-// The TCP store is served by rank 0, or by our launcher (LOCKSTEP_STORE=launcher). Where torchrun itself holds MASTER_PORT
-// (TORCHELASTIC_USE_AGENT_STORE=True) it is at MASTER_PORT + 1. The secret is the launcher's (LOCKSTEP_SECRET_FD) or in a file
-// (LOCKSTEP_SECRET_FILE).
+// The TCP store is served by rank 0, or by our launcher (LOCKSTEP_STORE=launcher). Where torchrun itself
+// holds MASTER_PORT (TORCHELASTIC_USE_AGENT_STORE=True) it is at MASTER_PORT + 1. The secret is the
+// launcher's (LOCKSTEP_SECRET_FD) or in a file (LOCKSTEP_SECRET_FILE).
 #pragma once
 
 #include <optional>

@@ -39,7 +39,8 @@ std::string secret_file(const TempFolder& folder, const std::string& secret) {
   return path;
 }
 
-// What a rank on a machine of its own would see: no inherited sockets, one rank here, MASTER_ADDR and a secret.
+// What a rank on a machine of its own would see: no inherited sockets, one rank here, MASTER_ADDR and a
+// secret.
 class OwnMachine {
  public:
   explicit OwnMachine(const std::string& secret = SECRET) {

@@ -1,7 +1,9 @@
-// The half of spawn() that runs in a rank, and what it tells the process that started it. Used by job/spawn.cpp only.
+// The half of spawn() that runs in a rank, and what it tells the process that started it. Used by
+// job/spawn.cpp only.
 //
-// The rank holds the write end of a pipe. Into it go bytes: REACHED when main has come to the call, then, if fn throws,
-// FAILED, the ErrorCode as a number, ':' and the text; or LOST and a text when main came to another call.
+// The rank holds the write end of a pipe. Into it go bytes: REACHED when main has come to the call, then, if
+// fn throws, FAILED, the ErrorCode as a number, ':' and the text; or LOST and a text when main came to
+// another call.
 #pragma once
 
 #include <functional>
@@ -30,7 +32,8 @@ struct SpawnCall {
 // The call that this process was started for; nullopt in a process that spawn() did not start.
 std::optional<SpawnCall> spawned_for();
 
-// In a rank: `here` is the call that main has come to. Returns if it is an earlier one; else runs fn and ends the process.
+// In a rank: `here` is the call that main has come to. Returns if it is an earlier one; else runs fn and ends
+// the process.
 void replay(const SpawnCall& wanted, const SpawnCall& here, const std::function<void(int rank)>& fn);
 
 }  // namespace lockstep

@@ -19,7 +19,8 @@ namespace {
 
 constexpr std::chrono::milliseconds REPORT_WINDOW{300};
 constexpr std::chrono::milliseconds FAILURE_GRACE{500};
-// A rank closes its pipe when it ends and can be reaped a moment later; one whose pipe a child of its holds is found by TICK.
+// A rank closes its pipe when it ends and can be reaped a moment later; one whose pipe a child of its holds
+// is found by TICK.
 constexpr std::chrono::milliseconds ENDING_TICK{1};
 constexpr std::chrono::milliseconds TICK{100};
 
@@ -35,8 +36,8 @@ LaunchPlan plan_of(int ranks) {
 
 std::size_t failure_at(const std::string& text) { return text.find_first_of("EL"); }
 
-// A rank that lost a peer tells of another's failure, unless no other is known; one killed by a signal is reported by the
-// kernel only when its memory is gone, and others may have noticed and failed meanwhile.
+// A rank that lost a peer tells of another's failure, unless no other is known; one killed by a signal is
+// reported by the kernel only when its memory is gone, and others may have noticed and failed meanwhile.
 int order_of(const std::string& text, const ExitStatus* status) {
   unsigned code = 0;
   const auto at = failure_at(text);

@@ -35,7 +35,7 @@
 #include "lockstep/os/free_ranges.h"
 #include "lockstep/os/memory_pressure.h"
 
-namespace lockstep LOCKSTEP_PUBLIC {
+namespace LOCKSTEP_PUBLIC lockstep {
 
 struct BlockCacheStats {
   std::size_t in_use_bytes = 0;  // whole pages, in blocks of SMALLEST and more

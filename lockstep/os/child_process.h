@@ -27,7 +27,7 @@
 #include "lockstep/base/visibility.h"
 #include "lockstep/os/fd.h"
 
-namespace lockstep LOCKSTEP_PUBLIC {
+namespace LOCKSTEP_PUBLIC lockstep {
 
 struct SpawnRequest {
   std::string executable;                // a path: PATH is not searched

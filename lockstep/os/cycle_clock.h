@@ -18,7 +18,7 @@
 #include "lockstep/base/visibility.h"
 #endif
 
-namespace lockstep LOCKSTEP_PUBLIC {
+namespace LOCKSTEP_PUBLIC lockstep {
 
 class CycleClock {
  public:

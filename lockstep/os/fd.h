@@ -10,7 +10,7 @@
 
 #include "lockstep/base/visibility.h"
 
-namespace lockstep LOCKSTEP_PUBLIC {
+namespace LOCKSTEP_PUBLIC lockstep {
 
 class Fd {
  public:

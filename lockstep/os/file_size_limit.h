@@ -13,7 +13,7 @@
 
 #include "lockstep/base/visibility.h"
 
-namespace lockstep LOCKSTEP_PUBLIC {
+namespace LOCKSTEP_PUBLIC lockstep {
 
 // Bytes that a file may have; the largest number there is without a limit.
 std::size_t largest_file();

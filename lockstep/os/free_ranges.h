@@ -21,7 +21,7 @@
 
 #include "lockstep/base/visibility.h"
 
-namespace lockstep LOCKSTEP_PUBLIC {
+namespace LOCKSTEP_PUBLIC lockstep {
 
 struct AddressRange {
   std::uintptr_t begin = 0;

@@ -20,7 +20,7 @@
 #include "lockstep/base/visibility.h"
 #include "lockstep/os/fd.h"
 
-namespace lockstep LOCKSTEP_PUBLIC {
+namespace LOCKSTEP_PUBLIC lockstep {
 
 class MappedFile {
  public:

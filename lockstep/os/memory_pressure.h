@@ -13,7 +13,7 @@
 
 #include "lockstep/base/visibility.h"
 
-namespace lockstep LOCKSTEP_PUBLIC {
+namespace LOCKSTEP_PUBLIC lockstep {
 
 // `root`: for tests, where /proc and /sys are looked for.
 bool memory_is_scarce(const std::string& root = "");

@@ -15,7 +15,7 @@
 #include "lockstep/base/visibility.h"
 #include "lockstep/os/fd.h"
 
-namespace lockstep LOCKSTEP_PUBLIC {
+namespace LOCKSTEP_PUBLIC lockstep {
 
 struct Pipe {
   Fd read;

@@ -15,7 +15,7 @@
 #include "lockstep/store/store.h"
 #include "lockstep/store/table.h"
 
-namespace lockstep LOCKSTEP_PUBLIC {
+namespace LOCKSTEP_PUBLIC lockstep {
 
 class FileStore : public Store {
  public:

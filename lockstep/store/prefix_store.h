@@ -11,7 +11,7 @@
 #include "lockstep/base/visibility.h"
 #include "lockstep/store/store.h"
 
-namespace lockstep LOCKSTEP_PUBLIC {
+namespace LOCKSTEP_PUBLIC lockstep {
 
 class PrefixStore : public Store {
  public:

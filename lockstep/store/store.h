@@ -23,7 +23,7 @@
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/visibility.h"
 
-namespace lockstep LOCKSTEP_PUBLIC {
+namespace LOCKSTEP_PUBLIC lockstep {
 
 inline constexpr std::chrono::milliseconds STORE_TIMEOUT = std::chrono::minutes(5);
 inline constexpr std::size_t MAX_STORE_TEXT = std::size_t{1} << 20U;  // bytes of a key or value

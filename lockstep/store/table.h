@@ -7,7 +7,7 @@
 
 #include "lockstep/base/visibility.h"
 
-namespace lockstep LOCKSTEP_PUBLIC {
+namespace LOCKSTEP_PUBLIC lockstep {
 
 using Table = std::map<std::string, std::string>;
 

@@ -10,9 +10,8 @@
 //             connection is over, or a call that does not wait is not answered within `timeout`; Timeout when
 //             the server did not come.
 // Left behind nothing: the connection ends with the object. A process that exists only by its connection can
-// say so by a
-//             farewell key: the server removes it when the client comes and sets it when the connection ends,
-//             however it does.
+//             say so by a farewell key: the server removes it when the client comes and sets it when the
+//             connection ends, however it does.
 #pragma once
 
 #include <atomic>
@@ -29,7 +28,7 @@
 #include "lockstep/store/store.h"
 #include "lockstep/store/tcp_store_protocol.h"
 
-namespace lockstep LOCKSTEP_PUBLIC {
+namespace LOCKSTEP_PUBLIC lockstep {
 
 struct TcpStoreOptions {
   std::string host;

@@ -14,7 +14,7 @@
 #include "lockstep/base/visibility.h"
 #include "lockstep/store/store.h"
 
-namespace lockstep LOCKSTEP_PUBLIC {
+namespace LOCKSTEP_PUBLIC lockstep {
 
 enum class StoreOp : std::uint8_t {
   SET = 1,      // key, value

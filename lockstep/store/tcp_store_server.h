@@ -21,7 +21,7 @@
 #include "lockstep/os/tcp_socket.h"
 #include "lockstep/store/tcp_store.h"
 
-namespace lockstep LOCKSTEP_PUBLIC {
+namespace LOCKSTEP_PUBLIC lockstep {
 
 struct TcpStoreServerOptions {
   Secret secret;

@@ -1,4 +1,5 @@
-// LOCKSTEP_DEBUG=on: a rank that writes to its buffer between an asynchronous call and its wait is told so, and the others too.
+// LOCKSTEP_DEBUG=on: a rank that writes to its buffer between an asynchronous call and its wait is told so,
+// and the others too.
 #include <gmock/gmock.h>
 
 #include "lockstep/base/error.h"

@@ -10,7 +10,8 @@
 namespace lockstep {
 namespace {
 
-// Raise it with a change that no size below shows, as of the order of two fields or of the meaning of a value.
+// Raise it with a change that no size below shows, as of the order of two fields or of the meaning of a
+// value.
 constexpr int REVISION = 1;
 
 }  // namespace

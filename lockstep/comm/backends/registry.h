@@ -1,6 +1,7 @@
 // The backends there are, in one table: a name, what it is for, and whether it can serve a group here.
 //
-//   for (const BackendInfo& backend : backends()) std::cout << backend.name << ": " << backend.description << "\n";
+//   for (const BackendInfo& backend : backends())
+//     std::cout << backend.name << ": " << backend.description << "\n";
 //
 // `lockstep info` prints it; init_process_group() takes its names. A new backend is one row in registry.cpp;
 // CONTRIBUTING.md has the other steps.
@@ -15,7 +16,7 @@
 #include "lockstep/comm/meeting/meeting.h"
 #include "lockstep/comm/process_group.h"
 
-namespace lockstep LOCKSTEP_PUBLIC {
+namespace LOCKSTEP_PUBLIC lockstep {
 
 struct BackendInfo {
   std::string_view name;
@@ -29,14 +30,16 @@ struct BackendInfo {
 
 std::span<const BackendInfo> backends();
 
-// The row for `name`; "auto" is self for one rank and shm for more. Throws InvalidArgument that lists the names.
+// The row for `name`; "auto" is self for one rank and shm for more. Throws InvalidArgument that lists the
+// names.
 const BackendInfo& find_backend(std::string_view name, int size);
 
-// Which verbs each backend has for memory of each device, and what it refuses of them: the table of docs/backends.md, in Markdown.
-// `lockstep info --backends` prints it, a test compares the two.
+// Which verbs each backend has for memory of each device, and what it refuses of them: the table of
+// docs/backends.md, in Markdown. `lockstep info --backends` prints it, a test compares the two.
 std::string backend_table();
 
-// "cpu:hierarchical,cuda:nccl": one for each device; any other text is a name for the CPU's, or both ("nccl").
+// "cpu:hierarchical,cuda:nccl": one for each device; any other text is a name for the CPU's, or both
+// ("nccl").
 struct BackendChoice {
   std::string cpu = "auto";
   std::string cuda;  // "nccl" or "hierarchical+nccl", over the other; empty: none

@@ -181,8 +181,8 @@ RANKS_TEST(Split, LateLeaversAreWaitedFor, Ranks(2, 3), BackendsWithPeers()) {
   EXPECT_EQ(sum_over(world(), 1), size());
 }
 
-// Rank 1 looks at rank 0's line and leaves; then rank 0 uses the line again. Nothing but the leaving puts the two in order (the
-// flags are relaxed on purpose): ThreadSanitizer sees whether that is enough.
+// Rank 1 looks at rank 0's line and leaves; then rank 0 uses the line again. Nothing but the leaving puts the
+// two in order (the flags are relaxed on purpose): ThreadSanitizer sees whether that is enough.
 RANKS_TEST(Split, WhatALeaverHasLookedAtIsUsedAgain, Ranks(3), Backends("thread")) {
   static std::atomic<int> left = 0;
   const ProcessGroup group = split(world(), {{0, 1, 2}}, "short");
@@ -193,7 +193,8 @@ RANKS_TEST(Split, WhatALeaverHasLookedAtIsUsedAgain, Ranks(3), Backends("thread"
     if (rank() == 0) comm::send(world(), std::span<const int>(&x, 1), 1);
     if (rank() == 1) comm::recv(world(), std::span(&x, 1), 0);
     EXPECT_EQ(never.is_completed(), rank() == 0);  // rank 2 does not come
-    // Never received: as long as rank 0 may do so, rank 1 has left, but is not gone, which would put the two in order as well.
+    // Never received: as long as rank 0 may do so, rank 1 has left, but is not gone, which would put the two
+    // in order as well.
     if (rank() == 1) comm::isend(group, std::span<const int>(&x, 1), 0);
   }
   if (rank() != 0) {
@@ -278,7 +279,8 @@ RANKS_TEST(Split, AbortEndsOneGroupOnly, Ranks(2, 4), BackendsWithPeers()) {
   doomed.close();
   EXPECT_EQ(sum_over(group, 1), group.size());
   EXPECT_EQ(sum_over(world(), 1), size());
-  // A stopped peer may wake up and write: the control block of the failed group is never used for another, and still tells.
+  // A stopped peer may wake up and write: the control block of the failed group is never used for another,
+  // and still tells.
   for (int round = 0; round < 5; ++round) {
     const ProcessGroup next = split(world(), {all}, "next");
     EXPECT_EQ(sum_over(next, 1), size());

@@ -21,7 +21,7 @@
 #include "lockstep/comm/process_group.h"
 
 namespace lockstep {
-namespace comm LOCKSTEP_PUBLIC {
+namespace LOCKSTEP_PUBLIC comm {
 
 // `outputs`: one per rank, or a single one that is cut into equal parts.
 Work all_gather(const ProcessGroup& group, const void* input, std::size_t count, DType dtype,

@@ -23,7 +23,7 @@
 #include "lockstep/comm/process_group.h"
 
 namespace lockstep {
-namespace comm LOCKSTEP_PUBLIC {
+namespace LOCKSTEP_PUBLIC comm {
 
 // `data` has `count` elements of `dtype`. `keep_alive` is held until the work is done.
 Work all_reduce(const ProcessGroup& group, void* data, std::size_t count, DType dtype, ReduceOp op,

@@ -21,7 +21,7 @@
 #include "lockstep/comm/process_group.h"
 
 namespace lockstep {
-namespace comm LOCKSTEP_PUBLIC {
+namespace LOCKSTEP_PUBLIC comm {
 
 struct AllToAllBuffers {
   std::vector<std::span<const std::byte>> inputs;  // [r] goes to rank r

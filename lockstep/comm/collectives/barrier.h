@@ -9,7 +9,7 @@
 #include "lockstep/comm/process_group.h"
 
 namespace lockstep {
-namespace comm LOCKSTEP_PUBLIC {
+namespace LOCKSTEP_PUBLIC comm {
 
 Work barrier(const ProcessGroup& group, bool async_op = false);
 

@@ -21,7 +21,7 @@
 #include "lockstep/comm/process_group.h"
 
 namespace lockstep {
-namespace comm LOCKSTEP_PUBLIC {
+namespace LOCKSTEP_PUBLIC comm {
 
 Work broadcast(const ProcessGroup& group, void* data, std::size_t count, DType dtype, Peer root,
                bool async_op = false, std::shared_ptr<void> keep_alive = nullptr);

@@ -11,7 +11,7 @@
 #include "lockstep/comm/process_group.h"
 
 namespace lockstep {
-namespace comm LOCKSTEP_PUBLIC {
+namespace LOCKSTEP_PUBLIC comm {
 
 template <typename... Parts>
 [[noreturn]] void refuse(std::string_view call, const ProcessGroup& group, const Parts&... reason) {

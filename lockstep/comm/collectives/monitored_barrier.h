@@ -15,7 +15,7 @@
 #include "lockstep/comm/process_group.h"
 
 namespace lockstep {
-namespace comm LOCKSTEP_PUBLIC {
+namespace LOCKSTEP_PUBLIC comm {
 
 void monitored_barrier(const ProcessGroup& group,
                        std::chrono::milliseconds timeout = std::chrono::minutes(30),

@@ -29,7 +29,7 @@
 #include "lockstep/comm/process_group.h"
 
 namespace lockstep {
-namespace comm LOCKSTEP_PUBLIC {
+namespace LOCKSTEP_PUBLIC comm {
 
 inline constexpr std::size_t MAX_OBJECT_BYTES = std::size_t{1} << 30U;
 

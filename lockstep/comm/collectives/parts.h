@@ -16,7 +16,7 @@
 #include "lockstep/comm/process_group.h"
 
 namespace lockstep {
-namespace comm LOCKSTEP_PUBLIC {
+namespace LOCKSTEP_PUBLIC comm {
 
 // What one rank gives: `count` elements of `dtype`.
 struct Contribution {

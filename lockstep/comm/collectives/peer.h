@@ -17,7 +17,7 @@
 #include "lockstep/base/visibility.h"
 #include "lockstep/comm/process_group.h"
 
-namespace lockstep LOCKSTEP_PUBLIC {
+namespace LOCKSTEP_PUBLIC lockstep {
 
 struct GroupRank {
   int rank = 0;

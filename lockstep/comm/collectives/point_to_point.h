@@ -26,7 +26,7 @@
 #include "lockstep/comm/process_group.h"
 
 namespace lockstep {
-namespace comm LOCKSTEP_PUBLIC {
+namespace LOCKSTEP_PUBLIC comm {
 
 Work isend(const ProcessGroup& group, const void* data, std::size_t count, DType dtype, Peer destination,
            int tag = 0, std::shared_ptr<void> keep_alive = nullptr);

@@ -23,7 +23,7 @@
 #include "lockstep/comm/process_group.h"
 
 namespace lockstep {
-namespace comm LOCKSTEP_PUBLIC {
+namespace LOCKSTEP_PUBLIC comm {
 
 // `inputs`: one per rank, or a single one that is cut into equal parts.
 Work reduce_scatter(const ProcessGroup& group, Destination output,

@@ -23,7 +23,7 @@
 #include "lockstep/comm/process_group.h"
 
 namespace lockstep {
-namespace comm LOCKSTEP_PUBLIC {
+namespace LOCKSTEP_PUBLIC comm {
 
 struct ScatterOptions {
   Peer root = 0;

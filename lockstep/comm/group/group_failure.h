@@ -1,8 +1,9 @@
-// GroupFailure: what ended a group, and every sentence that its ranks read about it. Backends fill in who and what; they write no
-// sentence of their own, so the same failure reads the same over all of them.
+// GroupFailure: what ended a group, and every sentence that its ranks read about it. Backends fill in who and
+// what; they write no sentence of their own, so the same failure reads the same over all of them.
 //
-//   record(peer_lost(rank(), {.rank = 3, .description = "rank 3 (pid 4121)", .has_left = false, .last_call = "barrier #2"},
-//                    "all_reduce #3", usual_cause));
+//   record(peer_lost(rank(),
+//                    {.rank = 3, .description = "rank 3 (pid 4121)", .has_left = false, .last_call = "barrier
+//                    #2"}, "all_reduce #3", usual_cause));
 //   ...
 //   throw_failure("all_reduce #4", place, *failure_, trace_note);   // in every later call
 //
@@ -59,7 +60,8 @@ struct LostPeer {
   std::string unreachable;  // why it cannot be reached; empty: it is dead, or has left
   std::string last_call;    // its last collective; empty: it made none
 };
-// `direction`: what the operation needed of the peer, ", waiting to send to it", or empty. `cause` is said of one that has left.
+// `direction`: what the operation needed of the peer, ", waiting to send to it", or empty. `cause` is said of
+// one that has left.
 GroupFailure peer_lost(int reporter, const LostPeer& lost, const std::string& operation,
                        const std::string& direction, const std::string& cause);
 

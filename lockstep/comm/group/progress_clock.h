@@ -1,5 +1,5 @@
-// ProgressClock: how long an operation has made no progress, and what the waiting rank has to do about it. The same for all
-// backends, and pure: it is told the time.
+// ProgressClock: how long an operation has made no progress, and what the waiting rank has to do about it.
+// The same for all backends, and pure: it is told the time.
 //
 //   ProgressClock clock(timeout, warn_after);
 //   while (!operation.is_done()) {

@@ -17,7 +17,7 @@
 #include "lockstep/base/dtype.h"
 #include "lockstep/base/visibility.h"
 
-namespace lockstep LOCKSTEP_PUBLIC {
+namespace LOCKSTEP_PUBLIC lockstep {
 
 // Whether torch reduces this dtype with this op: no AVG of integers or bool; complex numbers know SUM and AVG
 // only.

@@ -17,7 +17,7 @@
 #include "lockstep/base/visibility.h"
 #include "lockstep/os/unix_socket.h"
 
-namespace lockstep LOCKSTEP_PUBLIC {
+namespace LOCKSTEP_PUBLIC lockstep {
 
 class Meeting {
  public:

@@ -19,7 +19,7 @@
 #include "lockstep/base/visibility.h"
 #include "lockstep/comm/trace/rank_trace.h"
 
-namespace lockstep LOCKSTEP_PUBLIC {
+namespace LOCKSTEP_PUBLIC lockstep {
 
 class FlightRecorder;
 

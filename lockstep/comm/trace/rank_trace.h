@@ -18,7 +18,7 @@
 #include "lockstep/comm/trace/trace_layout.h"
 #include "lockstep/os/cycle_clock.h"
 
-namespace lockstep LOCKSTEP_PUBLIC {
+namespace LOCKSTEP_PUBLIC lockstep {
 
 enum class CallState : std::uint8_t { POSTED, DONE, FAILED };
 std::string_view name_of(CallState state);

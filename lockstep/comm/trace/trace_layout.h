@@ -22,7 +22,7 @@
 #include "lockstep/base/visibility.h"
 
 namespace lockstep {
-namespace trace LOCKSTEP_PUBLIC {
+namespace LOCKSTEP_PUBLIC trace {
 
 inline constexpr const char* FILE_NAME = "lockstep-trace";
 inline constexpr std::uint64_t MAGIC = 0x3330454341525453;  // "STRACE03" in memory

@@ -122,7 +122,8 @@ class GlooMesh {
     return streams_->wait_connected(gloo::TimePoint::clock::now() + ROUND, error);
   }
 
-  // One round, the same on all ranks. That a rank has ended only the meeting knows: for Gloo it is one that has not come yet.
+  // One round, the same on all ranks. That a rank has ended only the meeting knows: for Gloo it is one that
+  // has not come yet.
   bool all_are_connected(Deadline deadline) {
     gloo::Text error = {};
     const int missing = wait_connected(error);

@@ -59,7 +59,8 @@ RANKS_TEST(Gloo, BothDirectionsFull, Ranks(2, 3), Backends("gloo")) {
   }
 }
 
-// Gloo writes to a connection that is gone, which raises SIGPIPE; the process neither dies of it nor is left with one.
+// Gloo writes to a connection that is gone, which raises SIGPIPE; the process neither dies of it nor is left
+// with one.
 RANKS_TEST(Gloo, ADeadPeerRaisesNoSignal, Ranks(2, 3), Backends("gloo"), Dies({1})) {
   std::vector<float> data(100000, 1);
   comm::all_reduce(world(), std::span(data));

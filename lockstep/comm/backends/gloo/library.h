@@ -1,10 +1,12 @@
-// Opening the module of Gloo (gloo/module.h), beside any other Gloo in the process: nothing of it is there before that.
+// Opening the module of Gloo (gloo/module.h), beside any other Gloo in the process: nothing of it is there
+// before that.
 //
 //   gloo::Module& module = gloo::open_library();
 //   std::cout << gloo::find_library() << ": " << module.library() << "\n";
 //
-// Isolated    libtorch carries a newer Gloo whose names are visible to all. The module and its libgloo look for names among themselves
-//             first (RTLD_DEEPBIND), and show none to others (RTLD_LOCAL), so neither Gloo ever calls the other.
+// Isolated    libtorch carries a newer Gloo whose names are visible to all. The module and its libgloo look
+//             for names among themselves first (RTLD_DEEPBIND), and show none to others (RTLD_LOCAL), so
+//             neither Gloo ever calls the other.
 // Where       module_file.h. Sanitizers do without such isolation, so what is built with one has no module.
 // Throws      InvalidArgument that says what to install, or why the module cannot be loaded.
 #pragma once

@@ -1,18 +1,21 @@
-// What lockstep_gloo.so offers to the library, which links no Gloo and opens the module when a group asks for it (gloo/library.h).
-// The module is gloo/module.cpp, built against the system's Gloo; it links nothing of Lockstep, so this header stands alone.
+// What lockstep_gloo.so offers to the library, which links no Gloo and opens the module when a group asks for
+// it (gloo/library.h). The module is gloo/module.cpp, built against the system's Gloo; it links nothing of
+// Lockstep, so this header stands alone.
 //
 //   Module& module = *reinterpret_cast<Module*(*)()>(dlsym(handle, MODULE_ENTRY))();
 //   Text error = {};
 //   std::unique_ptr<Streams> streams(module.open({.rank = 1, .size = 3, .address = "127.0.0.1"}, error));
 //   tell_all(streams->address_for(0), streams->address_for(2));                // by other means
 //   streams->connect(0, theirs0), streams->connect(2, theirs2);
-//   if (const int missing = streams->wait_connected(deadline, error); missing >= 0) throw PeerLost(error.data(), missing);
+//   if (const int missing = streams->wait_connected(deadline, error); missing >= 0)
+//     throw PeerLost(error.data(), missing);
 //
-// Memory      What one side allocates that side frees: the module sees its own libraries first (RTLD_DEEPBIND), so operator new
-//             here and delete there need not be those of one allocator.
-// Threads     Gloo has a thread for its sockets, and blocks those who wait for one packet, so Streams has two threads for each other
-//             rank. They never call anything of Lockstep.
-// Signals     None: Gloo writes to sockets in a way that raises SIGPIPE, which is held back on every thread while it does.
+// Memory      What one side allocates that side frees: the module sees its own libraries first
+//             (RTLD_DEEPBIND), so operator new here and delete there need not be those of one allocator.
+// Threads     Gloo has a thread for its sockets, and blocks those who wait for one packet, so Streams has two
+//             threads for each other rank. They never call anything of Lockstep.
+// Signals     None: Gloo writes to sockets in a way that raises SIGPIPE, which is held back on every thread
+//             while it does.
 #pragma once
 
 #include <array>
@@ -52,7 +55,8 @@ class Streams {
   virtual std::span<const char> address_for(int member) const = 0;
   // Begins to connect, with the address at which that member listens for this one.
   virtual void connect(int member, std::span<const char> address) = 0;
-  // -1 when all are connected; else one that is not: broken, with the reason in `error`, or, at the deadline, still on its way.
+  // -1 when all are connected; else one that is not: broken, with the reason in `error`, or, at the deadline,
+  // still on its way.
   virtual int wait_connected(TimePoint deadline, Text& error) = 0;
 
   // ---- with all connected; those that name a member by one thread at a time
@@ -63,8 +67,8 @@ class Streams {
   virtual bool flushed(int member) = 0;
   virtual void want_write(int member, bool wanted) = 0;
   virtual void close(int member) = 0;
-  // Who can be read from (or is broken), or written to where that is wanted. Blocks until there is one; 0 at the deadline, or
-  // when somebody woke this thread. Beside the others.
+  // Who can be read from (or is broken), or written to where that is wanted. Blocks until there is one; 0 at
+  // the deadline, or when somebody woke this thread. Beside the others.
   virtual std::size_t wait(std::span<Ready> ready, TimePoint deadline) = 0;
   virtual void wake() = 0;
 };

@@ -1,5 +1,6 @@
-// Carrier: what carries the bytes between ranks of a messages::Group: sockets (tcp/backend.h), MPI (mpi/backend.h) or Gloo
-// (gloo/backend.h). Each is a constant of its name and of one function, which connects the ranks of a meeting.
+// Carrier: what carries the bytes between ranks of a messages::Group: sockets (tcp/backend.h), MPI
+// (mpi/backend.h) or Gloo (gloo/backend.h). Each is a constant of its name and of one function, which
+// connects the ranks of a meeting.
 //
 //   ProcessGroup world = messages::make_group(GLOO_CARRIER, meeting, "world", {}, deadline);
 //
@@ -17,7 +18,8 @@
 namespace lockstep::messages {
 
 struct Carrier {
-  // Names of groups: over it alone, and over it and memory that is shared in each machine (hierarchical_backend.h).
+  // Names of groups: over it alone, and over it and memory that is shared in each machine
+  // (hierarchical_backend.h).
   std::string_view name;
   std::string_view hierarchical;
   // Collective over the meeting's ranks. Throws what its backend's header says.

@@ -4,17 +4,19 @@
 //
 //   auto running = std::make_shared<Running>(std::move(connections), my_rank);
 //   running->start();
-//   const Session session(running->fabric());       // lock; on leaving it, whatever became ready is carried on
+//   const Session session(running->fabric());  // lock; on leaving it, whatever became ready is carried on
 //   running->fabric().to(3).post(header);
 //
 // Threads     one lock for everything here and in the groups. Work is done by whoever holds it: callers for
 // what can be written at
 //             once, and for what arrives whoever serves the connections:
 //
-//               THREAD  --somebody waits, after a turn--> NOBODY --wait()--> WAITER --its turn is over--> NOBODY
+//               THREAD  --somebody waits, after a turn--> NOBODY --wait()--> WAITER --its turn is over-->
+//                       NOBODY
 //                  ^--something is pending that nobody waits for, or nobody has waited for a while--|
 //
-//             A waiter that serves itself has its answer without a change between threads, which costs more than the message.
+//             A waiter that serves itself has its answer without a change between threads, which costs more
+//             than the message.
 // Lifetime    the thread ends with the last group. A group or operation whose last reference goes while the
 // lock is held is
 //             destroyed after the lock is released (hold_until_unlocked), by the thread itself if need be.

@@ -1,7 +1,8 @@
-// Inbox: brings the messages of a group that arrive together with the receives that wait for them, whichever is first.
+// Inbox: brings the messages of a group that arrive together with the receives that wait for them, whichever
+// is first.
 //
-// A message of a collective is known by source, sequence number and label. Messages of send() are matched by source and tag,
-// in the order sent on one side and in the order of the calls on the other.
+// A message of a collective is known by source, sequence number and label. Messages of send() are matched by
+// source and tag, in the order sent on one side and in the order of the calls on the other.
 //
 // Threads: the fabric's lock.
 #pragma once

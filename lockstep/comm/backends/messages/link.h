@@ -1,13 +1,16 @@
-// Link, Links: what carries the bytes between this process and the others: sockets (socket_links.h), MPI (mpi/links.h) or Gloo
-// (gloo/links.h).
+// Link, Links: what carries the bytes between this process and the others: sockets (socket_links.h), MPI
+// (mpi/links.h) or Gloo (gloo/links.h).
 //
 //   const std::unique_ptr<Link> link = links.link_to(3);
 //   const StreamResult sent = link->send_some({header, payload});          // 0 bytes: not now
-//   for (const Links::Event& event : links.wait(Deadline::never())) ...    // event.peer can be read from or written to
+//   for (const Links::Event& event : links.wait(Deadline::never())) ...    // event.peer can be read from or
+//                                                                          // written to
 //
-// A link is a stream: what one side sends in any pieces the other reads in any pieces, in order. Nothing here blocks but wait().
+// A link is a stream: what one side sends in any pieces the other reads in any pieces, in order. Nothing here
+// blocks but wait().
 //
-// Threads: a link by one thread at a time (the fabric's lock); wait() by one thread, while others use the links.
+// Threads: a link by one thread at a time (the fabric's lock); wait() by one thread, while others use the
+// links.
 #pragma once
 
 #include <array>
@@ -58,8 +61,8 @@ class Links {
   Links& operator=(const Links&) = delete;
 
   virtual std::unique_ptr<Link> link_to(int peer) = 0;  // null: there is none, as to this rank itself
-  // What is ready; empty at the deadline, or when somebody woke this thread. `eager`: the caller has nothing else to do, and its core may
-  // be kept for a moment if that is in nobody's way.
+  // What is ready; empty at the deadline, or when somebody woke this thread. `eager`: the caller has nothing
+  // else to do, and its core may be kept for a moment if that is in nobody's way.
   virtual std::vector<Event> wait(Deadline deadline, bool eager = false) = 0;
   virtual void wake() = 0;
   // A group that uses them has failed: whatever ends later must not wait for the others.
@@ -76,7 +79,8 @@ struct PeerProcess {
 struct Connections {
   std::unique_ptr<Links> links;
   std::vector<PeerProcess> peers;  // by rank, this one too
-  // A machine that has not answered for so long counts as gone; 0: the links find out themselves, if anybody does.
+  // A machine that has not answered for so long counts as gone; 0: the links find out themselves, if anybody
+  // does.
   std::chrono::milliseconds silence{0};
   // Of ranks whose memory this one can read, by rank; empty: of none.
   std::vector<std::optional<PeerMemory>> memories;

@@ -10,7 +10,8 @@
 namespace lockstep::messages {
 namespace {
 
-// That who waits spends with the parts of ranks that are about to come; a change to the thread takes a few microseconds.
+// That who waits spends with the parts of ranks that are about to come; a change to the thread takes a few
+// microseconds.
 constexpr std::chrono::microseconds MOMENT{200};
 // Bytes of all parts. Above, connections are better served meanwhile.
 constexpr std::size_t SMALL_PARTS = std::size_t{1} << 20U;

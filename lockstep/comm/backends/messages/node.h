@@ -1,16 +1,19 @@
-// Node: the ranks of a group over messages that are on this machine, as a group over shared memory, and who carries out the local
-// parts of collectives there (comm/algorithms/schedule.h, Local).
+// Node: the ranks of a group over messages that are on this machine, as a group over shared memory, and who
+// carries out the local parts of collectives there (comm/algorithms/schedule.h, Local).
 //
-//   node->post(operation, std::move(request), caller_waits);  // with the fabric's lock; in the same order on all ranks of the node
+//   node->post(operation, std::move(request), caller_waits);  // with the fabric's lock; in the same order on
+//                                                             // all ranks of the node
 //   ...                                              // operation->local_ended(error), without the lock
-//   node->withdraw(*operation);                      // it has failed: its memory is not touched any more when this returns
+//   node->withdraw(*operation);  // it has failed: its memory is not touched any more when this returns
 //
 // One part at a time, in the order posted, by
-//   a helper    whoever waits for a collective of the group, which spares two changes between threads: small ones, for a moment;
-//   the thread  everything else, also what a helper has not ended in a moment. One for each group that needs it; it ends with the
-//               group.
-// Failures    of the group over shared memory are answered by withdrawing what waits for it. Who has died or left is found
-//             out over the connections, which end at the same time, so errors say the same on all nodes.
+//   a helper    whoever waits for a collective of the group, which spares two changes between threads: small
+//               ones, for a moment;
+//   the thread  everything else, also what a helper has not ended in a moment. One for each group that needs
+//               it; it ends with the group.
+// Failures    of the group over shared memory are answered by withdrawing what waits for it. Who has died or
+//             left is found out over the connections, which end at the same time, so errors say the same on
+//             all nodes.
 #pragma once
 
 #include <condition_variable>
@@ -73,8 +76,8 @@ class Node {
     Node& node_;
   };
 
-  // For groups of some of the ranks; collective over the node's ranks. One of the two, or neither for a rank in no part or in
-  // one whose ranks are each on a machine of their own.
+  // For groups of some of the ranks; collective over the node's ranks. One of the two, or neither for a rank
+  // in no part or in one whose ranks are each on a machine of their own.
   struct Part {
     std::shared_ptr<Backend> whole;  // all ranks of the part are on this node
     std::shared_ptr<Node> node;

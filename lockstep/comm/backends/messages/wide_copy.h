@@ -1,5 +1,5 @@
-// WideCopy: what a request for a sum of float16 or bfloat16 gives, as float32, so that partial sums which travel between nodes are not
-// rounded on their way: the result is rounded once, as that of one machine.
+// WideCopy: what a request for a sum of float16 or bfloat16 gives, as float32, so that partial sums which
+// travel between nodes are not rounded on their way: the result is rounded once, as that of one machine.
 //
 //   const auto wide = std::make_shared<WideCopy>(request, memory);   // WideCopy::bytes(request) of it
 //   ... the same verb with wide->request() ...

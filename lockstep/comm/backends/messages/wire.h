@@ -1,21 +1,25 @@
-// What goes over a connection: frames of one header and a payload, which is at most CHUNK_BYTES long in a CHUNK and at most
-// EAGER_LIMIT otherwise. Little-endian, as all machines that Lockstep knows; another kind of machine fails at compile time.
+// What goes over a connection: frames of one header and a payload, which is at most CHUNK_BYTES long in a
+// CHUNK and at most EAGER_LIMIT otherwise. Little-endian, as all machines that Lockstep knows; another kind
+// of machine fails at compile time.
 //
 //   MESSAGE   a whole message of at most EAGER_LIMIT bytes, of a collective or of send()
-//   OFFER     the sender has a larger one: `bytes` of it, known as `transfer` on this connection. To a rank of the same machine: where
-//             it lies in the sender's memory (8 bytes)
+//   OFFER     the sender has a larger one: `bytes` of it, known as `transfer` on this connection. To a rank
+//             of the same machine: where it lies in the sender's memory (8 bytes)
 //   ACCEPT    the receiver has a buffer for `transfer`
 //   CHUNK     the next bytes of `transfer`
-//   TAKEN     instead of ACCEPT: the receiver has read so many `bytes` of `transfer` out of the sender's memory
+//   TAKEN     instead of ACCEPT: the receiver has read so many `bytes` of `transfer` out of the sender's
+//             memory
 //   GIVEN     all of `transfer` was there until it had been taken
-//   CALL      "I have called this": sent by a rank that waits, so that two ranks that only wait learn that they disagree
+//   CALL      "I have called this": sent by a rank that waits, so that two ranks that only wait learn that
+//             they disagree
 //   CREDIT    `bytes` of MESSAGEs have been taken out of the receiver's memory
-//   FAILURE   the group has failed: `count` is the ErrorCode, `root` the peer it names, `label` who found it, the
-//             payload its text
+//   FAILURE   the group has failed: `count` is the ErrorCode, `root` the peer it names, `label` who found it,
+//             the payload its text
 //   GOODBYE   the sender has left the group
 //
-// Order between two ranks: everything but chunks arrives in the order sent. Nothing here is trusted: check() is made before
-// a header is used, and what it passes costs the receiver at most EAGER_LIMIT bytes of memory per frame.
+// Order between two ranks: everything but chunks arrives in the order sent. Nothing here is trusted: check()
+// is made before a header is used, and what it passes costs the receiver at most EAGER_LIMIT bytes of memory
+// per frame.
 #pragma once
 
 #include <bit>
@@ -75,7 +79,8 @@ static_assert(sizeof(Header) == 64 && std::has_unique_object_representations_v<H
 
 // Larger messages wait until the receiver has asked for them and then go straight into its buffer.
 inline constexpr std::size_t EAGER_LIMIT = std::size_t{64} << 10U;
-// Of messages that nobody has asked for yet, from one rank to another; beyond it messages of any size wait to be asked for.
+// Of messages that nobody has asked for yet, from one rank to another; beyond it messages of any size wait to
+// be asked for.
 inline constexpr std::size_t EAGER_WINDOW = std::size_t{1} << 20U;
 inline constexpr std::size_t CHUNK_BYTES = std::size_t{256} << 10U;
 inline constexpr std::size_t LARGEST_TEXT = 4096;

@@ -1,11 +1,12 @@
-// What the ranks of a meeting tell each other about a library that a backend loads: on all of them it is there and the same, or all
-// are told why not.
+// What the ranks of a meeting tell each other about a library that a backend loads: on all of them it is
+// there and the same, or all are told why not.
 //
-//   gloo::Module& module = open_on_all(meeting, "gloo", gloo::open_library, deadline);   // collective, as Meeting::exchange()
+//   // collective, as Meeting::exchange()
+//   gloo::Module& module = open_on_all(meeting, "gloo", gloo::open_library, deadline);
 //   for (const std::string& text : tell_all(meeting, my_address, my_failure, deadline)) ...
 //
-// Throws      InvalidArgument on all ranks, with the failure of the first that has one, or with the two libraries; and what
-//             Meeting::exchange() throws.
+// Throws      InvalidArgument on all ranks, with the failure of the first that has one, or with the two
+//             libraries; and what Meeting::exchange() throws.
 #pragma once
 
 #include <string>

@@ -18,7 +18,8 @@ namespace {
 
 constexpr int TAGS = 32768;  // that every MPI has
 
-// Groups that share two ranks never share a tag: each rank counts, and a group takes the highest of its ranks.
+// Groups that share two ranks never share a tag: each rank counts, and a group takes the highest of its
+// ranks.
 std::atomic<int>& next_tag() {
   static std::atomic<int> next{1};
   return next;

@@ -1,10 +1,12 @@
-// Which MPI this process uses, and opening its module (mpi/module.h). Nothing of MPI is in the process before that.
+// Which MPI this process uses, and opening its module (mpi/module.h). Nothing of MPI is in the process before
+// that.
 //
 //   mpi::Module& module = mpi::open_library();
 //   for (const mpi::Found& one : mpi::find_libraries()) std::cout << one.name << " " << one.path << "\n";
 //
-// Which       LOCKSTEP_MPI (openmpi, mpich, or the path of a module); else the one that is in this process already, because the
-//             program was built with it; else the launcher's: OMPI_* or PMI_* variables; else the only one there is.
+// Which       LOCKSTEP_MPI (openmpi, mpich, or the path of a module); else the one that is in this process
+//             already, because the program was built with it; else the launcher's: OMPI_* or PMI_* variables;
+//             else the only one there is.
 // Where       module_file.h.
 // Throws      InvalidArgument that says what to install, what to set, or why the module cannot be loaded.
 #pragma once

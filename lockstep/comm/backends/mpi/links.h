@@ -2,9 +2,10 @@
 //
 //   MpiLinks links(module, communicator->open(tag, {0, 1, 2}));
 //
-// MPI cannot be waited for together with anything else, and a call that blocks in it keeps a core busy: wait() asks again and
-// again, at once for a moment, then every 50 us for 20 ms after the last byte, then less and less often: what has taken a while may
-// take a twentieth of it longer, and at most 50 ms. So a second of waiting is a hundred questions, not a thousand.
+// MPI cannot be waited for together with anything else, and a call that blocks in it keeps a core busy:
+// wait() asks again and again, at once for a moment, then every 50 us for 20 ms after the last byte, then
+// less and less often: what has taken a while may take a twentieth of it longer, and at most 50 ms. So a
+// second of waiting is a hundred questions, not a thousand.
 #pragma once
 
 #include <atomic>

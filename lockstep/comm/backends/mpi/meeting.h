@@ -1,8 +1,9 @@
-// MpiMeeting: the ranks of a communicator talk over MPI before they can communicate: on several machines without a store, an
-// address or a secret, because MPI has connected them already.
+// MpiMeeting: the ranks of a communicator talk over MPI before they can communicate: on several machines
+// without a store, an address or a secret, because MPI has connected them already.
 //
-//   MpiMeeting& meeting = MpiMeeting::of(communicator);          // one for each communicator, for the rest of the process
-//   meeting.begin();                                             // what earlier, failed meetings have left is dropped
+//   MpiMeeting& meeting = MpiMeeting::of(communicator);          // one for each communicator, for the rest
+//                                                                // of the process
+//   meeting.begin();  // what earlier, failed meetings have left is dropped
 //   const std::vector<Message> all = meeting.exchange(my_address, {}, deadline);
 //
 // Who         every rank of the communicator makes the same calls. Blocks until all have.

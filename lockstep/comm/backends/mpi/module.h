@@ -1,13 +1,14 @@
-// What lockstep_mpi_openmpi.so and lockstep_mpi_mpich.so offer to the library, which links no MPI and opens one of them
-// (mpi/library.h). The modules are mpi/module.cpp, compiled by the wrapper of each MPI; they link nothing of Lockstep, so
-// this header stands alone.
+// What lockstep_mpi_openmpi.so and lockstep_mpi_mpich.so offer to the library, which links no MPI and opens
+// one of them (mpi/library.h). The modules are mpi/module.cpp, compiled by the wrapper of each MPI; they link
+// nothing of Lockstep, so this header stands alone.
 //
 //   Module& module = *reinterpret_cast<Module*(*)()>(dlsym(handle, MODULE_ENTRY))();
 //   if (const std::string wrong = module.start(deadline); !wrong.empty()) throw Aborted(wrong);
-//   std::unique_ptr<Streams> streams = module.open(module.world(), tag, {0, 2, 3});    // ranks of the communicator
+//   // ranks of the communicator
+//   std::unique_ptr<Streams> streams = module.open(module.world(), tag, {0, 2, 3});
 //
-// Threads: any; one lock around every call of MPI, so a library that was initialised by this module needs MPI_THREAD_SERIALIZED,
-// and one that the host program calls too, MPI_THREAD_MULTIPLE.
+// Threads: any; one lock around every call of MPI, so a library that was initialised by this module needs
+// MPI_THREAD_SERIALIZED, and one that the host program calls too, MPI_THREAD_MULTIPLE.
 #pragma once
 
 #include <array>
@@ -62,7 +63,8 @@ class Communicator {
 
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  // Between these ranks of it; this rank has no stream to itself. The tag, from 0 to 32767, belongs to them alone.
+  // Between these ranks of it; this rank has no stream to itself. The tag, from 0 to 32767, belongs to them
+  // alone.
   virtual std::unique_ptr<Streams> open(int tag, const std::vector<int>& ranks) = 0;
 };
 
@@ -88,12 +90,15 @@ class Module {
   virtual std::string host_name() const = 0;
   virtual std::size_t handle_size() const = 0;  // of an MPI_Comm
 
-  // Initialises MPI unless the program has; what is wrong, or "". If it does, MPI is finalised when the process ends.
+  // Initialises MPI unless the program has; what is wrong, or "". If it does, MPI is finalised when the
+  // process ends.
   virtual std::string start() = 0;
   // The same in a program that owns a communicator, so has initialised MPI.
   virtual std::string start_in_host() = 0;
-  // The duplicate of MPI_COMM_WORLD; of a communicator of the program, `handle` pointing to its MPI_Comm; of one of Fortran.
-  // Each communicator is duplicated once in its life, and the duplicates are never freed. Collective over its ranks; null when the deadline has passed or, with what is wrong in `error`, MPI refused.
+  // The duplicate of MPI_COMM_WORLD; of a communicator of the program, `handle` pointing to its MPI_Comm; of
+  // one of Fortran. Each communicator is duplicated once in its life, and the duplicates are never freed.
+  // Collective over its ranks; null when the deadline has passed or, with what is wrong in `error`, MPI
+  // refused.
   virtual std::shared_ptr<Communicator> world(Patience& patience, std::string& error) = 0;
   virtual std::shared_ptr<Communicator> duplicate(const void* handle, Patience& patience,
                                                   std::string& error) = 0;

@@ -1,5 +1,6 @@
-// NCCL's C interface, as far as it is used here: the facts of nccl.h (2.14 and later), so that neither building nor loading
-// Lockstep needs NCCL or CUDA. The functions are looked up by name when the first group is made (nccl/library.h).
+// NCCL's C interface, as far as it is used here: the facts of nccl.h (2.14 and later), so that neither
+// building nor loading Lockstep needs NCCL or CUDA. The functions are looked up by name when the first group
+// is made (nccl/library.h).
 //
 // This header stands alone: tests/nccl/ implements these functions over host memory.
 #pragma once
@@ -9,7 +10,7 @@
 #include "lockstep/base/visibility.h"
 
 namespace lockstep {
-namespace nccl LOCKSTEP_PUBLIC {
+namespace LOCKSTEP_PUBLIC nccl {
 
 struct CommHandle;
 using Comm = CommHandle*;  // ncclComm_t
@@ -86,5 +87,5 @@ struct Config {
 
 // And these two, which return text: ncclGetErrorString(Result), ncclGetLastError(Comm).
 
-}  // namespace nccl
+}  // namespace lockstep
 }  // namespace lockstep

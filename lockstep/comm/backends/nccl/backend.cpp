@@ -139,8 +139,8 @@ const nccl::Library& open_on_all(const ProcessGroup& hosts, Deadline deadline) {
   return *library;
 }
 
-// Of `ranks`, which are this rank's among those of the hosts; every other rank makes one too, of its own. One rank whose communicator
-// fails ends the hosts' group, and with it the others' waiting for it.
+// Of `ranks`, which are this rank's among those of the hosts; every other rank makes one too, of its own. One
+// rank whose communicator fails ends the hosts' group, and with it the others' waiting for it.
 std::unique_ptr<Communicator> make_communicator(const nccl::Library& library, const ProcessGroup& hosts,
                                                 const std::vector<int>& ranks, Deadline deadline) {
   UniqueId id = {};

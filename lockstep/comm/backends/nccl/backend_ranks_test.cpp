@@ -18,7 +18,8 @@ using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-// Whoever calls first returns at once: the other rank calls only when it was told so, by the rank that has returned.
+// Whoever calls first returns at once: the other rank calls only when it was told so, by the rank that has
+// returned.
 RANKS_TEST(Nccl, ACallWaitsForNobody, Ranks(2), Backends("nccl")) {
   std::vector<float> x(1000, 1.0F);
   Work work;

@@ -1,15 +1,18 @@
 // What a request becomes in calls of NCCL: a table that is made first and then carried out. Pure.
 //
 //   const std::vector<nccl::Step> steps = nccl::steps_of(request, rank, size);     // throws nothing
-//   if (const std::string why = nccl::lacks(request.verb, request.dtype, request.op); !why.empty()) refuse(why);
+//   if (const std::string why = nccl::lacks(request.verb, request.dtype, request.op); !why.empty())
+//     refuse(why);
 //
 //   all_reduce(float32[10], sum)      ALL_REDUCE  FLOAT32 x 10
-//   all_gather(int16[5])              ALL_GATHER  UINT8 x 10, or, into a list of outputs, a BROADCAST of each rank
+//   all_gather(int16[5])              ALL_GATHER UINT8 x 10, or, into a list of outputs, a BROADCAST of each
+//                                     rank
 //   all_to_all, gather, scatter       SEND and RECV, also to this rank itself
 //   reduce_scatter                    REDUCE_SCATTER, or, from a list of inputs, a REDUCE to each rank
 //
-// What only copies travels as bytes, so all dtypes do. What NCCL cannot reduce (int16, bits, ...) is refused before anything is
-// sent. The order of NCCL's sums is its own: bits may differ from those of other backends, and from one NCCL to the next.
+// What only copies travels as bytes, so all dtypes do. What NCCL cannot reduce (int16, bits, ...) is refused
+// before anything is sent. The order of NCCL's sums is its own: bits may differ from those of other backends,
+// and from one NCCL to the next.
 #pragma once
 
 #include <cstddef>
@@ -43,7 +46,8 @@ std::optional<Reduction> reduction_of(DType dtype, ReduceOp op);
 
 std::string lacks(const Request& request);  // empty: nothing
 
-// The same number of steps of the same kinds on all ranks, but for those that go to single ranks. Empty: nothing to do.
+// The same number of steps of the same kinds on all ranks, but for those that go to single ranks. Empty:
+// nothing to do.
 std::vector<Step> steps_of(const Request& request, int rank, int size);
 
 const char* name_of(Step::Kind kind);  // "ncclAllReduce"

@@ -1,5 +1,5 @@
-// Communicator: one of NCCL's, from making it to aborting it. NCCL is told not to block (2.14), so that whatever it waits for can be
-// given up.
+// Communicator: one of NCCL's, from making it to aborting it. NCCL is told not to block (2.14), so that
+// whatever it waits for can be given up.
 //
 //   auto comm = nccl::Communicator::make(library, id, rank, size, {deadline, [&] { hosts.check_peers(); }});
 //   comm->launch(steps_of(request, rank, size), stream, patience);
@@ -26,14 +26,16 @@ struct Patience {
 
 class Communicator {
  public:
-  // Collective over the `size` ranks that have the id. Throws DistBackendError, Timeout, and what patience.meanwhile throws.
+  // Collective over the `size` ranks that have the id. Throws DistBackendError, Timeout, and what
+  // patience.meanwhile throws.
   static std::unique_ptr<Communicator> make(const Library& library, const UniqueId& id, int rank, int size,
                                             const Patience& patience);
   ~Communicator() { abort(); }
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
-  // All steps as one: none waits for another. Returns when they are in the stream. Throws as make(), and Aborted.
+  // All steps as one: none waits for another. Returns when they are in the stream. Throws as make(), and
+  // Aborted.
   void launch(const std::vector<Step>& steps, CudaStream stream, const Patience& patience);
   // Throws DistBackendError, in the name of `function`, if NCCL has found since that something went wrong.
   void check(const char* function = "ncclCommGetAsyncError");

@@ -2,11 +2,12 @@
 // for messages, and a group of the same ranks' hosts, through which they agree. NCCL itself neither notices
 // that ranks called different things, nor that one is dead, nor does it ever give up.
 //
-//   launch()   on the caller's thread: tells the other hosts what is called, and puts NCCL's calls into the channel's stream, behind
-//              what is in the caller's stream. Waits for nobody.
-//   watch()    a thread per channel: takes its operations in order, waits until all hosts have called the same, then until the device
-//              is done, and looks meanwhile whether NCCL has failed or a rank has died. Whatever goes wrong fails the group: NCCL's
-//              communicators are aborted, so that streams go on, and the other hosts are told, in the part for CPU memory too.
+//   launch()   on the caller's thread: tells the other hosts what is called, and puts NCCL's calls into the
+//              channel's stream, behind what is in the caller's stream. Waits for nobody.
+//   watch()    a thread per channel: takes its operations in order, waits until all hosts have called the
+//              same, then until the device is done, and looks meanwhile whether NCCL has failed or a rank has
+//              died. Whatever goes wrong fails the group: NCCL's communicators are aborted, so that streams
+//              go on, and the other hosts are told, in the part for CPU memory too.
 //   wait()     puts the end of the operation before what the caller's stream does next.
 //
 // Threads: any. In a fork only forked(), refuse_fork() and stay(): threads, locks and communicators are the

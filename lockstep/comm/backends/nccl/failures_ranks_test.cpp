@@ -1,4 +1,5 @@
-// What a group over NCCL says when ranks disagree, die or come late, and when NCCL fails: the stand-in (tests/nccl) is told to.
+// What a group over NCCL says when ranks disagree, die or come late, and when NCCL fails: the stand-in
+// (tests/nccl) is told to.
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/comm/collectives/collectives.h"

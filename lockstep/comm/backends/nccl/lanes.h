@@ -1,8 +1,9 @@
-// Lanes: what a channel of a group over NCCL puts its calls into: a communicator for each level, and a stream for what goes between
-// machines, so that it works beside what goes on within.
+// Lanes: what a channel of a group over NCCL puts its calls into: a communicator for each level, and a stream
+// for what goes between machines, so that it works beside what goes on within.
 //
 //   lanes.streams().wait(lanes.main(), record(caller));
-//   lanes.launch(stages_of(request, rank, size, grid), patience);   // all of it is behind what the main stream holds,
+//   lanes.launch(stages_of(request, rank, size, grid), patience);   // all of it is behind what the main
+//                                                                   // stream holds,
 //   Event end = lanes.streams().record(lanes.main());               // and before what follows there
 //
 // Threads: launch() by one at a time; check() and abort() by any, meanwhile too.

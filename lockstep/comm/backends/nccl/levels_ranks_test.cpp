@@ -1,5 +1,5 @@
-// Backend hierarchical+nccl over the stand-in for NCCL: ranks 0 and 1 count as on one machine, 2 and 3 as on another; of three,
-// rank 0 is alone. The suite of all backends runs over it, too.
+// Backend hierarchical+nccl over the stand-in for NCCL: ranks 0 and 1 count as on one machine, 2 and 3 as on
+// another; of three, rank 0 is alone. The suite of all backends runs over it, too.
 #include "lockstep/base/error.h"
 #include "lockstep/comm/collectives/collectives.h"
 #include "lockstep/job/job.h"

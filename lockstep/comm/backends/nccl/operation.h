@@ -4,8 +4,8 @@
 //      |                    |
 //      +--------------------+--the group fails--> FAILED
 //
-// Collectives are launched when they are called. Messages stay QUEUED until somebody waits for one: all of them are then launched as
-// one, so that two ranks that send to each other do not wait for each other.
+// Collectives are launched when they are called. Messages stay QUEUED until somebody waits for one: all of
+// them are then launched as one, so that two ranks that send to each other do not wait for each other.
 #pragma once
 
 #include <exception>
@@ -21,7 +21,8 @@
 
 namespace lockstep::nccl {
 
-// What a rank tells the others of a call, as bytes of one length for all: the call, and how large its parts are.
+// What a rank tells the others of a call, as bytes of one length for all: the call, and how large its parts
+// are.
 class Signature {
  public:
   static std::size_t bytes(int size) {
@@ -66,7 +67,8 @@ class Operation final : public WorkState {
   std::string describe() const;  // "all_reduce #118"
   // Tells the other ranks of it and hears of theirs; does not wait.
   void announce(Backend& hosts);
-  // Waits until all have. Throws Mismatch if they called something else, and what a wait of the hosts' group throws.
+  // Waits until all have. Throws Mismatch if they called something else, and what a wait of the hosts' group
+  // throws.
   void agree();
 
  private:

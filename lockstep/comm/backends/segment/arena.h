@@ -1,13 +1,15 @@
-// Arena: hands out blocks of one rank's shared memory. Only the owner allocates; peers reach a block by (rank, offset).
+// Arena: hands out blocks of one rank's shared memory. Only the owner allocates; peers reach a block by
+// (rank, offset).
 //
 //   Arena arena(memory);
 //   const std::size_t offset = arena.allocate(bytes);
 //   ... peers read and write arena.at(offset) through their own mapping ...
 //   arena.free(offset);
 //
-// First fit over free blocks ordered by address, neighbours merged. Pages are reserved when a block first covers them and
-// kept, so that a training loop allocates memory once. Blocks are aligned to 128 bytes (two cache lines: no false sharing).
-// All groups of a rank use one arena, from any thread: it has its own lock, which is taken last.
+// First fit over free blocks ordered by address, neighbours merged. Pages are reserved when a block first
+// covers them and kept, so that a training loop allocates memory once. Blocks are aligned to 128 bytes (two
+// cache lines: no false sharing). All groups of a rank use one arena, from any thread: it has its own lock,
+// which is taken last.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +30,8 @@ class Arena {
   // Throws SystemError when memory or address space runs out. allocate(0) is valid.
   std::size_t allocate(std::size_t bytes);
   void free(std::size_t offset);
-  // The block that `offset` lies in is never handed out again, also not after free(): a peer may still write to it.
+  // The block that `offset` lies in is never handed out again, also not after free(): a peer may still write
+  // to it.
   void condemn(std::size_t offset);
 
   std::byte* at(std::size_t offset) const { return memory_->data() + offset; }

@@ -1,49 +1,55 @@
-// The memory that the ranks of one group share: how they tell each other what they called, where their data lies, how far
-// they are, and what went wrong. Plain data and atomics; the rules are here, the code that follows them in shared_engine.
+// The memory that the ranks of one group share: how they tell each other what they called, where their data
+// lies, how far they are, and what went wrong. Plain data and atomics; the rules are here, the code that
+// follows them in shared_engine.
 //
-//   control segment (one per group: the world's made by rank 0,          data segments (one per rank: an Arena)
-//   a sub-group's a block in the data segment of its rank 0)
+//   control segment, one per group: the world's made by rank 0,       data segments, one per rank: an Arena
+//   a sub-group's a block in the data segment of its rank 0
 //   +-----------+------------+------------------------------+----------+   +-------------------------------+
 //   | Header    | RankLine   | PostLine[rank], Share[rank]  | Letter   |   | blocks: staged messages,      |
 //   | failure,  | one per    | 64 times: collective number  | ring per |   | gradient buckets, the window  |
 //   | doorbell  | rank       | s in slot s % 64             | (src,dst)|   | of large reductions           |
 //   +-----------+------------+------------------------------+----------+   +-------------------------------+
 //
-// A collective. Rank r posts number s by filling PostLine[s % 64][r] and then storing `sequence = s` (release). It may do so
-// once every rank has finished number s - 64. A rank that reads `sequence == s` (acquire) may read the line and what it says
-// is there until it has finished s itself: RankLine::finished is the number up to which it has finished everything; a post
-// carries it, too, so that it is rarely looked up. Two ranks that post at the same time each look at the other's line
-// afterwards (both sequentially consistent), so at least one of them sees a disagreement.
+// A collective. Rank r posts number s by filling PostLine[s % 64][r] and then storing `sequence = s`
+// (release). It may do so once every rank has finished number s - 64. A rank that reads `sequence == s`
+// (acquire) may read the line and what it says is there until it has finished s itself: RankLine::finished is
+// the number up to which it has finished everything; a post carries it, too, so that it is rarely looked up.
+// Two ranks that post at the same time each look at the other's line afterwards (both sequentially
+// consistent), so at least one of them sees a disagreement.
 //
-// Contributions (Placement) up to PostLine::ROOM bytes are in the line itself. Larger ones are in a block that is complete when
-// it is posted, or GROWING: then Share::staged says how many pieces of it can be read.
+// Contributions (Placement) up to PostLine::ROOM bytes are in the line itself. Larger ones are in a block
+// that is complete when it is posted, or GROWING: then Share::staged says how many pieces of it can be read.
 //
-// Slices of an all_reduce on blocks. Once all ranks have posted s, anybody may claim slice n of region k by moving
-// Share[k].claim from (s, n) to (s, n+1); a word of an older collective counts as (s, 0), so nobody resets it. Region k is
-// rank k's to begin with. After writing the slice to all blocks the claimer adds one to its own Share::done. Their sum being
-// the number of slices means: nobody touches the blocks any more.
+// Slices of an all_reduce on blocks. Once all ranks have posted s, anybody may claim slice n of region k by
+// moving Share[k].claim from (s, n) to (s, n+1); a word of an older collective counts as (s, 0), so nobody
+// resets it. Region k is rank k's to begin with. After writing the slice to all blocks the claimer adds one
+// to its own Share::done. Their sum being the number of slices means: nobody touches the blocks any more.
 //
-// The window of an all_reduce of private memory that all ranks wait for. Chunk c passes through slot c % W of each rank's
-// window and has a portion for every rank to reduce. Each rank r copies the others' portions of its data there and stores
-// WindowLine::in = (s, c+1). When all have, rank q reduces its portion from its own memory and the others' slots, and writes
-// the result to its own memory and over what it read in the others' slots: done = (s, c+1). When all have, every rank
-// copies the results out of its own slot, which is then its own to fill again. The words only grow; a rank has one such call at
-// a time.
+// The window of an all_reduce of private memory that all ranks wait for. Chunk c passes through slot c % W of
+// each rank's window and has a portion for every rank to reduce. Each rank r copies the others' portions of
+// its data there and stores WindowLine::in = (s, c+1). When all have, rank q reduces its portion from its own
+// memory and the others' slots, and writes the result to its own memory and over what it read in the others'
+// slots: done = (s, c+1). When all have, every rank copies the results out of its own slot, which is then its
+// own to fill again. The words only grow; a rank has one such call at a time.
 //
-// all_gather, all_to_all, reduce_scatter and broadcast of such memory use the windows, too: chunk c of what rank r has for each other passes
-// through slot c % W of its window: in = (s, c+1). Whoever has taken chunk c out of all others' slots stores done = (s, c+1), or at
-// its end the largest number there is; when all have, the slot is r's to fill again.
+// all_gather, all_to_all, reduce_scatter and broadcast of such memory use the windows, too: chunk c of what
+// rank r has for each other passes through slot c % W of its window: in = (s, c+1). Whoever has taken chunk c
+// out of all others' slots stores done = (s, c+1), or at its end the largest number there is; when all have,
+// the slot is r's to fill again.
 //
-// A message that its sender waits for is lent: the receiver copies it straight out of the sender's memory, once instead of twice,
-// from private memory through the kernel (os/peer_memory.h). A very large one in private memory goes through a small ring in the
-// sender's segment instead, which stays in the caches: the sender, seeing that the receiver has come, fills piece p when the
-// receiver has taken piece p - RING_PIECES out of the same place. When no receiver comes in the time that a copy takes, the
-// sender copies all of it into a block after all, so that a send never waits for its receive.
+// A message that its sender waits for is lent: the receiver copies it straight out of the sender's memory,
+// once instead of twice, from private memory through the kernel (os/peer_memory.h). A very large one in
+// private memory goes through a small ring in the sender's segment instead, which stays in the caches: the
+// sender, seeing that the receiver has come, fills piece p when the receiver has taken piece p - RING_PIECES
+// out of the same place. When no receiver comes in the time that a copy takes, the sender copies all of it
+// into a block after all, so that a send never waits for its receive.
 //
-// Sleeping. A waiter adds itself to `sleepers`, fences, reads `doorbell`, checks its condition once more and sleeps on that
-// value. Whoever changes something that others may wait for rings: fence, and if there are sleepers, doorbell + 1 and wake.
+// Sleeping. A waiter adds itself to `sleepers`, fences, reads `doorbell`, checks its condition once more and
+// sleeps on that value. Whoever changes something that others may wait for rings: fence, and if there are
+// sleepers, doorbell + 1 and wake.
 //
-// Everything read from here was written by a process of the same user and job, but offsets are checked before use.
+// Everything read from here was written by a process of the same user and job, but offsets are checked before
+// use.
 #pragma once
 
 #include <atomic>
@@ -80,8 +86,8 @@ struct Header {
   alignas(LINE) std::atomic<std::uint32_t> doorbell{0};
 };
 
-// LEFT: takes part in nothing more. GONE: touches neither the control segment nor others' blocks any more, and needs none of
-// its own; when all are gone, the memory of a sub-group is used for other things.
+// LEFT: takes part in nothing more. GONE: touches neither the control segment nor others' blocks any more,
+// and needs none of its own; when all are gone, the memory of a sub-group is used for other things.
 enum class Presence : std::uint32_t { JOINED, LEFT, GONE };
 
 struct alignas(LINE) RankLine {
@@ -104,8 +110,8 @@ enum class Placement : std::uint8_t {
   IN_BLOCK,  // in a block of its segment, complete
   GROWING,   // in a block that is being filled
   IN_PLACE,  // in the caller's own memory, which is shared: results may be written there
-  PRIVATE,  // stays in the caller's memory while the caller waits. If another rank chose a different path, the data is
-            // copied into a block instead: Share::late_block
+  PRIVATE,   // stays in the caller's memory while the caller waits. If another rank chose a different path,
+             // the data is copied into a block instead: Share::late_block
   WINDOWED,  // passes through its window, or is put in a block if others do otherwise: Share::late_block
 };
 
@@ -138,12 +144,12 @@ inline constexpr std::size_t STAGED_PIECE = std::size_t{512} << 10U;
 //
 //   OFFERED --receiver begins to copy--> TAKING --> Letter::taken
 //      |                                   | receiver cannot read it (PRIVATE_MEMORY)
-//      +--nobody comes------------------> STAGED: the sender copies it into a block, as if it had never been lent
+//      +--nobody comes------------------> STAGED: the sender copies it into a block, as if never lent
 enum class Lending : std::uint64_t { OFFERED = 1, TAKING = 2, STAGED = 3 };
 enum class LentFrom : std::uint8_t { GROUP_MEMORY, PRIVATE_MEMORY, RING };
 
-// Of a message that goes through a ring. Small enough that what one core wrote is in the other's reach, large enough that
-// handing a piece over costs little beside copying it.
+// Of a message that goes through a ring. Small enough that what one core wrote is in the other's reach, large
+// enough that handing a piece over costs little beside copying it.
 inline constexpr std::size_t RING_PIECE = std::size_t{128} << 10U;
 inline constexpr std::size_t RING_PIECES = 8;
 
@@ -185,7 +191,8 @@ class Control {
  public:
   static std::size_t bytes(int size);
 
-  // `fresh`: constructs everything (rank 0, in zeroed memory). Otherwise checks magic and size (InternalError).
+  // `fresh`: constructs everything (rank 0, in zeroed memory). Otherwise checks magic and size
+  // (InternalError).
   Control(std::byte* base, int size, bool fresh);
 
   Header& header() const { return *reinterpret_cast<Header*>(base_); }
@@ -197,7 +204,8 @@ class Control {
 
   // Wakes whoever sleeps on the doorbell; call after the change is stored.
   void ring() const;
-  // The same without the fence, for a change stored with sequential consistency that the sleeper looks at in the same way.
+  // The same without the fence, for a change stored with sequential consistency that the sleeper looks at in
+  // the same way.
   void ring_after_seq_cst() const;
 
  private:

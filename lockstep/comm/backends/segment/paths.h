@@ -1,15 +1,17 @@
-// Which way an all_reduce takes through shared memory, by the number of its bytes. Where it would take `window`, so do the
-// verbs of shared/exchange.h; for them the other names mean blocks.
+// Which way an all_reduce takes through shared memory, by the number of its bytes. Where it would take
+// `window`, so do the verbs of shared/exchange.h; for them the other names mean blocks.
 //
 //   const PathTable table = path_table();         // what ships, or what LOCKSTEP_PATHS says
 //   table.path_of(4096);                          // Path::ONE_SHOT
 //   describe(table);                              // "inline:72,one_shot:32768,two_shot:524288,window"
 //
-// For memory of the caller's own; a tensor in memory of the group (allocate_shared) is reduced where it lies, except that what
-// fits into a post line goes there. All ways give the same bits. The group's rank 0 decides for all its ranks.
+// For memory of the caller's own; a tensor in memory of the group (allocate_shared) is reduced where it lies,
+// except that what fits into a post line goes there. All ways give the same bits. The group's rank 0 decides
+// for all its ranks.
 //
-// LOCKSTEP_PATHS="one_shot:16K,window" names ways with the largest size that takes each, the last without; one name alone
-// forces that way for everything (inline: for what fits). `lockstep bench --tune` finds the best table of a machine.
+// LOCKSTEP_PATHS="one_shot:16K,window" names ways with the largest size that takes each, the last without;
+// one name alone forces that way for everything (inline: for what fits). `lockstep bench --tune` finds the
+// best table of a machine.
 #pragma once
 
 #include <array>
@@ -25,7 +27,8 @@ enum class Path : std::uint8_t {
   ONE_SHOT,  // copied into a block; every rank combines all blocks: one synchronisation
   TWO_SHOT,  // through the window in one chunk: every rank combines a portion, two synchronisations
   WINDOW,    // the same in many chunks, so that what is copied stays in the cache
-  STAGED,  // copied into a block whose slices anybody may reduce; what asynchronous operations use instead of the last two
+  STAGED,  // copied into a block whose slices anybody may reduce; what asynchronous operations use instead of
+           // the last two
 };
 inline constexpr int PATH_COUNT = 5;
 std::string_view name_of(Path path);

@@ -1,9 +1,10 @@
-// RankMemory: one rank's own data segment, as all groups of its job use it, and what groups leave behind in it.
+// RankMemory: one rank's own data segment, as all groups of its job use it, and what groups leave behind in
+// it.
 //
-// Sub-groups are made and destroyed in one set of segments, so a group must give back what it used: its staged messages, when
-// the last peer has read them, and its control block, when the last member is gone. Neither happens while this rank is in a
-// call of that group; settle() does what has become possible. After a failure nothing is given back: a stopped peer
-// may wake up and write.
+// Sub-groups are made and destroyed in one set of segments, so a group must give back what it used: its
+// staged messages, when the last peer has read them, and its control block, when the last member is gone.
+// Neither happens while this rank is in a call of that group; settle() does what has become possible. After a
+// failure nothing is given back: a stopped peer may wake up and write.
 //
 // Threads: own lock, taken after an engine's and before the arena's.
 #pragma once
@@ -63,7 +64,8 @@ class RankMemory {
   void settle();
 
   void add_group(const std::shared_ptr<Helped>& group);
-  // For a wait that takes long, with no lock held: what others wait for may be an operation of another group of this rank.
+  // For a wait that takes long, with no lock held: what others wait for may be an operation of another group
+  // of this rank.
   void help_groups();
 
  private:

@@ -1,11 +1,11 @@
-// How large the data segment of each rank is: every rank maps those of all, so that they must fit into the address space of each.
-// Pure, and printable in one text that ranks exchange.
+// How large the data segment of each rank is: every rank maps those of all, so that they must fit into the
+// address space of each. Pure, and printable in one text that ranks exchange.
 //
 //   const SegmentPlan mine = segment_plan(ranks, memory_facts());     // what this process could map
 //   const SegmentPlan plan = smallest(all);                           // what every rank can
 //
-// A segment takes memory only as far as it is used. It is as large as the machine's memory where addresses allow: one rank may
-// need most of it. Half of the addresses are left to the program.
+// A segment takes memory only as far as it is used. It is as large as the machine's memory where addresses
+// allow: one rank may need most of it. Half of the addresses are left to the program.
 #pragma once
 
 #include <cstddef>
@@ -38,7 +38,8 @@ SegmentPlan segment_plan(int ranks, const MemoryFacts& facts);
 // The plan of the rank that can map least; the first of them.
 std::size_t smallest(const std::vector<SegmentPlan>& plans);
 
-// What made the segment of `rank` as small as it is, and what to do: " (the limit `ulimit -v` ...)"; empty for MEMORY.
+// What made the segment of `rank` as small as it is, and what to do: " (the limit `ulimit -v` ...)"; empty
+// for MEMORY.
 std::string explain(const SegmentPlan& plan, int rank);
 
 }  // namespace lockstep::shared

@@ -134,7 +134,8 @@ bool Gather::move(std::size_t) {
   if (method == Exchange::Method::UNDECIDED && may_come_late(contribution_.placement())) return false;
   bool all = true;
   // The own part first: then not all ranks read rank 0's memory at the same time.
-  for (int i = 0; i < context_->size(); ++i) all = copy_from((context_->rank() + i) % context_->size()) && all;
+  for (int i = 0; i < context_->size(); ++i)
+    all = copy_from((context_->rank() + i) % context_->size()) && all;
   return all;
 }
 

@@ -53,7 +53,8 @@ std::string ends(int from, int to, int connection) {
   return str("tcp rank ", from, " to ", to, ", ", connection);
 }
 
-// Lets in the higher ranks' connections, whatever strangers do at the same address, in a thread that lasts as long as this object.
+// Lets in the higher ranks' connections, whatever strangers do at the same address, in a thread that lasts as
+// long as this object.
 class Door {
  public:
   using OnArrival = std::function<void(Reception::Admitted)>;
@@ -159,14 +160,16 @@ class Mesh {
                     : Secret::from_text(announced_[0].secret, "the secret of rank 0");
   }
 
-  // What a rank tells the others of its connections: the rank that had ended when it wanted to connect to it, or none.
+  // What a rank tells the others of its connections: the rank that had ended when it wanted to connect to it,
+  // or none.
   static constexpr const char* CONNECTED = "";
   // It may have ended because of another rank's end, of which the meeting tells.
   [[noreturn]] void throw_ended(int r) {
     check_told(meeting_.exchange(std::to_string(r), {}, Deadline::in(step_)));
     throw_lost(r);
   }
-  // A rank that found another one ended gave up the rest of its connections: the other one is the cause, not itself.
+  // A rank that found another one ended gave up the rest of its connections: the other one is the cause, not
+  // itself.
   void check_told(const std::vector<Message>& all) {
     for (const Message& message : all) {
       int ended = -1;
@@ -179,8 +182,8 @@ class Mesh {
         str("init_process_group, group of ", size(), ": rank ", r, " ended before all ranks had met"), r);
   }
 
-  // It listens since before this rank knew its address and until all are connected, so it has ended if nobody listens there. A
-  // connection that is cut off may be one of too many: the next attempt tells.
+  // It listens since before this rank knew its address and until all are connected, so it has ended if nobody
+  // listens there. A connection that is cut off may be one of too many: the next attempt tells.
   void connect_to(int r, int i, Deadline deadline) {
     for (auto pause = FIRST_PAUSE;; pause = std::min(2 * pause, LONGEST_PAUSE)) {
       try {

@@ -1,15 +1,18 @@
 // connect_mesh: authenticated TCP connections between every two ranks of a meeting.
 //
-//   auto [sockets, peers] = connect_mesh(meeting, {.silence = 30s}, deadline);         // by rank; none to this rank itself
+//   auto [sockets, peers] = connect_mesh(meeting, {.silence = 30s}, deadline);  // by rank; none to this rank
+//                                                                               // itself
 //
-// Everybody listens at a free port of the address at which the meeting says it can be reached; addresses are exchanged; each
-// rank connects to all lower ones, and the listeners are closed. Both sides of a connection prove that they know the job's
-// secret (store/handshake.h); without one, because whoever takes part in the meeting is trusted anyhow, rank 0 makes one up.
-// A thread of each rank lets the others in, and welcomes each with a byte; strangers that connect meanwhile, however many, are dropped
-// and keep nobody waiting (store/reception.h). A rank whose connection is cut off before it is welcome connects again.
+// Everybody listens at a free port of the address at which the meeting says it can be reached; addresses are
+// exchanged; each rank connects to all lower ones, and the listeners are closed. Both sides of a connection
+// prove that they know the job's secret (store/handshake.h); without one, because whoever takes part in the
+// meeting is trusted anyhow, rank 0 makes one up. A thread of each rank lets the others in, and welcomes each
+// with a byte; strangers that connect meanwhile, however many, are dropped and keep nobody waiting
+// (store/reception.h). A rank whose connection is cut off before it is welcome connects again.
 //
 // Collective  over the meeting's ranks.
-// Fails       PeerLost or Timeout naming who ended or did not come; StoreError naming who knows another secret.
+// Fails       PeerLost or Timeout naming who ended or did not come; StoreError naming who knows another
+//             secret.
 #pragma once
 
 #include <chrono>

@@ -1,5 +1,5 @@
-// Several TCP connections between every two ranks, made while strangers connect, too; that the bits are right whatever goes over them is
-// for socket_links_test.cpp.
+// Several TCP connections between every two ranks, made while strangers connect, too; that the bits are right
+// whatever goes over them is for socket_links_test.cpp.
 #include <gmock/gmock.h>
 #include <sys/socket.h>
 
@@ -58,8 +58,8 @@ void check_traffic(const ProcessGroup& group, std::size_t count) {
     ASSERT_EQ(all[i], static_cast<std::int64_t>(i / count)) << count;
 }
 
-// A meeting that knows where the ranks listen as soon as they know it, and from then on strangers connect there as fast as they can:
-// some reset their connections, the others keep the last few hundred.
+// A meeting that knows where the ranks listen as soon as they know it, and from then on strangers connect
+// there as fast as they can: some reset their connections, the others keep the last few hundred.
 class FloodedMeeting final : public Meeting {
  public:
   explicit FloodedMeeting(Meeting& meeting) : meeting_(meeting) {}

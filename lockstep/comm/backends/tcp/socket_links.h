@@ -2,8 +2,8 @@
 //
 //   SocketLinks links(std::move(sockets));         // by rank; none is no link
 //
-// Over several sockets a link's bytes go in stripes of 64 KiB, in turn: the first stripe over the first socket, the next over the
-// second, and so on. Both sides count, so that nothing is added to the bytes.
+// Over several sockets a link's bytes go in stripes of 64 KiB, in turn: the first stripe over the first
+// socket, the next over the second, and so on. Both sides count, so that nothing is added to the bytes.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,5 @@
-// Links over one and several sockets: the bytes arrive whole and in order whatever the pieces, and go over the sockets in turn.
+// Links over one and several sockets: the bytes arrive whole and in order whatever the pieces, and go over
+// the sockets in turn.
 #include "lockstep/comm/backends/tcp/socket_links.h"
 
 #include <gtest/gtest.h>
