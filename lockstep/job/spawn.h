@@ -19,7 +19,8 @@
 //             counted, so make them in one thread. Not from fn: a spawned rank cannot spawn
 //             (InvalidArgument).
 // Environment what `lockstep run -n ranks` sets, so that init_process_group() in fn needs no arguments; cores
-//             as there. Output goes straight to this process's standard output and error; standard input is empty.
+//             as there. Output goes straight to this process's standard output and error; standard input is
+//             empty.
 // Blocks      until all ranks have ended, unless {.join = false}.
 // Fails       SpawnError for the first rank that failed: what its exception said, or "rank 2 of 4 (pid 71)
 //             was killed by SIGKILL", or its exit code. A rank that only lost a peer (PeerLost) is not the

@@ -1,5 +1,6 @@
-// A program and a plug-in that both link liblockstep_core.so are in one job: the program joins and leaves, the plug-in adds up.
-// An error that the library throws in the plug-in's call is caught by its type in the program.
+// A program and a plug-in that both link liblockstep_core.so are in one job: the program joins and leaves,
+// the plug-in adds up. An error that the library throws in the plug-in's call is caught by its type in the
+// program.
 #include <dlfcn.h>
 #include <lockstep/base/error.h>
 #include <lockstep/job/job.h>

@@ -1,4 +1,5 @@
-// A plug-in that knows nothing of the program: it adds up a number over the job it finds, and asks for what cannot be.
+// A plug-in that knows nothing of the program: it adds up a number over the job it finds, and asks for what
+// cannot be.
 #include <lockstep/comm/collectives/collectives.h>
 #include <lockstep/job/job.h>
 
