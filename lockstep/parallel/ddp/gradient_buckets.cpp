@@ -8,11 +8,11 @@
 #include <chrono>
 #include <limits>
 
-#include "lockstep/base/error.h"
 #include "lockstep/base/fail_point.h"
 #include "lockstep/base/str.h"
-#include "lockstep/parallel/ddp/hooks/bucket_numbers.h"
-#include "lockstep/parallel/ddp/hooks/counting_backend.h"
+#include "lockstep/parallel/ddp/ddp_wrapper.h"
+#include "lockstep/parallel/gradients/hooks/bucket_numbers.h"
+#include "lockstep/parallel/gradients/hooks/counting_backend.h"
 #include "lockstep/tensor/collectives.h"
 
 namespace lockstep {
@@ -31,11 +31,6 @@ std::vector<BucketParameter> sizes_of(const NamedTensors& parameters) {
 }
 
 }  // namespace
-
-void refuse(const ProcessGroup& group, const std::string& what) {
-  throw InvalidArgument(str("DistributedDataParallel on group \"", group.name(), "\", rank ", group.rank(),
-                            " of ", group.size(), ": ", what));
-}
 
 GradientBuckets::GradientBuckets(const NamedTensors& dense, const NamedTensors& sparse, ProcessGroup group,
                                  const BucketCaps& caps)
@@ -73,7 +68,7 @@ const std::string& GradientBuckets::name(std::size_t index) const {
 void GradientBuckets::refuse_changed() const {
   for (std::size_t i = 0; i < size(); ++i) {
     const auto change = is_dense(i) ? dense_[i].slot.change() : sparse_[i - dense_.size()].change();
-    if (change) refuse(group_, str("parameter ", in_quotes(name(i)), " ", *change));
+    if (change) DDP_WRAPPER.refuse(group_, str("parameter ", in_quotes(name(i)), " ", *change));
   }
 }
 
@@ -222,7 +217,7 @@ void GradientBuckets::rebuild(BucketPlan plan) {
 void GradientBuckets::take(std::size_t index, const at::Tensor& incoming) {
   const auto refusal =
       is_dense(index) ? dense_[index].slot.refusal() : sparse_[index - dense_.size()].refusal();
-  if (refusal) refuse(group_, str("parameter ", in_quotes(name(index)), ": ", *refusal));
+  if (refusal) DDP_WRAPPER.refuse(group_, str("parameter ", in_quotes(name(index)), ": ", *refusal));
   if (!is_dense(index)) return sparse_[index - dense_.size()].take_gradient();
   GradientSlot& slot = dense_[index].slot;
   if (!slot.is_apart()) places_.note(index, slot);

@@ -20,20 +20,17 @@
 #include <vector>
 
 #include "lockstep/comm/process_group.h"
-#include "lockstep/parallel/ddp/bucket_plan.h"
-#include "lockstep/parallel/ddp/gradient_holders.h"
-#include "lockstep/parallel/ddp/gradient_places.h"
-#include "lockstep/parallel/ddp/gradient_slot.h"
-#include "lockstep/parallel/ddp/hooks/comm_hook.h"
-#include "lockstep/parallel/ddp/parameter_claims.h"
-#include "lockstep/parallel/ddp/sparse_gradient.h"
 #include "lockstep/parallel/ddp/stats.h"
+#include "lockstep/parallel/gradients/bucket_plan.h"
+#include "lockstep/parallel/gradients/gradient_holders.h"
+#include "lockstep/parallel/gradients/gradient_places.h"
+#include "lockstep/parallel/gradients/gradient_slot.h"
+#include "lockstep/parallel/gradients/hooks/comm_hook.h"
+#include "lockstep/parallel/gradients/parameter_claims.h"
+#include "lockstep/parallel/gradients/sparse_gradient.h"
 #include "lockstep/tensor/named_tensors.h"
 
 namespace lockstep {
-
-// Throws InvalidArgument: who we are, then `what`.
-[[noreturn]] void refuse(const ProcessGroup& group, const std::string& what);
 
 class GradientBuckets {
  public:

@@ -9,6 +9,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/exception_text.h"
 #include "lockstep/base/str.h"
+#include "lockstep/parallel/ddp/ddp_wrapper.h"
 #include "lockstep/parallel/ddp/gradient_buckets.h"
 
 namespace lockstep {
@@ -83,13 +84,13 @@ void Reducer::before_forward(const std::optional<std::string>& mistake) {
     buckets_->end_pass();  // of a backward that was left by an exception
     if (state_ == State::ACCUMULATING) transition(State::IDLE);  // likewise, on this rank alone
     if (state_ != State::IDLE) {
-      refuse(group_,
-             "forward() while a backward() of this model has not ended: an exception ended it early on this "
-             "rank, so its "
-             "gradients were not averaged, or another thread is still in it");
+      DDP_WRAPPER.refuse(
+          group_,
+          "forward() while a backward() of this model has not ended: an exception ended it early on this "
+          "rank, so its gradients were not averaged, or another thread is still in it");
     }
     buckets_->refuse_changed();
-    if (mistake) refuse(group_, *mistake);
+    if (mistake) DDP_WRAPPER.refuse(group_, *mistake);
     hooks_->renew();
     if (!c10::GradMode::is_enabled()) return;
     claims_->forward_begins();
@@ -149,12 +150,13 @@ bool Reducer::is_synchronised() const {
 void Reducer::register_comm_hook(std::shared_ptr<CommHook> hook) {
   const std::lock_guard lock(mutex_);
   if (buckets_->hook()) {
-    refuse(group_,
-           str("register_comm_hook() was called before, for \"", printable(buckets_->hook()->describe()),
-               "\"; there is one communication hook, registered once"));
+    DDP_WRAPPER.refuse(
+        group_, str("register_comm_hook() was called before, for \"", printable(buckets_->hook()->describe()),
+                    "\"; there is one communication hook, registered once"));
   }
   if (pass_ > 0) {
-    refuse(group_, "register_comm_hook() after a backward(); register the hook before the first one");
+    DDP_WRAPPER.refuse(group_,
+                       "register_comm_hook() after a backward(); register the hook before the first one");
   }
   buckets_->set_hook(std::move(hook));
 }
@@ -174,7 +176,8 @@ void Reducer::stand_in(double factor) {
   fail_on_error(lock, [&] {
     if (state_ == State::FAILED) std::rethrow_exception(failure_);
     if (options_.static_graph && !has_averaged_) {
-      refuse(group_, "this rank has no inputs at all, so it cannot learn the graph that is declared static");
+      DDP_WRAPPER.refuse(
+          group_, "this rank has no inputs at all, so it cannot learn the graph that is declared static");
     }
     if (state_ == State::ACCUMULATING) transition(State::IDLE);
     buckets_->drop_gradients();
@@ -265,11 +268,12 @@ void Reducer::transition(State next) {
 void Reducer::join_pass() {
   if (state_ == State::FAILED) std::rethrow_exception(failure_);
   if (AutogradHooks::is_creating_graph()) {
-    refuse(group_,
-           "backward(create_graph = true) would leave gradients whose graph knows nothing of the other "
-           "ranks; take the "
-           "inner gradient with torch::autograd::grad(..., create_graph = true) and call backward() on the "
-           "outer loss");
+    DDP_WRAPPER.refuse(
+        group_,
+        "backward(create_graph = true) would leave gradients whose graph knows nothing of the other "
+        "ranks; take the inner gradient with torch::autograd::grad(..., create_graph = true) and call "
+        "backward() on the "
+        "outer loss");
   }
   const int backward = AutogradHooks::current_backward();
   if (state_ == State::IDLE) {
@@ -279,7 +283,8 @@ void Reducer::join_pass() {
   } else if (backward != last_backward_) {
     // Autograd runs a backward inside another one on the same thread, so another thread means another caller.
     if (state_ == State::WAITING || pass_thread_ != std::this_thread::get_id()) {
-      refuse(group_, "two threads are in backward() on one model; take turns, or wrap one model for each");
+      DDP_WRAPPER.refuse(
+          group_, "two threads are in backward() on one model; take turns, or wrap one model for each");
     }
     follow_backward(backward);
   }
@@ -312,11 +317,12 @@ void Reducer::follow_backward(int backward) {
 void Reducer::accept(std::size_t index, const at::Tensor& incoming) {
   if (state_ == State::ACCUMULATING) return buckets_->add(index, incoming);
   if (const auto mistake = buckets_->too_late(index)) {
-    refuse(group_, *mistake + (options_.static_graph
-                                   ? ". Train it without static_graph"
-                                   : ": it takes part outside the outputs of forward(), or in several "
-                                     "checkpointed blocks (see "
-                                     "static_graph), or an earlier backward() ended with an exception"));
+    DDP_WRAPPER.refuse(
+        group_,
+        *mistake + (options_.static_graph ? ". Train it without static_graph"
+                                          : ": it takes part outside the outputs of forward(), or in several "
+                                            "checkpointed blocks (see static_graph), or an earlier "
+                                            "backward() ended with an exception"));
   }
   buckets_->add(index, incoming);
   buckets_->start_complete();
@@ -329,13 +335,13 @@ void Reducer::refuse_missing(const std::vector<std::string>& names) const {
   const auto frozen = buckets_->frozen_since();
   const auto shared = claims_->first_shared();
   if (options_.static_graph) {
-    refuse(group_,
-           str(names.size() == 1 ? "parameter " : "parameters ", list_of(names),
-               " got fewer gradients in this backward() than in the first, but the graph was declared "
-               "static. Take the same path in every step, or use find_unused_parameters in place of "
-               "static_graph"));
+    DDP_WRAPPER.refuse(
+        group_, str(names.size() == 1 ? "parameter " : "parameters ", list_of(names),
+                    " got fewer gradients in this backward() than in the first, but the graph was declared "
+                    "static. Take the same path in every step, or use find_unused_parameters in place of "
+                    "static_graph"));
   }
-  refuse(
+  DDP_WRAPPER.refuse(
       group_,
       str(names.size() == 1 ? "parameter " : "parameters ", list_of(names),
           " got no gradient in this backward()",

@@ -37,12 +37,12 @@
 #include <vector>
 
 #include "lockstep/comm/process_group.h"
-#include "lockstep/parallel/ddp/autograd_hooks.h"
-#include "lockstep/parallel/ddp/bucket_plan.h"
-#include "lockstep/parallel/ddp/hooks/comm_hook.h"
 #include "lockstep/parallel/ddp/left_forwards.h"
-#include "lockstep/parallel/ddp/parameter_claims.h"
 #include "lockstep/parallel/ddp/stats.h"
+#include "lockstep/parallel/gradients/autograd_hooks.h"
+#include "lockstep/parallel/gradients/bucket_plan.h"
+#include "lockstep/parallel/gradients/hooks/comm_hook.h"
+#include "lockstep/parallel/gradients/parameter_claims.h"
 #include "lockstep/tensor/named_tensors.h"
 
 namespace lockstep {
