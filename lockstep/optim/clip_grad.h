@@ -11,8 +11,9 @@
 //                  torch, infinity makes all gradients zero or NaN, and NaN makes them NaN.
 // clip_grad_value_ brings every element into [-clip_value, clip_value]; NaN stays.
 //
-// Ranks      neither communicates, but for a norm over the ranks of a reducer (norm_reducer.h), where each rank has a part of
-//            the gradients. After DDP's backward every rank has the same gradients, so the same norm, and clips alike, as
+// Ranks      neither communicates, but for a norm over the ranks of a reducer (norm_reducer.h), where each rank
+//            has a part of the gradients.
+//            After DDP's backward every rank has the same gradients, so the same norm, and clips alike, as
 //            one process with the whole batch would. Under no_sync gradients are this rank's alone: clip only before a step.
 //            Divide by GradScaler's scale first (unscale_).
 // Parameters without gradient are passed over; no gradient at all gives 0. A sparse gradient is an InvalidArgument: its

@@ -1,13 +1,14 @@
-// NormReducer: whose elements a norm is of. By default those of this rank; with a group those of all its ranks.
+// NormReducer: over which ranks a norm is taken. By default over this rank alone, with a group over all its
+// ranks.
 //
-//   const dist::NormReducer over_ranks(group);              // each element of a parameter lies on one rank of the group
+//   const dist::NormReducer over_ranks(group);        // each element of a parameter lies on one of its ranks
 //   optimizer.reduce_norms(over_ranks);
 //   dist::clip_grad_norm_(shards, 1.0, 2.0, false, over_ranks);
 //
 // Collective  with a group: each call that takes a norm, on every rank, with as many norms.
-// The bits    sums are float64 and add in the tree of all_reduce: equal on every rank. They depend on where the ranks'
-//             shards begin, as those of one process depend on where its chunks do.
-// A tensor that every rank holds would count once per rank: take its norm without a group.
+// The bits    sums are float64 and add in the tree of all_reduce: equal on every rank. They depend on where
+//             the ranks' shards begin.
+// Replicas    a tensor that every rank holds would count once per rank: take its norm without a group.
 #pragma once
 
 #include <optional>

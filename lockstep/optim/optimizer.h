@@ -13,7 +13,7 @@
 //   groups.emplace_back(biases);
 //   dist::optim::AdamW optimizer(groups, dist::optim::AdamWOptions(1e-3).weight_decay(0));
 //
-// Named parameters (ddp.named_parameters().pairs()) in place of tensors: errors then say which one, and the state dict names
+// Named parameters (ddp.named_parameters().pairs()) in place of tensors: errors and the state dict then name
 // them. Shards of parameters, where ranks share an optimiser's work: parameter_shard.h.
 //
 // Speed       one pass over the memory of a parameter, its gradient and its state (step_kernels.h), for dense float64, float32,
@@ -22,13 +22,14 @@
 // Precision   float64 in float64, all else in float32. State has the dtype of its parameter, as Python's has. With float16 and
 //             bfloat16 parameters small changes round away; keep float32 parameters and autocast instead.
 // The bits    do not depend on the number of threads or the instruction set: ranks with equal gradients keep equal parameters.
-// Ranks       no optimiser communicates, but for norms over a group (reduce_norms). Gradients averaged by DDP are equal on all
-//             ranks, and so is the step. Steps of several ranks without any average are said once (job/unaveraged_steps.h).
+// Ranks       no optimiser communicates, but for norms over a group (reduce_norms). Gradients averaged by DDP
+//             are equal on all ranks, and so is the step. Steps of several ranks without any average are said
+//             once (job/unaveraged_steps.h).
 // State       torch::save(optimizer, path) and torch::load are interchangeable with libtorch's optimiser of the same name (LARS
-//             and LAMB with themselves). state_dict() is Python's, flattened. If all parameters have names, it is by name, as
-//             torch.distributed.checkpoint flattens it. A file of it is written by
+//             and LAMB with themselves). state_dict() is Python's, flattened. If all parameters have names, it is
+//             by name, as torch.distributed.checkpoint flattens it. A file of it is written by
 //             save_state_dict(optimizer.state_dict(), "optimizer.safetensors") (tensor/state_dict.h) and read by
-//             optimizer.load_state_dict(load_tensors("optimizer.safetensors")). One by number is loaded so in Python:
+//             optimizer.load_state_dict(load_tensors("optimizer.safetensors")). In Python, by number:
 //
 //               def optimizer_state(path):                     # for torch.optim.AdamW(...).load_state_dict()
 //                   state, groups = {}, {}
@@ -65,7 +66,8 @@ class Optimizer : public torch::optim::Optimizer {
   void add_param_group(const ParamGroup& group);
   void add_param_group(const NamedTensors& parameters);
   void add_param_group(const std::vector<ParameterShard>& shards);
-  // Whose elements the norms of LARS and LAMB are of. By default this rank's. With a group, step() is collective from then on.
+  // Over which ranks LARS and LAMB take norms; by default over this rank alone. With a group, step() is
+  // collective from then on.
   void reduce_norms(const NormReducer& reducer) { norms_ = reducer; }
 
   // Calls `closure`, if there is one, with gradients enabled, and returns what it returns. Parameters without a gradient stay.
@@ -75,11 +77,11 @@ class Optimizer : public torch::optim::Optimizer {
   void load(torch::serialize::InputArchive& archive) override = 0;
 
   // By number: "state.I.NAME" for the I-th parameter of all groups together, "param_groups.G.OPTION", and
-  // "param_groups.G.params": the numbers of the group's parameters. By name, if all parameters have one: "state.PARAMETER.NAME"
-  // and "param_groups.PARAMETER.OPTION". Tensors of the state are those of the optimiser, no copies.
+  // "param_groups.G.params": the numbers of the group's parameters. By name, if all parameters have one:
+  // "state.PARAMETER.NAME" and "param_groups.PARAMETER.OPTION". Tensors are the optimiser's own, no copies.
   NamedTensors state_dict() const;
-  // Copies. Takes either form, by name only if all parameters have one. Options that are not in it stay as they are, and so do
-  // parameters without state.
+  // Copies. Takes either form, by name only if all parameters have one. Options that are not in it stay as they
+  // are, and so do parameters without state.
   void load_state_dict(const NamedTensors& tensors);
 
  protected:

@@ -1,7 +1,9 @@
-// Optimisers whose parameters lie in shards on several ranks, beside libtorch's in one process, or the formula for whole tensors.
+// Optimisers whose parameters lie in shards on several ranks, beside libtorch's in one process, or the formula
+// for whole tensors.
 #include "lockstep/optim/parameter_shard.h"
 
 #include <gmock/gmock.h>
+#include <torch/nn/utils/clip_grad.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
 #include <torch/types.h>

@@ -1,10 +1,10 @@
 // The entries of an optimiser's state dict, which a file holds as a flat list of names. Pure.
 //
-//   state.3.exp_avg              param_groups.0.lr              param_groups.0.params       by number
-//   state.fc1.weight.exp_avg     param_groups.fc1.weight.lr                                 by name of the parameter
+//   state.3.exp_avg              param_groups.0.lr             param_groups.0.params    by number
+//   state.fc1.weight.exp_avg     param_groups.fc1.weight.lr                             by parameter name
 //
-// The form by name is that of Python's torch.distributed.checkpoint with flatten_optimizer_state_dict. It has no entry "params",
-// by which the two are told apart.
+// The form by name is that of Python's torch.distributed.checkpoint with flatten_optimizer_state_dict. It has
+// no entry "params", by which the two are told apart.
 #pragma once
 
 #include <cstddef>

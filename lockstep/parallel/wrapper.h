@@ -1,4 +1,5 @@
-// Wrapper: the wrapper of a model whose name an error begins with. gradients/ and replicas/ serve any wrapper.
+// Wrapper: the wrapper of a model whose name an error begins with. gradients/ and replicas/ serve any
+// wrapper.
 //
 //   constexpr Wrapper WRAPPER{"DistributedDataParallel"};
 //   WRAPPER.refuse("bucket_cap_mb is 0");     // InvalidArgument: DistributedDataParallel: bucket_cap_mb is 0

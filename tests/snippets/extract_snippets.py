@@ -19,6 +19,8 @@ ALSO_PUBLIC = [line for line in PUBLIC.split("\n") if line and not line.startswi
 
 # What a header's examples take for granted, where names.h says something else or nothing.
 FIXTURES = {
+    "lockstep/autograd/activation_checkpoint.h": "extern torch::nn::Sequential layers; extern std::vector<torch::nn::Linear> blocks; "
+                                              "extern torch::nn::Linear norm, head;",
     "lockstep/base/log.h": "void my_logger(const std::string& line);",
     "lockstep/comm/collectives/all_gather.h": "extern int mine;",
     "lockstep/comm/collectives/all_reduce.h": "extern float local_loss;",
@@ -45,7 +47,9 @@ FIXTURES = {
     "lockstep/job/spawn.h": "void train(); void fn(int rank);",
     "lockstep/optim/lr_scheduler.h": "void train_epoch();",
     "lockstep/optim/reduce_lr_on_plateau.h": "double validate();",
+    "lockstep/optim/norm_reducer.h": "extern optim::LAMB optimizer; extern std::vector<at::Tensor> shards;",
     "lockstep/optim/optimizer.h": "extern std::vector<at::Tensor> weights, biases;",
+    "lockstep/optim/parameter_shard.h": "extern at::Tensor flat;",
     "lockstep/parallel/ddp/distributed_data_parallel.h": "extern at::Tensor first_half, second_half;",
     "lockstep/parallel/gradients/hooks/hook_registry.h": "std::shared_ptr<CommHook> my_hook();",
     "lockstep/store/prefix_store.h": "extern std::shared_ptr<Store> store; extern std::string text;",
@@ -53,8 +57,6 @@ FIXTURES = {
     "lockstep/store/tcp_store_server.h": "extern Secret secret;",
     "lockstep/tensor/caching_allocator.h": "void train_epoch();",
     "lockstep/tensor/point_to_point.h": "extern at::Tensor mine, theirs; extern int left, right;",
-    "lockstep/autograd/activation_checkpoint.h": "extern torch::nn::Sequential layers; extern std::vector<torch::nn::Linear> blocks; "
-                                              "extern torch::nn::Linear norm, head;",
     "lockstep/train/mean.h": "extern at::Tensor local_loss; double share_correct(const Batch& batch);",
     "lockstep/train/profiler.h": "void train(int step);",
     "lockstep/train/profiler_averages.h": "extern Profile profile;",

@@ -1,5 +1,5 @@
-// GradientAverage: makes the gradients of a model their average over the ranks of a group: starts the buckets that are
-// complete, in index order, and at the end of backward waits for them and for what is exchanged beside them.
+// GradientAverage: makes the gradients of a model their average over the ranks of a group. Complete buckets
+// start in index order during backward. At its end the average waits for all buckets and for the exchange.
 //
 //   GradientAverage average(gradients, group, caps, "SimpleCNN");
 //   average.begin_pass(mark);
@@ -9,7 +9,8 @@
 //   average.wait();
 //   average.settle();                         // .grad of all is the average
 //
-// Order  Rank 0 tells all ranks in which order its gradients came; after that settle() lays the buckets out to suit it.
+// Order  Rank 0 tells all ranks in which order its gradients came; after that settle() lays the buckets out
+//        to suit it.
 // Threads one at a time: the Reducer drives it and holds its lock, except in wait().
 #pragma once
 
@@ -43,7 +44,8 @@ class GradientAverage {
   void begin_pass(std::int32_t mark) { mark_ = mark; }
   std::size_t started() const { return reduction_.started(); }  // buckets
   void start_complete();
-  // After start_complete() has started all: tells which parameters were used here, and in which order gradients came.
+  // After start_complete() has started all: tells which parameters were used here, and in which order
+  // gradients came.
   void start_exchange(bool used, bool order);
   void wait();                                             // and reduces sparse gradients
   void scale(double factor) { gradients_.scale(factor); }  // between wait() and settle()
@@ -55,7 +57,7 @@ class GradientAverage {
 
  private:
   struct Counts {
-    DistributedDataParallelStats stats;  // without what the store and the reduction count
+    DistributedDataParallelStats stats;  // without the counts of the store and the reduction
     std::uint64_t sparse_bytes = 0;      // sent in this step
     std::uint64_t earlier_copied = 0;    // bytes, up to the end of the last step
     std::uint64_t earlier_sent = 0;

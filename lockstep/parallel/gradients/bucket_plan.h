@@ -5,22 +5,24 @@
 //   .bytes = 1024}); plan[0].entries[0].parameter;       // 1: backward reaches the last registered parameter
 //   first
 //
-// `order` lists the parameters as their gradients are expected to arrive. Gradients of one dtype and one optimiser group fill
-// a bucket in that order. A bucket closes as soon as its bytes reach the cap, so it exceeds the cap by less than one gradient
-// and no gradient is split. The first bucket of each kind has a cap of its own, usually smaller, so that communication starts
-// early. Buckets are numbered by the arrival of their last gradient: that is the order in which they become complete.
+// `order` lists the parameters as their gradients are expected to arrive. Gradients of one dtype and one
+// optimiser group fill a bucket in that order. A bucket closes as soon as its bytes reach the cap, so it
+// exceeds the cap by less than one gradient and no gradient is split. The first bucket of each kind has a cap
+// of its own, usually smaller, so that communication starts early. Buckets are numbered by the arrival of
+// their last gradient: that is the order in which they become complete.
 //
 // Every gradient starts at a multiple of 64 bytes, so that it never shares a cache line with its neighbour.
 //
-// Groups  gradients that different optimiser groups step lie in different buckets, so that a bucket has one learning rate.
-// Shards  a bucket's length is padded until it divides into that many parts of whole cache lines. shard_of() names the part
-//         of a rank. One shard adds no padding.
+// Groups  gradients that different optimiser groups step lie in different buckets, so that a bucket has one
+//         learning rate.
+// Shards  a bucket's length is padded until it divides into that many parts of whole cache lines. shard_of()
+//         names the part of a rank. One shard adds no padding.
 //
 //   const BucketPlan halves = bucket_plan(parameters, reverse_order(2), {}, /*shards=*/2);
-//   const BucketRange mine = shard_of(halves[0], rank);      // elements [mine.offset, mine.offset + mine.count)
+//   const BucketRange mine = shard_of(halves[0], rank);      // mine.count elements from mine.offset on
 //
-// Fails   InvalidArgument: an order that is not a permutation of the parameters, a cap of zero bytes, no shards, a rank without
-//         a shard.
+// Fails   InvalidArgument: an order that is not a permutation of the parameters, a cap of zero bytes, no
+//         shards, a rank without a shard.
 // Source  Li et al., "PyTorch Distributed", VLDB 2020, section 3.2.3.
 #pragma once
 
@@ -72,18 +74,19 @@ struct BucketRange {
   bool operator==(const BucketRange&) const = default;
 };
 
-// The part of the bucket that `rank` of the ranks that share it owns. Parts of all ranks cover the bucket in order of ranks.
+// The part of the bucket that `rank` of the ranks that share it owns. Parts of all ranks cover the bucket in
+// order of ranks.
 BucketRange shard_of(const BucketSpec& bucket, std::size_t rank);
 
 // {count-1, ..., 1, 0}: the order before any backward was seen.
 std::vector<std::size_t> reverse_order(std::size_t count);
 
-// All of `count` parameters: those whose gradients arrived, in that order, then the others in reverse order. A parameter that
-// is named several times counts where it is named last.
+// All of `count` parameters: those whose gradients arrived, in that order, then the others in reverse order.
+// A parameter that is named several times counts where it is named last.
 std::vector<std::size_t> arrival_order(std::span<const std::size_t> arrived, std::size_t count);
 
-// One line per bucket, for logs and tests: "#0 float32 1280 bytes: 5 4 3". A group other than 0, and several shards, are named:
-// "#1 float32 256 bytes, group 2, 4 shards of 64: 1 0".
+// One line per bucket, for logs and tests: "#0 float32 1280 bytes: 5 4 3". A group other than 0, and several
+// shards, are named: "#1 float32 256 bytes, group 2, 4 shards of 64: 1 0".
 std::string to_string(const BucketPlan& plan);
 
 }  // namespace lockstep

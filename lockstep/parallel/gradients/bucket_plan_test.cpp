@@ -109,8 +109,9 @@ TEST(BucketPlan, RefusesAnOrderThatIsNoPermutation) {
   EXPECT_THROW(bucket_plan(parameters, Order{0, 1}, {}, /*shards=*/0), InvalidArgument);
 }
 
-// For random models: every gradient appears once, none overlap, every bucket but the last of its kind has reached its cap, and
-// would not have without its last gradient. Shards are whole cache lines, and padding is less than a line of each.
+// For random models: every gradient appears once, none overlap, every bucket but the last of its kind has
+// reached its cap, and would not have without its last gradient. Shards are whole cache lines, and padding is
+// less than a line of each.
 TEST(BucketPlan, HoldsForRandomModels) {
   std::mt19937 random(7);
   const std::array<DType, 3> dtypes = {DType::FLOAT32, DType::FLOAT64, DType::BFLOAT16};

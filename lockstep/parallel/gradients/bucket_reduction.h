@@ -1,5 +1,5 @@
-// BucketReduction: reduces the buckets of a store over the ranks of a group, in index order: the average, or what a
-// communication hook makes of them.
+// BucketReduction: reduces the buckets of a store over the ranks of a group, in index order. The result is
+// the average, or the result of a communication hook.
 //
 //   BucketReduction reduction(store, group, "SimpleCNN");
 //   reduction.start_next(mark);            // bucket 0: returns at once
@@ -17,8 +17,9 @@
 // The only bucket of a store is the first and the last: IDLE becomes STARTED.
 //
 // Collective  start_next() and finish(): every rank calls them in the same order.
-// Fails       what the group or the hook throws; after that the reduction is of no more use. InternalError: more buckets
-//             started than there are, or other buckets or another hook while it is not IDLE.
+// Fails       with the error of the group or the hook; after that the reduction is of no more use.
+//             InternalError: more buckets started than there are, or other buckets or another hook while it
+//             is not IDLE.
 #pragma once
 
 #include <atomic>
@@ -54,7 +55,7 @@ class BucketReduction {
   bool are_all_started() const { return next_ == store_.buckets(); }
   // Its gradients have all come. The mark travels with the call (comm/purpose.h).
   void start_next(std::int32_t mark);
-  // Waits for all that was started.
+  // Waits for all buckets that were started.
   void finish();
   // Every rank gets the whole result.
   BucketRange owned(std::size_t bucket) const;

@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-// Three parameters in buckets of their own, whose elements are rank + 1, 10 * (rank + 1) and 100 * (rank + 1).
+// Three parameters in buckets of their own; their elements are rank + 1, 10 and 100 times that.
 struct ThreeBuckets {
   ThreeBuckets() {
     std::vector<at::Tensor> tensors;

@@ -1,4 +1,5 @@
-// GradientArrivals: which gradients have come in this backward, and which buckets are complete. Pure: numbers only.
+// GradientArrivals: which gradients have come in this backward, and which buckets are complete. Pure: numbers
+// only.
 //
 //   GradientArrivals arrivals(3);
 //   arrivals.lay_out({0, 0, 1}, 2);       // parameters 0 and 1 in bucket 0, parameter 2 in bucket 1
@@ -6,7 +7,8 @@
 //   arrivals.add(2);
 //   arrivals.is_complete(1);              // true: nothing in the way of its reduction
 //
-// A gradient counts once: with the last gradient that its parameter is expected to get in this backward, or with leave_out().
+// A gradient counts once: with the last gradient that its parameter is expected to get in this backward, or
+// with leave_out().
 //
 //   ┌──────────┐  watch_graph()  ┌─────────┐  learn_graph()  ┌────────┐
 //   │ ONE_EACH │ ──────────────▶ │ WATCHED │ ──────────────▶ │ LEARNT │

@@ -9,8 +9,8 @@
 //             has ended                               or something else in its place
 //   WATCHING ────────────────────────▶ OFFERING ──────────────────────────────────────▶ WATCHING, at most twice; then OFF
 //
-// A backward that differs from the one that was watched costs a copy of each gradient, never a wrong value: the BucketStore
-// looks what is in a place. Gradients below BlockCache::SMALLEST bytes are not worth an offer, and those that are made before
+// A backward that differs from the one that was watched costs a copy of each gradient, never a wrong value: the
+// BucketStore looks what is in a place. Gradients below BlockCache::SMALLEST bytes are not worth an offer, and those that are made before
 // begin_pass() (of the layer that autograd visits first) cannot have one.
 #pragma once
 

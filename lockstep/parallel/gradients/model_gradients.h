@@ -1,5 +1,6 @@
-// ModelGradients: the gradients of one model, dense ones in the buckets of a store and sparse ones beside them, and which of
-// them have come in this backward. Parameters are numbered: dense ones first, then sparse ones.
+// ModelGradients: the gradients of one model, and which of them have come in this backward. Dense gradients
+// lie in the buckets of a store, sparse ones beside them. Parameters are numbered: dense ones first, then
+// sparse ones.
 //
 //   ModelGradients gradients(DDP_WRAPPER, group, dense, sparse, bucket_plan(...));
 //   gradients.begin_pass(claims);
@@ -48,28 +49,29 @@ class ModelGradients {
   GradientArrivals& arrivals() { return arrivals_; }
   const GradientArrivals& arrivals() const { return arrivals_; }
 
-  // Throws when a parameter is not what it was at construction.
+  // Throws when a parameter has changed since construction.
   void refuse_changed() const;
   bool any_requires_grad() const;
   // Names a parameter that requires no gradient any more, as a sentence, if there is one.
   std::optional<std::string> frozen_since() const;
-  // Why this backward must not bring the parameter a gradient (any more), as a sentence, where `started` buckets have been
-  // started.
+  // Why this backward must not bring the parameter a gradient (any more), as a sentence, where `started`
+  // buckets have been started.
   std::optional<std::string> too_late(std::size_t index, std::size_t started) const;
-  // Names of the parameters that got no gradient since the last settle(), or not as many as the learnt graph has.
+  // Names of the parameters that got no gradient since the last settle(), or not as many as the learnt graph
+  // has.
   std::vector<std::string> without_gradient() const;
 
   void begin_pass(const ParameterClaims& claims);
   void end_pass();
   void add(std::size_t index, const at::Tensor& incoming);
-  // This rank contributes what earlier backwards left. Does nothing for a gradient that is counted.
+  // This rank contributes the .grad of earlier backwards. Does nothing for a gradient that is counted.
   void leave_out(std::size_t index);
   void leave_out_unused();  // parameters outside of a learnt graph
   // Makes all .grad undefined, or zero where another holder has it.
   void drop_gradients();
   // Multiplies the averages. Before settle().
   void scale(double factor);
-  // Makes .grad the average. A gradient that was left out stays what it was, unless some rank used the parameter.
+  // Makes .grad the average. The .grad of a parameter that was left out stays unless a rank used it.
   void settle(const PassExchange& exchange);
   // Lays the dense gradients out in other buckets. Between passes.
   void follow(BucketPlan plan);

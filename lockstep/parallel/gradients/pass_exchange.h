@@ -1,5 +1,5 @@
-// PassExchange: the two small facts about a backward that ranks tell one another beside its gradients: which parameters some
-// rank used, and in which order rank 0's gradients came.
+// PassExchange: the two small facts about a backward that ranks tell one another beside its gradients: which
+// parameters some rank used, and in which order rank 0's gradients came.
 //
 //   PassExchange exchange(group);
 //   exchange.start_used(flags);            // flags[i]: this rank used parameter i

@@ -53,8 +53,8 @@ class SparseGradient {
   bool nothing_new_ = false;
 };
 
-// Adds the names of those parameters that are weights of a torch::nn::Embedding or EmbeddingBag in `module` made with
-// sparse(true).
+// Adds the names of the parameters that are weights of a torch::nn::Embedding or EmbeddingBag in `module` made
+// with sparse(true).
 void find_sparse(const torch::nn::Module& module, const NamedTensors& parameters,
                  std::vector<std::string>& names);
 

@@ -1,6 +1,7 @@
-// What a wrapper asks of a model before it wraps it; each refusal is an InvalidArgument that names the tensor.
+// The checks of a model before a wrapper wraps it; each refusal is an InvalidArgument that names the tensor.
 //
-//   const NamedTensors trained = check_model(DDP_WRAPPER, parameters, buffers, options.device_ids, sparse, group);
+//   const NamedTensors trained =
+//       check_model(DDP_WRAPPER, parameters, buffers, options.device_ids, sparse, group);
 //
 // Made after the ranks have compared their models, so that all ranks refuse alike.
 #pragma once
