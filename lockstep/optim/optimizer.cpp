@@ -36,6 +36,15 @@ void expect_part(const char* optimizer, const ParameterShard& shard) {
                                       " on, which is no part of shape ", at::IntArrayRef(shard.shape)));
 }
 
+// Whether all parameters are keys of `known`.
+template <typename Known> bool have_names(const std::vector<ParamGroup>& groups, const Known& known) {
+  for (const ParamGroup& group : groups) {
+    for (const at::Tensor& parameter : group.params())
+      if (!known.contains(parameter.unsafeGetTensorImpl())) return false;
+  }
+  return !known.empty();
+}
+
 bool are_equal(const std::map<std::string, at::Tensor>& a, const std::map<std::string, at::Tensor>& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& one, const auto& other) {
     return one.first == other.first && one.second.equal(other.second);
@@ -146,30 +155,9 @@ at::Tensor Optimizer::step(LossClosure closure) {
   return loss;
 }
 
-bool Optimizer::has_names() const {
-  for (const ParamGroup& group : param_groups()) {
-    for (const at::Tensor& parameter : group.params())
-      if (!known_.contains(parameter.unsafeGetTensorImpl())) return false;
-  }
-  return !known_.empty();
-}
-
-const std::string& Optimizer::name_of(const at::Tensor& parameter) const {
-  return known_.at(parameter.unsafeGetTensorImpl()).name;
-}
-
-NamedTensors Optimizer::state_of_parameter(const at::Tensor& parameter, const std::string& owner) const {
-  NamedTensors tensors;
-  const auto state = state_.find(parameter.unsafeGetTensorImpl());
-  if (state == state_.end()) return tensors;
-  for (const auto& [key, value] : state_as_tensors(*state->second))
-    tensors.emplace_back(lockstep::str("state.", owner, '.', key), value);
-  return tensors;
-}
-
 NamedTensors Optimizer::state_dict() const {
   NamedTensors tensors;
-  const bool by_name = has_names();
+  const bool by_name = have_names(param_groups(), known_);
   std::int64_t number = 0;
   const auto add_options = [&](const NamedTensors& options, const std::string& owner) {
     for (const auto& [key, value] : options)
@@ -180,8 +168,13 @@ NamedTensors Optimizer::state_dict() const {
     const NamedTensors options = options_as_tensors(group.options());
     std::vector<std::int64_t> numbers;
     for (const at::Tensor& parameter : group.params()) {
-      const std::string owner = by_name ? name_of(parameter) : std::to_string(number);
-      for (auto& entry : state_of_parameter(parameter, owner)) tensors.push_back(std::move(entry));
+      auto* const key = parameter.unsafeGetTensorImpl();
+      const std::string owner = by_name ? known_.at(key).name : std::to_string(number);
+      const auto state = state_.find(key);
+      if (state != state_.end()) {
+        for (const auto& [name, value] : state_as_tensors(*state->second))
+          tensors.emplace_back(lockstep::str("state.", owner, '.', name), value);
+      }
       if (by_name) add_options(options, owner);
       numbers.push_back(number++);
     }
@@ -208,33 +201,26 @@ std::unique_ptr<Optimizer::State> Optimizer::fitting_state(Values& values, const
   return state_from(values);
 }
 
-void Optimizer::take_over(States states, std::vector<std::unique_ptr<Options>> options) {
-  state_ = std::move(states);
-  auto& own = param_groups();
-  for (std::size_t g = 0; g < own.size(); ++g) own[g].set_options(std::move(options[g]));
-}
-
 void Optimizer::load_state_dict(const NamedTensors& tensors) {
-  if (has_names() && !is_by_number(tensors)) {
-    load_by_name(tensors);
-  } else {
-    load_by_number(tensors);
-  }
+  const bool by_name = have_names(param_groups(), known_) && !is_by_number(tensors);
+  Loaded loaded = by_name ? load_by_name(tensors) : load_by_number(tensors);
+  state_ = std::move(loaded.states);
+  auto& own = param_groups();
+  for (std::size_t g = 0; g < own.size(); ++g) own[g].set_options(std::move(loaded.options[g]));
 }
 
-void Optimizer::load_by_number(const NamedTensors& tensors) {
+Optimizer::Loaded Optimizer::load_by_number(const NamedTensors& tensors) const {
   std::map<std::size_t, Values> states;
   std::map<std::size_t, Values> groups;
   for (const auto& [name, tensor] : tensors) {
     const StateEntry entry = entry_of(name);
     (entry.is_option ? groups : states)[number_of_owner(entry, name)][entry.key] = tensor;
   }
-  auto& own = param_groups();
+  const auto& own = param_groups();
   if (groups.size() != own.size() || (!groups.empty() && groups.rbegin()->first >= own.size()))
     throw InvalidArgument(lockstep::str("load_state_dict: the state has ", groups.size(),
                                         " parameter groups, the optimiser ", own.size()));
-  States loaded;
-  std::vector<std::unique_ptr<Options>> options;
+  Loaded loaded;
   for (std::size_t g = 0; g < own.size(); ++g) {
     Values values = groups[g];
     const at::Tensor numbers = values["params"];
@@ -243,15 +229,15 @@ void Optimizer::load_by_number(const NamedTensors& tensors) {
       throw InvalidArgument(lockstep::str("load_state_dict: group ", g, " has ",
                                           numbers.defined() ? numbers.numel() : 0,
                                           " parameters in the state and ", own[g].params().size(), " here"));
-    options.push_back(own[g].options().clone());
-    set_options(*options.back(), values, lockstep::str("param_groups.", g, '.'));
+    loaded.options.push_back(own[g].options().clone());
+    set_options(*loaded.options.back(), values, lockstep::str("param_groups.", g, '.'));
     const at::Tensor flat = numbers.to(at::kLong).reshape({-1});
     for (std::size_t i = 0; i < own[g].params().size(); ++i) {
       const at::Tensor& parameter = own[g].params()[i];
       const auto number = static_cast<std::size_t>(flat[static_cast<std::int64_t>(i)].item<std::int64_t>());
       const auto state = states.find(number);
       if (state == states.end()) continue;
-      loaded[parameter.unsafeGetTensorImpl()] =
+      loaded.states[parameter.unsafeGetTensorImpl()] =
           fitting_state(state->second, std::to_string(number), parameter);
       states.erase(state);
     }
@@ -259,24 +245,23 @@ void Optimizer::load_by_number(const NamedTensors& tensors) {
   if (!states.empty())
     throw InvalidArgument(lockstep::str("load_state_dict: there is state of parameter ",
                                         states.begin()->first, ", which no group has"));
-  take_over(std::move(loaded), std::move(options));
+  return loaded;
 }
 
 // The options of a group are those of its parameters in the state, which have them alike.
-void Optimizer::load_by_name(const NamedTensors& tensors) {
+Optimizer::Loaded Optimizer::load_by_name(const NamedTensors& tensors) const {
   std::map<std::string, std::pair<Values, Values>> saved;  // state and options, by parameter
   for (const auto& [name, tensor] : tensors) {
     const StateEntry entry = entry_of(name);
     auto& [state, options] = saved[entry.owner];
     (entry.is_option ? options : state)[entry.key] = tensor;
   }
-  States loaded;
-  std::vector<std::unique_ptr<Options>> options;
+  Loaded loaded;
   for (const ParamGroup& group : param_groups()) {
-    options.push_back(group.options().clone());
+    loaded.options.push_back(group.options().clone());
     std::optional<std::pair<std::string, Values>> first;  // parameter of the group
     for (const at::Tensor& parameter : group.params()) {
-      const std::string& name = name_of(parameter);
+      const std::string& name = known_.at(parameter.unsafeGetTensorImpl()).name;
       const auto found = saved.find(name);
       if (found == saved.end()) continue;
       auto& [state, own] = found->second;
@@ -284,16 +269,17 @@ void Optimizer::load_by_name(const NamedTensors& tensors) {
         throw InvalidArgument(lockstep::str("load_state_dict: ", in_quotes(first->first), " and ",
                                             in_quotes(name), " have different options in the state and ",
                                             "are in one parameter group here"));
-      if (!first) set_options(*options.back(), own, lockstep::str("param_groups.", name, '.'));
+      if (!first) set_options(*loaded.options.back(), own, lockstep::str("param_groups.", name, '.'));
       if (!first) first.emplace(name, own);
-      if (!state.empty()) loaded[parameter.unsafeGetTensorImpl()] = fitting_state(state, name, parameter);
+      if (!state.empty())
+        loaded.states[parameter.unsafeGetTensorImpl()] = fitting_state(state, name, parameter);
       saved.erase(found);
     }
   }
   if (!saved.empty())
     throw InvalidArgument(lockstep::str("load_state_dict: there is state of parameter ",
                                         in_quotes(saved.begin()->first), ", which no group has"));
-  take_over(std::move(loaded), std::move(options));
+  return loaded;
 }
 
 }  // namespace lockstep::optim

@@ -116,7 +116,10 @@ class Optimizer : public torch::optim::Optimizer {
 
  private:
   using Values = std::map<std::string, at::Tensor>;
-  using States = ska::flat_hash_map<void*, std::unique_ptr<State>>;
+  struct Loaded {
+    ska::flat_hash_map<void*, std::unique_ptr<State>> states;
+    std::vector<std::unique_ptr<Options>> options;  // by group
+  };
   struct Known {  // of a parameter with a name
     std::string name;
     std::int64_t dims;
@@ -125,14 +128,10 @@ class Optimizer : public torch::optim::Optimizer {
 
   std::vector<Gradient> gradients() const;
   void expect_new(const ParamGroup& group) const;
-  bool has_names() const;
-  const std::string& name_of(const at::Tensor& parameter) const;
-  NamedTensors state_of_parameter(const at::Tensor& parameter, const std::string& owner) const;
   std::unique_ptr<State> fitting_state(Values& values, const std::string& owner,
                                        const at::Tensor& parameter) const;
-  void load_by_number(const NamedTensors& tensors);
-  void load_by_name(const NamedTensors& tensors);
-  void take_over(States states, std::vector<std::unique_ptr<Options>> options);
+  Loaded load_by_number(const NamedTensors& tensors) const;
+  Loaded load_by_name(const NamedTensors& tensors) const;
 
   std::unordered_map<const void*, Known> known_;  // by parameter
   NormReducer norms_;

@@ -30,7 +30,7 @@ TEST(GradientArrivals, ABucketIsCompleteWithItsLastGradient) {
   arrivals.leave_out(1);  // nothing a second time
   EXPECT_TRUE(arrivals.are_all_complete());
   EXPECT_FALSE(arrivals.all_arrived());
-  EXPECT_THAT(arrivals.order(), testing::ElementsAre(2, 0));
+  EXPECT_THAT(arrivals.order(), ::testing::ElementsAre(2, 0));
 }
 
 TEST(GradientArrivals, AParameterOutsideOfBucketsHoldsBackNone) {
@@ -42,7 +42,7 @@ TEST(GradientArrivals, AParameterOutsideOfBucketsHoldsBackNone) {
   EXPECT_FALSE(arrivals.all_arrived());
   arrivals.add(3);
   EXPECT_TRUE(arrivals.all_arrived());
-  EXPECT_THAT(arrivals.order(), testing::ElementsAre(0, 1, 2));
+  EXPECT_THAT(arrivals.order(), ::testing::ElementsAre(0, 1, 2));
 }
 
 TEST(GradientArrivals, EachPassBeginsAnewAndUseIsRememberedUntilTheStepEnds) {
