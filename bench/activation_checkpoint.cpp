@@ -29,8 +29,8 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/autograd/activation_checkpoint.h"
 #include "lockstep/tensor/caching_allocator.h"
-#include "lockstep/train/activation_checkpoint.h"
 
 namespace nn = torch::nn;
 

@@ -26,8 +26,8 @@
 #include "lockstep/job/job.h"
 #include "lockstep/models/resnet.h"
 #include "lockstep/parallel/ddp/distributed_data_parallel.h"
-#include "lockstep/parallel/ddp/hooks/hook_registry.h"
-#include "lockstep/parallel/ddp/hooks/power_sgd_hook.h"
+#include "lockstep/parallel/gradients/hooks/hook_registry.h"
+#include "lockstep/parallel/gradients/hooks/power_sgd_hook.h"
 #include "lockstep/tensor/collectives.h"
 
 namespace {

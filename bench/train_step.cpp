@@ -46,12 +46,12 @@
 
 #include "bench/models.h"
 #include "examples/simple_cnn.h"
-#include "lockstep/amp/autocast.h"
+#include "lockstep/autograd/autocast.h"
 #include "lockstep/models/resnet.h"
 #include "lockstep/optim/adam.h"
 #include "lockstep/optim/sgd.h"
 #include "lockstep/parallel/ddp/distributed_data_parallel.h"
-#include "lockstep/parallel/ddp/hooks/hook_registry.h"
+#include "lockstep/parallel/gradients/hooks/hook_registry.h"
 #include "lockstep/tensor/caching_allocator.h"
 #include "lockstep/tensor/collectives.h"
 

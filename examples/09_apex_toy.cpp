@@ -13,8 +13,8 @@
 #include <cstdio>
 
 #include "examples/job.h"
-#include "lockstep/compat/apex_amp.h"
-#include "lockstep/compat/apex_parallel.h"
+#include "lockstep/compat/apex/amp.h"
+#include "lockstep/compat/apex/parallel.h"
 
 namespace apex = lockstep::compat::apex;
 namespace amp = apex::amp;

@@ -2,8 +2,10 @@
 // times: include only what you use.
 #pragma once
 
-#include "lockstep/amp/autocast.h"                        // a region in mixed precision
 #include "lockstep/amp/grad_scaler.h"                     // loss scaling for float16
+#include "lockstep/autograd/activation_checkpoint.h"      // checkpoint: memory for time
+#include "lockstep/autograd/autocast.h"                   // a region in mixed precision
+#include "lockstep/autograd/saved_tensors_hooks.h"        // what becomes of tensors kept for backward
 #include "lockstep/base/error.h"                          // the exceptions: PeerLost, Mismatch, Timeout, ...
 #include "lockstep/comm/collectives/monitored_barrier.h"  // a barrier that says who did not come
 #include "lockstep/comm/collectives/objects.h"            // all_gather_object and the like: bytes and JSON
@@ -33,18 +35,16 @@
 #include "lockstep/parallel/sync_batch_norm/convert_sync_batchnorm.h"  // BatchNorm layers see all ranks' batches
 #include "lockstep/parallel/sync_batch_norm/sync_batch_norm.h"         // SyncBatchNorm
 #include "lockstep/tensor/caching_allocator.h"                         // tensor memory kept between steps
-#include "lockstep/tensor/collectives.h"           // all_reduce, broadcast, ... on tensors
-#include "lockstep/tensor/functional.h"            // collectives through which gradients flow
-#include "lockstep/tensor/point_to_point.h"        // send, recv, isend, irecv, batch_isend_irecv
-#include "lockstep/tensor/state_dict.h"            // save_state_dict, load_state_dict
-#include "lockstep/train/activation_checkpoint.h"  // checkpoint: memory for time
-#include "lockstep/train/mean.h"                   // means of metrics over the ranks
-#include "lockstep/train/metrics_file.h"           // one JSON object per line
-#include "lockstep/train/parameters_sha256.h"      // do all ranks hold the same bits?
-#include "lockstep/train/profiler.h"               // profile: where time goes, with our collectives
-#include "lockstep/train/progress.h"               // progress line of a person's terminal
-#include "lockstep/train/reproducible.h"           // seeds, deterministic algorithms
-#include "lockstep/train/saved_tensors_hooks.h"    // what becomes of tensors kept for backward
+#include "lockstep/tensor/collectives.h"       // all_reduce, broadcast, ... on tensors
+#include "lockstep/tensor/functional.h"        // collectives through which gradients flow
+#include "lockstep/tensor/point_to_point.h"    // send, recv, isend, irecv, batch_isend_irecv
+#include "lockstep/tensor/state_dict.h"        // save_state_dict, load_state_dict
+#include "lockstep/train/mean.h"               // means of metrics over the ranks
+#include "lockstep/train/metrics_file.h"       // one JSON object per line
+#include "lockstep/train/parameters_sha256.h"  // do all ranks hold the same bits?
+#include "lockstep/train/profiler.h"           // profile: where time goes, with our collectives
+#include "lockstep/train/progress.h"           // progress line of a person's terminal
+#include "lockstep/train/reproducible.h"       // seeds, deterministic algorithms
 
 // What needs no tensors is written below libtorch, in lockstep::comm; here under the names that
 // torch.distributed has.

@@ -43,6 +43,24 @@ class Layers(unittest.TestCase):
                                ("comm/kernels/x.h", "comm/collectives/check.h"), ("comm/new_room/x.h", "comm/call.h")]:
             self.assertEqual(len(layers("lockstep/" + path, f'"lockstep/{included}"')), 1, (path, included))
 
+    def test_rooms_within_parallel(self):
+        for path, included in [("parallel/ddp/x.cpp", "parallel/gradients/bucket_plan.h"),
+                               ("parallel/ddp/x.cpp", "parallel/gradients/hooks/comm_hook.h"),
+                               ("parallel/gradients/x.cpp", "parallel/gradients/hooks/comm_hook.h"),
+                               ("parallel/gradients/hooks/x.cpp", "parallel/gradients/gradient_slot.h"),
+                               ("parallel/gradients/hooks/x_ranks_test.cpp", "parallel/ddp/reducer.h"),
+                               ("parallel/replicas/x.cpp", "parallel/wrapper.h"), ("train/x.cpp", "parallel/ddp/reducer.h"),
+                               ("parallel/ddp/x.cpp", "autograd/autocast.h"), ("compat/apex/amp.cpp", "amp/grad_scaler.h")]:
+            self.assertEqual(layers("lockstep/" + path, f'"lockstep/{included}"'), [], (path, included))
+        for path, included in [("parallel/gradients/x.cpp", "parallel/ddp/reducer.h"),
+                               ("parallel/gradients/hooks/x.cpp", "parallel/ddp/reducer.h"),
+                               ("parallel/replicas/x.cpp", "parallel/gradients/gradient_slot.h"),
+                               ("parallel/wrapper.h", "parallel/gradients/gradient_slot.h"),
+                               ("autograd/x.cpp", "parallel/ddp/reducer.h"), ("autograd/x.cpp", "amp/grad_scaler.h"),
+                               ("parallel/new_room/x.h", "parallel/wrapper.h"),
+                               ("comm/backends/new_room/x.h", "comm/call.h")]:
+            self.assertEqual(len(layers("lockstep/" + path, f'"lockstep/{included}"')), 1, (path, included))
+
     def test_headers_that_have_a_place(self):
         self.assertEqual(len(layers("lockstep/comm/work.h", "<ATen/ATen.h>")), 1)
         self.assertEqual(len(layers("lockstep/comm/work.cpp", "<sys/mman.h>")), 1)

@@ -29,8 +29,9 @@ std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& parameters) 
   return found;
 }
 
-double norm_of(const std::vector<at::Tensor>& tensors, double norm_type) {
-  if (norm_type == 2) return std::sqrt(optim::square_sum(tensors));
+// The sum of powers whose root is the norm; of the norm of order infinity, the largest value itself.
+double power_sum(const std::vector<at::Tensor>& tensors, double norm_type) {
+  if (norm_type == 2) return optim::square_sum(tensors);
   double total = 0;
   for (const at::Tensor& tensor : tensors) {
     if (tensor.numel() == 0) continue;
@@ -40,24 +41,37 @@ double norm_of(const std::vector<at::Tensor>& tensors, double norm_type) {
     if (std::isnan(norm)) return norm;
     total = std::isinf(norm_type) ? std::max(total, norm) : total + std::pow(norm, norm_type);
   }
-  return std::isinf(norm_type) ? total : std::pow(total, 1 / norm_type);
+  return total;
+}
+
+double norm_of(const std::vector<at::Tensor>& tensors, double norm_type, const NormReducer& reducer = {}) {
+  double total = power_sum(tensors, norm_type);
+  if (std::isinf(norm_type)) {
+    reducer.largest({&total, 1});
+    return total;
+  }
+  reducer.sum({&total, 1});
+  return norm_type == 2 ? std::sqrt(total) : std::pow(total, 1 / norm_type);
 }
 
 }  // namespace
 
-double get_total_norm(const std::vector<at::Tensor>& tensors, double norm_type, bool error_if_nonfinite) {
+double get_total_norm(const std::vector<at::Tensor>& tensors, double norm_type, bool error_if_nonfinite,
+                      const NormReducer& reducer) {
   if (!(norm_type >= 1))
     throw InvalidArgument(lockstep::str("get_total_norm: norm_type is ", norm_type, ", not 1 or more"));
   expect_dense(tensors, "get_total_norm");
   const at::NoGradGuard no_grad;
-  const double norm = norm_of(tensors, norm_type);
+  const double norm = norm_of(tensors, norm_type, reducer);
   if (error_if_nonfinite && !std::isfinite(norm)) {
     std::size_t first = 0;
-    while (first + 1 < tensors.size() && std::isfinite(norm_of({tensors[first]}, norm_type))) ++first;
+    while (first < tensors.size() && std::isfinite(norm_of({tensors[first]}, norm_type))) ++first;
+    const std::string where = first == tensors.size()
+                                  ? std::string("; all gradients of this rank are finite")
+                                  : lockstep::str("; the first that is not finite is gradient ", first,
+                                                  ", of shape ", tensors[first].sizes());
     throw InvalidArgument(lockstep::str("the total norm of order ", norm_type, " of the gradients is ", norm,
-                                        "; the first that is not finite is gradient ", first, ", of shape ",
-                                        tensors[first].sizes(),
-                                        ". error_if_nonfinite = false clips by it all the same."));
+                                        where, ". error_if_nonfinite = false clips by it all the same."));
   }
   return norm;
 }
@@ -73,9 +87,9 @@ void clip_grads_with_norm_(const std::vector<at::Tensor>& parameters, double max
 }
 
 double clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm, double norm_type,
-                       bool error_if_nonfinite) {
+                       bool error_if_nonfinite, const NormReducer& reducer) {
   if (!(max_norm >= 0)) throw InvalidArgument(lockstep::str("clip_grad_norm_: max_norm is ", max_norm));
-  const double norm = get_total_norm(gradients_of(parameters), norm_type, error_if_nonfinite);
+  const double norm = get_total_norm(gradients_of(parameters), norm_type, error_if_nonfinite, reducer);
   clip_grads_with_norm_(parameters, max_norm, norm);
   return norm;
 }

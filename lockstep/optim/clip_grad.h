@@ -11,7 +11,9 @@
 //                  torch, infinity makes all gradients zero or NaN, and NaN makes them NaN.
 // clip_grad_value_ brings every element into [-clip_value, clip_value]; NaN stays.
 //
-// Ranks      neither communicates. After DDP's backward every rank has the same gradients, so the same norm, and clips alike, as
+// Ranks      neither communicates, but for a norm over the ranks of a reducer (norm_reducer.h), where each rank
+//            has a part of the gradients.
+//            After DDP's backward every rank has the same gradients, so the same norm, and clips alike, as
 //            one process with the whole batch would. Under no_sync gradients are this rank's alone: clip only before a step.
 //            Divide by GradScaler's scale first (unscale_).
 // Parameters without gradient are passed over; no gradient at all gives 0. A sparse gradient is an InvalidArgument: its
@@ -22,15 +24,17 @@
 
 #include <vector>
 
+#include "lockstep/optim/norm_reducer.h"
+
 namespace lockstep {
 
 // NOLINTBEGIN(readability-identifier-naming): torch's names
 double clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm, double norm_type = 2.0,
-                       bool error_if_nonfinite = false);
+                       bool error_if_nonfinite = false, const NormReducer& reducer = {});
 
 // The two halves, as torch.nn.utils.get_total_norm (of tensors, not of parameters' gradients) and clip_grads_with_norm_.
 double get_total_norm(const std::vector<at::Tensor>& tensors, double norm_type = 2.0,
-                      bool error_if_nonfinite = false);
+                      bool error_if_nonfinite = false, const NormReducer& reducer = {});
 void clip_grads_with_norm_(const std::vector<at::Tensor>& parameters, double max_norm, double total_norm);
 
 void clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value);

@@ -14,12 +14,10 @@
 namespace lockstep::optim {
 namespace {
 
-bool is_excluded(const LAMBOptions& options, const at::Tensor& parameter) {
-  return options.exclude_1d() && parameter.dim() <= 1;
-}
+bool is_excluded(const LAMBOptions& options, std::int64_t dims) { return options.exclude_1d() && dims <= 1; }
 
-bool is_adapted(const LAMBOptions& options, const at::Tensor& parameter) {
-  return options.adapt() && !is_excluded(options, parameter) &&
+bool is_adapted(const LAMBOptions& options, std::int64_t dims) {
+  return options.adapt() && !is_excluded(options, dims) &&
          (options.adapt_without_decay() || options.weight_decay() != 0);
 }
 
@@ -30,7 +28,7 @@ double trust_ratio(const LAMBOptions& options, const SquareSums& sums) {
   return std::clamp(of_param / of_update, options.min_trust_ratio(), options.max_trust_ratio());
 }
 
-LambCoefficients coefficients(const LAMBOptions& options, const at::Tensor& parameter, double step,
+LambCoefficients coefficients(const LAMBOptions& options, std::int64_t dims, double step,
                               double grad_factor) {
   const auto [beta1, beta2] = options.betas();
   LambCoefficients c;
@@ -43,7 +41,7 @@ LambCoefficients coefficients(const LAMBOptions& options, const at::Tensor& para
     c.root_factor = 1 / std::sqrt(1 - std::pow(beta2, step));
   }
   c.eps = options.eps();
-  c.weight_decay = is_excluded(options, parameter) ? 0 : options.weight_decay();
+  c.weight_decay = is_excluded(options, dims) ? 0 : options.weight_decay();
   return c;
 }
 
@@ -57,38 +55,72 @@ struct LambItem {
   }
 };
 
-// The same formulas as the kernels', in tensor operations.
-void step_plainly(const LambItem& item, const at::Tensor& param, const at::Tensor& grad,
-                  const at::Tensor& mean, const at::Tensor& square) {
-  const LambCoefficients& c = item.c;
+// The same formulas as the kernels', in tensor operations. Returns u.
+at::Tensor step_moments(const LambCoefficients& c, const at::Tensor& param, const at::Tensor& grad,
+                        const at::Tensor& mean, const at::Tensor& square) {
   const at::Tensor p = widened(param);
   const at::Tensor g = grad.to(p.scalar_type()) * c.grad_factor;
   mean.copy_(widened(mean) * c.beta1 + g * c.take);
   square.copy_(widened(square) * c.beta2 + g * g * (1 - c.beta2));
-  const at::Tensor u =
-      widened(mean) * c.mean_factor / (widened(square).sqrt() * c.root_factor + c.eps) + p * c.weight_decay;
-  const SquareSums sums = {square_sum({p}), square_sum({u})};
-  param.copy_(p - u * item.rate(sums));
+  return widened(mean) * c.mean_factor / (widened(square).sqrt() * c.root_factor + c.eps) +
+         p * c.weight_decay;
 }
 
-void run(const std::vector<LambItem>& items, const std::vector<KernelCall>& calls) {
-  std::vector<SquareSums> parts(chunk_count(calls));
-  std::vector<std::size_t> owners(parts.size());
-  for_chunks(calls, [&](const Chunk& chunk) {
-    owners[chunk.index] = chunk.call;
-    step_kernels().lamb_moments(chunk.dtype, items[chunk.call].c, chunk.buffers, chunk.count,
-                                parts[chunk.index]);
-  });
-  std::vector<SquareSums> sums(calls.size());
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    sums[owners[i]].param += parts[i].param;
-    sums[owners[i]].update += parts[i].update;
+// All parameters of a step. Moments come first, then the norms of all, then the parameters.
+class LambSteps {
+ public:
+  void add(const LambItem& item, const at::Tensor& param, const at::Tensor& grad, const at::Tensor& mean,
+           const at::Tensor& square) {
+    if (const auto call = kernel_call(param, grad, {mean, square})) {
+      calls_.push_back(*call);
+      places_.push_back(items_.size());
+      sums_.emplace_back();
+    } else {
+      const at::Tensor u = step_moments(item.c, param, grad, mean, square);
+      plain_.push_back({items_.size(), param, u});
+      sums_.push_back({square_sum({widened(param)}), square_sum({u})});
+    }
+    items_.push_back(item);
   }
-  for_chunks(calls, [&](const Chunk& chunk) {
-    const LambItem& item = items[chunk.call];
-    step_kernels().lamb_apply(chunk.dtype, item.c, item.rate(sums[chunk.call]), chunk.buffers, chunk.count);
-  });
-}
+
+  void run(const NormReducer& reducer) {
+    run_moments();
+    add_up(sums_, reducer);
+    for_chunks(calls_, [&](const Chunk& chunk) {
+      const LambItem& item = items_[places_[chunk.call]];
+      step_kernels().lamb_apply(chunk.dtype, item.c, item.rate(sums_[places_[chunk.call]]), chunk.buffers,
+                                chunk.count);
+    });
+    for (const auto& [place, param, u] : plain_)
+      param.copy_(widened(param) - u * items_[place].rate(sums_[place]));
+  }
+
+ private:
+  struct Plain {
+    std::size_t place;
+    at::Tensor param, u;
+  };
+
+  void run_moments() {
+    std::vector<SquareSums> parts(chunk_count(calls_));
+    std::vector<std::size_t> owners(parts.size());
+    for_chunks(calls_, [&](const Chunk& chunk) {
+      owners[chunk.index] = places_[chunk.call];
+      step_kernels().lamb_moments(chunk.dtype, items_[owners[chunk.index]].c, chunk.buffers, chunk.count,
+                                  parts[chunk.index]);
+    });
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      sums_[owners[i]].param += parts[i].param;
+      sums_[owners[i]].update += parts[i].update;
+    }
+  }
+
+  std::vector<LambItem> items_;
+  std::vector<SquareSums> sums_;  // by item
+  std::vector<KernelCall> calls_;
+  std::vector<std::size_t> places_;  // item of each call
+  std::vector<Plain> plain_;         // parameters that the kernels do not take
+};
 
 }  // namespace
 
@@ -122,14 +154,15 @@ double LAMB::grad_factor(const std::vector<Gradient>& gradients) const {
   if (std::isinf(most)) return 1;
   std::vector<at::Tensor> grads;
   for (const Gradient& g : gradients) grads.push_back(g.grad);
-  const double norm = std::sqrt(square_sum(grads));
+  double sum = square_sum(grads);
+  norms().sum({&sum, 1});
+  const double norm = std::sqrt(sum);
   return norm > most ? most / norm : 1;
 }
 
 void LAMB::update(const std::vector<Gradient>& gradients) {
   const double factor = grad_factor(gradients);
-  std::vector<LambItem> items;
-  std::vector<KernelCall> calls;
+  LambSteps steps;
   for (const Gradient& g : gradients) {
     const LAMBOptions& options = options_of(g.group);
     auto& state = state_of(g.key);
@@ -138,18 +171,11 @@ void LAMB::update(const std::vector<Gradient>& gradients) {
       state.exp_avg_sq(at::zeros_like(g.key));
     }
     state.step(state.step() + 1);
-    const LambItem item = {&options, is_adapted(options, g.key),
-                           coefficients(options, g.key, static_cast<double>(state.step()), factor)};
-    const at::Tensor mean = real_view(state.exp_avg());
-    const at::Tensor square = real_view(state.exp_avg_sq());
-    if (const auto call = kernel_call(g.param, g.grad, {mean, square})) {
-      items.push_back(item);
-      calls.push_back(*call);
-    } else {
-      step_plainly(item, g.param, g.grad, mean, square);
-    }
+    const LambItem item = {&options, is_adapted(options, g.dims),
+                           coefficients(options, g.dims, static_cast<double>(state.step()), factor)};
+    steps.add(item, g.param, g.grad, real_view(state.exp_avg()), real_view(state.exp_avg_sq()));
   }
-  run(items, calls);
+  steps.run(norms());
 }
 
 template class TypedOptimizer<LAMBOptions, torch::optim::AdamParamState>;

@@ -23,7 +23,8 @@
 //   as DeepSpeed's        LAMBOptions(lr).eps(1e-8).weight_decay(0).min_trust_ratio(0.01).max_trust_ratio(10).exclude_1d(false)
 //   as pytorch-lamb       LAMBOptions(lr).weight_decay(0).bias_correction(false).max_weight_norm(10).exclude_1d(false)
 //
-// Ratios are found in float64 from this rank's values; with gradients averaged by DDP they are the same bits on every rank. A step
+// Ratios are found in float64 from this rank's values; with gradients averaged by DDP they are the same bits on every rank. Of
+// shards they are those of the whole parameter (reduce_norms). A step
 // reads parameters, m and v twice. All else: optimizer.h.
 #pragma once
 

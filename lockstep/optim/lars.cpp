@@ -13,12 +13,10 @@
 namespace lockstep::optim {
 namespace {
 
-bool is_excluded(const LARSOptions& options, const at::Tensor& parameter) {
-  return options.exclude_1d() && parameter.dim() <= 1;
-}
+bool is_excluded(const LARSOptions& options, std::int64_t dims) { return options.exclude_1d() && dims <= 1; }
 
-double decay_of(const LARSOptions& options, const at::Tensor& parameter) {
-  return is_excluded(options, parameter) ? 0 : options.weight_decay();
+double decay_of(const LARSOptions& options, std::int64_t dims) {
+  return is_excluded(options, dims) ? 0 : options.weight_decay();
 }
 
 // `sums` are of the parameter and, with joint_norm, of gradient and decay together.
@@ -31,9 +29,9 @@ double trust_ratio(const LARSOptions& options, const SquareSums& sums) {
   return options.clip() ? std::min(ratio / options.lr(), 1.0) : ratio;
 }
 
-SgdCoefficients coefficients(const LARSOptions& options, const at::Tensor& parameter, double ratio) {
+SgdCoefficients coefficients(const LARSOptions& options, std::int64_t dims, double ratio) {
   SgdCoefficients c;
-  c.weight_decay = decay_of(options, parameter);
+  c.weight_decay = decay_of(options, dims);
   c.has_momentum = options.momentum() != 0;
   c.momentum = options.momentum();
   c.nesterov = options.nesterov();
@@ -75,11 +73,12 @@ void LARS::update(const std::vector<Gradient>& gradients) {
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     const Gradient& g = gradients[i];
     const LARSOptions& options = options_of(g.group);
-    if (!options.adapt() || is_excluded(options, g.key)) continue;
+    if (!options.adapt() || is_excluded(options, g.dims)) continue;
     items.push_back({g.param, g.grad, options.joint_norm() ? options.weight_decay() : 0});
     adapted.push_back(i);
   }
-  const std::vector<SquareSums> sums = square_sums(items);
+  std::vector<SquareSums> sums = square_sums(items);
+  add_up(sums, norms());
   std::vector<double> ratios(gradients.size(), 1);
   for (std::size_t i = 0; i < adapted.size(); ++i)
     ratios[adapted[i]] = trust_ratio(options_of(gradients[adapted[i]].group), sums[i]);
@@ -87,7 +86,7 @@ void LARS::update(const std::vector<Gradient>& gradients) {
   SgdSteps steps;
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     const Gradient& g = gradients[i];
-    const SgdCoefficients c = coefficients(options_of(g.group), g.key, ratios[i]);
+    const SgdCoefficients c = coefficients(options_of(g.group), g.dims, ratios[i]);
     at::Tensor buffer;
     if (c.has_momentum) buffer = real_view(zeros_like_once(state_of(g.key).momentum_buffer(), g.key));
     steps.add(c, g.param, g.grad, buffer);

@@ -23,7 +23,8 @@
 //                      .exclude_1d(false); where a norm is 0, LARC leaves out the weight decay, too
 //
 // Ratios are found in float64 from this rank's parameters and gradients; with gradients averaged by DDP they are the same bits on
-// every rank. A step reads parameters and gradients twice. All else: optimizer.h.
+// every rank. Of shards they are those of the whole parameter (reduce_norms).
+// A step reads parameters and gradients twice. All else: optimizer.h.
 #pragma once
 
 #include <torch/arg.h>

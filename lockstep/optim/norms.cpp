@@ -40,6 +40,14 @@ std::vector<SquareSums> square_sums(const std::vector<NormItem>& items) {
   return sums;
 }
 
+void add_up(std::vector<SquareSums>& sums, const NormReducer& reducer) {
+  if (reducer.is_local()) return;
+  std::vector<double> flat;
+  for (const SquareSums& of : sums) flat.insert(flat.end(), {of.param, of.update});
+  reducer.sum(flat);
+  for (std::size_t i = 0; i < sums.size(); ++i) sums[i] = {flat[2 * i], flat[2 * i + 1]};
+}
+
 double square_sum(const std::vector<at::Tensor>& tensors) {
   double sum = 0;
   std::vector<KernelCall> calls;

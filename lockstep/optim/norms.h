@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "lockstep/optim/norm_reducer.h"
 #include "lockstep/optim/step_kernels.h"
 
 namespace lockstep::optim {
@@ -17,6 +18,9 @@ struct NormItem {
 
 // |param|^2 and |grad + weight_decay * param|^2 of each; real tensors.
 std::vector<SquareSums> square_sums(const std::vector<NormItem>& items);
+
+// The sums of all ranks of the reducer, of the same items on each.
+void add_up(std::vector<SquareSums>& sums, const NormReducer& reducer);
 
 // |t|^2 over all of them together; real or complex.
 double square_sum(const std::vector<at::Tensor>& tensors);

@@ -4,7 +4,8 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/tensor.h>
 
-#include <charconv>
+#include <algorithm>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -12,34 +13,42 @@
 #include "lockstep/base/str.h"
 #include "lockstep/job/unaveraged_steps.h"
 #include "lockstep/optim/chunks.h"
+#include "lockstep/optim/state_entries.h"
 
 namespace lockstep::optim {
 namespace {
 
-using Values = std::map<std::string, at::Tensor>;
+// "512 elements from 512 on, of shape [32, 32]"
+std::string shape_of(const ParameterShard& shard) {
+  const std::string shape = lockstep::str("of shape ", at::IntArrayRef(shard.shape));
+  if (shard.tensor.numel() == c10::multiply_integers(shard.shape)) return shape;
+  return lockstep::str(shard.tensor.numel(), " elements from ", shard.offset, " on, ", shape);
+}
 
-// "state.3.exp_avg" in its parts.
-struct Entry {
-  std::string kind;
-  std::size_t index = 0;
-  std::string key;
-};
+void expect_part(const char* optimizer, const ParameterShard& shard) {
+  const std::int64_t whole = c10::multiply_integers(shard.shape);
+  const bool is_whole = shard.offset == 0 && shard.tensor.sizes() == at::IntArrayRef(shard.shape);
+  const bool is_part =
+      shard.tensor.dim() == 1 && shard.offset >= 0 && shard.offset + shard.tensor.numel() <= whole;
+  if (is_whole || is_part) return;
+  throw InvalidArgument(lockstep::str(optimizer, ": the shard of parameter ", in_quotes(shard.name),
+                                      " has shape ", shard.tensor.sizes(), " from element ", shard.offset,
+                                      " on, which is no part of shape ", at::IntArrayRef(shard.shape)));
+}
 
-Entry parsed(const std::string& name) {
-  const std::size_t first = name.find('.');
-  const std::size_t second = first == std::string::npos ? first : name.find('.', first + 1);
-  Entry entry;
-  if (second != std::string::npos) {
-    entry.kind = name.substr(0, first);
-    entry.key = name.substr(second + 1);
-    const char* const end = name.data() + second;
-    const auto [rest, error] = std::from_chars(name.data() + first + 1, end, entry.index);
-    if (error == std::errc() && rest == end && (entry.kind == "state" || entry.kind == "param_groups"))
-      return entry;
+// Whether all parameters are keys of `known`.
+template <typename Known> bool have_names(const std::vector<ParamGroup>& groups, const Known& known) {
+  for (const ParamGroup& group : groups) {
+    for (const at::Tensor& parameter : group.params())
+      if (!known.contains(parameter.unsafeGetTensorImpl())) return false;
   }
-  throw InvalidArgument(lockstep::str("load_state_dict: \"", printable(name),
-                                      "\" is no entry of an optimiser's state dict (state.I.NAME or ",
-                                      "param_groups.G.NAME)"));
+  return !known.empty();
+}
+
+bool are_equal(const std::map<std::string, at::Tensor>& a, const std::map<std::string, at::Tensor>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& one, const auto& other) {
+    return one.first == other.first && one.second.equal(other.second);
+  });
 }
 
 }  // namespace
@@ -48,9 +57,9 @@ Optimizer::Optimizer(std::unique_ptr<Options> defaults)
     : torch::optim::Optimizer(std::vector<ParamGroup>(), std::move(defaults)) {}
 
 std::string Optimizer::called(const at::Tensor& parameter) const {
-  const auto found = names_.find(parameter.unsafeGetTensorImpl());
-  if (found != names_.end())
-    return lockstep::str("parameter \"", printable(found->second), "\", of shape ", parameter.sizes());
+  const auto found = known_.find(parameter.unsafeGetTensorImpl());
+  if (found != known_.end())
+    return lockstep::str("parameter ", in_quotes(found->second.name), ", ", found->second.shape);
   for (std::size_t g = 0; g < param_groups().size(); ++g) {
     const auto& params = param_groups()[g].params();
     for (std::size_t i = 0; i < params.size(); ++i) {
@@ -90,10 +99,23 @@ void Optimizer::add_param_group(const ParamGroup& group) {
 }
 
 void Optimizer::add_param_group(const NamedTensors& parameters) {
-  std::vector<at::Tensor> tensors;
+  std::vector<ParameterShard> shards;
   for (const auto& [name, tensor] : parameters) {
-    if (tensor.defined()) names_.emplace(tensor.unsafeGetTensorImpl(), name);
-    tensors.push_back(tensor);
+    const auto shape = tensor.defined() ? tensor.sizes().vec() : std::vector<std::int64_t>();
+    shards.push_back({.name = name, .shape = shape, .offset = 0, .tensor = tensor});
+  }
+  add_param_group(shards);
+}
+
+void Optimizer::add_param_group(const std::vector<ParameterShard>& shards) {
+  std::vector<at::Tensor> tensors;
+  for (const ParameterShard& shard : shards) {
+    tensors.push_back(shard.tensor);
+    if (!shard.tensor.defined()) continue;
+    expect_part(name(), shard);
+    const auto dims = static_cast<std::int64_t>(shard.shape.size());
+    known_.emplace(shard.tensor.unsafeGetTensorImpl(),
+                   Known{.name = shard.name, .dims = dims, .shape = shape_of(shard)});
   }
   add_param_group(ParamGroup(std::move(tensors)));
 }
@@ -112,7 +134,9 @@ std::vector<Optimizer::Gradient> Optimizer::gradients() const {
       if (grad.sizes() != parameter.sizes())
         throw InvalidArgument(
             lockstep::str(name(), ": the gradient of ", called(parameter), ", has shape ", grad.sizes()));
-      found.push_back({g, parameter, real_view(parameter), real_view(grad)});
+      const auto known = known_.find(parameter.unsafeGetTensorImpl());
+      const std::int64_t dims = known == known_.end() ? parameter.dim() : known->second.dims;
+      found.push_back({g, parameter, real_view(parameter), real_view(grad), dims});
     }
   }
   return found;
@@ -133,20 +157,29 @@ at::Tensor Optimizer::step(LossClosure closure) {
 
 NamedTensors Optimizer::state_dict() const {
   NamedTensors tensors;
+  const bool by_name = have_names(param_groups(), known_);
   std::int64_t number = 0;
+  const auto add_options = [&](const NamedTensors& options, const std::string& owner) {
+    for (const auto& [key, value] : options)
+      tensors.emplace_back(lockstep::str("param_groups.", owner, '.', key), value);
+  };
   for (std::size_t g = 0; g < param_groups().size(); ++g) {
     const ParamGroup& group = param_groups()[g];
+    const NamedTensors options = options_as_tensors(group.options());
     std::vector<std::int64_t> numbers;
     for (const at::Tensor& parameter : group.params()) {
-      const auto state = state_.find(parameter.unsafeGetTensorImpl());
+      auto* const key = parameter.unsafeGetTensorImpl();
+      const std::string owner = by_name ? known_.at(key).name : std::to_string(number);
+      const auto state = state_.find(key);
       if (state != state_.end()) {
-        for (const auto& [key, value] : state_as_tensors(*state->second))
-          tensors.emplace_back(lockstep::str("state.", number, '.', key), value);
+        for (const auto& [name, value] : state_as_tensors(*state->second))
+          tensors.emplace_back(lockstep::str("state.", owner, '.', name), value);
       }
+      if (by_name) add_options(options, owner);
       numbers.push_back(number++);
     }
-    for (const auto& [key, value] : options_as_tensors(group.options()))
-      tensors.emplace_back(lockstep::str("param_groups.", g, '.', key), value);
+    if (by_name) continue;
+    add_options(options, std::to_string(g));
     tensors.emplace_back(lockstep::str("param_groups.", g, ".params"), at::tensor(numbers, at::kLong));
   }
   return tensors;
@@ -159,19 +192,35 @@ void Optimizer::expect_shape(const std::string& where, const at::Tensor& value,
         lockstep::str(where, " has shape ", value.sizes(), " and does not fit ", called(parameter)));
 }
 
+std::unique_ptr<Optimizer::State> Optimizer::fitting_state(Values& values, const std::string& owner,
+                                                           const at::Tensor& parameter) const {
+  for (auto& [key, value] : values) {
+    expect_shape(lockstep::str("load_state_dict: state.", printable(owner), '.', key), value, parameter);
+    if (key != "step") value = at::empty_like(parameter).copy_(value.expand(parameter.sizes()));
+  }
+  return state_from(values);
+}
+
 void Optimizer::load_state_dict(const NamedTensors& tensors) {
+  const bool by_name = have_names(param_groups(), known_) && !is_by_number(tensors);
+  Loaded loaded = by_name ? load_by_name(tensors) : load_by_number(tensors);
+  state_ = std::move(loaded.states);
+  auto& own = param_groups();
+  for (std::size_t g = 0; g < own.size(); ++g) own[g].set_options(std::move(loaded.options[g]));
+}
+
+Optimizer::Loaded Optimizer::load_by_number(const NamedTensors& tensors) const {
   std::map<std::size_t, Values> states;
   std::map<std::size_t, Values> groups;
   for (const auto& [name, tensor] : tensors) {
-    const Entry entry = parsed(name);
-    (entry.kind == "state" ? states : groups)[entry.index][entry.key] = tensor;
+    const StateEntry entry = entry_of(name);
+    (entry.is_option ? groups : states)[number_of_owner(entry, name)][entry.key] = tensor;
   }
-  auto& own = param_groups();
+  const auto& own = param_groups();
   if (groups.size() != own.size() || (!groups.empty() && groups.rbegin()->first >= own.size()))
     throw InvalidArgument(lockstep::str("load_state_dict: the state has ", groups.size(),
                                         " parameter groups, the optimiser ", own.size()));
-  ska::flat_hash_map<void*, std::unique_ptr<State>> loaded;
-  std::vector<std::unique_ptr<Options>> options;
+  Loaded loaded;
   for (std::size_t g = 0; g < own.size(); ++g) {
     Values values = groups[g];
     const at::Tensor numbers = values["params"];
@@ -180,27 +229,57 @@ void Optimizer::load_state_dict(const NamedTensors& tensors) {
       throw InvalidArgument(lockstep::str("load_state_dict: group ", g, " has ",
                                           numbers.defined() ? numbers.numel() : 0,
                                           " parameters in the state and ", own[g].params().size(), " here"));
-    options.push_back(own[g].options().clone());
-    set_options(*options.back(), values, lockstep::str("param_groups.", g, '.'));
+    loaded.options.push_back(own[g].options().clone());
+    set_options(*loaded.options.back(), values, lockstep::str("param_groups.", g, '.'));
     const at::Tensor flat = numbers.to(at::kLong).reshape({-1});
     for (std::size_t i = 0; i < own[g].params().size(); ++i) {
       const at::Tensor& parameter = own[g].params()[i];
       const auto number = static_cast<std::size_t>(flat[static_cast<std::int64_t>(i)].item<std::int64_t>());
       const auto state = states.find(number);
       if (state == states.end()) continue;
-      for (auto& [key, value] : state->second) {
-        expect_shape(lockstep::str("load_state_dict: state.", number, '.', key), value, parameter);
-        if (key != "step") value = at::empty_like(parameter).copy_(value.expand(parameter.sizes()));
-      }
-      loaded[parameter.unsafeGetTensorImpl()] = state_from(state->second);
+      loaded.states[parameter.unsafeGetTensorImpl()] =
+          fitting_state(state->second, std::to_string(number), parameter);
       states.erase(state);
     }
   }
   if (!states.empty())
     throw InvalidArgument(lockstep::str("load_state_dict: there is state of parameter ",
                                         states.begin()->first, ", which no group has"));
-  state_ = std::move(loaded);
-  for (std::size_t g = 0; g < own.size(); ++g) own[g].set_options(std::move(options[g]));
+  return loaded;
+}
+
+// The options of a group are those of its parameters in the state, which have them alike.
+Optimizer::Loaded Optimizer::load_by_name(const NamedTensors& tensors) const {
+  std::map<std::string, std::pair<Values, Values>> saved;  // state and options, by parameter
+  for (const auto& [name, tensor] : tensors) {
+    const StateEntry entry = entry_of(name);
+    auto& [state, options] = saved[entry.owner];
+    (entry.is_option ? options : state)[entry.key] = tensor;
+  }
+  Loaded loaded;
+  for (const ParamGroup& group : param_groups()) {
+    loaded.options.push_back(group.options().clone());
+    std::optional<std::pair<std::string, Values>> first;  // parameter of the group
+    for (const at::Tensor& parameter : group.params()) {
+      const std::string& name = known_.at(parameter.unsafeGetTensorImpl()).name;
+      const auto found = saved.find(name);
+      if (found == saved.end()) continue;
+      auto& [state, own] = found->second;
+      if (first && !are_equal(first->second, own))
+        throw InvalidArgument(lockstep::str("load_state_dict: ", in_quotes(first->first), " and ",
+                                            in_quotes(name), " have different options in the state and ",
+                                            "are in one parameter group here"));
+      if (!first) set_options(*loaded.options.back(), own, lockstep::str("param_groups.", name, '.'));
+      if (!first) first.emplace(name, own);
+      if (!state.empty())
+        loaded.states[parameter.unsafeGetTensorImpl()] = fitting_state(state, name, parameter);
+      saved.erase(found);
+    }
+  }
+  if (!saved.empty())
+    throw InvalidArgument(lockstep::str("load_state_dict: there is state of parameter ",
+                                        in_quotes(saved.begin()->first), ", which no group has"));
+  return loaded;
 }
 
 }  // namespace lockstep::optim

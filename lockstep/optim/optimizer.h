@@ -13,7 +13,8 @@
 //   groups.emplace_back(biases);
 //   dist::optim::AdamW optimizer(groups, dist::optim::AdamWOptions(1e-3).weight_decay(0));
 //
-// Named parameters (ddp.named_parameters().pairs()) in place of tensors: errors then say which one.
+// Named parameters (ddp.named_parameters().pairs()) in place of tensors: errors and the state dict then name
+// them. Shards of parameters, where ranks share an optimiser's work: parameter_shard.h.
 //
 // Speed       one pass over the memory of a parameter, its gradient and its state (step_kernels.h), for dense float64, float32,
 //             float16 and bfloat16 CPU tensors of equal strides; by as many threads as at::get_num_threads() says. Everything else
@@ -21,12 +22,14 @@
 // Precision   float64 in float64, all else in float32. State has the dtype of its parameter, as Python's has. With float16 and
 //             bfloat16 parameters small changes round away; keep float32 parameters and autocast instead.
 // The bits    do not depend on the number of threads or the instruction set: ranks with equal gradients keep equal parameters.
-// Ranks       no optimiser communicates. Gradients averaged by DDP are equal on all ranks, and so is the step. Steps of several ranks
-//             without any average are said once (job/unaveraged_steps.h).
+// Ranks       no optimiser communicates, but for norms over a group (reduce_norms). Gradients averaged by DDP
+//             are equal on all ranks, and so is the step. Steps of several ranks without any average are said
+//             once (job/unaveraged_steps.h).
 // State       torch::save(optimizer, path) and torch::load are interchangeable with libtorch's optimiser of the same name (LARS
-//             and LAMB with themselves). state_dict() is Python's, flattened; a file of it is written by
+//             and LAMB with themselves). state_dict() is Python's, flattened. If all parameters have names, it is
+//             by name, as torch.distributed.checkpoint flattens it. A file of it is written by
 //             save_state_dict(optimizer.state_dict(), "optimizer.safetensors") (tensor/state_dict.h) and read by
-//             optimizer.load_state_dict(load_tensors("optimizer.safetensors")). In Python it is loaded so:
+//             optimizer.load_state_dict(load_tensors("optimizer.safetensors")). In Python, by number:
 //
 //               def optimizer_state(path):                     # for torch.optim.AdamW(...).load_state_dict()
 //                   state, groups = {}, {}
@@ -50,6 +53,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "lockstep/optim/norm_reducer.h"
+#include "lockstep/optim/parameter_shard.h"
 #include "lockstep/tensor/named_tensors.h"
 
 namespace lockstep::optim {
@@ -60,6 +65,10 @@ class Optimizer : public torch::optim::Optimizer {
  public:
   void add_param_group(const ParamGroup& group);
   void add_param_group(const NamedTensors& parameters);
+  void add_param_group(const std::vector<ParameterShard>& shards);
+  // Over which ranks LARS and LAMB take norms; by default over this rank alone. With a group, step() is
+  // collective from then on.
+  void reduce_norms(const NormReducer& reducer) { norms_ = reducer; }
 
   // Calls `closure`, if there is one, with gradients enabled, and returns what it returns. Parameters without a gradient stay.
   at::Tensor step(LossClosure closure = nullptr) final;
@@ -67,10 +76,12 @@ class Optimizer : public torch::optim::Optimizer {
   void save(torch::serialize::OutputArchive& archive) const override = 0;
   void load(torch::serialize::InputArchive& archive) override = 0;
 
-  // "state.I.NAME" for the I-th parameter of all groups together, "param_groups.G.OPTION", and "param_groups.G.params": the
-  // numbers of the group's parameters. Tensors of the state are those of the optimiser, no copies.
+  // By number: "state.I.NAME" for the I-th parameter of all groups together, "param_groups.G.OPTION", and
+  // "param_groups.G.params": the numbers of the group's parameters. By name, if all parameters have one:
+  // "state.PARAMETER.NAME" and "param_groups.PARAMETER.OPTION". Tensors are the optimiser's own, no copies.
   NamedTensors state_dict() const;
-  // Copies. Options that are not in it stay as they are, and so do parameters without state.
+  // Copies. Takes either form, by name only if all parameters have one. Options that are not in it stay as they
+  // are, and so do parameters without state.
   void load_state_dict(const NamedTensors& tensors);
 
  protected:
@@ -82,6 +93,7 @@ class Optimizer : public torch::optim::Optimizer {
     at::Tensor key;  // the parameter itself
     at::Tensor param;
     at::Tensor grad;
+    std::int64_t dims;  // of the whole parameter
   };
   using State = torch::optim::OptimizerParamState;
   using Options = torch::optim::OptimizerOptions;
@@ -100,12 +112,29 @@ class Optimizer : public torch::optim::Optimizer {
   std::string called(const at::Tensor& parameter) const;
   // A state dict's tensors of one parameter may have its shape or no dimensions.
   void expect_shape(const std::string& where, const at::Tensor& value, const at::Tensor& parameter) const;
+  const NormReducer& norms() const { return norms_; }
 
  private:
+  using Values = std::map<std::string, at::Tensor>;
+  struct Loaded {
+    ska::flat_hash_map<void*, std::unique_ptr<State>> states;
+    std::vector<std::unique_ptr<Options>> options;  // by group
+  };
+  struct Known {  // of a parameter with a name
+    std::string name;
+    std::int64_t dims;
+    std::string shape;  // as errors say it
+  };
+
   std::vector<Gradient> gradients() const;
   void expect_new(const ParamGroup& group) const;
+  std::unique_ptr<State> fitting_state(Values& values, const std::string& owner,
+                                       const at::Tensor& parameter) const;
+  Loaded load_by_number(const NamedTensors& tensors) const;
+  Loaded load_by_name(const NamedTensors& tensors) const;
 
-  std::unordered_map<const void*, std::string> names_;
+  std::unordered_map<const void*, Known> known_;  // by parameter
+  NormReducer norms_;
 };
 
 }  // namespace lockstep::optim

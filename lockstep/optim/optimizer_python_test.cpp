@@ -4,6 +4,7 @@
 #include <torch/utils.h>
 
 #include <functional>
+#include <map>
 #include <memory>
 
 #include "lockstep/optim/adam.h"
@@ -185,6 +186,46 @@ TEST(OptimizerPython, LockstepContinuesWhatPythonBegan) {
     trial.train(*optimizer, ps, 40, STEPS);
     trial.compare(i, ps, results);
   }
+}
+
+// The names of torch.distributed.checkpoint.
+const char* const TRAIN_BY_NAME = R"(
+import sys, torch
+from safetensors.torch import save_file
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_optimizer_state_dict
+torch.manual_seed(2)
+net = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 1)).double()
+optimizer = torch.optim.AdamW(net.parameters(), 0.05)
+def train(steps):
+    for _ in range(steps):
+        optimizer.zero_grad()
+        net(torch.ones(4, 3, dtype=torch.double)).pow(2).sum().backward()
+        optimizer.step()
+train(3)
+save_file(net.state_dict(), sys.argv[1] + "/model.safetensors")
+state = get_optimizer_state_dict(net, optimizer, options=StateDictOptions(flatten_optimizer_state_dict=True))
+save_file({name: torch.as_tensor(value, dtype=torch.float64 if isinstance(value, (float, tuple)) else None).clone()
+           for name, value in state.items() if value is not None}, sys.argv[1] + "/optimizer.safetensors")
+train(3)
+save_file({name: value.clone() for name, value in net.state_dict().items()}, sys.argv[1] + "/after.safetensors")
+)";
+
+TEST(OptimizerPython, LockstepContinuesByNameWhatPythonBegan) {
+  const TempFolder folder;
+  run_python(TRAIN_BY_NAME, {folder.path()});
+  NamedTensors model = load_tensors(folder / "model.safetensors");
+  std::map<std::string, at::Tensor> p;
+  for (auto& [name, tensor] : model) p[name] = tensor.clone().requires_grad_(true);
+  AdamW optimizer(NamedTensors(p.begin(), p.end()), AdamWOptions(1));
+  optimizer.load_state_dict(load_tensors(folder / "optimizer.safetensors"));
+  for (int step = 0; step < 3; ++step) {
+    optimizer.zero_grad();
+    const at::Tensor hidden = torch::ones({4, 3}, at::kDouble).mm(p["0.weight"].t()) + p["0.bias"];
+    (hidden.mm(p["1.weight"].t()) + p["1.bias"]).pow(2).sum().backward();
+    optimizer.step();
+  }
+  for (const auto& [name, expected] : load_tensors(folder / "after.safetensors"))
+    EXPECT_TRUE(torch::allclose(p[name], expected, 1e-10, 1e-12)) << name;
 }
 
 }  // namespace

@@ -104,6 +104,81 @@ TEST(OptimizerState, HasPythonsNames) {
   EXPECT_TRUE(torch::equal(state.at("param_groups.1.params"), torch::tensor({1, 2}, at::kLong)));
 }
 
+NamedTensors named(const std::vector<at::Tensor>& tensors) {
+  return {{"fc.0.weight", tensors[0]}, {"fc.0.bias", tensors[1]}, {"scale", tensors[2]}};
+}
+
+TEST(OptimizerState, IsByNameWhereParametersHaveNames) {
+  const auto all = parameters();
+  Adam optimizer(named(all), AdamOptions(0.5));
+  train(optimizer, all, 0, 2);
+  std::map<std::string, at::Tensor> state;
+  for (const auto& [name, value] : optimizer.state_dict()) state[name] = value;
+  EXPECT_EQ(state.size(), 6U + 3 * 6U);
+  EXPECT_EQ(state.at("state.fc.0.weight.step").item<float>(), 2);
+  EXPECT_EQ(state.at("state.fc.0.bias.exp_avg").sizes(), all[1].sizes());
+  EXPECT_FALSE(state.contains("state.scale.exp_avg"));
+  EXPECT_EQ(state.at("param_groups.scale.lr").item<double>(), 0.5);
+}
+
+// Into groups in another order, where numbers would mean other parameters.
+TEST(OptimizerState, ByNameContinuesInOtherGroups) {
+  const TempFolder folder;
+  const auto all = parameters(), expected = parameters(), taken_over = parameters();
+  const auto options = AdamWOptions(0.1).amsgrad(true);
+  AdamW whole(expected, options);
+  train(whole, expected, 0, 8);
+  AdamW before(named(all), options);
+  train(before, all, 0, 4);
+  save_state_dict(before.state_dict(), folder / "optimizer.safetensors");
+  for (std::size_t i = 0; i < all.size(); ++i) taken_over[i].copy_(all[i]);
+  const NamedTensors names = named(taken_over);
+  AdamW after(std::vector<ParamGroup>(), AdamWOptions(7));
+  after.add_param_group(NamedTensors{names[2], names[1]});
+  after.add_param_group(NamedTensors{names[0]});
+  after.load_state_dict(load_tensors(folder / "optimizer.safetensors"));
+  EXPECT_EQ(after.param_groups()[1].options().get_lr(), 0.1);
+  train(after, taken_over, 4, 8);
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_TRUE(torch::equal(taken_over[i], expected[i]));
+}
+
+TEST(OptimizerState, ByNumberGoesIntoAnOptimiserWithNames) {
+  const auto all = parameters(), taken_over = parameters(), expected = parameters();
+  AdamW whole(expected, AdamWOptions(0.1));
+  train(whole, expected, 0, 4);
+  AdamW before(all, AdamWOptions(0.1));
+  train(before, all, 0, 2);
+  for (std::size_t i = 0; i < all.size(); ++i) taken_over[i].copy_(all[i]);
+  AdamW after(named(taken_over), AdamWOptions(0.1));
+  after.load_state_dict(before.state_dict());
+  train(after, taken_over, 2, 4);
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_TRUE(torch::equal(taken_over[i], expected[i]));
+}
+
+TEST(OptimizerState, ByNameThatDoesNotFitIsRefused) {
+  const auto all = parameters();
+  SGD optimizer(named(all), SGDOptions(0.1).momentum(0.9));
+  train(optimizer, all, 0, 2);
+  const auto expect_refused = [&](const std::string& name, const at::Tensor& value, const std::string& text) {
+    NamedTensors tensors;
+    for (const auto& entry : optimizer.state_dict())
+      if (entry.first != name) tensors.push_back(entry);
+    tensors.emplace_back(name, value);
+    try {
+      optimizer.load_state_dict(tensors);
+      ADD_FAILURE() << "was taken: " << text;
+    } catch (const InvalidArgument& error) {
+      EXPECT_THAT(error.what(), HasSubstr(text));
+    }
+  };
+  expect_refused("weight", torch::ones({1}), "\"weight\" is no entry");
+  expect_refused("state.fc.1.bias.momentum_buffer", torch::ones({5}), "parameter \"fc.1.bias\"");
+  expect_refused("state.fc.0.bias.momentum_buffer", torch::ones({2, 2}), "has shape [2, 2]");
+  expect_refused("state.fc.0.bias.exp_avg", torch::ones({5}), "another optimiser");
+  expect_refused("param_groups.scale.lr", torch::ones({1}), "have different options");
+  expect_refused("param_groups.fc.0.weight.betas", torch::ones({2}), "no option");
+}
+
 class Unfitting : public ::testing::Test {
  protected:
   Unfitting() { train(optimizer_, parameters_, 0, 2); }

@@ -7,7 +7,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/job/join.h"
-#include "lockstep/parallel/ddp/hooks/hook_registry.h"
+#include "lockstep/parallel/gradients/hooks/hook_registry.h"
 #include "lockstep/tensor/collectives.h"
 #include "testing/ranks.h"
 #include "tests/cuda/training.h"

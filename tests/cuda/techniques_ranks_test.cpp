@@ -2,9 +2,10 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include "lockstep/amp/autocast.h"
 #include "lockstep/amp/grad_scaler.h"
-#include "lockstep/compat/apex_amp.h"
+#include "lockstep/autograd/activation_checkpoint.h"
+#include "lockstep/autograd/autocast.h"
+#include "lockstep/compat/apex/amp.h"
 #include "lockstep/optim/adam.h"
 #include "lockstep/optim/clip_grad.h"
 #include "lockstep/optim/lamb.h"
@@ -14,7 +15,6 @@
 #include "lockstep/parallel/sync_batch_norm/convert_sync_batchnorm.h"
 #include "lockstep/parallel/sync_batch_norm/sync_batch_norm.h"
 #include "lockstep/tensor/state_dict.h"
-#include "lockstep/train/activation_checkpoint.h"
 #include "lockstep/train/parameters_sha256.h"
 #include "testing/ranks.h"
 #include "testing/temp_folder.h"

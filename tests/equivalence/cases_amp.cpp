@@ -10,10 +10,10 @@
 
 #include <limits>
 
-#include "lockstep/amp/autocast.h"
 #include "lockstep/amp/grad_scaler.h"
+#include "lockstep/autograd/activation_checkpoint.h"
+#include "lockstep/autograd/autocast.h"
 #include "lockstep/parallel/ddp/distributed_data_parallel.h"
-#include "lockstep/train/activation_checkpoint.h"
 #include "tests/equivalence/equivalence.h"
 
 namespace {

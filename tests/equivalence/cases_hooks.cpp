@@ -6,8 +6,8 @@
 #include <torch/optim/sgd.h>
 
 #include "lockstep/parallel/ddp/distributed_data_parallel.h"
-#include "lockstep/parallel/ddp/hooks/hook_registry.h"
-#include "lockstep/parallel/ddp/hooks/power_sgd_hook.h"
+#include "lockstep/parallel/gradients/hooks/hook_registry.h"
+#include "lockstep/parallel/gradients/hooks/power_sgd_hook.h"
 #include "tests/equivalence/equivalence.h"
 
 namespace {

@@ -19,6 +19,8 @@ ALSO_PUBLIC = [line for line in PUBLIC.split("\n") if line and not line.startswi
 
 # What a header's examples take for granted, where names.h says something else or nothing.
 FIXTURES = {
+    "lockstep/autograd/activation_checkpoint.h": "extern torch::nn::Sequential layers; extern std::vector<torch::nn::Linear> blocks; "
+                                              "extern torch::nn::Linear norm, head;",
     "lockstep/base/log.h": "void my_logger(const std::string& line);",
     "lockstep/comm/collectives/all_gather.h": "extern int mine;",
     "lockstep/comm/collectives/all_reduce.h": "extern float local_loss;",
@@ -33,8 +35,8 @@ FIXTURES = {
     "lockstep/comm/collectives/reduce_scatter.h": "extern std::vector<float> gradients;",
     "lockstep/comm/collectives/scatter.h": "extern std::vector<int> all;",
     "lockstep/comm/work.h": "extern std::vector<float> gradients; void compute_something_else();",
-    "lockstep/compat/apex_amp.h": "constexpr int D_in = 10, D_out = 1; using torch::nn::utils::clip_grad_norm_;",
-    "lockstep/compat/apex_parallel.h": "extern std::shared_ptr<torch::nn::LinearImpl> model;",
+    "lockstep/compat/apex/amp.h": "constexpr int D_in = 10, D_out = 1; using torch::nn::utils::clip_grad_norm_;",
+    "lockstep/compat/apex/parallel.h": "extern std::shared_ptr<torch::nn::LinearImpl> model;",
     "lockstep/data/distributed_sampler.h": "void use(std::int64_t index);",
     "lockstep/data/pin_memory.h": "extern torch::Device device;",
     "lockstep/formats/gzip_reader.h": "void use(std::span<const std::byte> bytes);",
@@ -46,16 +48,16 @@ FIXTURES = {
     "lockstep/job/spawn.h": "void train(); void fn(int rank);",
     "lockstep/optim/lr_scheduler.h": "void train_epoch();",
     "lockstep/optim/reduce_lr_on_plateau.h": "double validate();",
+    "lockstep/optim/norm_reducer.h": "extern optim::LAMB optimizer; extern std::vector<at::Tensor> shards;",
     "lockstep/optim/optimizer.h": "extern std::vector<at::Tensor> weights, biases;",
+    "lockstep/optim/parameter_shard.h": "extern at::Tensor flat;",
     "lockstep/parallel/ddp/distributed_data_parallel.h": "extern at::Tensor first_half, second_half;",
-    "lockstep/parallel/ddp/hooks/hook_registry.h": "std::shared_ptr<CommHook> my_hook();",
+    "lockstep/parallel/gradients/hooks/hook_registry.h": "std::shared_ptr<CommHook> my_hook();",
     "lockstep/store/prefix_store.h": "extern std::shared_ptr<Store> store; extern std::string text;",
     "lockstep/store/tcp_store.h": "extern std::string path;",
     "lockstep/store/tcp_store_server.h": "extern Secret secret;",
     "lockstep/tensor/caching_allocator.h": "void train_epoch();",
     "lockstep/tensor/point_to_point.h": "extern at::Tensor mine, theirs; extern int left, right;",
-    "lockstep/train/activation_checkpoint.h": "extern torch::nn::Sequential layers; extern std::vector<torch::nn::Linear> blocks; "
-                                              "extern torch::nn::Linear norm, head;",
     "lockstep/train/mean.h": "extern at::Tensor local_loss; double share_correct(const Batch& batch);",
     "lockstep/train/profiler.h": "void train(int step);",
     "lockstep/train/profiler_averages.h": "extern Profile profile;",

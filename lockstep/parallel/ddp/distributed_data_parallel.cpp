@@ -14,10 +14,12 @@
 #include "lockstep/base/fail_point.h"
 #include "lockstep/base/str.h"
 #include "lockstep/job/job.h"
-#include "lockstep/parallel/ddp/broadcast_tensors.h"
-#include "lockstep/parallel/ddp/hooks/hook_registry.h"
-#include "lockstep/parallel/ddp/model_checks.h"
-#include "lockstep/parallel/ddp/verify_models.h"
+#include "lockstep/parallel/ddp/ddp_wrapper.h"
+#include "lockstep/parallel/gradients/hooks/hook_registry.h"
+#include "lockstep/parallel/gradients/sparse_gradient.h"
+#include "lockstep/parallel/replicas/broadcast_tensors.h"
+#include "lockstep/parallel/replicas/model_checks.h"
+#include "lockstep/parallel/replicas/verify_models.h"
 #include "lockstep/tensor/caching_allocator.h"
 #include "lockstep/tensor/collectives.h"
 
@@ -29,7 +31,7 @@ constexpr std::string_view MODULE_PREFIX = "module.";
 std::size_t bytes_of_cap(double mb, std::string_view option) {
   const double bytes = mb * 1024 * 1024;
   if (!(bytes >= 1) || bytes > 1e15)
-    refuse_ddp(lockstep::str(option, " is ", mb, "; it must be a positive number of MiB"));
+    DDP_WRAPPER.refuse(lockstep::str(option, " is ", mb, "; it must be a positive number of MiB"));
   return static_cast<std::size_t>(bytes);
 }
 
@@ -42,8 +44,8 @@ BucketCaps caps_of(const DistributedDataParallelOptions& options) {
 
 ReducerOptions reducer_options(const DistributedDataParallelOptions& options) {
   if (options.backward_passes_per_step < 1) {
-    refuse_ddp(lockstep::str("backward_passes_per_step is ", options.backward_passes_per_step,
-                             "; it must be at least 1"));
+    DDP_WRAPPER.refuse(lockstep::str("backward_passes_per_step is ", options.backward_passes_per_step,
+                                     "; it must be at least 1"));
   }
   return {.caps = caps_of(options),
           .backward_passes_per_step = options.backward_passes_per_step,
@@ -151,9 +153,10 @@ DistributedDataParallelBase::DistributedDataParallelBase(const torch::nn::Module
     find_sparse(*module, distinct(parameters_), settings.sparse_gradients);
   }
   // First what needs all ranks, so that what is refused below is refused on all of them alike.
-  verify_same_model(describe_model(parameters_, buffers_, settings_of(settings, broadcast_buffers_)), group_);
+  verify_same_model(DDP_WRAPPER,
+                    describe_model(parameters_, buffers_, settings_of(settings, broadcast_buffers_)), group_);
   const NamedTensors chosen =
-      check_model(parameters_, buffers_, options.device_ids, settings.sparse_gradients, group_);
+      check_model(DDP_WRAPPER, parameters_, buffers_, options.device_ids, settings.sparse_gradients, group_);
 
   fail_point("ddp.construct");
   if (is_initialized()) install_caching_allocator();  // not in a host program that brings its own groups
@@ -206,13 +209,13 @@ void DistributedDataParallelBase::register_comm_hook(const std::string& name) {
 
 void DistributedDataParallelBase::register_comm_hook(const std::string& name,
                                                      FunctionHook::Function function) {
-  if (!function) refuse_ddp("register_comm_hook() was given an empty function");
+  if (!function) DDP_WRAPPER.refuse("register_comm_hook() was given an empty function");
   register_comm_hook(std::make_shared<FunctionHook>(name, std::move(function)));
 }
 
 void DistributedDataParallelBase::register_comm_hook(std::shared_ptr<CommHook> hook) {
-  if (!hook) refuse_ddp("register_comm_hook() was given no hook");
-  verify_same_model(describe_model({}, {}, "communication hook " + hook->describe()), group_);
+  if (!hook) DDP_WRAPPER.refuse("register_comm_hook() was given no hook");
+  verify_same_model(DDP_WRAPPER, describe_model({}, {}, "communication hook " + hook->describe()), group_);
   reducer_->register_comm_hook(std::move(hook));
 }
 
@@ -261,7 +264,7 @@ void DistributedDataParallelBase::refuse_forgotten(
   const auto known = std::count_if(once.begin(), once.end(), trained);
   for (const auto& named : once) {
     if (!named.second.requires_grad() || trained(named)) continue;
-    refuse_ddp(lockstep::str(
+    DDP_WRAPPER.refuse(lockstep::str(
         "no optimiser steps parameter \"", printable(named.first), "\": of ", stepped.size(),
         " tensors that the optimisers step, ", known, " are among the ", once.size(),
         " parameters of this model; build the optimiser from ddp.parameters(), after wrapping"));
@@ -269,7 +272,7 @@ void DistributedDataParallelBase::refuse_forgotten(
 }
 
 void DistributedDataParallelBase::check_buffers() const {
-  if (const auto change = buffer_watch_.change(buffers_)) refuse_ddp(*change);
+  if (const auto change = buffer_watch_.change(buffers_)) DDP_WRAPPER.refuse(*change);
 }
 
 std::vector<at::Tensor> DistributedDataParallelBase::parameters() const {
@@ -304,8 +307,8 @@ void DistributedDataParallelBase::zero_grad(bool set_to_none) {
 
 void DistributedDataParallelBase::refuse_move(const std::optional<at::Device>& device,
                                               const std::optional<at::ScalarType>& dtype) const {
-  lockstep::refuse_move(parameters_, device, dtype);
-  lockstep::refuse_move(buffers_, device, dtype);
+  lockstep::refuse_move(DDP_WRAPPER, parameters_, device, dtype);
+  lockstep::refuse_move(DDP_WRAPPER, buffers_, device, dtype);
 }
 
 torch::OrderedDict<std::string, at::Tensor> DistributedDataParallelBase::state_dict() const {
@@ -325,17 +328,18 @@ void DistributedDataParallelBase::load_state_dict(const torch::OrderedDict<std::
     if (!own.contains(name) && name.starts_with(MODULE_PREFIX)) name.erase(0, MODULE_PREFIX.size());
     const at::Tensor* to = own.find(name);
     if (to == nullptr)
-      refuse_ddp(lockstep::str("the state has \"", printable(item.key()), "\", which the model has not"));
+      DDP_WRAPPER.refuse(
+          lockstep::str("the state has \"", printable(item.key()), "\", which the model has not"));
     if (to->sizes() != item.value().sizes()) {
-      refuse_ddp(lockstep::str("\"", printable(name), "\" is ", to->sizes(), " in the model but ",
-                               item.value().sizes(), " in the state"));
+      DDP_WRAPPER.refuse(lockstep::str("\"", printable(name), "\" is ", to->sizes(), " in the model but ",
+                                       item.value().sizes(), " in the state"));
     }
     loaded.insert(name);
     copies.emplace_back(*to, item.value());
   }
   for (const auto& item : own) {
     if (!loaded.contains(item.key()))
-      refuse_ddp(lockstep::str("the state lacks \"", printable(item.key()), "\""));
+      DDP_WRAPPER.refuse(lockstep::str("the state lacks \"", printable(item.key()), "\""));
   }
   const at::NoGradGuard no_grad;
   for (auto& [to, from] : copies) to.copy_(from);

@@ -96,11 +96,11 @@
 
 #include "lockstep/comm/process_group.h"
 #include "lockstep/job/join.h"
-#include "lockstep/parallel/ddp/buffer_watch.h"
 #include "lockstep/parallel/ddp/forward_outputs.h"
-#include "lockstep/parallel/ddp/hooks/comm_hook.h"
-#include "lockstep/parallel/ddp/model_watch.h"
 #include "lockstep/parallel/ddp/reducer.h"
+#include "lockstep/parallel/gradients/hooks/comm_hook.h"
+#include "lockstep/parallel/replicas/buffer_watch.h"
+#include "lockstep/parallel/replicas/model_watch.h"
 
 namespace torch::optim {
 class Optimizer;
@@ -168,8 +168,9 @@ class DistributedDataParallelBase : public Joinable {
   // DDP writes. Throws InvalidArgument before anything is copied: names missing or unknown, shapes that differ.
   void load_state_dict(const torch::OrderedDict<std::string, at::Tensor>& state);
 
-  // What reduces the gradients from now on, in place of a plain average (hooks/comm_hook.h): a hook of the registry by its name
-  // (hooks/hook_registry.h), an object, or a function with a name of one's own. Collective. Once, before the first backward.
+  // What reduces the gradients from now on, in place of a plain average (gradients/hooks/comm_hook.h): a hook of the
+  // registry by its name (gradients/hooks/hook_registry.h), an object, or a function with a name of one's own.
+  // Collective. Once, before the first backward.
   // Throws InvalidArgument otherwise, or for an unknown name; Mismatch if ranks register different hooks.
   void register_comm_hook(const std::string& name);
   void register_comm_hook(std::shared_ptr<CommHook> hook);

@@ -5,7 +5,7 @@
 #include <torch/torch.h>
 
 #include "lockstep/base/error.h"
-#include "lockstep/parallel/ddp/verify_models.h"
+#include "lockstep/parallel/replicas/verify_models.h"
 #include "testing/fake_ddp.h"
 
 namespace lockstep {

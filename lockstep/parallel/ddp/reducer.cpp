@@ -9,7 +9,8 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/exception_text.h"
 #include "lockstep/base/str.h"
-#include "lockstep/parallel/ddp/gradient_buckets.h"
+#include "lockstep/parallel/ddp/ddp_wrapper.h"
+#include "lockstep/parallel/ddp/gradient_average.h"
 
 namespace lockstep {
 namespace {
@@ -67,9 +68,11 @@ Reducer::Reducer(const NamedTensors& dense, const NamedTensors& sparse, const Pr
                  const ReducerOptions& options)
     : group_(group),
       options_(options),
-      buckets_(std::make_unique<GradientBuckets>(dense, sparse, group, options.caps)) {
-  if (options_.static_graph) buckets_->expect_any_graph();
-  buckets_->act_for(options_.model);
+      gradients_(std::make_unique<ModelGradients>(
+          DDP_WRAPPER, group, dense, sparse,
+          bucket_plan(sizes_of(dense), reverse_order(dense.size()), options.caps))),
+      average_(std::make_unique<GradientAverage>(*gradients_, group, options.caps, options.model)) {
+  if (options_.static_graph) gradients_->arrivals().watch_graph();
 }
 
 Reducer::~Reducer() = default;
@@ -80,26 +83,25 @@ void Reducer::before_forward(const std::optional<std::string>& mistake) {
   Lock lock(mutex_);
   fail_on_error(lock, [&] {
     if (state_ == State::FAILED) std::rethrow_exception(failure_);
-    buckets_->end_pass();  // of a backward that was left by an exception
+    gradients_->end_pass();  // of a backward that was left by an exception
     if (state_ == State::ACCUMULATING) transition(State::IDLE);  // likewise, on this rank alone
     if (state_ != State::IDLE) {
-      refuse(group_,
-             "forward() while a backward() of this model has not ended: an exception ended it early on this "
-             "rank, so its "
-             "gradients were not averaged, or another thread is still in it");
+      refuse(
+          "forward() while a backward() of this model has not ended: an exception ended it early on this "
+          "rank, so its gradients were not averaged, or another thread is still in it");
     }
-    buckets_->refuse_changed();
-    if (mistake) refuse(group_, *mistake);
+    gradients_->refuse_changed();
+    if (mistake) refuse(*mistake);
     hooks_->renew();
     if (!c10::GradMode::is_enabled()) return;
     claims_->forward_begins();
-    buckets_->clock().forward_begins(now());
+    average_->clock().forward_begins(now());
   });
 }
 
 void Reducer::after_forward() {
   const std::lock_guard lock(mutex_);
-  buckets_->clock().forward_ended(now());
+  average_->clock().forward_ended(now());
 }
 
 bool Reducer::wants_outputs() const {
@@ -115,21 +117,21 @@ void Reducer::note_outputs(const std::vector<at::Tensor>& outputs) {
   }
   const std::vector<bool> reachable = hooks_->reachable_from(outputs);
   const std::lock_guard lock(mutex_);
-  if (!reached_) reached_.emplace(buckets_->size(), false);
+  if (!reached_) reached_.emplace(gradients_->size(), false);
   for (std::size_t i = 0; i < reachable.size(); ++i) (*reached_)[i] = (*reached_)[i] || reachable[i];
 }
 
 void Reducer::note_unknown_outputs() {
   if (options_.static_graph) return;
   const std::lock_guard lock(mutex_);
-  reached_.emplace(buckets_->size(), true);
+  reached_.emplace(gradients_->size(), true);
 }
 
 void Reducer::take_part_if_unreached() {
   Lock lock(mutex_);
   const bool any_reached =
       !reached_ || std::find(reached_->begin(), reached_->end(), true) != reached_->end();
-  if (any_reached || !buckets_->any_requires_grad()) return;
+  if (any_reached || !gradients_->any_requires_grad()) return;
   fail_on_error(lock, [&] {
     begin_pass();
     end_pass(lock);
@@ -148,20 +150,19 @@ bool Reducer::is_synchronised() const {
 
 void Reducer::register_comm_hook(std::shared_ptr<CommHook> hook) {
   const std::lock_guard lock(mutex_);
-  if (buckets_->hook()) {
-    refuse(group_,
-           str("register_comm_hook() was called before, for \"", printable(buckets_->hook()->describe()),
+  if (average_->hook()) {
+    refuse(str("register_comm_hook() was called before, for \"", printable(average_->hook()->describe()),
                "\"; there is one communication hook, registered once"));
   }
   if (pass_ > 0) {
-    refuse(group_, "register_comm_hook() after a backward(); register the hook before the first one");
+    refuse("register_comm_hook() after a backward(); register the hook before the first one");
   }
-  buckets_->set_hook(std::move(hook));
+  average_->set_hook(std::move(hook));
 }
 
 std::shared_ptr<CommHook> Reducer::comm_hook() const {
   const std::lock_guard lock(mutex_);
-  return buckets_->hook();
+  return average_->hook();
 }
 
 void Reducer::set_announce(Announce announce) {
@@ -174,10 +175,10 @@ void Reducer::stand_in(double factor) {
   fail_on_error(lock, [&] {
     if (state_ == State::FAILED) std::rethrow_exception(failure_);
     if (options_.static_graph && !has_averaged_) {
-      refuse(group_, "this rank has no inputs at all, so it cannot learn the graph that is declared static");
+      refuse("this rank has no inputs at all, so it cannot learn the graph that is declared static");
     }
     if (state_ == State::ACCUMULATING) transition(State::IDLE);
-    buckets_->drop_gradients();
+    gradients_->drop_gradients();
     declared_passes_ = options_.backward_passes_per_step - 1;
     stands_in_ = true;
     factor_ = [factor] { return factor; };
@@ -189,12 +190,12 @@ void Reducer::stand_in(double factor) {
 
 DistributedDataParallelStats Reducer::stats() const {
   const std::lock_guard lock(mutex_);
-  return buckets_->stats();
+  return average_->stats();
 }
 
 std::string Reducer::bucket_table() const {
   const std::lock_guard lock(mutex_);
-  return buckets_->table();
+  return average_->table();
 }
 
 void Reducer::on_gradient(std::size_t index, const at::Tensor& incoming) {
@@ -210,7 +211,7 @@ void Reducer::on_end_of_backward(std::uint64_t pass) {
   Lock lock(mutex_);
   if (pass != pass_ || (state_ != State::COLLECTING && state_ != State::ACCUMULATING)) return;
   // A backward inside this one has ended (reentrant checkpointing): more gradients may come, unless all have.
-  if (AutogradHooks::ended_inside_another_backward() && !buckets_->all_arrived()) return;
+  if (AutogradHooks::ended_inside_another_backward() && !gradients_->arrivals().all_arrived()) return;
   fail_on_error(lock, [&] { end_pass(lock); });
 }
 
@@ -234,6 +235,8 @@ template <typename Body> void Reducer::fail_on_error(Lock& lock, Body body) {
     throw;
   }
 }
+
+void Reducer::refuse(const std::string& reason) const { DDP_WRAPPER.refuse(group_, reason); }
 
 void Reducer::fail(const std::exception_ptr& error) {
   if (state_ == State::FAILED) return;  // the first failure is the one to report
@@ -265,11 +268,11 @@ void Reducer::transition(State next) {
 void Reducer::join_pass() {
   if (state_ == State::FAILED) std::rethrow_exception(failure_);
   if (AutogradHooks::is_creating_graph()) {
-    refuse(group_,
-           "backward(create_graph = true) would leave gradients whose graph knows nothing of the other "
-           "ranks; take the "
-           "inner gradient with torch::autograd::grad(..., create_graph = true) and call backward() on the "
-           "outer loss");
+    refuse(
+        "backward(create_graph = true) would leave gradients whose graph knows nothing of the other "
+        "ranks; take the inner gradient with torch::autograd::grad(..., create_graph = true) and call "
+        "backward() on the "
+        "outer loss");
   }
   const int backward = AutogradHooks::current_backward();
   if (state_ == State::IDLE) {
@@ -279,7 +282,7 @@ void Reducer::join_pass() {
   } else if (backward != last_backward_) {
     // Autograd runs a backward inside another one on the same thread, so another thread means another caller.
     if (state_ == State::WAITING || pass_thread_ != std::this_thread::get_id()) {
-      refuse(group_, "two threads are in backward() on one model; take turns, or wrap one model for each");
+      refuse("two threads are in backward() on one model; take turns, or wrap one model for each");
     }
     follow_backward(backward);
   }
@@ -291,14 +294,14 @@ void Reducer::begin_pass() {
   transition(last_pass ? State::COLLECTING : State::ACCUMULATING);
   if (last_pass && announce_ && !stands_in_) factor_ = announce_();
   ++pass_;
-  buckets_->set_mark(factor_ ? 0 : left_forwards_.count());  // in a join, ranks may have fewer steps
-  buckets_->begin_pass(*claims_);
+  average_->begin_pass(factor_ ? 0 : left_forwards_.count());  // in a join, ranks may have fewer steps
+  gradients_->begin_pass(*claims_);
   const auto reached = std::exchange(reached_, std::nullopt);
   if (!last_pass) return;
-  buckets_->leave_out_unused();
+  gradients_->leave_out_unused();
   if (!reached) return;
   for (std::size_t i = 0; i < reached->size(); ++i) {
-    if (!(*reached)[i]) buckets_->leave_out(i);
+    if (!(*reached)[i]) gradients_->leave_out(i);
   }
 }
 
@@ -310,49 +313,46 @@ void Reducer::follow_backward(int backward) {
 }
 
 void Reducer::accept(std::size_t index, const at::Tensor& incoming) {
-  if (state_ == State::ACCUMULATING) return buckets_->add(index, incoming);
-  if (const auto mistake = buckets_->too_late(index)) {
-    refuse(group_, *mistake + (options_.static_graph
-                                   ? ". Train it without static_graph"
-                                   : ": it takes part outside the outputs of forward(), or in several "
-                                     "checkpointed blocks (see "
-                                     "static_graph), or an earlier backward() ended with an exception"));
+  if (state_ == State::ACCUMULATING) return gradients_->add(index, incoming);
+  if (const auto mistake = gradients_->too_late(index, average_->started())) {
+    refuse(*mistake + (options_.static_graph
+                           ? ". Train it without static_graph"
+                           : ": it takes part outside the outputs of forward(), or in several "
+                             "checkpointed blocks (see static_graph), or an earlier "
+                             "backward() ended with an exception"));
   }
-  buckets_->add(index, incoming);
-  buckets_->start_complete();
+  gradients_->add(index, incoming);
+  average_->start_complete();
 }
 
 // --------------------------------------------------------------------------------------------------- end of backward
 
 void Reducer::refuse_missing(const std::vector<std::string>& names) const {
   if (names.empty()) return;
-  const auto frozen = buckets_->frozen_since();
+  const auto frozen = gradients_->frozen_since();
   const auto shared = claims_->first_shared();
   if (options_.static_graph) {
-    refuse(group_,
-           str(names.size() == 1 ? "parameter " : "parameters ", list_of(names),
+    refuse(str(names.size() == 1 ? "parameter " : "parameters ", list_of(names),
                " got fewer gradients in this backward() than in the first, but the graph was declared "
                "static. Take the same path in every step, or use find_unused_parameters in place of "
                "static_graph"));
   }
-  refuse(
-      group_,
-      str(names.size() == 1 ? "parameter " : "parameters ", list_of(names),
-          " got no gradient in this backward()",
-          options_.backward_passes_per_step > 1 ? " nor in the passes declared before it" : "",
-          frozen ? str("; ", *frozen) : "",
-          shared ? str(". Another wrapper has ", in_quotes(buckets_->name(*shared)),
-                       ", too: run backward() of one before forward() of the other, or one backward() of the "
-                       "sum of their losses")
-                 : "",
-          ". Make the loss depend on every parameter on every rank; or freeze what is not trained with "
-          "requires_grad_(false) before wrapping; or set find_unused_parameters; or, if one step takes "
-          "several backward passes, set backward_passes_per_step"));
+  refuse(str(
+      names.size() == 1 ? "parameter " : "parameters ", list_of(names), " got no gradient in this backward()",
+      options_.backward_passes_per_step > 1 ? " nor in the passes declared before it" : "",
+      frozen ? str("; ", *frozen) : "",
+      shared ? str(". Another wrapper has ", in_quotes(gradients_->name(*shared)),
+                   ", too: run backward() of one before forward() of the other, or one backward() of the "
+                   "sum of their losses")
+             : "",
+      ". Make the loss depend on every parameter on every rank; or freeze what is not trained with "
+      "requires_grad_(false) before wrapping; or set find_unused_parameters; or, if one step takes "
+      "several backward passes, set backward_passes_per_step"));
 }
 
 void Reducer::end_pass(Lock& lock) {
-  buckets_->end_pass();
-  buckets_->clock().backward_ended(now());
+  gradients_->end_pass();
+  average_->clock().backward_ended(now());
   if (state_ == State::COLLECTING) {
     average(lock);
   } else {
@@ -366,28 +366,26 @@ void Reducer::average(Lock& lock) {
   const bool learns_graph = options_.static_graph && !has_averaged_;
   const bool finds_unused = options_.find_unused_parameters || learns_graph;
   const bool may_miss = finds_unused || stands_in_;
-  const auto missing = may_miss ? std::vector<std::string>() : buckets_->without_gradient();
-  for (std::size_t i = 0; i < buckets_->size(); ++i) buckets_->leave_out(i);
-  buckets_->start_complete();
-  if (finds_unused) buckets_->start_used_map();
+  const auto missing = may_miss ? std::vector<std::string>() : gradients_->without_gradient();
+  for (std::size_t i = 0; i < gradients_->size(); ++i) gradients_->leave_out(i);
+  average_->start_complete();
   const bool learns_order = !has_averaged_ && !options_.find_unused_parameters;
-  if (learns_order) buckets_->start_order();
+  average_->start_exchange(finds_unused, learns_order);
   transition(State::WAITING);
   lock.unlock();
   try {
-    buckets_->wait();
+    average_->wait();
     const double factor = factor_ ? std::exchange(factor_, {})() : 1.0;
-    if (factor != 1) buckets_->scale(factor);
+    if (factor != 1) average_->scale(factor);
   } catch (const Aborted&) {  // perhaps by a peer that misses the same
     if (missing.empty()) throw;
   }
   lock.lock();
   if (state_ == State::FAILED) std::rethrow_exception(failure_);
-  buckets_->clock().averaged(now());
+  average_->clock().averaged(now());
   refuse_missing(missing);
-  if (learns_graph) buckets_->learn_graph();
-  buckets_->settle();
-  if (learns_order) buckets_->follow_order();
+  if (learns_graph) gradients_->arrivals().learn_graph();
+  average_->settle();
   has_averaged_ = true;
   declared_passes_ = 0;
   transition(State::IDLE);

@@ -37,17 +37,18 @@
 #include <vector>
 
 #include "lockstep/comm/process_group.h"
-#include "lockstep/parallel/ddp/autograd_hooks.h"
-#include "lockstep/parallel/ddp/bucket_plan.h"
-#include "lockstep/parallel/ddp/hooks/comm_hook.h"
 #include "lockstep/parallel/ddp/left_forwards.h"
-#include "lockstep/parallel/ddp/parameter_claims.h"
 #include "lockstep/parallel/ddp/stats.h"
+#include "lockstep/parallel/gradients/autograd_hooks.h"
+#include "lockstep/parallel/gradients/bucket_plan.h"
+#include "lockstep/parallel/gradients/hooks/comm_hook.h"
+#include "lockstep/parallel/gradients/parameter_claims.h"
 #include "lockstep/tensor/named_tensors.h"
 
 namespace lockstep {
 
-class GradientBuckets;
+class GradientAverage;
+class ModelGradients;
 
 struct ReducerOptions {
   BucketCaps caps;
@@ -119,6 +120,7 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   void fail_on_error(Lock& lock,
                      Body body);  // becomes FAILED when `body` throws, and lets the exception pass
   void fail(const std::exception_ptr& error);
+  [[noreturn]] void refuse(const std::string& reason) const;
   void transition(State next);
   void join_pass();
   void begin_pass();
@@ -139,8 +141,9 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   // guarded by mutex_
   State state_ = State::IDLE;
   std::exception_ptr failure_;
-  const std::unique_ptr<GradientBuckets>
-      buckets_;                // in WAITING: used by the waiting thread, without the lock
+  // In WAITING the waiting thread uses both without the lock.
+  const std::unique_ptr<ModelGradients> gradients_;
+  const std::unique_ptr<GradientAverage> average_;
   bool has_averaged_ = false;  // and learnt the order of gradients and, if it is static, the graph
   bool synchronised_ = true;
   Announce announce_;

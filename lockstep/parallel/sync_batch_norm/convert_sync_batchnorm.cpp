@@ -54,13 +54,13 @@ ConvertedLayers& converted_layers() {
 }
 
 // A converted layer and the group over which it normalises now: nothing in eval mode or alone.
-struct Call {
+struct LayerCall {
   bool affine = true;
   std::optional<ProcessGroup> group;
   std::string name;
 };
 
-Call recognise(const std::optional<at::Tensor>& running_mean, const std::optional<at::Tensor>& weight) {
+LayerCall recognise(const std::optional<at::Tensor>& running_mean, const std::optional<at::Tensor>& weight) {
   auto known = converted_layers().find(running_mean);
   if (!known) known = converted_layers().find(weight);
   if (!known) return {};
@@ -75,7 +75,7 @@ at::Tensor batch_norm(const at::Tensor& input, const std::optional<at::Tensor>& 
                       const std::optional<at::Tensor>& bias, const std::optional<at::Tensor>& running_mean,
                       const std::optional<at::Tensor>& running_var, bool training, double momentum,
                       double eps, bool cudnn_enabled) {
-  const Call call = training ? recognise(running_mean, weight) : Call();
+  const LayerCall call = training ? recognise(running_mean, weight) : LayerCall();
   const std::optional<at::Tensor> none;
   const auto& scale = call.affine ? weight : none;
   if (call.group) {

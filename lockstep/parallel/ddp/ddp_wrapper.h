@@ -1,0 +1,10 @@
+// The name under which DistributedDataParallel speaks in errors.
+#pragma once
+
+#include "lockstep/parallel/wrapper.h"
+
+namespace lockstep {
+
+inline constexpr Wrapper DDP_WRAPPER{"DistributedDataParallel"};
+
+}  // namespace lockstep
