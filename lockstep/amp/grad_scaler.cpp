@@ -34,7 +34,8 @@ std::vector<at::Tensor> parameters_of(torch::optim::Optimizer& optimizer) {
   return all;
 }
 
-// The dense values of a gradient. Adding up duplicates of a sparse float16 gradient may overflow, so it is done first.
+// The dense values of a gradient. Adding up duplicates of a sparse float16 gradient may overflow, so it is
+// done first.
 at::Tensor values_of(const at::Tensor& parameter) {
   at::Tensor& grad = parameter.mutable_grad();
   if (!grad.is_sparse()) return grad;

@@ -37,7 +37,8 @@ RANKS_TEST(GradScaler, AllRanksSkipTogether, Ranks(1, 2, 3, 4), EveryBackend()) 
     EXPECT_EQ(scaler.last_overflow()->rank, another ? (who + 1) % size() : who);
   }
   EXPECT_TRUE(w.equal(torch::full({2}, 1 - 0.25F * static_cast<float>(taken))));
-  // Of four steps one shrinks the scale and of the three clean ones two in a row make it grow: C O CC|C O CC|...
+  // Of four steps one shrinks the scale and of the three clean ones two in a row make it grow: C O CC|C O
+  // CC|...
   LossScale rule({.init_scale = 16, .growth_interval = 2});
   for (int step = 0; step < 4 * size(); ++step) rule.update(step % 4 == 1);
   EXPECT_EQ(scaler.get_scale(), rule.value());

@@ -22,7 +22,8 @@ using ::testing::ThrowsMessage;
 constexpr double INFINITE = std::numeric_limits<double>::infinity();
 constexpr double NOT_A_NUMBER = std::numeric_limits<double>::quiet_NaN();
 
-// Programs are words: what is called, on two optimisers with one parameter each, until an error. Most follow the rules.
+// Programs are words: what is called, on two optimisers with one parameter each, until an error. Most follow
+// the rules.
 //
 //   zN      zero_grad of optimiser N          sN=G    scale(loss).backward(), where the loss's gradient is G
 //   uN tN   unscale_ and step                 p       update()        p=V  update(V)

@@ -1,12 +1,13 @@
-// LossScale: by how much a loss is multiplied so that float16 gradients neither vanish nor overflow, and how that number moves.
-// The arithmetic of GradScaler and of Apex's scale_loss, without tensors; a pure state machine.
+// LossScale: by how much a loss is multiplied so that float16 gradients neither vanish nor overflow, and how
+// that number moves. The arithmetic of GradScaler and of Apex's scale_loss, without tensors; a pure state
+// machine.
 //
 //   LossScale scale(deepspeed_loss_scale({.growth_interval = 1000}));
 //   scale.update(/*overflow=*/true);                    // after every step, taken or skipped
 //   scale.value();
 //
-// Conventions differ in when the scale grows and in how many overflows it takes to shrink. From 16, with an interval of 2 clean
-// steps, for clean (C) and overflowed (O) steps, the scale after each:
+// Conventions differ in when the scale grows and in how many overflows it takes to shrink. From 16, with an
+// interval of 2 clean steps, for clean (C) and overflowed (O) steps, the scale after each:
 //
 //                                      C  C  C  O  O  C  O  C  C  C  C  C
 //   torch, Apex                       16 32 32 16  8  8  4  4  8  8 16 16
@@ -42,7 +43,8 @@ struct LossScaleOptions {
   bool throws_at_min_scale = false;  // an overflow at min_scale is an error
 };
 
-// The defaults of each, with what is set in `options` on top: set init_scale, growth_interval, hysteresis or min_scale there.
+// The defaults of each, with what is set in `options` on top: set init_scale, growth_interval, hysteresis or
+// min_scale there.
 LossScaleOptions apex_loss_scale();     // 2^16, never above 2^24
 struct DeepSpeedLossScale {             // the names of its configuration in comments
   double init_scale = 65536;            // 2 ^ initial_scale_power
@@ -72,7 +74,8 @@ class LossScale {
   void update(bool overflow);
   void set(double value) { value_ = static_cast<float>(value); }
 
-  // Clean steps since the scale last changed or would have, as torch's state_dict() has it; overflows still borne.
+  // Clean steps since the scale last changed or would have, as torch's state_dict() has it; overflows still
+  // borne.
   std::int64_t growth_tracker() const { return clean_steps_; }
   int hysteresis_left() const { return hysteresis_left_; }
   void set_trackers(std::int64_t growth_tracker, int hysteresis_left);

@@ -1,4 +1,5 @@
-// The traces are those that PyTorch, Apex, Megatron-LM and DeepSpeed give for the pattern, worked out by hand from their sources.
+// The traces are those that PyTorch, Apex, Megatron-LM and DeepSpeed give for the pattern, worked out by hand
+// from their sources.
 #include "lockstep/amp/loss_scale.h"
 
 #include <gmock/gmock.h>

@@ -90,7 +90,8 @@ class CheckpointFrame : public std::enable_shared_from_this<CheckpointFrame> {
                   CheckpointRecorder::Again again)
       : options_(options), again_(std::move(again)), autocast_(AutocastState::of_this_thread()) {
     if (options.preserve_rng_state) random_ = RandomState::of(devices_of(inputs));
-    // Saved as an operation saves them: they notice changes in place, and inside another checkpoint its hooks take them.
+    // Saved as an operation saves them: they notice changes in place, and inside another checkpoint its hooks
+    // take them.
     for (const at::Tensor& input : inputs) inputs_.emplace_back(input, /*is_output=*/false);
   }
 
@@ -112,7 +113,8 @@ class CheckpointFrame : public std::enable_shared_from_this<CheckpointFrame> {
     Metadata metadata;
     std::weak_ptr<char> wanted;
   };
-  // What ends the second call when nothing more is needed. Not a std::exception: a function that catches those lets it pass.
+  // What ends the second call when nothing more is needed. Not a std::exception: a function that catches
+  // those lets it pass.
   struct Enough {
     const void* run;
   };

@@ -1,28 +1,36 @@
-// checkpoint: trades time for memory. What a part of the model computes is thrown away in forward and computed again in
-// backward. The counterpart of torch.utils.checkpoint with use_reentrant=False. (Files of a training run: see state_dict.h.)
+// checkpoint: trades time for memory. What a part of the model computes is thrown away in forward and
+// computed again in backward. The counterpart of torch.utils.checkpoint with use_reentrant=False. (Files of a
+// training run: see state_dict.h.)
 //
-//   for (auto& block : blocks) x = dist::checkpoint(block, x);                       // a module, or a function:
+//   for (auto& block : blocks) x = dist::checkpoint(block, x);  // a module, or a function:
 //   y = dist::checkpoint([&](const at::Tensor& x) { return head(norm(x)); }, x);
-//   auto z = dist::checkpoint_sequential(layers, /*segments=*/8, x);                 // a torch::nn::Sequential in 8 parts
+//   auto z = dist::checkpoint_sequential(layers, /*segments=*/8, x);  // a torch::nn::Sequential in 8 parts
 //
-// Memory       of each checkpointed part only its inputs are kept; in backward one part's tensors exist at a time, each until it
-//              has been used. n equal layers in k parts: about k + n/k layers' worth. Parts may be nested.
-// Time         one more forward of the part, which ends as soon as the last tensor that backward needs is there.
-// Function     anything that can be called with the inputs, or a pointer to a module. It is copied and called a second time,
-//              perhaps on another thread: what it captures by reference must live until backward (`this` does, a local variable
-//              does not). It must do the same both times. What it does besides is done twice: a batch normalisation in it moves
-//              its running statistics twice as far, as in Python.
-// Inputs       tensors, also within optional, vector, pair and tuple, keep their gradients; anything else is copied. None of them
-//              need require a gradient. A tensor that is changed in place before backward is an error of libtorch's.
+// Memory       of each checkpointed part only its inputs are kept; in backward one part's tensors exist at a
+//              time, each until it has been used. n equal layers in k parts: about k + n/k layers' worth.
+//              Parts may be nested.
+// Time         one more forward of the part, which ends as soon as the last tensor that backward needs is
+//              there.
+// Function     anything that can be called with the inputs, or a pointer to a module. It is copied and called
+//              a second time, perhaps on another thread: what it captures by reference must live until
+//              backward (`this` does, a local variable does not). It must do the same both times. What it
+//              does besides is done twice: a batch normalisation in it moves its running statistics twice as
+//              far, as in Python.
+// Inputs       tensors, also within optional, vector, pair and tuple, keep their gradients; anything else is
+//              copied. None of them need require a gradient. A tensor that is changed in place before
+//              backward is an error of libtorch's.
 // Outputs      whatever the function returns, as it is.
-// Same         random numbers (preserve_rng_state; those of the CPU and of the inputs' devices), autocast and grad mode are
-//              as in forward. Gradients are then those without checkpoint, bit for bit, and each parameter's arrives once: DDP
-//              (find_unused_parameters too), retain_graph, torch::autograd::grad and a part that backward needs only some
-//              of need no attention. Without grad mode the function is simply called.
-// Fails        InvalidArgument, from backward(): the function saved other tensors the second time (their number; or, unless
-//              determinism_check is off, shape, dtype or device), with both. InvalidArgument in a Python process
-//              (saved_tensors_hooks.h). What the function throws the second time leaves backward().
-// Source       the design of torch/utils/checkpoint.py (2.13), "non-reentrant"; Chen et al., arXiv 1604.06174.
+// Same         random numbers (preserve_rng_state; those of the CPU and of the inputs' devices), autocast and
+//              grad mode are as in forward. Gradients are then those without checkpoint, bit for bit, and
+//              each parameter's arrives once: DDP (find_unused_parameters too), retain_graph,
+//              torch::autograd::grad and a part that backward needs only some of need no attention. Without
+//              grad mode the function is simply called.
+// Fails        InvalidArgument, from backward(): the function saved other tensors the second time (their
+//              number; or, unless determinism_check is off, shape, dtype or device), with both.
+//              InvalidArgument in a Python process (saved_tensors_hooks.h). What the function throws the
+//              second time leaves backward().
+// Source       the design of torch/utils/checkpoint.py (2.13), "non-reentrant"; Chen et al., arXiv
+//              1604.06174.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -130,8 +138,9 @@ requires(!std::same_as<Function, CheckpointOptions>) auto checkpoint(Function fu
   return checkpoint(CheckpointOptions(), std::move(function), std::move(inputs)...);
 }
 
-// Runs the functions one after the other, in `segments` parts of equal size (the last takes what is left over); all but the
-// last part are checkpointed, as in Python. Throws InvalidArgument unless 1 <= segments <= number of functions.
+// Runs the functions one after the other, in `segments` parts of equal size (the last takes what is left
+// over); all but the last part are checkpointed, as in Python. Throws InvalidArgument unless 1 <= segments <=
+// number of functions.
 at::Tensor checkpoint_sequential(const torch::nn::Sequential& functions, std::int64_t segments,
                                  const at::Tensor& input, const CheckpointOptions& options = {});
 at::Tensor checkpoint_sequential(const std::vector<std::function<at::Tensor(const at::Tensor&)>>& functions,

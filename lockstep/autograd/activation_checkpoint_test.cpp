@@ -23,7 +23,8 @@ nn::Sequential block(int width) {
   return nn::Sequential(nn::Linear(width, width), nn::Tanh(), nn::Dropout(0.4), nn::Linear(width, width));
 }
 
-// The gradients of all parameters, and of the input, after forward and backward from one state of the random generator.
+// The gradients of all parameters, and of the input, after forward and backward from one state of the random
+// generator.
 template <typename Forward>
 Tensors gradients(const nn::Module& model, const at::Tensor& x, Forward forward,
                   bool leaves_generator = true) {

@@ -50,7 +50,8 @@ TEST(Autocast, EndsWithAnException) {
   EXPECT_EQ(at::autocast::get_autocast_dtype(at::kCPU), at::kBFloat16);
 }
 
-// What the operations of a small net give on CPU, in both 16-bit types, is what Python gives bit for bit; gradients too.
+// What the operations of a small net give on CPU, in both 16-bit types, is what Python gives bit for bit;
+// gradients too.
 TEST(Autocast, ComputesAsPythonDoes) {
   const char* const script = R"(
 import torch

@@ -32,8 +32,8 @@ class FunctionHooks : public autograd::SavedVariableHooks {
   SavedTensorsHooks::Unpack unpack_;
 };
 
-// Answers for hooks, and leaves backward to libtorch's engine: a second one in a process gets no threads for devices
-// (initialize_device_threads_pool() starts them once).
+// Answers for hooks, and leaves backward to libtorch's engine: a second one in a process gets no threads for
+// devices (initialize_device_threads_pool() starts them once).
 class HookedEngine : public autograd::Engine {
  public:
   static autograd::Engine& instance() {

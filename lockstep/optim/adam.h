@@ -1,12 +1,14 @@
-// Adam (Kingma and Ba, 2014; amsgrad: Reddi et al., 2018) and AdamW (Loshchilov and Hutter, 2017), as torch.optim.Adam and
-// torch.optim.AdamW (Python's formulas, option names and defaults).
+// Adam (Kingma and Ba, 2014; amsgrad: Reddi et al., 2018) and AdamW (Loshchilov and Hutter, 2017), as
+// torch.optim.Adam and torch.optim.AdamW (Python's formulas, option names and defaults).
 //
-//   dist::optim::AdamW optimizer(ddp.parameters(), dist::optim::AdamWOptions(3e-4).betas({0.9, 0.95}).weight_decay(0.1));
+//   dist::optim::AdamW optimizer(ddp.parameters(),
+//                                dist::optim::AdamWOptions(3e-4).betas({0.9, 0.95}).weight_decay(0.1));
 //
 //   g = grad (maximize: -grad)
 //   Adam:  g += weight_decay * p            AdamW:  p *= 1 - lr * weight_decay
-//   m = beta1 * m + (1 - beta1) * g         v = beta2 * v + (1 - beta2) * g^2         amsgrad: x = max(x, v), else x = v
-//   p -= lr / (1 - beta1^t) * m / (sqrt(x) / sqrt(1 - beta2^t) + eps)                 t: steps of this parameter, from 1
+//   m = beta1 * m + (1 - beta1) * g      v = beta2 * v + (1 - beta2) * g^2
+//   x = v, with amsgrad: x = max(x, v)   t: steps of this parameter, from 1
+//   p -= lr / (1 - beta1^t) * m / (sqrt(x) / sqrt(1 - beta2^t) + eps)
 //
 // The only differences of the two are where weight_decay enters and its default: 0 for Adam, 0.01 for AdamW.
 // All else: optimizer.h.

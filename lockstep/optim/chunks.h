@@ -1,11 +1,15 @@
-// How the optimisers go through memory: tensors that the step kernels take, cut into chunks that threads share.
+// How the optimisers go through memory: tensors that the step kernels take, cut into chunks that threads
+// share.
 //
 //   std::vector<KernelCall> calls;
-//   if (auto call = kernel_call(param, grad, {buffer})) calls.push_back(*call);       // else: tensor operations
-//   for_chunks(calls, [&](const Chunk& chunk) { kernels.sgd(chunk.dtype, c[chunk.call], chunk.buffers, chunk.count); });
+//   if (auto call = kernel_call(param, grad, {buffer})) calls.push_back(*call);  // else: tensor operations
+//   for_chunks(calls, [&](const Chunk& chunk) {
+//     kernels.sgd(chunk.dtype, c[chunk.call], chunk.buffers, chunk.count);
+//   });
 //
-// Threads  as many as at::get_num_threads() says, one when there is little to do. Where a chunk begins depends on the tensors
-//          alone: sums made per chunk and added in order have the same bits with any number of threads.
+// Threads  as many as at::get_num_threads() says, one when there is little to do. Where a chunk begins
+//          depends on the tensors alone: sums made per chunk and added in order have the same bits with any
+//          number of threads.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -34,8 +38,9 @@ struct Chunk {
   std::size_t count;
 };
 
-// Nothing unless they are dense CPU tensors of one floating-point dtype whose elements lie in the same order. The parameter counts
-// as written to from now on: autograd notices if it was saved for a backward that is still to come.
+// Nothing unless they are dense CPU tensors of one floating-point dtype whose elements lie in the same order.
+// The parameter counts as written to from now on: autograd notices if it was saved for a backward that is
+// still to come.
 std::optional<KernelCall> kernel_call(const at::Tensor& param, const at::Tensor& grad,
                                       std::initializer_list<at::Tensor> state);
 // Of a tensor that is only read.
@@ -44,7 +49,8 @@ std::optional<KernelCall> kernel_call(const at::Tensor& grad);
 std::size_t chunk_count(std::span<const KernelCall> calls);
 void for_chunks(std::span<const KernelCall> calls, const std::function<void(const Chunk&)>& work);
 
-// A tensor of the dtype in which its numbers are computed with: float32 for float16 and bfloat16. Else the tensor itself.
+// A tensor of the dtype in which its numbers are computed with: float32 for float16 and bfloat16. Else the
+// tensor itself.
 at::Tensor widened(const at::Tensor& tensor);
 
 // Complex numbers as pairs of real ones; other tensors themselves.

@@ -4,20 +4,20 @@
 //   const double norm = dist::clip_grad_norm_(ddp.parameters(), 1.0);
 //   optimizer.step();
 //
-// clip_grad_norm_  scales all gradients by max_norm / (norm + 1e-6) if that is below 1, where `norm` is the norm of all of them as
-//                  one vector, and returns `norm` from before. norm_type p >= 1, or infinity: the largest absolute value; the
-//                  2-norm is found in one pass, in float64, with the same bits for any number of threads.
-//                  A norm that is not finite: InvalidArgument with error_if_nonfinite, and nothing is changed; otherwise, as in
-//                  torch, infinity makes all gradients zero or NaN, and NaN makes them NaN.
+// clip_grad_norm_  scales all gradients by max_norm / (norm + 1e-6) if that is below 1, where `norm` is the
+//                  norm of all of them as one vector, and returns `norm` from before. norm_type p >= 1, or
+//                  infinity: the largest absolute value; the 2-norm is found in one pass, in float64, with
+//                  the same bits for any number of threads. A norm that is not finite: InvalidArgument with
+//                  error_if_nonfinite, and nothing is changed; otherwise, as in torch, infinity makes all
+//                  gradients zero or NaN, and NaN makes them NaN.
 // clip_grad_value_ brings every element into [-clip_value, clip_value]; NaN stays.
 //
-// Ranks      neither communicates, but for a norm over the ranks of a reducer (norm_reducer.h), where each rank
-//            has a part of the gradients.
-//            After DDP's backward every rank has the same gradients, so the same norm, and clips alike, as
-//            one process with the whole batch would. Under no_sync gradients are this rank's alone: clip only before a step.
-//            Divide by GradScaler's scale first (unscale_).
-// Parameters without gradient are passed over; no gradient at all gives 0. A sparse gradient is an InvalidArgument: its
-// duplicates would have to be added up first (coalesce it).
+// Ranks      neither communicates, but for a norm over the ranks of a reducer (norm_reducer.h), where each
+//            rank has a part of the gradients. After DDP's backward every rank has the same gradients, so the
+//            same norm, and clips alike, as one process with the whole batch would. Under no_sync gradients
+//            are this rank's alone: clip only before a step. Divide by GradScaler's scale first (unscale_).
+// Parameters without gradient are passed over; no gradient at all gives 0. A sparse gradient is an
+// InvalidArgument: its duplicates would have to be added up first (coalesce it).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -32,7 +32,8 @@ namespace lockstep {
 double clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm, double norm_type = 2.0,
                        bool error_if_nonfinite = false, const NormReducer& reducer = {});
 
-// The two halves, as torch.nn.utils.get_total_norm (of tensors, not of parameters' gradients) and clip_grads_with_norm_.
+// The two halves, as torch.nn.utils.get_total_norm (of tensors, not of parameters' gradients) and
+// clip_grads_with_norm_.
 double get_total_norm(const std::vector<at::Tensor>& tensors, double norm_type = 2.0,
                       bool error_if_nonfinite = false, const NormReducer& reducer = {});
 void clip_grads_with_norm_(const std::vector<at::Tensor>& parameters, double max_norm, double total_norm);

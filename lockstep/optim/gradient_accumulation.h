@@ -1,9 +1,9 @@
-// GradientAccumulation: several micro-batches make one step of the optimiser, as if they had been one batch. DDP communicates in
-// the last of them only.
+// GradientAccumulation: several micro-batches make one step of the optimiser, as if they had been one batch.
+// DDP communicates in the last of them only.
 //
 //   dist::GradientAccumulation accumulation(ddp, {.steps = 4, .micro_batches = loader.size()});
 //   for (auto& batch : loader) {
-//     auto micro = accumulation.next();                                        // no_sync() for all but the last of four
+//     auto micro = accumulation.next();  // no_sync() for all but the last of four
 //     auto loss = cross_entropy(ddp->forward(batch.data), batch.target);       // a mean over the micro-batch
 //     micro.backward(loss);                                                    // of loss / 4
 //     if (micro.is_last()) {
@@ -13,23 +13,32 @@
 //     }
 //   }
 //
-// Last group  with micro_batches, the number of next() in an epoch, the last group of each epoch may be incomplete: 10 in steps of
-//             4 make groups of 4, 4 and 2, and a loss of the last group is divided by 2. Without it every group has `steps`
-//             micro-batches, and one may reach into the next epoch; pending() says how many wait for their step.
-// Unequal     a mean of means is the mean over all samples only if micro-batches are equally large. Where they are not (tokens
-// sizes       that are padded, a smaller last batch) give the sum of the losses and how many there are of them:
+// Last group  with micro_batches, the number of next() in an epoch, the last group of each epoch may be
+//             incomplete: 10 in steps of 4 make groups of 4, 4 and 2, and a loss of the last group is divided
+//             by 2. Without it every group has `steps` micro-batches, and one may reach into the next epoch;
+//             pending() says how many wait for their step.
+// Unequal     a mean of means is the mean over all samples only if micro-batches are equally large. Where
+//             they are not (tokens
+// sizes       that are padded, a smaller last batch) give the sum of the losses and how many there are of
+//             them:
 //
-//               auto sum = cross_entropy(logits, target, CrossEntropyFuncOptions().reduction(torch::kSum).ignore_index(-100));
+//               auto sum = cross_entropy(
+//                   logits, target,
+//                   CrossEntropyFuncOptions().reduction(torch::kSum).ignore_index(-100));
 //               micro.backward(sum, (target != -100).sum().item<double>());
 //
-//             Gradients are then divided by the number that all micro-batches of the group have together on all ranks, so that
-//             every token counts the same wherever it is. One all_reduce of a number and one pass over the gradients per step.
+//             Gradients are then divided by the number that all micro-batches of the group have together on
+//             all ranks, so that every token counts the same wherever it is. One all_reduce of a number and
+//             one pass over the gradients per step.
 // Without DDP GradientAccumulation accumulation(net->parameters(), {.steps = 4});
 // Mixed       micro.backward(scaler.scale(loss)) works as backward of a loss does.
 // precision
-// Ranks       call it alike: every rank has the same number of micro-batches, and uses the same form of backward().
-// BatchNorm   sees micro-batches, not the batch that they make: its statistics, and so the gradients, are not those of one batch.
-// Fails       InvalidArgument: no steps; both forms of backward() in one group; a negative or infinite number of losses.
+// Ranks       call it alike: every rank has the same number of micro-batches, and uses the same form of
+//             backward().
+// BatchNorm   sees micro-batches, not the batch that they make: its statistics, and so the gradients, are not
+//             those of one batch.
+// Fails       InvalidArgument: no steps; both forms of backward() in one group; a negative or infinite number
+//             of losses.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -49,8 +58,8 @@ struct GradientAccumulationOptions {
   std::optional<std::int64_t> micro_batches = {};  // per epoch
 };
 
-// How large the group is that the micro-batch with this number, counted from 0 over all epochs, belongs to, and which of its group
-// it is.
+// How large the group is that the micro-batch with this number, counted from 0 over all epochs, belongs to,
+// and which of its group it is.
 struct AccumulationPlace {
   std::int64_t index = 0;
   std::int64_t size = 1;
@@ -81,7 +90,8 @@ class GradientAccumulation {
     std::shared_ptr<void> no_sync_;
   };
 
-  // `ddp` is a DistributedDataParallel, or whatever has its no_sync(), parameters() and process_group(). It outlives this object.
+  // `ddp` is a DistributedDataParallel, or whatever has its no_sync(), parameters() and process_group(). It
+  // outlives this object.
   template <typename Ddp>
   requires requires(Ddp& ddp) {
     ddp.no_sync();
@@ -96,7 +106,8 @@ class GradientAccumulation {
   GradientAccumulation(const GradientAccumulation&) = delete;
   GradientAccumulation& operator=(const GradientAccumulation&) = delete;
 
-  // Before the forward of each micro-batch. Keep the answer until its backward is done, and let it go before the next.
+  // Before the forward of each micro-batch. Keep the answer until its backward is done, and let it go before
+  // the next.
   [[nodiscard]] MicroBatch next();
 
   // Micro-batches begun since the last complete group.

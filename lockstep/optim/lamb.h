@@ -1,4 +1,5 @@
-// LAMB: Adam with a layer-wise adaptive rate, for very large batches (You et al., 2019, arXiv 1904.00962, Algorithm 2).
+// LAMB: Adam with a layer-wise adaptive rate, for very large batches (You et al., 2019, arXiv 1904.00962,
+// Algorithm 2).
 //
 //   dist::optim::LAMB optimizer(ddp.parameters(), dist::optim::LAMBOptions(6e-3).weight_decay(0.01));
 //
@@ -10,22 +11,26 @@
 // Variants    bias_correction(false)     u without the two divisions, as version 3 of the paper
 //             max_weight_norm(10)        the paper's phi: min(|p|, 10) in place of |p|
 //             min_trust_ratio(0.01), max_trust_ratio(10)    the ratio clamped
-//             max_grad_norm(1)           first all gradients of all groups together are scaled down to that norm. One number
-//                                        for the whole optimiser: that of the defaults counts, those of groups do not
+//             max_grad_norm(1)           first all gradients of all groups together are scaled down to that
+//                                        norm. One number for the whole optimiser: that of the defaults
+//                                        counts, those of groups do not
 //             grad_averaging(false)      m = beta1 * m + grad
 //             adapt_without_decay(false) ratio = 1 where there is no weight decay
 //             adapt(false)               of a group: ratio = 1, which is AdamW but for the place of the decay
-// Excluded    with exclude_1d, the default, parameters of at most one dimension (biases, scales and shifts of normalisation) have
-//             neither weight decay nor adaptation, as in the BERT trainings of the paper. To choose otherwise, make groups.
+// Excluded    with exclude_1d, the default, parameters of at most one dimension (biases, scales and shifts of
+//             normalisation) have neither weight decay nor adaptation, as in the BERT trainings of the paper.
+//             To choose otherwise, make groups.
 //
 //   as TF Addons          LAMBOptions(lr).weight_decay(0.01), excluded as named there
-//   as Apex's FusedLAMB   LAMBOptions(lr).weight_decay(0.01).max_grad_norm(1).adapt_without_decay(false).exclude_1d(false)
-//   as DeepSpeed's        LAMBOptions(lr).eps(1e-8).weight_decay(0).min_trust_ratio(0.01).max_trust_ratio(10).exclude_1d(false)
-//   as pytorch-lamb       LAMBOptions(lr).weight_decay(0).bias_correction(false).max_weight_norm(10).exclude_1d(false)
+//   as Apex's FusedLAMB
+//   LAMBOptions(lr).weight_decay(0.01).max_grad_norm(1).adapt_without_decay(false).exclude_1d(false) as
+//   DeepSpeed's
+//   LAMBOptions(lr).eps(1e-8).weight_decay(0).min_trust_ratio(0.01).max_trust_ratio(10).exclude_1d(false) as
+//   pytorch-lamb LAMBOptions(lr).weight_decay(0).bias_correction(false).max_weight_norm(10).exclude_1d(false)
 //
-// Ratios are found in float64 from this rank's values; with gradients averaged by DDP they are the same bits on every rank. Of
-// shards they are those of the whole parameter (reduce_norms). A step
-// reads parameters, m and v twice. All else: optimizer.h.
+// Ratios are found in float64 from this rank's values; with gradients averaged by DDP they are the same bits
+// on every rank. Of shards they are those of the whole parameter (reduce_norms). A step reads parameters, m
+// and v twice. All else: optimizer.h.
 #pragma once
 
 #include <torch/arg.h>

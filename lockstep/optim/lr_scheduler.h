@@ -1,5 +1,6 @@
-// Schedulers: they set the learning rates of an optimiser's parameter groups as training goes on, with the names, arguments and
-// values of torch.optim.lr_scheduler. For any torch::optim::Optimizer, Lockstep's or libtorch's.
+// Schedulers: they set the learning rates of an optimiser's parameter groups as training goes on, with the
+// names, arguments and values of torch.optim.lr_scheduler. For any torch::optim::Optimizer, Lockstep's or
+// libtorch's.
 //
 //   dist::optim::CosineAnnealingLR scheduler(optimizer, /*t_max=*/90);
 //   for (int epoch = 0; epoch < 90; ++epoch) {
@@ -10,20 +11,24 @@
 // Warm-up, then anything: a scheduler of one's own plan (lr_schedules.h).
 //
 //   namespace schedule = dist::optim::schedule;
-//   dist::optim::SequentialLR scheduler(optimizer, {schedule::linear(0.01, 1, 5), schedule::cosine(85)}, {5});
+//   dist::optim::SequentialLR scheduler(optimizer,
+//                                       {schedule::linear(0.01, 1, 5), schedule::cosine(85)}, {5});
 //
-// Base rates   are those that the groups have when the scheduler is made, which at once sets the rates of step 0. Make one
-//              scheduler per optimiser; several at once are a ChainedScheduler, in which each takes what the one before it gives as
-//              its base. (torch's schedulers multiply what they find, and torch's LambdaLR and cosine with eta_min overwrite it.)
-//              A group that is added later is scheduled from the next step on, its rate at that time being its base.
-// Steps        in what unit they are counted is the program's choice. step() goes to the next; step(3.5) to any.
-// State        state_dict() and load_state_dict() as the optimiser's (save_state_dict() writes it, load_tensors() reads it). Loading
-//              sets the rates of that step. What a schedule is made of is not saved: make it with the same arguments.
-// Ranks        no communication: every rank counts the same steps. A ReduceLROnPlateau must see the same metric on every rank:
-//              all_reduce it before.
+// Base rates   are those that the groups have when the scheduler is made, which at once sets the rates of
+//              step 0. Make one scheduler per optimiser; several at once are a ChainedScheduler, in which
+//              each takes what the one before it gives as its base. (torch's schedulers multiply what they
+//              find, and torch's LambdaLR and cosine with eta_min overwrite it.) A group that is added later
+//              is scheduled from the next step on, its rate at that time being its base.
+// Steps        in what unit they are counted is the program's choice. step() goes to the next; step(3.5) to
+//              any.
+// State        state_dict() and load_state_dict() as the optimiser's (save_state_dict() writes it,
+//              load_tensors() reads it). Loading sets the rates of that step. What a schedule is made of is
+//              not saved: make it with the same arguments.
+// Ranks        no communication: every rank counts the same steps. A ReduceLROnPlateau must see the same
+//              metric on every rank: all_reduce it before.
 // Lifetime     the optimiser outlives its scheduler.
-// Fails        InvalidArgument: arguments out of range, a number of schedules that is not 1 or that of the groups, a state dict
-//              that is not one.
+// Fails        InvalidArgument: arguments out of range, a number of schedules that is not 1 or that of the
+//              groups, a state dict that is not one.
 #pragma once
 
 #include <torch/optim/optimizer.h>
@@ -130,8 +135,8 @@ class CosineAnnealingWarmRestarts : public LRScheduler {
       : LRScheduler(optimizer, schedule::cosine_warm_restarts(t_0, t_mult, eta_min)) {}
 };
 
-// cycle_momentum moves `momentum`, or the first of `betas`, of Lockstep's and libtorch's optimisers that have one of them, and is
-// an InvalidArgument with others.
+// cycle_momentum moves `momentum`, or the first of `betas`, of Lockstep's and libtorch's optimisers that have
+// one of them, and is an InvalidArgument with others.
 class OneCycleLR : public LRScheduler {
  public:
   OneCycleLR(torch::optim::Optimizer& optimizer, const schedule::OneCycleOptions& options);

@@ -248,7 +248,8 @@ TEST(LRScheduler, MistakesAreRefused) {
   EXPECT_EQ(scheduler.base_lrs().size(), 2U);
 }
 
-// ------------------------------------------------------------------------------------------------------ ReduceLROnPlateau
+// ------------------------------------------------------------------------------------------------------
+// ReduceLROnPlateau
 
 // A metric that falls, rises, stays and is not a number for a while.
 std::vector<double> metrics() {

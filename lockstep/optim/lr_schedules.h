@@ -1,14 +1,16 @@
-// Learning-rate schedules as pure functions of the step: what the schedulers of lr_scheduler.h follow, and what can be combined.
+// Learning-rate schedules as pure functions of the step: what the schedulers of lr_scheduler.h follow, and
+// what can be combined.
 //
 //   namespace schedule = dist::optim::schedule;
 //   const auto plan = schedule::sequential({schedule::linear(0.01, 1.0, 5), schedule::cosine(85)}, {5});
-//   plan(0, 0.1);                                        // the rate of step 0 for a group whose base is 0.1: 0.001
+//   plan(0, 0.1);  // the rate of step 0 for a group whose base is 0.1: 0.001
 //   dist::optim::LRScheduler scheduler(optimizer, plan);
 //
-// A schedule gives the rate of a step, counted from 0 in steps or epochs as the program counts them, for a group whose own rate
-// is `base_lr`. Steps may be fractions, 3.5 for the middle of the fourth epoch. Values are those of the torch.optim.lr_scheduler of
-// the same name, by its closed formula: nothing accumulates, and a job that resumes at step 1000 has the rate of step 1000.
-// Throws InvalidArgument for arguments out of range, where a schedule is made.
+// A schedule gives the rate of a step, counted from 0 in steps or epochs as the program counts them, for a
+// group whose own rate is `base_lr`. Steps may be fractions, 3.5 for the middle of the fourth epoch. Values
+// are those of the torch.optim.lr_scheduler of the same name, by its closed formula: nothing accumulates, and
+// a job that resumes at step 1000 has the rate of step 1000. Throws InvalidArgument for arguments out of
+// range, where a schedule is made.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +31,8 @@ Schedule multi_step(std::vector<std::int64_t> milestones, double gamma = 0.1);
 Schedule exponential(double gamma);
 // base_lr * factor before total_iters, then base_lr
 Schedule constant(double factor = 1.0 / 3, std::int64_t total_iters = 5);
-// base_lr times a factor that goes from start_factor to end_factor in total_iters steps, and stays there: warm-up
+// base_lr times a factor that goes from start_factor to end_factor in total_iters steps, and stays there:
+// warm-up
 Schedule linear(double start_factor = 1.0 / 3, double end_factor = 1, std::int64_t total_iters = 5);
 // base_lr * (1 - step / total_iters) ^ power, then 0
 Schedule polynomial(std::int64_t total_iters = 5, double power = 1);
@@ -40,8 +43,8 @@ Schedule cosine_warm_restarts(std::int64_t t_0, std::int64_t t_mult = 1, double 
 // base_lr * lambda(step)
 Schedule lambda(std::function<double(double step)> lambda);
 
-// Linear from lowest * base_lr to base_lr in warmup_steps, then half a cosine back to it at total_steps, where it stays
-// (lowest = 0, Goyal et al., 2017, and most language models).
+// Linear from lowest * base_lr to base_lr in warmup_steps, then half a cosine back to it at total_steps,
+// where it stays (lowest = 0, Goyal et al., 2017, and most language models).
 Schedule warmup_cosine(std::int64_t warmup_steps, std::int64_t total_steps, double lowest = 0);
 
 enum class Anneal { COS, LINEAR };
@@ -57,7 +60,8 @@ struct OneCycleOptions {
   double final_div_factor = 1e4;  // and ends at the start's rate divided by this
   bool three_phase = false;       // down to the start's rate as it came up, then further
 };
-// Smith and Topin, 2017. Does not depend on base_lr. Stays where it is after total_steps, which in torch is an error.
+// Smith and Topin, 2017. Does not depend on base_lr. Stays where it is after total_steps, which in torch is
+// an error.
 Schedule one_cycle(const OneCycleOptions& options);
 // Its momentum.
 std::function<double(double step)> one_cycle_momentum(const OneCycleOptions& options);
@@ -69,7 +73,8 @@ Schedule chained(std::vector<Schedule> schedules);
 
 }  // namespace schedule
 
-// The linear scaling rule (Goyal et al., 2017): base_lr was found good for base_batch samples per step, all ranks together.
+// The linear scaling rule (Goyal et al., 2017): base_lr was found good for base_batch samples per step, all
+// ranks together.
 double linear_scaling(double base_lr, std::int64_t base_batch, std::int64_t batch);
 
 // The rate of one step, from base_lr up to max_lr in warmup_steps and back to base_lr at total_steps.

@@ -1,5 +1,6 @@
-// Optimizer: what the optimisers of lockstep::optim have in common. Each is a torch::optim::Optimizer: whatever takes one of those
-// (GradScaler, schedulers, torch::save) takes these, and changing `torch::optim::` to `dist::optim::` is all a program needs.
+// Optimizer: what the optimisers of lockstep::optim have in common. Each is a torch::optim::Optimizer:
+// whatever takes one of those (GradScaler, schedulers, torch::save) takes these, and changing
+// `torch::optim::` to `dist::optim::` is all a program needs.
 //
 //   dist::optim::AdamW optimizer(ddp.parameters(), dist::optim::AdamWOptions(1e-3).weight_decay(0.1));
 //   optimizer.zero_grad();
@@ -9,26 +10,31 @@
 // Parameter groups, as in Python; an option that a group leaves at its default becomes the optimiser's:
 //
 //   std::vector<dist::optim::ParamGroup> groups;
-//   groups.emplace_back(weights, std::make_unique<dist::optim::AdamWOptions>(dist::optim::AdamWOptions().weight_decay(0.1)));
+//   const auto decays = dist::optim::AdamWOptions().weight_decay(0.1);
+//   groups.emplace_back(weights, std::make_unique<dist::optim::AdamWOptions>(decays));
 //   groups.emplace_back(biases);
 //   dist::optim::AdamW optimizer(groups, dist::optim::AdamWOptions(1e-3).weight_decay(0));
 //
 // Named parameters (ddp.named_parameters().pairs()) in place of tensors: errors and the state dict then name
 // them. Shards of parameters, where ranks share an optimiser's work: parameter_shard.h.
 //
-// Speed       one pass over the memory of a parameter, its gradient and its state (step_kernels.h), for dense float64, float32,
-//             float16 and bfloat16 CPU tensors of equal strides; by as many threads as at::get_num_threads() says. Everything else
-//             (another device, a gradient of another dtype or layout) goes the slow way of tensor operations, with the same result.
-// Precision   float64 in float64, all else in float32. State has the dtype of its parameter, as Python's has. With float16 and
-//             bfloat16 parameters small changes round away; keep float32 parameters and autocast instead.
-// The bits    do not depend on the number of threads or the instruction set: ranks with equal gradients keep equal parameters.
+// Speed       one pass over the memory of a parameter, its gradient and its state (step_kernels.h), for dense
+//             float64, float32, float16 and bfloat16 CPU tensors of equal strides; by as many threads as
+//             at::get_num_threads() says. Everything else (another device, a gradient of another dtype or
+//             layout) goes the slow way of tensor operations, with the same result.
+// Precision   float64 in float64, all else in float32. State has the dtype of its parameter, as Python's has.
+//             With float16 and bfloat16 parameters small changes round away; keep float32 parameters and
+//             autocast instead.
+// The bits    do not depend on the number of threads or the instruction set: ranks with equal gradients keep
+//             equal parameters.
 // Ranks       no optimiser communicates, but for norms over a group (reduce_norms). Gradients averaged by DDP
 //             are equal on all ranks, and so is the step. Steps of several ranks without any average are said
 //             once (job/unaveraged_steps.h).
-// State       torch::save(optimizer, path) and torch::load are interchangeable with libtorch's optimiser of the same name (LARS
-//             and LAMB with themselves). state_dict() is Python's, flattened. If all parameters have names, it is
-//             by name, as torch.distributed.checkpoint flattens it. A file of it is written by
-//             save_state_dict(optimizer.state_dict(), "optimizer.safetensors") (tensor/state_dict.h) and read by
+// State       torch::save(optimizer, path) and torch::load are interchangeable with libtorch's optimiser of
+//             the same name (LARS and LAMB with themselves). state_dict() is Python's, flattened. If all
+//             parameters have names, it is by name, as torch.distributed.checkpoint flattens it. A file of it
+//             is written by save_state_dict(optimizer.state_dict(), "optimizer.safetensors")
+//             (tensor/state_dict.h) and read by
 //             optimizer.load_state_dict(load_tensors("optimizer.safetensors")). In Python, by number:
 //
 //               def optimizer_state(path):                     # for torch.optim.AdamW(...).load_state_dict()
@@ -39,9 +45,11 @@
 //                       part[key] = value if kind == "state" else value.tolist()
 //                   return {"state": state, "param_groups": [groups[i] for i in sorted(groups)]}
 //
-// Fails       InvalidArgument, before any parameter is changed: a sparse gradient (torch::optim has optimisers for these), a
-//             gradient of another shape, a parameter in two groups, options out of range, a state that does not fit.
-// Limits      add_param_group() through a torch::optim::Optimizer& takes no options; call it on the optimiser itself.
+// Fails       InvalidArgument, before any parameter is changed: a sparse gradient (torch::optim has
+//             optimisers for these), a gradient of another shape, a parameter in two groups, options out of
+//             range, a state that does not fit.
+// Limits      add_param_group() through a torch::optim::Optimizer& takes no options; call it on the optimiser
+//             itself.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -70,7 +78,8 @@ class Optimizer : public torch::optim::Optimizer {
   // collective from then on.
   void reduce_norms(const NormReducer& reducer) { norms_ = reducer; }
 
-  // Calls `closure`, if there is one, with gradients enabled, and returns what it returns. Parameters without a gradient stay.
+  // Calls `closure`, if there is one, with gradients enabled, and returns what it returns. Parameters without
+  // a gradient stay.
   at::Tensor step(LossClosure closure = nullptr) final;
 
   void save(torch::serialize::OutputArchive& archive) const override = 0;
@@ -80,8 +89,8 @@ class Optimizer : public torch::optim::Optimizer {
   // "param_groups.G.params": the numbers of the group's parameters. By name, if all parameters have one:
   // "state.PARAMETER.NAME" and "param_groups.PARAMETER.OPTION". Tensors are the optimiser's own, no copies.
   NamedTensors state_dict() const;
-  // Copies. Takes either form, by name only if all parameters have one. Options that are not in it stay as they
-  // are, and so do parameters without state.
+  // Copies. Takes either form, by name only if all parameters have one. Options that are not in it stay as
+  // they are, and so do parameters without state.
   void load_state_dict(const NamedTensors& tensors);
 
  protected:
@@ -100,7 +109,8 @@ class Optimizer : public torch::optim::Optimizer {
 
   virtual const char* name() const = 0;
   virtual void update(const std::vector<Gradient>& gradients) = 0;
-  // What is not set becomes that of the defaults. Throws InvalidArgument for a value out of range or options of another optimiser.
+  // What is not set becomes that of the defaults. Throws InvalidArgument for a value out of range or options
+  // of another optimiser.
   virtual std::unique_ptr<Options> group_options(const Options& options) const = 0;
   virtual NamedTensors options_as_tensors(const Options& options) const = 0;
   virtual void set_options(Options& options, const std::map<std::string, at::Tensor>& tensors,

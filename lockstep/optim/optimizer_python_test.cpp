@@ -1,4 +1,5 @@
-// Beside Python's torch.optim: the same weights and gradients, by file, for 100 steps, and state handed over both ways.
+// Beside Python's torch.optim: the same weights and gradients, by file, for 100 steps, and state handed over
+// both ways.
 #include <gtest/gtest.h>
 #include <torch/types.h>
 #include <torch/utils.h>

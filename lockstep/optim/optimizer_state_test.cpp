@@ -40,7 +40,8 @@ void expect_close(const std::vector<at::Tensor>& a, const std::vector<at::Tensor
   for (std::size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(torch::allclose(a[i], b[i], 1e-12, 1e-13)) << i;
 }
 
-// Trains by `From`, hands its archive to `To` with other options, and compares with training on without a break.
+// Trains by `From`, hands its archive to `To` with other options, and compares with training on without a
+// break.
 template <typename From, typename To, typename Options> void hand_over(const Options& options) {
   const auto through = parameters(), expected = parameters(), taken_over = parameters();
   From whole(expected, options);

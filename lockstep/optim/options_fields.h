@@ -1,4 +1,5 @@
-// The definitions of OptionsOf (options_of.h). Each optimiser's source includes this and says LOCKSTEP_OPTIONS(its options).
+// The definitions of OptionsOf (options_of.h). Each optimiser's source includes this and says
+// LOCKSTEP_OPTIONS(its options).
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -59,7 +60,8 @@ template <typename Derived> void OptionsOf<Derived>::inherit(const Derived& defa
   });
 }
 
-// ------------------------------------------------------------------------------------------------- as tensors of a state dict
+// ------------------------------------------------------------------------------------------------- as
+// tensors of a state dict
 
 inline at::Tensor tensor_of(double value) { return at::scalar_tensor(value, at::kDouble); }
 inline at::Tensor tensor_of(bool value) { return at::scalar_tensor(value, at::kBool); }

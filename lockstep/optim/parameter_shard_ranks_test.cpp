@@ -1,5 +1,5 @@
-// Optimisers whose parameters lie in shards on several ranks, beside libtorch's in one process, or the formula
-// for whole tensors.
+// Optimisers whose parameters lie in shards on several ranks, beside libtorch's in one process, or the
+// formula for whole tensors.
 #include "lockstep/optim/parameter_shard.h"
 
 #include <gmock/gmock.h>

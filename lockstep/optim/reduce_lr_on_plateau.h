@@ -1,15 +1,17 @@
-// ReduceLROnPlateau: lowers the learning rates when a metric has stopped improving, as torch.optim.lr_scheduler's.
+// ReduceLROnPlateau: lowers the learning rates when a metric has stopped improving, as
+// torch.optim.lr_scheduler's.
 //
 //   dist::optim::ReduceLROnPlateau scheduler(optimizer, {.factor = 0.5, .patience = 3});
 //   for (int epoch = 0; epoch < 90; ++epoch) {
-//     const double loss = validate();                         // averaged over all ranks, so that all reduce together
+//     const double loss = validate();  // averaged over all ranks, so that all reduce together
 //     scheduler.step(loss);
 //   }
 //
-// A metric improves when it is better than the best so far by more than the threshold: with REL below best * (1 - threshold), with
-// ABS below best - threshold; with MAX above, with the sign turned round. When more than `patience` steps in a row have
-// not improved, every group's rate becomes max(lr * factor, min_lr), unless that changes it by eps or less, and the next `cooldown`
-// steps count nothing. NaN never improves. State and lifetime: lr_scheduler.h.
+// A metric improves when it is better than the best so far by more than the threshold: with REL below best *
+// (1 - threshold), with ABS below best - threshold; with MAX above, with the sign turned round. When more
+// than `patience` steps in a row have not improved, every group's rate becomes max(lr * factor, min_lr),
+// unless that changes it by eps or less, and the next `cooldown` steps count nothing. NaN never improves.
+// State and lifetime: lr_scheduler.h.
 #pragma once
 
 #include <torch/optim/optimizer.h>

@@ -1,6 +1,8 @@
-// SGD: stochastic gradient descent with momentum, as torch.optim.SGD (Python's formulas, option names and defaults).
+// SGD: stochastic gradient descent with momentum, as torch.optim.SGD (Python's formulas, option names and
+// defaults).
 //
-//   dist::optim::SGD optimizer(ddp.parameters(), dist::optim::SGDOptions(0.1).momentum(0.9).nesterov(true).weight_decay(1e-4));
+//   const auto options = dist::optim::SGDOptions(0.1).momentum(0.9).nesterov(true).weight_decay(1e-4);
+//   dist::optim::SGD optimizer(ddp.parameters(), options);
 //
 //   g = grad (maximize: -grad) + weight_decay * p
 //   buf = momentum * buf + (1 - dampening) * g             the first time: buf = g

@@ -1,11 +1,12 @@
-// The arithmetic of optimiser steps: one pass over the memory of a parameter, its gradient and its state, in AVX-512, AVX2 or
-// baseline instructions, chosen at run time. Used by the optimisers of this room, which cut parameters into chunks.
+// The arithmetic of optimiser steps: one pass over the memory of a parameter, its gradient and its state, in
+// AVX-512, AVX2 or baseline instructions, chosen at run time. Used by the optimisers of this room, which cut
+// parameters into chunks.
 //
 //   step_kernels().adam(DType::FLOAT32, coefficients, {p, g, {exp_avg, exp_avg_sq}}, count);
 //
-// Precision  float64 in float64; float32, float16 and bfloat16 in float32, every stored value rounded once. Sums of squares are
-//            kept in float64, in 16 partial sums that are added in one order. Compiled with -ffp-contract=off: the bits do not
-//            depend on the instruction set.
+// Precision  float64 in float64; float32, float16 and bfloat16 in float32, every stored value rounded once.
+//            Sums of squares are kept in float64, in 16 partial sums that are added in one order. Compiled
+//            with -ffp-contract=off: the bits do not depend on the instruction set.
 // Memory     all buffers of one call have the one element type and its alignment, and do not overlap.
 #pragma once
 
@@ -37,7 +38,8 @@ struct SgdCoefficients {
   double direct = 1;
 };
 
-// g = sign * grad + weight_decay * p;  p *= keep;  m = beta1 * m + (1 - beta1) * g;  v = beta2 * v + (1 - beta2) * g^2
+// g = sign * grad + weight_decay * p; p *= keep; m = beta1 * m + (1 - beta1) * g; v = beta2 * v + (1 - beta2)
+// * g^2
 // with amsgrad:      x = max(x, v), else x = v                state: {m, v, x}
 // p -= step_size * m / (root_factor * sqrt(x) + eps)
 struct AdamCoefficients {
@@ -52,7 +54,7 @@ struct AdamCoefficients {
   double eps = 0;
 };
 
-// g = grad_factor * grad;  m = beta1 * m + take * g;  v = beta2 * v + (1 - beta2) * g^2             state: {m, v}
+// g = grad_factor * grad;  m = beta1 * m + take * g; v = beta2 * v + (1 - beta2) * g^2 state: {m, v}
 // u = mean_factor * m / (root_factor * sqrt(v) + eps) + weight_decay * p, of m and v as they are stored
 // lamb_moments stores m and v and adds |p|^2 and |u|^2 to the sums; lamb_apply: p -= rate * u.
 struct LambCoefficients {

@@ -1,7 +1,7 @@
-// The step kernels themselves, compiled once per instruction set: each step_kernels_*.cpp sets LOCKSTEP_KERNELS to a namespace
-// name and includes this file. Everything has internal linkage, so that code for one instruction set cannot be linked into
-// another. Loops are written for the compiler to vectorise: flags are template arguments, coefficients have the type of the
-// arithmetic, and nothing aliases.
+// The step kernels themselves, compiled once per instruction set: each step_kernels_*.cpp sets
+// LOCKSTEP_KERNELS to a namespace name and includes this file. Everything has internal linkage, so that code
+// for one instruction set cannot be linked into another. Loops are written for the compiler to vectorise:
+// flags are template arguments, coefficients have the type of the arithmetic, and nothing aliases.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,8 @@ template <typename Type> const auto* values(const void* data) {
   return static_cast<const typename Type::Stored*>(data);
 }
 
-// ------------------------------------------------------------------------------------------------------------------- SGD
+// -------------------------------------------------------------------------------------------------------------------
+// SGD
 
 template <typename Type, bool MOMENTUM, bool NESTEROV, bool DECAY>
 void sgd_loop(const SgdCoefficients& c, const StepBuffers& buffers, std::size_t count) {
@@ -68,7 +69,8 @@ void sgd_of(const SgdCoefficients& c, const StepBuffers& buffers, std::size_t co
   }
 }
 
-// ------------------------------------------------------------------------------------------------------------------ Adam
+// ------------------------------------------------------------------------------------------------------------------
+// Adam
 
 template <typename Type, bool AMSGRAD, bool ADDED_DECAY>
 void adam_loop(const AdamCoefficients& c, const StepBuffers& buffers, std::size_t count) {
@@ -113,7 +115,8 @@ void adam_of(const AdamCoefficients& c, const StepBuffers& buffers, std::size_t 
   }
 }
 
-// ---------------------------------------------------------------------------------------------------------- sums of squares
+// ----------------------------------------------------------------------------------------------------------
+// sums of squares
 
 constexpr std::size_t LANES = 16;  // partial sums, the same for every instruction set
 
@@ -164,7 +167,8 @@ void squares_of(double weight_decay, const StepBuffers& buffers, std::size_t cou
   sums.update += of_grad.total();
 }
 
-// ------------------------------------------------------------------------------------------------------------------ LAMB
+// ------------------------------------------------------------------------------------------------------------------
+// LAMB
 
 template <typename Acc> struct LambFactors {
   explicit LambFactors(const LambCoefficients& c)
@@ -178,7 +182,8 @@ template <typename Acc> struct LambFactors {
   Acc mean_factor, root_factor, eps, decay;
 };
 
-// A block at a time: first the update of each element, then the sums of a block that is still in the first cache.
+// A block at a time: first the update of each element, then the sums of a block that is still in the first
+// cache.
 template <typename Type>
 void lamb_moments_of(const LambCoefficients& c, const StepBuffers& buffers, std::size_t count,
                      SquareSums& sums) {
@@ -222,7 +227,8 @@ void lamb_apply_of(const LambCoefficients& c, double rate, const StepBuffers& bu
   }
 }
 
-// -------------------------------------------------------------------------------------------------------- by element type
+// -------------------------------------------------------------------------------------------------------- by
+// element type
 
 template <typename Call> void with_type(DType dtype, const Call& call) {
   switch (dtype) {

@@ -11,8 +11,8 @@
 namespace lockstep::optim {
 namespace {
 
-// Numbers of a floating-point type as the kernels see them: float16 and bfloat16 by way of the compiler's own _Float16 and of the
-// upper half of a float32.
+// Numbers of a floating-point type as the kernels see them: float16 and bfloat16 by way of the compiler's own
+// _Float16 and of the upper half of a float32.
 template <typename T> T from(float value) { return static_cast<T>(value); }
 template <> Float16 from<Float16>(float value) {
   const auto half = static_cast<_Float16>(value);

@@ -1,5 +1,5 @@
-// TypedOptimizer<SGDOptions, torch::optim::SGDParamState>: an Optimizer whose options and state have these types. Definitions are
-// in typed_optimizer_body.h, for the sources of this room.
+// TypedOptimizer<SGDOptions, torch::optim::SGDParamState>: an Optimizer whose options and state have these
+// types. Definitions are in typed_optimizer_body.h, for the sources of this room.
 #pragma once
 
 #include <map>

@@ -101,7 +101,8 @@ RANKS_TEST(DifferentPlaces, AForwardOfSyncBatchNormOnOneRankAloneNamesTheLayer, 
                 HasSubstr("throw_on_early_termination"))));
 }
 
-// ------------------------------------------------------------------------------------- training that nobody averages
+// ------------------------------------------------------------------------------------- training that nobody
+// averages
 
 std::vector<std::string> said_by(const std::function<void()>& body) {
   std::vector<std::string> lines;

@@ -1,14 +1,15 @@
 // Means of metrics over all ranks: what a training program reports, as opposed to what it differentiates.
 //
-//   const double loss = dist::mean_across_ranks(local_loss).item<double>();          // each rank counts alike
+//   const double loss = dist::mean_across_ranks(local_loss).item<double>();  // each rank counts alike
 //
-//   dist::Mean accuracy;                                                              // each sample counts alike
+//   dist::Mean accuracy;  // each sample counts alike
 //   for (auto& batch : loader) accuracy.add(share_correct(batch), batch.target.size(0));
-//   std::printf("%.4f\n", accuracy.across_ranks());                                   // the same on every rank
+//   std::printf("%.4f\n", accuracy.across_ranks());  // the same on every rank
 //
 // Gradients    none flow: values are detached. (functional.h has collectives through which they do.)
-// Collective   mean_across_ranks() and across_ranks(): every rank of the group. One small all_reduce each, which blocks; call
-//              them when something is reported, not every step. InvalidArgument in a process outside the group.
+// Collective   mean_across_ranks() and across_ranks(): every rank of the group. One small all_reduce each,
+//              which blocks; call them when something is reported, not every step. InvalidArgument in a
+//              process outside the group.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,8 +19,8 @@
 
 namespace lockstep {
 
-// A new tensor of the metric's shape: the mean over the ranks, element by element. Integers and bool become float64. The metric
-// itself is left as it is.
+// A new tensor of the metric's shape: the mean over the ranks, element by element. Integers and bool become
+// float64. The metric itself is left as it is.
 at::Tensor mean_across_ranks(const at::Tensor& metric, const ProcessGroup& group = world());
 double mean_across_ranks(double metric, const ProcessGroup& group = world());
 

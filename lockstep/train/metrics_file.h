@@ -3,9 +3,9 @@
 //   MetricsFile metrics("run.jsonl");                       // an empty path: nothing is written
 //   metrics.write({{"epoch", 1}, {"test_accuracy", 0.987}});
 //
-// JSON has no words for NaN and infinity, so they are written as the strings "NaN", "Infinity" and "-Infinity", which Python's float()
-// reads. What is not UTF-8 in a string is replaced.
-// Each line is on disk's way before write() returns, so a killed job leaves whole lines. Throws SystemError naming the file.
+// JSON has no words for NaN and infinity, so they are written as the strings "NaN", "Infinity" and
+// "-Infinity", which Python's float() reads. What is not UTF-8 in a string is replaced. Each line is on
+// disk's way before write() returns, so a killed job leaves whole lines. Throws SystemError naming the file.
 #pragma once
 
 #include <cstdio>

@@ -113,7 +113,8 @@ class Averages {
   std::map<std::tuple<std::string, bool, std::string>, std::size_t> index_;
 };
 
-// Gives the memory events to the innermost operation that was open on their thread, and to all around it. Returns those in none.
+// Gives the memory events to the innermost operation that was open on their thread, and to all around it.
+// Returns those in none.
 std::vector<const ProfilerEvent*> give_memory(const ProfilerTrace& trace, std::vector<Node>& nodes) {
   std::map<std::uint64_t, std::vector<int>> of_thread;
   for (int i = 0; i < static_cast<int>(nodes.size()); ++i) {

@@ -1,12 +1,14 @@
-// KeyAverages: the events of a profile added up by name, and as a table, by the rules and in the words of Python's key_averages().
+// KeyAverages: the events of a profile added up by name, and as a table, by the rules and in the words of
+// Python's key_averages().
 //
 //   std::cout << profile.key_averages().table("self_cpu_time_total", 10);
 //
-// Self        a time without that of the operations it called on the same thread; all of them together are the time that was
-//             spent in operations. An operation that called itself alone counts once.
-// Ours        a collective is a row "lockstep:all_reduce": from its call to its end, which is waiting, not computing, so
-//             its self time is 0 (as Python has asynchronous events).
-// Memory      of the thread that it was taken and given back on, by operation; "[memory]" is what lay in none.
+// Self        a time without that of the operations it called on the same thread; all of them together are
+//             the time that was spent in operations. An operation that called itself alone counts once.
+// Ours        a collective is a row "lockstep:all_reduce": from its call to its end, which is waiting, not
+//             computing, so its self time is 0 (as Python has asynchronous events).
+// Memory      of the thread that it was taken and given back on, by operation; "[memory]" is what lay in
+//             none.
 // Devices     the table is about the CPU. What ran on a GPU is in the Chrome trace.
 // Source      torch/autograd/profiler_util.py of PyTorch 2.13.
 #pragma once
@@ -38,8 +40,9 @@ class KeyAverages : public std::vector<FunctionEventAvg> {
  public:
   explicit KeyAverages(bool with_memory) : with_memory_(with_memory) {}
 
-  // `sort_by`: self_cpu_time_total, cpu_time_total, cpu_time, count, cpu_memory_usage or self_cpu_memory_usage, largest first;
-  // without it in the order of the first calls. `row_limit` below 0: all rows. Throws InvalidArgument for another word.
+  // `sort_by`: self_cpu_time_total, cpu_time_total, cpu_time, count, cpu_memory_usage or
+  // self_cpu_memory_usage, largest first; without it in the order of the first calls. `row_limit` below 0:
+  // all rows. Throws InvalidArgument for another word.
   std::string table(std::string_view sort_by = {}, int row_limit = 100) const;
 
  private:

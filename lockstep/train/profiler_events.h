@@ -1,5 +1,5 @@
-// What a profiler has seen, as plain data. profiler.h makes it of libtorch's events and our flight recorder; profiler_averages.h and
-// profiler_chrome_trace.h are functions of it.
+// What a profiler has seen, as plain data. profiler.h makes it of libtorch's events and our flight recorder;
+// profiler_averages.h and profiler_chrome_trace.h are functions of it.
 #pragma once
 
 #include <cstdint>

@@ -1,14 +1,16 @@
-// Progress: tells a person how training goes. On a terminal one line that is written over; otherwise one plain line per
-// interval, so that a log file stays readable.
+// Progress: tells a person how training goes. On a terminal one line that is written over; otherwise one
+// plain line per interval, so that a log file stays readable.
 //
-//   Progress progress(stdout, {.total_steps = steps, .unit = "images", .columns = terminal_columns_for_rank_0()});
+//   Progress progress(stdout, {.total_steps = steps,
+//                              .unit = "images",
+//                              .columns = terminal_columns_for_rank_0()});
 //   for (std::int64_t step = 0; step < steps; ++step) progress.step(train_step(), batch_size);
 //   progress.say("epoch 1: ...");                       // a line of its own
 //
 //   step 420/938  loss 0.0832  12840 images/s  0:21 left
 //
-// Give all ranks but one a null stream: nothing is shown then. A program prints, the library does not: the stream is the
-// caller's.
+// Give all ranks but one a null stream: nothing is shown then. A program prints, the library does not: the
+// stream is the caller's.
 #pragma once
 
 #include <chrono>
@@ -18,7 +20,8 @@
 
 namespace lockstep {
 
-// What `lockstep run` says about the terminal that rank 0's output goes to; 0 when it is none, or on other ranks.
+// What `lockstep run` says about the terminal that rank 0's output goes to; 0 when it is none, or on other
+// ranks.
 int terminal_columns_for_rank_0();
 
 struct ProgressOptions {

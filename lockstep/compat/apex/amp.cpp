@@ -97,7 +97,8 @@ void cast_model(torch::nn::Module& module, const Properties& properties) {
   }
 }
 
-// ------------------------------------------------------------------------------------------------------------ optimiser
+// ------------------------------------------------------------------------------------------------------------
+// optimiser
 
 struct Optimizer::State {
   struct Parameter {
@@ -262,7 +263,8 @@ bool Optimizer::step() {
   return true;
 }
 
-// ----------------------------------------------------------------------------------------------------------- scaled loss
+// -----------------------------------------------------------------------------------------------------------
+// scaled loss
 
 ScaledLoss::ScaledLoss(const at::Tensor& loss, const Optimizer& optimizer, int loss_id, bool delay_unscale)
     : optimizer_(optimizer),

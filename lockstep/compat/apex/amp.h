@@ -1,11 +1,11 @@
-// Apex's amp: mixed precision by optimisation level, for programs written for NVIDIA Apex. New programs take autocast and
-// GradScaler (lockstep/amp), as Python's moved to torch.amp when Apex's amp was removed in 2025.
+// Apex's amp: mixed precision by optimisation level, for programs written for NVIDIA Apex. New programs take
+// autocast and GradScaler (lockstep/amp), as Python's moved to torch.amp when Apex's amp was removed in 2025.
 //
 //   namespace apex = lockstep::compat::apex;
 //   namespace amp = apex::amp;
 //   torch::nn::Linear net(D_in, D_out);
 //   torch::optim::SGD sgd(net->parameters(), 1e-3);
-//   auto [model, optimizer] = amp::initialize(net, sgd, "O1");                 // once, before the wrap in DDP
+//   auto [model, optimizer] = amp::initialize(net, sgd, "O1");  // once, before the wrap in DDP
 //   apex::parallel::DistributedDataParallel ddp(model);                        // parallel.h
 //   for (int step = 0; step < 500; ++step) {
 //     optimizer.zero_grad();
@@ -15,7 +15,7 @@
 //       scaled_loss.backward();
 //     }                                                                        // gradients are unscaled here
 //     clip_grad_norm_(amp::master_params(optimizer), 1.0);
-//     optimizer.step();                                                        // skipped after an overflow, on all ranks
+//     optimizer.step();  // skipped after an overflow, on all ranks
 //   }
 //
 //   level  parameters                forward                            masters   loss scale
@@ -24,23 +24,29 @@
 //   O2     float16, not batch norms  inputs cast to float16             float32   dynamic
 //   O3     float16                   inputs cast to float16             no        1
 //
-// The output of O1, O2 and O3 is float32 again (or cast_model_outputs), so that a loss outside the model is computed in it.
+// The output of O1, O2 and O3 is float32 again (or cast_model_outputs), so that a loss outside the model is
+// computed in it.
 //
-// Loss scale   dynamic: from 2^16, half at each overflow, double after 2000 clean steps, at most 2^24 (loss_scale.h). It moves
-//              in optimizer.step(), once for each loss that was scaled since the step before.
-// Accumulation several scale_loss() before one step(): gradients add up as if unscaled. With delay_unscale they stay scaled, which
+// Loss scale   dynamic: from 2^16, half at each overflow, double after 2000 clean steps, at most 2^24
+//              (loss_scale.h). It moves in optimizer.step(), once for each loss that was scaled since the
+//              step before.
+// Accumulation several scale_loss() before one step(): gradients add up as if unscaled. With delay_unscale
+// they stay scaled, which
 //              saves a pass; the last one before step() must unscale.
-// Several      losses: num_losses, and loss_id of scale_loss(), give each its own scale, which falls when the gradients that this
-//              loss added overflow (they are then set to zero: the step is skipped in any case). Several models or optimisers: initialize
-//              each pair by itself.
-// Collective   optimizer.step() after a dynamic scale: one all_reduce of 8 bytes per loss, so that all ranks skip together.
-// Masters      O2 copies them in initialize(), before all ranks have rank 0's values: wrap the model in apex::parallel's
-//              DistributedDataParallel, which gives them those too, or make the same model on every rank.
-// Differs      from Apex: O1 patches no functions; autocast holds within the model's forward, with libtorch's lists. Gradients
-//              of two optimisers on one parameter are unscaled by whichever comes first.
-// Fails        InvalidArgument: a level that is none; an option that the level has no use for (Apex's rules); a parameter of the
-//              optimiser that is not float32; step() while gradients are still scaled.
-// Source       NVIDIA/apex before cb65b8ed (2025-05): apex/amp/frontend.py, handle.py, _process_optimizer.py, scaler.py.
+// Several      losses: num_losses, and loss_id of scale_loss(), give each its own scale, which falls when the
+//              gradients that this loss added overflow (they are then set to zero: the step is skipped in any
+//              case). Several models or optimisers: initialize each pair by itself.
+// Collective   optimizer.step() after a dynamic scale: one all_reduce of 8 bytes per loss, so that all ranks
+//              skip together.
+// Masters      O2 copies them in initialize(), before all ranks have rank 0's values: wrap the model in
+//              apex::parallel's DistributedDataParallel, which gives them those too, or make the same model
+//              on every rank.
+// Differs      from Apex: O1 patches no functions; autocast holds within the model's forward, with libtorch's
+//              lists. Gradients of two optimisers on one parameter are unscaled by whichever comes first.
+// Fails        InvalidArgument: a level that is none; an option that the level has no use for (Apex's rules);
+//              a parameter of the optimiser that is not float32; step() while gradients are still scaled.
+// Source       NVIDIA/apex before cb65b8ed (2025-05): apex/amp/frontend.py, handle.py, _process_optimizer.py,
+//              scaler.py.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -132,7 +138,8 @@ template <typename ModuleType> class Model {
   }
   ModuleType* operator->() const { return module_.get(); }
   const std::shared_ptr<ModuleType>& ptr() const { return module_; }
-  // The float32 masters of its parameters; none but with O2. apex::parallel::DistributedDataParallel gives all ranks rank 0's.
+  // The float32 masters of its parameters; none but with O2. apex::parallel::DistributedDataParallel gives
+  // all ranks rank 0's.
   std::vector<at::Tensor> masters() const { return masters_of(optimizer_); }
 
  private:
@@ -177,8 +184,8 @@ std::pair<Model<ModuleType>, Optimizer> initialize(const torch::nn::ModuleHolder
   return initialize(module.ptr(), optimizer, opt_level, options);
 }
 
-// The scaled loss; when it goes, the gradients are unscaled. If backward() threw, they are left alone. What the unscaling throws is
-// thrown by optimizer.step().
+// The scaled loss; when it goes, the gradients are unscaled. If backward() threw, they are left alone. What
+// the unscaling throws is thrown by optimizer.step().
 class ScaledLoss {
  public:
   ScaledLoss(const at::Tensor& loss, const Optimizer& optimizer, int loss_id, bool delay_unscale);

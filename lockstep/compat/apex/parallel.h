@@ -1,7 +1,7 @@
 // apex.parallel: DistributedDataParallel with Apex's options, and its Reducer, over Lockstep's.
 //
 //   namespace apex = lockstep::compat::apex;
-//   apex::parallel::DistributedDataParallel ddp(model);                   // a module, or what amp::initialize gave
+//   apex::parallel::DistributedDataParallel ddp(model);  // a module, or what amp::initialize gave
 //   auto y = ddp(x);
 //   apex::parallel::DistributedDataParallel late(model, {.delay_allreduce = true});      // with an option
 //
@@ -9,11 +9,13 @@
 //              delay_allreduce           everything in one bucket (per dtype), at the end of backward
 //              allreduce_always_fp32     float16 gradients travel and add up as float32
 //              gradient_average          divide by the number of ranks
-//              gradient_predivide_factor divide by it before the sum, so that float16 does not overflow, and by the rest after. As
-//                                        in Apex the division before takes place without gradient_average, too
+//              gradient_predivide_factor divide by it before the sum, so that float16 does not overflow, and
+//              by the rest after. As
+//                                        in Apex the division before takes place without gradient_average,
+//                                        too
 //              The others of Apex concern streams and communicators of GPUs.
-// Everything else, what is collective and what fails: parallel/ddp/distributed_data_parallel.h. Buckets are Lockstep's: in the
-// order of the parameters, not as they arrived in the first backward.
+// Everything else, what is collective and what fails: parallel/ddp/distributed_data_parallel.h. Buckets are
+// Lockstep's: in the order of the parameters, not as they arrived in the first backward.
 // Source       NVIDIA/apex before cb65b8ed (2025-05): apex/parallel/distributed.py.
 #pragma once
 

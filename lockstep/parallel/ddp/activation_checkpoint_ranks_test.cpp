@@ -9,7 +9,8 @@
 namespace lockstep {
 namespace {
 
-// Blocks, of which the first and the last are one and the same and each forward leaves one out, when asked to.
+// Blocks, of which the first and the last are one and the same and each forward leaves one out, when asked
+// to.
 struct DropoutNetImpl : torch::nn::Module {
   DropoutNetImpl() {
     for (int i = 0; i < 4; ++i) {

@@ -1,4 +1,5 @@
-// Buckets in the order in which gradients really arrive: rank 0's, on every rank, whatever the others saw. Only exact values.
+// Buckets in the order in which gradients really arrive: rank 0's, on every rank, whatever the others saw.
+// Only exact values.
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 

@@ -18,7 +18,8 @@ torch::Tensor weight(std::vector<std::int64_t> shape, at::ScalarType type = at::
   return torch::ones(shape, torch::TensorOptions(type).requires_grad(true));
 }
 
-// ------------------------------------------------------------------------------------------------------- construction
+// -------------------------------------------------------------------------------------------------------
+// construction
 
 void expect_mismatch(const NamedTensors& parameters, const ProcessGroup& group, const std::string& words,
                      DistributedDataParallelOptions options = {}) {
@@ -94,7 +95,8 @@ RANKS_TEST(DdpConstruction, GivesEveryRankRankZerosTensorsWhateverTheirSizeDtype
   expect(buffers[1].second, torch::randint(1000, {}, at::kLong), "count");
 }
 
-// ----------------------------------------------------------------------------------------------------------- backward
+// -----------------------------------------------------------------------------------------------------------
+// backward
 
 RANKS_TEST(DdpFailure, AParameterWithoutGradientIsNamedOnEveryRankByThatBackward, Ranks(1, 2, 3, 4)) {
   const torch::Tensor used = weight({3});

@@ -1,5 +1,6 @@
-// What libtorch programs do around a model keeps working under DDP: several optimisers, clipping, two models against each
-// other, checkpointing, odd dtypes. The expected values are those of one process on the whole batch.
+// What libtorch programs do around a model keeps working under DDP: several optimisers, clipping, two models
+// against each other, checkpointing, odd dtypes. The expected values are those of one process on the whole
+// batch.
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 
@@ -123,8 +124,8 @@ RANKS_TEST(DdpHabits, ClosuresThatRunBackwardSeveralTimesWork, Ranks(1, 2, 3)) {
   }
 }
 
-// Two models against each other: the discriminator's step runs two backward passes, the generator's step leaves gradients in
-// the discriminator that are thrown away.
+// Two models against each other: the discriminator's step runs two backward passes, the generator's step
+// leaves gradients in the discriminator that are thrown away.
 template <typename Generate, typename Judge>
 void train_adversaries(const torch::nn::Sequential& generator, const torch::nn::Sequential& discriminator,
                        Generate generate, Judge judge, const torch::Tensor& real,

@@ -30,7 +30,8 @@ struct TinyNetImpl : torch::nn::Module {
 };
 TORCH_MODULE(TinyNet);
 
-// ------------------------------------------------------------------------------------------------------------ buffers
+// ------------------------------------------------------------------------------------------------------------
+// buffers
 
 RANKS_TEST(DdpBuffers, ThatRepeatOnePlaceAreBroadcastAsValues, Ranks(1, 2, 3)) {
   const auto value = static_cast<float>(rank() + 1);
@@ -71,7 +72,8 @@ RANKS_TEST(DdpBuffers, ThatAreQuantisedAreRefusedByNameOnAllRanks, Ranks(1, 2)) 
   all_reduce(torch::ones({1}), ReduceOp::SUM, world());  // the group is as good as before
 }
 
-// ------------------------------------------------------------------------------------------------------ skipped steps
+// ------------------------------------------------------------------------------------------------------
+// skipped steps
 
 enum class When { IN_FORWARD, AFTER_FORWARD };
 
@@ -122,7 +124,8 @@ template <typename Body> void caught(Body body) {
   }
 }
 
-// What may differ between ranks goes on as before; the average is the one of the formula: grad w = mean of the ranks' sums.
+// What may differ between ranks goes on as before; the average is the one of the formula: grad w = mean of
+// the ranks' sums.
 RANKS_TEST(SkippedStep, ProgramsThatAreLegalAreNotRefused, Ranks(1, 2, 3)) {
   TinyNet net;
   DistributedDataParallel ddp(net, {.process_group = world()});
@@ -198,7 +201,8 @@ RANKS_TEST(SkippedStep, IsLegalInAJoin, Ranks(2, 3)) {
   all_reduce(torch::ones({1}), ReduceOp::SUM, world());
 }
 
-// ------------------------------------------------------------------------------------------ which part made the calls
+// ------------------------------------------------------------------------------------------ which part made
+// the calls
 
 RANKS_TEST(DifferentPlaces, APeerThatLeftDuringBackwardIsExplained, Ranks(2), Backends("shm", "tcp")) {
   TinyNet net;
@@ -237,7 +241,8 @@ RANKS_TEST(DifferentPlaces, ATimeoutIsExplained, Ranks(2), Backends("shm", "tcp"
               ThrowsMessage<Timeout>(AllOf(HasSubstr("(TinyNet, bucket 0)"), HasSubstr("dist::join"))));
 }
 
-// -------------------------------------------------------------------------------------------- a module's own functions
+// -------------------------------------------------------------------------------------------- a module's own
+// functions
 
 RANKS_TEST(DdpWrapper, HasTheFunctionsOfAModule, Ranks(1, 2)) {
   torch::nn::Sequential net(torch::nn::Linear(2, 3), torch::nn::BatchNorm1d(3));

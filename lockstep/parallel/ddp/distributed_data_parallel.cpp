@@ -70,7 +70,8 @@ std::string settings_of(const ReducerOptions& options, bool broadcast_buffers) {
                        ", sparse gradients [", join(options.sparse_gradients), "]");
 }
 
-// A rank that cannot have its buckets tells the others, which would otherwise wait for it in their first backward.
+// A rank that cannot have its buckets tells the others, which would otherwise wait for it in their first
+// backward.
 std::shared_ptr<Reducer> make_reducer(const NamedTensors& parameters, const ProcessGroup& group,
                                       const ReducerOptions& options) {
   try {

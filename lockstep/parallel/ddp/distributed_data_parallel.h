@@ -1,13 +1,14 @@
-// DistributedDataParallel: trains one model on several ranks. Each rank runs forward and backward on its own share of the
-// batch; gradients are averaged while backward runs, so every rank takes the same optimiser step.
+// DistributedDataParallel: trains one model on several ranks. Each rank runs forward and backward on its own
+// share of the batch; gradients are averaged while backward runs, so every rank takes the same optimiser
+// step.
 //
-//   SimpleCNN net;                                                    // a ModuleHolder, a shared_ptr, or a Module
+//   SimpleCNN net;  // a ModuleHolder, a shared_ptr, or a Module
 //   dist::DistributedDataParallel ddp(net, {.bucket_cap_mb = 25});
 //   torch::optim::SGD optimizer(net->parameters(), 0.1);
 //   for (auto& batch : loader) {
 //     optimizer.zero_grad();
 //     auto loss = torch::nn::functional::cross_entropy(ddp->forward(batch.data), batch.target);
-//     loss.backward();                                                // .grad is now the average over all ranks
+//     loss.backward();  // .grad is now the average over all ranks
 //     optimizer.step();
 //   }
 //
@@ -24,59 +25,69 @@
 //   }
 //   loss_of(ddp->forward(second_half)).backward();                    // averages the sum of both
 //
-// Collective  construction; forward in training mode, if there are buffers and broadcast_buffers is set; backward, unless
-//             under no_sync. Forward in eval mode or without grad mode never communicates: rank 0 may evaluate alone.
-//             Every rank runs the same number of backward passes, or joins (job/join.h).
-// Construction verifies that every rank wraps the same model (names, shapes, strides, dtypes, options), then gives every
-//             rank rank 0's parameters and buffers. So initial weights may differ; from then on they are equal, and the very
-//             first backward already leaves equal gradients on every rank. (Articles that show different gradients after
-//             the first backward look at a rank's own gradient before the average.)
-// Gradients   the average over ranks of what each rank's backward gave, bit-identical everywhere. If every rank's loss is
-//             the mean over equal shares of a batch, they are those of the mean over the whole batch. .grad lies in a flat
-//             bucket in memory shared by the ranks. zero_grad() costs one copy per gradient and step; zero_grad(false)
-//             costs none. Accumulation, clipping, several optimisers, hooks on parameters: as without DDP.
-// Buckets     hold the gradients in the order in which rank 0's arrived in the first backward that was averaged; until then, and
-//             with find_unused_parameters, in reverse order of registration. The order does not show in the bits.
-// Unused      a parameter that got no gradient is an InvalidArgument that names it, thrown by that same backward(); its
-//             peers get an Aborted that names it and this rank, at their next collective at the latest. With
-//             find_unused_parameters it contributes zeros; a parameter that no rank used keeps its .grad as it was. (Not
-//             together with checkpointing that runs a backward inside the backward: what the checkpoint hides looks unused; use
-//             static_graph.) A backward that reaches no parameter of the model at all cannot be noticed without that option:
-//             peers then wait for this rank and say so after 5 s.
-// Static      With static_graph each backward that is averaged gives each parameter as many gradients as the first one did on
-//             this rank: none, one, or several where checkpointed blocks share it. Nothing is searched, unused parameters are
-//             known from the second step on, and checkpointing that runs a backward inside the backward works with all of it (if
-//             what forward returns can be looked into: forward_outputs.h). The first backward does not overlap with its
-//             communication. One that differs from the first is an InvalidArgument that names the parameter.
-// Skipped     steps: an exception that ends a step on one rank alone, between the beginning of forward and backward, would pair this
-//             rank's next step with an earlier one of the others. Each rank counts the forwards that an exception left
-//             (left_forwards.h says which it sees); the next backward compares the counts and is a Mismatch, on all ranks, where
-//             they differ. Not counted: forwards in eval mode, without grad mode, under no_sync and in a join. So a forward that may
-//             throw and be tried again runs under no_sync, its backward after that.
-// Fails       InvalidArgument: no parameter that requires a gradient; backward(create_graph = true); a quantised tensor; a
-//             trained one that expand() made; a process outside process_group; two threads in backward of one model.
-//             Mismatch: models or options differ. PeerLost, Timeout, Aborted: as any
-//             collective, from forward() or backward(), with that type. After an error in backward the gradients are
-//             unspecified, and the next forward repeats it.
-// Mistakes    The next forward names a parameter whose dtype, shape or device was changed, that was unfrozen, or that was
-//             registered in the module or replaced there: wrap again after such a change, ddp = DistributedDataParallel(net).
-//             One that was frozen is named by the backward that misses it. check_optimizers() names one that no optimiser
-//             steps, check_buffers() a buffer that the model has replaced by another tensor.
-// Loading     into the wrapped model is fine: torch::load(net, file), load_state_dict(), to() another type and back. Each rank
-//             loads on its own.
-// Kept        Who keeps a .grad over zero_grad(), as gradient surgery does, keeps its values: the bucket moves to new memory,
-//             the old one stays until the last such .grad goes. A .grad of the program's own that it has another handle of, as
-//             a view of one flat tensor of all gradients, stays the tensor it is: the average is copied into it, which costs
-//             two copies per step in place of one.
-// Several     wrappers may share a parameter (actor and critic with one encoder; an old wrapper and a new one): gradients are
-//             those of Python's DDP. A wrapper takes a shared parameter's gradient if its forward ran since its last backward.
-//             So either each wrapper's backward() follows its own forward(), or one backward() takes the sum of their losses;
-//             else InvalidArgument.
-// Sparse      gradients of torch::nn::Embedding and EmbeddingBag with sparse(true), and those named in sparse_gradients, travel
-//             as rows, after the last bucket and past a communication hook; .grad is then the coalesced average.
-// On a GPU    the whole model is on this rank's device, and the group is one over nccl (docs/backends.md). Sparse gradients are
-//             refused there. Backward returns before the averages are there; a failure after that is thrown by the group's next
-//             call, and the gradients have no meaning.
+// Collective  construction; forward in training mode, if there are buffers and broadcast_buffers is set;
+//             backward, unless under no_sync. Forward in eval mode or without grad mode never communicates:
+//             rank 0 may evaluate alone. Every rank runs the same number of backward passes, or joins
+//             (job/join.h).
+// Construction verifies that every rank wraps the same model (names, shapes, strides, dtypes, options), then
+// gives every
+//             rank rank 0's parameters and buffers. So initial weights may differ; from then on they are
+//             equal, and the very first backward already leaves equal gradients on every rank. (Articles that
+//             show different gradients after the first backward look at a rank's own gradient before the
+//             average.)
+// Gradients   the average over ranks of what each rank's backward gave, bit-identical everywhere. If every
+//             rank's loss is the mean over equal shares of a batch, they are those of the mean over the whole
+//             batch. .grad lies in a flat bucket in memory shared by the ranks. zero_grad() costs one copy
+//             per gradient and step; zero_grad(false) costs none. Accumulation, clipping, several optimisers,
+//             hooks on parameters: as without DDP.
+// Buckets     hold the gradients in the order in which rank 0's arrived in the first backward that was
+//             averaged; until then, and with find_unused_parameters, in reverse order of registration. The
+//             order does not show in the bits.
+// Unused      a parameter that got no gradient is an InvalidArgument that names it, thrown by that same
+//             backward(); its peers get an Aborted that names it and this rank, at their next collective at
+//             the latest. With find_unused_parameters it contributes zeros; a parameter that no rank used
+//             keeps its .grad as it was. (Not together with checkpointing that runs a backward inside the
+//             backward: what the checkpoint hides looks unused; use static_graph.) A backward that reaches no
+//             parameter of the model at all cannot be noticed without that option: peers then wait for this
+//             rank and say so after 5 s.
+// Static      With static_graph each backward that is averaged gives each parameter as many gradients as the
+//             first one did on this rank: none, one, or several where checkpointed blocks share it. Nothing
+//             is searched, unused parameters are known from the second step on, and checkpointing that runs a
+//             backward inside the backward works with all of it (if what forward returns can be looked into:
+//             forward_outputs.h). The first backward does not overlap with its communication. One that
+//             differs from the first is an InvalidArgument that names the parameter.
+// Skipped     steps: an exception that ends a step on one rank alone, between the beginning of forward and
+//             backward, would pair this rank's next step with an earlier one of the others. Each rank counts
+//             the forwards that an exception left (left_forwards.h says which it sees); the next backward
+//             compares the counts and is a Mismatch, on all ranks, where they differ. Not counted: forwards
+//             in eval mode, without grad mode, under no_sync and in a join. So a forward that may throw and
+//             be tried again runs under no_sync, its backward after that.
+// Fails       InvalidArgument: no parameter that requires a gradient; backward(create_graph = true); a
+//             quantised tensor; a trained one that expand() made; a process outside process_group; two
+//             threads in backward of one model. Mismatch: models or options differ. PeerLost, Timeout,
+//             Aborted: as any collective, from forward() or backward(), with that type. After an error in
+//             backward the gradients are unspecified, and the next forward repeats it.
+// Mistakes    The next forward names a parameter whose dtype, shape or device was changed, that was unfrozen,
+//             or that was registered in the module or replaced there: wrap again after such a change, ddp =
+//             DistributedDataParallel(net). One that was frozen is named by the backward that misses it.
+//             check_optimizers() names one that no optimiser steps, check_buffers() a buffer that the model
+//             has replaced by another tensor.
+// Loading     into the wrapped model is fine: torch::load(net, file), load_state_dict(), to() another type
+//             and back. Each rank loads on its own.
+// Kept        Who keeps a .grad over zero_grad(), as gradient surgery does, keeps its values: the bucket
+//             moves to new memory, the old one stays until the last such .grad goes. A .grad of the program's
+//             own that it has another handle of, as a view of one flat tensor of all gradients, stays the
+//             tensor it is: the average is copied into it, which costs two copies per step in place of one.
+// Several     wrappers may share a parameter (actor and critic with one encoder; an old wrapper and a new
+//             one): gradients are those of Python's DDP. A wrapper takes a shared parameter's gradient if its
+//             forward ran since its last backward. So either each wrapper's backward() follows its own
+//             forward(), or one backward() takes the sum of their losses; else InvalidArgument.
+// Sparse      gradients of torch::nn::Embedding and EmbeddingBag with sparse(true), and those named in
+//             sparse_gradients, travel as rows, after the last bucket and past a communication hook; .grad is
+//             then the coalesced average.
+// On a GPU    the whole model is on this rank's device, and the group is one over nccl (docs/backends.md).
+//             Sparse gradients are refused there. Backward returns before the averages are there; a failure
+//             after that is thrown by the group's next call, and the gradients have no meaning.
 // Lifetime    the model lives at least as long as the wrapper. The destructor does not communicate.
 #pragma once
 
@@ -115,7 +126,8 @@ struct DistributedDataParallelOptions {
   bool find_unused_parameters = false;             // some parameters take no part in some iterations
   bool static_graph = false;                       // every backward is like the first one
   std::vector<int> device_ids = {};                // the model's GPU, or none
-  // Names of parameters whose gradients are sparse, beside the weights of torch::nn::Embedding(Bag) with sparse(true).
+  // Names of parameters whose gradients are sparse, beside the weights of torch::nn::Embedding(Bag) with
+  // sparse(true).
   std::vector<std::string> sparse_gradients = {};
   std::optional<double> first_bucket_mb = {};  // default: 1 if bucket_cap_mb is not set, else the same
   int backward_passes_per_step = 1;            // a gradient may come in any of these; the last one averages
@@ -140,55 +152,61 @@ class DistributedDataParallelBase : public Joinable {
   };
   [[nodiscard]] NoSync no_sync() { return NoSync(reducer_); }
 
-  // Throws InvalidArgument that names a trainable parameter that none of these optimisers steps: they were built before the
-  // parameter was registered or replaced, or it was forgotten. Not collective.
+  // Throws InvalidArgument that names a trainable parameter that none of these optimisers steps: they were
+  // built before the parameter was registered or replaced, or it was forgotten. Not collective.
   template <typename... Optimizers> void check_optimizers(const Optimizers&... optimizers) const {
     refuse_forgotten({static_cast<const torch::optim::Optimizer*>(&optimizers)...});
   }
-  // Throws InvalidArgument that names a buffer which the model no longer uses, because it assigned another tensor to the member
-  // (running = running + 1): ranks would go on with different ones. After the first forward. Not collective.
+  // Throws InvalidArgument that names a buffer which the model no longer uses, because it assigned another
+  // tensor to the member (running = running + 1): ranks would go on with different ones. After the first
+  // forward. Not collective.
   void check_buffers() const;
 
-  // In the order of registration, for optimisers; a shared parameter once (libtorch's own parameters() repeats it).
+  // In the order of registration, for optimisers; a shared parameter once (libtorch's own parameters()
+  // repeats it).
   std::vector<at::Tensor> parameters() const;
   torch::OrderedDict<std::string, at::Tensor> named_parameters() const;
   torch::OrderedDict<std::string, at::Tensor> named_buffers() const;
   // As a module's and an optimiser's own.
   void zero_grad(bool set_to_none = true);
-  // Does nothing where the model is of that device and dtype already, and throws InvalidArgument otherwise: move the model, then
-  // wrap it.
+  // Does nothing where the model is of that device and dtype already, and throws InvalidArgument otherwise:
+  // move the model, then wrap it.
   void to(at::Device device, bool /*non_blocking*/ = false) { refuse_move(device, std::nullopt); }
   void to(at::ScalarType dtype, bool /*non_blocking*/ = false) { refuse_move(std::nullopt, dtype); }
   void to(at::Device device, at::ScalarType dtype, bool /*non_blocking*/ = false) {
     refuse_move(device, dtype);
   }
-  // Parameters and buffers by their names in the model, without a "module." prefix; the tensors themselves, no copies.
+  // Parameters and buffers by their names in the model, without a "module." prefix; the tensors themselves,
+  // no copies.
   torch::OrderedDict<std::string, at::Tensor> state_dict() const;
-  // Copies values into the model, on this rank only: call it on every rank. Names may carry one "module." prefix, as Python's
-  // DDP writes. Throws InvalidArgument before anything is copied: names missing or unknown, shapes that differ.
+  // Copies values into the model, on this rank only: call it on every rank. Names may carry one "module."
+  // prefix, as Python's DDP writes. Throws InvalidArgument before anything is copied: names missing or
+  // unknown, shapes that differ.
   void load_state_dict(const torch::OrderedDict<std::string, at::Tensor>& state);
 
-  // What reduces the gradients from now on, in place of a plain average (gradients/hooks/comm_hook.h): a hook of the
-  // registry by its name (gradients/hooks/hook_registry.h), an object, or a function with a name of one's own.
-  // Collective. Once, before the first backward.
-  // Throws InvalidArgument otherwise, or for an unknown name; Mismatch if ranks register different hooks.
+  // What reduces the gradients from now on, in place of a plain average (gradients/hooks/comm_hook.h): a hook
+  // of the registry by its name (gradients/hooks/hook_registry.h), an object, or a function with a name of
+  // one's own. Collective. Once, before the first backward. Throws InvalidArgument otherwise, or for an
+  // unknown name; Mismatch if ranks register different hooks.
   void register_comm_hook(const std::string& name);
   void register_comm_hook(std::shared_ptr<CommHook> hook);
   void register_comm_hook(const std::string& name, FunctionHook::Function function);
   std::shared_ptr<CommHook> comm_hook() const { return reducer_->comm_hook(); }  // null: none
 
-  // For a Join (job/join.h): dist::join({&ddp}, [&] { ... }). A rank without inputs takes part in the averages with zeros; buffers
-  // are those of the largest rank that has inputs; in the end all ranks have parameters and buffers of the largest rank whose
-  // loop was the longest. Its gradients are the others' averages meanwhile. What hooks and optimisers remember stays each
-  // rank's own.
+  // For a Join (job/join.h): dist::join({&ddp}, [&] { ... }). A rank without inputs takes part in the
+  // averages with zeros; buffers are those of the largest rank that has inputs; in the end all ranks have
+  // parameters and buffers of the largest rank whose loop was the longest. Its gradients are the others'
+  // averages meanwhile. What hooks and optimisers remember stays each rank's own.
   std::shared_ptr<JoinHook> join_hook(const JoinOptions& options) override;
   const ProcessGroup& join_process_group() const override { return group_; }
 
   const ProcessGroup& process_group() const { return group_; }
   DistributedDataParallelStats stats() const { return reducer_->stats(); }
-  // Which gradients travel together and in what order, one line per bucket: "#0 float32 1280 bytes: fc.bias fc.weight".
+  // Which gradients travel together and in what order, one line per bucket: "#0 float32 1280 bytes: fc.bias
+  // fc.weight".
   std::string bucket_table() const { return reducer_->bucket_table(); }
-  // Collective: the times of every rank's last step, who came last and why (step_times.h; to_string() makes a table of it).
+  // Collective: the times of every rank's last step, who came last and why (step_times.h; to_string() makes a
+  // table of it).
   RankTimes compare_ranks() const;
 
  protected:
@@ -268,8 +286,9 @@ template <typename ModuleType> class DistributedDataParallel : public Distribute
     return forward(std::forward<Arguments>(arguments)...);
   }
 
-  // The wrapped model. Its own forward() does without what DDP does around a forward: the buffers of rank 0, the checks of
-  // "Mistakes", the search for unused parameters. A backward through it averages gradients all the same.
+  // The wrapped model. Its own forward() does without what DDP does around a forward: the buffers of rank 0,
+  // the checks of "Mistakes", the search for unused parameters. A backward through it averages gradients all
+  // the same.
   const std::shared_ptr<ModuleType>& module() const { return module_; }
   // ddp->forward(x) is ddp.forward(x): code written for a ModuleHolder keeps working.
   DistributedDataParallel* operator->() { return this; }

@@ -1,4 +1,5 @@
-// Ranks that train one model: what they compute equals what one process computes with plain libtorch on the whole batch.
+// Ranks that train one model: what they compute equals what one process computes with plain libtorch on the
+// whole batch.
 #include "lockstep/parallel/ddp/distributed_data_parallel.h"
 
 #include <gmock/gmock.h>
@@ -161,8 +162,8 @@ void expect_different_on_all_ranks(const torch::Tensor& mine, const ProcessGroup
   }
 }
 
-// "Which data are equal on all processes, and which are not": the table at the end of the first article this project was
-// started with (issue 3), read from the real tensors.
+// "Which data are equal on all processes, and which are not": the table at the end of the first article this
+// project was started with (issue 3), read from the real tensors.
 //
 //                       first iteration       later iterations
 //   initial weights     differ                -
@@ -172,8 +173,9 @@ void expect_different_on_all_ranks(const torch::Tensor& mine, const ProcessGroup
 //   gradients           equal (the article: differ)   equal
 //   updated weights     equal                 equal
 //
-// The article says that the gradients of the first iteration differ, made so that the weights become equal. With DDP they are
-// equal: construction already gives every rank rank 0's weights, and backward leaves the average of all ranks' gradients.
+// The article says that the gradients of the first iteration differ, made so that the weights become equal.
+// With DDP they are equal: construction already gives every rank rank 0's weights, and backward leaves the
+// average of all ranks' gradients.
 RANKS_TEST(DistributedTraining, LooksAsTheTableOfTheArticleSays, Ranks(2, 3, 4)) {
   auto net = make_net<SmallCnnImpl>(/*seed=*/100 + rank(), at::kFloat);
   for (const auto& item : net->named_parameters())

@@ -1,4 +1,5 @@
-// The wrapper itself, in one process: forms of construction, what is refused, state dicts, when forward communicates.
+// The wrapper itself, in one process: forms of construction, what is refused, state dicts, when forward
+// communicates.
 #include "lockstep/parallel/ddp/distributed_data_parallel.h"
 
 #include <gmock/gmock.h>
@@ -225,7 +226,8 @@ TEST(DistributedDataParallel, UsesASmallFirstBucketUnlessTheCapIsGiven) {
   EXPECT_EQ(buckets_of({.bucket_cap_mb = 8, .first_bucket_mb = 1}), 3u);  // 2, 8, 6 MiB
 }
 
-// ------------------------------------------------------------------------------------------- what ranks tell each other
+// ------------------------------------------------------------------------------------------- what ranks tell
+// each other
 
 TEST(VerifyModels, NamesTheFirstDifferenceAndBothSides) {
   const auto describe = [](std::vector<std::int64_t> shape, const char* name = "fc.weight",

@@ -1,5 +1,5 @@
-// Finds the tensors in whatever a forward returns: a tensor, optional, pair, tuple, array, vector, map, pointer to any of
-// these, nested as you like, or your own struct through one function beside it:
+// Finds the tensors in whatever a forward returns: a tensor, optional, pair, tuple, array, vector, map,
+// pointer to any of these, nested as you like, or your own struct through one function beside it:
 //
 //   struct Detections {
 //     torch::Tensor boxes;
@@ -10,8 +10,8 @@
 //     outputs.visit(detections.scores);
 //   }
 //
-// Needed by find_unused_parameters alone. A type it cannot look into is no error: `complete` is then false, and unused
-// parameters are found at the end of backward instead of at its beginning.
+// Needed by find_unused_parameters alone. A type it cannot look into is no error: `complete` is then false,
+// and unused parameters are found at the end of backward instead of at its beginning.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,5 +1,6 @@
-// The race test of Apex's DDP: every gradient of iteration i is known exactly, and each iteration follows the one before at once.
-// An average that starts too early, or ends too late, shows the numbers of another iteration.
+// The race test of Apex's DDP: every gradient of iteration i is known exactly, and each iteration follows the
+// one before at once. An average that starts too early, or ends too late, shows the numbers of another
+// iteration.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 

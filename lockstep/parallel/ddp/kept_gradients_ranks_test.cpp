@@ -1,5 +1,5 @@
-// Gradients that the program keeps: a .grad held over zero_grad(), as gradient surgery does, and tensors of its own that it has
-// set as .grad. The expected values are those of one process on the whole batch.
+// Gradients that the program keeps: a .grad held over zero_grad(), as gradient surgery does, and tensors of
+// its own that it has set as .grad. The expected values are those of one process on the whole batch.
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 

@@ -1,5 +1,6 @@
-// Parameters whose storage, dtype or layout is replaced under a wrapper, as torch::load() and Module::to() do: libtorch gives them
-// new gradient accumulators. The expected values are those of one process on the whole batch that does the same.
+// Parameters whose storage, dtype or layout is replaced under a wrapper, as torch::load() and Module::to()
+// do: libtorch gives them new gradient accumulators. The expected values are those of one process on the
+// whole batch that does the same.
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 
@@ -115,7 +116,8 @@ RANKS_TEST(LoadedModels, TrainOnAsInOneProcess, Ranks(1, 2, 3, 4)) {
   }
 }
 
-// The buckets are planned anew after the first backward, when rank 0's parameters have other strides than those of its peers.
+// The buckets are planned anew after the first backward, when rank 0's parameters have other strides than
+// those of its peers.
 RANKS_TEST(LoadedModels, OtherStridesOnOneRankBeforeTheFirstBackwardDoNotShow, Ranks(2, 3)) {
   torch::set_num_threads(1);
   Loadable alone(0);

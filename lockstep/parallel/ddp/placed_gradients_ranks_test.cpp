@@ -1,4 +1,5 @@
-// Gradients large enough to be made in their buckets: what ranks compute equals what one process computes on the whole batch.
+// Gradients large enough to be made in their buckets: what ranks compute equals what one process computes on
+// the whole batch.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 

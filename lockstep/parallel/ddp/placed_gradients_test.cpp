@@ -1,5 +1,5 @@
-// Gradients that autograd makes in the buckets: that it happens, and what happens when something else is made there. The group
-// multiplies every bucket by ten, so what was averaged differs from what a rank computed.
+// Gradients that autograd makes in the buckets: that it happens, and what happens when something else is made
+// there. The group multiplies every bucket by ten, so what was averaged differs from what a rank computed.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -61,8 +61,8 @@ struct PlacedGradients : ::testing::Test {
       net, {.process_group = ProcessGroup(group_that_multiplies()), .bucket_cap_mb = 25}};
 };
 
-// The first backward is watched. The last layer's gradients are there before DDP hears of a backward; biases are too small to
-// be worth an offer.
+// The first backward is watched. The last layer's gradients are there before DDP hears of a backward; biases
+// are too small to be worth an offer.
 TEST_F(PlacedGradients, LargeOnesAreCopiedOnceAmongOthersOfTheirSize) {
   for (std::uint64_t step = 0; step < 4; ++step) {
     net->zero_grad();
@@ -72,7 +72,8 @@ TEST_F(PlacedGradients, LargeOnesAreCopiedOnceAmongOthersOfTheirSize) {
   }
 }
 
-// With few rows no activation has the size of a weight, so the second backward is not like the one that was watched.
+// With few rows no activation has the size of a weight, so the second backward is not like the one that was
+// watched.
 TEST_F(PlacedGradients, BackwardsThatDifferAreOnlyCopied) {
   for (int step = 0; step < 12; ++step) {
     const torch::Tensor rows = step % 2 == 0 ? x : x.narrow(0, 0, 8);

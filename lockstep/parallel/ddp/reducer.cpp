@@ -77,7 +77,8 @@ Reducer::Reducer(const NamedTensors& dense, const NamedTensors& sparse, const Pr
 
 Reducer::~Reducer() = default;
 
-// ---------------------------------------------------------------------------------------------------- entry points
+// ---------------------------------------------------------------------------------------------------- entry
+// points
 
 void Reducer::before_forward(const std::optional<std::string>& mistake) {
   Lock lock(mutex_);
@@ -224,7 +225,8 @@ void Reducer::on_end_of_backward_through_outputs() {
   fail_on_error(lock, [&] { end_pass(lock); });
 }
 
-// ------------------------------------------------------------------------------------------------- failure and state
+// ------------------------------------------------------------------------------------------------- failure
+// and state
 
 template <typename Body> void Reducer::fail_on_error(Lock& lock, Body body) {
   try {
@@ -262,7 +264,8 @@ void Reducer::transition(State next) {
   claims_->set_in_pass(state_ != State::IDLE && state_ != State::FAILED);
 }
 
-// ------------------------------------------------------------------------------------------------------ one backward
+// ------------------------------------------------------------------------------------------------------ one
+// backward
 
 // Finds or begins the backward pass that a gradient belongs to.
 void Reducer::join_pass() {
@@ -325,7 +328,8 @@ void Reducer::accept(std::size_t index, const at::Tensor& incoming) {
   average_->start_complete();
 }
 
-// --------------------------------------------------------------------------------------------------- end of backward
+// --------------------------------------------------------------------------------------------------- end of
+// backward
 
 void Reducer::refuse_missing(const std::vector<std::string>& names) const {
   if (names.empty()) return;
@@ -360,8 +364,8 @@ void Reducer::end_pass(Lock& lock) {
   }
 }
 
-// A rank that misses gradients takes part with zeros before it says so: by then all ranks have come through this backward, so
-// that each of them can find and name what it misses itself.
+// A rank that misses gradients takes part with zeros before it says so: by then all ranks have come through
+// this backward, so that each of them can find and name what it misses itself.
 void Reducer::average(Lock& lock) {
   const bool learns_graph = options_.static_graph && !has_averaged_;
   const bool finds_unused = options_.find_unused_parameters || learns_graph;

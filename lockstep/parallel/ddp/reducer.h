@@ -10,18 +10,22 @@
 //      ┌──────────────┐
 //      │ ACCUMULATING │  under no_sync, or an earlier one of several declared passes: nothing is communicated
 //      └──────────────┘
-//      any ── error ──▶ FAILED, for good: each later forward and backward repeats the error, gradients are unspecified
+//      any ── error ──▶ FAILED, for good: each later forward and backward repeats the error, gradients are
+//                       unspecified
 //
-// COLLECTING  each gradient is taken into its bucket the moment autograd has accumulated it. A bucket whose gradients are
-//             all there is complete; complete buckets start their all-reduce in index order, on every rank, from the
-//             first iteration on; with static_graph from the second on, because the first shows which gradients there are.
+// COLLECTING  each gradient is taken into its bucket the moment autograd has accumulated it. A bucket whose
+//             gradients are all there is complete; complete buckets start their all-reduce in index order, on
+//             every rank, from the first iteration on; with static_graph from the second on, because the
+//             first shows which gradients there are.
 // WAITING     the lock is not held.
-// Threads     autograd may call the hooks on any thread: one mutex guards everything. A gradient that arrives on another
-//             thread for another backward while one is under way is an error.
-// Shared      with another live wrapper: parameter_claims.h says which of them take a gradient, and .grad of a shared parameter
-//             never lies in a bucket, so that each reads what autograd made and none sees the other's average under way.
-// Failure     of this rank alone (a parameter without gradient, a sparse gradient) aborts the group with the reason, so
-//             that its peers get an error that names it instead of waiting, in this backward or at their next collective.
+// Threads     autograd may call the hooks on any thread: one mutex guards everything. A gradient that arrives
+//             on another thread for another backward while one is under way is an error.
+// Shared      with another live wrapper: parameter_claims.h says which of them take a gradient, and .grad of
+//             a shared parameter never lies in a bucket, so that each reads what autograd made and none sees
+//             the other's average under way.
+// Failure     of this rank alone (a parameter without gradient, a sparse gradient) aborts the group with the
+//             reason, so that its peers get an error that names it instead of waiting, in this backward or at
+//             their next collective.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -68,38 +72,42 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   Reducer& operator=(const Reducer&) = delete;
   ~Reducer();
 
-  // Repeats the error of a failed reducer. Finds a backward that was left by an exception, and changed parameters. Fails with
-  // `mistake`, if there is one.
+  // Repeats the error of a failed reducer. Finds a backward that was left by an exception, and changed
+  // parameters. Fails with `mistake`, if there is one.
   void before_forward(const std::optional<std::string>& mistake);
   void after_forward();
   // Whether the next three are worth calling: the options need them, and not under no_sync.
   bool wants_outputs() const;
-  // find_unused_parameters: parameters that no tensor in `outputs` depends on will not hold back their buckets. static_graph:
-  // a backward through `outputs` has ended when it has, however many ran inside it.
+  // find_unused_parameters: parameters that no tensor in `outputs` depends on will not hold back their
+  // buckets. static_graph: a backward through `outputs` has ended when it has, however many ran inside it.
   void note_outputs(const std::vector<at::Tensor>& outputs);
-  // Of this rank, compared with the others' when a bucket is: forwards that are to be averaged and that an exception left behind.
+  // Of this rank, compared with the others' when a bucket is: forwards that are to be averaged and that an
+  // exception left behind.
   LeftForwards& left_forwards() { return left_forwards_; }
   void note_unknown_outputs();  // outputs that could not be looked into: any parameter may get a gradient
-  // If the outputs depend on no parameter at all, no gradient will ever arrive: takes part in the average with zeros, so
-  // that peers whose outputs do need not wait. For training; blocks until they have come through their backward.
+  // If the outputs depend on no parameter at all, no gradient will ever arrive: takes part in the average
+  // with zeros, so that peers whose outputs do need not wait. For training; blocks until they have come
+  // through their backward.
   void take_part_if_unreached();
 
   // Whether a backward that begins now is to be averaged. Returns what was set before.
   bool set_synchronised(bool on);
   bool is_synchronised() const;
 
-  // Throws InvalidArgument for a second one, or after the first backward. Not collective: the caller has compared them.
+  // Throws InvalidArgument for a second one, or after the first backward. Not collective: the caller has
+  // compared them.
   void register_comm_hook(std::shared_ptr<CommHook> hook);
   std::shared_ptr<CommHook> comm_hook() const;  // null: none
 
   std::string bucket_table() const;
 
-  // For a Join. `announce` is called when a backward that will be averaged begins, before it communicates, and may return a
-  // function, which is called when the averages have arrived and says by what they must be multiplied.
+  // For a Join. `announce` is called when a backward that will be averaged begins, before it communicates,
+  // and may return a function, which is called when the averages have arrived and says by what they must be
+  // multiplied.
   using Announce = std::function<std::function<double()>()>;
   void set_announce(Announce announce);
-  // This rank has no more inputs: takes part in an average of the others with zeros. Its gradients become that average, times
-  // `factor`.
+  // This rank has no more inputs: takes part in an average of the others with zeros. Its gradients become
+  // that average, times `factor`.
   void stand_in(double factor);
 
   DistributedDataParallelStats stats() const;

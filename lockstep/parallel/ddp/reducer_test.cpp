@@ -1,5 +1,5 @@
-// What the reducer does inside one rank: when it starts what, and what it copies. That the averages are right is shown by several
-// ranks in distributed_data_parallel_ranks_test.cpp.
+// What the reducer does inside one rank: when it starts what, and what it copies. That the averages are right
+// is shown by several ranks in distributed_data_parallel_ranks_test.cpp.
 #include "lockstep/parallel/ddp/reducer.h"
 
 #include <gmock/gmock.h>

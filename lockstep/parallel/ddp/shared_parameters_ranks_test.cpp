@@ -1,5 +1,6 @@
-// Several live wrappers of models that share parameters: an actor and a critic with one encoder, a model that is wrapped again.
-// The expected values are those of one process on the whole batch, which Python's wrappers reach, too.
+// Several live wrappers of models that share parameters: an actor and a critic with one encoder, a model that
+// is wrapped again. The expected values are those of one process on the whole batch, which Python's wrappers
+// reach, too.
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 
@@ -207,7 +208,8 @@ struct TableImpl : torch::nn::Module {
 };
 TORCH_MODULE(Table);
 
-// They are gathered at the end of backward, one wrapper after the other: what the second contributes is not the first one's average.
+// They are gathered at the end of backward, one wrapper after the other: what the second contributes is not
+// the first one's average.
 RANKS_TEST(SharedParameters, SparseGradientsAreAveragedOnce, Ranks(1, 2, 3)) {
   torch::manual_seed(4);
   const torch::nn::Embedding table(torch::nn::EmbeddingOptions(5, 3).sparse(true));

@@ -24,7 +24,8 @@ struct TableImpl : torch::nn::Module {
     register_module("scale", scale);
     register_module("table", table);
   }
-  // Element [i] of the gradient of a row is how often the row was looked up, times the scale's weight, which is one.
+  // Element [i] of the gradient of a row is how often the row was looked up, times the scale's weight, which
+  // is one.
   torch::Tensor forward(const Rows& rows) {
     return scale(table(torch::tensor(rows)).sum(0).unsqueeze(0)).sum();
   }

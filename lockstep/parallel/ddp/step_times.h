@@ -1,4 +1,5 @@
-// Where the time of a training step goes, on one rank and beside the others. Pure: readings of a clock in, seconds out.
+// Where the time of a training step goes, on one rank and beside the others. Pure: readings of a clock in,
+// seconds out.
 //
 //   dist::StepTimes times = ddp.stats().last_step;
 //   std::cout << to_string(ddp.compare_ranks());              // collective
@@ -8,12 +9,13 @@
 //      1     1.1 ms    18.9 ms    20.2 ms          9.1 ms ( 0.4 ms)   8.8 ms later
 //   rank 1 came last, 8.8 ms after rank 0; its forward took 18.9 ms, that of the others 10.1 ms
 //
-// between        from the end of one average to the next forward: optimiser, loading data; what is before the first step is
-//                not counted. Also between the passes of one step.
+// between        from the end of one average to the next forward: optimiser, loading data; what is before the
+//                first step is not counted. Also between the passes of one step.
 // forward        inside forward(), buffers that are broadcast included
 // backward       from the end of the last forward to the last gradient, the loss included
 // communication  from the start of the first bucket, or the last gradient, until the last average has arrived
-// exposed        the part of it that backward did not hide: starting buckets, and waiting after the last gradient
+// exposed        the part of it that backward did not hide: starting buckets, and waiting after the last
+//                gradient
 // waited         after the last gradient. The rank that waits least came last, so no clocks are compared.
 #pragma once
 
@@ -33,7 +35,8 @@ struct StepTimes {  // seconds
   double waited = 0;
 };
 
-// Takes the time of one step after the other. Every call is one reading of a clock; a step ends with averaged().
+// Takes the time of one step after the other. Every call is one reading of a clock; a step ends with
+// averaged().
 class StepClock {
  public:
   using Time = std::chrono::steady_clock::time_point;

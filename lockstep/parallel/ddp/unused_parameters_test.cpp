@@ -71,8 +71,8 @@ TEST(UnusedParameters, TakesPartWithoutABackwardWhenTheOutputsReachNoParameter) 
   EXPECT_EQ(ddp.stats().reductions, 1u);
 }
 
-// The loss uses "last" beside the outputs of forward, where the search for unused parameters does not look. Autograd runs what
-// was computed later first.
+// The loss uses "last" beside the outputs of forward, where the search for unused parameters does not look.
+// Autograd runs what was computed later first.
 struct UseBeside {
   explicit UseBeside(bool after_forward) {
     auto options = one_each(fake_group());

@@ -16,8 +16,8 @@ namespace lockstep {
 namespace autograd = torch::autograd;
 
 struct AutogradHooks::Accumulators {
-  // A tensor refers to its accumulator weakly, so these references keep the hooks alive. The pointer type differs
-  // between libtorch versions.
+  // A tensor refers to its accumulator weakly, so these references keep the hooks alive. The pointer type
+  // differs between libtorch versions.
   using NodePointer = decltype(autograd::impl::grad_accumulator(std::declval<at::Tensor>()));
   struct Hooked {
     NodePointer node;
@@ -102,7 +102,8 @@ void AutogradHooks::at_end_of_backward(std::function<void()> callback) {
   autograd::Engine::get_default_engine().queue_callback(std::move(callback));
 }
 
-// Not through a leaf: hooks on it would pile up, and its own accumulator is in the graph of the backward that is meant.
+// Not through a leaf: hooks on it would pile up, and its own accumulator is in the graph of the backward that
+// is meant.
 void AutogradHooks::at_end_of_backward_through(const std::vector<at::Tensor>& outputs,
                                                const std::function<void()>& callback) {
   for (const at::Tensor& output : outputs) {
@@ -111,7 +112,8 @@ void AutogradHooks::at_end_of_backward_through(const std::vector<at::Tensor>& ou
   }
 }
 
-// The engine runs callbacks after the last node, so a node that is still being evaluated belongs to an outer backward.
+// The engine runs callbacks after the last node, so a node that is still being evaluated belongs to an outer
+// backward.
 bool AutogradHooks::ended_inside_another_backward() { return autograd::get_current_node() != nullptr; }
 
 }  // namespace lockstep

@@ -1,17 +1,20 @@
-// GradientPlaces: which of the tensors that a backward makes are gradients, so that they can be made in their buckets.
+// GradientPlaces: which of the tensors that a backward makes are gradients, so that they can be made in their
+// buckets.
 //
-// Autograd makes a gradient as any tensor, among others of the same size: gradients of activations, and what convolutions
-// need for a while. But the same model does the same at every step. One backward is watched, which tells of every gradient how
-// many tensors of its size are made before it; from the next on, its place is offered to exactly that tensor
-// (tensor/lent_places.h).
+// Autograd makes a gradient as any tensor, among others of the same size: gradients of activations, and what
+// convolutions need for a while. But the same model does the same at every step. One backward is watched,
+// which tells of every gradient how many tensors of its size are made before it; from the next on, its place
+// is offered to exactly that tensor (tensor/lent_places.h).
 //
 //             a backward that was watched             a gradient was made elsewhere,
 //             has ended                               or something else in its place
-//   WATCHING ────────────────────────▶ OFFERING ──────────────────────────────────────▶ WATCHING, at most twice; then OFF
+//   WATCHING ────────────────────────▶ OFFERING ──────────────────────────────────────▶ WATCHING, at most
+//                                                                                       twice; then OFF
 //
-// A backward that differs from the one that was watched costs a copy of each gradient, never a wrong value: the
-// BucketStore looks what is in a place. Gradients below BlockCache::SMALLEST bytes are not worth an offer, and those that are made before
-// begin_pass() (of the layer that autograd visits first) cannot have one.
+// A backward that differs from the one that was watched costs a copy of each gradient, never a wrong value:
+// the BucketStore looks what is in a place. Gradients below BlockCache::SMALLEST bytes are not worth an
+// offer, and those that are made before begin_pass() (of the layer that autograd visits first) cannot have
+// one.
 #pragma once
 
 #include <cstddef>

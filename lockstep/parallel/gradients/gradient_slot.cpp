@@ -11,8 +11,8 @@
 namespace lockstep {
 namespace {
 
-// The strides that AccumulateGrad gives a gradient: the parameter's own when they cover memory without gaps or overlap,
-// else those of a contiguous tensor.
+// The strides that AccumulateGrad gives a gradient: the parameter's own when they cover memory without gaps
+// or overlap, else those of a contiguous tensor.
 std::vector<std::int64_t> gradient_strides(const at::Tensor& parameter) {
   if (parameter.is_non_overlapping_and_dense()) return parameter.strides().vec();
   std::vector<std::int64_t> strides(static_cast<std::size_t>(parameter.dim()));
@@ -86,8 +86,8 @@ void GradientSlot::offer(const void* who, std::size_t skip) const {
 
 void GradientSlot::end_offer() const { withdraw_place(alias_.const_data_ptr()); }
 
-// A gradient that somebody else has a handle of is copied, so that they keep what this rank computed. (Who keeps a view that it
-// was made from sees the average, as after any change of .grad in place.)
+// A gradient that somebody else has a handle of is copied, so that they keep what this rank computed. (Who
+// keeps a view that it was made from sees the average, as after any change of .grad in place.)
 bool GradientSlot::is_occupied() const {
   if (!is_lent(alias_.const_data_ptr()) || is_installed()) return false;
   return !is_in_place() || parameter_.grad().use_count() > 1;

@@ -1,14 +1,17 @@
-// One parameter's place in a bucket: moves its gradient into the bucket and makes .grad an alias of that place.
+// One parameter's place in a bucket: moves its gradient into the bucket and makes .grad an alias of that
+// place.
 //
-// The alias has the parameter's own strides and is detached: an autograd view would make libtorch's zero_grad() throw.
+// The alias has the parameter's own strides and is detached: an autograd view would make libtorch's
+// zero_grad() throw.
 //
-//   zero_grad()                autograd installs a fresh gradient; take_gradient() copies it into the bucket, still warm
-//                              in cache, and re-installs the alias. A large gradient was made in the bucket to begin with
-//                              if offer() was called before (tensor/lent_places.h)
+//   zero_grad()                autograd installs a fresh gradient; take_gradient() copies it into the bucket,
+//                              still warm in cache, and re-installs the alias. A large gradient was made in
+//                              the bucket to begin with if offer() was called before (tensor/lent_places.h)
 //   zero_grad(false), no_sync  autograd adds to the alias in place; take_gradient() finds nothing to do
 //
-// A .grad that is not the slot's alone stays the tensor it is: one that the user made and keeps, as a view of a flat buffer of
-// all gradients, or one that another wrapper averages, too. It is copied into the bucket, and settle() copies the average back.
+// A .grad that is not the slot's alone stays the tensor it is: one that the user made and keeps, as a view of
+// a flat buffer of all gradients, or one that another wrapper averages, too. It is copied into the bucket,
+// and settle() copies the average back.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -41,22 +44,23 @@ class GradientSlot {
   std::optional<std::string> change() const;
   // Why the gradient cannot travel in this bucket (sparse, another dtype or shape, none), if so.
   std::optional<std::string> refusal() const;
-  // Offers the place to the gradient that autograd is about to make, after `skip` other tensors of its size, if there is none
-  // to add to. See withdraw_places().
+  // Offers the place to the gradient that autograd is about to make, after `skip` other tensors of its size,
+  // if there is none to add to. See withdraw_places().
   void offer(const void* who, std::size_t skip) const;
   void end_offer() const;
-  // Something that is not this gradient alone was made in the place and lives: move_to() comes before the next two.
+  // Something that is not this gradient alone was made in the place and lives: move_to() comes before the
+  // next two.
   bool is_occupied() const;
   // To another place, of this one or another bucket, with what this one holds.
   void move_to(const at::Tensor& flat, std::size_t offset);
   // From now on .grad lies outside the bucket; or no longer.
   void keep_apart(bool on);
-  // Makes the bucket hold .grad, and .grad the alias, unless it `stays`. Returns the bytes copied. Needs has_gradient() and
-  // no refusal().
+  // Makes the bucket hold .grad, and .grad the alias, unless it `stays`. Returns the bytes copied. Needs
+  // has_gradient() and no refusal().
   std::size_t take_gradient(bool stays);
 
-  // This rank has no new gradient: the bucket holds what .grad held before, else zeros, and .grad is left alone until
-  // settle() says whether another rank had one. Only then does .grad become the average.
+  // This rank has no new gradient: the bucket holds what .grad held before, else zeros, and .grad is left
+  // alone until settle() says whether another rank had one. Only then does .grad become the average.
   void contribute_nothing_new(bool stays);
   void settle(bool used_by_any_rank);
 

@@ -2,12 +2,14 @@
 //
 //   ParameterClaims claims(parameters);              // of one wrapper, until it is destroyed
 //   claims.forward_begins();
-//   if (claims.begins_pass(3)) claims.set_in_pass(true);     // a gradient has come: shall this wrapper average it?
+//   if (claims.begins_pass(3)) claims.set_in_pass(true);     // a gradient has come: shall this wrapper
+//                                                            // average it?
 //
-// A parameter of one wrapper alone tells: any gradient of it begins a pass. Of several wrappers that share a parameter (an actor
-// and a critic with one encoder; an old wrapper, and a new one of the same model) those take its gradient that have run a forward
-// since their last pass. If there is none, and none is in a pass, the one whose forward was last takes it, so that a gradient
-// stays on its rank only where no wrapper ever ran a forward.
+// A parameter of one wrapper alone tells: any gradient of it begins a pass. Of several wrappers that share a
+// parameter (an actor and a critic with one encoder; an old wrapper, and a new one of the same model) those
+// take its gradient that have run a forward since their last pass. If there is none, and none is in a pass,
+// the one whose forward was last takes it, so that a gradient stays on its rank only where no wrapper ever
+// ran a forward.
 //
 // Cost     of a parameter that is not shared: one load per question.
 // Threads  any; wrappers that share parameters take turns, as a parameter's gradient is one tensor.

@@ -1,5 +1,5 @@
-// The gradient of one parameter whose gradients are sparse, as of torch::nn::Embedding with sparse(true): it lies in no bucket,
-// and only the rows that some rank touched travel.
+// The gradient of one parameter whose gradients are sparse, as of torch::nn::Embedding with sparse(true): it
+// lies in no bucket, and only the rows that some rank touched travel.
 //
 //   SparseGradient gradient("table", weight);
 //   gradient.reduce(group);              // or contribute_nothing_new() before it
@@ -33,7 +33,8 @@ class SparseGradient {
   std::optional<std::string> refusal() const;
   // What .grad is now is contributed, whatever another wrapper of the parameter makes of it until reduce().
   void take_gradient() { taken_ = parameter_.grad(); }
-  // This rank has no new gradient: it contributes what .grad held before, and .grad is left alone until settle().
+  // This rank has no new gradient: it contributes what .grad held before, and .grad is left alone until
+  // settle().
   void contribute_nothing_new() {
     nothing_new_ = true;
     taken_.reset();
@@ -53,8 +54,8 @@ class SparseGradient {
   bool nothing_new_ = false;
 };
 
-// Adds the names of the parameters that are weights of a torch::nn::Embedding or EmbeddingBag in `module` made
-// with sparse(true).
+// Adds the names of the parameters that are weights of a torch::nn::Embedding or EmbeddingBag in `module`
+// made with sparse(true).
 void find_sparse(const torch::nn::Module& module, const NamedTensors& parameters,
                  std::vector<std::string>& names);
 

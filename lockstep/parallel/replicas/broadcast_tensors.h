@@ -1,11 +1,12 @@
-// Gives every rank the tensors of rank 0, or of another `root`, small ones packed together: a model of a thousand small tensors costs a few
-// collectives.
+// Gives every rank the tensors of rank 0, or of another `root`, small ones packed together: a model of a
+// thousand small tensors costs a few collectives.
 //
 //   broadcast_tensors({net->conv1->weight, net->conv1->bias}, group);
 //
-// Collective  every rank of the group; same shapes and dtypes in the same order. Strides may differ, but what expand() made is so on
-//             all ranks.
-// Blocks      until this rank's tensors hold the root's values; the root as long as comm/collectives/broadcast.h says.
+// Collective  every rank of the group; same shapes and dtypes in the same order. Strides may differ, but what
+//             expand() made is so on all ranks.
+// Blocks      until this rank's tensors hold the root's values; the root as long as
+//             comm/collectives/broadcast.h says.
 // Result      written outside autograd: version counters do not change, so a graph that saved a buffer (batch
 //             normalisation under two forwards) can still run backward.
 #pragma once

@@ -1,11 +1,11 @@
-// Notices that a model is no longer the one that was wrapped, where DDP would train on one rank alone: a parameter registered or
-// unfrozen since.
+// Notices that a model is no longer the one that was wrapped, where DDP would train on one rank alone: a
+// parameter registered or unfrozen since.
 //
 //   ModelWatch watch(net.get(), parameters);
 //   if (const auto change = watch.change()) DDP_WRAPPER.refuse(group, *change);
 //
-// What was frozen since is not a change: nobody sends its gradient, and the backward that misses it says so. Nor is a module
-// without trainable parameters, as another activation function.
+// What was frozen since is not a change: nobody sends its gradient, and the backward that misses it says so.
+// Nor is a module without trainable parameters, as another activation function.
 //
 // Cost  of change(): some comparisons of pointers per module and parameter.
 #pragma once

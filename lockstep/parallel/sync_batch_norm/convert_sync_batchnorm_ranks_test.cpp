@@ -87,7 +87,8 @@ RANKS_TEST(ConvertSyncBatchnorm, MakesAModelThatSeesTheJoinedBatch, Ranks(1, 2, 
   }
 }
 
-// Nothing changes for layers that were not converted, for clones, and in eval mode: rank 0 may use them alone.
+// Nothing changes for layers that were not converted, for clones, and in eval mode: rank 0 may use them
+// alone.
 RANKS_TEST(ConvertSyncBatchnorm, ConvertsNothingElse, Ranks(2)) {
   nn::BatchNorm2d converted(3);
   nn::BatchNorm2d other(3);

@@ -93,7 +93,8 @@ struct GroupHolder : torch::CustomClassHolder {
   std::string name;  // of the layer
 };
 
-// (input - mean) / sqrt(variance + eps) * weight + bias, where mean and variance are functions of all ranks' inputs.
+// (input - mean) / sqrt(variance + eps) * weight + bias, where mean and variance are functions of all ranks'
+// inputs.
 class Normalise : public torch::autograd::Function<Normalise> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& input,

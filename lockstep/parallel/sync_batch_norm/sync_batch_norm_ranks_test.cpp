@@ -13,7 +13,8 @@
 #include "testing/ranks.h"
 #include "testing/tensors.h"
 
-// Against libtorch's batch normalisation of the joined batch in one process: outputs, gradients, running statistics.
+// Against libtorch's batch normalisation of the joined batch in one process: outputs, gradients, running
+// statistics.
 namespace lockstep {
 namespace {
 

@@ -12,8 +12,7 @@
 
 namespace {
 
-template <typename Function>
-Function* of_plugin(const char* name) {
+template <typename Function> Function* of_plugin(const char* name) {
   static void* const plugin = dlopen(PLUGIN, RTLD_NOW | RTLD_LOCAL);
   void* const found = plugin != nullptr ? dlsym(plugin, name) : nullptr;
   if (found == nullptr) throw std::runtime_error(dlerror());

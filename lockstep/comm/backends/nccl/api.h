@@ -87,5 +87,5 @@ struct Config {
 
 // And these two, which return text: ncclGetErrorString(Result), ncclGetLastError(Comm).
 
-}  // namespace lockstep
+}  // namespace nccl
 }  // namespace lockstep

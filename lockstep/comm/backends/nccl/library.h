@@ -55,5 +55,5 @@ std::string describe_library();
 // loaded.
 void offer_streams(DeviceStreams* streams);
 
-}  // namespace lockstep
+}  // namespace nccl
 }  // namespace lockstep

@@ -1,4 +1,5 @@
-// What lossy hooks share: the numbers of a bucket and of one parameter in it, their precision, and memory for messages.
+// What lossy hooks share: the numbers of a bucket and of one parameter in it, their precision, and memory for
+// messages.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,7 +10,8 @@
 
 namespace lockstep {
 
-// The numbers of a bucket in a type in which they may be added up: themselves, or for 16-bit types a float32 copy.
+// The numbers of a bucket in a type in which they may be added up: themselves, or for 16-bit types a float32
+// copy.
 at::Tensor wide_reals(const GradBucket& bucket);
 // The elements of one parameter in reals() of its bucket, or in anything as long.
 at::Tensor part_of(const at::Tensor& reals, const GradBucketPart& part);

@@ -1,21 +1,27 @@
-// CommHook: decides what travels between ranks in place of a plain average of a gradient bucket. Compression, mostly.
+// CommHook: decides what travels between ranks in place of a plain average of a gradient bucket. Compression,
+// mostly.
 //
-//   ddp.register_comm_hook("fp16_compress");                                        // by name, with default options
-//   ddp.register_comm_hook(std::make_shared<dist::PowerSgdHook>(dist::PowerSgdOptions{.matrix_approximation_rank = 4}));
+//   ddp.register_comm_hook("fp16_compress");  // by name, with default options
+//   const dist::PowerSgdOptions options{.matrix_approximation_rank = 4};
+//   ddp.register_comm_hook(std::make_shared<dist::PowerSgdHook>(options));
 //   ddp.register_comm_hook("halved", [](const dist::GradBucket& bucket) -> dist::HookStep {      // one's own
 //     bucket.buffer().mul_(0.5);
 //     return dist::all_reduce(bucket.buffer(), dist::ReduceOp::SUM, bucket.group(), /*async_op=*/true);
 //   });
 //
-// What it does   run() is called once per bucket and averaged backward, in index order on every rank, in the middle of
-//                backward: it starts communication and returns without waiting, so that backward goes on meanwhile. When the
-//                last step is done the bucket's buffer must hold the result, the same on every rank.
-// Several steps  HookStep::then is called when the work is done and may start more. The second and later steps of all buckets
-//                run at the end of backward, in index order: only the first step of each overlaps with backward.
-// Registration   collective, once, before the first backward; every rank the same hook: describe() is compared.
-// Division       is the hook's: the result is the average over bucket.group().size() ranks, unless a hook says otherwise.
-// Communication  on bucket.group(), from run() and `then` alone, the same calls on every rank. What the calls there send is
-//                counted in stats().bytes_sent.
+// What it does   run() is called once per bucket and averaged backward, in index order on every rank, in the
+//                middle of backward: it starts communication and returns without waiting, so that backward
+//                goes on meanwhile. When the last step is done the bucket's buffer must hold the result, the
+//                same on every rank.
+// Several steps  HookStep::then is called when the work is done and may start more. The second and later
+//                steps of all buckets run at the end of backward, in index order: only the first step of each
+//                overlaps with backward.
+// Registration   collective, once, before the first backward; every rank the same hook: describe() is
+//                compared.
+// Division       is the hook's: the result is the average over bucket.group().size() ranks, unless a hook
+//                says otherwise.
+// Communication  on bucket.group(), from run() and `then` alone, the same calls on every rank. What the calls
+//                there send is counted in stats().bytes_sent.
 // Threads        whatever thread autograd runs on, one call at a time.
 // Fails          what a hook throws leaves backward() with its type and fails the wrapper for good.
 #pragma once
@@ -76,8 +82,9 @@ struct HookStep {
       : work(std::move(started)), then(std::move(next)) {}
 };
 
-// How far the result of one step may be from the true mean over the ranks of what they contributed, where a contribution is
-// the gradient and, with error feedback, what earlier steps of that rank left behind. Each bound holds by itself.
+// How far the result of one step may be from the true mean over the ranks of what they contributed, where a
+// contribution is the gradient and, with error feedback, what earlier steps of that rank left behind. Each
+// bound holds by itself.
 struct HookErrorBound {
   static constexpr double NONE = std::numeric_limits<double>::infinity();
   double of_largest = NONE;  // in any element, times the largest magnitude in any rank's contribution
@@ -98,8 +105,9 @@ class CommHook {
   // For gradients of `dtype` whose values and sums it can hold, over `ranks` ranks. No bound by default.
   virtual HookErrorBound error_bound(at::ScalarType dtype, int ranks) const;
 
-  // What the next step depends on besides the gradients, of this rank: each rank saves its own. Copies. By parameter name, so
-  // that other buckets do not matter. load_state_dict() throws InvalidArgument for a state of another hook.
+  // What the next step depends on besides the gradients, of this rank: each rank saves its own. Copies. By
+  // parameter name, so that other buckets do not matter. load_state_dict() throws InvalidArgument for a state
+  // of another hook.
   virtual State state_dict() const { return State("tensor"); }
   virtual void load_state_dict(const State& state);
 };
@@ -118,7 +126,8 @@ class FunctionHook : public CommHook {
   Function function_;
 };
 
-// Waits for the steps of all buckets and runs what comes after each, in the order given, until nothing is left.
+// Waits for the steps of all buckets and runs what comes after each, in the order given, until nothing is
+// left.
 void finish_steps(std::vector<HookStep>& steps);
 
 }  // namespace lockstep

@@ -84,7 +84,8 @@ RANKS_TEST(CommHooks, AllreduceGivesTheBitsOfNoHook, Ranks(1, 2, 3, 4), EveryBac
   EXPECT_TRUE(joined(plain.step(gradients)).equal(joined(hooked.step(gradients))));
 }
 
-// The average of numbers that the type holds is off by one rounding at most, also when their sum would overflow it.
+// The average of numbers that the type holds is off by one rounding at most, also when their sum would
+// overflow it.
 RANKS_TEST(CommHooks, Fp16DoesNotOverflowInItsSum, Ranks(2, 3, 4)) {
   HookTrial trial(world(), at::kFloat, {{8}});
   trial.ddp.register_comm_hook("fp16_compress");
@@ -99,7 +100,8 @@ RANKS_TEST(CommHooks, NoopLeavesEachRankItsOwn, Ranks(2, 3)) {
   EXPECT_TRUE(joined(trial.step(own)).equal(joined(own)));
 }
 
-// A hook of three steps over several buckets: 2 * mean + rank of the maximum ..., here max over ranks, then the sum of that.
+// A hook of three steps over several buckets: 2 * mean + rank of the maximum ..., here max over ranks, then
+// the sum of that.
 RANKS_TEST(CommHooks, AFunctionMayTakeSeveralSteps, Ranks(1, 2, 3, 4), EveryBackend()) {
   HookTrial trial(world(), at::kDouble, {{5}, {6}, {7}}, /*bucket_cap_mb=*/1e-5);
   std::vector<std::size_t> order;

@@ -1,4 +1,5 @@
-// powerSGD, topk and int8 against their formulas: what all ranks contribute is known, so each result can be computed.
+// powerSGD, topk and int8 against their formulas: what all ranks contribute is known, so each result can be
+// computed.
 #include <ATen/ATen.h>
 
 #include <cmath>
@@ -44,8 +45,8 @@ void expect_near(const at::Tensor& actual, const at::Tensor& expected, double to
       << what;
 }
 
-// With the mean M of what the ranks contribute and last step's Q, the result is the projection of M onto the columns of M Q;
-// what each rank keeps back is its contribution less the result. Everything else is the mean.
+// With the mean M of what the ranks contribute and last step's Q, the result is the projection of M onto the
+// columns of M Q; what each rank keeps back is its contribution less the result. Everything else is the mean.
 void expect_projections(HookTrial& trial, PowerSgdHook& hook, int step, double tolerance) {
   const auto before = hook.state_dict();
   const auto own = trial.gradients(trial.group.rank(), step);
@@ -118,7 +119,8 @@ RANKS_TEST(TopK, LosesNothing, Ranks(1, 2, 3)) {
   expect_nothing_lost(world(), at::kBFloat16, 0.05, make);  // the results are rounded
 }
 
-// The same gradient over and over: warm start finds the best approximation there is, that of the singular values.
+// The same gradient over and over: warm start finds the best approximation there is, that of the singular
+// values.
 RANKS_TEST(PowerSgd, WarmStartFindsTheBestApproximation, Ranks(2)) {
   HookTrial trial(world(), at::kDouble, {{20, 15}});
   auto options = from_the_first(3);

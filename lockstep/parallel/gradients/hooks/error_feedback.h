@@ -1,11 +1,13 @@
-// What a lossy hook left out of each parameter's gradient, to be added to the next: error feedback (Seide et al. 2014, Karimireddy
-// et al. 2019). Whatever is left out is sent later, so compressed training follows the uncompressed one.
+// What a lossy hook left out of each parameter's gradient, to be added to the next: error feedback (Seide et
+// al. 2014, Karimireddy et al. 2019). Whatever is left out is sent later, so compressed training follows the
+// uncompressed one.
 //
 //   ErrorFeedback errors;
 //   errors.add_to("fc.weight", contribution);          // contribution += what was left out before
 //   errors.keep("fc.weight", contribution - sent);
 //
-// By parameter name, in the memory order of the gradient: other buckets do not matter. Names of a state dict: "error.fc.weight".
+// By parameter name, in the memory order of the gradient: other buckets do not matter. Names of a state dict:
+// "error.fc.weight".
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -9,7 +9,8 @@
 //   powerSGD       low-rank factors of each matrix, error feedback, warm start (power_sgd_hook.h)
 //   topk           the largest hundredth of the elements, error feedback (top_k_hook.h)
 //   int8           8 bits per element and a scale per 512 (int8_hook.h)
-//   noop           nothing is sent, each rank keeps its own gradients: shows what communication costs. Models drift apart
+//   noop           nothing is sent, each rank keeps its own gradients: shows what communication costs. Models
+//                  drift apart
 #pragma once
 
 #include <functional>

@@ -2,13 +2,15 @@
 //
 //   ddp.register_comm_hook("int8");
 //
-// What        value = integer * scale, where scale is the largest magnitude of the chunk divided by 127. Every rank averages its
-//             slice of all ranks' gradients and sends the average round, quantised again; so what a rank sends and receives
-//             does not grow with the number of ranks (Python's quantization hooks gather everybody's gradient everywhere).
-// Sends       about one byte per element, once to the ranks that average and 1/size() of it to all: an all_to_all and an
-//             all_gather per bucket. The second starts at the end of backward. Scales are float32 (float64 for float64).
-// Bound       0.8 % of the largest magnitude in any rank's gradient, in any element: half a step twice. Within a chunk, rather
-//             than overall, in practice.
+// What        value = integer * scale, where scale is the largest magnitude of the chunk divided by 127.
+//             Every rank averages its slice of all ranks' gradients and sends the average round, quantised
+//             again; so what a rank sends and receives does not grow with the number of ranks (Python's
+//             quantization hooks gather everybody's gradient everywhere).
+// Sends       about one byte per element, once to the ranks that average and 1/size() of it to all: an
+//             all_to_all and an all_gather per bucket. The second starts at the end of backward. Scales are
+//             float32 (float64 for float64).
+// Bound       0.8 % of the largest magnitude in any rank's gradient, in any element: half a step twice.
+//             Within a chunk, rather than overall, in practice.
 // Not finite  a chunk with such a value becomes NaN on all ranks.
 // On a GPU    gradients are copied to the host, and travel over the CPU's backend: for slow networks alone.
 // State       none.

@@ -33,7 +33,8 @@ void quantise_chunk(const Real* numbers, std::size_t count, std::byte* scale_at,
     std::fill_n(integers, count, std::byte{0});
     return;
   }
-  // Has no room for fractions: adding it rounds. (No instruction of the oldest processors rounds several numbers at once.)
+  // Has no room for fractions: adding it rounds. (No instruction of the oldest processors rounds several
+  // numbers at once.)
   constexpr Real WHOLE = Real{3} * (std::uint64_t{1} << (std::numeric_limits<Real>::digits - 2U));
   for (std::size_t i = 0; i < count; ++i) {
     const int steps =

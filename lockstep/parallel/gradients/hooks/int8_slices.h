@@ -1,12 +1,14 @@
-// Int8Slices: real numbers as 8-bit integers, each chunk with a scale of its own, in as many slices as there are ranks.
+// Int8Slices: real numbers as 8-bit integers, each chunk with a scale of its own, in as many slices as there
+// are ranks.
 //
 //   const Int8Slices<float> slices(numbers.size(), group.size());
 //   slices.quantise(numbers, out);          // all slices, one after the other, slices.bytes() each
 //   slices.average(in, mean);               // one slice of each rank's -> their average, quantised again
 //   slices.read(all, first, into);          // numbers first, first + 1, ... of all slices
 //
-// number = integer * scale; scale = largest magnitude of the chunk / STEPS, integers rounded to nearest, ties to even. A chunk with
-// something not finite has a scale that is not, and is NaN when read. What is beyond the last number counts as zero.
+// number = integer * scale; scale = largest magnitude of the chunk / STEPS, integers rounded to nearest, ties
+// to even. A chunk with something not finite has a scale that is not, and is NaN when read. What is beyond
+// the last number counts as zero.
 //
 // Real is float or double. One pass over memory each: a chunk is done while it is in the first-level cache.
 #pragma once

@@ -19,7 +19,8 @@ template <typename Key, typename Real> Key key_of(Real value) {
   return std::bit_cast<Key>(value) & MAGNITUDE;
 }
 
-// Keys above `prefix` in the bits of `mask` are among the largest, and the first `equal` of those that have it.
+// Keys above `prefix` in the bits of `mask` are among the largest, and the first `equal` of those that have
+// it.
 template <typename Key> struct Threshold {
   Key prefix = 0;
   Key mask = 0;

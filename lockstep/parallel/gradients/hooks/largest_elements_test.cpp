@@ -1,4 +1,5 @@
-// The largest elements, against libtorch's topk: the same magnitudes, each place once and in order, and of equal ones the first.
+// The largest elements, against libtorch's topk: the same magnitudes, each place once and in order, and of
+// equal ones the first.
 #include "lockstep/parallel/gradients/hooks/largest_elements.h"
 
 #include <ATen/ops/arange.h>

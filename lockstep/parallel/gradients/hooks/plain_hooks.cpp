@@ -20,7 +20,8 @@ double underflow(at::ScalarType dtype) {
   }
 }
 
-// Roundings of a sum over a balanced tree and of one division; 16-bit types are summed in float32 and rounded once more.
+// Roundings of a sum over a balanced tree and of one division; 16-bit types are summed in float32 and rounded
+// once more.
 double roundings(at::ScalarType dtype, int ranks) {
   const double levels = std::ceil(std::log2(ranks)) + 1;
   return is_16_bits(dtype) ? levels * 0x1p-24 + unit_roundoff(dtype) : levels * unit_roundoff(dtype);

@@ -21,7 +21,8 @@ namespace {
 
 [[noreturn]] void refuse_power_sgd(const std::string& what) { throw InvalidArgument("powerSGD: " + what); }
 
-// Gram-Schmidt, column by column, in place. A column that the others span already becomes zero or noise, as in Python.
+// Gram-Schmidt, column by column, in place. A column that the others span already becomes zero or noise, as
+// in Python.
 void orthogonalize_gram_schmidt(const at::Tensor& matrix, double epsilon) {
   const std::int64_t columns = matrix.size(1);
   for (std::int64_t i = 0; i < columns; ++i) {

@@ -1,21 +1,25 @@
-// powerSGD: gradients travel as low-rank factors. A gradient matrix M of n rows and m columns is sent as P (n x r) and Q (m x r)
-// with M ~ P Q^T: one step of power iteration for all ranks together, which finds the best directions over the steps.
-// Vogels, Karimireddy, Jaggi: "PowerSGD: Practical Low-Rank Gradient Compression for Distributed Optimization", NeurIPS 2019,
-// Algorithm 1 and 2; options, order of steps and random numbers are those of Python's powerSGD_hook.
+// powerSGD: gradients travel as low-rank factors. A gradient matrix M of n rows and m columns is sent as P (n
+// x r) and Q (m x r) with M ~ P Q^T: one step of power iteration for all ranks together, which finds the best
+// directions over the steps. Vogels, Karimireddy, Jaggi: "PowerSGD: Practical Low-Rank Gradient Compression
+// for Distributed Optimization", NeurIPS 2019, Algorithm 1 and 2; options, order of steps and random numbers
+// are those of Python's powerSGD_hook.
 //
 //   ddp.register_comm_hook(std::make_shared<dist::PowerSgdHook>(
 //       dist::PowerSgdOptions{.matrix_approximation_rank = 4, .start_powerSGD_iter = 100}));
 //
-// What        a parameter of two or more dimensions is a matrix of its first dimension and all others, if that pays (see
-//             min_compression_rate); all else goes as it is. The result is P P^T times the mean matrix.
-// Sends       per step: r * (n + m) numbers per matrix and all numbers of the rest, in the gradient's dtype (float32 for 16-bit
-//             types), in two all_reduces per bucket. The second starts at the end of backward.
+// What        a parameter of two or more dimensions is a matrix of its first dimension and all others, if
+//             that pays (see min_compression_rate); all else goes as it is. The result is P P^T times the
+//             mean matrix.
+// Sends       per step: r * (n + m) numbers per matrix and all numbers of the rest, in the gradient's dtype
+//             (float32 for 16-bit types), in two all_reduces per bucket. The second starts at the end of
+//             backward.
 // Memory      with error feedback one gradient, with warm start r * m numbers per matrix.
-// Bound       of one step: the error is at most the norm of the mean, in the L2 norm; how much less depends on the gradients.
-//             Of many: with error feedback what a step leaves out is part of the next one.
-// Differs     from Python: a matrix of zeros gives zeros (Python NaN, without an epsilon). After a gradient that is not finite
-//             the matrix starts anew (in Python its error stays NaN for good). start_powerSGD_iter may be 0. Errors are
-//             kept per parameter and only of what is compressed (those of the rest add up to zero).
+// Bound       of one step: the error is at most the norm of the mean, in the L2 norm; how much less depends
+//             on the gradients. Of many: with error feedback what a step leaves out is part of the next one.
+// Differs     from Python: a matrix of zeros gives zeros (Python NaN, without an epsilon). After a gradient
+//             that is not finite the matrix starts anew (in Python its error stays NaN for good).
+//             start_powerSGD_iter may be 0. Errors are kept per parameter and only of what is compressed
+//             (those of the rest add up to zero).
 #pragma once
 
 #include <map>

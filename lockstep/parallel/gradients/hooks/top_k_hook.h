@@ -1,16 +1,18 @@
-// topk: each rank sends its largest gradient elements only; what it keeps back is added to its next gradient (error feedback).
-// Lin et al., "Deep Gradient Compression", ICLR 2018, without its momentum correction; Stich et al., "Sparsified SGD with
-// Memory", NeurIPS 2018.
+// topk: each rank sends its largest gradient elements only; what it keeps back is added to its next gradient
+// (error feedback). Lin et al., "Deep Gradient Compression", ICLR 2018, without its momentum correction;
+// Stich et al., "Sparsified SGD with Memory", NeurIPS 2018.
 //
 //   ddp.register_comm_hook(std::make_shared<dist::TopKHook>(dist::TopKOptions{.ratio = 0.01}));
 //
-// What        of each bucket the ceil(ratio * elements) elements that are largest in magnitude, of which every rank chooses its
-//             own. The result is the mean of what was sent.
-// Sends       a value of the gradient's dtype and a 4-byte index each, in one all_gather per bucket: every rank receives
-//             size() times that. So it pays while ratio * size() is well below 1.
+// What        of each bucket the ceil(ratio * elements) elements that are largest in magnitude, of which
+//             every rank chooses its own. The result is the mean of what was sent.
+// Sends       a value of the gradient's dtype and a 4-byte index each, in one all_gather per bucket: every
+//             rank receives size() times that. So it pays while ratio * size() is well below 1.
 // Memory      with error feedback one gradient (float32 for 16-bit types).
-// Bound       of one step: sqrt(1 - ratio) of the mean of the ranks' norms. Of many: what is left out is sent later.
-// Not finite  values are the largest of all, so they are sent and every rank sees them; no rank keeps one back.
+// Bound       of one step: sqrt(1 - ratio) of the mean of the ranks' norms. Of many: what is left out is sent
+//             later.
+// Not finite  values are the largest of all, so they are sent and every rank sees them; no rank keeps one
+//             back.
 #pragma once
 
 #include "lockstep/parallel/gradients/hooks/bucket_numbers.h"
