@@ -1,9 +1,11 @@
 #include "lockstep/comm/group/split_agreement.h"
 
 #include <algorithm>
+#include <span>
 
 #include "lockstep/base/number_list.h"
 #include "lockstep/base/str.h"
+#include "lockstep/base/text_hash.h"
 
 namespace lockstep {
 namespace {
@@ -12,6 +14,31 @@ struct Ticket {
   std::uint64_t arguments = 0;  // their hash
   std::uint64_t number = 0;
 };
+
+// Every rank's `mine`, which holds no pointers.
+template <typename T> std::vector<T> gather_from_all(Backend& backend, const T& mine) {
+  std::vector<T> all(static_cast<std::size_t>(backend.size()));
+  Request request;
+  request.verb = Verb::ALL_GATHER;
+  request.count = sizeof(T);
+  request.input = &mine;
+  for (T& place : all) request.outputs.push_back(std::as_writable_bytes(std::span(&place, 1)));
+  const auto work = backend.start(std::move(request));
+  if (work) work->wait(std::nullopt);
+  return all;
+}
+
+// The text of the failure when rank `other` asked for something else than rank 0; the same on every rank.
+std::string split_disagreement(Backend& backend, const std::string& mine, std::size_t other) {
+  struct Text {
+    char characters[400] = {};
+  } text;
+  mine.copy(text.characters, sizeof(text.characters) - 1);
+  const auto all = gather_from_all(backend, text);
+  return str("ranks disagree about the groups to make: rank 0 called split ", all[0].characters, ", rank ",
+             other, " called split ", all[other].characters,
+             "; all ranks must make the same groups in the same order");
+}
 
 }  // namespace
 
@@ -41,17 +68,6 @@ const std::vector<int>* part_of(const std::vector<std::vector<int>>& parts, int 
     return std::find(part.begin(), part.end(), rank) != part.end();
   });
   return found == parts.end() ? nullptr : &*found;
-}
-
-std::string split_disagreement(Backend& backend, const std::string& mine, std::size_t other) {
-  struct Text {
-    char characters[400] = {};
-  } text;
-  mine.copy(text.characters, sizeof(text.characters) - 1);
-  const auto all = gather_from_all(backend, text);
-  return str("ranks disagree about the groups to make: rank 0 called split ", all[0].characters, ", rank ",
-             other, " called split ", all[other].characters,
-             "; all ranks must make the same groups in the same order");
 }
 
 }  // namespace lockstep

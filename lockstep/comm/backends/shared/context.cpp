@@ -35,7 +35,7 @@ void Context::record_failure(const GroupFailure& failure) {
 
 void Context::throw_unusable(const std::string& what) const {
   const GroupPlace place = membership_.place();
-  if (presence_.is_in_fork()) throw_forked(what, place);
+  presence_.fork_guard().refuse(what, place);
   using State = OwnPresence::State;
   const bool left_before_failure = presence_.state() == State::LEAVING ||
                                    presence_.state() == State::GONE;  // a later failure is not this rank's

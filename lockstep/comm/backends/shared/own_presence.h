@@ -17,7 +17,7 @@
 // Threads: the lock of the group's operations.
 #pragma once
 
-#include "lockstep/os/fork_generation.h"
+#include "lockstep/comm/group/fork_guard.h"
 
 namespace lockstep::shared {
 
@@ -26,9 +26,9 @@ class OwnPresence {
   enum class State { JOINED, LEAVING, GONE, FAILED };
 
   State state() const { return state_; }
-  bool is_in_fork() const { return fork_generation() != fork_generation_; }
-  bool is_member() const { return !is_in_fork() && state_ == State::JOINED; }
-  bool has_memory() const { return !is_in_fork() && state_ != State::GONE; }
+  const ForkGuard& fork_guard() const { return fork_guard_; }
+  bool is_member() const { return !fork_guard_.is_fork() && state_ == State::JOINED; }
+  bool has_memory() const { return !fork_guard_.is_fork() && state_ != State::GONE; }
 
   void leave(bool group_has_failed) { state_ = group_has_failed ? State::FAILED : State::LEAVING; }
 
@@ -40,7 +40,7 @@ class OwnPresence {
   void go() { state_ = State::GONE; }
 
  private:
-  const unsigned fork_generation_ = fork_generation();
+  const ForkGuard fork_guard_;
   State state_ = State::JOINED;
   int waits_ = 0;
 };

@@ -1,8 +1,6 @@
 #include "lockstep/comm/backends/shared/split.h"
 
-#include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <limits>
 
 #include "lockstep/base/str.h"
@@ -12,18 +10,6 @@ namespace lockstep::shared {
 namespace {
 
 constexpr std::uint64_t NO_ROOM = std::numeric_limits<std::uint64_t>::max();
-
-// A rank's message to the others.
-struct Ticket {
-  std::uint64_t arguments = 0;  // their hash
-  std::uint64_t offset = 0;     // of the control block, from the first rank of each part
-};
-
-// Every rank sees the same tickets, so all of them come here or none.
-[[noreturn]] void fail_for_disagreement(SharedEngine& engine, const std::string& mine, std::size_t other) {
-  const std::string what = split_disagreement(engine, mine, other);
-  engine.fail(mismatched(engine.rank(), what), "split");
-}
 
 Membership membership_in(const std::vector<int>& part, const Membership& parent, std::uint64_t offset,
                          int parent_rank) {
@@ -59,31 +45,29 @@ std::shared_ptr<SharedEngine> make_engine(Membership membership) {
 std::shared_ptr<Backend> split_group(SharedEngine& engine, const Membership& parent,
                                      const std::vector<std::vector<int>>& parts, const std::string& name,
                                      const GroupOptions& options) {
-  const std::string arguments = describe_split(parts, name);
   const std::vector<int>* mine = part_of(parts, engine.rank());
   const bool leads = mine != nullptr && mine->front() == engine.rank();
-  Ticket ticket = {text_hash(arguments)};
+  std::uint64_t offset = 0;  // of the control block, from the first rank of each part
   if (leads) {
     try {
-      ticket.offset = parent.own->make_control(static_cast<int>(mine->size()));
+      offset = parent.own->make_control(static_cast<int>(mine->size()));
     } catch (const SystemError&) {
-      ticket.offset = NO_ROOM;  // told to everybody below
+      offset = NO_ROOM;  // told to everybody below
     }
   }
   // On a failure here the block stays: a member may have got its address.
-  const auto all = gather_from_all(engine, ticket);
-  const auto other = std::find_if(all.begin(), all.end(),
-                                  [&](const Ticket& theirs) { return theirs.arguments != all[0].arguments; });
-  if (other != all.end())
-    fail_for_disagreement(engine, arguments, static_cast<std::size_t>(other - all.begin()));
+  const SplitAgreement all = agree_on_split(engine, parts, name, offset);
+  if (all.disagreement) engine.fail(mismatched(engine.rank(), *all.disagreement), "split");
   for (const auto& part : parts) {
-    if (all[static_cast<std::size_t>(part[0])].offset != NO_ROOM) continue;
-    if (leads && ticket.offset != NO_ROOM) parent.own->discard_control(ticket.offset);
-    throw SystemError(str("split ", arguments, ": rank ", part[0], " has no shared memory for it"), ENOMEM);
+    if (all.numbers[static_cast<std::size_t>(part[0])] != NO_ROOM) continue;
+    if (leads && offset != NO_ROOM) parent.own->discard_control(offset);
+    throw SystemError(
+        str("split ", describe_split(parts, name), ": rank ", part[0], " has no shared memory for it"),
+        ENOMEM);
   }
   if (mine == nullptr) return nullptr;
   Membership membership =
-      membership_in(*mine, parent, all[static_cast<std::size_t>(mine->front())].offset, engine.rank());
+      membership_in(*mine, parent, all.numbers[static_cast<std::size_t>(mine->front())], engine.rank());
   membership.group_name = name;
   membership.options = options;
   return make_engine(std::move(membership));
