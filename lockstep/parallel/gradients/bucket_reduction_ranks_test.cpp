@@ -12,12 +12,12 @@ namespace {
 
 // Three parameters in buckets of their own; their elements are rank + 1, 10 and 100 times that.
 struct ThreeBuckets {
-  ThreeBuckets() {
+  explicit ThreeBuckets(ProcessGroup of) : group(std::move(of)) {
     std::vector<at::Tensor> tensors;
     for (const auto& [name, tensor] : named) tensors.push_back(tensor);
     const ParameterClaims claims(tensors);
     store.begin_pass(claims);
-    double value = comm_rank + 1;
+    double value = group.rank() + 1;
     for (std::size_t i = 0; i < 3; ++i, value *= 10) {
       tensors[i].mutable_grad() = torch::full_like(tensors[i], value);
       store.take(i, {});
@@ -25,22 +25,22 @@ struct ThreeBuckets {
     store.end_pass();
   }
   void expect_means(double scale = 1) const {
-    double mean = (world().size() + 1) / 2.0 * scale;
+    double mean = (group.size() + 1) / 2.0 * scale;
     for (std::size_t i = 0; i < 3; ++i, mean *= 10)
       EXPECT_TRUE(named[i].second.grad().allclose(torch::full({7}, mean))) << i;
   }
 
-  int comm_rank = world().rank();
+  ProcessGroup group;
   NamedTensors named = {{"a", torch::zeros({7}).requires_grad_(true)},
                         {"b", torch::zeros({7}).requires_grad_(true)},
                         {"c", torch::zeros({7}).requires_grad_(true)}};
-  BucketStore store{named, world(),
+  BucketStore store{named, group,
                     bucket_plan(sizes_of(named), reverse_order(3), {.first_bytes = 1, .bytes = 1})};
-  BucketReduction reduction{store, world(), "Three"};
+  BucketReduction reduction{store, group, "Three"};
 };
 
 RANKS_TEST(BucketReduction, AveragesBucketsInIndexOrder, Ranks(1, 2, 3, 4), EveryBackend()) {
-  ThreeBuckets three;
+  ThreeBuckets three(world());
   BucketReduction& reduction = three.reduction;
   EXPECT_EQ(reduction.started(), 0u);
   for (int i = 0; i < 3; ++i) reduction.start_next(/*mark=*/0);
@@ -55,7 +55,7 @@ RANKS_TEST(BucketReduction, AveragesBucketsInIndexOrder, Ranks(1, 2, 3, 4), Ever
 }
 
 RANKS_TEST(BucketReduction, AHookReducesInPlaceOfTheAverage, Ranks(2, 3)) {
-  ThreeBuckets three;
+  ThreeBuckets three(world());
   std::vector<std::string> seen;
   three.reduction.set_hook(std::make_shared<FunctionHook>("sum", [&](const GradBucket& bucket) -> HookStep {
     seen.push_back(bucket.parts().front().name + (bucket.is_last() ? " last" : ""));
