@@ -115,6 +115,8 @@ void end_at_once(int status, void*) {
 // way.
 [[gnu::constructor(101)]] void stand_between_binary_and_libraries() { on_exit(end_at_once, nullptr); }
 
+int open_process(pid_t pid) { return static_cast<int>(syscall(SYS_pidfd_open, pid, 0)); }
+
 class Server {
  public:
   explicit Server(int listener) : listener_(listener) {}
@@ -165,13 +167,15 @@ class Server {
       become_case(std::move(*request), argc, argv);
       return true;
     }
-    const int pidfd = pid > 0 ? static_cast<int>(syscall(SYS_pidfd_open, pid, 0)) : -1;
+    const int pidfd = pid > 0 ? open_process(pid) : -1;
     if (request) {
       for (const int fd : request->descriptors) close(fd);
     }
     if (pid > 0) setpgid(pid, pid);  // the server or the copy, whichever comes first
     if (pidfd < 0) {
-      close(connection);
+      if (pid > 0) kill(pid, SIGKILL);
+      if (pid > 0) waitpid(pid, nullptr, 0);
+      close(connection);  // run_case runs the binary itself
       return false;
     }
     answer(connection, CaseAnswerKind::STARTED, pid);
@@ -197,6 +201,9 @@ void serve_cases(int* argc, char*** argv) {
   if (!argument.starts_with(FORK_SERVER_ARGUMENT)) return;
   int listener = -1;
   std::from_chars(argument.data() + FORK_SERVER_ARGUMENT.size(), argument.data() + argument.size(), listener);
+  const int own = open_process(getpid());
+  if (own < 0) _exit(0);  // a kernel without pidfd: each run_case runs the binary itself
+  close(own);
   Server(listener).run(argc, argv);
 }
 
