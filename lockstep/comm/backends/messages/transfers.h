@@ -21,6 +21,7 @@ namespace lockstep::messages {
 class Core;
 class Operation;
 
+// NOLINTNEXTLINE(cppcoreguidelines-virtual-class-destructor): nothing is derived from it
 class Transfers final : public TransferOwner {
  public:
   Transfers(Core* core, Operation& operation) : core_(core), operation_(operation) {}
