@@ -1,7 +1,7 @@
 // ForkGuard: whether this process is a fork of the one that made a group. Threads, locks and connections of
 // the group are the parent's: a fork may not touch them.
 //
-//   const ForkGuard fork_guard_;                        // a member of the group
+//   const ForkGuard fork_guard_{};                      // a member of the group
 //   fork_guard_.refuse("split", place());               // throws Aborted in a fork
 #pragma once
 

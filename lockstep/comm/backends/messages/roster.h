@@ -68,7 +68,7 @@ class Roster {
 
  private:
   Membership membership_;
-  const ForkGuard fork_guard_;
+  const ForkGuard fork_guard_{};
   std::vector<bool> left_;
 };
 

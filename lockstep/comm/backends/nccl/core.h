@@ -104,7 +104,7 @@ class Core : public std::enable_shared_from_this<Core> {
   DeviceStreams& streams() const { return *membership_.library->streams; }
 
   const Membership membership_;
-  const ForkGuard fork_guard_;
+  const ForkGuard fork_guard_{};
   std::shared_ptr<Core> itself_;
   Channels channels_;
   std::array<std::thread, 2> watchers_;

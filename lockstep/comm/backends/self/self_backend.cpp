@@ -99,7 +99,7 @@ class SelfBackend : public Backend {
   const std::string group_name_;
   std::mutex mutex_;
   const std::shared_ptr<TraceMemory> trace_;
-  const ForkGuard fork_guard_;
+  const ForkGuard fork_guard_{};
   // guarded by mutex_
   std::optional<GroupFailure> failure_;
   bool has_left_ = false;

@@ -40,7 +40,7 @@ class OwnPresence {
   void go() { state_ = State::GONE; }
 
  private:
-  const ForkGuard fork_guard_;
+  const ForkGuard fork_guard_{};
   State state_ = State::JOINED;
   int waits_ = 0;
 };
