@@ -25,6 +25,7 @@ std::atomic<int>& next_tag() {
   return next;
 }
 
+// NOLINTNEXTLINE(cppcoreguidelines-virtual-class-destructor): nothing is derived from it
 class UntilDeadline final : public mpi::Patience {
  public:
   explicit UntilDeadline(Deadline deadline) : deadline_(deadline) {}

@@ -135,7 +135,7 @@ void SharedEngine::abort(const std::string& reason, ErrorCode code, int peer) {
 }
 
 void SharedEngine::fail(const GroupFailure& failure, const std::string& what) {
-  const auto lock = pending_.lock();
+  const auto lock = pending_.lock();  // NOLINT(clang-analyzer-deadcode.DeadStores): held until the throw
   context_.record_failure(failure);
   context_.throw_unusable(what);
 }
