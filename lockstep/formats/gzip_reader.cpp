@@ -85,7 +85,7 @@ struct GzipReader::State {
   bool is_padding() {
     if (!has_member || input[input_begin] != '\0') return false;
     for (refill(); !input_is_empty(); refill()) {
-      const auto end = input.begin() + static_cast<std::ptrdiff_t>(input_end);
+      auto* const end = input.begin() + static_cast<std::ptrdiff_t>(input_end);
       if (std::any_of(input.begin() + static_cast<std::ptrdiff_t>(input_begin), end,
                       [](char c) { return c != '\0'; }))
         throw FormatError(str(name(), ": bytes after the end of the gzip stream"));

@@ -157,11 +157,11 @@ void init_process_group(const std::string& backend, const InitOptions& options) 
   } catch (const MissingRank& error) {
     const MissingRank said(str(error.what(), "; ", how), error.rank());
     tell_launcher_of(said);
-    throw said;
+    throw MissingRank(said);
   } catch (const Timeout& error) {
     const Timeout said(str(error.what(), "; ", how));
     tell_launcher_of(said);
-    throw said;
+    throw Timeout(said);
   } catch (const Error& error) {
     tell_launcher_of(error);
     throw;
