@@ -73,12 +73,6 @@ std::optional<Request> receive(int connection) {
   return request;
 }
 
-bool is_mine(int connection) {
-  ucred peer = {};
-  socklen_t size = sizeof peer;
-  return getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid();
-}
-
 void answer(int connection, CaseAnswerKind kind, int value) {
   const CaseAnswer packet = {kind, value};
   send(connection, &packet, sizeof packet, MSG_NOSIGNAL);  // a run_case that is gone is seen by poll()

@@ -5,6 +5,9 @@
 //   answers   {STARTED, pid}, then {ENDED, status of waitpid()}. Without STARTED the case did not begin.
 #pragma once
 
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <cstddef>
 #include <cstdint>
 
@@ -19,5 +22,12 @@ struct CaseAnswer {
   CaseAnswerKind kind;
   std::int32_t value;
 };
+
+// Whether the other side is of this user, which both sides ask.
+inline bool is_mine(int connection) {
+  ucred peer = {};
+  socklen_t size = sizeof peer;
+  return getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid();
+}
 
 }  // namespace lockstep::harness

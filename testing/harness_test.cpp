@@ -23,9 +23,8 @@ struct Result {
   std::string output;
 };
 
-Result run(const std::string& specimen) {
+Result run_command(const std::string& command) {
   Result result;
-  const std::string command = "exec '" LOCKSTEP_SPECIMENS "' --gtest_filter='Specimen/" + specimen + "' 2>&1";
   FILE* pipe = popen(command.c_str(), "r");
   if (pipe == nullptr) return result;
   std::array<char, 4096> buffer;
@@ -34,6 +33,10 @@ Result run(const std::string& specimen) {
   const int status = pclose(pipe);
   result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   return result;
+}
+
+Result run(const std::string& specimen) {
+  return run_command("exec '" LOCKSTEP_SPECIMENS "' --gtest_filter='Specimen/" + specimen + "' 2>&1");
 }
 
 TEST(RanksHarness, PassesWhenEveryRankPasses) {
@@ -144,17 +147,8 @@ TEST(RanksHarness, GivesRanksTheLaunchersEnvironment) {
 // ---- run_case and the fork server
 
 Result run_case(const std::string& name, const std::string& before = "") {
-  Result result;
-  const std::string command =
-      before + " '" LOCKSTEP_RUN_CASE "' '" LOCKSTEP_SPECIMENS "' --gtest_filter=Case." + name + " 2>&1";
-  FILE* pipe = popen(command.c_str(), "r");
-  if (pipe == nullptr) return result;
-  std::array<char, 4096> buffer;
-  while (const std::size_t got = fread(buffer.data(), 1, buffer.size(), pipe))
-    result.output.append(buffer.data(), got);
-  const int status = pclose(pipe);
-  result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return result;
+  return run_command(before + " '" LOCKSTEP_RUN_CASE "' '" LOCKSTEP_SPECIMENS "' --gtest_filter=Case." +
+                     name + " 2>&1");
 }
 
 int number_behind(const std::string& word, const std::string& text) {

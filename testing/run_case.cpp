@@ -78,12 +78,6 @@ bool start_server(const char* binary, int listener) {
   return error == 0;
 }
 
-bool is_mine(int connection) {
-  ucred peer = {};
-  socklen_t size = sizeof peer;
-  return getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid();
-}
-
 // A connection to the binary's server, or -1.
 int connect_to_server(const char* binary) {
   socklen_t size = 0;

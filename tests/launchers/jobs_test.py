@@ -61,7 +61,8 @@ class AtOnce(JobsTest):
     def test_torchrun(self):
         """Each starts a Python with torch, so there are few unless more are asked for."""
         launcher = torchrun(self)
-        self.at_once(lambda job: [self.start([*launcher, "--nproc-per-node=2", "--no-python", *self.program(job)])], 2, jobs=JOBS if "LAUNCHERS_TEST_JOBS" in os.environ else 3)
+        jobs = JOBS if "LAUNCHERS_TEST_JOBS" in os.environ else 3
+        self.at_once(lambda job: [self.start([*launcher, "--nproc-per-node=2", "--no-python", *self.program(job)])], 2, jobs=jobs)
 
     def test_lockstep_run(self):
         self.at_once(lambda job: [self.start([LOCKSTEP, "run", "-n", 2, "--no-logs", *self.program(job)])], 2)

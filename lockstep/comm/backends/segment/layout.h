@@ -1,6 +1,6 @@
 // The memory that the ranks of one group share: how they tell each other what they called, where their data
 // lies, how far they are, and what went wrong. Plain data and atomics; the rules are here, the code that
-// follows them in shared_engine.
+// follows them in backends/shared.
 //
 //   control segment, one per group: the world's made by rank 0,       data segments, one per rank: an Arena
 //   a sub-group's a block in the data segment of its rank 0
