@@ -1,8 +1,8 @@
 #include "cli/arguments.h"
 
 #include <algorithm>
-#include <numeric>
 
+#include "lockstep/base/nearest.h"
 #include "lockstep/base/str.h"
 
 namespace lockstep::cli {
@@ -13,20 +13,6 @@ std::string dashed(std::string text) {
   const auto end = std::min(text.find('='), text.size());
   std::replace(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(end), '_', '-');
   return text;
-}
-
-std::size_t edits(const std::string& a, const std::string& b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), 0);
-  for (const char c : a) {
-    std::size_t diagonal = row[0]++;
-    for (std::size_t j = 0; j < b.size(); ++j) {
-      const std::size_t replaced = diagonal + (c == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({replaced, row[j] + 1, diagonal + 1});
-    }
-  }
-  return row.back();
 }
 
 std::string hint(const std::string& word, std::span<const Option> known) {
@@ -92,19 +78,6 @@ Arguments split_arguments(std::span<const std::string> arguments, std::span<cons
             close.empty() ? str("; did you mean ./", printable(program), "?") : close + " (before the --)"));
   }
   return result;
-}
-
-std::string nearest(const std::string& word, std::span<const std::string> candidates) {
-  std::string best;
-  std::size_t least = std::max<std::size_t>(1, word.size() / 3) + 1;
-  for (const auto& candidate : candidates) {
-    const std::size_t distance = edits(word, candidate);
-    if (distance < least) {
-      least = distance;
-      best = candidate;
-    }
-  }
-  return best;
 }
 
 }  // namespace lockstep::cli

@@ -33,8 +33,4 @@ struct Arguments {
 // starts with '-'.
 Arguments split_arguments(std::span<const std::string> arguments, std::span<const Option> known);
 
-// The entry of `candidates` that differs least from `word` (edits of one character, at most a third of it);
-// "" for none.
-std::string nearest(const std::string& word, std::span<const std::string> candidates);
-
 }  // namespace lockstep::cli

@@ -4,6 +4,8 @@
 
 #include <array>
 
+#include "lockstep/base/nearest.h"
+
 namespace lockstep::cli {
 namespace {
 

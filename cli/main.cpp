@@ -7,6 +7,7 @@
 #include "cli/arguments.h"
 #include "cli/commands.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/nearest.h"
 #include "lockstep/base/str.h"
 #include "lockstep/launch/prepare.h"
 #include "lockstep/os/pipe.h"
@@ -20,6 +21,7 @@ constexpr char USAGE[] =
     "  run -n N PROGRAM [ARGUMENTS]   start N ranks of a program on this machine (lockstep run --help)\n"
     "  bench VERB -n N                time a collective by size (lockstep bench --help)\n"
     "  trace analyze [--pid PID]      say which rank of a job is missing or ahead (lockstep trace --help)\n"
+    "  ckpt ls|verify|diff|convert|prune   look at checkpoints (lockstep ckpt --help)\n"
     "  info                           version, environment variables, what this machine offers\n"
     "  --version                      the version alone\n";
 
@@ -29,6 +31,7 @@ int dispatch(const std::vector<std::string>& arguments) {
   if (command == "run") return run_command(rest);
   if (command == "bench") return bench_command(rest);
   if (command == "trace") return trace_command(rest);
+  if (command == "ckpt") return ckpt_command(rest);
   if (command == "info") return info_command(rest);
   if (command == "--version" || command == "version") {
     std::puts("lockstep " LOCKSTEP_VERSION);
@@ -39,7 +42,7 @@ int dispatch(const std::vector<std::string>& arguments) {
     return 0;
   }
   if (command.empty()) throw UsageError(str("a command is needed\n", USAGE));
-  const std::vector<std::string> known = {"run", "bench", "trace", "info", "--version", "--help"};
+  const std::vector<std::string> known = {"run", "bench", "trace", "ckpt", "info", "--version", "--help"};
   const std::string close = nearest(command, known);
   throw UsageError(str("there is no command ", printable(command),
                        close.empty() ? "" : str("; did you mean ", close, "?")));

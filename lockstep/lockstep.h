@@ -7,6 +7,8 @@
 #include "lockstep/autograd/autocast.h"                   // a region in mixed precision
 #include "lockstep/autograd/saved_tensors_hooks.h"        // what becomes of tensors kept for backward
 #include "lockstep/base/error.h"                          // the exceptions: PeerLost, Mismatch, Timeout, ...
+#include "lockstep/checkpoint/load_checkpoint.h"          // load_checkpoint: back to where one was taken
+#include "lockstep/checkpoint/save_checkpoint.h"          // save_checkpoint, save_checkpoint_async
 #include "lockstep/comm/collectives/monitored_barrier.h"  // a barrier that says who did not come
 #include "lockstep/comm/collectives/objects.h"            // all_gather_object and the like: bytes and JSON
 #include "lockstep/data/cifar.h"                          // CIFAR-10 and CIFAR-100

@@ -101,9 +101,17 @@ class SystemError : public Error {
  public:
   // Appends the text of `error_number` (an errno value) to the message.
   SystemError(const std::string& message, int error_number);
+  // For a message that has that text already, as one that another rank sent.
+  static SystemError with_message(const std::string& message, int error_number) {
+    return {message, error_number, Complete()};
+  }
   int error_number() const { return error_number_; }
 
  private:
+  struct Complete {};
+  SystemError(const std::string& message, int error_number, Complete /*message*/)
+      : Error(ErrorCode::SYSTEM, message), error_number_(error_number) {}
+
   int error_number_;
 };
 

@@ -34,6 +34,11 @@ bool is_of_batch_norm(Purpose purpose) {
 constexpr std::string_view ALONE =
     "a forward in training mode on one rank alone (evaluate after eval(), under torch::NoGradGuard)";
 
+constexpr std::string_view BY_ALL =
+    "; usually save_checkpoint() or load_checkpoint() was called on one rank alone: every rank calls them, "
+    "and "
+    "each writes its part";
+
 std::string cause_of_places(bool batch_norm) {
   return str("; usually the ranks are at different places of their loops: inputs of uneven length (",
              batch_norm
@@ -59,7 +64,8 @@ std::string_view name_of(Purpose purpose) {
                                                                  "mean",
                                                                  "object",
                                                                  "join",
-                                                                 "accumulation"};
+                                                                 "accumulation",
+                                                                 "checkpoint"};
   return NAMES.at(static_cast<std::size_t>(purpose));
 }
 
@@ -78,7 +84,8 @@ std::string_view words_of(Purpose purpose) {
       "for a mean over ranks",
       "for an object",
       "for a Join",
-      "for gradient accumulation"};
+      "for gradient accumulation",
+      "for a checkpoint"};
   return WORDS.at(static_cast<std::size_t>(purpose));
 }
 
@@ -103,11 +110,14 @@ std::string usual_cause(Purpose mine, std::int32_t my_mark, Purpose theirs, std:
           "no_sync()");
     }
   }
+  if (mine != theirs && (mine == Purpose::CHECKPOINT || theirs == Purpose::CHECKPOINT))
+    return std::string(BY_ALL);
   if (mine == theirs || !(is_of_a_loop(mine) || is_of_a_loop(theirs))) return {};
   return cause_of_places(is_of_batch_norm(mine) || is_of_batch_norm(theirs));
 }
 
 std::string usual_cause_of_absence(Purpose mine) {
+  if (mine == Purpose::CHECKPOINT) return std::string(BY_ALL);
   return is_of_a_loop(mine) ? cause_of_places(is_of_batch_norm(mine)) : std::string();
 }
 

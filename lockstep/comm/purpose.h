@@ -38,8 +38,9 @@ enum class Purpose : std::uint8_t {
   OBJECT,
   JOIN,
   ACCUMULATION,
+  CHECKPOINT,
 };
-inline constexpr int PURPOSE_COUNT = 14;
+inline constexpr int PURPOSE_COUNT = 15;
 
 // "gradients", as files and programs name it. PROGRAM is "".
 std::string_view name_of(Purpose purpose);

@@ -17,6 +17,7 @@
 #include "lockstep/comm/meeting/missing_rank.h"
 #include "lockstep/comm/meeting/same_machine.h"
 #include "lockstep/comm/trace/trace_memory.h"
+#include "lockstep/job/before_leaving.h"
 #include "lockstep/job/group_list.h"
 #include "lockstep/job/how_started.h"
 #include "lockstep/job/meet_over_store.h"
@@ -56,6 +57,15 @@ GroupOptions group_options(const InitOptions& options) {
   if (options.timeout) group.timeout = *options.timeout;
   if (options.warn_after) group.warn_after = *options.warn_after;
   return group;
+}
+
+void leave() {
+  Job& mine = job();
+  const std::lock_guard lock(mine.mutex);
+  fail_point("destroy.begin");
+  close_listed_groups();
+  if (mine.world) mine.world->close();
+  mine.world.reset();
 }
 
 // Programs started by a launcher show the library's warnings, and lose no line when they are killed.
@@ -177,13 +187,15 @@ void init_process_group_from_mpi_fortran(int communicator, const InitOptions& op
 }
 
 void destroy_process_group() {
-  Job& mine = job();
-  const std::lock_guard lock(mine.mutex);
-  if (!mine.world) throw InvalidArgument("destroy_process_group: not initialised");
-  fail_point("destroy.begin");
-  close_listed_groups();
-  mine.world->close();
-  mine.world.reset();
+  if (!is_initialized()) throw InvalidArgument("destroy_process_group: not initialised");
+  std::exception_ptr failure;
+  try {
+    do_before_leaving();
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  leave();
+  if (failure) std::rethrow_exception(failure);
 }
 
 bool is_initialized() {

@@ -1,6 +1,5 @@
 #include "lockstep/os/atomic_file.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -9,14 +8,10 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
-#include "lockstep/os/file_size_limit.h"
+#include "lockstep/os/folder.h"
 
 namespace lockstep {
 namespace {
-
-[[noreturn]] void fail(const char* what, const std::string& path, int error_number) {
-  throw SystemError(str("cannot ", what, " \"", printable(path), '"'), error_number);
-}
 
 std::string folder_of(const std::string& path) {
   const std::size_t slash = path.rfind('/');
@@ -34,46 +29,31 @@ std::string temporary_name(const std::string& path) {
 
 AtomicFile::AtomicFile(std::string path, Access access)
     : path_(std::move(path)), temporary_(temporary_name(path_)) {
-  const mode_t mode = access == Access::PRIVATE ? 0600 : 0666;
-  const auto create = [&] {
-    return ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
-  };
-  file_.reset(create());
-  if (!file_.valid() && errno == EEXIST) {
-    ::unlink(temporary_.c_str());  // left by a killed process that had our process id
-    file_.reset(create());
+  try {
+    file_.emplace(temporary_, access, path_);
+  } catch (const SystemError& error) {
+    const bool is_old = error.error_number() == EEXIST;  // left by a killed process that had our process id
+    if (is_old) ::unlink(temporary_.c_str());
+    if (!is_old) temporary_.clear();
+    if (!is_old) throw;
   }
-  if (!file_.valid()) {
-    temporary_.clear();
-    fail("write", path_, errno);
-  }
+  if (!file_) file_.emplace(temporary_, access, path_);
 }
 
 AtomicFile::~AtomicFile() {
   if (!temporary_.empty()) ::unlink(temporary_.c_str());
 }
 
-void AtomicFile::write(std::span<const std::byte> bytes) {
-  const NoFileSizeSignal quiet;
-  while (!bytes.empty()) {
-    const ssize_t count = ::write(file_.get(), bytes.data(), bytes.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) fail("write", path_, errno);
-    bytes = bytes.subspan(static_cast<std::size_t>(count));
-  }
-}
+void AtomicFile::write(std::span<const std::byte> bytes) { file_->write(bytes); }
 
 void AtomicFile::commit(bool durable) {
   if (temporary_.empty())
     throw InternalError(str("AtomicFile: \"", printable(path_), "\" was committed before"));
-  if (durable && ::fsync(file_.get()) != 0) fail("write", path_, errno);
-  if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail("replace", path_, errno);
+  if (durable) file_->sync();
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0)
+    throw SystemError(str("cannot replace ", in_quotes(path_)), errno);
   temporary_.clear();
-  if (!durable) return;
-  const Fd folder(::open(folder_of(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  // Some file systems cannot sync a folder (EINVAL); the rename is then as durable as they make it.
-  if (folder.valid() && ::fsync(folder.get()) != 0 && errno != EINVAL)
-    fail("sync the folder of", path_, errno);
+  if (durable) sync_folder(folder_of(path_));
 }
 
 }  // namespace lockstep

@@ -18,17 +18,18 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <string>
 
 #include "lockstep/base/visibility.h"
-#include "lockstep/os/fd.h"
+#include "lockstep/os/new_file.h"
 
 namespace LOCKSTEP_PUBLIC lockstep {
 
 class AtomicFile {
  public:
-  enum class Access { AS_UMASK, PRIVATE };
+  using Access = NewFile::Access;
 
   explicit AtomicFile(std::string path, Access access = Access::AS_UMASK);
   ~AtomicFile();
@@ -41,7 +42,7 @@ class AtomicFile {
  private:
   std::string path_;
   std::string temporary_;  // empty once committed
-  Fd file_;
+  std::optional<NewFile> file_;
 };
 
 }  // namespace lockstep

@@ -125,6 +125,12 @@ std::vector<Bytes> spans_of(std::vector<Arrival>& arrivals) {
   return spans;
 }
 
+// The part of the library that sends objects says so itself.
+Purpose purpose_here() {
+  const Purpose current = Acting::current().purpose;
+  return current == Purpose::PROGRAM ? Purpose::OBJECT : current;
+}
+
 template <typename Object> std::vector<Object> take_all(std::vector<Arrival>& arrivals) {
   std::vector<Object> objects(arrivals.size());
   for (std::size_t r = 0; r < arrivals.size(); ++r) arrivals[r].take(objects[r]);
@@ -133,7 +139,7 @@ template <typename Object> std::vector<Object> take_all(std::vector<Arrival>& ar
 
 template <typename Object>
 std::vector<Object> all_gather_any(const ProcessGroup& group, const Object& object) {
-  const Acting acting(Purpose::OBJECT);
+  const Acting acting(purpose_here());
   const Parcel parcel(object);
   const std::uint64_t mine = parcel.announced();
   std::vector<std::uint64_t> announced(static_cast<std::size_t>(group.size()));
@@ -146,7 +152,7 @@ std::vector<Object> all_gather_any(const ProcessGroup& group, const Object& obje
 
 template <typename Object>
 std::vector<Object> gather_any(const ProcessGroup& group, const Object& object, Peer root) {
-  const Acting acting(Purpose::OBJECT);
+  const Acting acting(purpose_here());
   const Parcel parcel(object);
   const GroupRank at = {root.in(group, "gather_object", "root")};
   const std::uint64_t mine = parcel.announced();
@@ -159,7 +165,7 @@ std::vector<Object> gather_any(const ProcessGroup& group, const Object& object, 
 }
 
 template <typename Object> void broadcast_any(const ProcessGroup& group, Object& object, Peer root) {
-  const Acting acting(Purpose::OBJECT);
+  const Acting acting(purpose_here());
   const GroupRank at = {root.in(group, "broadcast_object", "root")};
   const bool is_root = group.rank() == at.rank;
   const Parcel parcel = is_root ? Parcel(object) : Parcel();
@@ -194,7 +200,7 @@ std::vector<Parcel> parcels_of(const ProcessGroup& group, const std::vector<Obje
 
 template <typename Object>
 Object scatter_any(const ProcessGroup& group, const std::vector<Object>& objects, Peer root) {
-  const Acting acting(Purpose::OBJECT);
+  const Acting acting(purpose_here());
   const GroupRank at = {root.in(group, "scatter_object", "root")};
   const std::vector<Parcel> parcels = parcels_of(group, objects, group.rank() == at.rank);
   std::vector<std::uint64_t> announced;

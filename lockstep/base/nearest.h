@@ -1,0 +1,17 @@
+// The entry of a list that somebody probably meant.
+//
+//   nearest("--verison", names) == "--version"
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "lockstep/base/visibility.h"
+
+namespace LOCKSTEP_PUBLIC lockstep {
+
+// The entry of `candidates` that differs least from `word` (edits of one character, at most a third of it);
+// "" for none.
+std::string nearest(const std::string& word, std::span<const std::string> candidates);
+
+}  // namespace lockstep

@@ -1,0 +1,47 @@
+// AsyncSave: the save that goes on while the program trains, and the memory that it copies into.
+//
+//   IDLE ──begin()──▶ WRITING ──▶ DONE or FAILED ──take()──▶ IDLE
+//
+// begin() copies this rank's pieces and starts a thread. The thread has a group of its own, so its
+// collectives do not meet those of the training. One per process; used by this room only.
+//
+// Threads: the one that trains, and its own.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "lockstep/checkpoint/checkpoint_ranks.h"
+#include "lockstep/checkpoint/prepared_save.h"
+
+namespace lockstep {
+
+class AsyncSave {
+ public:
+  static AsyncSave& of_this_process();
+
+  bool is_writing() const;
+  // Waits for the thread; throws what it failed with, once.
+  void take();
+  // Copies what the save holds and lets the thread write it. `ranks` are those of the thread.
+  void begin(CheckpointRanks ranks, PreparedSave save);
+
+ private:
+  enum class Stage { IDLE, WRITING, DONE, FAILED };
+
+  void copy(PreparedSave& save);
+  void write(const CheckpointRanks& ranks, const PreparedSave& save) noexcept;
+
+  mutable std::mutex mutex_;
+  Stage stage_ = Stage::IDLE;   // guarded by mutex_
+  std::exception_ptr failure_;  // guarded by mutex_
+  std::thread thread_;
+  at::Tensor memory_;  // kept from save to save
+};
+
+}  // namespace lockstep

@@ -1,0 +1,41 @@
+// PreparedSave: what one rank has to write of a checkpoint, once all ranks have agreed about it. Made on the
+// thread that trains; write_checkpoint() may then run on another.
+//
+//   PreparedSave save = prepare_save(ranks, folder, state, options);          // collective
+//   const std::string path = write_checkpoint(ranks, save);                    // collective
+//
+// Used by this room only; save_checkpoint.h is the contract.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "lockstep/checkpoint/checkpoint_ranks.h"
+#include "lockstep/checkpoint/checkpoint_state.h"
+#include "lockstep/checkpoint/save_checkpoint.h"
+#include "lockstep/checkpoint/save_plan.h"
+#include "lockstep/formats/checkpoint_index.h"
+
+namespace lockstep {
+
+struct PieceToWrite {
+  PlannedPiece piece;
+  at::Tensor tensor;  // of the piece's box; any strides and device
+};
+
+struct PreparedSave {
+  std::string folder;
+  SaveCheckpointOptions options;
+  CheckpointIndex index;                       // but for files and pieces
+  std::vector<PieceToWrite> pieces;            // of this rank
+  std::map<std::string, std::string> aliases;  // of tensors that share memory: the name that was written
+};
+
+// Throws on all ranks alike: InvalidArgument, Mismatch.
+PreparedSave prepare_save(const CheckpointRanks& ranks, const std::string& folder, CheckpointState& state,
+                          const SaveCheckpointOptions& options);
+
+}  // namespace lockstep

@@ -1,0 +1,29 @@
+// One rank's file of a checkpoint: its pieces, in the plan's order, as a safetensors file.
+//
+//   const WrittenShard shard = write_shard("/runs/7/.unfinished/shard-00000-of-00002.safetensors", pieces,
+//   true);
+//
+// Throws SystemError naming the file.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lockstep/checkpoint/prepared_save.h"
+#include "lockstep/formats/checkpoint_index.h"
+
+namespace lockstep {
+
+struct WrittenShard {
+  CheckpointFile file;
+  std::vector<CheckpointPiece> pieces;  // in the order given; their file number is not filled in
+};
+
+std::string shard_name(int rank, int ranks);
+
+// `durable`: synced to the disk.
+WrittenShard write_shard(const std::string& folder, const std::string& name,
+                         std::span<const PieceToWrite> pieces, bool durable);
+
+}  // namespace lockstep

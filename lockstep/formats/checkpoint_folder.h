@@ -1,0 +1,76 @@
+// The folder in which a run keeps its checkpoints: which are there, which is the newest, which may go.
+//
+//   for (const CheckpointEntry& entry : list_checkpoints("/runs/7")) std::cout << entry.path << '\n';
+//   if (const auto newest = latest_checkpoint("/runs/7")) std::cout << newest->step << '\n';
+//
+//   /runs/7/step-000000001200/              a checkpoint; it is complete, because it got this name last
+//          /step-000000001200/checkpoint.json, shard-00000-of-00002.safetensors, …
+//          /.step-000000001400.unfinished/  one that is being written, or whose writer died
+//          /.step-000000001200.replaced/    one that a new one of the same name replaces; counts until that
+//          is there
+//          /.lock                           held by the writer
+//
+// Fails       SystemError: a folder that cannot be read. A folder that is missing holds no checkpoint.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/visibility.h"
+#include "lockstep/formats/checkpoint_index.h"
+
+namespace LOCKSTEP_PUBLIC lockstep {
+
+struct CheckpointEntry {
+  std::int64_t step = 0;
+  std::string path;
+
+  bool operator==(const CheckpointEntry&) const = default;
+};
+
+// By rising step.
+std::vector<CheckpointEntry> list_checkpoints(const std::string& folder);
+std::optional<CheckpointEntry> latest_checkpoint(const std::string& folder);
+
+// Names within the folder. Twelve digits, so that names sort as steps do.
+std::string checkpoint_name(std::int64_t step);
+std::string unfinished_name(std::int64_t step);
+std::string replaced_name(std::int64_t step);
+// Paths of what writers left that died or were replaced. Call it with the folder's lock.
+std::vector<std::string> abandoned_in(const std::string& folder);
+
+// Which checkpoints stay. Those of both rules do.
+struct Retention {
+  std::optional<int> keep_last = {};            // the newest so many; nullopt: all
+  std::optional<std::int64_t> keep_every = {};  // and each whose step is a multiple of it
+  std::vector<std::int64_t> keep_steps = {};    // and these, such as the best
+};
+// Of `steps`, those that go, oldest first. Pure. The newest never goes. Throws InvalidArgument for numbers
+// below 1.
+std::vector<std::int64_t> steps_to_remove(std::vector<std::int64_t> steps, const Retention& retention);
+
+// The index of a checkpoint's folder. Throws FormatError and SystemError that name the file.
+CheckpointIndex read_checkpoint_index(const std::string& checkpoint);
+
+// Damage that was found: which file or tensor, and how it shows.
+struct CheckpointDamage {
+  std::string file;
+  std::string tensor;  // "" if it concerns the whole file
+  std::string text;
+};
+// Compares the files' sizes and, of the pieces whose number `selects` (their order is that of the index's
+// tensors), the checksums. Reads all of those bytes.
+std::vector<CheckpointDamage> find_damage(const std::string& checkpoint, const CheckpointIndex& index,
+                                          const std::function<bool(std::size_t piece)>& selects);
+
+// The same of all files, headers and pieces: the checksums of whole files too.
+std::vector<CheckpointDamage> find_damage_in_files(const std::string& checkpoint,
+                                                   const CheckpointIndex& index);
+
+// Removes a checkpoint: first its name, so that no half of it is ever found.
+void remove_checkpoint(const CheckpointEntry& entry);
+
+}  // namespace lockstep

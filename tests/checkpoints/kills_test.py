@@ -1,0 +1,98 @@
+"""A training that is killed at random moments and resumed each time ends with the bits of the one that was not.
+
+CHECKPOINT_TEST_KILLS: how many kills in all (10). CHECKPOINT_TEST_SEED: of the moments (1)."""
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
+import mnist_data  # noqa: E402
+
+LOCKSTEP = os.environ["LAUNCHER_TEST_COMMAND"]
+TRIAL = os.environ["CHECKPOINT_TEST_TRAINING"]
+KILLS = int(os.environ.get("CHECKPOINT_TEST_KILLS", "10"))
+SEED = int(os.environ.get("CHECKPOINT_TEST_SEED", "1"))
+RANKS = 2
+
+
+def children_of(pid):
+    return [int(child) for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def descendants_of(pid):
+    found = []
+    for child in children_of(pid):
+        found += [child] + descendants_of(child)
+    return found
+
+
+class Kills(unittest.TestCase):
+    def setUp(self):
+        self.temporary = tempfile.TemporaryDirectory()
+        self.addCleanup(self.temporary.cleanup)
+        self.folder = pathlib.Path(self.temporary.name)
+        (self.folder / "mnist").mkdir()
+        mnist_data.cut_all(self.folder / "mnist", 1536, 10)
+
+    def start(self, checkpoints):
+        return subprocess.Popen([LOCKSTEP, "run", "-n", str(RANKS), "--no-prefix", TRIAL, self.folder / "mnist", checkpoints],
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                env=os.environ | {"OMP_NUM_THREADS": "1"})
+
+    def result_of(self, job):
+        out, err = job.communicate(timeout=300)
+        self.assertEqual(job.returncode, 0, out + err)
+        return [line for line in out.splitlines() if line.startswith("sha256 ")]
+
+    def kill_somewhere(self, job, choice):
+        """A rank, the launcher, or everything at once."""
+        everyone = descendants_of(job.pid)
+        if choice < 0.5 and everyone:
+            targets = [everyone[int(choice * 2 * len(everyone))]]
+        elif choice < 0.75:
+            targets = [job.pid]
+        else:
+            targets = [job.pid] + everyone
+        for pid in targets:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        job.communicate(timeout=60)
+        for pid in everyone:  # the guardian ends them; the next job is not started beside them
+            while pathlib.Path(f"/proc/{pid}").exists():
+                time.sleep(0.01)
+
+    def test_a_killed_run_ends_with_the_same_bits(self):
+        begun = time.monotonic()
+        expected = self.result_of(self.start(self.folder / "whole"))
+        duration = time.monotonic() - begun
+        self.assertEqual(len(expected), RANKS)
+        moments = random.Random(SEED)
+        kills = runs = 0
+        while kills < KILLS:
+            runs += 1
+            checkpoints = self.folder / f"killed-{runs}"
+            while True:
+                job = self.start(checkpoints)
+                try:
+                    job.wait(timeout=moments.uniform(0.15, 1.0) * duration)
+                except subprocess.TimeoutExpired:
+                    self.kill_somewhere(job, moments.random())
+                    kills += 1
+                    if kills < KILLS:
+                        continue
+                    job = self.start(checkpoints)
+                self.assertEqual(self.result_of(job), expected, f"run {runs}, after {kills} kills, seed {SEED}")
+                break
+        print(f"{kills} kills in {runs} runs of {duration:.1f} s: the same bits", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,139 @@
+// A training with everything whose place a checkpoint must keep: mixed precision with a GradScaler, momentum,
+// a schedule by step, dropout, BatchNorm, augmentation, loader threads, and saves in the middle of an epoch
+// while training goes on. Whoever kills it starts it again; at the end it prints the checksum of all that it
+// has.
+//
+//   lockstep run -n 2 train_trial MNIST_FOLDER CHECKPOINT_FOLDER
+#include <ATen/Parallel.h>
+#include <torch/nn.h>
+#include <torch/utils.h>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/lockstep.h"
+
+namespace dist = lockstep;
+
+namespace {
+
+constexpr std::int64_t IMAGES = 1536;
+constexpr int EPOCHS = 3;
+constexpr int BATCH = 16;
+constexpr int SAVE_EVERY = 7;  // steps; not a divisor of an epoch's
+
+struct NetImpl : torch::nn::Module {
+  NetImpl()
+      : conv(register_module("conv", torch::nn::Conv2d(torch::nn::Conv2dOptions(1, 8, 5).stride(2)))),
+        bn(register_module("bn", torch::nn::BatchNorm2d(8))),
+        drop(register_module("drop", torch::nn::Dropout(0.25))),
+        fc(register_module("fc", torch::nn::Linear(8 * 12 * 12, 10))) {}
+  at::Tensor forward(const at::Tensor& x) { return fc(drop(torch::relu(bn(conv(x))).flatten(1))); }
+
+  torch::nn::Conv2d conv;
+  torch::nn::BatchNorm2d bn;
+  torch::nn::Dropout drop;
+  torch::nn::Linear fc;
+};
+TORCH_MODULE(Net);
+
+auto augmented(const dist::MNIST& images) {
+  namespace transforms = dist::transforms;
+  return transforms::transformed(
+      images,
+      transforms::Compose({transforms::RandomCrop(28, {.padding = 2}), transforms::ToTensor(),
+                           transforms::Normalize(std::vector<double>{dist::MNIST::MEAN},
+                                                 std::vector<double>{dist::MNIST::STD})}),
+      /*seed=*/3);
+}
+
+struct Training {
+  explicit Training(const dist::MNIST& images)
+      : data(augmented(images)),
+        ddp(net),
+        optimizer(net->parameters(), dist::optim::SGDOptions(0.05).momentum(0.9).weight_decay(1e-4)),
+        scheduler(optimizer, EPOCHS * IMAGES / BATCH),
+        sampler(IMAGES, {.seed = 5}) {
+    state.add("model", net)
+        .add("optimizer", optimizer)
+        .add("scheduler", scheduler)
+        .add("scaler", scaler)
+        .add("sampler", sampler)
+        .add_random_state()
+        .add_value("losses", losses)
+        .add_value("step", step);
+  }
+
+  void train_step(const dist::Batch& batch) {
+    optimizer.zero_grad();
+    at::Tensor loss;
+    {
+      const auto mixed = dist::autocast(at::kCPU, at::kBFloat16);
+      loss = torch::nn::functional::cross_entropy(ddp->forward(batch.data), batch.target);
+    }
+    scaler.scale(loss).backward();
+    scaler.step(optimizer);
+    scaler.update();
+    scheduler.step();
+    losses.push_back(dist::mean_across_ranks(loss.item<double>(), dist::world()));
+    ++step;
+  }
+
+  // Of all that the state holds but the random numbers, which differ from rank to rank.
+  std::string sha256() {
+    dist::NamedTensors tensors = dist::state_dict(*net);
+    for (const auto& list : {optimizer.state_dict(), scheduler.state_dict(), scaler.state_dict()})
+      tensors.insert(tensors.end(), list.begin(), list.end());
+    tensors.emplace_back("losses", torch::tensor(losses, torch::kDouble));
+    tensors.emplace_back("random", dist::get_rng_state());
+    return dist::parameters_sha256(tensors);
+  }
+
+  decltype(augmented(std::declval<const dist::MNIST&>())) data;
+  Net net;
+  dist::DistributedDataParallel<NetImpl> ddp;
+  dist::optim::SGD optimizer;
+  dist::optim::CosineAnnealingLR scheduler;
+  dist::GradScaler scaler;
+  dist::DistributedSampler sampler;
+  std::vector<double> losses;
+  std::int64_t step = 0;
+  dist::CheckpointState state;
+};
+
+void run(const std::string& data, const std::string& folder) {
+  dist::init_process_group();
+  torch::manual_seed(11 + dist::get_rank());
+  const dist::MNIST images(data, dist::Split::TRAIN);
+  Training training(images);
+  const auto loaded = dist::load_checkpoint(folder, training.state, {.missing_ok = true});
+  if (dist::get_rank() == 0) std::printf("from step %ld\n", loaded ? static_cast<long>(loaded->step) : 0L);
+  auto loader = dist::make_data_loader(training.data, training.sampler, {.batch_size = BATCH, .workers = 2});
+  for (auto epoch = training.sampler.epoch(); epoch < EPOCHS; ++epoch) {
+    training.sampler.set_epoch(epoch);
+    for (auto& batch : loader) {
+      training.train_step(batch);
+      if (training.step % SAVE_EVERY == 0)
+        dist::save_checkpoint_async(folder, training.state, {.step = training.step, .keep_last = 3});
+    }
+  }
+  dist::wait_for_checkpoint();
+  const std::vector<std::string> all = dist::all_gather_object(dist::world(), training.sha256());
+  if (dist::get_rank() == 0)
+    for (const std::string& one : all) std::printf("sha256 %s\n", one.c_str());
+  dist::destroy_process_group();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 3) return 64;
+  at::set_num_threads(1);
+  try {
+    run(argv[1], argv[2]);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "train_trial: %s\n", error.what());
+    return 1;
+  }
+  return 0;
+}
