@@ -98,7 +98,7 @@ def fresh():
     step += 1
     path = f"{folder}/{step}"
     if rank == 0:
-        shutil.rmtree(f"{folder}/{step - 1}", ignore_errors=True)
+        shutil.rmtree(folder if step == 1 else f"{folder}/{step - 1}", ignore_errors=True)
         os.makedirs(path)
     dist.barrier()
     return path

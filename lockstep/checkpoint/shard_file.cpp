@@ -18,7 +18,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t PORTION = std::size_t{1} << 20U;  // hashed while it is in the cache, then written
+constexpr std::size_t PORTION = std::size_t{256} << 10U;  // hashed, and written from the cache
 constexpr std::size_t LENGTH_BYTES = 8;
 
 // As safetensors holds a piece: complex128 and complex32 as their parts.
@@ -71,7 +71,7 @@ std::string safetensors_header(const std::vector<SafetensorsEntry>& entries,
     position += n;
   }
   text += "}";
-  text.resize((text.size() + 7) / 8 * 8, ' ');
+  text.resize((text.size() + 8 + 63) / 64 * 64 - 8, ' ');  // the data begins at a multiple of 64
   std::string head(8, 0);
   for (int i = 0; i < 8; ++i) head[i] = static_cast<char>(text.size() >> (8 * i) & 255);
   return head + text;
@@ -89,7 +89,6 @@ class ShardWriter {
     while (!bytes.empty()) {
       const auto portion = bytes.first(std::min(bytes.size(), PORTION));
       checksum.add(portion);
-      all_.add(portion);
       file_.write(portion);
       bytes = bytes.subspan(portion.size());
     }
@@ -97,15 +96,13 @@ class ShardWriter {
     return checksum.text();
   }
 
-  std::string finish() {
+  void finish() {
     if (durable_) file_.sync();
-    return all_.text();
   }
 
  private:
   NewFile file_;
   const bool durable_;
-  Checksum all_;
 };
 
 }  // namespace
@@ -136,7 +133,8 @@ WrittenShard write_shard(const std::string& folder, const std::string& name,
   }
   ShardWriter writer(str(folder, '/', name), durable);
   const std::string header = safetensors_header(entries, {{"format", "pt"}});
-  writer.write(std::as_bytes(std::span(header)));
+  written.file.header_bytes = header.size();
+  written.file.header_xxh128 = writer.write(std::as_bytes(std::span(header)));
   for (const std::size_t i : order) {
     CheckpointPiece& piece = written.pieces[i];
     const at::Tensor bytes = pieces[i].tensor.resolve_conj().resolve_neg().cpu().contiguous();
@@ -145,7 +143,7 @@ WrittenShard write_shard(const std::string& folder, const std::string& name,
     piece.sizes = pieces[i].piece.box.sizes;
     piece.xxh128 = writer.write({static_cast<const std::byte*>(bytes.const_data_ptr()), bytes.nbytes()});
   }
-  written.file.xxh128 = writer.finish();
+  writer.finish();
   written.file.bytes = writer.size();
   return written;
 }

@@ -32,7 +32,8 @@ json to_json(const WrittenShard& shard, const PreparedSave& save) {
   }
   return {{"name", shard.file.name},
           {"bytes", shard.file.bytes},
-          {"xxh128", shard.file.xxh128},
+          {"header_bytes", shard.file.header_bytes},
+          {"header_xxh128", shard.file.header_xxh128},
           {"pieces", pieces}};
 }
 
@@ -91,7 +92,8 @@ class Commit {
                                .sizes = piece.at(4),
                                .xxh128 = piece.at(5)});
       }
-      index.files.push_back({shard.at("name"), shard.at("bytes"), shard.at("xxh128")});
+      index.files.push_back(
+          {shard.at("name"), shard.at("bytes"), shard.at("header_bytes"), shard.at("header_xxh128")});
     }
     for (const auto& [name, written] : save_.aliases) index.tensors[name] = index.tensors.at(written);
   }

@@ -62,13 +62,9 @@ struct CheckpointDamage {
   std::string text;
 };
 // Compares the files' sizes and, of the pieces whose number `selects` (their order is that of the index's
-// tensors), the checksums. Reads all of those bytes.
+// tensors), the checksums, with those of the files' headers if it selects the first. Reads all of those bytes.
 std::vector<CheckpointDamage> find_damage(const std::string& checkpoint, const CheckpointIndex& index,
                                           const std::function<bool(std::size_t piece)>& selects);
-
-// The same of all files, headers and pieces: the checksums of whole files too.
-std::vector<CheckpointDamage> find_damage_in_files(const std::string& checkpoint,
-                                                   const CheckpointIndex& index);
 
 // Removes a checkpoint: first its name, so that no half of it is ever found.
 void remove_checkpoint(const CheckpointEntry& entry);

@@ -27,13 +27,13 @@ const auto ALL = [](std::size_t) { return true; };
 void write_checkpoint_into(const std::string& path) {
   make_folders(path);
   CheckpointIndex index;
-  index.files = {{"shard", 8, checksum_of("abcdefgh")}};
+  index.files = {{"shard", 10, 2, checksum_of("##")}};
   index.items = {{"w", "tensor"}};
   index.tensors["w"] = {
       "U8",
       {8},
-      {{0, "w#0", 0, {0}, {4}, checksum_of("abcd")}, {0, "w#4", 4, {4}, {4}, checksum_of("efgh")}}};
-  std::ofstream(path + "/shard") << "abcdefgh";
+      {{0, "w#0", 2, {0}, {4}, checksum_of("abcd")}, {0, "w#4", 6, {4}, {4}, checksum_of("efgh")}}};
+  std::ofstream(path + "/shard") << "##abcdefgh";
   std::ofstream(path + "/checkpoint.json") << to_text(index);
 }
 
@@ -80,15 +80,17 @@ TEST(FindDamage, NamesFileAndTensorOfEveryChangedByte) {
   for (std::size_t i = 0; i < 8; ++i) {
     std::string bytes = "abcdefgh";
     bytes[i] = 'x';
-    std::ofstream(path + "/shard") << bytes;
+    std::ofstream(path + "/shard") << "##" << bytes;
     const auto damage = find_damage(path, index, ALL);
     ASSERT_EQ(damage.size(), 1U);
     EXPECT_EQ(damage[0].file, "shard");
     EXPECT_EQ(damage[0].tensor, "w");
     EXPECT_THAT(find_damage(path, index, [&](std::size_t piece) { return piece != i / 4; }), IsEmpty());
   }
-  std::ofstream(path + "/shard") << "abcdefg";
-  EXPECT_THAT(find_damage(path, index, ALL).at(0).text, HasSubstr("7 bytes"));
+  std::ofstream(path + "/shard") << "#?abcdefgh";
+  EXPECT_THAT(find_damage(path, index, ALL).at(0).text, HasSubstr("header"));
+  std::ofstream(path + "/shard") << "##abcdefg";
+  EXPECT_THAT(find_damage(path, index, ALL).at(0).text, HasSubstr("9 bytes"));
   std::filesystem::remove(path + "/shard");
   EXPECT_THAT(find_damage(path, index, ALL).at(0).text, HasSubstr("No such file"));
   std::ofstream(path + "/checkpoint.json") << "{}";

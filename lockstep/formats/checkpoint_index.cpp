@@ -51,9 +51,9 @@ class Reader {
       list.push_back(static_cast<std::int64_t>(number_of(entry, str('"', key, "\" of ", where_))));
     return list;
   }
-  std::string checksum() const {
-    std::string found = text("xxh128");
-    if (!is_checksum(found)) refuse(str("\"xxh128\" of ", where_, " is no checksum"));
+  std::string checksum(const char* key = "xxh128") const {
+    std::string found = text(key);
+    if (!is_checksum(found)) refuse(str('"', key, "\" of ", where_, " is no checksum"));
     return found;
   }
   const json& list(const char* key, std::size_t most) const {
@@ -119,8 +119,12 @@ void read_files(const Reader& reader, CheckpointIndex& index) {
   std::set<std::string> names;
   for (const json& entry : reader.list("files", MOST_FILES)) {
     const Reader file(entry, "an entry of \"files\"");
-    index.files.push_back(
-        {.name = file.text("name"), .bytes = file.number("bytes"), .xxh128 = file.checksum()});
+    index.files.push_back({.name = file.text("name"),
+                           .bytes = file.number("bytes"),
+                           .header_bytes = file.number("header_bytes"),
+                           .header_xxh128 = file.checksum("header_xxh128")});
+    if (index.files.back().header_bytes > index.files.back().bytes)
+      refuse(str("the header of ", in_quotes(index.files.back().name), " ends behind the end of the file"));
     const std::string& name = index.files.back().name;
     if (name.empty() || name[0] == '.' || name.find('/') != std::string::npos ||
         name.find('\0') != std::string::npos)
@@ -176,7 +180,10 @@ json body_of(const CheckpointIndex& index) {
                {"rank_values", *index.rank_values}};
   body["files"] = json::array();
   for (const CheckpointFile& file : index.files)
-    body["files"].push_back({{"name", file.name}, {"bytes", file.bytes}, {"xxh128", file.xxh128}});
+    body["files"].push_back({{"name", file.name},
+                             {"bytes", file.bytes},
+                             {"header_bytes", file.header_bytes},
+                             {"header_xxh128", file.header_xxh128}});
   body["tensors"] = json::object();
   for (const auto& [name, tensor] : index.tensors) {
     json pieces = json::array();

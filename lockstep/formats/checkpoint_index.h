@@ -8,7 +8,8 @@
 //
 //   {"format": "lockstep checkpoint 1", "xxh128": "…of the text without this entry",
 //    "step": 1200, "ranks": 2, "made_with": {"libtorch": "2.13.0", "cpu": "AVX512"},
-//    "files": [{"name": "shard-00000-of-00002.safetensors", "bytes": 4096, "xxh128": "…"}, …],
+//    "files": [{"name": "shard-00000-of-00002.safetensors", "bytes": 4096,
+//               "header_bytes": 1024, "header_xxh128": "…"}, …],
 //    "items": {"model": "module", "optimizer": "state", "epoch": "value"},
 //    "tensors": {"model.fc1.weight": {"dtype": "F32", "shape": [10, 84], "pieces": [
 //      {"file": 0, "key": "model.fc1.weight", "begin": 1024, "offsets": [0, 0], "sizes": [10, 84], "xxh128":
@@ -20,6 +21,7 @@
 //             row from byte `begin` of its file, where the safetensors header calls it `key`. The pieces of a
 //             tensor cover each of its elements once. An empty tensor has none. Two tensors may share pieces:
 //             tied weights are written once.
+// Checksums   every byte of a file is in its header or in a piece, so one of the checksums covers it.
 // dtype       in safetensors' words, and "C128" and "C32" for complex128 and complex32, whose parts
 //             safetensors holds as F64 and F16 in one more dimension of two.
 // Items       what the program added, by name, and of what kind. A tensor's name is its item's name, a dot,
@@ -63,7 +65,8 @@ struct CheckpointTensor {
 struct CheckpointFile {
   std::string name;
   std::uint64_t bytes = 0;
-  std::string xxh128;  // of the whole file: what `xxh128sum` prints
+  std::uint64_t header_bytes = 0;  // what lies before the pieces: the safetensors header
+  std::string header_xxh128;
 };
 
 struct CheckpointIndex {

@@ -34,7 +34,7 @@ CheckpointIndex small_index() {
   index.step = 1200;
   index.ranks = 2;
   index.made_with = {{"libtorch", "2.13.0"}};
-  index.files = {{"shard-00000-of-00001.safetensors", 200, SUM}};
+  index.files = {{"shard-00000-of-00001.safetensors", 200, 0, SUM}};
   index.items = {{"model", "module"}, {"epoch", "value"}, {"best", "value of each rank"}};
   index.tensors["model.w"] = {"F32", {4, 6}, {piece({0, 0}, {1, 6}), piece({1, 0}, {3, 6}, 24)}};
   index.tensors["model.s"] = {"C128", {}, {piece({}, {}, 96)}};
@@ -107,7 +107,8 @@ TEST(CheckpointIndex, RefusesWhatCannotBe) {
       {"outside of the checkpoint", [](json& body) { body["files"][0]["name"] = "../x"; }},
       {"outside of the checkpoint", [](json& body) { body["files"][0]["name"] = ".lock"; }},
       {"occurs twice", [](json& body) { body["files"].push_back(body["files"][0]); }},
-      {"is no checksum", [](json& body) { body["files"][0]["xxh128"] = "12"; }},
+      {"is no checksum", [](json& body) { body["files"][0]["header_xxh128"] = "12"; }},
+      {"ends behind the end", [](json& body) { body["files"][0]["header_bytes"] = 201; }},
       {"unknown dtype", [&](json& body) { at(body)["dtype"] = "F33"; }},
       {"overflows",
        [&](json& body) {

@@ -41,7 +41,7 @@ class Kills(unittest.TestCase):
         mnist_data.cut_all(self.folder / "mnist", 1536, 10)
 
     def start(self, checkpoints):
-        return subprocess.Popen([LOCKSTEP, "run", "-n", str(RANKS), "--no-prefix", TRIAL, self.folder / "mnist", checkpoints],
+        return subprocess.Popen([LOCKSTEP, "run", "-n", str(RANKS), "--no-prefix", "--no-logs", TRIAL, self.folder / "mnist", checkpoints],
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                 env=os.environ | {"OMP_NUM_THREADS": "1"})
 

@@ -32,7 +32,7 @@ class PythonReads(unittest.TestCase):
     def setUpClass(cls):
         cls.temporary = tempfile.TemporaryDirectory()
         cls.folder = pathlib.Path(cls.temporary.name)
-        subprocess.run([LOCKSTEP, "run", "-n", "3", TRIAL, "odd", cls.folder], check=True)
+        subprocess.run([LOCKSTEP, "run", "-n", "3", "--no-logs", TRIAL, "odd", cls.folder], check=True)
         cls.checkpoint = cls.folder / "step-000000000005"
 
     @classmethod

@@ -18,7 +18,7 @@ class SaveFaults(unittest.TestCase):
         self.folder = pathlib.Path(self.temporary.name) / "run"
 
     def trial(self, *arguments, ranks=None):
-        start = [LOCKSTEP, "run", "-n", str(ranks), "--no-prefix"] if ranks else []
+        start = [LOCKSTEP, "run", "-n", str(ranks), "--no-prefix", "--no-logs"] if ranks else []
         return subprocess.run([*start, TRIAL, *map(str, arguments)], capture_output=True, text=True, timeout=120)
 
     def loaded(self):
@@ -46,6 +46,14 @@ class SaveFaults(unittest.TestCase):
     def test_kills_of_each_rank(self):
         self.assertGreater(self.kills_of_rank(0), 8)
         self.assertGreater(self.kills_of_rank(1), 2)
+
+    def test_leaving_main_waits_for_a_save_in_the_background(self):
+        for ranks in (None, 1, 2, 3):
+            left = self.trial("leave", self.folder / str(ranks), ranks=ranks)
+            self.assertEqual(left.returncode, 0, left.stderr)
+            self.assertNotIn("checkpoint", left.stderr)
+            load = self.trial("load", self.folder / str(ranks))
+            self.assertEqual(load.stdout.split(), ["2"], load.stdout)
 
     def test_a_full_disk_of_the_second_rank(self):
         for call in (1, 2):

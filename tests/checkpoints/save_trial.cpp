@@ -145,6 +145,14 @@ int once(const std::string& folder, int rank, int call, FileFault fault) {
   return 0;
 }
 
+// Leaves main while the save is being written.
+int leave(const std::string& folder) {
+  lockstep::init_process_group();
+  static Run run(2);
+  lockstep::save_checkpoint_async(folder, run.state, {.step = 2});
+  return 0;
+}
+
 // Tensors that python_test.py knows by a formula: element i is i modulo 100, in every dtype and shape.
 int odd(const std::string& folder) {
   lockstep::init_process_group();
@@ -186,6 +194,7 @@ int main(int argc, char** argv) {
   at::set_num_threads(1);
   const std::string command = argc > 2 ? argv[1] : "";
   if (command == "sweep") return sweep(argv[2]);
+  if (command == "leave") return leave(argv[2]);
   if (command == "odd") return odd(argv[2]);
   if (command == "first") return save(argv[2], 1, 1), 0;
   if (command == "load") {
@@ -196,6 +205,6 @@ int main(int argc, char** argv) {
   }
   if (command == "once" && argc > 5)
     return once(argv[2], std::atoi(argv[3]), std::atoi(argv[4]), static_cast<FileFault>(std::atoi(argv[5])));
-  std::fprintf(stderr, "usage: save_trial sweep|first|load FOLDER, or once FOLDER RANK CALL FAULT\n");
+  std::fprintf(stderr, "usage: save_trial sweep|first|load|leave|odd FOLDER, or once FOLDER RANK CALL FAULT\n");
   return 64;
 }

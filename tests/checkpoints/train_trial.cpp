@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/lockstep.h"
+#include "lockstep/tensor/random_state.h"
 
 namespace dist = lockstep;
 
