@@ -3,15 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <map>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <set>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
-#include "lockstep/formats/checkpoint_index.h"
 #include "lockstep/formats/checksum.h"
+#include "lockstep/formats/safetensors_writer.h"
 #include "lockstep/os/new_file.h"
 #include "lockstep/tensor/stored_dtype.h"
 
@@ -47,34 +45,6 @@ std::string key_of(const PieceToWrite& piece, std::set<std::string>& taken) {
   }
   while (!taken.insert(key).second) key += '\'';  // a tensor of that name
   return key;
-}
-
-// Temporary
-struct SafetensorsEntry {
-  std::string name;
-  std::string dtype;
-  std::vector<std::int64_t> shape;
-};
-std::string safetensors_header(const std::vector<SafetensorsEntry>& entries,
-                               const std::map<std::string, std::string>&) {
-  std::string text = "{\"__metadata__\":{\"format\":\"pt\"}";
-  std::uint64_t position = 0;
-  for (const auto& e : entries) {
-    std::uint64_t n = checkpoint_dtype_size(e.dtype);
-    std::string shape;
-    for (auto d : e.shape) {
-      n *= d;
-      shape += str(shape.empty() ? "" : ",", d);
-    }
-    text += str(",", nlohmann::json(e.name).dump(), ":{\"dtype\":\"", e.dtype, "\",\"shape\":[", shape,
-                "],\"data_offsets\":[", position, ",", position + n, "]}");
-    position += n;
-  }
-  text += "}";
-  text.resize((text.size() + 8 + 63) / 64 * 64 - 8, ' ');  // the data begins at a multiple of 64
-  std::string head(8, 0);
-  for (int i = 0; i < 8; ++i) head[i] = static_cast<char>(text.size() >> (8 * i) & 255);
-  return head + text;
 }
 
 class ShardWriter {
@@ -123,16 +93,18 @@ WrittenShard write_shard(const std::string& folder, const std::string& name,
   });
 
   WrittenShard written{.file = {.name = name}, .pieces = std::vector<CheckpointPiece>(pieces.size())};
-  std::vector<SafetensorsEntry> entries;
+  std::vector<SafetensorsTensor> entries;
+  std::uint64_t position = 0;
   std::set<std::string> keys;
   for (const std::size_t i : order) {
     const PieceToWrite& piece = pieces[i];
     const Stored stored = stored_as(piece);
     written.pieces[i].key = key_of(piece, keys);
-    entries.push_back({written.pieces[i].key, stored.dtype, stored.shape});
+    entries.push_back({written.pieces[i].key, stored.dtype, stored.shape, position, position + piece.piece.bytes});
+    position = entries.back().end;
   }
   ShardWriter writer(str(folder, '/', name), durable);
-  const std::string header = safetensors_header(entries, {{"format", "pt"}});
+  const std::string header = safetensors_head(str(folder, '/', name), entries);
   written.file.header_bytes = header.size();
   written.file.header_xxh128 = writer.write(std::as_bytes(std::span(header)));
   for (const std::size_t i : order) {

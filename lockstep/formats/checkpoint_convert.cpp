@@ -1,8 +1,13 @@
 #include "lockstep/formats/checkpoint_convert.h"
 
+#include <filesystem>
+#include <map>
+#include <utility>
+#include <vector>
+
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
-#include "lockstep/formats/safetensors.h"
+#include "lockstep/formats/safetensors_writer.h"
 
 namespace lockstep {
 namespace {
@@ -23,11 +28,31 @@ std::vector<Chosen> chosen_tensors(const CheckpointIndex& index, const std::stri
   return chosen;
 }
 
+void into_safetensors(CheckpointReader& reader, const std::vector<Chosen>& chosen, const std::string& output) {
+  std::vector<SafetensorsEntry> entries;
+  std::map<std::string, std::string> stored;
+  for (const Chosen& one : chosen) {
+    const CheckpointTensor& tensor = reader.index().tensors.at(one.stored);
+    entries.push_back({one.name, tensor.dtype, tensor.shape});
+    stored[one.name] = one.stored;
+  }
+  SafetensorsWriter writer(output, std::move(entries));
+  for (const SafetensorsTensor& tensor : writer.tensors()) writer.write(reader.read(stored.at(tensor.name)));
+  writer.commit();
+}
+
 }  // namespace
 
 std::size_t convert_checkpoint(CheckpointReader& reader, const std::string& item, const std::string& output) {
   const std::vector<Chosen> chosen = chosen_tensors(reader.index(), item);
-  (void)output;
+  if (chosen.empty())
+    throw InvalidArgument(str("the checkpoint has no tensors of an item ", in_quotes(item)));
+  const std::string ending = std::filesystem::path(output).extension().string();
+  if (ending == ".safetensors") {
+    into_safetensors(reader, chosen, output);
+  } else {
+    throw InvalidArgument(str(in_quotes(output), " must end in .safetensors, .pt or .pth"));
+  }
   return chosen.size();
 }
 

@@ -1,15 +1,15 @@
 #include "lockstep/formats/safetensors.h"
 
-#include <algorithm>
 #include <array>
 #include <bit>
-#include <nlohmann/json.hpp>
-#include <tuple>
+#include <map>
+#include <string_view>
+#include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/shape_bytes.h"
 #include "lockstep/base/str.h"
-#include "lockstep/os/atomic_file.h"
+#include "lockstep/formats/safetensors_writer.h"
 
 namespace lockstep {
 namespace {
@@ -19,55 +19,6 @@ static_assert(std::endian::native == std::endian::little,
 
 constexpr std::uint64_t MAX_HEADER = 100'000'000;
 constexpr std::uint64_t LENGTH_BYTES = 8;
-constexpr std::size_t DATA_ALIGNMENT = 8;
-
-std::string json_text(const std::string& text) {
-  try {
-    return nlohmann::json(text).dump();
-  } catch (const nlohmann::json::exception&) {
-    throw InvalidArgument(str("write_safetensors: ", in_quotes(text), " is not UTF-8"));
-  }
-}
-
-void check(const SafetensorsSource& tensor) {
-  const std::string name = str("write_safetensors: tensor ", in_quotes(tensor.name));
-  if (tensor.name == "__metadata__") throw InvalidArgument(str(name, ": the name is taken by the format"));
-  const std::size_t element = safetensors_dtype_size(tensor.dtype);
-  if (element == 0) throw InvalidArgument(str(name, ": unknown dtype ", in_quotes(tensor.dtype)));
-  const auto needed = shape_bytes(tensor.shape, element);
-  if (!needed) throw InvalidArgument(str(name, ": its shape is negative or overflows"));
-  if (*needed != tensor.bytes.size())
-    throw InvalidArgument(str(name, ": its shape needs ", *needed, " bytes, got ", tensor.bytes.size()));
-}
-
-std::string entry_text(const SafetensorsSource& tensor, std::uint64_t begin) {
-  std::string shape;
-  for (const std::int64_t size : tensor.shape) shape += str(shape.empty() ? "" : ",", size);
-  return str(json_text(tensor.name), R"(:{"dtype":")", tensor.dtype, R"(","shape":[)", shape,
-             R"(],"data_offsets":[)", begin, ',', begin + tensor.bytes.size(), "]}");
-}
-
-std::string header_text(const std::vector<SafetensorsSource>& tensors, const SafetensorsMetadata& metadata) {
-  std::string text = "{";
-  if (!metadata.empty()) {
-    text += "\"__metadata__\":{";
-    for (const auto& [key, value] : metadata)
-      text += str(text.back() == '{' ? "" : ",", json_text(key), ':', json_text(value));
-    text += '}';
-  }
-  std::uint64_t position = 0;
-  for (const SafetensorsSource& tensor : tensors) {
-    if (text.size() > 1) text += ',';
-    text += entry_text(tensor, position);
-    position += tensor.bytes.size();
-  }
-  text += '}';
-  text.resize((text.size() + DATA_ALIGNMENT - 1) / DATA_ALIGNMENT * DATA_ALIGNMENT, ' ');
-  if (text.size() > MAX_HEADER)
-    throw InvalidArgument(str("write_safetensors: the header would have ", text.size(),
-                              " bytes, more than the ", MAX_HEADER, " that the format allows"));
-  return text;
-}
 
 }  // namespace
 
@@ -106,28 +57,21 @@ void SafetensorsFile::read(const SafetensorsTensor& tensor, std::span<std::byte>
                           in_quotes(tensor.name), "; it was cut after it had been opened"));
 }
 
-void write_safetensors(const std::string& path, std::vector<SafetensorsSource> tensors,
+void write_safetensors(const std::string& path, const std::vector<SafetensorsSource>& tensors,
                        const SafetensorsMetadata& metadata) {
-  for (const SafetensorsSource& tensor : tensors) check(tensor);
-  std::sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) {
-    return std::make_tuple(safetensors_dtype_size(b.dtype), std::string_view(a.name)) <
-           std::make_tuple(safetensors_dtype_size(a.dtype), std::string_view(b.name));
-  });
-  std::vector<std::string_view> names;
-  for (const SafetensorsSource& tensor : tensors) names.emplace_back(tensor.name);
-  std::sort(names.begin(), names.end());
-  if (const auto twice = std::adjacent_find(names.begin(), names.end()); twice != names.end())
-    throw InvalidArgument(str("write_safetensors: the name ", in_quotes(*twice), " occurs twice"));
-
-  const std::string header = header_text(tensors, metadata);
-  std::array<std::byte, LENGTH_BYTES> length{};
-  for (std::size_t i = 0; i < LENGTH_BYTES; ++i)
-    length[i] = static_cast<std::byte>(header.size() >> (8 * i) & 0xffU);
-  AtomicFile file(path);
-  file.write(length);
-  file.write(std::as_bytes(std::span(header)));
-  for (const SafetensorsSource& tensor : tensors) file.write(tensor.bytes);
-  file.commit();
+  std::vector<SafetensorsEntry> entries;
+  std::map<std::string_view, std::span<const std::byte>> bytes;
+  for (const SafetensorsSource& tensor : tensors) {
+    entries.push_back({tensor.name, tensor.dtype, tensor.shape});
+    bytes.emplace(tensor.name, tensor.bytes);
+    const auto needed = shape_bytes(tensor.shape, safetensors_dtype_size(tensor.dtype));
+    if (needed && *needed != tensor.bytes.size() && safetensors_dtype_size(tensor.dtype) != 0)
+      throw InvalidArgument(str("write_safetensors: tensor ", in_quotes(tensor.name), ": its shape needs ",
+                                *needed, " bytes, got ", tensor.bytes.size()));
+  }
+  SafetensorsWriter writer(path, std::move(entries), metadata);
+  for (const SafetensorsTensor& tensor : writer.tensors()) writer.write(bytes.at(tensor.name));
+  writer.commit();
 }
 
 }  // namespace lockstep

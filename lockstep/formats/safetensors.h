@@ -84,11 +84,10 @@ struct SafetensorsSource {
   std::span<const std::byte> bytes;  // row by row, little-endian
 };
 
-// Writes the file whole or not at all (os/atomic_file.h). Tensors are laid out by falling element size, then
-// by name, so that each lies on a multiple of its element size and equal tensors give equal files. Throws
-// InvalidArgument for a name that occurs twice, is not UTF-8 or is "__metadata__", for an unknown dtype and
-// for bytes that do not fit the shape.
-void write_safetensors(const std::string& path, std::vector<SafetensorsSource> tensors,
+// Writes the file whole or not at all, as SafetensorsWriter does (formats/safetensors_writer.h), which needs
+// the bytes only piece by piece. Throws what that throws, and InvalidArgument for bytes that do not fit the
+// shape.
+void write_safetensors(const std::string& path, const std::vector<SafetensorsSource>& tensors,
                        const SafetensorsMetadata& metadata = {{"format", "pt"}});
 
 }  // namespace lockstep

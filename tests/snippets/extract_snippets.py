@@ -41,6 +41,7 @@ FIXTURES = {
     "lockstep/data/pin_memory.h": "extern torch::Device device;",
     "lockstep/formats/gzip_reader.h": "void use(std::span<const std::byte> bytes);",
     "lockstep/formats/safetensors.h": "extern std::span<const std::byte> bytes;",
+    "lockstep/formats/safetensors_writer.h": "std::span<const std::byte> bytes_of(const std::string& name);",
     "lockstep/job/connect.h": "extern Secret secret; extern int size; extern float score;",
     "lockstep/job/device_mesh.h": "extern std::span<float> activations, gradients;",
     "lockstep/job/job.h": "void train();",
