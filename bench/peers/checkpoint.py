@@ -113,7 +113,7 @@ for _ in range(ROUNDS):
         path, futures = fresh(), []
         start = time.perf_counter()
         times["blocked"].append(seconds_of(lambda: futures.append(dcp.async_save(
-            state, storage_writer=dcp.FileSystemWriter(path, sync_files=True, cache_staged_state_dict=True)))))
+            state, storage_writer=dcp.FileSystemWriter(path, sync_files=True)))))
         futures[0].result()
         dist.barrier()
         times["async_done"].append(time.perf_counter() - start)

@@ -15,8 +15,8 @@
 namespace lockstep {
 namespace {
 
-constexpr std::uint64_t MAX_HEADER = 100'000'000;
-constexpr std::uint64_t LENGTH_BYTES = 8;
+constexpr std::uint64_t MOST_HEADER_BYTES = 100'000'000;
+constexpr std::uint64_t HEAD_LENGTH_BYTES = 8;
 constexpr std::size_t DATA_ALIGNMENT = 64;  // of the first tensor: readers map files, and processors want it
 
 [[noreturn]] void refuse(const std::string& path, const std::string& defect) {
@@ -95,9 +95,9 @@ std::string header_text(const std::string& path, const std::vector<SafetensorsTe
     text += entry_text(path, tensor);
   }
   text += '}';
-  text.resize(round_up(LENGTH_BYTES + text.size(), DATA_ALIGNMENT) - LENGTH_BYTES, ' ');
-  if (text.size() > MAX_HEADER)
-    refuse(path, str("its header would have ", text.size(), " bytes, more than the ", MAX_HEADER,
+  text.resize(round_up(HEAD_LENGTH_BYTES + text.size(), DATA_ALIGNMENT) - HEAD_LENGTH_BYTES, ' ');
+  if (text.size() > MOST_HEADER_BYTES)
+    refuse(path, str("its header would have ", text.size(), " bytes, more than the ", MOST_HEADER_BYTES,
                      " that the format allows"));
   return text;
 }
@@ -108,7 +108,7 @@ std::string safetensors_head(const std::string& path, const std::vector<Safetens
                              const SafetensorsMetadata& metadata) {
   const std::string header = header_text(path, tensors, metadata);
   std::string head;
-  for (std::size_t i = 0; i < LENGTH_BYTES; ++i) head += static_cast<char>(header.size() >> (8 * i) & 0xffU);
+  for (std::size_t i = 0; i < HEAD_LENGTH_BYTES; ++i) head += static_cast<char>(header.size() >> (8 * i) & 0xffU);
   return head + header;
 }
 
