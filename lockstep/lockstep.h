@@ -33,6 +33,7 @@
 #include "lockstep/optim/lr_scheduler.h"           // optim::StepLR, CosineAnnealingLR, warm-up, ...
 #include "lockstep/optim/reduce_lr_on_plateau.h"   // optim::ReduceLROnPlateau
 #include "lockstep/optim/sgd.h"                    // optim::SGD
+#include "lockstep/optim/torch_optimizer_state.h"  // state_dict, load_state_dict of libtorch's optimisers
 #include "lockstep/parallel/ddp/distributed_data_parallel.h"  // gradients averaged while backward runs
 #include "lockstep/parallel/sync_batch_norm/convert_sync_batchnorm.h"  // BatchNorm layers see all ranks' batches
 #include "lockstep/parallel/sync_batch_norm/sync_batch_norm.h"         // SyncBatchNorm
@@ -40,6 +41,7 @@
 #include "lockstep/tensor/collectives.h"       // all_reduce, broadcast, ... on tensors
 #include "lockstep/tensor/functional.h"        // collectives through which gradients flow
 #include "lockstep/tensor/point_to_point.h"    // send, recv, isend, irecv, batch_isend_irecv
+#include "lockstep/tensor/random_state.h"      // get_rng_state, set_rng_state
 #include "lockstep/tensor/state_dict.h"        // save_state_dict, load_state_dict
 #include "lockstep/train/mean.h"               // means of metrics over the ranks
 #include "lockstep/train/metrics_file.h"       // one JSON object per line

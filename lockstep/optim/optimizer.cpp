@@ -107,17 +107,34 @@ void Optimizer::add_param_group(const NamedTensors& parameters) {
   add_param_group(shards);
 }
 
-void Optimizer::add_param_group(const std::vector<ParameterShard>& shards) {
-  std::vector<at::Tensor> tensors;
+void Optimizer::expect_new_names(const std::vector<ParameterShard>& shards) const {
+  std::set<std::string> names;
+  for (const auto& [parameter, known] : known_) names.insert(known.name);
   for (const ParameterShard& shard : shards) {
-    tensors.push_back(shard.tensor);
-    if (!shard.tensor.defined()) continue;
-    expect_part(name(), shard);
-    const auto dims = static_cast<std::int64_t>(shard.shape.size());
-    known_.emplace(shard.tensor.unsafeGetTensorImpl(),
-                   Known{.name = shard.name, .dims = dims, .shape = shape_of(shard)});
+    if (!names.insert(shard.name).second)
+      throw InvalidArgument(lockstep::str(name(), ": two parameters have the name ", in_quotes(shard.name),
+                                          ", and a state dict would hold one of them; give each its own"));
   }
-  add_param_group(ParamGroup(std::move(tensors)));
+}
+
+void Optimizer::add_param_group(const std::vector<ParameterShard>& shards) {
+  expect_new_names(shards);
+  std::unordered_map<const void*, Known> before = known_;
+  std::vector<at::Tensor> tensors;
+  try {
+    for (const ParameterShard& shard : shards) {
+      tensors.push_back(shard.tensor);
+      if (!shard.tensor.defined()) continue;
+      expect_part(name(), shard);
+      const auto dims = static_cast<std::int64_t>(shard.shape.size());
+      known_.emplace(shard.tensor.unsafeGetTensorImpl(),
+                     Known{.name = shard.name, .dims = dims, .shape = shape_of(shard)});
+    }
+    add_param_group(ParamGroup(std::move(tensors)));
+  } catch (...) {
+    known_ = std::move(before);  // refused parameters leave no names behind
+    throw;
+  }
 }
 
 std::vector<Optimizer::Gradient> Optimizer::gradients() const {

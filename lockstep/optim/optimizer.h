@@ -46,8 +46,8 @@
 //                   return {"state": state, "param_groups": [groups[i] for i in sorted(groups)]}
 //
 // Fails       InvalidArgument, before any parameter is changed: a sparse gradient (torch::optim has
-//             optimisers for these), a gradient of another shape, a parameter in two groups, options out of
-//             range, a state that does not fit.
+//             optimisers for these), a gradient of another shape, a parameter in two groups, two parameters
+//             of one name, options out of range, a state that does not fit.
 // Limits      add_param_group() through a torch::optim::Optimizer& takes no options; call it on the optimiser
 //             itself.
 #pragma once
@@ -138,6 +138,7 @@ class Optimizer : public torch::optim::Optimizer {
 
   std::vector<Gradient> gradients() const;
   void expect_new(const ParamGroup& group) const;
+  void expect_new_names(const std::vector<ParameterShard>& shards) const;
   std::unique_ptr<State> fitting_state(Values& values, const std::string& owner,
                                        const at::Tensor& parameter) const;
   Loaded load_by_number(const NamedTensors& tensors) const;

@@ -272,5 +272,20 @@ TEST(Optimizer, MistakesAreRefused) {
   EXPECT_EQ(optimizer.param_groups().size(), 1U);
 }
 
+// In a state dict one of them would take the other's place.
+TEST(Optimizer, TwoParametersOfOneNameAreRefused) {
+  const auto a = random_values({3}, 1), b = random_values({3}, 2), c = random_values({3}, 3);
+  EXPECT_THAT(([&] {
+                SGD(NamedTensors{{"w", a}, {"w", b}}, SGDOptions(0.1));
+              }),
+              ::testing::ThrowsMessage<InvalidArgument>(HasSubstr("two parameters have the name \"w\"")));
+  SGD optimizer(NamedTensors{{"w", a}}, SGDOptions(0.1));
+  EXPECT_THROW(optimizer.add_param_group(NamedTensors{{"v", b}, {"w", c}}), InvalidArgument);
+  EXPECT_THROW(optimizer.add_param_group(NamedTensors{{"v", b}, {"x", a}}), InvalidArgument);
+  optimizer.add_param_group(NamedTensors{{"v", b}});  // what was refused left no name behind
+  EXPECT_EQ(optimizer.param_groups().size(), 2U);
+  EXPECT_EQ(optimizer.state_dict().back().first.substr(0, 15), "param_groups.v.");
+}
+
 }  // namespace
 }  // namespace lockstep::optim

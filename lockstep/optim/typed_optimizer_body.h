@@ -1,7 +1,6 @@
 // The definitions of TypedOptimizer (typed_optimizer.h).
 #pragma once
 
-#include <ATen/ops/scalar_tensor.h>
 #include <torch/optim/serialize.h>
 
 #include <optional>
@@ -10,6 +9,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/optim/options_fields.h"
+#include "lockstep/optim/step_count.h"
 #include "lockstep/optim/typed_optimizer.h"
 
 namespace lockstep::optim {
@@ -70,8 +70,8 @@ NamedTensors TypedOptimizer<O, S>::state_as_tensors(const State& state) const {
   state_fields(static_cast<const S&>(state), [&](const char* key, const auto& value) {
     if constexpr (std::is_same_v<std::decay_t<decltype(value)>, at::Tensor>) {
       if (value.defined()) tensors.emplace_back(key, value);
-    } else {  // Python keeps the number of steps as float32, too
-      tensors.emplace_back(key, at::scalar_tensor(static_cast<float>(value), at::kFloat));
+    } else {
+      tensors.emplace_back(key, tensor_of_steps(value));
     }
   });
   return tensors;
