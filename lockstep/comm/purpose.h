@@ -38,8 +38,10 @@ enum class Purpose : std::uint8_t {
   OBJECT,
   JOIN,
   ACCUMULATION,
+  STOP_SIGNALS,
+  RANK_ZERO_FIRST,
 };
-inline constexpr int PURPOSE_COUNT = 14;
+inline constexpr int PURPOSE_COUNT = 16;
 
 // "gradients", as files and programs name it. PROGRAM is "".
 std::string_view name_of(Purpose purpose);
