@@ -116,7 +116,7 @@ class Restarts(Place):
         codes, outputs = self.finish(launchers)
         self.assertEqual(codes, [0, 0], outputs)
         for launcher in launchers:
-            self.assertEqual(re.findall(r"start (\d)", launcher.said()), ["0", "1"], outputs)
+            self.assertEqual(re.findall(r"(?m)^\[\d\] start (\d)", launcher.said()), ["0", "1"], outputs)
 
     def test_all_launchers_use_up_the_same_restarts(self):
         launchers = self.start((1, 1), ["sh", "-c", "[ $RANK = 0 ] && exec sleep 60; exit 9"], ["--max-restarts", "2"])

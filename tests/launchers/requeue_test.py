@@ -14,7 +14,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 SCRIPT = ROOT / "docs/clusters/requeue.sh"
 LOCKSTEP = os.environ["LAUNCHER_TEST_COMMAND"]
 PROGRAM = os.environ["RESUMED_TEST_PROGRAM"]
-PATIENCE = 120
+PATIENCE = 60
 STEP_TIME = 2000  # microseconds
 
 
@@ -63,6 +63,12 @@ class Requeue(unittest.TestCase):
         lines = (self.folder / "starts").read_text().splitlines() if (self.folder / "starts").exists() else []
         return sum(line.split()[1] == str(restarts) for line in lines) >= size
 
+    def await_requeue(self, slurm, job, restarts):
+        """Slurm lets a requeued job wait for two minutes, until no credential of the run before is valid: not here."""
+        self.wait_for(lambda: self.state(job) | {"ExitCode": ""} == {"JobState": "PENDING", "Restarts": str(restarts), "ExitCode": ""},
+                      slurm, "the requeue")
+        self.call("scontrol", "update", f"JobId={job}", "StartTime=now")
+
     def check_end(self, slurm, job, steps, restarts):
         self.wait_for(lambda: self.state(job).get("JobState") in ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT"), slurm, "the job's end")
         self.assertEqual(self.state(job), {"JobState": "COMPLETED", "Restarts": str(restarts), "ExitCode": "0:0"}, slurm.logs())
@@ -82,7 +88,7 @@ class Requeue(unittest.TestCase):
                 at = self.count()
                 self.wait_for(lambda restarts=restarts, at=at: self.starts(restarts) and self.count() > at + 20, slurm, "steps")
                 self.assertEqual(self.call("scontrol", "requeue", job).returncode, 0)
-                self.wait_for(lambda restarts=restarts: self.state(job).get("Restarts") == str(restarts + 1), slurm, "the requeue")
+                self.await_requeue(slurm, job, restarts + 1)
                 counts.append(self.count())
             first = self.check_end(slurm, job, steps, 2)
             self.assertEqual(len(first), 1)
@@ -97,6 +103,7 @@ class Requeue(unittest.TestCase):
             job = self.submit(slurm, steps)
             self.wait_for(lambda: self.count() > 20, slurm, "steps")
             self.call("scancel", "--signal=USR1", job)
+            self.await_requeue(slurm, job, 1)
             self.check_end(slurm, job, steps, 1)
             self.assertEqual((self.folder / "ends").read_text().split()[0], "10")
 
