@@ -3,9 +3,9 @@
 
     bench/restart.py BUILD [TRIALS] [--python PYTHON] [--write]     # BUILD has lockstep and resumed; PYTHON has torch
 
-A trial kills one rank, at a random moment of the run, its start included. It is clean when one restart was enough. "main" is the time
-from the kill until main() runs again on all ranks, "step" until the first step is done. --write keeps the result in the machine's
-folder of bench/results.
+A trial kills one rank, at a random moment of the run, its start included. It is clean when one restart was enough. A job that is not
+over after 20 s counts as not ended. "main" is the time from the kill until main() runs again on all ranks, "step" until the first step
+is done. --write keeps the result in the machine's folder of bench/results.
 """
 import argparse
 import json
@@ -22,7 +22,7 @@ import time
 from machine import busy_seconds, cpu, machine_folder, own_seconds
 
 HERE = pathlib.Path(__file__).resolve().parent
-RANKS, STEPS, STEP_TIME, RESTARTS, LIMIT = 4, 400, 1000, 12, 60
+RANKS, STEPS, STEP_TIME, RESTARTS, LIMIT = 4, 400, 1000, 12, 20
 SEED = 20261125
 
 
@@ -99,10 +99,11 @@ def summary(trials):
 
 
 def main():
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # a benchmark that is ended takes its job along
     arguments = argparse.ArgumentParser()
     arguments.add_argument("build", type=lambda text: pathlib.Path(text).resolve())
     arguments.add_argument("trials", nargs="?", type=int, default=12)
-    arguments.add_argument("--python")
+    arguments.add_argument("--python", type=os.path.abspath)
     arguments.add_argument("--write", action="store_true")
     options = arguments.parse_args()
     program = next(options.build.rglob("tests/launchers/resumed"))

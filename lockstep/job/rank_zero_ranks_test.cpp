@@ -1,7 +1,6 @@
 #include "lockstep/job/rank_zero.h"
 
-#include <array>
-#include <cstdio>
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -9,6 +8,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/collectives/broadcast.h"
@@ -25,13 +25,11 @@ using ::testing::ThrowsMessage;
 
 // The same path on all ranks, empty; rank 0 removes it at the end.
 std::filesystem::path common_folder() {
-  std::array<char, 64> path{};
-  if (get_rank() == 0) {
-    std::snprintf(path.data(), path.size(), "/tmp/lockstep-rank-zero-XXXXXX");
-    if (::mkdtemp(path.data()) == nullptr) throw std::runtime_error("no folder");
-  }
-  comm::broadcast(world(), std::span(path), 0);
-  return path.data();
+  std::string path = "/tmp/lockstep-rank-zero-XXXXXX";
+  if (get_rank() == 0 && ::mkdtemp(path.data()) == nullptr) throw std::runtime_error("no folder");
+  std::vector<std::uint8_t> bytes(path.begin(), path.end());
+  comm::broadcast(world(), std::span(bytes), 0);
+  return std::string(bytes.begin(), bytes.end());
 }
 
 // The first rank leaves a file that is long in the making; every other rank must find it whole.

@@ -14,8 +14,8 @@ namespace {
 using harness::sum_of_ranks;
 
 // Not over ranks that are threads: a process has one set of handlers.
-RANKS_TEST(StopSignals, OneRanksSignalIsEveryRanksAnswerAtTheSameStep, Ranks(1, 2, 3, 4),
-           EveryBackend(Except("thread"))) {
+RANKS_TEST(StopSignals, OneRanksSignalIsEveryRanksAnswerAtTheSameStep, Ranks(1, 2, 3, 4), EveryBackend(),
+           Except("thread")) {
   for (int asked = 0; asked < size(); ++asked) {
     StopSignals stop({SIGTERM, SIGUSR1}, {.group = world()});
     for (int step = 0; step < 3; ++step) ASSERT_FALSE(stop.requested_on_any_rank()) << step;
