@@ -112,8 +112,8 @@ def main():
     if options.python:
         jobs["torchrun"] = [options.python, "-m", "torch.distributed.run", "--nproc-per-node", str(RANKS), "--max-restarts", str(RESTARTS),
                             "--master-port", "29547", HERE / "peers/restart.py"]
-    found = {"what": __doc__.split("\n")[0], "command": "bench/restart.py " + " ".join(sys.argv[1:]), "cpu": cpu(),
-             "ranks": RANKS, "max_restarts": RESTARTS}
+    found = {"what": __doc__.split("\n")[0], "command": f"bench/restart.py BUILD {options.trials} --python PYTHON", "cpu": cpu(),
+             "ranks": RANKS, "max_restarts": RESTARTS, "limit_seconds": LIMIT}
     busy, own = busy_seconds(), own_seconds()
     for name, command in jobs.items():
         rng = random.Random(SEED)
