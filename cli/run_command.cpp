@@ -46,6 +46,7 @@ const std::array OPTIONS = std::to_array<Option>({
     {"--no-prefix", "", false},
     {"--no-affinity", "", false},
     {"--grace", "", true},
+    {"--max-restarts", "", true},
     {"--dry-run", "", false},
     {"--help", "-h", false},
 });
@@ -67,6 +68,7 @@ struct RunOptions {
   bool no_prefix = false;
   bool no_affinity = false;
   std::string grace;
+  std::string max_restarts = "0";
   bool dry_run = false;
 };
 
@@ -101,6 +103,7 @@ void describe_options(CLI::App& app, RunOptions& options) {
       "others are\n"
       "stopped within a second, and the exit code is that rank's (128 + N for signal N); 64 usage, 70 "
       "internal error,\n"
+      "75 the ranks saved their state and ask to be started again,\n"
       "126 not executable, 127 not found, 130 Ctrl-C. A second Ctrl-C ends everything at once.");
   app.add_option(
          "-n,--nproc-per-node", options.ranks,
@@ -124,6 +127,9 @@ void describe_options(CLI::App& app, RunOptions& options) {
   app.add_option("--grace", options.grace,
                  "seconds from asking ranks to stop until killing them; default 5, after a failing rank 0.5")
       ->type_name("SECONDS");
+  app.add_option("--max-restarts", options.max_restarts,
+                 "so often all ranks are stopped and started again after one has failed; default 0")
+      ->type_name("K");
   app.add_flag("--dry-run", options.dry_run, "print what every rank would get, and start nothing");
 }
 
@@ -233,6 +239,15 @@ LaunchSpec launch_spec(const RunOptions& options, std::vector<std::string> progr
   return spec;
 }
 
+// Restarts are to come soon: survivors have less time to say what they saw, unless --grace gives them some.
+void set_restarts(LaunchSpec& spec, const RunOptions& options) {
+  constexpr int MOST = 1000000;
+  spec.max_restarts = number_option("--max-restarts", options.max_restarts, 0, MOST);
+  if (spec.max_restarts == 0 || !options.grace.empty()) return;
+  spec.report_window = std::chrono::milliseconds(200);
+  spec.failure_grace = std::chrono::milliseconds(200);
+}
+
 PreparedJob prepare(const LaunchSpec& spec, const RunOptions& options) {
   if (spec.place.nodes > 1 && !options.dry_run) {
     const NodeAccess access = node_access(spec.place, options);
@@ -261,7 +276,9 @@ int run_command(const std::vector<std::string>& arguments) {
                  "lockstep: %s is set but means nothing to this version; lockstep info lists what does\n",
                  printable(name).c_str());
   }
-  PreparedJob job = prepare(launch_spec(options, split.program), options);
+  LaunchSpec spec = launch_spec(options, split.program);
+  set_restarts(spec, options);
+  PreparedJob job = prepare(spec, options);
   if (options.dry_run) {
     std::cout << describe(job.plan);
     return 0;

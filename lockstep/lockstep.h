@@ -18,15 +18,17 @@
 #include "lockstep/data/mnist.h"          // MNIST and Fashion-MNIST
 #include "lockstep/data/token_dataset.h"  // windows of a memory-mapped file of tokens
 #include "lockstep/data/torch_dataset.h"  // libtorch's data sets in make_data_loader
-#include "lockstep/data/transforms.h"  // random crop, flip, normalise: the same image on any rank and worker
-#include "lockstep/job/device_mesh.h"  // ranks on a grid with named axes
-#include "lockstep/job/groups.h"       // new_group, new_subgroups, split_group
-#include "lockstep/job/job.h"          // init_process_group, get_rank, world
-#include "lockstep/job/join.h"         // join: training loops of different lengths
-#include "lockstep/job/spawn.h"        // spawn: the ranks as processes started from here
-#include "lockstep/models/resnet.h"    // ResNet-18, -34, -50 with torchvision's names
-#include "lockstep/optim/adam.h"       // optim::Adam, optim::AdamW: one pass over memory
-#include "lockstep/optim/clip_grad.h"  // clip_grad_norm_, clip_grad_value_
+#include "lockstep/data/transforms.h"   // random crop, flip, normalise: the same image on any rank and worker
+#include "lockstep/job/device_mesh.h"   // ranks on a grid with named axes
+#include "lockstep/job/groups.h"        // new_group, new_subgroups, split_group
+#include "lockstep/job/job.h"           // init_process_group, get_rank, world
+#include "lockstep/job/join.h"          // join: training loops of different lengths
+#include "lockstep/job/rank_zero.h"     // rank_zero_first, rank_zero_only
+#include "lockstep/job/spawn.h"         // spawn: the ranks as processes started from here
+#include "lockstep/job/stop_signals.h"  // StopSignals: SIGTERM and SIGUSR1, agreed at a step boundary
+#include "lockstep/models/resnet.h"     // ResNet-18, -34, -50 with torchvision's names
+#include "lockstep/optim/adam.h"        // optim::Adam, optim::AdamW: one pass over memory
+#include "lockstep/optim/clip_grad.h"   // clip_grad_norm_, clip_grad_value_
 #include "lockstep/optim/gradient_accumulation.h"  // several micro-batches make one step
 #include "lockstep/optim/lamb.h"                   // optim::LAMB: Adam for very large batches
 #include "lockstep/optim/lars.h"                   // optim::LARS: SGD for very large batches

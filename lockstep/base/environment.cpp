@@ -33,6 +33,7 @@ constexpr std::array TABLE = std::to_array<EnvironmentVariable>({
     {"LOCKSTEP_HUB_FDS", "lockstep run", "inherited sockets through which the ranks of one machine meet"},
     {"LOCKSTEP_STORE", "lockstep run",
      "launcher: the launcher serves the store at MASTER_ADDR:MASTER_PORT, else rank 0"},
+    {"LOCKSTEP_RESTART_COUNT", "lockstep run", "how often the job was started anew (--max-restarts)"},
     {"LOCKSTEP_SECRET_FD", "lockstep run", "inherited descriptor with the job's secret"},
     {"LOCKSTEP_FAILURE_FD", "lockstep run",
      "inherited socket by which a rank tells the launcher of which kind its failure is and whose"},
@@ -86,12 +87,13 @@ constexpr std::array TABLE = std::to_array<EnvironmentVariable>({
     {"XDG_RUNTIME_DIR", "system",
      "where ranks that were not started by `lockstep run` meet (/tmp where it cannot be used)"},
     {"TORCHELASTIC_RUN_ID", "torchrun", "name of the job"},
-    {"TORCHELASTIC_RESTART_COUNT", "torchrun", "how often the job was started anew"},
+    {"TORCHELASTIC_RESTART_COUNT", "torchrun, lockstep run", "how often the job was started anew"},
     {"TORCHELASTIC_USE_AGENT_STORE", "torchrun",
      "True: torchrun itself holds MASTER_PORT; Lockstep uses the next one"},
     {"TORCHELASTIC_ERROR_FILE", "torchrun", "in a folder of this start of the job, which tells jobs apart"},
     {"SLURM_STEP_ID", "Slurm", "set inside an srun step"},
     {"SLURM_JOB_ID", "Slurm", "name of the job, with the step's"},
+    {"SLURM_RESTART_COUNT", "Slurm", "how often the job was requeued"},
     {"SLURM_CLUSTER_NAME", "Slurm", "name of the cluster that has given the job its name"},
     {"SLURM_SRUN_COMM_HOST", "Slurm", "address of the srun that started the step; tells jobs apart"},
     {"SLURM_SRUN_COMM_PORT", "Slurm", "its port"},
@@ -119,6 +121,7 @@ constexpr std::array TABLE = std::to_array<EnvironmentVariable>({
 });
 
 constexpr int MAX_RANKS = 1 << 20;
+constexpr int MAX_RESTARTS = 1 << 30;
 
 struct Variables {
   std::string_view source, rank, world_size, local_rank, local_world_size, job_id;
@@ -196,10 +199,13 @@ JobEnvironment by_rank_and_world_size() {
   const std::string_view source = ours ? "lockstep" : (torchrun ? "torchrun" : "env");
   JobEnvironment job = read({source, "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
                              ours ? "LOCKSTEP_JOB_ID" : "TORCHELASTIC_RUN_ID"});
+  job.restarts = static_cast<int>(
+      env_number(ours ? "LOCKSTEP_RESTART_COUNT" : "TORCHELASTIC_RESTART_COUNT", 0, MAX_RESTARTS)
+          .value_or(0));
+  if (ours && job.restarts > 0) job.job_id += str("/restart ", job.restarts);
   // torchrun's own name is often just "none": its port tells jobs apart.
   if (torchrun && !ours) {
-    job.job_id +=
-        str('/', env("MASTER_PORT").value_or("0"), '/', env("TORCHELASTIC_RESTART_COUNT").value_or("0"));
+    job.job_id += str('/', env("MASTER_PORT").value_or("0"), '/', job.restarts);
   } else if (const auto port = env("MASTER_PORT"); port && !ours) {
     job.job_id = "port " + *port;
   }

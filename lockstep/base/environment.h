@@ -43,7 +43,9 @@ struct JobEnvironment {
   int local_rank = 0;           // UNKNOWN: nobody says
   int local_world_size = 1;     // UNKNOWN: nobody says
   std::string source = "none";  // "lockstep", "torchrun", "env", "Slurm", "Open MPI", "MPICH", "none"
-  std::string job_id;  // the launcher's name for the job, the same on all machines; empty: it gives none
+  std::string job_id;  // the launcher's name for the job, the same on all machines, another one after a
+                       // restart; empty: it gives none
+  int restarts = 0;    // how often the launcher has started the job anew
 
   static constexpr int UNKNOWN = -1;
   bool is_single_node() const { return local_world_size == world_size; }  // the launcher says so

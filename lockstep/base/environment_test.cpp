@@ -81,6 +81,21 @@ TEST(Environment, JobsOfTorchrunWithoutANameDifferByTheirPort) {
   EXPECT_NE(name("29500", "0"), name("29500", "1"));
 }
 
+TEST(Environment, ARestartedJobOfOurLauncherHasANameOfItsOwn) {
+  const auto place = [](const std::string& restarts) {
+    const Environment environment({{"RANK", "0"},
+                                   {"WORLD_SIZE", "2"},
+                                   {"LOCKSTEP_JOB_ID", "0123"},
+                                   {"LOCKSTEP_RESTART_COUNT", restarts},
+                                   {"TORCHELASTIC_RESTART_COUNT", "7"}});
+    return job_environment();
+  };
+  EXPECT_EQ(place("0").job_id, "0123");
+  EXPECT_EQ(place("0").restarts, 0);
+  EXPECT_EQ(place("2").restarts, 2);
+  EXPECT_NE(place("1").job_id, place("2").job_id);
+}
+
 TEST(Environment, WhatNobodySaysIsUnknown) {
   const Environment environment({{"RANK", "1"}, {"WORLD_SIZE", "2"}});
   const JobEnvironment job = job_environment();

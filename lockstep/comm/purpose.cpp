@@ -24,7 +24,8 @@ float scale_of(std::int32_t mark) { return std::bit_cast<float>(mark); }
 bool is_of_a_loop(Purpose purpose) {
   return purpose == Purpose::BUFFERS || purpose == Purpose::GRADIENTS ||
          purpose == Purpose::SYNC_BATCH_NORM_FORWARD || purpose == Purpose::SYNC_BATCH_NORM_BACKWARD ||
-         purpose == Purpose::OVERFLOWS || purpose == Purpose::JOIN || purpose == Purpose::ACCUMULATION;
+         purpose == Purpose::OVERFLOWS || purpose == Purpose::JOIN || purpose == Purpose::ACCUMULATION ||
+         purpose == Purpose::STOP_SIGNALS;
 }
 
 bool is_of_batch_norm(Purpose purpose) {
@@ -65,7 +66,9 @@ std::string_view name_of(Purpose purpose) {
                                                                  "object",
                                                                  "join",
                                                                  "accumulation",
-                                                                 "checkpoint"};
+                                                                 "checkpoint",
+                                                                 "stop_signals",
+                                                                 "rank_zero_first"};
   return NAMES.at(static_cast<std::size_t>(purpose));
 }
 
@@ -85,7 +88,9 @@ std::string_view words_of(Purpose purpose) {
       "for an object",
       "for a Join",
       "for gradient accumulation",
-      "for a checkpoint"};
+      "for a checkpoint",
+      "for StopSignals",
+      "for rank_zero_first"};
   return WORDS.at(static_cast<std::size_t>(purpose));
 }
 

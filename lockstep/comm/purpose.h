@@ -39,8 +39,10 @@ enum class Purpose : std::uint8_t {
   JOIN,
   ACCUMULATION,
   CHECKPOINT,
+  STOP_SIGNALS,
+  RANK_ZERO_FIRST,
 };
-inline constexpr int PURPOSE_COUNT = 15;
+inline constexpr int PURPOSE_COUNT = 17;
 
 // "gradients", as files and programs name it. PROGRAM is "".
 std::string_view name_of(Purpose purpose);

@@ -24,6 +24,7 @@ TEST(Purpose, EachButTheProgramsHasWordsOfItsOwn) {
   for (int i = 0; i < PURPOSE_COUNT; ++i) names.insert(name_of(static_cast<Purpose>(i)));
   EXPECT_EQ(names.size(), static_cast<std::size_t>(PURPOSE_COUNT));
   EXPECT_EQ(name_of(Purpose::ACCUMULATION), "accumulation");
+  EXPECT_EQ(name_of(Purpose::RANK_ZERO_FIRST), "rank_zero_first");
   EXPECT_EQ(words_of(Purpose::PROGRAM), "");
 }
 

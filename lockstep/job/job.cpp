@@ -216,6 +216,14 @@ int get_rank() { return world().rank(); }
 int get_world_size() { return world().size(); }
 std::string get_backend() { return std::string(world().backend_name()); }
 
+int restart_count() {
+  constexpr long MOST = 1L << 30;
+  const long requeues = env_number("SLURM_RESTART_COUNT", 0, MOST).value_or(0);
+  const auto ours = env_number("LOCKSTEP_RESTART_COUNT", 0, MOST);
+  return static_cast<int>(ours.value_or(env_number("TORCHELASTIC_RESTART_COUNT", 0, MOST).value_or(0)) +
+                          requeues);
+}
+
 int get_local_rank() {
   world();
   const std::lock_guard lock(job().mutex);

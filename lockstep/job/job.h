@@ -70,4 +70,8 @@ int get_world_size();
 int get_local_rank();
 std::string get_backend();
 
+// How often the job was started anew before: by `lockstep run --max-restarts` or torchrun, and by Slurm's
+// requeue. 0 at the first start. Needs no init_process_group().
+int restart_count();
+
 }  // namespace lockstep

@@ -22,6 +22,7 @@ namespace lockstep {
 namespace {
 
 constexpr int MOST_DESCRIPTORS = 1 << 20;
+constexpr int MOST_RESTARTS = 1 << 30;
 
 std::string who(const JobEnvironment& place) {
   return str("init_process_group, rank ", place.rank, " of ", place.world_size, ": ");
@@ -44,6 +45,7 @@ JobEnvironment given_place(int rank, int world_size) {
     place.local_rank = local("LOCAL_RANK");
     place.local_world_size = local("LOCAL_WORLD_SIZE");
   }
+  place.restarts = static_cast<int>(env_number("LOCKSTEP_RESTART_COUNT", 0, MOST_RESTARTS).value_or(0));
   place.source = "options";
   return place;
 }

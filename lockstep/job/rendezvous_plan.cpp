@@ -101,6 +101,9 @@ RendezvousPlan over_tcp(const RendezvousFacts& facts, const std::string& host, i
   RendezvousPlan plan;
   plan.way = RendezvousWay::TCP_STORE;
   plan.name = "world";  // the store is the job's own, which is compared
+  // Our launcher serves one store for all starts of the ranks: keys of dead ranks are those of another world.
+  if (facts.does_launcher_serve && facts.place.restarts > 0)
+    plan.name += str(" of restart ", facts.place.restarts);
   plan.host = host;
   plan.port = port;
   plan.serves = rank_0_serves && facts.place.rank == 0;

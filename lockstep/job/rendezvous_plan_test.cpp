@@ -140,6 +140,17 @@ TEST(RendezvousPlan, TheLauncherMayServe) {
   EXPECT_FALSE(plan_rendezvous(row).serves);
 }
 
+TEST(RendezvousPlan, RestartedRanksMeetUnderAnotherNameInTheLaunchersStore) {
+  RendezvousFacts row = facts(0, 2, 1, "10.0.0.1");
+  row.does_launcher_serve = true;
+  const std::string first = plan_rendezvous(row).name;
+  row.place.restarts = 1;
+  const std::string second = plan_rendezvous(row).name;
+  row.place.restarts = 2;
+  EXPECT_NE(first, second);
+  EXPECT_NE(second, plan_rendezvous(row).name);
+}
+
 TEST(RendezvousPlan, WhereTorchrunHoldsThePortTheNextOneIsUsed) {
   RendezvousFacts row = facts(0, 2, 1, "10.0.0.1");
   row.has_agent_store = true;

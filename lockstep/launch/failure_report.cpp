@@ -44,7 +44,7 @@ RanksByEnd together(const RanksByEnd& one_by_one) {
 std::string victims(const RunResult& result, int first_rank) {
   RanksByEnd by_end;
   for (const auto& rank : result.ranks) {
-    if (rank.rank != *result.first_failure && !rank.status.success())
+    if (rank.rank != *result.first_failure && !is_well(rank.status))
       by_end.push_back({rank.was_stopped ? "stopped" : describe(rank.status), {first_rank + rank.rank}});
   }
   std::size_t left = by_end.size();
@@ -120,10 +120,10 @@ std::string failure_json(const FailureReport& report) {
       entry["exit_code"] = rank.status.code;
     }
     entry["ended_after_seconds"] = static_cast<double>(rank.ended_after.count()) / 1000.0;
-    entry["role"] = is_cause                ? "cause"
-                    : rank.was_stopped      ? "stopped"
-                    : rank.status.success() ? "finished"
-                                            : "victim";
+    entry["role"] = is_cause               ? "cause"
+                    : rank.was_stopped     ? "stopped"
+                    : is_well(rank.status) ? "finished"
+                                           : "victim";
     if (is_cause) entry["last_lines"] = rank.last_lines;
     ranks.push_back(std::move(entry));
   }

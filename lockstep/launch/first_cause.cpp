@@ -115,7 +115,7 @@ class Inquiry {
 
 CauseKind kind_of(const RankEnd* end, const RankEnd* witness) {
   if (end != nullptr && end->has_failed()) return CauseKind::FAILED;
-  if (end != nullptr && end->status.success() && !end->was_stopped) return CauseKind::LEFT;
+  if (end != nullptr && is_well(end->status) && !end->was_stopped) return CauseKind::LEFT;
   if (end != nullptr && end->stood_still) return CauseKind::STOOD;
   return witness != nullptr && witness->told->code == ErrorCode::TIMEOUT ? CauseKind::LATE : CauseKind::LOST;
 }

@@ -15,6 +15,7 @@
 #include <string>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/exit_code.h"
 #include "lockstep/os/child_process.h"
 
 namespace lockstep {
@@ -26,6 +27,11 @@ struct ToldFailure {
   std::chrono::milliseconds after{0};
 };
 
+// It did all it wanted to: it ended with 0, or asked to be started again (exit_code.h).
+inline bool is_well(const ExitStatus& status) {
+  return status.signal == 0 && (status.code == 0 || status.code == EXIT_REQUEUE);
+}
+
 struct RankEnd {
   int rank = 0;  // of the job
   ExitStatus status;
@@ -34,12 +40,12 @@ struct RankEnd {
   std::chrono::milliseconds after{0};
   std::optional<ToldFailure> told = {};
 
-  bool has_failed() const { return !status.success() && !was_stopped; }
+  bool has_failed() const { return !is_well(status) && !was_stopped; }
 };
 
 enum class CauseKind {
   FAILED,  // it ended with a failure of its own
-  LEFT,    // it ended with exit code 0 while others needed it
+  LEFT,    // it ended with exit code 0 or EXIT_REQUEUE while others needed it
   STOOD,   // its process was stopped (SIGSTOP) while others waited for it
   LATE,    // it did not do its part in time
   LOST,    // the others lost the connection to it, though it lived

@@ -8,12 +8,10 @@
 
 #include "lockstep/base/fail_point.h"
 #include "lockstep/base/str.h"
+#include "lockstep/launch/attempts.h"
 #include "lockstep/launch/console.h"
-#include "lockstep/launch/failure_report.h"
 #include "lockstep/launch/keyboard.h"
-#include "lockstep/launch/supervisor.h"
 #include "lockstep/os/descendants.h"
-#include "lockstep/os/machine.h"
 #include "lockstep/os/open_files.h"
 #include "lockstep/os/pipe.h"
 #include "lockstep/os/process.h"
@@ -26,92 +24,6 @@ namespace {
 constexpr std::chrono::seconds KILL_LIMIT{10};
 constexpr std::chrono::milliseconds STORE_TICK{200};
 constexpr std::chrono::seconds OTHERS_HEAR_OF_FAILURE{3};
-constexpr std::size_t LONGEST_LINE = 1000;
-constexpr std::size_t MOST_NAMED = 8;  // processes, on a line
-
-struct GuardianEnds {
-  int control = -1;
-  int standard_input = -1;
-  sigset_t rank_mask{};
-};
-
-void write_all(const Fd& file, std::string_view text) {
-  while (!text.empty()) {
-    const long put = write_available(file.get(), text);
-    if (put < 0)
-      throw SystemError("the record of the failure is not complete: it could not be written", errno);
-    text.remove_prefix(static_cast<std::size_t>(put));
-  }
-}
-
-void report(const PreparedJob& job, const RunResult& result, Console& console) {
-  if (!result.left_behind.empty() && !result.first_failure && result.stop_signal == 0) {
-    std::string names;
-    const std::size_t count = result.left_behind.size();
-    for (std::size_t i = 0; i < std::min(count, MOST_NAMED); ++i)
-      names += (names.empty() ? "" : ", ") + result.left_behind[i];
-    if (count > MOST_NAMED) names += str(" and ", count - MOST_NAMED, " more");
-    console.line("the ranks left processes behind, which were killed: " + names);
-  }
-  if (result.stop_signal != 0 && !result.first_failure && result.other_node.empty()) {
-    console.line(result.stop_signal == SIGPIPE ? "stopped: " + console.why_broken()
-                                               : "stopped by " + signal_name(result.stop_signal));
-  }
-  if (!result.first_failure && result.other_node.empty()) return;
-  const FailureReport failure{job.facts.job_id,     host_name(), job.plan.command,
-                              job.facts.log_folder, result,      job.spec.place};
-  if (job.logs) {
-    try {
-      write_all(job.logs->create_file("failure.json"), failure_json(failure));
-    } catch (const SystemError& error) {
-      console.line(error.what());
-    }
-  }
-  if (!result.other_node.empty()) {
-    const bool is_here = result.other_node.starts_with(str("node ", job.spec.place.node, ':'));
-    return console.line(str("the job failed", is_here ? "" : " on another machine", ": ",
-                            printable(result.other_node, LONGEST_LINE)));
-  }
-  for (const auto& line : failure_summary(failure)) console.line(line);
-  if (!result.of_job.empty()) console.line(printable(result.of_job, LONGEST_LINE));
-}
-
-// Waits for whoever reads the output, as any program would; but not when the front is gone or the user wants
-// to stop.
-void flush(Console& console, int control) {
-  for (console.flush(); !console.is_empty(); console.flush()) {
-    PollSet wait;
-    console.add_to(wait);
-    wait.want_read(control);
-    wait.run(Deadline::never());
-    if (wait.is_ready(control)) return;
-  }
-}
-
-int supervise(PreparedJob& job, const GuardianEnds& ends, SignalQueue& signals, Console& console) {
-  try {
-    console.line(job.plan.cores.summary);
-    if (!job.no_logs.empty())
-      console.line(str("no log files: ", job.no_logs, "; --log-dir chooses another place"));
-    if (job.logs) console.line("the output of each rank is kept in " + printable(job.logs->path(), 4096));
-    std::optional<NodeLink> link;
-    if (job.nodes) link.emplace(*job.nodes, std::move(job.stores));
-    Supervisor supervisor({job.spec, job.plan, signals, ends.rank_mask, &console,
-                           job.logs ? &*job.logs : nullptr, ends.control, ends.standard_input,
-                           link ? &*link : nullptr});
-    const RunResult result = supervisor.run();
-    if (link && result.exit_code == 0) link->finish();
-    if (result.start_error != 0) {
-      console.line(program_error(job.plan.command[0], result.start_error).what());
-    } else {
-      report(job, result, console);
-    }
-    return result.exit_code;
-  } catch (const std::exception& error) {
-    console.line(error.what());
-    return EXIT_INTERNAL;
-  }
-}
 
 int run_guardian(PreparedJob& job, const GuardianEnds& ends) {
   try {
@@ -122,9 +34,7 @@ int run_guardian(PreparedJob& job, const GuardianEnds& ends) {
     fail_point("launch.guardian");
     SignalQueue signals({SIGCHLD}, {});
     Console console(job.spec.prefix, job.spec.place.first_rank);
-    const int code = supervise(job, ends, signals, console);
-    flush(console, ends.control);
-    return code;
+    return run_attempts(job, ends, signals, console);
   } catch (...) {
     return EXIT_INTERNAL;
   }

@@ -23,6 +23,7 @@ constexpr std::array PLACE = std::to_array<std::string_view>({"RANK",
                                                               "ROLE_RANK",
                                                               "ROLE_WORLD_SIZE",
                                                               "LOCKSTEP_STORE",
+                                                              "LOCKSTEP_RESTART_COUNT",
                                                               "LOCKSTEP_SECRET_FD",
                                                               "LOCKSTEP_FAILURE_FD",
                                                               "TORCHELASTIC_RUN_ID",
@@ -61,6 +62,8 @@ std::vector<std::string> variables_of(const LaunchSpec& spec, const JobFacts& fa
       str("MASTER_PORT=", place.master_port > 0 ? place.master_port : facts.master_port),
       "LOCKSTEP_JOB_ID=" + facts.job_id,
   };
+  for (const char* name : {"LOCKSTEP_RESTART_COUNT=", "TORCHELASTIC_RESTART_COUNT="})
+    out.push_back(str(name, facts.restarts));
   if (place.nodes > 1) out.emplace_back("LOCKSTEP_STORE=launcher");
   if (threads > 0) out.push_back(str(THREADS, "=", threads));
   if (!facts.log_folder.empty()) out.push_back("LOCKSTEP_LOG_DIR=" + facts.log_folder);

@@ -18,6 +18,7 @@ struct JobFacts {
   int terminal_columns = 0;              // 0: standard output is not a terminal
   std::vector<std::string> environment;  // the launcher's own, "NAME=value"
   CpuTopology machine;
+  int restarts = 0;  // of the job before this start
 };
 
 struct LaunchPlan {

@@ -28,9 +28,17 @@ TEST(LaunchPlan, SetsTheContractsVariables) {
   EXPECT_THAT(plan.variables[1],
               ElementsAre("RANK=1", "WORLD_SIZE=2", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2", "GROUP_RANK=0",
                           "GROUP_WORLD_SIZE=1", "ROLE_RANK=1", "ROLE_WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1",
-                          "MASTER_PORT=4711", "LOCKSTEP_JOB_ID=0123456789abcdef", "OMP_NUM_THREADS=2",
-                          "LOCKSTEP_LOG_DIR=/logs"));
+                          "MASTER_PORT=4711", "LOCKSTEP_JOB_ID=0123456789abcdef", "LOCKSTEP_RESTART_COUNT=0",
+                          "TORCHELASTIC_RESTART_COUNT=0", "OMP_NUM_THREADS=2", "LOCKSTEP_LOG_DIR=/logs"));
   EXPECT_THAT(plan.command, ElementsAre("./train", "--flag"));
+}
+
+TEST(LaunchPlan, TellsARestartedRankHowOften) {
+  JobFacts restarted = facts({"LOCKSTEP_RESTART_COUNT=9", "TORCHELASTIC_RESTART_COUNT=9"});
+  restarted.restarts = 2;
+  const std::vector<std::string> all = rank_environment(launch_plan(two_ranks(), restarted), 1, {});
+  EXPECT_THAT(all, AllOf(Contains("LOCKSTEP_RESTART_COUNT=2"), Contains("TORCHELASTIC_RESTART_COUNT=2")));
+  EXPECT_THAT(all, Not(Contains(HasSubstr("_COUNT=9")))) << "of another launcher around this one";
 }
 
 TEST(LaunchPlan, OfASecondMachineCountsOnAndInheritsNoSockets) {

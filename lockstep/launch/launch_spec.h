@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "lockstep/launch/first_cause.h"
+#include "lockstep/launch/restart_plan.h"
 #include "lockstep/os/child_process.h"
 
 namespace lockstep {
@@ -58,6 +59,7 @@ struct LaunchSpec {
   std::chrono::milliseconds report_window{300};
   std::chrono::milliseconds failure_grace{500};
   std::chrono::milliseconds stop_grace{5000};
+  int max_restarts = 0;  // so often the job is started again after a rank has failed (restart_plan.h)
   std::chrono::nanoseconds time_limit = std::chrono::nanoseconds::max();  // everything is killed after it
 };
 
@@ -81,6 +83,7 @@ struct RunResult {
   std::string other_node;  // "node 1: ...": where the job failed first, when that was no rank of this node
   std::string of_job;      // the same line, when it was here and there are other nodes
   int stop_signal = 0;     // SIGINT and the like, when the job was told to stop
+  AttemptEnd end = AttemptEnd::SUCCEEDED;
   bool timed_out = false;  // `time_limit` was reached
   std::vector<std::string>
       left_behind;      // "sleep (pid 71)": processes that outlived their rank and were killed

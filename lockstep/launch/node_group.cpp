@@ -9,6 +9,7 @@
 #include "lockstep/base/number_list.h"
 #include "lockstep/base/str.h"
 #include "lockstep/base/wait_reminder.h"
+#include "lockstep/launch/node_watch.h"
 #include "lockstep/os/child_process.h"
 #include "lockstep/os/open_files.h"
 #include "lockstep/os/pipe.h"
@@ -17,19 +18,9 @@
 namespace lockstep {
 namespace {
 
-constexpr const char* FAILED = "lockstep/launch/failed";
-constexpr const char* CAUSE = "lockstep/launch/cause";
 constexpr std::chrono::seconds PATIENCE{
     30};  // with a store that is there: its machine may stand still for a while
 constexpr std::chrono::seconds LAST_ANSWER{2};  // of the store, while ranks are to be stopped
-
-std::string node_key(const char* what, int node) { return str("lockstep/launch/", what, '/', node); }
-
-// Set when the launcher with this entry under "ranks" is gone; another one that claims the same node sets
-// another key.
-std::string gone_key(int node, std::string_view id) { return str(node_key("gone", node), '/', id); }
-
-std::string_view id_of(std::string_view entry) { return entry.substr(entry.rfind(' ') + 1); }
 
 std::unique_ptr<TcpStore> connect_to(const NodeAccess& access, Deadline deadline,
                                      const std::string& farewell) {
@@ -41,18 +32,28 @@ std::unique_ptr<TcpStore> connect_to(const NodeAccess& access, Deadline deadline
                                                     .farewell = farewell});
 }
 
-std::string pack_failure(const NodeFailure& failure) {
-  return str(failure.node, ' ', failure.exit_code, ' ', failure.what);
+// What a launcher says of itself under "ranks"; its name follows.
+struct NodeEntry {
+  int ranks = 0;
+  int nodes = 0;
+  int max_restarts = 0;
+};
+
+NodeEntry unpack_entry(const std::string& text) {
+  NodeEntry entry;
+  const char* const end = text.data() + text.size();
+  const char* at = text.data();
+  for (int* const field : {&entry.ranks, &entry.nodes, &entry.max_restarts}) {
+    at = std::from_chars(at, end, *field).ptr;
+    if (at != end) ++at;
+  }
+  return entry;
 }
 
-NodeFailure unpack_failure(const std::string& text) {
-  NodeFailure failure;
-  const char* const end = text.data() + text.size();
-  const auto first = std::from_chars(text.data(), end, failure.node);
-  if (first.ec != std::errc() || first.ptr == end) return {0, 1, "the store does not say what"};
-  const auto second = std::from_chars(first.ptr + 1, end, failure.exit_code);
-  if (second.ec == std::errc() && second.ptr != end) failure.what.assign(second.ptr + 1, end);
-  return failure;
+void require_same(int node, const char* option, int theirs, int mine) {
+  if (theirs != mine)
+    throw InvalidArgument(
+        str("node ", node, " was started with ", option, " ", theirs, ", this one with ", option, " ", mine));
 }
 
 // The ends that the process which serves the store keeps, of connections to its parent.
@@ -81,56 +82,13 @@ int serve(const NodeAccess& access, const std::string& job_id, ParentEnds parent
     const auto store = server->open();
     for (int node = 0; node < access.nodes; ++node) {
       const auto entry = store->first_of({node_key("ranks", node)}, Deadline::never());
-      store->first_of({node_key("done", node), gone_key(node, id_of(entry->value))}, Deadline::never());
+      store->first_of({node_key("done", node), gone_key(node, name_of_launcher(entry->value))},
+                      Deadline::never());
     }
   } catch (const Error& error) {
     write_available(STANDARD_ERROR,
                     str("lockstep: the process that serves the job's store ends: ", error.what(), "\n"));
     return 1;
-  }
-  return 0;
-}
-
-// What a launcher can know when its connection to the store is over.
-NodeFailure lost_store(const NodeAccess& access) {
-  return {0, 1,
-          access.node == 0
-              ? "the process that serves the job's store has ended"
-              : "the launcher of node 0, or its process that serves the job's store, has ended or cannot be "
-                "reached"};
-}
-
-// Waits for bad news from another node or of the store; an end without any is told by the end of the pipe.
-int watch(const NodeAccess& access, TcpStore& store, int news) {
-  try {
-    struct Other {
-      int node;
-      std::string gone;
-    };
-    std::vector<Other> others;
-    for (int node = 0; node < access.nodes; ++node) {
-      if (node != access.node)
-        others.push_back({node, gone_key(node, id_of(store.get(node_key("ranks", node))))});
-    }
-    while (true) {
-      std::vector<std::string> keys = {FAILED};
-      for (const Other& other : others) keys.push_back(node_key("done", other.node));
-      for (const Other& other : others) keys.push_back(other.gone);
-      const auto entry = store.first_of(keys, Deadline::never());
-      if (entry->index == 0) {
-        if (unpack_failure(entry->value).node != access.node) write_available(news, entry->value);
-        return 0;
-      }
-      const std::size_t at = (entry->index - 1) % others.size();
-      if (entry->index > others.size()) {
-        const int node = others[at].node;
-        write_available(news, pack_failure({node, 1, str("the launcher of node ", node, " is gone")}));
-        return 0;
-      }
-      others.erase(others.begin() + static_cast<std::ptrdiff_t>(at));
-    }
-  } catch (const Error&) {
-    write_available(news, pack_failure(lost_store(access)));
   }
   return 0;
 }
@@ -185,7 +143,7 @@ NodeStores Nodes::connect(Deadline deadline) {
   return stores;
 }
 
-Nodes::Joined Nodes::meet(int ranks_here, Deadline deadline) {
+Nodes::Joined Nodes::meet(const Wish& wish, Deadline deadline) {
   Joined joined;
   const Awaited awaited([&] {
     return str("the launcher of node 0 to answer, which serves the store at ",
@@ -193,7 +151,7 @@ Nodes::Joined Nodes::meet(int ranks_here, Deadline deadline) {
   });
   try {
     joined.stores = connect(deadline);
-    meet_with(*joined.stores.own, ranks_here, deadline, joined);
+    meet_with(*joined.stores.own, wish, deadline, joined);
   } catch (const StoreLost&) {
     if (access_.node == 0) throw_server_ended();
     throw;
@@ -201,8 +159,8 @@ Nodes::Joined Nodes::meet(int ranks_here, Deadline deadline) {
   return joined;
 }
 
-void Nodes::meet_with(TcpStore& store, int ranks_here, Deadline deadline, Joined& joined) const {
-  const std::string mine = str(ranks_here, ' ', access_.nodes, ' ', job_id_);
+void Nodes::meet_with(TcpStore& store, const Wish& wish, Deadline deadline, Joined& joined) const {
+  const std::string mine = str(wish.ranks, ' ', access_.nodes, ' ', wish.max_restarts, ' ', job_id_);
   if (store.compare_set(node_key("ranks", access_.node), "", mine) != mine) {
     throw InvalidArgument(str("there are two launchers with --node-rank ", access_.node));
   }
@@ -214,18 +172,12 @@ void Nodes::meet_with(TcpStore& store, int ranks_here, Deadline deadline, Joined
       missing.push_back(node);
       continue;
     }
-    int ranks = 0;
-    int nodes = 0;
-    const char* const end = entry->value.data() + entry->value.size();
-    const auto first = std::from_chars(entry->value.data(), end, ranks);
-    const auto second = first.ptr == end ? first : std::from_chars(first.ptr + 1, end, nodes);
-    if (nodes != access_.nodes) {
-      throw InvalidArgument(str("node ", node, " was started with --nnodes ", nodes,
-                                ", this one with --nnodes ", access_.nodes));
-    }
-    if (node < access_.node) joined.first_rank += ranks;
-    joined.world_size += ranks;
-    if (node == 0) joined.job_id.assign(second.ptr + 1, end);
+    const NodeEntry other = unpack_entry(entry->value);
+    require_same(node, "--nnodes", other.nodes, access_.nodes);
+    require_same(node, "--max-restarts", other.max_restarts, wish.max_restarts);
+    if (node < access_.node) joined.first_rank += other.ranks;
+    joined.world_size += other.ranks;
+    if (node == 0) joined.job_id = std::string(name_of_launcher(entry->value));
   }
   if (!missing.empty()) throw Timeout(str("the launcher of node(s) ", number_list(missing), " did not come"));
 }
@@ -238,7 +190,7 @@ NodeLink::NodeLink(NodeAccess access, NodeStores stores)
     name_process("lockstep-watch");
     pipe.read.reset();
     store_.reset();  // this process's copy: the connection is to end with its parent
-    return watch(access_, *stores.watcher, pipe.write.get());
+    return watch_nodes(access_, *stores.watcher, pipe.write.get());
   });
   news_ = std::move(pipe.read);
   set_nonblocking(news_.get());
@@ -251,18 +203,23 @@ NodeLink::~NodeLink() {
 
 std::optional<NodeFailure> NodeLink::news(const PollSet& wait) {
   if (!news_.valid() || !wait.is_ready(news_.get())) return std::nullopt;
-  std::string said;
-  const ReadResult result = read_available(news_.get(), said);
-  if (result == ReadResult::NOTHING_NOW) return std::nullopt;
-  news_.reset();
-  if (said.empty()) return std::nullopt;
-  return unpack_failure(said);
+  if (read_available(news_.get(), unread_) == ReadResult::END) news_.reset();
+  return take_news();
+}
+
+std::optional<NodeFailure> NodeLink::take_news() {
+  while (const auto line = take_watch_line(unread_)) {
+    if (line->start != start_) continue;  // of an earlier start: old
+    if (line->failure) return line->failure;
+    others_ended_well_ = true;
+  }
+  return std::nullopt;
 }
 
 NodeFailure NodeLink::report(const NodeFailure& mine) {
   store_->set_timeout(LAST_ANSWER);
   try {
-    return unpack_failure(store_->compare_set(FAILED, "", pack_failure(mine)));
+    return unpack_failure(store_->compare_set(start_key("failed", start_), "", pack_failure(mine)));
   } catch (const Error&) {
     return mine;  // nobody is there to be told
   }
@@ -271,7 +228,7 @@ NodeFailure NodeLink::report(const NodeFailure& mine) {
 void NodeLink::publish(const std::string& ends) {
   store_->set_timeout(LAST_ANSWER);
   try {
-    store_->set(node_key("ends", access_.node), ends);
+    store_->set(start_key("ends", start_, access_.node), ends);
   } catch (const Error&) {  // NOLINT(bugprone-empty-catch): nobody is there to be told
   }
 }
@@ -282,7 +239,8 @@ std::vector<std::optional<std::string>> NodeLink::published(Deadline deadline) {
     for (int node = 0; node < access_.nodes; ++node) {
       const auto entry = store_->find(node_key("ranks", node));
       if (!entry) continue;
-      const auto ends = store_->first_of({node_key("ends", node), gone_key(node, id_of(*entry))}, deadline);
+      const auto ends = store_->first_of(
+          {start_key("ends", start_, node), gone_key(node, name_of_launcher(*entry))}, deadline);
       if (ends && ends->index == 0) all[static_cast<std::size_t>(node)] = ends->value;
     }
   } catch (const Error&) {  // NOLINT(bugprone-empty-catch): node 0 is gone, and with it all the others' words
@@ -292,7 +250,7 @@ std::vector<std::optional<std::string>> NodeLink::published(Deadline deadline) {
 
 NodeFailure NodeLink::agree(const NodeFailure& mine) {
   try {
-    return unpack_failure(store_->compare_set(CAUSE, "", pack_failure(mine)));
+    return unpack_failure(store_->compare_set(start_key("cause", start_), "", pack_failure(mine)));
   } catch (const Error&) {
     return mine;
   }
@@ -300,14 +258,36 @@ NodeFailure NodeLink::agree(const NodeFailure& mine) {
 
 std::optional<NodeFailure> NodeLink::agreed(Deadline deadline) {
   try {
-    const auto entry = store_->first_of({CAUSE}, deadline);
+    const auto entry = store_->first_of({start_key("cause", start_)}, deadline);
     return entry ? std::optional(unpack_failure(entry->value)) : std::nullopt;
   } catch (const Error&) {
     return std::nullopt;
   }
 }
 
+void NodeLink::note_ended_well() {
+  try {
+    store_->set(start_key("well", start_, access_.node), "");
+  } catch (const Error&) {  // NOLINT(bugprone-empty-catch): the watcher tells of a store that is gone
+  }
+}
+
+bool NodeLink::agree_on_restart(bool wished) {
+  store_->set_timeout(LAST_ANSWER);
+  try {
+    const std::string said = store_->compare_set(start_key("next", start_), "", wished ? RESTART : GIVE_UP);
+    if (!wished || said != RESTART) return false;
+  } catch (const Error&) {  // the store is gone, and with it the way to meet
+    return false;
+  }
+  store_->set_timeout(PATIENCE);
+  ++start_;
+  others_ended_well_ = false;
+  return true;
+}
+
 void NodeLink::finish() {
+  note_ended_well();
   try {
     store_->set(node_key("done", access_.node), "");
   } catch (const Error&) {  // NOLINT(bugprone-empty-catch): nobody is there to be told

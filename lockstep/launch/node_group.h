@@ -9,7 +9,12 @@
 //   wait.want_read(link.descriptor()); ... if (auto news = link.news(wait)) stop(*news);
 //   link.report({node, 137, "rank 3 failed first: killed by SIGKILL"});       // the first report of the job
 //                                                                             // counts
+//   if (link.agree_on_restart(true)) ...          // all nodes start their ranks again, or none does
 //   link.finish();                                // this node is done
+//
+// What is said of one start of the ranks stands under keys with the number of that start, so what dead ranks
+// and their launchers have said means nothing to the next one. Where restarts were asked for, a node whose
+// ranks have ended well waits for the others: a failure of theirs restarts its ranks, too.
 //
 // The process that serves the store ends when all nodes are done or gone; node 0's launcher waits for it, and
 // says how it ended if that comes too early. That process looks into its own table, and node 0's launcher has
@@ -61,10 +66,15 @@ class Nodes {
     std::string job_id;  // node 0's
     NodeStores stores;
   };
+  // Of each launcher.
+  struct Wish {
+    int ranks = 1;         // here
+    int max_restarts = 0;  // the same for all
+  };
   // Once. Fails: Timeout naming the nodes that did not come; StoreError (another secret; on node 0: the
   // process that serves the store has ended, and how); InvalidArgument: a node number that is taken, or
-  // launchers that were told different numbers of nodes.
-  Joined meet(int ranks_here, Deadline deadline);
+  // launchers that were told different numbers of nodes or restarts.
+  Joined meet(const Wish& wish, Deadline deadline);
 
   pid_t server() const { return server_; }  // 0: another node's
 
@@ -72,7 +82,7 @@ class Nodes {
   void start_server();
   [[noreturn]] void throw_server_ended() const;
   NodeStores connect(Deadline deadline);
-  void meet_with(TcpStore& store, int ranks_here, Deadline deadline, Joined& joined) const;
+  void meet_with(TcpStore& store, const Wish& wish, Deadline deadline, Joined& joined) const;
 
   const NodeAccess access_;
   const std::string job_id_;
@@ -85,6 +95,7 @@ struct NodeFailure {
   int node = 0;
   int exit_code = 1;
   std::string what;  // empty: a rank has failed, and what the first cause was is yet to be found
+  int signal = 0;    // by which its launcher was asked to stop: the other nodes stop in the same way
 };
 
 class NodeLink {
@@ -95,8 +106,8 @@ class NodeLink {
   ~NodeLink();
 
   int descriptor() const { return news_.get(); }  // -1: there is no more to come
-  // Once: another node has failed, its launcher is gone, or the store is (of which node 0 is said to be the
-  // place).
+  // Once a start: another node has failed, its launcher is gone, or the store is (of which node 0 is said to
+  // be the place).
   std::optional<NodeFailure> news(const PollSet& wait);
   // Tells the job that this node has failed; what counts as the job's first failure, which may be another
   // node's.
@@ -110,13 +121,27 @@ class NodeLink {
   std::vector<std::optional<std::string>> published(Deadline deadline);
   NodeFailure agree(const NodeFailure& mine);  // what counts as the job's first cause: what was said first
   std::optional<NodeFailure> agreed(Deadline deadline);  // waits until somebody has said it
-  void finish();                                         // this node has ended well
+
+  // ---- restarts
+  void note_ended_well();  // the ranks of this node have; once a start
+  bool have_others_ended_well() const { return others_ended_well_; }  // known after news()
+  // All ranks of this node have ended. True: every node starts its ranks again, and what follows here is of
+  // that start. The first launcher that says false decides for all, unless another said true before: then
+  // that one's next start ends when this launcher is gone.
+  bool agree_on_restart(bool wished);
+
+  void finish();  // this node has ended well, and nothing follows
 
  private:
+  std::optional<NodeFailure> take_news();
+
   const NodeAccess access_;
   pid_t watcher_ = 0;
   Fd news_;
+  std::string unread_;  // of the watcher's lines
   std::unique_ptr<TcpStore> store_;
+  int start_ = 0;  // of the ranks, from 0
+  bool others_ended_well_ = false;
 };
 
 }  // namespace lockstep

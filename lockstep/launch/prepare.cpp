@@ -46,7 +46,7 @@ void make_logs(PreparedJob& job) {
   const std::string node = spec.place.nodes > 1 ? str("-node", spec.place.node) : "";
   try {
     job.logs = PrivateFolder::create(spec.log_base, str(time_stamp(), "-", job.facts.job_id, node));
-    job.facts.log_folder = job.logs->path();
+    job.facts.log_folder = job.log_root = job.logs->path();
   } catch (const SystemError& error) {
     if (spec.needs_logs) throw;
     job.no_logs = error.what();
@@ -82,7 +82,7 @@ ProgramError program_error(const std::string& program, int error_number) {
 PreparedJob prepare_job_with_others(const LaunchSpec& spec, const NodeAccess& access, Deadline deadline) {
   require_program(spec);  // before the others wait for it
   Nodes nodes(access, random_hex(JOB_ID_BYTES));
-  Nodes::Joined joined = nodes.meet(spec.ranks, deadline);
+  Nodes::Joined joined = nodes.meet({spec.ranks, spec.max_restarts}, deadline);
   LaunchSpec whole = spec;
   whole.place.first_rank = joined.first_rank;
   whole.place.world_size = joined.world_size;
@@ -107,6 +107,25 @@ PreparedJob prepare_job(const LaunchSpec& spec) {
   job.plan = launch_plan(spec, job.facts);
   job.plan.executable = program.path;
   return job;
+}
+
+void prepare_restart(PreparedJob& job) {
+  ++job.facts.restarts;
+  job.facts.master_port = free_port();
+  job.no_logs.clear();
+  if (!job.log_root.empty()) {
+    job.logs.reset();
+    job.facts.log_folder.clear();
+    try {
+      job.logs = PrivateFolder::create(job.log_root, str("restart-", job.facts.restarts));
+      job.facts.log_folder = job.logs->path();
+    } catch (const SystemError& error) {  // a job that can run is not given up for its logs
+      job.no_logs = error.what();
+    }
+  }
+  std::string executable = std::move(job.plan.executable);
+  job.plan = launch_plan(job.spec, job.facts);
+  job.plan.executable = std::move(executable);
 }
 
 }  // namespace lockstep

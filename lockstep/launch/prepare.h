@@ -17,7 +17,8 @@ struct PreparedJob {
   LaunchSpec spec;
   JobFacts facts;
   LaunchPlan plan;
-  std::optional<PrivateFolder> logs;
+  std::optional<PrivateFolder> logs;     // of this start
+  std::string log_root = {};             // the job's folder; a restarted job's logs lie in it
   std::string no_logs = {};              // why there are none although there should be
   std::optional<NodeAccess> nodes = {};  // several machines
   NodeStores stores = {};                // several machines: the launcher's connections to the store
@@ -31,6 +32,10 @@ PreparedJob prepare_job(const LaunchSpec& spec);
 // For a job on several machines: first waits for the launchers of the others (node_group.h), to know this
 // one's ranks.
 PreparedJob prepare_job_with_others(const LaunchSpec& spec, const NodeAccess& access, Deadline deadline);
+
+// The same job once more, after all of it has ended: a port that is free now, and a folder for its logs,
+// "restart-1" in the job's. Never fails for want of a folder; `no_logs` says why there is none.
+void prepare_restart(PreparedJob& job);
 
 // The program cannot be started. exit_code(): EXIT_NOT_FOUND or EXIT_NOT_EXECUTABLE.
 class ProgramError : public InvalidArgument {

@@ -118,6 +118,21 @@ TEST(RunRanks, NamesWhatTheRanksLeftBehind) {
               ElementsAre(HasSubstr(" (pid ")));
 }
 
+TEST(RunRanks, TellsHowTheAttemptEnded) {
+  const auto end_of = [](const char* script) { return run_ranks(shell(2, script)).end; };
+  EXPECT_EQ(end_of("exit 0"), AttemptEnd::SUCCEEDED);
+  EXPECT_EQ(end_of("exit 75"), AttemptEnd::REQUEUE);
+  EXPECT_EQ(end_of("[ $RANK = 1 ] && exit 75; exit 0"), AttemptEnd::REQUEUE);
+  EXPECT_EQ(end_of("[ $RANK = 1 ] && exit 75; exit 3"), AttemptEnd::RANK_FAILED);
+  EXPECT_EQ(end_of("kill -KILL $$"), AttemptEnd::RANK_FAILED);
+}
+
+TEST(RunRanks, ARankThatAsksForARequeueIsNoFailure) {
+  const RunResult result = run_ranks(shell(2, "exit 75"));
+  EXPECT_EQ(result.exit_code, EXIT_REQUEUE);
+  EXPECT_EQ(result.first_failure, std::nullopt);
+}
+
 TEST(RunRanks, RefusesAProgramThatCannotRun) {
   const TempFolder folder;
   const auto code_of = [](const std::string& program) {

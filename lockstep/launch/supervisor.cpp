@@ -139,23 +139,34 @@ void Supervisor::read_control(const PollSet& wait) {
   for (const char signal : signals) obey(signal);
   if (result != ReadResult::END) return;
   front_is_gone_ = true;
-  tell_nodes(128 + SIGKILL, str("the launcher of node ", setting_.spec.place.node, " was killed"));
+  const int node = setting_.spec.place.node;
+  tell_nodes(
+      {.node = node, .exit_code = 128 + SIGKILL, .what = str("the launcher of node ", node, " was killed")});
   enter(State::KILLING, Deadline::in(UNKILLABLE_AFTER));
 }
 
 void Supervisor::obey(int signal) {
-  constexpr std::array PASSED_ON = {SIGUSR1, SIGUSR2, SIGCONT};
   if (signal == SIGTSTP && !held_since_) held_since_ = Clock::now();
   if (signal == SIGTSTP) return signal_ranks(SIGSTOP);
-  if (signal != SIGUSR1 && signal != SIGUSR2) held_since_.reset();
-  if (std::find(PASSED_ON.begin(), PASSED_ON.end(), signal) != PASSED_ON.end()) return signal_ranks(signal);
+  if (signal == SIGUSR1 || signal == SIGUSR2) return signal_rank_processes(signal);
+  held_since_.reset();
+  if (signal == SIGCONT) return signal_ranks(signal);
+  const bool is_first = !std::exchange(was_asked_to_stop_, true);
+  if (is_first && result_.stop_signal != 0) return;  // another launcher was asked sooner: its grace runs
   if (state_ != State::STARTING &&
       state_ != State::RUNNING) {  // the second one, or one while a failure is being handled
     enter(State::KILLING, Deadline::in(UNKILLABLE_AFTER));
     return;
   }
+  tell_nodes({.node = setting_.spec.place.node,
+              .exit_code = 128 + signal,
+              .what = "the launcher was stopped by " + signal_name(signal),
+              .signal = signal == SIGPIPE ? SIGTERM : signal});
+  stop_ranks(signal);
+}
+
+void Supervisor::stop_ranks(int signal) {
   result_.stop_signal = signal;
-  tell_nodes(128 + signal, "the launcher was stopped by " + signal_name(signal));
   begin_stopping();
   enter(State::STOPPING, Deadline::in(setting_.spec.stop_grace));
   if (setting_.console != nullptr && signal != SIGPIPE) {
@@ -228,7 +239,7 @@ void Supervisor::enter(State next, Deadline deadline) {
 
 void Supervisor::note_failure() {
   if (!setting_.spec.stop_on_failure || !any_failed()) return;
-  tell_nodes(1, "");
+  tell_nodes({.node = setting_.spec.place.node});
   enter(State::REPORTING, Deadline::in(setting_.spec.report_window));
 }
 
@@ -241,7 +252,7 @@ void Supervisor::advance() {
       result_.timed_out = true;
       return enter(State::KILLING, Deadline::in(UNKILLABLE_AFTER));
     }
-    if (is_over) return enter(State::KILLING, Deadline::in(UNKILLABLE_AFTER));
+    if (is_over && !waits_for_nodes()) return enter(State::KILLING, Deadline::in(UNKILLABLE_AFTER));
   }
   switch (state_) {
     case State::RUNNING:
@@ -299,6 +310,7 @@ void Supervisor::finish() {
   }
   read_notes();
   find_cause();
+  result_.end = attempt_end();
   result_.exit_code = exit_code();
   fail_point("launch.drained");
 }
@@ -324,13 +336,46 @@ void Supervisor::signal_ranks(int signal) const {
   for (const auto& rank : ranks_) rank->signal_group(signal);
 }
 
+// A helper of a rank (a process that loads data, a command it runs) has no handler for these, and would die.
+void Supervisor::signal_rank_processes(int signal) const {
+  for (const auto& rank : ranks_) {
+    if (!rank->has_ended()) signal_process(rank->pid(), signal);
+  }
+}
+
 bool Supervisor::all_ended() const {
   return std::all_of(ranks_.begin(), ranks_.end(), [](const auto& rank) { return rank->has_ended(); });
+}
+
+// All ranks here have ended well, and a failure on another machine would start them again.
+bool Supervisor::waits_for_nodes() {
+  if (setting_.link == nullptr || setting_.spec.max_restarts == 0 || state_ != State::RUNNING || any_failed())
+    return false;
+  if (!std::exchange(told_well_, true)) setting_.link->note_ended_well();
+  return !setting_.link->have_others_ended_well() && setting_.link->descriptor() >= 0;
+}
+
+bool Supervisor::asks_for_requeue() const {
+  const auto ended_well = [](const RankResult& rank) { return is_well(rank.status); };
+  const auto asks = [](const RankResult& rank) { return rank.status.code == EXIT_REQUEUE; };
+  return std::all_of(result_.ranks.begin(), result_.ranks.end(), ended_well) &&
+         std::any_of(result_.ranks.begin(), result_.ranks.end(), asks);
+}
+
+AttemptEnd Supervisor::attempt_end() const {
+  if (result_.start_error != 0) return AttemptEnd::NOT_STARTED;
+  if (result_.timed_out) return AttemptEnd::TIMED_OUT;
+  if (asks_for_requeue() && !result_.first_failure && !is_launcher_lost_) return AttemptEnd::REQUEUE;
+  if (was_asked_to_stop_ || front_is_gone_ || result_.stop_signal != 0) return AttemptEnd::STOPPED;
+  if (is_launcher_lost_) return AttemptEnd::LAUNCHER_LOST;
+  return result_.first_failure || !result_.other_node.empty() ? AttemptEnd::RANK_FAILED
+                                                              : AttemptEnd::SUCCEEDED;
 }
 
 int Supervisor::exit_code() const {
   if (result_.start_error != 0) return result_.start_error == ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_EXECUTABLE;
   if (result_.timed_out) return EXIT_TIMED_OUT;
+  if (result_.end == AttemptEnd::REQUEUE) return EXIT_REQUEUE;
   if (!result_.other_node.empty() || result_.first_failure) return cause_code_ != 0 ? cause_code_ : 1;
   return result_.stop_signal != 0 ? 128 + result_.stop_signal : 0;
 }

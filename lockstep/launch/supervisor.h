@@ -10,6 +10,8 @@
 //
 // REPORTING  nobody is told anything: the survivors notice the death themselves, say so, and end.
 // STOPPING   every rank's process group got SIGTERM, or the signal that the launcher got.
+//            A job that may be restarted stays RUNNING after its last rank here has ended well, until those
+//            of the other machines have: a failure there starts the ranks here again.
 // KILLING    SIGKILL to the groups of the ranks, then to everything that descends from this process, until
 //            there is none.
 #pragma once
@@ -68,11 +70,13 @@ class Supervisor {
   void note_starts(const PollSet& wait);
   void read_control(const PollSet& wait);
   void obey(int signal);
+  void stop_ranks(int signal);
+  void signal_rank_processes(int signal) const;
   void note_deaths(const PollSet& wait);
   std::vector<pid_t> not_to_reap() const;
   void note_death(RankProcess& rank);
   void read_notes();
-  void tell_nodes(int exit_code, const std::string& what);
+  void tell_nodes(const NodeFailure& mine);
   void hear_nodes(const PollSet& wait);
   void hear(const NodeFailure& failure);
   void enter(State next, Deadline deadline);
@@ -87,6 +91,9 @@ class Supervisor {
   std::vector<RankEnd> rank_ends() const;
   bool any_failed() const;
   bool all_ended() const;
+  bool waits_for_nodes();
+  bool asks_for_requeue() const;
+  AttemptEnd attempt_end() const;
   int exit_code() const;
 
   // Constant after construction.
@@ -101,7 +108,10 @@ class Supervisor {
   std::optional<Clock::time_point> held_since_;  // the ranks are stopped by the user
   Deadline next_look_ = Deadline::in({});        // for deaths, should nobody tell of them
   bool front_is_gone_ = false;
-  bool was_told_to_stop_ = false;  // the ranks got a signal from here: what ends from now on was stopped
+  bool was_asked_to_stop_ = false;  // by a signal to this launcher
+  bool is_launcher_lost_ = false;   // another machine's, or the store
+  bool told_well_ = false;          // the other launchers know that the ranks here have ended well
+  bool was_told_to_stop_ = false;   // the ranks got a signal from here: what ends from now on was stopped
   std::vector<std::unique_ptr<RankProcess>> ranks_;
   FailureNotes notes_;
   OomKills oom_kills_before_;

@@ -27,11 +27,10 @@ void Supervisor::read_notes() {
 }
 
 // `what` is empty for a failed rank: the first cause is found when all have ended.
-void Supervisor::tell_nodes(int exit_code, const std::string& what) {
+void Supervisor::tell_nodes(const NodeFailure& mine) {
   if (setting_.link == nullptr || !result_.other_node.empty()) return;
-  const int node = setting_.spec.place.node;
-  const NodeFailure first = setting_.link->report({node, exit_code, what});
-  if (first.node != node) hear(first);
+  const NodeFailure first = setting_.link->report(mine);
+  if (first.node != mine.node) hear(first);
 }
 
 void Supervisor::hear(const NodeFailure& failure) {
@@ -41,13 +40,18 @@ void Supervisor::hear(const NodeFailure& failure) {
   }
   result_.other_node = str("node ", failure.node, ": ", failure.what);
   cause_code_ = failure.exit_code;
+  is_launcher_lost_ = failure.signal == 0;
 }
 
+// Ranks whose launcher was not asked to stop get the signal and the grace of those whose launcher was: a job
+// saves its state on all machines or on none.
 void Supervisor::hear_nodes(const PollSet& wait) {
   const auto news = setting_.link != nullptr ? setting_.link->news(wait) : std::nullopt;
   if (!news || !result_.other_node.empty() || any_failed()) return;
   hear(*news);
-  if (state_ == State::RUNNING) enter(State::REPORTING, Deadline::in(setting_.spec.report_window));
+  if (state_ != State::RUNNING) return;
+  if (news->signal != 0 && !news->what.empty()) return stop_ranks(news->signal);
+  enter(State::REPORTING, Deadline::in(setting_.spec.report_window));
 }
 
 void Supervisor::find_cause() {
@@ -95,7 +99,7 @@ std::vector<RankEnd> Supervisor::rank_ends() const {
 bool Supervisor::any_failed() const {
   return std::any_of(deaths_.begin(), deaths_.end(), [this](int local) {
     const RankResult& rank = result_.ranks[static_cast<std::size_t>(local)];
-    return !rank.status.success() && !rank.was_stopped;
+    return !is_well(rank.status) && !rank.was_stopped;
   });
 }
 
