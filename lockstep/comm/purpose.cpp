@@ -59,7 +59,8 @@ std::string_view name_of(Purpose purpose) {
                                                                  "mean",
                                                                  "object",
                                                                  "join",
-                                                                 "accumulation"};
+                                                                 "accumulation",
+                                                                 "new_group"};
   return NAMES.at(static_cast<std::size_t>(purpose));
 }
 
@@ -78,7 +79,8 @@ std::string_view words_of(Purpose purpose) {
       "for a mean over ranks",
       "for an object",
       "for a Join",
-      "for gradient accumulation"};
+      "for gradient accumulation",
+      "for a new group"};
   return WORDS.at(static_cast<std::size_t>(purpose));
 }
 
@@ -108,6 +110,10 @@ std::string usual_cause(Purpose mine, std::int32_t my_mark, Purpose theirs, std:
 }
 
 std::string usual_cause_of_absence(Purpose mine) {
+  if (mine == Purpose::NEW_GROUP)
+    return "; a new group is made by every rank of this one, or, with use_local_synchronization, by every "
+           "one of "
+           "its members, in the same order";
   return is_of_a_loop(mine) ? cause_of_places(is_of_batch_norm(mine)) : std::string();
 }
 
