@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "lockstep/base/number_list.h"
 #include "lockstep/base/str.h"
 #include "lockstep/comm/backends/messages/collective.h"
 
@@ -128,7 +127,8 @@ void Core::lost_node(const CollectiveOperation& operation, const std::string& si
   // Other disagreements are about calls, of which all ranks hear. Sizes in lists are not shown by a call.
   if (!presence_.is_member() || sizes.empty() || has_equal_counts(operation.request().verb)) return;
   record(mismatched(roster_.rank(),
-                    str(rank_list(ranks), " (same machine) disagree about sizes in ", operation.describe(),
+                    str(list_of_late(ranks, [](int rank) { return str("rank ", rank); }),
+                        " (same machine) disagree about sizes in ", operation.describe(),
                         ". Ranks within that machine are numbered from 0 here: ", sizes),
                     MismatchKind::SIZES));
 }
