@@ -97,14 +97,14 @@ int bench_command(const std::vector<std::string>& arguments) {
   describe_options(app, options);
   if (const auto exit_code = parse(app, arguments)) return *exit_code;
   if (options.tune) {
-    if (!options.verb.empty() || job_environment().source != "none")
+    if (!options.verb.empty() || job_environment().source != Launcher::NONE)
       throw UsageError("lockstep bench --tune takes no verb and starts its ranks itself");
     return tune(options.ranks);
   }
   const Verb verb = parse_verb(options.verb);
   const std::vector<std::size_t> sizes =
       verb == Verb::BARRIER ? std::vector<std::size_t>{8} : parse_sizes(options.sizes);
-  if (job_environment().source != "none") return measure_as_rank(options, sizes, verb);
+  if (job_environment().source != Launcher::NONE) return measure_as_rank(options, sizes, verb);
   LaunchSpec spec;
   spec.command = {program_file(), "bench"};
   spec.command.insert(spec.command.end(), arguments.begin(), arguments.end());

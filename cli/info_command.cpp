@@ -104,7 +104,8 @@ void print_rendezvous() {
   try {
     const RendezvousFacts facts = rendezvous_facts({});
     std::cout << "rank " << facts.place.rank << " of " << facts.place.world_size
-              << " (says: " << facts.place.source << "); " << describe(plan_rendezvous(facts)) << "\n";
+              << " (says: " << name_of(facts.place.source) << "); " << describe(plan_rendezvous(facts))
+              << "\n";
   } catch (const InvalidArgument& error) {
     std::cout << error.what() << "\n";
   }

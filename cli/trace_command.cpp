@@ -67,17 +67,28 @@ std::vector<RankTrace> live_job(const TraceOptions& options) {
   throw UsageError("several jobs run here; name a process of one:" + list);
 }
 
+// The trace files in a folder.
+std::vector<std::string> files_in(const std::string& folder) {
+  std::vector<std::string> files;
+  std::error_code error;
+  for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    const std::filesystem::path& file = at->path();
+    if (file.extension() == ".json" && file.filename().string()[0] != '.') files.push_back(file.string());
+  }
+  if (error) throw SystemError(str("cannot look into the folder ", printable(folder)), error.value());
+  return files;
+}
+
 std::vector<RankTrace> from_files(const std::vector<std::string>& paths) {
   std::vector<std::string> files;
   for (const std::string& path : paths) {
-    if (!std::filesystem::is_directory(path)) {
+    std::error_code error;  // of a path that cannot be looked at: reading it as a file says why
+    if (!std::filesystem::is_directory(path, error)) {
       files.push_back(path);
       continue;
     }
-    for (const auto& entry : std::filesystem::directory_iterator(path)) {
-      if (entry.path().extension() == ".json" && entry.path().filename().string()[0] != '.')
-        files.push_back(entry.path().string());
-    }
+    const auto more = files_in(path);
+    files.insert(files.end(), more.begin(), more.end());
   }
   std::sort(files.begin(), files.end());
   std::vector<RankTrace> traces;

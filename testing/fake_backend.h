@@ -57,8 +57,7 @@ class FakeBackend : public Backend {
     std::memset(memory, 0, rounded);
     return std::shared_ptr<void>(memory, std::free);
   }
-  std::shared_ptr<Backend> split(const std::vector<std::vector<int>>&, const std::string&,
-                                 const GroupOptions&) override {
+  std::shared_ptr<Backend> make_groups(const SplitRequest&) override {
     throw InternalError("the fake backend has no parts");
   }
   void abort(const std::string& reason, ErrorCode, int) override { aborts.push_back(reason); }

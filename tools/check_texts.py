@@ -14,7 +14,7 @@ import sources
 FOREIGN = {
     "lockstep/comm/backends/gloo/stream_break.h": "Gloo's exceptions have no code",
     "lockstep/launch/last_lines.h": "what a program printed: the frames of libtorch's backtraces are left out of its last lines",
-    "lockstep/comm/meeting/job_identity.cpp": "the names of launchers, Open MPI and 'by hand'; they are compared as names",
+    "lockstep/comm/meeting/job_identity.cpp": "'by hand', which another rank said, reads without a preposition",
 }
 PHRASE = r'"[^"\n]*[A-Za-z][^"\n]* [^"\n]*\w[^"\n]*"|"[^"\n]*[A-Za-z]{2}[^"\n]* "|" [^"\n]*[A-Za-z]{2}[^"\n]*"'
 CALLS = r"\b(?:find|rfind|find_first_of|starts_with|ends_with|contains|compare)\(\s*"

@@ -124,7 +124,8 @@ constexpr int MAX_RANKS = 1 << 20;
 constexpr int MAX_RESTARTS = 1 << 30;
 
 struct Variables {
-  std::string_view source, rank, world_size, local_rank, local_world_size, job_id;
+  Launcher source;
+  std::string_view rank, world_size, local_rank, local_world_size, job_id;
 };
 
 int required(std::string_view name, std::string_view because, long minimum, long maximum) {
@@ -196,7 +197,7 @@ int slurm_local_size(int world_size) {
 JobEnvironment by_rank_and_world_size() {
   const bool ours = env("LOCKSTEP_JOB_ID").has_value();
   const bool torchrun = env("TORCHELASTIC_RUN_ID").has_value();
-  const std::string_view source = ours ? "lockstep" : (torchrun ? "torchrun" : "env");
+  const Launcher source = ours ? Launcher::LOCKSTEP_RUN : (torchrun ? Launcher::TORCHRUN : Launcher::BY_HAND);
   JobEnvironment job = read({source, "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
                              ours ? "LOCKSTEP_JOB_ID" : "TORCHELASTIC_RUN_ID"});
   job.restarts = static_cast<int>(
@@ -223,7 +224,7 @@ bool is_slurm_task() {
 // first.
 JobEnvironment in_slurm_step() {
   const char* const size = env("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
-  JobEnvironment job = read({"Slurm", "SLURM_PROCID", size, "SLURM_LOCALID", size, "SLURM_JOB_ID"});
+  JobEnvironment job = read({Launcher::SLURM, "SLURM_PROCID", size, "SLURM_LOCALID", size, "SLURM_JOB_ID"});
   job.local_world_size = slurm_local_size(job.world_size);
   job.job_id += "." + *env("SLURM_STEP_ID");
   if (const auto cluster = env("SLURM_CLUSTER_NAME")) job.job_id += "@" + *cluster;
@@ -231,6 +232,12 @@ JobEnvironment in_slurm_step() {
 }
 
 }  // namespace
+
+std::string_view name_of(Launcher launcher) {
+  constexpr std::array<std::string_view, 8> NAMES = {"none",    "lockstep", "torchrun", "env",
+                                                     "options", "Slurm",    "Open MPI", "MPICH"};
+  return NAMES.at(static_cast<std::size_t>(launcher));
+}
 
 std::span<const EnvironmentVariable> environment_table() { return TABLE; }
 
@@ -284,14 +291,14 @@ JobEnvironment job_environment() {
   // the ranks.
   if (is_in_step && (is_slurm_task() || !(env("OMPI_COMM_WORLD_RANK") || is_hydra))) return in_slurm_step();
   if (env("OMPI_COMM_WORLD_RANK")) {
-    JobEnvironment job = read({"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+    JobEnvironment job = read({Launcher::OPEN_MPI, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
                                "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", "PMIX_NAMESPACE"});
     // The name is made of 16 bits; the number is random, and the same on all machines.
     if (const auto number = env("OMPI_MCA_orte_precondition_transports")) job.job_id += "/" + *number;
     return job;
   }
   if (env("PMI_RANK")) {
-    return read({"MPICH", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", ""});
+    return read({Launcher::MPICH, "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", ""});
   }
   if (env("PMI_ID") && !env("PMI_SIZE")) {
     throw InvalidArgument(

@@ -6,6 +6,7 @@
 // Nothing outside this file calls getenv. `lockstep info` prints the table.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -36,13 +37,27 @@ std::vector<std::string> unknown_lockstep_variables();
 // Everything that is set, "NAME=value": for a launcher, which passes it on.
 std::vector<std::string> whole_environment();
 
+// Who started this process: a launcher, or somebody by hand.
+enum class Launcher : std::uint8_t {
+  NONE,          // nobody: it is a job of one
+  LOCKSTEP_RUN,  // `lockstep run`, or spawn()
+  TORCHRUN,
+  BY_HAND,  // RANK and WORLD_SIZE are set, and by none of the above
+  OPTIONS,  // the program itself says rank and world size
+  SLURM,
+  OPEN_MPI,
+  MPICH,
+};
+// "none", "lockstep", "torchrun", "env", "options", "Slurm", "Open MPI", "MPICH".
+std::string_view name_of(Launcher launcher);
+
 // What the environment says about this process's place in a job.
 struct JobEnvironment {
   int rank = 0;
   int world_size = 1;
-  int local_rank = 0;           // UNKNOWN: nobody says
-  int local_world_size = 1;     // UNKNOWN: nobody says
-  std::string source = "none";  // "lockstep", "torchrun", "env", "Slurm", "Open MPI", "MPICH", "none"
+  int local_rank = 0;        // UNKNOWN: nobody says
+  int local_world_size = 1;  // UNKNOWN: nobody says
+  Launcher source = Launcher::NONE;
   std::string job_id;  // the launcher's name for the job, the same on all machines, another one after a
                        // restart; empty: it gives none
   int restarts = 0;    // how often the launcher has started the job anew

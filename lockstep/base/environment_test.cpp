@@ -50,7 +50,7 @@ TEST(Environment, NothingSetIsAJobOfOne) {
   const JobEnvironment job = job_environment();
   EXPECT_EQ(job.rank, 0);
   EXPECT_EQ(job.world_size, 1);
-  EXPECT_EQ(job.source, "none");
+  EXPECT_EQ(job.source, Launcher::NONE);
 }
 
 TEST(Environment, TorchrunVariablesCount) {
@@ -64,7 +64,7 @@ TEST(Environment, TorchrunVariablesCount) {
   EXPECT_EQ(job.local_rank, 1);
   EXPECT_EQ(job.local_world_size, 4);
   EXPECT_FALSE(job.is_single_node());
-  EXPECT_EQ(job.source, "torchrun");
+  EXPECT_EQ(job.source, Launcher::TORCHRUN);
   EXPECT_THAT(job.job_id, ::testing::StartsWith("job"));
 }
 
@@ -129,7 +129,7 @@ TEST(Environment, SlurmCountsOnlyInsideAStep) {
       {"SLURM_JOB_ID", "17"}, {"SLURM_NTASKS", "4"}, {"SLURM_PROCID", "2"}};
   {
     const Environment environment(salloc);
-    EXPECT_EQ(job_environment().source, "none");
+    EXPECT_EQ(job_environment().source, Launcher::NONE);
   }
   salloc.emplace_back("SLURM_STEP_ID", "3");
   salloc.emplace_back("SLURM_LOCALID", "2");
@@ -154,7 +154,7 @@ TEST(Environment, AProgramInAnAllocationsInteractiveShellIsAlone) {
   // An mpirun there: the step is the shell's, not the ranks'.
   shell.insert(shell.end(), {{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}});
   const Environment environment(shell);
-  EXPECT_EQ(job_environment().source, "Open MPI");
+  EXPECT_EQ(job_environment().source, Launcher::OPEN_MPI);
   EXPECT_EQ(job_environment().rank, 1);
 }
 
@@ -164,18 +164,18 @@ TEST(Environment, TheInnerOfTwoLaunchersCounts) {
       {"SLURM_NTASKS", "1"},  {"PMI_RANK", "1"},      {"PMI_SIZE", "3"}};
   {
     const Environment environment(both);  // srun --mpi=pmi2
-    EXPECT_EQ(job_environment().source, "Slurm");
+    EXPECT_EQ(job_environment().source, Launcher::SLURM);
   }
   auto hydra = both;
   hydra.emplace_back("HYDI_CONTROL_FD", "7");
   {
     const Environment environment(hydra);  // mpiexec has started its own process with srun
-    EXPECT_EQ(job_environment().source, "MPICH");
+    EXPECT_EQ(job_environment().source, Launcher::MPICH);
     EXPECT_EQ(job_environment().world_size, 3);
   }
   hydra.emplace_back("SLURM_TASK_PID", std::to_string(getpid()));
   const Environment environment(hydra);  // a rank of mpiexec has started an srun
-  EXPECT_EQ(job_environment().source, "Slurm");
+  EXPECT_EQ(job_environment().source, Launcher::SLURM);
 }
 
 TEST(Environment, WhatTellsJobsApartEverywhere) {
@@ -200,11 +200,11 @@ TEST(Environment, WhatTellsJobsApartEverywhere) {
 TEST(Environment, MpiLaunchersAreKnown) {
   {
     const Environment environment({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}});
-    EXPECT_EQ(job_environment().source, "Open MPI");
+    EXPECT_EQ(job_environment().source, Launcher::OPEN_MPI);
     EXPECT_EQ(job_environment().rank, 1);
   }
   const Environment environment({{"PMI_RANK", "1"}, {"PMI_SIZE", "3"}});
-  EXPECT_EQ(job_environment().source, "MPICH");
+  EXPECT_EQ(job_environment().source, Launcher::MPICH);
   EXPECT_EQ(job_environment().world_size, 3);
 }
 

@@ -1,9 +1,9 @@
 // Backend: what one way of moving bytes between ranks must provide. Written by backend authors, not used by
 // programs.
 //
-// The free functions in comm/collectives/ check every argument once and then call start(); a backend may rely
-// on counts, roots, peers, dtypes and operators being valid. It serves every verb, and groups of one rank
-// too. Several operations of a group may be under way at once. How to add a backend, step by step:
+// The free functions in comm/collectives/ check every argument once and then call start(); a backend may
+// rely on counts, roots, peers, dtypes and operators being valid. It serves every verb, and groups of one
+// rank too. Several operations of a group may be under way at once. How to add a backend, step by step:
 // CONTRIBUTING.md.
 #pragma once
 
@@ -41,6 +41,7 @@ enum class Verb : std::uint8_t {
 };
 inline constexpr int VERB_COUNT = 11;
 std::string_view name_of(Verb verb);
+constexpr bool is_message(Verb verb) { return verb == Verb::SEND || verb == Verb::RECV; }
 
 inline constexpr int ANY_SOURCE = -1;  // RECV: from whoever sends first
 
@@ -68,7 +69,7 @@ struct Request {
   // BROADCAST, REDUCE, GATHER, SCATTER: root; SEND, RECV: the peer, or ANY_SOURCE; else the mark of `acting`,
   // equal on all ranks
   int root = 0;
-  int tag = 0;                          // SEND, RECV
+  int tag = 0;                          // SEND, RECV; negative tags are the library's own
   ActingState acting;                   // on whose behalf
   DeviceType device = DeviceType::CPU;  // whose memory the buffers are
   std::size_t count = 0;
@@ -85,6 +86,17 @@ struct Request {
 struct GroupOptions {
   std::chrono::milliseconds timeout = std::chrono::minutes(30);  // without progress, then the wait fails
   std::chrono::milliseconds warn_after = std::chrono::seconds(5);
+};
+
+// Groups to make of some of a group's ranks. `parts` are disjoint lists of ranks of the group, each in the
+// order of its new ranks, with at least one rank each.
+struct SplitRequest {
+  enum class Callers { EVERY_RANK, MEMBERS };
+
+  std::vector<std::vector<int>> parts;
+  std::string name;
+  GroupOptions options;
+  Callers callers = Callers::EVERY_RANK;  // MEMBERS: there is one part, and its ranks alone make the call
 };
 
 class Backend {
@@ -106,13 +118,24 @@ class Backend {
   // reference.
   virtual std::shared_ptr<void> allocate_shared(std::size_t bytes) = 0;
 
-  // Makes groups of some of this group's ranks. Every rank calls it with the same arguments, in the same
-  // order as its collectives. `parts` are disjoint lists of ranks of this group, each in the order of its new
-  // ranks, at least one rank each (checked by the caller). The answer is the group of the part that this rank
-  // is in, or null. Blocks until all ranks have called it. Destroying and making groups again does not grow
-  // anything.
-  virtual std::shared_ptr<Backend> split(const std::vector<std::vector<int>>& parts, const std::string& name,
-                                         const GroupOptions& options) = 0;
+  // Makes the groups of a SplitRequest. The answer is the group of the part that this rank is in, or null.
+  // Destroying and making groups again does not grow anything. A backend implements this one; split() and
+  // split_over() are the two ways to call it.
+  virtual std::shared_ptr<Backend> make_groups(const SplitRequest& split) = 0;
+  // Every rank of this group calls it with the same arguments, in the same order as its collectives. Blocks
+  // until all have called it. The caller has checked that the parts are disjoint and not empty.
+  std::shared_ptr<Backend> split(const std::vector<std::vector<int>>& parts, const std::string& name,
+                                 const GroupOptions& options) {
+    return make_groups({parts, name, options, SplitRequest::Callers::EVERY_RANK});
+  }
+  // The group of `members` alone, as MPI_Comm_create_group makes it: only they call it, and it blocks until
+  // all of them have. This rank is one of them. Two ranks make the groups that both are in in the same order;
+  // a rank that names other members fails this group with Mismatch. What the members tell each other are
+  // messages of this group, so other ranks may be anywhere in their programs.
+  std::shared_ptr<Backend> split_over(const std::vector<int>& members, const std::string& name,
+                                      const GroupOptions& options) {
+    return make_groups({{members}, name, options, SplitRequest::Callers::MEMBERS});
+  }
 
   // For a wait on another backend of this process, with no lock held: what it waits for may hang on
   // operations of groups that make progress only in calls.

@@ -21,7 +21,7 @@ std::string before(std::string_view words) { return words.empty() ? std::string(
 
 }  // namespace
 
-bool has_mark(Verb verb) { return !has_root(verb) && verb != Verb::SEND && verb != Verb::RECV; }
+bool has_mark(Verb verb) { return !has_root(verb) && !is_message(verb); }
 
 std::string_view name_of(Verb verb) {
   constexpr std::array<std::string_view, VERB_COUNT> NAMES = {
@@ -56,6 +56,14 @@ std::string describe(const Call& call) {
   if (reduces(call.verb)) text += str(", ", name_of(call.op));
   if (has_root(call.verb)) text += str(", root ", call.root);
   return text + ")" + why;
+}
+
+std::string describe_message(const Request& request) {
+  const bool is_send = request.verb == Verb::SEND;
+  const std::string peer = request.root == ANY_SOURCE ? "any rank" : str("rank ", request.root);
+  return str(name_of(request.verb), "(", name_of(request.dtype), "[", request.count, "], ",
+             is_send ? "to " : "from ", peer, request.tag < 0 ? "" : str(", tag ", request.tag), ")",
+             before(words_of(request.acting.purpose)));
 }
 
 std::string usual_cause(const Call& mine, const Call& theirs) {

@@ -54,6 +54,8 @@ struct Sizes {
 std::string usual_cause(const Call& mine, const Call& theirs);
 std::string describe_disagreement(std::uint64_t sequence, int my_rank, const Call& mine, int their_rank,
                                   const Call& theirs);
+// "recv(float32[10], from rank 1, tag 7)".
+std::string describe_message(const Request& request);
 // Of message `number` from one rank to another: only dtype and count of the two calls are looked at.
 std::string describe_message_disagreement(std::uint64_t number, int from, int to, std::int64_t tag,
                                           const Call& sent, const Call& received);

@@ -5,23 +5,23 @@
 //   std::vector<float> loss = {local_loss};
 //   comm::all_reduce(world, std::span(loss), ReduceOp::AVG);
 //
-// Every rank of a group calls the same collectives on it in the same order; each call has a sequence number
-// that errors quote. Operations on different groups may run concurrently. Two threads that use one group must
-// be ordered by the caller.
+// Every rank of a group calls the same collectives on it in the same order. Each call has a sequence number,
+// which errors quote. Operations on different groups may run concurrently. Two threads that use one group
+// must be ordered by the caller.
 //
-// Ranks: rank() and size() are those within the group. A root or peer that a function takes is a rank of the
-// whole job (a "global rank"), as in torch.distributed; GroupRank{1} is one of the group (peer.h). ranks()
-// has the global ranks in group order. Messages of errors name ranks of the group; that of a lost or late one
-// is followed by "(rank 3 of the world)" if it differs.
+// Ranks: rank() and size() count within the group. A root or peer that a function takes is a rank of the
+// whole job (a "global rank"), as in torch.distributed; GroupRank{1} is a rank of the group (peer.h).
+// ranks() has the global ranks in group order. Messages of errors name ranks of the group. Where a lost or
+// late rank has another number in the job, the message adds it: "(rank 3 of the world)".
 //
-// A process that is not in the group holds the group all the same, as torch's NON_GROUP_MEMBER: rank() is -1,
-// every collective on it returns at once and does nothing. Whatever has a result or a state of its own there
-// (DistributedDataParallel, SyncBatchNorm, GradScaler, Join, checksums, means) throws InvalidArgument
+// A process outside the group holds the group all the same, as torch's NON_GROUP_MEMBER. There rank() is -1,
+// and every collective returns at once and does nothing. A class that keeps state or returns a result
+// (DistributedDataParallel, SyncBatchNorm, GradScaler, Join, checksums, means) throws InvalidArgument there
 // instead.
 //
-// After a failure (a dead rank, ranks that disagree, a timeout) the group is closed: pending and later calls
-// throw the first failure again. The process lives; it may save what it has, destroy_process_group() and
-// start anew.
+// A failure (a dead rank, ranks that disagree, a timeout) closes the group: pending and later calls throw
+// the first failure again. The process lives. It may save its state, call destroy_process_group() and start
+// anew.
 #pragma once
 
 #include <memory>
@@ -65,8 +65,8 @@ class ProcessGroup {
     if (backend_) backend_->close();
   }
 
-  // The same group for memory of that device: what comm/ is called with when the buffers are not in CPU
-  // memory. A backend that serves no such device refuses the call.
+  // The same group, for buffers in the memory of that device. A backend that does not serve the device
+  // refuses the call.
   ProcessGroup on(DeviceType device) const {
     ProcessGroup group = *this;
     group.device_ = device;
@@ -77,8 +77,8 @@ class ProcessGroup {
   // Memory on which this group's collectives copy nothing in or out (see Backend::allocate_shared).
   std::shared_ptr<void> allocate_shared(std::size_t bytes) const { return backend().allocate_shared(bytes); }
 
-  // Throws InvalidArgument in a process that is not a member: backend(), and for `what` cannot do without the
-  // group.
+  // Both throw InvalidArgument in a process that is not a member. `what` is the name of the function that
+  // needs the group.
   Backend& backend() const;
   void require_member(std::string_view what) const;
   std::shared_ptr<Backend> shared_backend() const {

@@ -68,7 +68,8 @@ std::string_view name_of(Purpose purpose) {
                                                                  "accumulation",
                                                                  "checkpoint",
                                                                  "stop_signals",
-                                                                 "rank_zero_first"};
+                                                                 "rank_zero_first",
+                                                                 "new_group"};
   return NAMES.at(static_cast<std::size_t>(purpose));
 }
 
@@ -90,7 +91,8 @@ std::string_view words_of(Purpose purpose) {
       "for gradient accumulation",
       "for a checkpoint",
       "for StopSignals",
-      "for rank_zero_first"};
+      "for rank_zero_first",
+      "for a new group"};
   return WORDS.at(static_cast<std::size_t>(purpose));
 }
 
@@ -123,6 +125,9 @@ std::string usual_cause(Purpose mine, std::int32_t my_mark, Purpose theirs, std:
 
 std::string usual_cause_of_absence(Purpose mine) {
   if (mine == Purpose::CHECKPOINT) return std::string(BY_ALL);
+  if (mine == Purpose::NEW_GROUP)
+    return "; a new group is made by every rank of this one, or, with use_local_synchronization, by every one of "
+           "its members, in the same order";
   return is_of_a_loop(mine) ? cause_of_places(is_of_batch_norm(mine)) : std::string();
 }
 

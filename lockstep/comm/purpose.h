@@ -9,8 +9,8 @@
 //   all_gather_into_tensor(all, own, group);
 //
 // Compared    ranks must call for the same purpose and with the same mark, as with the same dtype. A mark is
-//             a number of the part that acts, without a meaning to whoever carries it. It travels in place of
-//             a root, where a verb has none.
+//             a number of the part that acts, without a meaning to whoever carries it. It travels in place
+//             of a root, where a verb has none.
 // Not carried the name: which model, which layer. Each rank says its own one in its own messages.
 // Scopes      the innermost one counts. A thread that is in none calls for the program.
 #pragma once
@@ -41,8 +41,9 @@ enum class Purpose : std::uint8_t {
   CHECKPOINT,
   STOP_SIGNALS,
   RANK_ZERO_FIRST,
+  NEW_GROUP,
 };
-inline constexpr int PURPOSE_COUNT = 17;
+inline constexpr int PURPOSE_COUNT = 18;
 
 // "gradients", as files and programs name it. PROGRAM is "".
 std::string_view name_of(Purpose purpose);

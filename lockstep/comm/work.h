@@ -4,21 +4,23 @@
 //   compute_something_else();
 //   work.wait();                                     // now `gradients` holds the sum
 //
-// Blocks      wait() until this rank's buffers hold the result; it helps with the operation meanwhile. It
-//             names the ranks it waits for through the log sink after 5 s and throws Timeout after 30 minutes
-//             without progress (both are settings of the group); wait(timeout) sets the latter for this call.
-// Fails       wait() throws the error of the operation: PeerLost, Mismatch, Timeout, Aborted. The group is
+// Blocks      wait() blocks until this rank's buffers hold the result. It helps with the operation
+//             meanwhile. After 5 s it names the ranks it waits for through the log sink, and after 30
+//             minutes without progress it throws Timeout. Both times are settings of the group;
+//             wait(timeout) sets the second for this call.
+// Fails       wait() throws the error of the operation: PeerLost, Mismatch, Timeout or Aborted. The group is
 //             then closed.
-// Lifetime    buffers must stay alive and untouched until the work is done, failed, or its group closed, even
-//             if the Work is dropped (later calls on the group complete it) and also when an exception of
-//             yours unwinds past them: keep them outside of what may throw, or abort() the group before it
-//             leaves. (The tensor forms keep theirs alive.) Copies of a Work are the same work.
-// Callbacks   run once, in the order they were added, on the thread whose wait() or is_completed() is the
-//             first to see the work done or failed, before that call returns or throws and with no lock held:
-//             they may call anything. At once if that has happened already. Never if nobody asks: there is no
-//             thread that would. What one throws comes out of the call that ran it; those behind it run at
-//             the next call.
-// Threads     may be waited for on any thread; one at a time.
+// Lifetime    buffers must stay alive and untouched until the work is done or failed, or its group is
+//             closed. That holds even if the Work is dropped, because later calls on the group complete the
+//             operation. It also holds when an exception of the program unwinds past the buffers: keep them
+//             outside the scope that may throw, or abort() the group before it leaves. The tensor forms keep
+//             their tensors alive. Copies of a Work are the same work.
+// Callbacks   run once, in the order they were added, on the thread whose wait() or is_completed() first
+//             sees the work done or failed. They run before that call returns or throws, with no lock held,
+//             and may call anything. A callback added later runs at once. No thread of the library runs
+//             callbacks: if nobody asks, they never run. An exception from a callback leaves the call that
+//             ran it; the callbacks behind it run at the next call.
+// Threads     any thread may wait, one at a time.
 #pragma once
 
 #include <chrono>

@@ -64,6 +64,14 @@ std::string identify(const std::string& directory) {
   return sha256 == FASHION_TRAIN_LABELS ? NAME_FASHION : "";
 }
 
+// Of "data/../mnist/." the name is "mnist". A folder whose parents cannot be looked at keeps the name it was
+// given.
+std::string name_of_folder(const std::string& directory) {
+  std::error_code error;
+  const fs::path path = fs::weakly_canonical(directory, error);
+  return (error ? fs::path(directory) : path).filename().string();
+}
+
 FoundMnist given_directory(const FindMnistOptions& options) {
   const std::string found = complete_folder(options.directory, folders_of(options.dataset));
   if (found.empty())
@@ -75,7 +83,7 @@ FoundMnist given_directory(const FindMnistOptions& options) {
     throw InvalidArgument(str("--data ", in_quotes(options.directory), " holds ", dataset,
                               ", and --dataset asks for ", options.dataset));
   if (dataset.empty()) dataset = options.dataset;
-  if (dataset.empty()) dataset = fs::weakly_canonical(options.directory).filename().string();
+  if (dataset.empty()) dataset = name_of_folder(options.directory);
   return {found, dataset};
 }
 

@@ -4,6 +4,7 @@
 #include "lockstep/base/str.h"
 #include "lockstep/base/wait_reminder.h"
 #include "lockstep/job/meet_over_store.h"
+#include "lockstep/job/only_copy.h"
 
 namespace lockstep {
 namespace {
@@ -13,8 +14,8 @@ namespace {
 }
 
 BackendChoice choose(const ConnectOptions& options, int size) {
-  BackendChoice wanted = choose_backends(options.backend);
-  const BackendInfo& row = find_backend(wanted.cpu, size);
+  BackendChoice wanted = choose_backends(options.backend, "connect");
+  const BackendInfo& row = find_backend(wanted.cpu, size, "connect");
   if (!row.serves_many && size != 1)
     refuse(options, str("backend \"", row.name, "\" serves one rank, the group has ", size));
   if (size == 1 && wanted.cpu == "auto") wanted.cpu = row.name;
@@ -33,6 +34,7 @@ GroupOptions group_options(const ConnectOptions& options) {
 ProcessGroup connect(std::shared_ptr<Store> store, int rank, int size, const ConnectOptions& options) {
   if (store == nullptr) refuse(options, "it needs a store that all its processes see");
   if (size < 1 || rank < 0 || rank >= size) refuse(options, str("rank ", rank, " does not fit size ", size));
+  refuse_second_copy("connect");
   const BackendChoice wanted = choose(options, size);
   const GroupOptions group = group_options(options);
   const Deadline deadline = Deadline::in(group.timeout);

@@ -1,6 +1,5 @@
-// connect: a group of processes that share a store, beside the job or without one. A plug-in, a framework
-// with its own launcher, or a test makes its group this way; init_process_group() meets over a store by the
-// same steps.
+// connect: a group of processes that share a store, beside the job or without one. For a plug-in, a test, or
+// a framework with its own launcher. init_process_group() meets over a store by the same steps.
 //
 //   auto store = std::make_shared<TcpStore>(
 //       TcpStoreOptions{.host = "10.0.0.1", .port = 29500, .secret = secret});
@@ -12,14 +11,14 @@
 //             The process may belong to a job (init_process_group()), where its rank may be another, or to
 //             none. Threads of one process may connect several groups at once.
 // Blocks      until all have come, or the timeout has passed.
-// Name        of the group, in messages and as the place in the store. A name serves once: number the groups
+// Name        of the group, in messages and as its place in the store. A name serves once: number the groups
 //             that are made one after another.
-// Trust       whoever can use the store can come as a rank. A group over several machines that has a `secret`
-//             proves it in each connection (store/handshake.h), so a stranger who only reaches the ports does
-//             not get in.
+// Trust       every process that can use the store can come as a rank. A group over several machines that
+//             has a `secret` proves it in each connection (store/handshake.h), so a stranger that reaches
+//             the ports does not get in.
 // Throws      InvalidArgument: no store, a rank or size that does not fit, a backend that does not exist or
-//             serves one rank; Mismatch: the processes ask for different sizes, backends or builds, or two
-//             come as one rank; Timeout that names who did not come; PeerLost; StoreError.
+//             serves one rank. Mismatch: the processes ask for different sizes, backends or builds, or two
+//             come as one rank. Timeout, which names the ranks that did not come. PeerLost. StoreError.
 // Ends        with close(). The group is not the job's: destroy_process_group() and the end of main do not
 //             close it, and its peers then see a process that ended without leaving.
 #pragma once

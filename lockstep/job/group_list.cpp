@@ -1,10 +1,12 @@
 #include "lockstep/job/group_list.h"
 
 #include <algorithm>
+#include <map>
 #include <mutex>
 #include <utility>
 #include <vector>
 
+#include "lockstep/base/number_list.h"
 #include "lockstep/base/str.h"
 
 namespace lockstep {
@@ -16,6 +18,7 @@ struct GroupList {
   std::vector<ProcessGroup> groups;
   GroupOptions defaults;
   unsigned names = 0;
+  std::map<std::vector<int>, unsigned> names_of;  // groups that their members alone made
 };
 
 GroupList& list() {
@@ -30,6 +33,7 @@ void begin_group_list(const GroupOptions& defaults) {
   list().groups.clear();
   list().defaults = defaults;
   list().names = 0;
+  list().names_of.clear();
 }
 
 void close_listed_groups() {
@@ -49,6 +53,12 @@ GroupOptions default_group_options() {
 std::string next_group_name() {
   const std::lock_guard lock(list().mutex);
   return str("group ", ++list().names);
+}
+
+std::string next_group_name_of(const std::vector<int>& ranks) {
+  const std::lock_guard lock(list().mutex);
+  const unsigned count = ++list().names_of[ranks];
+  return str("group of ", number_list(ranks), count == 1 ? "" : str(" (", count, ")"));
 }
 
 void list_group(const ProcessGroup& group) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "lockstep/comm/process_group.h"
 
@@ -18,6 +19,9 @@ void close_listed_groups();
 GroupOptions default_group_options();
 // "group 1", "group 2", ...: the same on every rank, because every rank makes every group.
 std::string next_group_name();
+// "group of 0, 2", and from the second time on "group of 0, 2 (2)": the same on these ranks, which make such
+// groups alone.
+std::string next_group_name_of(const std::vector<int>& ranks);
 
 void list_group(const ProcessGroup& group);
 // False if it was not listed (any more).

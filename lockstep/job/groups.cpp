@@ -70,14 +70,16 @@ std::shared_ptr<Backend> over_other_backend(const BackendInfo& row, const Proces
   return row.make(hub, name, options, deadline).shared_backend();
 }
 
-// The group of the part that this rank is in; not a member of `otherwise` if none. Parts are ranks of the
+// The group of the part that this rank is in; not a member of any if there is none. Parts are ranks of the
 // parent.
 ProcessGroup make_parts(const char* function, const ProcessGroup& parent, const Parts& parts,
                         const std::string& name, const NewGroupOptions& options) {
   const GroupOptions group = group_options(options);
   const BackendInfo* other = other_backend(function, parent, parts, options.backend);
   const std::vector<int>* mine = part_of(parts, parent.rank());
-  std::shared_ptr<Backend> backend = parent.backend().split(parts, name, group);
+  std::shared_ptr<Backend> backend = options.use_local_synchronization
+                                         ? parent.backend().split_over(parts.front(), name, group)
+                                         : parent.backend().split(parts, name, group);
   if (mine == nullptr) return {nullptr, {}};
   ProcessGroup made(std::move(backend), global_ranks(parent, *mine));
   if (other != nullptr) {
@@ -95,10 +97,25 @@ std::string name_of_new(const NewGroupOptions& options) {
   return options.name.empty() ? next : options.name;
 }
 
+// Neither the call nor its number is known to other ranks than the members.
+ProcessGroup new_group_of_members(const std::vector<int>& ranks, const NewGroupOptions& options) {
+  if (!std::binary_search(ranks.begin(), ranks.end(), world().rank())) return {nullptr, ranks};
+  const std::string name = options.name.empty() ? next_group_name_of(ranks) : options.name;
+  return make_parts("new_group", world(), {ranks}, name, options);
+}
+
+void refuse_local_synchronization(const char* function, const ProcessGroup& parent,
+                                  const NewGroupOptions& options) {
+  if (!options.use_local_synchronization) return;
+  refuse(function, parent, "use_local_synchronization is for new_group: all ranks of ", parent.name(),
+         " make these groups together");
+}
+
 }  // namespace
 
 ProcessGroup new_group(std::vector<int> ranks, const NewGroupOptions& options) {
   ranks = sorted_ranks("new_group", std::move(ranks));
+  if (options.use_local_synchronization) return new_group_of_members(ranks, options);
   const Parts parts = ranks.empty() ? Parts() : Parts{ranks};
   const ProcessGroup mine = make_parts("new_group", world(), parts, name_of_new(options), options);
   return mine.is_member() ? mine : ProcessGroup(nullptr, std::move(ranks));
@@ -122,6 +139,7 @@ Subgroups new_subgroups(int group_size, const NewGroupOptions& options) {
 Subgroups new_subgroups_by_enumeration(const std::vector<std::vector<int>>& ranks_per_subgroup,
                                        const NewGroupOptions& options) {
   constexpr const char* FUNCTION = "new_subgroups_by_enumeration";
+  refuse_local_synchronization(FUNCTION, world(), options);
   Parts parts;
   std::vector<int> seen;
   for (const auto& ranks : ranks_per_subgroup) {
@@ -143,6 +161,7 @@ Subgroups new_subgroups_by_enumeration(const std::vector<std::vector<int>>& rank
 
 ProcessGroup split_group(const ProcessGroup& parent, int color, int key, const NewGroupOptions& options) {
   if (!parent.is_member()) return {nullptr, {}};
+  refuse_local_synchronization("split_group", parent, options);
   const auto size = static_cast<std::size_t>(parent.size());
   const int mine[2] = {color, key};
   std::vector<int> all(2 * size);

@@ -9,9 +9,12 @@
 //   ProcessGroup column = lockstep::split_group(world(), /*color=*/get_rank() % 2, /*key=*/get_rank());
 //
 // Ranks       those of the world ("global ranks") where a list of ranks is given or returned.
-// Collective  everything that makes groups is called by every rank of the world (split_group: of the parent),
-//             members or not, with the same arguments in the same order; it blocks until all have. Mismatch
-//             tells both calls.
+// Collective  everything that makes groups is called by every rank of the world (split_group: of the
+//             parent), members or not, with the same arguments in the same order; it blocks until all have.
+//             Mismatch tells both calls. With use_local_synchronization only the members of a new_group call
+//             it, and it blocks until these have. Two ranks make such groups that both are in in the same
+//             order:
+//               if (stage == 0) pipeline = new_group({0, 4}, {.use_local_synchronization = true});
 // Members     get a group; the others get one whose rank() is -1 and whose collectives do nothing (torch's
 //             NON_GROUP_MEMBER).
 // Fails       InvalidArgument, before anything is sent, for ranks that are not of the world or occur twice.
@@ -35,6 +38,8 @@ struct NewGroupOptions {
   std::optional<std::chrono::milliseconds> timeout = {};  // the world's if not said
   std::string backend = {};  // the world's if empty; another one of `lockstep info` is set up over the world
   std::string name = {};     // for error messages; "group 1", "group 2", ... or "PARENT/split" if empty
+  // new_group only: the group's members alone call it, for themselves. Elsewhere the call does nothing.
+  bool use_local_synchronization = false;
 };
 
 // The group of `ranks`, in ascending order whatever the order here (as torch). An empty list makes a group of

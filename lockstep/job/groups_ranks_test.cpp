@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/number_list.h"
 #include "lockstep/base/str.h"
 #include "lockstep/comm/collectives/collectives.h"
 #include "lockstep/job/job.h"
@@ -149,6 +150,44 @@ RANKS_TEST(NewGroup, AfterAGroupWasSplit, Ranks(3)) {
     EXPECT_EQ(split_group(pair, 0).name(), "group 1/split");
   }
   EXPECT_EQ(sum_over(new_group(), 1), 3);
+}
+
+// torch: new_group(..., use_local_synchronization=True), which a rank calls for its own groups alone.
+RANKS_TEST(NewGroup, MembersAloneMakeIt, Ranks(1, 2, 3, 4), EveryBackend(), Except("thread")) {
+  const NewGroupOptions alone = {.use_local_synchronization = true};
+  std::vector<int> mine;
+  for (int r = rank() % 2; r < size(); r += 2) mine.push_back(r);
+  const ProcessGroup first = new_group(mine, alone);
+  EXPECT_EQ(first.ranks(), mine);
+  EXPECT_EQ(first.name(), "group of " + number_list(mine));
+  EXPECT_EQ(sum_over(first, rank()), std::accumulate(mine.begin(), mine.end(), 0));
+  const ProcessGroup second = new_group(mine, alone);
+  EXPECT_EQ(second.name(), "group of " + number_list(mine) + " (2)");
+  EXPECT_EQ(sum_over(second, 1), static_cast<int>(mine.size()));
+  destroy_process_group(first);
+  EXPECT_EQ(sum_over(second, 2), 2 * static_cast<int>(mine.size()));
+  // The numbers of groups that all ranks make are not touched.
+  EXPECT_EQ(new_group().name(), "group 1");
+}
+
+RANKS_TEST(NewGroup, WhoIsNoMemberOfALocalOneDoesNotWait, Ranks(2, 3)) {
+  const ProcessGroup group = new_group({0}, {.use_local_synchronization = true});
+  EXPECT_EQ(group.is_member(), rank() == 0);
+  EXPECT_EQ(sum_over(group, 5), 5);
+  EXPECT_THAT([] { new_subgroups(1, {.use_local_synchronization = true}); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("use_local_synchronization is for new_group")));
+  EXPECT_EQ(sum_over(world(), 1), size());
+}
+
+RANKS_TEST(NewGroup, LocallyOverAnotherBackend, Ranks(3, 4)) {
+  if (rank() > 0) {
+    std::vector<int> others(static_cast<std::size_t>(size() - 1));
+    std::iota(others.begin(), others.end(), 1);
+    const ProcessGroup group = new_group(others, {.backend = "tcp", .use_local_synchronization = true});
+    EXPECT_EQ(group.backend_name(), "tcp");
+    EXPECT_EQ(sum_over(group, 1), size() - 1);
+  }
+  EXPECT_EQ(sum_over(world(), 1), size());
 }
 
 RANKS_TEST(NewGroup, DestroyingTheWorldClosesItsGroups, Ranks(1, 2, 3), WithoutGroup()) {

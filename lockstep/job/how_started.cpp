@@ -10,33 +10,33 @@
 namespace lockstep {
 namespace {
 
-struct Launcher {
-  std::string_view source;
+struct StartWords {
+  Launcher source;
   std::string_view words;
   std::vector<std::string_view> variables;  // that say who this process is, and which job's
 };
 
-const std::array<Launcher, 7>& launchers() {
-  static const std::array<Launcher, 7> table = {{
-      {"lockstep",
+const std::array<StartWords, 7>& launchers() {
+  static const std::array<StartWords, 7> table = {{
+      {Launcher::LOCKSTEP_RUN,
        "by `lockstep run`",
        {"LOCKSTEP_JOB_ID", "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}},
-      {"torchrun",
+      {Launcher::TORCHRUN,
        "by torchrun",
        {"TORCHELASTIC_RUN_ID", "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}},
-      {"env",
+      {Launcher::BY_HAND,
        "by hand",
        {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}},
-      {"options",
+      {Launcher::OPTIONS,
        "with a rank and a world size from the program",
        {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}},
-      {"Slurm",
+      {Launcher::SLURM,
        "by Slurm",
        {"SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_PROCID", "SLURM_NTASKS", "MASTER_ADDR", "MASTER_PORT"}},
-      {"Open MPI",
+      {Launcher::OPEN_MPI,
        "by Open MPI",
        {"PMIX_NAMESPACE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}},
-      {"MPICH", "by MPICH", {"PMI_RANK", "PMI_SIZE", "MASTER_ADDR", "MASTER_PORT"}},
+      {Launcher::MPICH, "by MPICH", {"PMI_RANK", "PMI_SIZE", "MASTER_ADDR", "MASTER_PORT"}},
   }};
   return table;
 }
@@ -62,10 +62,9 @@ std::string meeting_place(const RendezvousFacts& facts) {
 }  // namespace
 
 std::string how_started(const RendezvousFacts& facts) {
-  for (const Launcher& launcher : launchers()) {
-    if (launcher.source == facts.place.source)
-      return str("this rank was started ", launcher.words, values_of(launcher.variables),
-                 meeting_place(facts));
+  for (const StartWords& words : launchers()) {
+    if (words.source == facts.place.source)
+      return str("this rank was started ", words.words, values_of(words.variables), meeting_place(facts));
   }
   return "this process was started alone";
 }

@@ -22,6 +22,7 @@
 #include "lockstep/job/how_started.h"
 #include "lockstep/job/meet_over_store.h"
 #include "lockstep/job/mpi.h"
+#include "lockstep/job/only_copy.h"
 #include "lockstep/job/rendezvous.h"
 #include "lockstep/os/failure_note.h"
 
@@ -70,7 +71,7 @@ void leave() {
 
 // Programs started by a launcher show the library's warnings, and lose no line when they are killed.
 void adopt_launcher_habits(const JobEnvironment& place) {
-  if (place.source == "none") return;
+  if (place.source == Launcher::NONE) return;
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   if (has_log_sink()) return;
   set_log_sink([](LogLevel level, const std::string& line) {
@@ -129,10 +130,12 @@ void init_from_mpi(const MpiHandle& handle, const InitOptions& options) {
         "init_process_group_from_mpi: rank, world_size, init_method and store are the communicator's "
         "business");
   const GroupOptions group = group_options(options);
+  refuse_second_copy("init_process_group_from_mpi");
   const Deadline deadline = Deadline::in(group.timeout);
   const WaitReminder reminder(group.warn_after, "init_process_group_from_mpi", "");
   const auto communicator = mpi_duplicate(handle, deadline);
   MpiMeeting& meeting = MpiMeeting::of(communicator);
+  meeting.set_caller("init_process_group_from_mpi");
   meeting.begin();
   const int local_rank = lower_ranks_here(meeting, deadline);
   begin(mine,
@@ -147,6 +150,7 @@ void init_process_group(const std::string& backend, const InitOptions& options) 
   Job& mine = job();
   const std::lock_guard lock(mine.mutex);
   refuse_second(mine);
+  refuse_second_copy("init_process_group");
   const RendezvousFacts facts = rendezvous_facts(options);
   const int size = facts.place.world_size;
   const BackendChoice wanted =

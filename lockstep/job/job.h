@@ -1,4 +1,4 @@
-// The job this process belongs to: joining it, leaving it, and who is who.
+// The job of this process: joining it, leaving it, and the numbers of its ranks.
 //
 //   int main() {
 //     lockstep::init_process_group();                       // the environment decides; alone, a group of one
@@ -8,8 +8,8 @@
 //   }
 //
 // The same program runs alone, under `lockstep run`, torchrun, mpirun and srun, and with RANK, WORLD_SIZE,
-// MASTER_ADDR and MASTER_PORT set by hand; on one machine, or on several with a secret that all of them share
-// (rendezvous_plan.h has the rules, `lockstep info` says what they give in a place).
+// MASTER_ADDR and MASTER_PORT set by hand; on one machine, or on several with a secret that all of them
+// share (rendezvous_plan.h has the rules, `lockstep info` says what they give in a place).
 #pragma once
 
 #include <chrono>
@@ -30,11 +30,11 @@ struct InitOptions {
   std::optional<int> rank = {};  // both or neither; override the environment
   std::optional<int> world_size = {};
   std::shared_ptr<Store> store =
-      {};  // meet over this store, instead of init_method; who can use it is trusted
+      {};  // meet over this store, instead of init_method; every process that can use it is trusted
   // Defaults: $LOCKSTEP_TIMEOUT seconds or 30 minutes, and $LOCKSTEP_WARN_AFTER seconds or 5 seconds. The
-  // timeout of each wait counts from the last progress, and not while this process is stopped (Ctrl-Z,
-  // SIGSTOP, a cgroup's freezer): running_clock.h. After the second, a wait says whom it waits for, also
-  // while the ranks meet.
+  // timeout of a wait counts from the last progress. Time in which this process is stopped does not count
+  // (Ctrl-Z, SIGSTOP, a cgroup's freezer; running_clock.h). After `warn_after`, a wait names the ranks it
+  // waits for, also while the ranks meet.
   std::optional<std::chrono::milliseconds> timeout = {};
   std::optional<std::chrono::milliseconds> warn_after = {};
 };
@@ -53,9 +53,9 @@ struct InitOptions {
 //             port is taken; PeerLost and Timeout while meeting.
 void init_process_group(const std::string& backend = "auto", const InitOptions& options = {});
 
-// Leaves the job and all groups made in it (groups.h): pending work is dropped, peers that still need this
-// rank get PeerLost("left"). A new init_process_group() may follow. Throws InvalidArgument when not
-// initialised.
+// Leaves the job and all groups made in it (groups.h). Pending work is dropped, and peers that still need
+// this rank get PeerLost ("has left the group"). A new init_process_group() may follow. Throws
+// InvalidArgument when not initialised.
 void destroy_process_group();
 
 bool is_initialized();
@@ -65,8 +65,8 @@ const ProcessGroup& world();
 
 int get_rank();
 int get_world_size();
-// The number on this machine: the launcher's (LOCAL_RANK); if it gives none, the rank when all ranks are on
-// one machine, else how many lower ranks run on this machine.
+// The rank's number on this machine: the launcher's (LOCAL_RANK). If the launcher gives none, it is the
+// number of lower ranks on this machine.
 int get_local_rank();
 std::string get_backend();
 

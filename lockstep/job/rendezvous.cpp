@@ -46,7 +46,7 @@ JobEnvironment given_place(int rank, int world_size) {
     place.local_world_size = local("LOCAL_WORLD_SIZE");
   }
   place.restarts = static_cast<int>(env_number("LOCKSTEP_RESTART_COUNT", 0, MOST_RESTARTS).value_or(0));
-  place.source = "options";
+  place.source = Launcher::OPTIONS;
   return place;
 }
 
@@ -55,7 +55,7 @@ JobEnvironment given_place(int rank, int world_size) {
 std::optional<JobEnvironment> launched_place() {
   try {
     JobEnvironment place = job_environment();
-    if (place.source != "none" && place.source != "env") return place;
+    if (place.source != Launcher::NONE && place.source != Launcher::BY_HAND) return place;
   } catch (const InvalidArgument&) {  // the caller says who it is, so the environment may be nobody's
   }
   return std::nullopt;
@@ -67,7 +67,7 @@ void identify(RendezvousFacts& facts) {
   facts.machine = machine_identity();
   facts.user = user_identity();
   if (!facts.is_place_given) {
-    if (facts.place.source != "env") facts.identity = job_identity(facts.place);
+    if (facts.place.source != Launcher::BY_HAND) facts.identity = job_identity(facts.place);
     return;
   }
   const auto launched = launched_place();
@@ -230,8 +230,9 @@ void Rendezvous::join_store(const RendezvousFacts& facts, const RendezvousPlan& 
   });
   try {
     if (plan.serves) {
-      tcp_check_host(plan.host);  // here as well, where nobody connects to it: the others will not come
-      const std::string here = address_towards(plan.host);
+      tcp_check_host(plan.host,
+                     deadline);  // here as well, where nobody connects to it: the others will not come
+      const std::string here = address_towards(plan.host, deadline);
       if (here.empty())
         throw SystemError(str(who(facts.place), "this machine knows no way to ", printable(plan.host), " (",
                               plan.why, "); MASTER_ADDR must be an address of rank 0's machine"),

@@ -59,10 +59,11 @@ void require_secret(const RendezvousFacts& facts) {
       "--secret-file");
 }
 
-// "env" and "options" say the same: nobody else has started the ranks.
+// The environment and the program's options say the same: nobody else has started the ranks.
 std::string source_of(const RendezvousFacts& facts) {
-  const std::string& source = facts.place.source;
-  return source == "env" || source == "options" ? "by hand" : source;
+  const Launcher source = facts.place.source;
+  const bool is_by_hand = source == Launcher::BY_HAND || source == Launcher::OPTIONS;
+  return is_by_hand ? "by hand" : std::string(name_of(source));
 }
 
 // The launcher's process, if it has started all ranks: those of several machines have several, also where the
@@ -81,11 +82,11 @@ std::string job_here(const RendezvousFacts& facts, std::optional<int> port) {
     if (!part.empty()) name += "/" + part;
   if (!facts.identity.job.empty() || !launcher.empty()) return name;
   if (!port && facts.place.world_size > 1) {
-    const bool is_given = facts.is_place_given || facts.place.source == "env";
+    const bool is_given = facts.is_place_given || facts.place.source == Launcher::BY_HAND;
     throw InvalidArgument(str("init_process_group, rank ", facts.place.rank, " of ", facts.place.world_size,
                               ": ",
                               is_given ? "rank and world size are given by hand"
-                                       : str(facts.place.source, " has started this rank"),
+                                       : str(name_of(facts.place.source), " has started this rank"),
                               ", and nothing tells this job from others of the same user on this machine. "
                               "Set MASTER_PORT: the same number, such "
                               "as 29500, for all ranks of this job, and another one for each job that runs "

@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 
 RendezvousFacts facts(int rank, int world_size, int local_world_size, const std::string& master_addr = "") {
   RendezvousFacts result;
-  result.place = {rank, world_size, 0, local_world_size, "test", "job"};
+  result.place = {rank, world_size, 0, local_world_size, Launcher::TORCHRUN, "job"};
   result.identity = {.job = "job", .launcher = ""};
   result.machine = "boot/namespace";
   result.user = "1000";
@@ -47,11 +47,11 @@ TEST(RendezvousPlan, OneMachineMeetsAtAUnixSocketWithoutASecret) {
     row.secret_file.clear();
     const RendezvousPlan plan = plan_rendezvous(row);
     EXPECT_EQ(plan.way, RendezvousWay::UNIX_SOCKET) << describe(plan);
-    EXPECT_EQ(plan.name, "test/job");
+    EXPECT_EQ(plan.name, "torchrun/job");
   }
 }
 
-RendezvousFacts by_hand(const std::string& source = "env") {
+RendezvousFacts by_hand(Launcher source = Launcher::BY_HAND) {
   RendezvousFacts row = facts(0, 2, JobEnvironment::UNKNOWN);
   row.place.source = source;
   row.identity = {};
@@ -62,12 +62,12 @@ TEST(RendezvousPlan, TheLaunchersProcessTellsJobsApartWhereItHasStartedAllRanks)
   for (const int local : {2, JobEnvironment::UNKNOWN}) {
     RendezvousFacts row = facts(1, 2, local);
     row.identity.launcher = "process 7";
-    EXPECT_EQ(plan_rendezvous(row).name, "test/job/process 7");
+    EXPECT_EQ(plan_rendezvous(row).name, "torchrun/job/process 7");
     EXPECT_EQ(fingerprint(row, plan_rendezvous(row)).launcher, "process 7");
     row.identity.job.clear();
-    EXPECT_EQ(plan_rendezvous(row).name, "test/process 7");
+    EXPECT_EQ(plan_rendezvous(row).name, "torchrun/process 7");
     row.init_method = "tcp://127.0.0.1:4000";  // ten programs may have the same number in their source
-    EXPECT_EQ(plan_rendezvous(row).name, "tcp/4000/test/process 7");
+    EXPECT_EQ(plan_rendezvous(row).name, "tcp/4000/torchrun/process 7");
   }
   RendezvousFacts some = facts(0, 4, 2, "10.0.0.1");
   some.identity.launcher = "process 7";
@@ -79,7 +79,7 @@ TEST(RendezvousPlan, TheLaunchersProcessTellsJobsApartWhereItHasStartedAllRanks)
 }
 
 TEST(RendezvousPlan, ByHandItIsThePortInThisProcessNamespace) {
-  for (const char* source : {"env", "options"}) {
+  for (const Launcher source : {Launcher::BY_HAND, Launcher::OPTIONS}) {
     const RendezvousPlan plan = plan_rendezvous(by_hand(source));
     EXPECT_EQ(plan.name, "by hand/port 29500/boot/namespace");
     EXPECT_EQ(fingerprint(by_hand(source), plan).source, "by hand");
@@ -91,9 +91,9 @@ TEST(RendezvousPlan, ByHandItIsThePortInThisProcessNamespace) {
 }
 
 TEST(RendezvousPlan, WhereNothingTellsJobsApartItSaysWhatDoes) {
-  for (const char* source : {"env", "options", "MPICH"}) {
+  for (const Launcher source : {Launcher::BY_HAND, Launcher::OPTIONS, Launcher::MPICH}) {
     RendezvousFacts row = by_hand(source);
-    row.is_place_given = row.place.source == "options";
+    row.is_place_given = row.place.source == Launcher::OPTIONS;
     row.master_port.reset();
     EXPECT_THAT(refusal(row), AllOf(HasSubstr("rank 0 of 2"), HasSubstr("nothing tells this job"),
                                     HasSubstr("MASTER_PORT")));
@@ -102,8 +102,9 @@ TEST(RendezvousPlan, WhereNothingTellsJobsApartItSaysWhatDoes) {
     row = by_hand(source);
     row.master_port.reset();
     row.init_method = "tcp://127.0.0.1:4000";
-    EXPECT_EQ(plan_rendezvous(row).name, str("tcp/4000/", row.place.source == "MPICH" ? "MPICH" : "by hand",
-                                             "/port 4000/boot/namespace"));
+    EXPECT_EQ(plan_rendezvous(row).name,
+              str("tcp/4000/", row.place.source == Launcher::MPICH ? "MPICH" : "by hand",
+                  "/port 4000/boot/namespace"));
   }
 }
 

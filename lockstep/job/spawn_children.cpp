@@ -36,14 +36,23 @@ LaunchPlan plan_of(int ranks) {
 
 std::size_t failure_at(const std::string& text) { return text.find_first_of("EL"); }
 
-// A rank that lost a peer tells of another's failure, unless no other is known; one killed by a signal is
-// reported by the kernel only when its memory is gone, and others may have noticed and failed meanwhile.
+// Whether a rank with this error usually tells of another rank's failure: it lost that rank, was told that
+// the group is ended, or waited for it in vain.
+bool is_about_another(unsigned code) {
+  return code == static_cast<unsigned>(ErrorCode::PEER_LOST) ||
+         code == static_cast<unsigned>(ErrorCode::ABORTED) ||
+         code == static_cast<unsigned>(ErrorCode::TIMEOUT);
+}
+
+// Which of several failures is told, the smallest first; of equal ones the earliest. A rank killed by a
+// signal comes first: the kernel reports it only when its memory is gone, and others may have noticed and
+// failed meanwhile.
 int order_of(const std::string& text, const ExitStatus* status) {
   unsigned code = 0;
   const auto at = failure_at(text);
   if (at == std::string::npos) return status != nullptr && status->signal != 0 ? 0 : 1;
   std::from_chars(text.data() + at + 1, text.data() + text.size(), code);
-  return code == static_cast<unsigned>(ErrorCode::PEER_LOST) ? 2 : 1;
+  return is_about_another(code) ? 2 : 1;
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
-// The launcher's own standard output and error: what the ranks print, line by line with their names, and the
-// launcher's lines. What ranks print is written by flush(). A full disk under standard output stops no job:
-// it is said once on standard error, and what has no room is dropped. Never blocks; while is_congested() the
-// supervisor leaves the ranks' output in their pipes, so that ranks that print faster than the reader reads
-// wait, as they would without a launcher.
+// The launcher's own standard output and error: the lines of the ranks, each with its rank's name, and the
+// launcher's lines. flush() writes what the ranks printed. A full disk under standard output stops no job:
+// the launcher says so once on standard error, and drops the output that has no room. Never blocks. While
+// is_congested(), the supervisor leaves the output of the ranks in their pipes, so a rank that prints faster
+// than its reader reads waits, as it would without a launcher.
 #pragma once
 
 #include <string>

@@ -6,10 +6,10 @@
 //   plan.threads       // 2: OMP_NUM_THREADS, the same for every rank, because sums depend on the number of
 //                      // threads
 //
-// Neighbouring ranks get neighbouring cores, whole ones, so that a rank stays within one package and cache
-// where it can. Nobody is pinned when there are more ranks than cores, when a quota grants less time than
-// there are cores (others use them too), when the user's own OMP_NUM_THREADS asks for more than a rank's
-// share, or when asked not to.
+// Neighbouring ranks get neighbouring whole cores, so that a rank stays within one package and cache where
+// it can. No rank is pinned in four cases: there are more ranks than cores; a quota grants less time than
+// there are cores, which other programs then use too; the user's own OMP_NUM_THREADS is more than a rank's
+// share; or the user asks for none.
 #pragma once
 
 #include <optional>

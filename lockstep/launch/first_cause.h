@@ -1,12 +1,12 @@
-// Which rank was the first cause of a job's failure, by what is known: how each rank ended, and what the
-// ranks told of their failures (os/failure_note.h). The order in which processes end says little: a rank that
-// lost its peer may end before it. Pure.
+// Which rank was the first cause of a job's failure. Known are how each rank ended, and what the ranks told
+// of their failures (os/failure_note.h). The order in which processes end says little: a rank that lost its
+// peer may end before the peer does. Pure.
 //
 //   rank 0 exit code 1, told: lost rank 2 ──▶ rank 2 exit code 1, told nothing: the cause
 //   rank 1 exit code 1, told: aborted by rank 0 ──▶ rank 0
 //
-// Each failed rank is followed to the rank that it failed because of, and so on. Where several ends are
-// reached, those of which other ranks told go before those of which nobody did, and then the earliest counts.
+// Each failed rank is followed to the rank that it failed because of, and so on. If several ends are
+// reached, a rank that other ranks named goes before one that nobody named, and then the earliest counts.
 #pragma once
 
 #include <chrono>

@@ -1,6 +1,6 @@
-// The first cause of a failure in a job on several machines. Each launcher publishes how its ranks ended;
-// from all of that each finds the same rank (first_cause.h); the launcher of that rank says what happened,
-// with the rank's last words, for all.
+// The first cause of a failure in a job on several machines. Each launcher publishes how its ranks ended.
+// From all of that, every launcher finds the same rank (first_cause.h). The launcher of that rank says for
+// all what happened, with the rank's last words.
 //
 //   const JobCause cause =
 //       find_job_cause(link, node, ends_here, [&](const FirstCause& of) { return words_of(of); });

@@ -1,5 +1,5 @@
-// Carries what is typed on the launcher's terminal to rank 0. Rank 0 is not in the terminal's foreground
-// group, so it could not read the terminal itself; the front is, and does it only while it is in the
+// Carries the keys typed on the launcher's terminal to rank 0. Rank 0 is not in the terminal's foreground
+// group, so it could not read the terminal itself. The front process reads it, and only while it is in the
 // foreground.
 #pragma once
 

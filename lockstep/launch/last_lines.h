@@ -1,5 +1,5 @@
-// Keeps the last lines of a rank, for the summary of a failure. Of a backtrace only the first frames are
-// kept, so that it does not push the message above it out.
+// Keeps the last lines of a rank, for the summary of a failure. Of a backtrace it keeps the first frames
+// only, so that the message above the backtrace is kept too.
 #pragma once
 
 #include <algorithm>

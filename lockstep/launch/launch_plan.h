@@ -1,5 +1,5 @@
-// Everything that is decided before the first rank starts: who gets which variables and cores. Pure,
-// printable (`lockstep run --dry-run`), and walked by the supervisor.
+// The plan of a launch: the environment variables and cores of each rank. It is made before the first rank
+// starts. Pure and printable (`lockstep run --dry-run`). The supervisor carries it out.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// What to start, and what came of it: the two ends of the launcher, as plain data.
+// The two ends of the launcher as plain data: the command to start, and the result.
 //
 //   LaunchSpec spec;
 //   spec.command = {"./train", "--epochs", "2"};

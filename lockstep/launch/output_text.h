@@ -1,5 +1,6 @@
-// Makes text that a rank printed harmless on a terminal: it may use tabs, colours and "erase to the end of
-// the line", and nothing else that moves the cursor or looks like a line it did not print.
+// Makes text that a rank printed harmless on a terminal. It may use tabs, colours and "erase to the end of
+// the line". Everything else that moves the cursor, or looks like a line that the rank did not print, is
+// taken out.
 #pragma once
 
 #include <cstddef>

@@ -1,20 +1,20 @@
-// AtomicFile writes a file that appears whole or not at all: whoever opens the path finds the old file or the
-// new one, also after a crash or a power cut.
+// AtomicFile writes a file that appears whole or not at all: a reader that opens the path finds the old file
+// or the new one, also after a crash or a power cut.
 //
 //   AtomicFile file("model.safetensors");
 //   file.write(header);
 //   file.write(data);
 //   file.commit();                          // without it nothing happens to "model.safetensors"
 //
-// The bytes go to a temporary file in the same folder (".model.safetensors.PID-N.tmp"); commit() syncs it to
-// the disk, renames it over the path and syncs the folder. The destructor removes it if it was not committed.
-// A symbolic link at the path is replaced, not followed.
+// The bytes go to a temporary file in the same folder (".model.safetensors.PID-N.tmp"). commit() syncs that
+// file to the disk, renames it over the path and syncs the folder. The destructor removes the file if it was
+// not committed. A symbolic link at the path is replaced, not followed.
 //
-// Access      what a user shares, models and results, is made as any program makes files: 0666 less the
-//             umask. What tells of a program's insides (Access::PRIVATE) is for its user alone, 0600 whatever
-//             the umask.
-// Fails       SystemError naming the path: the folder is missing or not writable, the disk is full. The old
-//             file is then untouched.
+// Access      models and results, which users share, get the access that any program gives its files: 0666
+//             less the umask. Files that show a program's insides (Access::PRIVATE) are 0600 whatever the
+//             umask.
+// Fails       SystemError naming the path: the folder is missing or not writable, or the disk is full. The
+//             old file is then untouched.
 #pragma once
 
 #include <cstddef>

@@ -1,24 +1,24 @@
-// BlockCache: large memory blocks that are kept when freed and handed out again, because the kernel's price
-// for fresh memory (mapping it, and a fault for every 4 KiB of it) is paid by a training loop at every step
-// otherwise.
+// BlockCache: keeps large memory blocks when they are freed, and hands them out again. A training loop would
+// otherwise pay the kernel's price for fresh memory at every step: mapping it, and a fault for every 4 KiB
+// of it.
 //
 //   BlockCache cache(/*cap=*/std::size_t{4} << 30U);
 //   void* block = cache.allocate(bytes);              // 64-byte aligned, contents unspecified
 //   cache.free(block);                                // kept for the next allocation
 //   cache.empty();                                    // everything kept goes back to the kernel
 //
-// Sizes       Requests below SMALLEST go to malloc, which is good at them. Others are whole pages, at most
-//             6.25 % more than asked for. Nothing is stored beside a block: of malloc's blocks only those
-//             that begin a page by chance are looked up when freed.
-// Which       the lowest address at which there is room in what is kept, whatever was there before: a
-//             training step then works in little more memory than it has in use at once, which lies in the
-//             caches sooner.
+// Sizes       requests below SMALLEST go to malloc, which is good at them. Other blocks are whole pages, at
+//             most 6.25 % more than asked for. Nothing is stored beside a block. Of malloc's blocks, only
+//             those that begin a page by chance are looked up when they are freed.
+// Which       a block is taken at the lowest address at which the kept memory has room. So a training step
+//             works in little more memory than it has in use at once, and that memory stays in the
+//             processor's caches.
 // Huge pages  are asked for, for all of it. Blocks are carved side by side from regions of address space, so
 //             that their ends share huge pages with their neighbours.
-// Given back  what would exceed the cap; what was not needed at any moment of IDLE_TIME (the least that was
-//             kept in it); everything kept when memory is scarce (memory_pressure.h) or the kernel refuses
-//             any. The highest addresses go first. Idle memory and scarcity are looked for when blocks are
-//             freed, scarcity at most four times in IDLE_TIME.
+// Given back  memory beyond the cap; the smallest amount that was kept unused throughout IDLE_TIME; and
+//             everything kept when memory is scarce (memory_pressure.h) or the kernel refuses any. The
+//             highest addresses go first. Freeing a block looks for idle memory and for scarcity, for
+//             scarcity at most four times in IDLE_TIME.
 // Threads     any; one lock. A forked child may go on using the cache: fork waits for the lock.
 // Fails       std::bad_alloc.
 #pragma once

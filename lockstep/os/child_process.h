@@ -1,4 +1,4 @@
-// Starting a program as a child process, without a shell, and learning how it ended.
+// Starts a program as a child process, without a shell, and tells how it ended.
 //
 //   SpawnRequest request;
 //   request.executable = "/usr/bin/env";
@@ -10,10 +10,10 @@
 //   if (exec_error(child) == 0) ...               // it runs
 //   while (!poll_exit(child.pid)) ...
 //
-// The child leads a process group of its own, dies when the thread that called spawn() ends
-// (PR_SET_PDEATHSIG; its own children do not: see os/descendants.h), has the signal mask it is given, and
-// holds no descriptors besides those named and those that were inheritable already. Its limit of open files
-// is the one this process had before it raised it (open_files.h).
+// The child leads a process group of its own and has the signal mask it is given. It dies when the thread
+// that called spawn() ends (PR_SET_PDEATHSIG); its own children do not (os/descendants.h ends those). It
+// holds the descriptors that the request names and those that were inheritable already, and no others. Its
+// limit of open files is the one that this process had before it raised it (open_files.h).
 #pragma once
 
 #include <sys/types.h>

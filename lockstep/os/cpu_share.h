@@ -1,13 +1,13 @@
-// What this process may use of its machine, as something that ranks tell each other: which CPUs, and how much
-// time of them.
+// The part of a machine that a process may use, in a form that ranks tell each other: which CPUs, and how
+// much time of them.
 //
 //   const CpuShare mine = cpu_share();                        // CPUs {0, 1}, 1.5 CPUs' worth of time
 //   usable_cpus({mine});                                      // 1
 //   usable_cpus({{.cpus = {0}}, {.cpus = {1}}});  // 2: two ranks, each bound to a core of its own
 //
-// Whether threads that spin while they wait are in each other's way depends on the CPUs they have together: a
-// launcher that binds each rank to a core leaves each of them one, and nobody is in the way; two ranks under
-// `taskset -c 0` have one as well.
+// Threads that spin while they wait may take CPU time from each other. Whether they do depends on the CPUs
+// that the ranks have together. A launcher that binds each rank to a core gives each rank one CPU, and no
+// rank disturbs another. Two ranks under `taskset -c 0` have one CPU each as well, but it is the same one.
 #pragma once
 
 #include <optional>

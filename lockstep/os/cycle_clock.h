@@ -1,6 +1,6 @@
-// The cheapest clock of this machine that never goes back and that all its processes read alike: the
-// processor's time stamp counter where the kernel vouches for it, else std::chrono::steady_clock. Counts
-// become nanoseconds only when somebody looks.
+// The cheapest clock of this machine that never goes back and that all its processes read alike. It is the
+// processor's time stamp counter where the kernel vouches for it, else std::chrono::steady_clock. A reader
+// of the records turns counts into nanoseconds; recording does not.
 //
 //   const CycleClock clock = CycleClock::of_this_machine();
 //   const CycleClock::Pair first = clock.pair();

@@ -1,12 +1,12 @@
-// Ends every process that descends from this one, however deep, without ever touching another.
+// Ends every process that descends from this one, however deep, and never signals another.
 //
 //   adopt_orphans();                                   // grandchildren whose parent dies become our children
 //   ... spawn(...) ...
 //   while (!kill_children(keep).empty()) wait a moment; // each round ends one generation
 //
-// Why only children are signalled: a child that has not been waited for keeps its pid, so the signal cannot
-// hit a stranger that got the number meanwhile. What a killed child leaves behind becomes our child
-// (PR_SET_CHILD_SUBREAPER), wherever setsid() or a double fork had put it, and is killed in the next round.
+// Only children are signalled. A child that has not been waited for keeps its pid, so the signal cannot hit
+// a stranger that got the number meanwhile. The children of a killed child become ours
+// (PR_SET_CHILD_SUBREAPER), even after setsid() or a double fork, and are killed in the next round.
 #pragma once
 
 #include <sys/types.h>

@@ -1,15 +1,15 @@
-// What a rank tells its launcher about its failure, for programs: of which kind its error is and which rank
-// was the cause. The launcher cannot tell that from the order in which processes end.
+// What a rank tells its launcher about its failure, for programs: the kind of error, and which rank was the
+// cause. The launcher cannot tell that from the order in which processes end.
 //
 //   the rank      begin_failure_notes(rank);  // it is rank `rank` of the launcher's job
 //                 note_failure(ErrorCode::PEER_LOST, 2);  // my group has failed because of rank 2
 //   the launcher  FailureNotes notes;  // ranks inherit notes.for_ranks()
 //                 for (const FailureNote& note : notes.read()) ...
 //
-// Way         one socket for messages, inherited by all ranks and what they start:
-//             LOCKSTEP_FAILURE_FD="NUMBER:INODE". A descriptor that is something else by now (a program may
-//             close what it does not know) is left alone.
-// Blocks      a rank waits at most a second, when the launcher does not read.
+// Way         one socket for messages, which all ranks and their children inherit:
+//             LOCKSTEP_FAILURE_FD="NUMBER:INODE". A program may close descriptors that it does not know. If
+//             the number means another file by now, it is left alone.
+// Blocks      a rank waits at most a second when the launcher does not read.
 #pragma once
 
 #include <chrono>

@@ -1,5 +1,5 @@
-// How often this process is a fork: what was made before a fork belongs to the parent and must not be used
-// here.
+// How often this process is a fork. Objects that were made before a fork belong to the parent and must not
+// be used in the child.
 //
 //   const unsigned made_in = fork_generation();
 //   ...

@@ -6,10 +6,10 @@
 //   const std::uintptr_t place = free.take(0x2000).value();      // 0x1000
 //   free.insert({.begin = place, .bytes = 0x2000});              // one range again
 //
-// First fit by address keeps what is in use together at low addresses, and what nobody needs whole at high
-// ones (Wilson et al., "Dynamic Storage Allocation: A Survey and Critical Review", 1995).
-// Time        logarithmic in the number of ranges, but for take(), which looks through those that have less
-//             than twice the length asked for until one fits.
+// First fit by address keeps memory in use at low addresses and long free ranges at high ones (Wilson et
+// al., "Dynamic Storage Allocation: A Survey and Critical Review", 1995).
+// Time        logarithmic in the number of ranges. Only take() looks through the ranges that have less than
+//             twice the length asked for, until one fits.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// Bytes of a huge page, which memory must begin at a multiple of.
+// The bytes of a huge page. Memory that is to lie in huge pages begins at a multiple of this number.
 #pragma once
 
 #include <cstddef>

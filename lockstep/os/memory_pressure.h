@@ -1,11 +1,11 @@
-// Whether this machine is short of memory, for those who could give some back.
+// Whether this machine is short of memory. For code that could give some back.
 //
 //   if (memory_is_scarce()) cache.empty();
 //
 // Scarce      less than 1/16 of the machine's memory is available without swapping (MemAvailable), or less
-//             than 1/16 of what a cgroup above this process may use (v2: memory.max or memory.high, less
-//             memory.current, which counts file pages; those not used lately are taken as free).
-// Costs       some ten microseconds, for a few files of /proc and /sys. What cannot be read is taken as
+//             than 1/16 of the limit of a cgroup above this process is left (v2: memory.max or memory.high,
+//             less memory.current; file pages that were not used lately count as free).
+// Costs       some ten microseconds, for a few files of /proc and /sys. A file that cannot be read counts as
 //             plenty.
 #pragma once
 

@@ -3,9 +3,9 @@
 //   make_room_for_files(2 * ranks, "init_process_group, rank 3 of 64");   // throws when even the hard limit
 //                                                                         // is too small
 //
-// The soft limit is raised by no more than what is needed, so that the program keeps the room it had. What
-// the program itself starts later (system(), popen()) inherits the raised limit; what os/child_process.h
-// starts gets the one from before.
+// The soft limit is raised by no more than is needed, so that the program keeps the room it had. Programs
+// that are started later with system() or popen() inherit the raised limit; programs that os/child_process.h
+// starts get the limit from before.
 #pragma once
 
 #include <cstddef>

@@ -1,12 +1,12 @@
-// Writes to a descriptor that others share (standard output), without ever waiting for whoever reads it.
+// Writes to a descriptor that other programs share (standard output), and never waits for its reader.
 //
 //   OutputDescriptor out(STDOUT_FILENO);
 //   out.append("text\n");
 //   out.flush();                            // keeps what the other side does not take now
 //   if (out.pending() > 0) ... poll out.descriptor() for writing, then out.flush() again
 //
-// O_NONBLOCK belongs to the open file, which the shell and other programs share; so a pipe or terminal is
-// opened anew through /proc/self/fd, and where that is refused writes are small enough for poll's promise to
+// O_NONBLOCK belongs to the open file, which the shell and other programs share. So a pipe or terminal is
+// opened anew through /proc/self/fd. Where that is refused, each write is small enough for poll's promise to
 // hold (PIPE_BUF).
 #pragma once
 

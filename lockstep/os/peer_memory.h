@@ -1,15 +1,15 @@
-// Peer memory: reading what another process has in its own, private memory, without its help
-// (process_vm_readv). What two copies through a common segment would cost, costs one.
+// PeerMemory: reads the private memory of another process, without its help (process_vm_readv). Two copies
+// through a common segment become one.
 //
 //   PeerMemory peer(pid, its_introduction);  // text of PeerMemory::introduction(), made by that process
 //   if (peer.can_be_read()) ok = peer.read(address, bytes);  // false: it has ended, or has no such memory
 //
-// Needs     both processes of one user, in one process namespace, and a kernel that lets them: with
-//           kernel.yama.ptrace_scope=1 (Ubuntu) it does not, nor does a container whose filter forbids it.
-//           can_be_read() has tried it, on a number that the introduction names: a process of another
-//           namespace with the same pid does not pass.
+// Needs     both processes belong to one user and one process namespace, and the kernel allows it. With
+//           kernel.yama.ptrace_scope=1 (Ubuntu) it does not, nor does a container whose filter forbids the
+//           call. can_be_read() has tried it on a number that the introduction names, so a process of
+//           another namespace with the same pid does not pass.
 // Trust     gives nobody rights that a process of the same user would not have. Only reads.
-// Lifetime  a pid may be used again: whoever has read looks afterwards whether the process still lives
+// Lifetime  a pid may be used again. After a read, the caller checks that the process still lives
 //           (ProcessHandle).
 #pragma once
 

@@ -1,5 +1,5 @@
-// PlainFile: a regular file, open for reading. A named pipe, which would wait for a writer, a folder and a
-// device are refused by name.
+// PlainFile: a regular file, open for reading. It refuses by name a folder, a device, and a named pipe,
+// which would wait for a writer.
 //
 //   const PlainFile file("model.safetensors");
 //   std::vector<std::byte> head(std::min<std::uint64_t>(file.size(), 8));

@@ -1,10 +1,10 @@
-// Where /proc shows a process. In a container the mounted /proc may be that of a process namespace around
-// this one (the host's): its numbers are others, and to send a signal to one of them would hit a stranger.
+// Where /proc shows a process. In a container, /proc may be mounted from an outer process namespace (the
+// host's). Its numbers then differ from this process's, and a signal to one of them would hit a stranger.
 //
 //   std::ifstream file(proc_folder(4121) + "/comm");
 //   for (const pid_t pid : numbers_in("/proc/self/task/71/children")) signal(pid_shown_as(pid));
 //
-// Without any /proc nothing is found here; os/descendants.h does without.
+// Without any /proc nothing is found here. os/descendants.h needs no /proc.
 #pragma once
 
 #include <sys/types.h>

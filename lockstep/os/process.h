@@ -1,4 +1,4 @@
-// Small facts about this process and machine that the rooms above may not ask the kernel for themselves.
+// Small facts about this process and machine. Rooms above os/ do not ask the kernel for them themselves.
 #pragma once
 
 #include <sys/types.h>

@@ -78,6 +78,11 @@ std::string process_namespace() {
   return stat("/proc/self/ns/pid", &status) == 0 ? std::to_string(status.st_ino) : "";
 }
 
+std::string network_namespace(pid_t pid) {
+  struct stat status = {};
+  return stat((proc_folder(pid) + "/ns/net").c_str(), &status) == 0 ? std::to_string(status.st_ino) : "";
+}
+
 std::vector<pid_t> ancestor_processes() {
   std::vector<pid_t> ancestors;
   for (pid_t pid = getppid(); pid > 0; pid = process_stat(pid).parent) ancestors.push_back(pid);

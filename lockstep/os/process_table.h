@@ -3,8 +3,8 @@
 //   if (process_stat(4121).state == 'T') ...                       // stopped (SIGSTOP)
 //   for (const ProcessEntry& entry : all_processes()) ...          // entry.pid, entry.parent
 //
-// What is read may have ended by the time it is looked at; a start time tells a process from a later one with
-// its pid.
+// What is read may have ended by the time it is looked at; a start time tells a process from a later one
+// with its pid.
 #pragma once
 
 #include <sys/types.h>
@@ -29,6 +29,8 @@ std::vector<std::string> command_line(pid_t pid);
 // The number of this process's namespace, "4026531836"; containers have their own. "": the kernel does not
 // tell.
 std::string process_namespace();
+// The same of the network namespace of another process. "": it has ended, or belongs to another user.
+std::string network_namespace(pid_t pid);
 // The parent of this process, its parent, and so on, as far as /proc shows them.
 std::vector<pid_t> ancestor_processes();
 

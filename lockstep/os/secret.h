@@ -1,11 +1,11 @@
-// Secret: 32 bytes that the processes of one job know and nobody else. Whoever knows it may take part in the
-// job.
+// Secret: 32 bytes that the processes of one job know and nobody else. A process that knows it may take part
+// in the job.
 //
 //   const Secret secret = Secret::random();
 //   const Secret secret = Secret::from_file("/home/me/.lockstep-secret");   // head -c 32 /dev/urandom > FILE
 //   const Fd fd = secret.to_descriptor();                                   // for a child to inherit
 //
-// It never appears in an error, a log line, an argument list or an environment variable, and its memory is
+// It never appears in an error, a log line, an argument list or an environment variable. Its memory is
 // overwritten when it is destroyed.
 #pragma once
 

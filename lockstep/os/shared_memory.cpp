@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <charconv>
 #include <cstdint>
 #include <fstream>
 
@@ -154,6 +155,20 @@ std::size_t address_space_left() {
   if (!(status >> mapped_pages)) return limit / 2;
   const std::size_t mapped = mapped_pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   return mapped < limit ? limit - mapped : 0;
+}
+
+// A line is "7f1c3a000000-7f1c3a001000 rw-s 00000000 00:01 1033 /memfd:NAME (deleted)".
+std::vector<const std::byte*> mapped_memory_files(const std::string& name) {
+  const std::string ending = str(" /memfd:", name, " (deleted)");
+  std::vector<const std::byte*> found;
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    if (!line.ends_with(ending)) continue;
+    std::uintptr_t address = 0;
+    std::from_chars(line.data(), line.data() + line.size(), address, 16);
+    found.push_back(reinterpret_cast<const std::byte*>(address));
+  }
+  return found;
 }
 
 std::size_t physical_memory() {

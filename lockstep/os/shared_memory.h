@@ -14,6 +14,8 @@
 #include <cstddef>
 #include <limits>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "lockstep/base/visibility.h"
 #include "lockstep/os/fd.h"
@@ -57,6 +59,9 @@ class SharedMemory {
   std::size_t size_;
   bool huge_pages_;
 };
+
+// Where this process maps memory files of that name, whoever made them. Empty where there is no /proc.
+std::vector<const std::byte*> mapped_memory_files(const std::string& name);
 
 std::size_t physical_memory();
 

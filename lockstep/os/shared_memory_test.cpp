@@ -155,5 +155,12 @@ TEST(SharedMemory, HasNoNameAndIsNotPassedToPrograms) {
   EXPECT_EQ(fcntl(memory->fd(), F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
 }
 
+TEST(SharedMemory, IsFoundInThisProcessByItsName) {
+  const auto one = SharedMemory::create(1, {.name = "lockstep-found", .huge_pages = false});
+  const auto other = SharedMemory::create(1, {.name = "lockstep-found-not", .huge_pages = false});
+  EXPECT_EQ(mapped_memory_files("lockstep-found"), std::vector<const std::byte*>{one->data()});
+  EXPECT_TRUE(mapped_memory_files("lockstep-nobody").empty());
+}
+
 }  // namespace
 }  // namespace lockstep

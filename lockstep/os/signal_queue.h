@@ -1,13 +1,13 @@
-// Signals as messages on a descriptor, for a process whose main loop polls. A library must not use this; a
-// launcher may.
+// Signals as messages on a descriptor, for a process whose main loop polls. A launcher may use this; a
+// library must not.
 //
 //   SignalQueue signals({SIGINT, SIGTERM, SIGCHLD});
 //   ... poll signals.descriptor() ...
 //   while (auto signal = signals.next()) handle(signal->number, signal->sender);
 //
-// While it lives the signals are blocked in the calling thread (so is everything in `held`, which is kept
-// back and not reported); children get previous_mask() instead. Signals that were ignored when it was made
-// (nohup, a shell's background job) stay ignored: they are left out.
+// While the queue lives, the calling thread has these signals blocked, and those in `held`, which are kept
+// back and not reported. Children get previous_mask() instead. Signals that were ignored when the queue was
+// made (nohup, a shell's background job) stay ignored.
 #pragma once
 
 #include <sys/types.h>

@@ -18,6 +18,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/os/answer_within.h"
 #include "lockstep/os/poll_set.h"
 
 namespace lockstep {
@@ -85,6 +86,15 @@ Resolved resolve(const std::string& host, int port, int flags) {
     result.addresses.push_back(address);
   }
   return result;
+}
+
+// The same of a name, which a name server may be asked for. Nothing is asked for an address in digits.
+Resolved look_up(const std::string& host, int port, Deadline deadline) {
+  Resolved digits = resolve(host, port, AI_NUMERICHOST);
+  if (digits.error != EAI_NONAME) return digits;
+  auto found = answer_within<Resolved>(deadline, [host, port] { return resolve(host, port, 0); });
+  if (!found) throw Timeout(str("no name server said before the deadline what \"", printable(host), "\" is"));
+  return std::move(*found);
 }
 
 void check_resolved(const Resolved& found, const std::string& host) {
@@ -216,7 +226,9 @@ Fd tcp_listen(const std::string& address, int port) {
   throw SystemError("cannot listen at " + place, error);
 }
 
-void tcp_check_host(const std::string& host) { check_resolved(resolve(host, 0, 0), host); }
+void tcp_check_host(const std::string& host, Deadline deadline) {
+  check_resolved(look_up(host, 0, deadline), host);
+}
 
 std::string address_to_listen_at(const std::string& host) {
   return resolve(host, 0, AI_NUMERICHOST).addresses.empty() ? "" : host;
@@ -225,7 +237,7 @@ std::string address_to_listen_at(const std::string& host) {
 Fd tcp_connect(const std::string& host, int port, Deadline deadline, IfRefused refused) {
   const std::string place = text({printable(host), port});
   for (std::chrono::milliseconds pause = FIRST_PAUSE;; pause = std::min(2 * pause, LONGEST_PAUSE)) {
-    const Resolved found = resolve(host, port, 0);
+    const Resolved found = look_up(host, port, deadline);
     std::string reason = found.error == 0 ? "it has no address" : gai_strerror(found.error);
     check_resolved(found, host);
     int lasting = 0;
@@ -343,9 +355,9 @@ TcpAddress tcp_peer_address(int socket) {
 }
 
 // Connecting a socket for datagrams only chooses the way.
-std::string address_towards(const std::string& host) {
+std::string address_towards(const std::string& host, Deadline deadline) {
   constexpr int ANY_PORT = 9;
-  for (const SocketAddress& address : resolve(host, ANY_PORT, 0).addresses) {
+  for (const SocketAddress& address : look_up(host, ANY_PORT, deadline).addresses) {
     const Fd socket(::socket(address.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
     if (socket.valid() && connect(socket.get(), address.generic(), address.size) == 0)
       return tcp_local_address(socket.get()).host;

@@ -7,8 +7,8 @@
 //   if (auto accepted = tcp_accept(listener.get()); accepted.socket.valid()) ...
 //
 // Every socket is non-blocking, close-on-exec and sends at once (TCP_NODELAY). IPv4 and IPv6. The kernel
-// takes little more than it can send now (TCP_NOTSENT_LOWAT): what is written behind a large message need not
-// wait for all of it. Nothing here knows who the other side is: store/handshake.h comes first on every
+// takes little more than it can send now (TCP_NOTSENT_LOWAT): what is written behind a large message need
+// not wait for all of it. Nothing here knows who the other side is: store/handshake.h comes first on every
 // connection.
 #pragma once
 
@@ -43,15 +43,15 @@ Fd tcp_listen(const std::string& address, int port);
 // name, which may mean something else here than elsewhere, "" (every address).
 std::string address_to_listen_at(const std::string& host);
 
-// Throws InvalidArgument when nobody knows an address of `host`, as tcp_connect() does. The name server is
-// asked.
-void tcp_check_host(const std::string& host);
+// Throws InvalidArgument when nobody knows an address of `host`, and Timeout when no name server has answered
+// by the deadline, as tcp_connect() does.
+void tcp_check_host(const std::string& host, Deadline deadline);
 
 // Connects, trying all addresses of `host` in turn until one answers: the server may start later, so a
 // refused connection or an unreachable host is tried again until the deadline. Throws Timeout naming host,
-// port and the last reason; SystemError for what does not pass (no permission), InvalidArgument for a name
-// that does not exist. The name server is asked without a deadline of ours. IfRefused::FAIL is for a server
-// that is known to have listened: that nobody does is a SystemError (ECONNREFUSED) at once.
+// port and the last reason, or the name that no name server answered for; SystemError for what does not pass
+// (no permission), InvalidArgument for a name that does not exist. IfRefused::FAIL is for a server that is
+// known to have listened: that nobody does is a SystemError (ECONNREFUSED) at once.
 enum class IfRefused { TRY_AGAIN, FAIL };
 Fd tcp_connect(const std::string& host, int port, Deadline deadline,
                IfRefused refused = IfRefused::TRY_AGAIN);
@@ -88,8 +88,8 @@ TcpAddress tcp_local_address(int socket);
 TcpAddress tcp_peer_address(int socket);  // host is "" when the connection is gone
 
 // The address of this machine from which the kernel would connect to `host`, in digits; "" if it knows of no
-// way. Sends nothing.
-std::string address_towards(const std::string& host);
+// way. Sends nothing to it; a name server may be asked, until the deadline (Timeout).
+std::string address_towards(const std::string& host, Deadline deadline);
 
 // The first address of network interface `name` ("eth0"), IPv4 before IPv6. Throws InvalidArgument listing
 // those there are.

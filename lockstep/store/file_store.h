@@ -1,11 +1,12 @@
-// A store in one file on a file system that all processes see; see store.h for what it does.
+// A store in one file on a file system that all processes see; store.h has the functions.
 //
-// The file holds "key length, value length, key, value" records; the last record of a key counts, a record
-// without value deletes it. Every call locks the file (os/locked_file.h), so calls are atomic between
-// processes. A process killed while writing leaves an incomplete record, which the next writer cuts off.
+// The file holds records "key length, value length, key, value". The last record of a key counts, and a
+// record without a value deletes the key. Every call locks the file (os/locked_file.h), so calls are atomic
+// between processes. A process that is killed while it writes leaves an incomplete record, which the next
+// writer cuts off.
 //
-// Use a new file for each job: keys of an earlier one are still there. Throws SystemError or StoreError
-// naming the file.
+// Use a new file for each job: the keys of an earlier one are still in the old file. Throws SystemError or
+// StoreError naming the file.
 #pragma once
 
 #include <string>

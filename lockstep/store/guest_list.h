@@ -1,5 +1,5 @@
-// GuestList: the connections of a listening socket that have not authenticated yet, and which of them has to
-// go when there are too many. No sockets and no clock: descriptors and addresses in, a descriptor out.
+// GuestList: the connections of a listening socket that have not authenticated yet. When there are too many,
+// it says which of them to close. No sockets and no clock: descriptors and addresses in, a descriptor out.
 //
 //   while (const auto fd = guests.in_the_way_of(address)) {
 //     ... look whether it has spoken; otherwise close it, guests.leave(*fd) ...
@@ -7,15 +7,16 @@
 //   guests.enter(fd, address);
 //   guests.spoke(fd);                       // its first message was one of ours, and it was answered
 //
-// Each address has its own places, so that a stranger takes none from other machines; all addresses together
-// have a number of places, too, because one stranger may have many. Who has to go:
+// Each address has places of its own, so a stranger takes none from other machines. All addresses together
+// have a bounded number of places too, because one stranger may have many addresses. Which connection is
+// closed:
 //
-//   its address has no place left      the oldest of this address that is silent; if none is, its oldest
-//   there is no place left at all      the oldest silent one of the address with most silent ones; if nobody
-//                                      is silent, the oldest of the address with most
+//   its address has no place left      the oldest silent one of this address; if none is silent, its oldest
+//   there is no place left at all      the oldest silent one of the address with most silent ones; if none is
+//                                      silent, the oldest of the address with most
 //
-// A process of the job speaks as soon as it is connected and proves itself one answer later. So it is silent
-// for a moment only, and whoever has spoken goes last.
+// A process of the job speaks as soon as it is connected, and proves itself one answer later. It is silent
+// for a moment only, so connections that have spoken are closed last.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,6 @@
-// Reception: a listening socket and the connections that have come to it and not proved yet that they know
-// the job's secret. Whoever proves it is handed on; nobody else is ever more than a row of the guest list.
+// Reception: a listening socket, and the connections that have come to it and have not yet proved that they
+// know the job's secret. A connection that proves it is handed on. Any other is never more than a row of the
+// guest list.
 //
 //   Reception reception(tcp_listen("", 29500), {secret, HandshakePurpose::STORE, "store at 10.0.0.1:29500"});
 //   PollSet wait;
@@ -7,9 +8,9 @@
 //   wait.run(reception.next_deadline());
 //   for (Reception::Admitted& one : reception.serve(wait)) use(std::move(one.socket), one.hello);
 //
-// Order       who has sent something is heard before anybody new is let in, and once more before it would
-//             have to go: a connection whose proof has arrived is never closed for a newer one. guest_list.h
-//             says how many there may be and who goes.
+// Order       connections that have sent something are read before a new one is let in, and once more before
+//             one of them would be closed. So a connection whose proof has arrived is never closed for a
+//             newer one. guest_list.h says how many there may be, and which is closed.
 // Time        a connection has 5 seconds. When the process may open no more files, connections wait until it
 //             may.
 // Reports     each kind of refusal once (base/log.h, a warning), however many there are.

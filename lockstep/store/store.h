@@ -5,12 +5,11 @@
 //   store.get("address", 30s);                      // on the others: waits until it is there
 //   const long arrived = store.add("arrived", 1);   // atomic
 //
-// Blocks      get(), wait() and first_of() until the keys exist or the timeout has passed (StoreError that
-//             names the missing key; first_of() returns nothing).
-// Threads     all functions may be called from any thread; each call is atomic also between processes. A
-//             TcpStore serves one call after the other, so a waiting get() keeps other threads' calls
-//             waiting.
-// Limits      keys and values of at most 1 MiB each, StoreError otherwise: a store carries addresses, not
+// Blocks      get(), wait() and first_of() block until the keys exist. When the timeout has passed, get()
+//             and wait() throw StoreError, which names the missing key; first_of() returns nothing.
+// Threads     all functions may be called from any thread. Each call is atomic, also between processes. A
+//             TcpStore makes one call at a time, so a waiting get() delays the calls of other threads.
+// Limits      keys and values have at most 1 MiB each; more is a StoreError. A store carries addresses, not
 //             data.
 #pragma once
 

@@ -1,12 +1,11 @@
-// StoreDesk: what the TCP store's server does with requests: the table, and who waits for which key. No
-// sockets, no clock of its own, one thread.
+// StoreDesk: how the TCP store's server answers requests: the table, and which client waits for which key.
+// No sockets, no clock of its own, one thread.
 //
 //   for (auto& answer : desk.handle(client, request)) send(answer.client, encode(answer.reply));
 //   for (auto& answer : desk.expire()) ...                    // at the latest at desk.next_deadline()
 //   for (auto& answer : desk.leave(client)) ...               // its connection has ended
 //
-// A client with a farewell key is known by it: the key is removed when the client comes and set when it
-// leaves.
+// A client may have a farewell key: the key is removed when the client comes and set when it leaves.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// The operations of a store on a plain map; MemoryStore guards it with a mutex, FileStore with a file lock,
-// the TCP store's server has one thread.
+// The operations of a store on a plain map. MemoryStore guards the map with a mutex and FileStore with a
+// file lock; the TCP store's server has one thread.
 #pragma once
 
 #include <map>

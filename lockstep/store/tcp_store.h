@@ -1,17 +1,17 @@
-// A store that one process serves (tcp_store_server.h) and others use over TCP; see store.h for what it does.
+// A store that one process serves (tcp_store_server.h) and others use over TCP; store.h has the functions.
 //
 //   TcpStore store({.host = "10.0.0.1", .port = 29500, .secret = Secret::from_file(path)});
 //   const std::string address = store.get("address", 30s);       // the server waits, nobody polls
 //
-// Blocks      the constructor until the server is there, both sides have proved that they know the secret,
-//             and the server has answered a first call. A server that is being flooded may drop a connection
-//             before that: it is tried again until the deadline.
-// Fails       StoreError naming the server when it, or this process, has another secret; StoreLost when the
-//             connection is over, or a call that does not wait is not answered within `timeout`; Timeout when
-//             the server did not come.
-// Left behind nothing: the connection ends with the object. A process that exists only by its connection can
-//             say so by a farewell key: the server removes it when the client comes and sets it when the
-//             connection ends, however it does.
+// Blocks      the constructor blocks until the server is there, both sides have proved that they know the
+//             secret, and the server has answered a first call. A server that is being flooded may drop a
+//             connection before that: the constructor connects again until the deadline.
+// Fails       StoreError, naming the server: the two have different secrets. StoreLost: the connection is
+//             over, or a call that does not wait is not answered within `timeout`. Timeout: the server did
+//             not come.
+// End         nothing is left behind: the connection ends with the object. A process may be known by its
+//             connection alone. It gives a farewell key: the server removes the key when the client comes,
+//             and sets it when the connection ends for any reason.
 #pragma once
 
 #include <atomic>

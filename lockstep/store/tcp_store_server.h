@@ -5,11 +5,11 @@
 //   const auto store = server.open();          // and this process uses it without a connection that
 //                                              // strangers could crowd out
 //
-// Connections  prove that they know the secret before more than 216 bytes of theirs are read.
-//              store/reception.h says how many that have not proved it are kept and for how long, and that
-//              strangers, however many, take no place of those that have.
-// Blocks       nothing. The thread has all signals blocked and ends, with all connections, in the destructor.
-// Fails        the constructor with SystemError when the address cannot be had.
+// Connections  a client proves that it knows the secret before the server reads more than 216 bytes of it.
+//              store/reception.h bounds the connections that have not proved it, in number and time.
+//              Strangers, however many, take no place of a client that has.
+// Blocks       nothing. The thread has all signals blocked. The destructor ends it, with all connections.
+// Fails        the constructor throws SystemError when the address cannot be had.
 #pragma once
 
 #include <memory>

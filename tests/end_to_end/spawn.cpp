@@ -12,6 +12,7 @@
 #include <fstream>
 #include <stdexcept>
 #include <string>
+#include <thread>
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/collectives/collectives.h"
@@ -29,6 +30,16 @@ void print_sum(const char* what) {
   std::printf("%s: rank %d of %d, sum %d\n", what, dist::get_rank(), dist::get_world_size(), sum);
 }
 
+// Rank 1 ends the group, and says why only when rank 0 has failed because of that.
+void abort_then_throw(int rank) {
+  int first = getpid();
+  dist::comm::broadcast(dist::world(), std::span(&first, 1), 0);
+  if (rank != 1) return dist::comm::barrier(dist::world()).wait();
+  dist::world().abort("rank 1 is in trouble");
+  while (::kill(first, 0) == 0) std::this_thread::sleep_for(1ms);
+  throw std::runtime_error("the trouble of rank 1");
+}
+
 // What a rank does, by the name of the case.
 void misbehave(const std::string& how, int rank) {
   dist::init_process_group();
@@ -36,6 +47,7 @@ void misbehave(const std::string& how, int rank) {
   if (how == "throw_number" && rank == 1) throw 7;
   if (how == "kill" && rank == 2) std::raise(SIGKILL);
   if (how == "exit_3" && rank == 1) std::exit(3);
+  if (how == "abort") abort_then_throw(rank);
   if (how == "hang") {
     std::printf("pid %d\n", getpid());
     for (;;) pause();

@@ -70,6 +70,9 @@ class Spawn(unittest.TestCase):
     def test_a_killed_rank_is_named_not_the_ranks_that_lost_it(self):
         self.fails("kill", 4, rank=2, says="was killed by SIGKILL\n")
 
+    def test_the_rank_that_aborts_is_named_not_the_ranks_that_it_ended(self):
+        self.fails("abort", 2, rank=1, says=r"threw .*the trouble of rank 1")
+
     def test_an_exit_code_is_told(self):
         self.fails("exit_3", 3, rank=1, says="ended with exit code 3\n")
 

@@ -3,9 +3,14 @@
 it gives up; and a rank whose program has died is lost though its shell lives on.
 
     LAUNCHER_TEST_COMMAND=build/lockstep MEET_TEST_PROGRAM=build/tests/faults/meet_trial tests/faults/meet_test.py -v"""
+import json
+import os
+import socket
+import subprocess
+import time
 import unittest
 
-from launcher_support import LOCKSTEP
+from launcher_support import LOCKSTEP, wait_until
 from meet_support import PROGRAM, MeetingTest
 
 WARN_AFTER = 1  # second
@@ -67,6 +72,39 @@ class Missing(Meet):
         self.start(PROGRAM, "", "tcp://127.0.0.1:29525?rank=1&world_size=2", LOCKSTEP_SECRET_FILE=str(self.secret))
         self.wait(0, 3)
         self.check(r"rank 1 of 2: waiting for 1 s for rank 0 .*started with a rank and a world size from the program")
+
+    @unittest.skipUnless(os.geteuid() == 0, "only root may give a process a network, or a name server, of its own")
+    def test_a_name_server_that_never_answers(self):
+        """It takes questions and says nothing. The system would ask it for 150 s; the rank gives up at its own deadline."""
+        configuration = self.folder / "resolv.conf"
+        configuration.write_text("nameserver 127.0.0.9\noptions timeout:30 attempts:5\n")
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
+            server.bind(("127.0.0.9", 53))
+            begin = time.monotonic()
+            self.start("unshare", "-m", "sh", "-c", f"mount --bind {configuration} /etc/resolv.conf && exec {PROGRAM}", RANK="1",
+                       WORLD_SIZE="2", MASTER_ADDR="rank-0.example", MASTER_PORT="29528", LOCKSTEP_SECRET_FILE=str(self.secret))
+            self.wait(0, 3)
+            self.assertLess(time.monotonic() - begin, 25)
+            server.settimeout(1)
+            self.assertIn(b"rank-0", server.recv(512))
+        self.check(r'error Timeout .*no name server said before the deadline what "rank-0.example" is')
+
+    @unittest.skipUnless(os.geteuid() == 0, "only root may give a process a network, or a name server, of its own")
+    def test_two_jobs_of_one_name_are_told_apart(self):
+        """Both were started by hand with one MASTER_PORT, each in a network of its own."""
+        for job in range(2):
+            (self.folder / str(job)).mkdir(mode=0o700)
+            self.start("unshare", "-n", PROGRAM, RANK="0", WORLD_SIZE="2", MASTER_PORT="29529", XDG_RUNTIME_DIR=str(self.folder / str(job)))
+        wait_until(lambda: len(self.ranks()) == 2, "both run")
+        for process in self.processes:
+            network = os.stat(f"/proc/{process.pid}/ns/net").st_ino
+            alone = [(process.pid, f"port 29529 in network namespace {network}")]
+            wait_until(lambda pid=process.pid, traces=alone: self.traces(pid) == traces, f"it is shown alone: {alone}")
+
+    def traces(self, pid):
+        """(pid, job) of each rank that `lockstep trace` finds."""
+        dump = subprocess.run([LOCKSTEP, "trace", "dump", "--pid", str(pid)], capture_output=True, text=True, check=False, env=self.base)
+        return [(rank["pid"], rank["job"]) for rank in json.loads(dump.stdout)["ranks"]] if dump.returncode == 0 else []
 
     def test_launchers(self):
         self.start_node(0, 29526)

@@ -34,7 +34,8 @@ int main(int argc, char** argv) {
     lockstep::comm::all_reduce(world, std::span(&sum, 1));
     lockstep::comm::barrier(world);
     std::printf("rank %d of %d, local rank %d, started by %s, over %s: sum %ld%s%s\n", world.rank(),
-                world.size(), lockstep::get_local_rank(), lockstep::job_environment().source.c_str(),
+                world.size(), lockstep::get_local_rank(),
+                std::string(name_of(lockstep::job_environment().source)).c_str(),
                 lockstep::get_backend().c_str(), sum, argc > 1 ? " " : "", argc > 1 ? argv[1] : "");
     if (argc > 2 && argv[1] == std::string("--leaves") && world.rank() != std::atoi(argv[2]))
       need_who_left(world);

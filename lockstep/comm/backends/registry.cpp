@@ -77,8 +77,7 @@ std::string table_row(const BackendInfo& backend, DeviceType device) {
   std::string row = str("| `", backend.name, "` | ", device == DeviceType::CPU ? "CPU" : "CUDA", " |");
   for (int i = 0; i < VERB_COUNT; ++i) {
     const auto verb = static_cast<Verb>(i);
-    const bool is_message = verb == Verb::SEND || verb == Verb::RECV;
-    const bool is_empty = is_message && !backend.serves_many;  // there is no peer
+    const bool is_empty = is_message(verb) && !backend.serves_many;  // there is no peer
     const std::string_view but = device == DeviceType::CUDA ? refused_on_cuda(verb) : "";
     row += str(is_empty ? " -" : " yes", but.empty() ? "" : ", ", but, " |");
   }
@@ -89,15 +88,14 @@ std::string table_row(const BackendInfo& backend, DeviceType device) {
 
 std::span<const BackendInfo> backends() { return BACKENDS; }
 
-const BackendInfo& find_backend(std::string_view name, int size) {
+const BackendInfo& find_backend(std::string_view name, int size, std::string_view caller) {
   const std::string_view wanted = name == "auto" ? (size == 1 ? "self" : "shm") : name;
   std::string names = "auto";
   for (const BackendInfo& row : BACKENDS) {
     if (row.name == wanted) return row;
     names += str(", ", row.name);
   }
-  throw InvalidArgument(
-      str("init_process_group: there is no backend \"", printable(name), "\"; there are ", names));
+  throw InvalidArgument(str(caller, ": there is no backend \"", printable(name), "\"; there are ", names));
 }
 
 std::string backend_table() {
@@ -115,7 +113,7 @@ std::string backend_table() {
   return table;
 }
 
-BackendChoice choose_backends(std::string_view text) {
+BackendChoice choose_backends(std::string_view text, std::string_view caller) {
   BackendChoice choice{std::string(text), ""};
   if (text.find(':') == std::string_view::npos) return choice;
   choice.cpu = "auto";
@@ -130,7 +128,7 @@ BackendChoice choose_backends(std::string_view text) {
     } else if (device == "cuda" && is_nccl) {
       choice.cuda = name;
     } else {
-      throw InvalidArgument(str("init_process_group: backend \"", printable(text), "\": \"", printable(entry),
+      throw InvalidArgument(str(caller, ": backend \"", printable(text), "\": \"", printable(entry),
                                 "\" is not cpu:NAME, cuda:nccl or cuda:hierarchical+nccl"));
     }
   }

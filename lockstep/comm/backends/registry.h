@@ -31,8 +31,9 @@ struct BackendInfo {
 std::span<const BackendInfo> backends();
 
 // The row for `name`; "auto" is self for one rank and shm for more. Throws InvalidArgument that lists the
-// names.
-const BackendInfo& find_backend(std::string_view name, int size);
+// names. `caller`: the function of the program, for that message.
+const BackendInfo& find_backend(std::string_view name, int size,
+                                std::string_view caller = "init_process_group");
 
 // Which verbs each backend has for memory of each device, and what it refuses of them: the table of
 // docs/backends.md, in Markdown. `lockstep info --backends` prints it, a test compares the two.
@@ -45,6 +46,6 @@ struct BackendChoice {
   std::string cuda;  // "nccl" or "hierarchical+nccl", over the other; empty: none
 };
 // Throws InvalidArgument for what is neither; the names are find_backend()'s business.
-BackendChoice choose_backends(std::string_view text);
+BackendChoice choose_backends(std::string_view text, std::string_view caller = "init_process_group");
 
 }  // namespace lockstep

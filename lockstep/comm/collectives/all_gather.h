@@ -3,13 +3,13 @@
 //   std::vector<int> everyone(world.size());
 //   comm::all_gather(world, std::span<const int>(&mine, 1), std::span(everyone));  // rank r's value at [r]
 //
-// Collective  every rank of `group`, same dtype. Counts may differ from rank to rank in the form with a list
-//             of outputs: outputs[r] has as many elements as rank r contributes, on every rank.
+// Collective  every rank of `group`, same dtype. In the form with a list of outputs, ranks may contribute
+//             different counts: outputs[r] has as many elements as rank r contributes, on every rank.
 // Blocks      until all outputs are filled, unless async_op. An input in memory from allocate_shared() is
-//             lent, not copied: then also until the others have it.
-// Fails       InvalidArgument here: not one output per rank, or an own output of another size than the input.
-//             Mismatch when a rank contributes another count than its output here expects. Otherwise as
-//             all_reduce.
+//             lent, not copied: then the call also blocks until the other ranks have read it.
+// Fails       InvalidArgument here: there is not one output per rank, or this rank's output and input differ
+//             in size. Mismatch: a rank contributes another count than an output for it expects. Otherwise
+//             as all_reduce.
 #pragma once
 
 #include <memory>

@@ -4,12 +4,13 @@
 //   // order
 //   comm::all_to_all(world, std::span<const float>(out), counts, std::span(in), received);
 //
-// Collective  every rank of `group`, same dtype. What rank a has for rank b is as large as what b expects of
-//             a.
+// Collective  every rank of `group`, same dtype. The buffer that rank a has for rank b is as large as the
+//             one that b expects of a.
 // Blocks      until all outputs are filled, unless async_op.
-// Fails       InvalidArgument here: not one input and one output per rank, splits that do not add up to the
-//             buffer, or an own input of another size than the own output. Mismatch when two ranks disagree
-//             about what passes between them. Otherwise as all_reduce. Inputs and outputs must not overlap.
+// Fails       InvalidArgument here: there is not one input and one output per rank, the splits do not add up
+//             to the buffer, or this rank's own input and output differ in size. Mismatch: two ranks
+//             disagree about the size of what passes between them. Otherwise as all_reduce. Inputs and
+//             outputs must not overlap.
 #pragma once
 
 #include <memory>

@@ -4,13 +4,13 @@
 //                                                                 // of the group (peer.h)
 //
 // Collective  every rank of `group`; same count, dtype and root, in the same order of calls.
-// Blocks      until the buffer holds the root's data, unless async_op. The root waits for the others if its
-//             buffer is memory from allocate_shared(), which it lends them, or above 1 MiB (`window` in
-//             LOCKSTEP_PATHS).
+// Blocks      until the buffer holds the root's data, unless async_op. The root waits for the others in two
+//             cases: its buffer is memory from allocate_shared(), which it lends them, or is larger than 1
+//             MiB (`window` in LOCKSTEP_PATHS).
 // Fails       InvalidArgument here for a root outside the group; otherwise as all_reduce.
-// Cost        one copy in on the root, one copy out on each other rank, at the same time; nothing in and out
-//             of memory from allocate_shared(), and if all ranks' buffers are there, whoever is in the call
-//             copies.
+// Cost        the root copies in while the other ranks copy out. Memory from allocate_shared() is neither
+//             copied in nor out. If all ranks' buffers are such memory, every rank that is in the call
+//             copies a part.
 #pragma once
 
 #include <memory>

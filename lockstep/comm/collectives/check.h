@@ -23,15 +23,15 @@ template <typename... Parts>
   refuse(name_of(verb), group, reason...);
 }
 
-// Whether this process is in the group. If not, its call does nothing; the first such call of a verb logs a
-// warning.
+// Whether this process is in the group. The call of a process outside does nothing; the first such call of
+// each verb logs a warning.
 bool takes_part(std::string_view call, const ProcessGroup& group);
 inline bool takes_part(Verb verb, const ProcessGroup& group) {
   return group.is_member() || takes_part(name_of(verb), group);
 }
 
-// Buffers of more than no elements exist and are aligned to their element type (the kernels read whole
-// elements).
+// A buffer that is not empty exists and is aligned to its element type, because the kernels read whole
+// elements.
 void check_buffer(Verb verb, const ProcessGroup& group, const void* data, std::size_t count, DType dtype);
 // SEND, RECV: the peer is another rank, or ANY_SOURCE where that can be; the tag is a program's. Returns the
 // rank within the group.
@@ -53,7 +53,8 @@ void check_parts(Verb verb, const ProcessGroup& group, const std::vector<std::sp
     check_buffer(verb, group, parts[r].data(), parts[r].size() / size_of(dtype), dtype);
   }
 }
-// One buffer that is to be cut into a part of `part_bytes` for each rank becomes those; whether it was that.
+// Cuts a single buffer that has `part_bytes` for each rank into these parts. False if the list is anything
+// else.
 template <typename Byte>
 bool cut_whole(const ProcessGroup& group, std::vector<std::span<Byte>>& parts, std::size_t part_bytes) {
   const auto ranks = static_cast<std::size_t>(group.size());
@@ -63,7 +64,7 @@ bool cut_whole(const ProcessGroup& group, std::vector<std::span<Byte>>& parts, s
   for (std::size_t r = 0; r < ranks; ++r) parts.push_back(whole.subspan(r * part_bytes, part_bytes));
   return true;
 }
-// What a rank gives to itself fits.
+// The part that a rank gives to itself fits.
 template <typename Byte>
 void check_own_part(Verb verb, const ProcessGroup& group, const std::vector<std::span<Byte>>& parts,
                     std::size_t count, DType dtype) {
@@ -72,8 +73,8 @@ void check_own_part(Verb verb, const ProcessGroup& group, const std::vector<std:
     refuse(verb, group, "the list's entry for this rank has ", own, " elements, the rank's own buffer has ",
            count);
 }
-// What only the root has (gather, scatter): one buffer per rank there, none elsewhere. `does` says what the
-// root does with them.
+// The list that only the root has (gather, scatter): one buffer per rank on the root, and none elsewhere.
+// `does` is the end of the sentence "only the root ...".
 template <typename Byte>
 void check_root_parts(const ProcessGroup& group, const Request& request,
                       const std::vector<std::span<Byte>>& parts, const char* role, const char* does) {
@@ -85,8 +86,8 @@ void check_root_parts(const ProcessGroup& group, const Request& request,
   }
 }
 
-// Whether this process has called anything but a barrier of several ranks for itself or for gradients
-// (purpose.h).
+// Whether this process has made a collective call of several ranks, other than a barrier, for the program
+// itself or for gradients (purpose.h).
 bool program_has_communicated();
 
 // Starts the request; waits for it unless async_op.

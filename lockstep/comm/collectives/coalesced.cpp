@@ -46,8 +46,7 @@ class CoalescedWork : public WorkState {
 };
 
 void check_op(const ProcessGroup& group, const P2POp& op) {
-  if (op.verb != Verb::SEND && op.verb != Verb::RECV)
-    refuse(op.verb, group, "batch_isend_irecv takes send and recv only");
+  if (!is_message(op.verb)) refuse(op.verb, group, "batch_isend_irecv takes send and recv only");
   check_message(op.verb, group, op.peer, op.tag);
   check_buffer(op.verb, group, op.data, op.count, op.dtype);
 }

@@ -4,13 +4,12 @@
 //   // rank r's value at [r]
 //   comm::gather(world, std::span<const int>(&mine, 1), std::span(everyone), /*root=*/0);
 //
-// Collective  every rank of `group`, same dtype and root (peer.h). Outputs must be given on the root and must
-//             not elsewhere (as torch). Counts may differ from rank to rank in the form with a list of
-//             outputs.
+// Collective  every rank of `group`, same dtype and root (peer.h). The root gives outputs, and no other rank
+//             does (as torch). In the form with a list of outputs, ranks may contribute different counts.
 // Blocks      until the root's outputs are filled, or this rank's contribution has been taken, unless
 //             async_op.
-// Fails       InvalidArgument here: outputs on another rank than the root, not one output per rank on the
-//             root, or an own output of another size than the input. Mismatch when a rank contributes another
+// Fails       InvalidArgument here: another rank than the root gives outputs, the root does not give one per
+//             rank, or the root's own output and input differ in size. Mismatch: a rank contributes another
 //             count than the root expects.
 #pragma once
 

@@ -3,14 +3,14 @@
 //   const std::string bytes = json_bytes({{"loss", NAN}});
 //   nlohmann::json value = json_of(bytes);                      // the same: NaN, not null
 //
-// Carries     every value that nlohmann::json holds: NaN and infinity, which JSON's text has no words for,
-//             strings and keys that are not UTF-8, and byte strings with their subtype. -0.0 and every bit of
-//             a double stay.
+// Carries     every value that nlohmann::json holds: NaN and infinity, for which JSON's text has no words,
+//             strings and keys that are not UTF-8, and byte strings with their subtype. -0.0 and every bit
+//             of a double stay.
 // Format      MessagePack behind the byte 0xc1, with which neither MessagePack nor UTF-8 text can begin.
 //             json_of also reads JSON's text.
-// Fails       json_bytes: InvalidArgument that says why, for values that are no JSON (discarded), nested more
-//             than MAX_JSON_DEPTH deep, or of a subtype above 255. json_of: FormatError that says why;
-//             nothing is trusted. Both say no more: who knows the ranks adds them.
+// Fails       json_bytes: InvalidArgument for a value that is no JSON (discarded), is nested deeper than
+//             MAX_JSON_DEPTH, or has a subtype above 255. json_of: FormatError; no byte is trusted. Both
+//             give the reason only; the caller, which knows the ranks, adds them.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -1,23 +1,24 @@
-// Collectives for objects whose size only their owner knows: byte strings, and JSON values. What torch does
-// with pickled objects, without the danger: nothing that is received is ever executed.
+// Collectives for objects whose size only their owner knows: byte strings and JSON values. They are the
+// counterpart of torch's collectives of pickled objects, without their danger: nothing that is received is
+// ever executed.
 //
 //   std::vector<std::string> hosts = comm::all_gather_object(world, host_name());
 //   nlohmann::json settings = {{"lr", 0.1}};                         // #include <nlohmann/json.hpp>
 //   comm::broadcast_object(world, settings, /*root=*/0);
 //   comm::send_object(world, nlohmann::json{{"loss", 0.5}}, /*destination=*/1);
 //
-// Collective  every rank of `group` (send_object and recv_object: the two ranks). Sizes are exchanged first,
-//             then the bytes: two collectives or messages each.
-// Ranks       of the whole job, or GroupRank{1}: of the group, as everywhere (peer.h). Lists are in the order
-//             of the group's ranks.
-// JSON        arrives as it is: NaN and infinity, strings that are not UTF-8, and bytes too (json_bytes.h).
-//             What a rank sends as a string with JSON's text can be received as JSON.
+// Collective  every rank of `group`; for send_object and recv_object, the two ranks. Sizes are exchanged
+//             first, then the bytes: two collectives, or two messages.
+// Ranks       of the whole job, or GroupRank{1}: of the group, as everywhere (peer.h). Lists are in the
+//             order of the group's ranks.
+// JSON        arrives as it was sent, with NaN and infinity, strings that are not UTF-8, and bytes
+//             (json_bytes.h). A string with JSON's text can be received as JSON.
 // Size        at most MAX_OBJECT_BYTES.
 // Blocks      until the result is here.
-// Fails       as the verbs that carry the bytes. InvalidArgument on the rank whose object is too large or no
-//             JSON that can be sent (json_bytes.h), and on the ranks that should have received it FormatError
-//             with the sender and the same reason; nobody waits, and the group stays usable. FormatError,
-//             too, when what was received as JSON is none.
+// Fails       as the verbs that carry the bytes. If an object is too large, or is no JSON that can be sent
+//             (json_bytes.h), its rank throws InvalidArgument, and the receivers throw FormatError with the
+//             sender and the reason. Nobody waits, and the group stays usable. FormatError also where JSON
+//             was expected and the bytes are none.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -1,6 +1,6 @@
-// Lists of buffers, one per rank, as gather, scatter, reduce_scatter and all_to_all take them; and one buffer
-// cut into such a list. A buffer that cannot be cut as asked gives an empty list, which the verb then refuses
-// with the reason.
+// Lists of buffers, one per rank, for gather, scatter, reduce_scatter and all_to_all, and one buffer cut
+// into such a list. A buffer that cannot be cut as asked gives an empty list, which the verb refuses with
+// the reason.
 //
 //   even_parts(group, std::span<const float>(all), 10)  // all[0..9] for rank 0, all[10..19] for rank 1, ...
 //   split_parts(std::span<const float>(all), {3, 0, 7})

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "lockstep/base/number_list.h"
 #include "lockstep/comm/collectives/check.h"
 
 namespace lockstep {
@@ -20,10 +21,8 @@ int Peer::in(const ProcessGroup& group, std::string_view call, std::string_view 
   if (found != ranks.end()) return static_cast<int>(found - ranks.begin());
   if (has_global_ranks(group))
     refuse(call, group, role, " ", rank_, " is not a rank of the group (0 to ", last, ")");
-  std::string members;
-  for (const int rank : ranks) members += str(members.empty() ? "" : ", ", rank);
-  refuse(call, group, role, " ", rank_, " is not a rank of the group, whose global ranks are ", members,
-         "; for a rank within the group write GroupRank{", rank_, "}");
+  refuse(call, group, role, " ", rank_, " is not a rank of the group, whose global ranks are ",
+         number_list(ranks), "; for a rank within the group write GroupRank{", rank_, "}");
 }
 
 bool has_global_ranks(const ProcessGroup& group) {
@@ -35,15 +34,10 @@ bool has_global_ranks(const ProcessGroup& group) {
 }
 
 std::string ranks_text(const ProcessGroup& group, const std::vector<int>& group_ranks) {
-  const auto list = [](const std::vector<int>& ranks) {
-    std::string text = ranks.size() == 1 ? "rank" : "ranks";
-    for (std::size_t i = 0; i < ranks.size(); ++i) text += str(i == 0 ? " " : ", ", ranks[i]);
-    return text;
-  };
-  if (has_global_ranks(group)) return list(group_ranks);
+  if (has_global_ranks(group)) return rank_list(group_ranks);
   std::vector<int> global_ranks;
   for (const int rank : group_ranks) global_ranks.push_back(group.ranks().at(static_cast<std::size_t>(rank)));
-  return str(list(group_ranks), " (", list(global_ranks), " of the world)");
+  return str(rank_list(group_ranks), " (", rank_list(global_ranks), " of the world)");
 }
 
 }  // namespace lockstep

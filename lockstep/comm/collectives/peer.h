@@ -1,12 +1,13 @@
-// Peer: the other rank of a verb, or its root, said as in torch.distributed. Every function that takes a rank
-// takes it so, on tensors, on spans and on objects.
+// Peer: the other rank of a verb, or its root, said as in torch.distributed. Every function that takes a
+// rank takes a Peer, on tensors, on spans and on objects.
 //
 //   dist::broadcast(x, 3, group);                       // src=3: a rank of the whole job (a "global rank")
 //   dist::broadcast(x, dist::GroupRank{1}, group);      // group_src=1: a rank of the group
 //   dist::recv(x, std::nullopt);  // src=None: from whoever sends first; dist::ANY_SOURCE is the same
 //
-// Ranks that are returned (where a message came from) are ranks of the whole job. Lists with one entry per
-// rank are in the order of the group, whose ranks() says which is whose.
+// A function that returns a rank, such as the source of a message, returns a rank of the whole job. A list
+// with one entry per rank is in the order of the group, and ranks() of the group has their numbers in the
+// job.
 #pragma once
 
 #include <optional>
@@ -47,6 +48,7 @@ class Peer {
 bool has_global_ranks(const ProcessGroup& group);
 
 // For messages: "ranks 1, 3", and in a group whose ranks have other numbers "rank 1 (rank 3 of the world)".
+// Of many ranks the first are named (number_list.h).
 std::string ranks_text(const ProcessGroup& group, const std::vector<int>& group_ranks);
 
 }  // namespace lockstep

@@ -4,13 +4,12 @@
 //   comm::scatter(world, std::span(mine), std::span<const int>(all), /*root=*/0);  // all[10 * r ... ] goes
 //                                                                                  // to rank r
 //
-// Collective  every rank of `group`, same dtype and root (peer.h). Inputs must be given on the root and must
-//             not elsewhere (as torch). Counts may differ from rank to rank in the form with a list of
-//             inputs.
+// Collective  every rank of `group`, same dtype and root (peer.h). The root gives inputs, and no other rank
+//             does (as torch). In the form with a list of inputs, ranks may expect different counts.
 // Blocks      until `output` is filled, unless async_op. The root does not wait for the others.
-// Fails       InvalidArgument here: inputs on another rank than the root, not one input per rank on the root,
-//             or an own input of another size than the output. Mismatch when a rank expects another count
-//             than the root has for it.
+// Fails       InvalidArgument here: another rank than the root gives inputs, the root does not give one per
+//             rank, or the root's own input and output differ in size. Mismatch: a rank expects another
+//             count than the root has for it.
 #pragma once
 
 #include <memory>

@@ -1,14 +1,25 @@
-// SplitAgreement: what every backend needs for split(): that all ranks ask for the same groups, words for it
-// when they do not, and one number that each rank has to tell the others.
+// SplitAgreement: what every backend needs to make groups of its ranks: that all callers ask for the same
+// groups, words for it when they do not, and one number that each caller has to tell the others.
 //
-//   const SplitAgreement all = agree_on_split(backend, parts, name, my_number);     // collective
+//   const SplitAgreement all = agree_on_split(backend, split, my_number);
 //   if (all.disagreement) fail(mismatched(rank, *all.disagreement));
 //   use(all.numbers[0]);
+//   ...                                                // make this rank's group
+//   await_callers(backend, split);                     // where nobody may use it before all have made theirs
+//
+// Where every rank calls, the agreement is an all_gather on the group. Where the members alone call, each
+// pair of them exchanges one message with a tag of its own. Two ranks make the groups that both are in in
+// the same order, because each of these groups waits for both: so the messages of a pair are about one
+// group, or the two disagree.
+//
+// Fails       as an all_gather, or a recv, on the group does: a dead member is PeerLost, a member that does
+//             not come is a Timeout that names it, and the group is closed.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lockstep/comm/backend.h"
@@ -16,14 +27,17 @@
 namespace lockstep {
 
 struct SplitAgreement {
-  std::vector<std::uint64_t> numbers;       // by rank
-  std::optional<std::string> disagreement;  // the text of the failure, the same on every rank
+  std::vector<std::uint64_t> numbers;       // by rank; 0 for a rank that does not call
+  std::optional<std::string> disagreement;  // the text of the failure
 };
-SplitAgreement agree_on_split(Backend& backend, const std::vector<std::vector<int>>& parts,
-                              const std::string& name, std::uint64_t number);
+// Collective over the callers, as is the next one.
+SplitAgreement agree_on_split(Backend& backend, const SplitRequest& split, std::uint64_t number);
+void await_callers(Backend& backend, const SplitRequest& split);
 
-// "rows" of the ranks {0, 1}, {2, 3}
-std::string describe_split(const std::vector<std::vector<int>>& parts, const std::string& name);
+// "split" or "split_over".
+std::string_view name_of(SplitRequest::Callers callers);
+// split "rows" of the ranks {0, 1}, {2, 3}
+std::string describe_split(const SplitRequest& split);
 // The part that `rank` is in, or null.
 const std::vector<int>* part_of(const std::vector<std::vector<int>>& parts, int rank);
 

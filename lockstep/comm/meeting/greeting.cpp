@@ -19,7 +19,7 @@ Guest read_greeting(const std::string& text, pid_t pid) {
 }
 
 std::string objection(const Guest& host, int size, const Guest& guest, pid_t taken_by) {
-  const std::string place = str("init_process_group, group of ", size, ": ");
+  const std::string place = str("group of ", size, ": ");
   const std::string came = str("process ", guest.pid, " came as rank ", guest.rank);
   if (!is_same_job(host.job, guest.job))
     return str(place, "ranks of two jobs have met: rank 0 (process ", host.pid, ") belongs to ",

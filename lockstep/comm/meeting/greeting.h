@@ -27,7 +27,7 @@ std::string greeting(int rank, const JobFingerprint& job);
 Guest read_greeting(const std::string& text, pid_t pid);
 
 // Why `guest` cannot be a rank of the `size` that `host`, rank 0, waits for: another job, or a rank that
-// `taken_by` is already (0: nobody). Empty if it can.
+// `taken_by` is already (0: nobody): "group of 4: ...". Empty if it can.
 std::string objection(const Guest& host, int size, const Guest& guest, pid_t taken_by);
 
 }  // namespace lockstep

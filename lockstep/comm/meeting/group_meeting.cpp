@@ -38,7 +38,7 @@ std::vector<Message> GroupMeeting::exchange(const std::string& text, const std::
 Hub machine_meeting(Meeting& meeting, Deadline deadline) {
   const std::string mine = meeting.rank() == 0 ? Secret::random().as_hex() : "";
   const std::vector<Message> all = meeting.exchange(mine, {}, deadline);
-  return Hub::meet(meeting.rank(), meeting.size(), "meeting/" + all[0].text, deadline);
+  return Hub::meet(meeting.rank(), meeting.size(), "meeting/" + all[0].text, deadline, {}, meeting.caller());
 }
 
 }  // namespace lockstep

@@ -3,7 +3,8 @@
 //   GroupMeeting meeting(group);
 //   ProcessGroup fast = find_backend("shm", group.size()).make(meeting, "fast", options, deadline);
 //
-// No descriptors can be passed, so a backend that needs them must find another way (machine_meeting() below).
+// No descriptors can be passed, so a backend that needs them must find another way (machine_meeting()
+// below).
 //
 // Who         every rank of the group makes the same calls, in the same order as its collectives.
 // Fails       as an all_gather on the group does; the group is then closed.
@@ -20,7 +21,9 @@ class GroupMeeting : public Meeting {
  public:
   // `local_address`: where other machines reach this process.
   explicit GroupMeeting(ProcessGroup group, std::string local_address = "127.0.0.1")
-      : group_(std::move(group)), local_address_(std::move(local_address)) {}
+      : group_(std::move(group)), local_address_(std::move(local_address)) {
+    set_caller("new_group");
+  }
 
   int rank() const override { return group_.rank(); }
   int size() const override { return group_.size(); }

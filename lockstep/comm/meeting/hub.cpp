@@ -48,29 +48,20 @@ std::string file_name(const std::string& key) {
 }
 
 // What give_up() of rank 0 sent: "F", the rank, ":", the reason; or "M" and the reason.
-[[noreturn]] void rethrow(const std::string& failure) {
+[[noreturn]] void rethrow(const std::string& failure, const std::string& caller) {
   if (failure[0] == MIXED) throw Mismatch(failure.substr(1));
   int peer = -1;
   const std::size_t colon = failure.find(':');
   std::from_chars(failure.data() + 1, failure.data() + std::min(colon, failure.size()), peer);
-  throw PeerLost(
-      colon == std::string::npos ? "init_process_group: rank 0 gave up" : failure.substr(colon + 1), peer);
-}
-
-std::string who(int rank, int size) { return str("init_process_group, rank ", rank, " of ", size); }
-
-[[noreturn]] void throw_missing(int rank, int size, const std::vector<int>& missing,
-                                const std::string& path) {
-  throw MissingRank(str(who(rank, size), ": rank(s) ", number_list(missing),
-                        " did not come before the timeout to the Unix socket ", printable(path),
-                        "; were all ", size, " processes started on this machine?"),
-                    missing.front());
+  throw PeerLost(colon == std::string::npos ? caller + ": rank 0 gave up" : failure.substr(colon + 1), peer);
 }
 
 constexpr std::chrono::seconds GREETING{2};  // of a process that has connected
 
+}  // namespace
+
 // Rank 0's. Where another process listens already it learns of this one, and both give up.
-Fd listen_alone(const std::string& path, int size, const Guest& self) {
+Fd Hub::listen_alone(const std::string& path, const Guest& self) const {
   try {
     return listen_at(path);
   } catch (const SystemError& error) {
@@ -80,13 +71,18 @@ Fd listen_alone(const std::string& path, int size, const Guest& self) {
     if (other && send_message(other->get(), greeting(self.rank, self.job)) &&
         receive_message(other->get(), Deadline::in(GREETING), answer) == Received::MESSAGE &&
         answer.text[0] == MIXED)
-      rethrow(answer.text);
-    throw Mismatch(str("init_process_group, rank 0 of ", size, ": another process is rank 0 of ",
-                       describe(self.job), " (", error.what(), "); ", TELL_JOBS_APART));
+      rethrow(answer.text, caller());
+    throw Mismatch(str(place(), ": another process is rank 0 of ", describe(self.job), " (", error.what(),
+                       "); ", TELL_JOBS_APART));
   }
 }
 
-}  // namespace
+void Hub::throw_missing(const std::vector<int>& missing, const std::string& path) const {
+  throw MissingRank(
+      str(place(), ": rank(s) ", number_list(missing), " did not come before the timeout to the Unix socket ",
+          printable(path), "; were all ", size_, " processes started on this machine?"),
+      missing.front());
+}
 
 Hub Hub::inherited(int rank, int size, const std::string& fds) {
   Hub hub(rank, size);
@@ -111,8 +107,7 @@ Hub Hub::inherited(int rank, int size, const std::string& fds) {
     throw InvalidArgument(str("environment: LOCKSTEP_HUB_FDS has ", hub.sockets_.size(), " sockets for rank ",
                               rank, " of ", size, "; it is set by `lockstep run` and cannot be passed on"));
   }
-  make_room_for_files(open_files_of_rank(static_cast<std::size_t>(size)) - hub.sockets_.size(),
-                      who(rank, size));
+  make_room_for_files(open_files_of_rank(static_cast<std::size_t>(size)) - hub.sockets_.size(), hub.place());
   return hub;
 }
 
@@ -122,10 +117,12 @@ Hub Hub::over(int rank, int size, std::vector<Fd> sockets) {
   return hub;
 }
 
-Hub Hub::meet(int rank, int size, const std::string& key, Deadline deadline, const JobFingerprint& job) {
+Hub Hub::meet(int rank, int size, const std::string& key, Deadline deadline, const JobFingerprint& job,
+              const std::string& caller) {
   Hub hub(rank, size);
+  hub.set_caller(caller);
   if (size == 1) return hub;
-  if (rank == 0) make_room_for_files(open_files_of_rank(static_cast<std::size_t>(size)), who(rank, size));
+  if (rank == 0) make_room_for_files(open_files_of_rank(static_cast<std::size_t>(size)), hub.place());
   const std::string path = user_private_folder() + "/" + file_name(key);
   if (rank == 0) {
     hub.welcome(path, job, deadline);
@@ -135,7 +132,7 @@ Hub Hub::meet(int rank, int size, const std::string& key, Deadline deadline, con
   std::optional<Fd> socket;
   const Awaited awaited([&] { return str("rank 0 to open the Unix socket ", printable(path)); });
   while (!(socket = connect_to(path))) {
-    if (deadline.expired()) throw_missing(rank, size, {0}, path);
+    if (deadline.expired()) hub.throw_missing({0}, path);
     nap(std::chrono::milliseconds(2));
   }
   send_message(socket->get(), greeting(rank, job));
@@ -145,7 +142,7 @@ Hub Hub::meet(int rank, int size, const std::string& key, Deadline deadline, con
 
 void Hub::welcome(const std::string& path, const JobFingerprint& job, Deadline deadline) {
   const Guest self = {.rank = 0, .pid = current_pid(), .job = job};
-  const Fd listener = listen_alone(path, size_, self);
+  const Fd listener = listen_alone(path, self);
   sockets_.resize(static_cast<std::size_t>(size_));
   std::vector<pid_t> taken(sockets_.size());
   taken[0] = self.pid;
@@ -163,14 +160,15 @@ void Hub::welcome(const std::string& path, const JobFingerprint& job, Deadline d
     Fd socket = accept_from_same_user(listener.get(), deadline);
     if (!socket.valid()) {
       remove_socket(path);
-      throw_missing(0, size_, missing(), path);
+      throw_missing(missing(), path);
     }
     Message hello;
     if (receive_message(socket.get(), Deadline::in(GREETING), hello) != Received::MESSAGE) continue;
     const Guest guest = read_greeting(hello.text, peer_pid(socket.get()));
     const auto place = static_cast<std::size_t>(guest.rank);
-    const std::string why = objection(self, size_, guest, place < taken.size() ? taken[place] : 0);
+    std::string why = objection(self, size_, guest, place < taken.size() ? taken[place] : 0);
     if (!why.empty()) {
+      why = str(caller(), ", ", why);
       remove_socket(path);
       sockets_.push_back(std::move(socket));
       for (const Fd& each : sockets_)
@@ -194,7 +192,7 @@ std::vector<Message> Hub::exchange(const std::string& text, const std::vector<in
   for (Message& message : all) {
     if (message.text.compare(0, header, packet, 0, header) != 0) {
       throw StoreError(
-          str("init_process_group, rank ", rank_, " of ", size_,
+          str(place(),
               ": the ranks are not at the same step of meeting "
               "(different versions of Lockstep, or one initialised more often than the others)"));
     }
@@ -214,7 +212,7 @@ std::vector<Message> Hub::tell_and_hear(const std::string& text, const std::vect
     Message message;
     const Received received = hear({0}, deadline, message).received;
     if (received != Received::MESSAGE) give_up({0}, received == Received::CLOSED);
-    if (message.text[0] == FAILURE || message.text[0] == MIXED) rethrow(message.text);
+    if (message.text[0] == FAILURE || message.text[0] == MIXED) rethrow(message.text, caller());
     if (message.text[0] == ANSWERED) {
       message.text[0] = PACKET;
       send_message(hub, std::string(1, TAKEN));
@@ -331,8 +329,7 @@ void Hub::give_up(const std::vector<int>& missing, bool closed) {
   if (!how.empty())
     how = str(" (", how, peers_[place].is_lost() ? "; what started it, such as a shell, lives on)" : ")");
   const std::string text =
-      str("init_process_group, group of ", size_, missing.size() == 1 ? ": rank " : ": ranks ",
-          number_list(missing),
+      str(caller(), ", group of ", size_, missing.size() == 1 ? ": rank " : ": ranks ", number_list(missing),
           closed ? " ended before all ranks had met" : " did not come before the timeout", closed ? how : "");
   for (int r = 1; rank_ == 0 && r < size_; ++r) {
     if (closed && r == missing[0]) continue;

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/comm/meeting/greeting.h"
 #include "lockstep/comm/meeting/hub_greeting.h"
 #include "lockstep/comm/meeting/job_identity.h"
 #include "lockstep/comm/meeting/meeting.h"
@@ -29,8 +30,9 @@ class Hub : public Meeting {
   // Ranks find each other by `key`, which must name the job. Connections of other users are refused. What
   // they know of the job is compared; all that have come throw Mismatch when it differs, or when two come as
   // one rank.
+  // `caller` is Meeting's, for messages.
   static Hub meet(int rank, int size, const std::string& key, Deadline deadline,
-                  const JobFingerprint& job = {});
+                  const JobFingerprint& job = {}, const std::string& caller = "init_process_group");
   // Over connections that are there. Rank 0: by rank, the entry for rank 0 unused; others: one, towards rank
   // 0.
   static Hub over(int rank, int size, std::vector<Fd> sockets);
@@ -46,6 +48,8 @@ class Hub : public Meeting {
  private:
   Hub(int rank, int size) : rank_(rank), size_(size) {}
   void welcome(const std::string& path, const JobFingerprint& job, Deadline deadline);
+  Fd listen_alone(const std::string& path, const Guest& self) const;
+  [[noreturn]] void throw_missing(const std::vector<int>& missing, const std::string& path) const;
   // One rank to which rank 0 passes everybody's messages.
   struct Receiver {
     std::size_t next = 0;       // message

@@ -17,6 +17,7 @@ using namespace std::chrono_literals;
 using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
 
 struct Comer {
   int rank = 0;
@@ -58,6 +59,17 @@ JobFingerprint of_another_launcher() {
 
 TEST(HubMeet, RanksOfOneJobMeet) {
   EXPECT_THAT(told_at_one_place({{0, 3, OF_MPICH}, {1, 3, OF_MPICH}, {2, 3, OF_MPICH}}), Each(""));
+}
+
+// connect() meets by the same hub.
+TEST(HubMeet, MessagesBeginWithTheFunctionThatMeets) {
+  const auto wait_in_vain = [](int rank) {
+    Hub::meet(rank, 2, random_hex(8), Deadline::in(10ms), {}, "connect, group \"x\"");
+  };
+  for (const int rank : {0, 1})
+    EXPECT_THAT([&] { wait_in_vain(rank); },
+                ThrowsMessage<Timeout>(HasSubstr(
+                    str("connect, group \"x\", rank ", rank, " of 2: rank(s) ", 1 - rank, " did not come"))));
 }
 
 TEST(HubMeet, ARankOfAnotherJobIsAMixForAllWhoCame) {

@@ -76,11 +76,11 @@ bool may_be_same(const std::string& one, const std::string& other) {
 }  // namespace
 
 JobIdentity job_identity(const JobEnvironment& place) {
-  if (place.source == "MPICH") return of_mpich();
+  if (place.source == Launcher::MPICH) return of_mpich();
   JobIdentity identity{.job = place.job_id, .launcher = ""};
-  if (place.source == "torchrun") identity.launcher = torchrun_folder();
-  if (place.source == "Open MPI") identity.launcher = env("PMIX_SERVER_URI2").value_or("");
-  if (place.source == "Slurm") {
+  if (place.source == Launcher::TORCHRUN) identity.launcher = torchrun_folder();
+  if (place.source == Launcher::OPEN_MPI) identity.launcher = env("PMIX_SERVER_URI2").value_or("");
+  if (place.source == Launcher::SLURM) {
     if (const auto port = env("SLURM_SRUN_COMM_PORT"))
       identity.launcher = str("srun at ", env("SLURM_SRUN_COMM_HOST").value_or(""), ':', *port);
   }

@@ -78,7 +78,7 @@ TEST(JobIdentity, OfMpichIsTheAncestorBehindItsSocket) {
   const std::string fd = std::to_string(pair.first.get());
   const auto launcher_of = [] {
     JobEnvironment place;
-    place.source = "MPICH";
+    place.source = Launcher::MPICH;
     return job_identity(place).launcher;
   };
   setenv("PMI_FD", fd.c_str(), 1);

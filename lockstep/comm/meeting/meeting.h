@@ -1,12 +1,12 @@
 // Meeting: how the ranks of a new group talk before they can communicate: whole rounds in which each rank
-// gives one small text and gets everybody's. Backends are built on it and need not know whether processes met
-// through sockets inherited from the launcher, a Unix socket, a TCP store or an existing group.
+// gives one small text and gets everybody's. Backends are built on it and need not know whether processes
+// met through sockets inherited from the launcher, a Unix socket, a TCP store or an existing group.
 //
 //   const std::vector<Message> all = meeting.exchange(my_address, {}, deadline);  // rank r's text at
 //                                                                                 // all[r].text
 //
-// Who         every rank makes the same calls. Blocks until all have. Fails: PeerLost, Timeout naming who did
-//             not come.
+// Who         every rank makes the same calls. Blocks until all have. Fails: PeerLost, Timeout naming who
+//             did not come.
 #pragma once
 
 #include <optional>
@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "lockstep/base/deadline.h"
+#include "lockstep/base/str.h"
 #include "lockstep/base/visibility.h"
 #include "lockstep/os/unix_socket.h"
 
@@ -27,6 +28,10 @@ class Meeting {
 
   virtual int rank() const = 0;
   virtual int size() const = 0;
+  // For messages: which function of the program has the ranks meet, and "init_process_group, rank 1 of 3".
+  const std::string& caller() const { return caller_; }
+  void set_caller(std::string caller) { caller_ = std::move(caller); }
+  std::string place() const { return str(caller_, ", rank ", rank(), " of ", size()); }
   // Whether descriptors can be passed, which is the proof that all ranks are on one machine.
   virtual bool passes_descriptors() const = 0;
   // The address at which the other ranks reach this process.
@@ -43,6 +48,9 @@ class Meeting {
   Meeting() = default;
   Meeting(Meeting&&) = default;
   Meeting& operator=(Meeting&&) = default;
+
+ private:
+  std::string caller_ = "init_process_group";
 };
 
 }  // namespace lockstep

@@ -71,7 +71,9 @@ std::unique_ptr<Hub> SameMachineProof::run(const std::string& offer_of_rank_0, D
   for (const Message& message : all) {
     if (message.text.size() != NONCE_TEXT || message.text != all[0].text) return nullptr;
   }
-  return std::make_unique<Hub>(Hub::over(meeting_.rank(), meeting_.size(), std::move(sockets_)));
+  auto hub = std::make_unique<Hub>(Hub::over(meeting_.rank(), meeting_.size(), std::move(sockets_)));
+  hub->set_caller(meeting_.caller());
+  return hub;
 }
 
 std::string SameMachineProof::connect(const std::string& offer) {

@@ -33,7 +33,7 @@ int take_number_and_colon(std::string_view& text) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc() || end == text.data() + text.size() || *end != ':' || number < 0) {
     throw StoreError(
-        "init_process_group: the store holds something else than what ranks that meet write into it");
+        "a meeting over a store: the store holds something else than what ranks that meet write into it");
   }
   text.remove_prefix(static_cast<std::size_t>(end - text.data()) + 1);
   return number;
@@ -45,7 +45,7 @@ std::vector<Message> unpack(std::string_view packet, int size) {
   for (int r = 0; r < size; ++r) {
     const auto bytes = static_cast<std::size_t>(take_number_and_colon(packet));
     if (bytes > packet.size())
-      throw StoreError("init_process_group: what the ranks wrote into the store is cut off");
+      throw StoreError("a meeting over a store: what the ranks wrote into the store is cut off");
     all.push_back({std::string(packet.substr(0, bytes)), {}});
     packet.remove_prefix(bytes);
   }
@@ -61,7 +61,9 @@ std::string meeting_farewell(int rank, const JobFingerprint& job) {
 
 StoreMeeting::StoreMeeting(StoreMeetingOptions options)
     : options_(std::move(options)),
-      self_(str("process ", current_pid(), " of ", host_name(), " (", random_hex(4), ")")) {}
+      self_(str("process ", current_pid(), " of ", host_name(), " (", random_hex(4), ")")) {
+  set_caller(options_.caller);
+}
 
 std::string StoreMeeting::came(int rank) const {
   return str("lockstep/meet/", options_.name, "/came/", rank);
@@ -102,18 +104,18 @@ void StoreMeeting::come() {
   const auto first_to_write = [&](const std::string& where, const std::string& text) {
     return options_.store->compare_set(where, "", text);
   };
-  const std::string place = str(options_.caller, ", rank ", rank(), " of ", size(), ": ");
+  const std::string where = place() + ": ";
   if (options_.is_of_one_job) {
     const std::string mine = pack(options_.job);
     const std::string served = first_to_write(str("lockstep/meet/", options_.name, "/job"), mine);
     if (const JobFingerprint other = unpack_fingerprint(served); !is_same_job(options_.job, other))
-      throw Mismatch(str(place, "ranks of two jobs have met at one store: this rank belongs to ",
+      throw Mismatch(str(where, "ranks of two jobs have met at one store: this rank belongs to ",
                          describe(options_.job), ", one that came before it to ", describe(other), "; ",
                          TELL_JOBS_APART));
   }
   const std::string holder = first_to_write(came(rank()), self_);
   if (holder != self_)
-    throw Mismatch(str(place, "another process has come as rank ", rank(), " before: ", printable(holder),
+    throw Mismatch(str(where, "another process has come as rank ", rank(), " before: ", printable(holder),
                        ", this is ", self_, "; ", TELL_JOBS_APART));
 }
 
@@ -155,17 +157,17 @@ std::string StoreMeeting::collect(const std::string& own, Deadline deadline) {
     if (!entry) {
       missing.push_back(r);
     } else if (entry->index == 1) {
-      packet = str(LOST, r, ":", options_.caller, ", group of ", size(), ": rank ", r,
-                   " ended before all ranks had met");
+      packet =
+          str(LOST, r, ":", caller(), ", group of ", size(), ": rank ", r, " ended before all ranks had met");
       break;
     } else {
       packet += str(entry->value.size(), ':', entry->value);
     }
   }
   if (packet[0] == ALL && !missing.empty()) {
-    packet = str(LATE, missing.front(), ":", options_.caller, ", group of ", size(), ": rank(s) ",
-                 number_list(missing), " did not come before the timeout; were all ", size(),
-                 " processes started?");
+    packet =
+        str(LATE, missing.front(), ":", caller(), ", group of ", size(), ": rank(s) ", number_list(missing),
+            " did not come before the timeout; were all ", size(), " processes started?");
   }
   options_.store->set(key("all", 0), packet);
   return packet;
@@ -177,14 +179,10 @@ std::string StoreMeeting::receive(Deadline deadline) {
   const Awaited awaited([] { return "rank 0, or for those it waits for"; });
   auto entry = options_.store->first_of({key("all", 0), farewell(0)}, longer);
   if (!entry) {
-    throw MissingRank(
-        str(options_.caller, ", rank ", rank(), " of ", size(), ": rank 0 did not come before the timeout"),
-        0);
+    throw MissingRank(str(place(), ": rank 0 did not come before the timeout"), 0);
   }
   if (entry->index == 1) {
-    throw PeerLost(
-        str(options_.caller, ", rank ", rank(), " of ", size(), ": rank 0 ended before all ranks had met"),
-        0);
+    throw PeerLost(str(place(), ": rank 0 ended before all ranks had met"), 0);
   }
   return std::move(entry->value);
 }

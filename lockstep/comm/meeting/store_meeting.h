@@ -13,8 +13,8 @@
 //             belongs.
 // Fails       Mismatch when another process has come as this rank, or (with is_of_one_job) of another job;
 //             Timeout naming the ranks that did not come; PeerLost for a rank whose farewell key
-//             (tcp_store.h; meeting_farewell()) was set, that is, whose process ended; the same on every rank
-//             that can still reach the store. StoreError.
+//             (tcp_store.h; meeting_farewell()) was set, that is, whose process ended; the same on every
+//             rank that can still reach the store. StoreError.
 #pragma once
 
 #include <memory>
@@ -36,7 +36,7 @@ struct StoreMeetingOptions {
   JobFingerprint gone_as = {};  // what their farewell keys were made of, when they connected to the store
   bool is_of_one_job =
       false;  // the store: who has come stays written there, so that nobody can come after all have met
-  std::string caller = "init_process_group";  // for messages
+  std::string caller = "init_process_group";  // Meeting's
 };
 
 // The key that says that rank `rank` of the job is gone.

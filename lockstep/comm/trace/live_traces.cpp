@@ -4,6 +4,7 @@
 #include <set>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/trace/job_names.h"
 #include "lockstep/comm/trace/rank_trace.h"
 #include "lockstep/comm/trace/trace_layout.h"
 #include "lockstep/os/foreign_memory.h"
@@ -48,6 +49,26 @@ void look_at(pid_t pid, std::map<Identity, FoundTraces>& found) {
   }
 }
 
+// The namespace of the rank or, when it has ended, of a process that still holds its records.
+std::string network_of(const FoundTraces& entry) {
+  std::string network = network_namespace(static_cast<pid_t>(entry.trace.pid));
+  for (auto holder = entry.holders.begin(); network.empty() && holder != entry.holders.end(); ++holder)
+    network = network_namespace(*holder);
+  return network;
+}
+
+void tell_jobs_apart(std::map<Identity, FoundTraces>& found) {
+  std::vector<trace::JobClaim> claims;
+  for (const auto& [identity, entry] : found) {
+    const RankTrace& rank = entry.trace;
+    const bool is_alive = entry.holders.contains(static_cast<pid_t>(rank.pid));
+    claims.push_back({rank.job, rank.rank, rank.pid, network_of(entry), is_alive});
+  }
+  const std::vector<std::string> names = trace::distinct_job_names(claims);
+  auto name = names.begin();
+  for (auto& [identity, entry] : found) entry.trace.job = *name++;
+}
+
 bool any_of(const std::set<pid_t>& pids, const std::set<pid_t>& wanted) {
   return std::any_of(pids.begin(), pids.end(), [&](pid_t pid) { return wanted.count(pid) != 0; });
 }
@@ -78,6 +99,7 @@ std::vector<RankTrace> live_traces(std::optional<long> pid) {
   const std::vector<ProcessEntry> processes = all_processes();
   std::map<Identity, FoundTraces> found;
   for (const ProcessEntry& entry : processes) look_at(entry.pid, found);
+  tell_jobs_apart(found);
   std::vector<RankTrace> traces;
   if (pid) {
     traces = of_job(found, descendants(static_cast<pid_t>(*pid), processes));

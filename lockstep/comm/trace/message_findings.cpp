@@ -8,9 +8,7 @@
 namespace lockstep::trace {
 namespace {
 
-bool is_message(const TraceRecord& record) {
-  return record.call.verb == Verb::SEND || record.call.verb == Verb::RECV;
-}
+bool is_message(const TraceRecord& record) { return lockstep::is_message(record.call.verb); }
 
 const Member* member_of(const GroupView& view, int rank) {
   const bool exists = rank >= 0 && rank < static_cast<int>(view.members.size());
@@ -95,11 +93,11 @@ std::vector<Finding> find_in_messages(const GroupView& view) {
   for (const auto& [channel, count] : left_over(view)) {
     if (count <= 0) continue;
     const auto& [from, to, tag] = channel;
-    findings.push_back(
-        {str(count, count == 1 ? " message" : " messages", " from rank ", from, " to rank ", to, " with tag ",
-             tag, " on group \"", view.name, count == 1 ? "\" was" : "\" were", " never received"),
-         {},
-         {}});
+    findings.push_back({str(count, count == 1 ? " message" : " messages", " from rank ", from, " to rank ",
+                            to, tag < 0 ? "" : str(" with tag ", tag), " on group \"", view.name,
+                            count == 1 ? "\" was" : "\" were", " never received"),
+                        {},
+                        {}});
   }
   return findings;
 }

@@ -14,10 +14,12 @@ std::string name_of(const RankTrace& process) {
 
 std::string describe(const TraceRecord& record) {
   const Call& call = record.call;
-  if (call.verb == Verb::SEND || call.verb == Verb::RECV) {
+  if (is_message(call.verb)) {
     const std::string peer = call.root == ANY_SOURCE ? "any rank" : str("rank ", call.root);
     return str(name_of(call.verb), " (", name_of(call.dtype), "[", call.count, "], ",
-               call.verb == Verb::SEND ? "to " : "from ", peer, ", tag ", record.tag, ")");
+               call.verb == Verb::SEND ? "to " : "from ", peer,
+               record.tag < 0 ? "" : str(", tag ", record.tag), ")", record.tag < 0 ? " " : "",
+               record.tag < 0 ? words_of(call.purpose) : "");
   }
   const std::string name(name_of(call.verb));
   const std::string details = lockstep::describe(call).substr(name.size());

@@ -33,7 +33,7 @@ std::vector<char> from_hex(std::string_view text, std::size_t size, int rank) {
   const auto digit = [](char c) { return c >= 'a' ? c - 'a' + 10 : c - '0'; };
   const auto is_hex = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
   if (text.size() != 2 * size || !std::all_of(text.begin(), text.end(), is_hex))
-    throw StoreError(str("init_process_group: rank ", rank, " announced \"", printable(std::string(text)),
+    throw StoreError(str("backend \"gloo\": rank ", rank, " announced \"", printable(std::string(text)),
                          "\" instead of an address of Gloo"));
   std::vector<char> bytes;
   for (std::size_t i = 0; i < text.size(); i += 2)
@@ -148,7 +148,7 @@ class GlooMesh {
     meeting_.exchange("not connected", {}, deadline_);
     const messages::PeerProcess& peer = peers_[static_cast<std::size_t>(to)];
     throw PeerLost(
-        str(place_in(meeting_), "rank ", from, " has no connection to rank ", to, " (pid ", peer.pid, " at ",
+        str(meeting_.place(), ": rank ", from, " has no connection to rank ", to, " (pid ", peer.pid, " at ",
             peer.address, "): ", printable(reason),
             "; do they reach each other there? LOCKSTEP_SOCKET_IFNAME chooses another network interface"),
         to == rank() ? from : to);

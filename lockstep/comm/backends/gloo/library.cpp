@@ -26,12 +26,12 @@ std::string find_library() { return find_module(FILE_NAME); }
 
 Module& open_library_at(const std::string& path) {
   if (path.empty())
-    throw InvalidArgument(str(
-        "init_process_group: backend \"gloo\" needs ", FILE_NAME, ", and it is in none of ", module_folders(),
-        "; install libgloo-dev and build Lockstep again: it makes the module where it finds Gloo"));
+    throw InvalidArgument(
+        str("backend \"gloo\" needs ", FILE_NAME, ", and it is in none of ", module_folders(),
+            "; install libgloo-dev and build Lockstep again: it makes the module where it finds Gloo"));
   if (!CAN_DEEPBIND)
     throw InvalidArgument(
-        "init_process_group: backend \"gloo\" is not for a build with -fsanitize=thread or address, which "
+        "backend \"gloo\" is not for a build with -fsanitize=thread or address, which "
         "allow no "
         "RTLD_DEEPBIND; take backend \"tcp\" there");
   using Entry = Module* (*)();

@@ -14,10 +14,9 @@ using std::chrono::milliseconds;
 class Idle final : public Operation {
  public:
   Idle(Verb verb, std::uint64_t sequence, bool is_local)
-      : Operation(nullptr, request_of(verb)), sequence_(sequence), is_local_(is_local) {}
+      : Operation(nullptr, request_of(verb), sequence), is_local_(is_local) {}
 
   std::string describe() const override { return "idle"; }
-  std::uint64_t sequence() const override { return sequence_; }
   bool has_local_parts() const override { return is_local_; }
   bool needs(int) const override { return false; }
 
@@ -29,7 +28,6 @@ class Idle final : public Operation {
   }
   void step() override {}
 
-  const std::uint64_t sequence_;
   const bool is_local_;
 };
 

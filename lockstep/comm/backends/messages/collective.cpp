@@ -47,8 +47,7 @@ algorithms::Shape shape_of(const Request& request, int rank, int size, const Nod
 }  // namespace
 
 CollectiveOperation::CollectiveOperation(std::shared_ptr<Core> core, Request request, std::uint64_t sequence)
-    : Operation(std::move(core), std::move(request)),
-      sequence_(sequence),
+    : Operation(std::move(core), std::move(request), sequence),
       call_(call_of(this->request())),
       route_(route_of(this->request(), node())),
       schedule_(algorithms::make_schedule(shape_of(this->request(), this->core().roster().rank(),
@@ -70,7 +69,7 @@ bool CollectiveOperation::overwrites_inputs() const {
   });
 }
 
-std::string CollectiveOperation::describe() const { return describe_own(request(), sequence_); }
+std::string CollectiveOperation::describe() const { return describe_own(request(), sequence()); }
 
 bool CollectiveOperation::needs(int rank) const {
   const auto peers = transfers().receiving_from();
@@ -81,7 +80,7 @@ bool CollectiveOperation::needs(int rank) const {
 Header CollectiveOperation::header() const {
   Header header;
   header.group = core().roster().id();
-  header.sequence = sequence_;
+  header.sequence = sequence();
   header.set(call_);
   return header;
 }
@@ -157,7 +156,7 @@ void CollectiveOperation::post_transfers(const algorithms::Step& step, bool ahea
   for (const auto& transfer : step.receives) {
     transfers().receive({nullptr,
                          transfer.peer,
-                         sequence_,
+                         sequence(),
                          transfer.label,
                          {at(transfer.place), transfer.bytes},
                          transfer.whole,
@@ -229,7 +228,7 @@ void CollectiveOperation::post_local(const algorithms::Local& local) {
   ++local_parts_;
   const bool helped = node()->post(std::static_pointer_cast<CollectiveOperation>(shared_from_this()),
                                    std::move(part), !request().async_op);
-  if (helped) core().roster().fabric().tell_waiters();
+  if (helped) core().roster().fabric().turns().note_news();
 }
 
 namespace {

@@ -23,7 +23,6 @@ class CollectiveOperation final : public Operation, public LocalOwner {
   CollectiveOperation(std::shared_ptr<Core> core, Request request, std::uint64_t sequence);
 
   std::string describe() const override;
-  std::uint64_t sequence() const override { return sequence_; }
   bool needs(int rank) const override;
   bool has_local_parts() const override { return has_local_parts_; }
   Header header() const;
@@ -49,7 +48,6 @@ class CollectiveOperation final : public Operation, public LocalOwner {
     void operator()(std::byte* memory) const { std::free(memory); }
   };
 
-  const std::uint64_t sequence_;
   const Call call_;
   const Route route_;
   algorithms::Schedule schedule_;

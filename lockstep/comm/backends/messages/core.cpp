@@ -27,6 +27,20 @@ GroupFailure failure_in(const Header& header, const std::vector<std::byte>& payl
           static_cast<int>(header.label), static_cast<MismatchKind>(header.op & 1U)};
 }
 
+// Tells the others which collective this rank has called.
+void announce(const Roster& roster, const Operation& operation) {
+  Header header;
+  header.kind = Kind::CALL;
+  header.sequence = operation.sequence();
+  header.set(call_of(operation.request()));
+  roster.send_to_all(header);
+}
+
+GroupFailure failure_of(const CallLog::Disagreement& disagreement, int rank) {
+  return mismatched(rank, describe_disagreement(disagreement.sequence, rank, disagreement.mine,
+                                                disagreement.rank, disagreement.theirs));
+}
+
 }  // namespace
 
 Core::Core(Membership membership)
@@ -42,7 +56,7 @@ Core::~Core() {
     roster_.abandon();
     return;
   }
-  const std::lock_guard lock(roster_.fabric().mutex);
+  const auto lock = roster_.fabric().lock();
   if (presence_.has_left()) return;
   mailbox_.empty();
   roster_.fabric().remove(roster_.id());
@@ -52,11 +66,10 @@ Core::~Core() {
 
 void Core::begin(const std::shared_ptr<Operation>& operation,
                  const std::optional<CallLog::Disagreement>& disagreement) {
-  operation->record();
   calls_.add(operation);
-  roster_.fabric().count_pending(1);
+  roster_.fabric().turns().count_pending(1);
   if (disagreement) {
-    disagree(*disagreement);
+    record(failure_of(*disagreement, roster_.rank()));
   } else if (operation->is_collective()) {
     activate_next();
   } else {
@@ -72,7 +85,7 @@ void Core::over(const Operation& operation) {
   auto removed = calls_.remove(operation);
   if (!removed) return;
   roster_.fabric().hold_until_unlocked(std::move(removed));
-  roster_.fabric().count_pending(-1);
+  roster_.fabric().turns().count_pending(-1);
   activate_next();
 }
 
@@ -101,30 +114,21 @@ void Core::post(const std::shared_ptr<Receive>& receive, const Operation& operat
   mailbox_.wait_for(receive, is_collective);
 }
 
-void Core::announce(const Operation& operation) const {
-  Header header;
-  header.kind = Kind::CALL;
-  header.sequence = operation.sequence();
-  header.set(call_of(operation.request()));
-  roster_.send_to_all(header);
-}
-
 void Core::announce_if_due(CallBook::Time now) {
-  if (const Operation* const operation = calls_.due_announcement(now)) announce(*operation);
+  if (const Operation* const operation = calls_.due_announcement(now)) announce(roster_, *operation);
 }
 
 void Core::lost_node(const CollectiveOperation& operation, const std::string& sizes) {
-  announce(operation);
+  announce(roster_, operation);
   const std::vector<int>& ranks = roster_.node()->ranks();
   for (const int rank : ranks) {
     if (rank != roster_.rank() && roster_.is_gone(rank)) check_gone(rank);
   }
   // Other disagreements are about calls, of which all ranks hear. Sizes in lists are not shown by a call.
   if (!presence_.is_member() || sizes.empty() || has_equal_counts(operation.request().verb)) return;
-  std::string who;
-  for (const int rank : ranks) who += str(who.empty() ? "" : ", ", "rank ", rank);
   record(mismatched(roster_.rank(),
-                    str(who, " (same machine) disagree about sizes in ", operation.describe(),
+                    str(list_of_late(ranks, [](int rank) { return str("rank ", rank); }),
+                        " (same machine) disagree about sizes in ", operation.describe(),
                         ". Ranks within that machine are numbered from 0 here: ", sizes),
                     MismatchKind::SIZES));
 }
@@ -134,7 +138,7 @@ void Core::lost_node(const CollectiveOperation& operation, const std::string& si
 void Core::hear(int rank, const Header& header) {
   if (header.is_message_of_send()) return;
   if (const auto disagreement = calls_.log().hear(rank, header.sequence, header.call()))
-    disagree(*disagreement);
+    record(failure_of(*disagreement, roster_.rank()));
 }
 
 FrameReceiver::Destination Core::place_for(int peer, const Header& header) {
@@ -150,7 +154,7 @@ FrameReceiver::Destination Core::place_for(int peer, const Header& header) {
 void Core::arrived(int peer, const Header& header, std::vector<std::byte> payload) {
   const int source = roster_.group_rank(peer);
   if (source < 0 || !presence_.is_member()) {
-    if (header.kind == Kind::MESSAGE) roster_.fabric().to(peer).consumed(header.bytes);
+    if (header.kind == Kind::MESSAGE) roster_.fabric().lines().to(peer).consumed(header.bytes);
     if (source < 0 || presence_.has_left() || header.kind != Kind::GOODBYE) return;
   }
   switch (header.kind) {
@@ -180,7 +184,7 @@ void Core::record(GroupFailure failure) {
 void Core::fail_with(GroupFailure failure) {
   presence_.fail(std::move(failure));
   const GroupFailure& first = *presence_.failure();
-  roster_.fabric().group_failed();
+  roster_.fabric().lines().group_failed();
   roster_.send_to_all(header_of(first), first.text);
   presence_.add_note(recorder_.note_failure(first.text, first.code, first.peer, first.reporter));
   fail_all();
@@ -189,22 +193,17 @@ void Core::fail_with(GroupFailure failure) {
 
 void Core::fail_all() {
   const auto operations = calls_.take_all();
-  roster_.fabric().count_pending(-static_cast<std::ptrdiff_t>(operations.size()));
+  roster_.fabric().turns().count_pending(-static_cast<std::ptrdiff_t>(operations.size()));
   for (const auto& operation : operations) {
     operation->fail(presence_.failure_of(operation->describe()));
     roster_.fabric().hold_until_unlocked(operation);
   }
 }
 
-void Core::disagree(const CallLog::Disagreement& disagreement) {
-  record(mismatched(roster_.rank(),
-                    describe_disagreement(disagreement.sequence, roster_.rank(), disagreement.mine,
-                                          disagreement.rank, disagreement.theirs)));
-}
-
 void Core::record_gone(int rank, const Operation& operation) {
   record(peer_lost(roster_.rank(), roster_.describe_lost(rank, calls_.log().last_call_of(rank)),
-                   operation.describe(), operation.direction(rank), operation.usual_cause()));
+                   operation.describe(), direction_of(operation, rank),
+                   usual_cause_of_absence(operation.request().acting.purpose)));
 }
 
 void Core::check_gone(int rank) {

@@ -1,5 +1,5 @@
-// Core: a group over messages while operations are under way: its ranks (roster.h), this rank's presence, the
-// operations that it called (call_book.h), the messages between them (mailbox.h), and the records of its
+// Core: a group over messages while operations are under way: its ranks (roster.h), this rank's presence,
+// the operations that it called (call_book.h), the messages between them (mailbox.h), and the records of its
 // calls. Operations and the fabric use it; a Group is the Backend around it.
 //
 // A failure is recorded by the rank that sees it first and sent to all others, who pass it on; a rank keeps
@@ -69,9 +69,7 @@ class Core {
   void record_gone(int rank, const Operation& operation);
   void check_gone(int rank);
   void hear(int rank, const Header& header);
-  void disagree(const CallLog::Disagreement& disagreement);
   void activate_next();
-  void announce(const Operation& operation) const;
 
   Roster roster_;
   Presence presence_;

@@ -31,7 +31,7 @@ ProcessGroup Group::make_world(Connections connections, Membership membership) {
 }
 
 std::shared_ptr<WorkState> Group::start(Request request) {
-  const bool message = request.verb == Verb::SEND || request.verb == Verb::RECV;
+  const bool message = is_message(request.verb);
   const bool is_waited_for = !request.async_op;
   CallLog& log = core_->calls().log();
   roster().refuse_fork(name_of(request.verb));
@@ -50,7 +50,7 @@ std::shared_ptr<WorkState> Group::start(Request request) {
     throw;
   }
   if (core_->presence().failure()) core_->presence().throw_unusable(operation->describe());
-  if (!is_waited_for) fabric().serve_pending();
+  if (!is_waited_for) fabric().turns().serve_pending();
   return operation;
 }
 
@@ -82,42 +82,42 @@ std::shared_ptr<void> Group::allocate_shared(std::size_t bytes) {
   return {memory, std::free};
 }
 
-// The id of the new groups comes from this group's rank 0, which gives out each one once; together with that
-// rank it is unique in the world.
-std::uint64_t Group::agree_on_id(const std::vector<std::vector<int>>& parts, const std::string& name) {
+// The id of the new groups comes from the first of the ranks that make them, which gives out each one once;
+// together with that rank's number it is unique in the world.
+std::uint64_t Group::agree_on_id(const SplitRequest& split) {
+  const int leader = split.callers == SplitRequest::Callers::MEMBERS ? split.parts.front().front() : 0;
   std::uint64_t id = 0;
-  if (rank() == 0) {
-    roster().refuse_fork("split");
+  if (rank() == leader) {
+    roster().refuse_fork(name_of(split.callers));
     const Session session(fabric());
     id = (static_cast<std::uint64_t>(fabric().rank()) << 32U) + fabric().next_group();
   }
-  const SplitAgreement all = agree_on_split(*this, parts, name, id);
+  const SplitAgreement all = agree_on_split(*this, split, id);
   if (all.disagreement) {
     const Session session(fabric());
     core_->record(mismatched(rank(), *all.disagreement));
-    core_->presence().throw_unusable("split");
+    core_->presence().throw_unusable(std::string(name_of(split.callers)));
   }
-  return all.numbers[0];
+  return all.numbers[static_cast<std::size_t>(leader)];
 }
 
-// All ranks have made their group before any of them can send to it.
-std::shared_ptr<Backend> Group::split(const std::vector<std::vector<int>>& parts, const std::string& name,
-                                      const GroupOptions& options) {
-  const std::uint64_t id = agree_on_id(parts, name);
+// All callers have made their group before any of them can send to it.
+std::shared_ptr<Backend> Group::make_groups(const SplitRequest& split) {
+  const std::uint64_t id = agree_on_id(split);
   Node::Part here;
   if (roster().node()) {
-    finish_collectives();
-    here = roster().node()->split(parts, name, options);
+    // Messages between members need no order among the collectives of this group.
+    if (split.callers == SplitRequest::Callers::EVERY_RANK) finish_collectives();
+    here = roster().node()->split(split);
   }
   std::shared_ptr<Backend> group = here.whole;
-  const std::vector<int>* part = part_of(parts, rank());
+  const std::vector<int>* part = part_of(split.parts, rank());
   if (part != nullptr && !group) {
     const Membership& mine = roster().membership();
-    group = make_part(*part, {mine.running, id, {}, 0, name, mine.carrier, options, mine.trace, here.node});
+    group = make_part(
+        *part, {mine.running, id, {}, 0, split.name, mine.carrier, split.options, mine.trace, here.node});
   }
-  Request everybody;
-  everybody.verb = Verb::BARRIER;
-  start(std::move(everybody))->wait(std::nullopt);
+  await_callers(*this, split);
   return group;
 }
 
@@ -159,7 +159,7 @@ void Group::close() {
   const auto& node = roster().node();
   if (node && node->local() != nullptr) node->local()->close();
   const Deadline deadline = Deadline::in(LONGEST);
-  while (roster().id() == 0 && !fabric().flushed() && !deadline.expired())
+  while (roster().id() == 0 && !fabric().lines().flushed() && !deadline.expired())
     fabric().wait(session, Deadline::Clock::now() + std::chrono::milliseconds(1));
 }
 

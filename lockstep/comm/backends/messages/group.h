@@ -1,5 +1,5 @@
-// Group: a process group over messages, as a Backend. The work is done by its Core, which lives as long as an
-// operation does.
+// Group: a process group over messages, as a Backend. The work is done by its Core, which lives as long as
+// an operation does.
 //
 // Threads: any.
 #pragma once
@@ -26,8 +26,7 @@ class Group final : public Backend {
   const std::string& group_name() const override { return roster().membership().name; }
   std::shared_ptr<WorkState> start(Request request) override;
   std::shared_ptr<void> allocate_shared(std::size_t bytes) override;
-  std::shared_ptr<Backend> split(const std::vector<std::vector<int>>& parts, const std::string& name,
-                                 const GroupOptions& options) override;
+  std::shared_ptr<Backend> make_groups(const SplitRequest& split) override;
   void abort(const std::string& reason, ErrorCode code, int peer) override;
   void close() override;
   void check_peers() override;
@@ -40,7 +39,7 @@ class Group final : public Backend {
   Fabric& fabric() const { return roster().fabric(); }
   std::shared_ptr<Operation> make_operation(Request request);
   void finish_collectives();
-  std::uint64_t agree_on_id(const std::vector<std::vector<int>>& parts, const std::string& name);
+  std::uint64_t agree_on_id(const SplitRequest& split);
   std::shared_ptr<Group> make_part(const std::vector<int>& part, Membership membership) const;
 
   const std::shared_ptr<Core> core_;

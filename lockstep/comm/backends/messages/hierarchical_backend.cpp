@@ -18,7 +18,9 @@ using algorithms::Nodes;
 // Some ranks of a meeting, while all others do the same with theirs: every exchange is one of the whole.
 class PartOfMeeting : public Meeting {
  public:
-  PartOfMeeting(Meeting& whole, std::vector<int> ranks) : whole_(whole), ranks_(std::move(ranks)) {}
+  PartOfMeeting(Meeting& whole, std::vector<int> ranks) : whole_(whole), ranks_(std::move(ranks)) {
+    set_caller(whole.caller());
+  }
 
   int rank() const override {
     return static_cast<int>(std::find(ranks_.begin(), ranks_.end(), whole_.rank()) - ranks_.begin());
@@ -84,8 +86,7 @@ void tell_failures(Meeting& meeting, const std::exception_ptr& mine, Deadline de
   if (mine) std::rethrow_exception(mine);
   for (std::size_t r = 0; r < all.size(); ++r) {
     if (!all[r].text.empty())
-      throw Aborted(str("init_process_group, rank ", meeting.rank(), ": rank ", r,
-                        " failed: ", printable(all[r].text)));
+      throw Aborted(str(meeting.place(), ": rank ", r, " failed: ", printable(all[r].text)));
   }
 }
 

@@ -7,20 +7,10 @@
 #include "lockstep/comm/backends/messages/core.h"
 
 namespace lockstep::messages {
-namespace {
-
-std::string describe_message(const char* verb, const Request& request, const char* direction) {
-  const std::string peer = request.root == ANY_SOURCE ? "any rank" : str("rank ", request.root);
-  return str(verb, "(", name_of(request.dtype), "[", request.count, "], ", direction, " ", peer, ", tag ",
-             request.tag, ")");
-}
-
-}  // namespace
-
 SendOperation::SendOperation(std::shared_ptr<Core> core, Request request, std::uint64_t number)
     : Operation(std::move(core), std::move(request)), number_(number) {}
 
-std::string SendOperation::describe() const { return describe_message("send", request(), "to"); }
+std::string SendOperation::describe() const { return describe_message(request()); }
 
 void SendOperation::step() {
   if (posted_) return finish();
@@ -34,7 +24,7 @@ void SendOperation::step() {
   transfers().send(request().root, header, {static_cast<const std::byte*>(request().input), bytes});
 }
 
-std::string ReceiveOperation::describe() const { return describe_message("recv", request(), "from"); }
+std::string ReceiveOperation::describe() const { return describe_message(request()); }
 
 bool ReceiveOperation::needs(int rank) const {
   const Roster& roster = core().roster();

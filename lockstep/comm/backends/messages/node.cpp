@@ -198,13 +198,12 @@ bool Node::help_with(Job& job) {
   return true;
 }
 
-Node::Part Node::split(const std::vector<std::vector<int>>& parts, const std::string& name,
-                       const GroupOptions& options) const {
+Node::Part Node::split(const SplitRequest& split) const {
   std::vector<std::vector<int>> whole;  // parts of this node alone, by its ranks
   std::vector<std::vector<int>> mixed;  // this node's ranks of the others
   const std::vector<int>* own = nullptr;
   bool is_whole = false;
-  for (const auto& part : parts) {
+  for (const auto& part : split.parts) {
     std::vector<int> here;
     for (const int member : part) {
       if (is_here(member)) here.push_back(index_in(ranks(), member));
@@ -227,9 +226,11 @@ Node::Part Node::split(const std::vector<std::vector<int>>& parts, const std::st
                ? Part{}
                : Part{nullptr, make(nodes_of(*own, nodes_), index_in(*own, rank_), nullptr)};
   }
-  const auto group_of_whole = whole.empty() ? nullptr : local->split(whole, name, options);
+  const auto group_of_whole =
+      whole.empty() ? nullptr : local->make_groups({whole, split.name, split.options, split.callers});
   const auto group_of_mixed =
-      mixed.empty() ? nullptr : local->split(mixed, name + "/node", without_deadlines());
+      mixed.empty() ? nullptr
+                    : local->make_groups({mixed, split.name + "/node", without_deadlines(), split.callers});
   if (own == nullptr) return {};
   if (is_whole) return {group_of_whole, nullptr};
   return {nullptr, make(nodes_of(*own, nodes_), index_in(*own, rank_), group_of_mixed)};

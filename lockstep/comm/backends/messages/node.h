@@ -76,14 +76,14 @@ class Node {
     Node& node_;
   };
 
-  // For groups of some of the ranks; collective over the node's ranks. One of the two, or neither for a rank
-  // in no part or in one whose ranks are each on a machine of their own.
+  // For groups of some of the ranks. Collective over those of the node's ranks that call
+  // (SplitRequest::Callers). One of the two, or neither for a rank in no part or in one whose ranks are each
+  // on a machine of their own.
   struct Part {
     std::shared_ptr<Backend> whole;  // all ranks of the part are on this node
     std::shared_ptr<Node> node;
   };
-  Part split(const std::vector<std::vector<int>>& parts, const std::string& name,
-             const GroupOptions& options) const;
+  Part split(const SplitRequest& split) const;
   // Of the node's own groups: it is the group of all that has the deadlines.
   static GroupOptions without_deadlines();
 

@@ -16,8 +16,14 @@ bool contains(const std::vector<int>& list, int value) {
 
 }  // namespace
 
-Operation::Operation(std::shared_ptr<Core> core, Request request)
-    : core_(std::move(core)), request_(std::move(request)), transfers_(core_.get(), *this) {}
+// Its record begins with it.
+Operation::Operation(std::shared_ptr<Core> core, Request request, std::uint64_t sequence)
+    : core_(std::move(core)),
+      request_(std::move(request)),
+      sequence_(sequence),
+      transfers_(core_.get(), *this),
+      ticket_(core_ ? core_->recorder().start(call_of(request_), sequence_, request_.tag)
+                    : FlightRecorder::Ticket()) {}
 
 void Operation::wait(std::optional<std::chrono::nanoseconds> timeout) {
   core_->roster().refuse_fork("a wait");
@@ -46,14 +52,12 @@ std::uint64_t Operation::progress() const {
   return transfers_.progress() + (state_ == State::QUEUED ? core_->calls().progress() : 0);
 }
 
-std::string Operation::direction(int rank) const {
-  if (contains(transfers_.receiving_from(), rank)) return ", waiting to receive from it";
-  if (contains(transfers_.sending_to(), rank)) return ", waiting to send to it";
-  if (contains(waiting_in_node(), rank)) return ", waiting for what it shares on this machine";
+std::string direction_of(const Operation& operation, int rank) {
+  if (contains(operation.transfers().receiving_from(), rank)) return ", waiting to receive from it";
+  if (contains(operation.transfers().sending_to(), rank)) return ", waiting to send to it";
+  if (contains(operation.waiting_in_node(), rank)) return ", waiting for what it shares on this machine";
   return "";
 }
-
-void Operation::record() { ticket_ = core_->recorder().start(call_of(request_), sequence(), request_.tag); }
 
 void Operation::carry_on() {
   if (state_ == State::STEPPING || !is_pending()) return;
@@ -95,7 +99,7 @@ void Operation::end(State state) {
   if (state == State::FAILED) withdraw();
   request_.keep_alive.reset();
   core_->over(*this);
-  core_->roster().fabric().tell_waiters();
+  core_->roster().fabric().turns().note_news();
 }
 
 }  // namespace lockstep::messages

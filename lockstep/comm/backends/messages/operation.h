@@ -1,5 +1,5 @@
-// Operation: one call of a group over messages: a state machine that the fabric carries on when messages have
-// come or gone.
+// Operation: one call of a group over messages: a state machine that the fabric carries on when messages
+// have come or gone.
 //
 //   QUEUED --carry_on()--> STEPPING --step() has posted transfers--> WAITING
 //     |                      |   ^--------all are over, carry_on()-----|
@@ -7,8 +7,8 @@
 //     |                      |                                         |
 //     +----------------------+--a step throws, the group fails or is left: fail()--> FAILED
 //
-// All transfers of a failed operation are cancelled before its waiters hear of it, so the caller may free its
-// buffers.
+// All transfers of a failed operation are cancelled before its waiters hear of it, so the caller may free
+// its buffers.
 //
 // Kinds: CollectiveOperation (collective.h), SendOperation and ReceiveOperation (message_operations.h).
 #pragma once
@@ -28,32 +28,28 @@ class Core;
 
 class Operation : public WorkState, public std::enable_shared_from_this<Operation> {
  public:
-  Operation(std::shared_ptr<Core> core, Request request);
+  // `sequence`: of a collective, from 1; 0 for a message.
+  Operation(std::shared_ptr<Core> core, Request request, std::uint64_t sequence = 0);
 
   void wait(std::optional<std::chrono::nanoseconds> timeout) override;
   bool poll() override;
   std::exception_ptr exception() const override;
 
   // ---- with the fabric's lock
-  virtual std::string describe() const = 0;             // "all_reduce #118"
-  virtual std::uint64_t sequence() const { return 0; }  // of a collective, from 1
+  virtual std::string describe() const = 0;  // "all_reduce #118"
   virtual bool has_local_parts() const { return false; }
   // Whether it cannot complete without something that has yet to come from, or to be taken by, this rank.
   virtual bool needs(int rank) const = 0;
   virtual std::vector<int> waiting_in_node() const { return {}; }  // ranks for something in shared memory
 
   const Request& request() const { return request_; }
-  bool is_collective() const { return request_.verb != Verb::SEND && request_.verb != Verb::RECV; }
+  std::uint64_t sequence() const { return sequence_; }
+  bool is_collective() const { return !is_message(request_.verb); }
   bool is_pending() const { return state_ != State::DONE && state_ != State::FAILED; }
   std::uint64_t progress() const;  // changes whenever something happened
   Transfers& transfers() { return transfers_; }
   const Transfers& transfers() const { return transfers_; }
-  // Why others usually do not come (purpose.h), as the end of a sentence.
-  std::string usual_cause() const { return usual_cause_of_absence(request_.acting.purpose); }
-  // What it waits for from this rank, ", waiting to send to it", or empty.
-  std::string direction(int rank) const;
 
-  void record();    // that it has begun
   void carry_on();  // takes steps until something has to be waited for
   void step_is_over();
   void fail(std::exception_ptr exception);
@@ -73,10 +69,14 @@ class Operation : public WorkState, public std::enable_shared_from_this<Operatio
 
   const std::shared_ptr<Core> core_;  // null in tests that carry nothing on
   Request request_;
+  const std::uint64_t sequence_;
   Transfers transfers_;
-  FlightRecorder::Ticket ticket_;
+  const FlightRecorder::Ticket ticket_;
   State state_ = State::QUEUED;
   std::exception_ptr exception_;
 };
+
+// What the operation waits for from this rank, for messages: ", waiting to send to it", or empty.
+std::string direction_of(const Operation& operation, int rank);
 
 }  // namespace lockstep::messages

@@ -46,17 +46,17 @@ bool Roster::everybody_is_gone() const {
 
 std::string Roster::describe(int rank) const {
   const int global = fabric_rank(rank);
-  const PeerProcess& peer = fabric().peer(global);
+  const PeerProcess& peer = fabric().lines().peer(global);
   return str("rank ", rank, " (", global == rank ? "" : str("rank ", global, " of the world, "), "pid ",
              peer.pid, " at ", peer.address, ")");
 }
 
 LostPeer Roster::describe_lost(int rank, const std::string& last_call) const {
-  const bool is_dead = fabric().end_of(fabric_rank(rank)) == StreamEnd::PEER;
+  const bool is_dead = fabric().lines().end_of(fabric_rank(rank)) == StreamEnd::PEER;
   return {.rank = rank,
           .description = describe(rank),
           .has_left = has_left(rank),
-          .unreachable = is_dead ? std::string() : fabric().why_ended(fabric_rank(rank)),
+          .unreachable = is_dead ? std::string() : fabric().lines().why_ended(fabric_rank(rank)),
           .last_call = last_call};
 }
 

@@ -1,10 +1,11 @@
-// Roster: the ranks of one group, from this rank's side: how each is reached, how people call it, and whether
-// it is gone.
+// Roster: the ranks of one group, from this rank's side: how each is reached, how people call it, and
+// whether it is gone.
 //
 //   roster.to(3).post(header);               // rank 3 of the group, which may be another rank of the fabric
 //   if (roster.is_gone(3)) ...               // it has said goodbye, or its connection has ended
 //
-// Threads: what the membership says by any; everything about connections and the gone with the fabric's lock.
+// Threads: what the membership says by any; everything about connections and the gone with the fabric's
+// lock.
 #pragma once
 
 #include <memory>
@@ -54,10 +55,10 @@ class Roster {
 
   int fabric_rank(int rank) const { return membership_.ranks.at(static_cast<std::size_t>(rank)); }
   int group_rank(int peer) const;  // of a rank of the fabric; -1 if it is not a member
-  Connection& to(int rank) const { return fabric().to(fabric_rank(rank)); }
+  Connection& to(int rank) const { return fabric().lines().to(fabric_rank(rank)); }
   void send_to_all(Header header, const std::string& text = {}) const;
 
-  bool is_dead(int rank) const { return fabric().end_of(fabric_rank(rank)) != StreamEnd::NONE; }
+  bool is_dead(int rank) const { return fabric().lines().end_of(fabric_rank(rank)) != StreamEnd::NONE; }
   bool has_left(int rank) const { return left_.at(static_cast<std::size_t>(rank)); }
   void note_goodbye(int rank) { left_.at(static_cast<std::size_t>(rank)) = true; }
   bool is_gone(int rank) const { return is_dead(rank) || has_left(rank); }

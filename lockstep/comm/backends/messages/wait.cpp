@@ -33,7 +33,7 @@ std::string describe_late(Core& core, const Operation& operation, const std::vec
   if (std::find(late.begin(), late.end(), ANY_SOURCE) != late.end()) return "a message from any rank";
   return list_of_late(late, [&](int r) {
     const std::string last = core.calls().log().last_call_of(r);
-    return core.roster().describe(r) + operation.direction(r) +
+    return core.roster().describe(r) + direction_of(operation, r) +
            (last.empty() ? "" : str(" (last collective call: ", last, ")"));
   });
 }
@@ -65,7 +65,7 @@ void Wait::run() {
     core_.roster().fabric().wait(session_, until(now));
     if (helper_ && operation_.is_pending()) help_other_groups();
   }
-  core_.roster().fabric().serve_pending();
+  core_.roster().fabric().turns().serve_pending();
 }
 
 // False at the deadline.
@@ -80,7 +80,8 @@ bool Wait::look_at_clock(Time now) {
   }
   const std::vector<int> late = late_ranks(core_, operation_);
   core_.record(timed_out(core_.roster().rank(), clock_.timeout(), describe_late(core_, operation_, late),
-                         operation_.usual_cause(), late.empty() ? -1 : late.front()));
+                         usual_cause_of_absence(operation_.request().acting.purpose),
+                         late.empty() ? -1 : late.front()));
   return false;
 }
 

@@ -7,10 +7,6 @@
 
 namespace lockstep {
 
-std::string place_in(const Meeting& meeting) {
-  return str("init_process_group, rank ", meeting.rank(), " of ", meeting.size(), ": ");
-}
-
 std::vector<std::string> tell_all(Meeting& meeting, const std::string& text, const std::string& failure,
                                   Deadline deadline) {
   const auto messages = meeting.exchange(failure.empty() ? "+" + text : "-" + failure, {}, deadline);
@@ -19,7 +15,7 @@ std::vector<std::string> tell_all(Meeting& meeting, const std::string& text, con
   for (std::size_t r = 0; r < messages.size(); ++r) {
     const std::string& said = messages[r].text;
     if (!said.starts_with('+'))
-      throw InvalidArgument(str(place_in(meeting),
+      throw InvalidArgument(str(meeting.place(), ": ",
                                 static_cast<int>(r) == meeting.rank() ? "" : str("rank ", r, ": "),
                                 printable(said.substr(said.empty() ? 0 : 1), LONGEST)));
     texts.push_back(said.substr(1));
@@ -32,7 +28,7 @@ void agree_on_library(Meeting& meeting, std::string_view backend, const std::str
   const auto all = tell_all(meeting, library, failure, deadline);
   const auto other = std::find_if(all.begin(), all.end(), [&](const auto& text) { return text != all[0]; });
   if (other != all.end())
-    throw InvalidArgument(str(place_in(meeting), "backend \"", backend, "\": rank 0 uses ", printable(all[0]),
+    throw InvalidArgument(str(meeting.place(), ": backend \"", backend, "\": rank 0 uses ", printable(all[0]),
                               ", rank ", other - all.begin(), " ", printable(*other),
                               "; install the same library for all ranks"));
 }

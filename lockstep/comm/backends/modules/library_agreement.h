@@ -18,9 +18,6 @@
 
 namespace lockstep {
 
-// "init_process_group, rank 1 of 3: "
-std::string place_in(const Meeting& meeting);
-
 // Everybody's text by rank.
 std::vector<std::string> tell_all(Meeting& meeting, const std::string& text, const std::string& failure,
                                   Deadline deadline);

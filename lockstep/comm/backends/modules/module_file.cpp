@@ -43,7 +43,7 @@ std::string module_folders() {
 }
 
 void* open_module(std::string_view backend, const std::string& path, int flags, const char* entry) {
-  const std::string where = str("init_process_group: backend \"", backend, "\": ");
+  const std::string where = str("backend \"", backend, "\": ");
   void* const handle = dlopen(path.c_str(), flags | RTLD_NODELETE);
   if (handle == nullptr) {
     const char* const why = dlerror();  // NOLINT(concurrency-mt-unsafe): of this thread

@@ -69,7 +69,7 @@ struct Announcement {
 std::shared_ptr<mpi::Communicator> mpi_world(Deadline deadline) {
   std::string failure;
   auto world = world_of(mpi::open_library(), 1, deadline, failure);
-  if (!failure.empty()) throw InvalidArgument("init_process_group: " + failure);
+  if (!failure.empty()) throw InvalidArgument("backend \"mpi\": " + failure);
   return world;
 }
 
@@ -115,8 +115,8 @@ messages::Connections connect_mpi(Meeting& meeting, const std::shared_ptr<mpi::C
     tag = std::max(tag, one.tag);
   }
   if (std::set<int>(places.begin(), places.end()).size() != places.size())
-    throw InvalidArgument(str(place_in(meeting),
-                              "backend \"mpi\": two ranks are the same process for MPI; start one job with "
+    throw InvalidArgument(str(meeting.place(),
+                              ": backend \"mpi\": two ranks are the same process for MPI; start one job with "
                               "one mpirun or srun"));
   next_tag() = tag + 1;
   auto streams = communicator->open(tag % TAGS, places);

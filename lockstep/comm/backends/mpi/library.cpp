@@ -50,8 +50,8 @@ std::string path_to_open() {
   const std::string name = choose_library(known);
   const std::string path = path_of(name);
   if (!path.empty()) return path;
-  throw InvalidArgument(str("init_process_group: backend \"mpi\" needs ", file_of(name),
-                            ", and it is in none of ", module_folders(), "; ", INSTALL));
+  throw InvalidArgument(str("backend \"mpi\" needs ", file_of(name), ", and it is in none of ",
+                            module_folders(), "; ", INSTALL));
 }
 
 }  // namespace
@@ -81,17 +81,16 @@ std::string choose_library(const LibraryFacts& facts) {
   if (is_known(facts.loaded)) return facts.loaded;
   if (!facts.loaded.empty())
     throw InvalidArgument(
-        "init_process_group: backend \"mpi\": this program brings an MPI that is neither Open MPI nor MPICH; "
+        "backend \"mpi\": this program brings an MPI that is neither Open MPI nor MPICH; "
         "compile "
         "mpi/module.cpp with its wrapper and set LOCKSTEP_MPI to the path of that module");
   if (facts.has_openmpi_launcher != facts.has_mpich_launcher)
     return facts.has_openmpi_launcher ? "openmpi" : "mpich";
   if (facts.there.size() == 1) return facts.there.front();
   if (facts.there.empty())
-    throw InvalidArgument(
-        str("init_process_group: backend \"mpi\": there is no module for any MPI here; ", INSTALL));
+    throw InvalidArgument(str("backend \"mpi\": there is no module for any MPI here; ", INSTALL));
   throw InvalidArgument(
-      "init_process_group: backend \"mpi\": Open MPI and MPICH are both here, and neither mpirun's variables "
+      "backend \"mpi\": Open MPI and MPICH are both here, and neither mpirun's variables "
       "(OMPI_*, "
       "PMI_*) nor the program says which one; set LOCKSTEP_MPI=openmpi or LOCKSTEP_MPI=mpich");
 }

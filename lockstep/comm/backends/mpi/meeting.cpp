@@ -77,9 +77,9 @@ std::vector<Message> MpiMeeting::exchange(const std::string& text, const std::ve
     }
     if (missing.empty() && sent) break;
     if (deadline.expired())
-      throw MissingRank(str("init_process_group, rank ", rank(), " of ", size(), ": rank(s) ",
-                            number_list(missing), " of the MPI job did not come before the timeout"),
-                        missing.empty() ? rank() : missing.front());
+      throw MissingRank(
+          str(place(), ": rank(s) ", number_list(missing), " of the MPI job did not come before the timeout"),
+          missing.empty() ? rank() : missing.front());
     nap(REST);
   }
   std::vector<Message> all(neighbours_.size());
@@ -94,9 +94,7 @@ bool MpiMeeting::move(int r) {
   Neighbour& one = neighbours_[static_cast<std::size_t>(r)];
   const auto check = [&](const mpi::Streams::Moved& moved) {
     if (!moved.broken.empty())
-      throw PeerLost(str("init_process_group, rank ", rank(), " of ", size(), ": rank ", r,
-                         " cannot be reached (", moved.broken, ")"),
-                     r);
+      throw PeerLost(str(place(), ": rank ", r, " cannot be reached (", moved.broken, ")"), r);
     return moved.bytes;
   };
   while (!one.outgoing.empty()) {
@@ -118,8 +116,8 @@ bool MpiMeeting::parse(Neighbour& from) {
   if (from.incoming.size() < sizeof header) return false;
   std::memcpy(&header, from.incoming.data(), sizeof header);
   if (header.bytes > MAX_MESSAGE_BYTES)
-    throw FormatError(str("init_process_group, rank ", rank(), " of ", size(), ": a message of ",
-                          header.bytes, " bytes in a meeting; at most ", MAX_MESSAGE_BYTES, " are allowed"));
+    throw FormatError(str(place(), ": a message of ", header.bytes, " bytes in a meeting; at most ",
+                          MAX_MESSAGE_BYTES, " are allowed"));
   if (from.incoming.size() < sizeof header + header.bytes) return false;
   const auto* const text = reinterpret_cast<const char*>(from.incoming.data() + sizeof header);
   const Key key{header.meeting, header.round};

@@ -58,8 +58,7 @@ class NcclBackend final : public Backend {
     return core_->start(std::move(request));
   }
   std::shared_ptr<void> allocate_shared(std::size_t bytes) override { return cpu_->allocate_shared(bytes); }
-  std::shared_ptr<Backend> split(const std::vector<std::vector<int>>& parts, const std::string& name,
-                                 const GroupOptions& options) override;
+  std::shared_ptr<Backend> make_groups(const SplitRequest& split) override;
   void help() override { cpu_->help(); }
   void check_peers() override {
     core_->refuse_fork(A_WAIT_OUTSIDE);
@@ -231,19 +230,20 @@ ProcessGroup make_cpu_group(std::string_view backend, Meeting& meeting, const st
   return make_hierarchical_group(TCP_CARRIER, meeting, name, options, deadline);
 }
 
-std::shared_ptr<Backend> NcclBackend::split(const std::vector<std::vector<int>>& parts,
-                                            const std::string& name, const GroupOptions& options) {
-  core_->refuse_fork("split");
-  core_->require_usable("split");
-  std::shared_ptr<Backend> cpu = cpu_->split(parts, cpu_group_name(name), options);
-  const std::vector<int>* const mine = part_of(parts, rank());
+// Communicators are made from an id that one member tells the others, so NCCL needs nobody else either.
+std::shared_ptr<Backend> NcclBackend::make_groups(const SplitRequest& split) {
+  core_->refuse_fork(name_of(split.callers));
+  core_->require_usable(std::string(name_of(split.callers)));
+  std::shared_ptr<Backend> cpu =
+      cpu_->make_groups({split.parts, cpu_group_name(split.name), split.options, split.callers});
+  const std::vector<int>* const mine = part_of(split.parts, rank());
   if (!cpu || mine == nullptr) return nullptr;
   std::vector<int> world_ranks = *mine;
   if (const auto& outer = core_->membership().world_ranks; !outer.empty())
     std::transform(mine->begin(), mine->end(), world_ranks.begin(),
                    [&](int rank) { return outer[static_cast<std::size_t>(rank)]; });
-  auto core = make_core(
-      cpu, {name, core_->membership().backend, std::move(world_ranks), options, core_->membership().device});
+  auto core = make_core(cpu, {split.name, core_->membership().backend, std::move(world_ranks), split.options,
+                              core_->membership().device});
   return std::make_shared<NcclBackend>(std::move(core));
 }
 

@@ -156,7 +156,7 @@ std::string lacks(const Request& request) {
   if (reduces(request.verb) && !reduction_of(request.dtype, request.op))
     return str("NCCL has no ", name_of(request.op), " of ", name_of(request.dtype),
                "; use a group for CPU memory, or another dtype");
-  const bool is_message = request.verb == Verb::SEND || request.verb == Verb::RECV;
+  const bool is_message = lockstep::is_message(request.verb);
   if (is_message && request.root == ANY_SOURCE) return "NCCL cannot receive from any rank; name the source";
   if (is_message && request.tag != 0)
     return str("NCCL has no tags: messages between two ranks are received in the order sent; use tag 0, not ",

@@ -28,6 +28,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/comm/backends/nccl/lanes.h"
 #include "lockstep/comm/backends/nccl/operation.h"
+#include "lockstep/comm/backends/nccl/standing.h"
 #include "lockstep/comm/group/fork_guard.h"
 #include "lockstep/comm/group/group_failure.h"
 
@@ -67,7 +68,9 @@ class Core : public std::enable_shared_from_this<Core> {
   int size() const { return membership_.hosts->size(); }
   const Membership& membership() const { return membership_; }
   bool forked() const { return fork_guard_.is_fork(); }
-  void refuse_fork(std::string_view what) const { fork_guard_.refuse(what, place()); }  // throws Aborted
+  void refuse_fork(std::string_view what) const {
+    fork_guard_.refuse(what, standing_.place());
+  }  // throws Aborted
   std::shared_ptr<Operation> start(Request&& request);
   void fail(ErrorCode code, const std::string& text, int peer = -1);
   void check_peers();  // as Backend's
@@ -83,24 +86,12 @@ class Core : public std::enable_shared_from_this<Core> {
   std::exception_ptr exception_of(const Operation& operation);
 
  private:
-  GroupPlace place() const;
-  [[noreturn]] void throw_unusable(const std::string& what) const;
-  std::exception_ptr failure_of(const std::string& what) const;
   void fail_with(const std::exception_ptr& error);
   void fail_operation(Operation& operation);
   void fail_all();
   void await_abort(std::unique_lock<std::mutex>& lock);
-  std::vector<Stage> stages_of_all(const std::vector<std::shared_ptr<Operation>>& operations) const;
   void launch(Channel& channel, const std::vector<std::shared_ptr<Operation>>& operations);
-  Patience patience() const;
   void watch(Channel& channel);
-  void await_device(Channel& channel, const Operation& operation);
-  std::string unfinished(const Operation& operation, std::chrono::nanoseconds waited) const;
-  std::exception_ptr failure_of_hosts() const;
-  bool is_over(const Operation& operation) const {
-    return operation.state_ == Operation::State::DONE || operation.state_ == Operation::State::FAILED;
-  }
-  bool blocks() const { return streams().device_type() == DeviceType::CPU; }
   DeviceStreams& streams() const { return *membership_.library->streams; }
 
   const Membership membership_;
@@ -113,9 +104,7 @@ class Core : public std::enable_shared_from_this<Core> {
   std::condition_variable changed_;
   // guarded by mutex_
   std::vector<std::shared_ptr<Operation>> queued_;  // messages that are not launched
-  std::optional<GroupFailure> failure_;
-  bool is_told_ = false;  // to the other hosts, and NCCL is aborted
-  bool ending_ = false;
+  Standing standing_;
   FlightRecorder recorder_;
 };
 

@@ -26,9 +26,7 @@ std::string last_dlerror() {
   return text == nullptr ? "" : text;
 }
 
-[[noreturn]] void refuse_nccl(const std::string& why) {
-  throw InvalidArgument("init_process_group: backend \"nccl\": " + why);
-}
+[[noreturn]] void refuse_nccl(const std::string& why) { throw InvalidArgument("backend \"nccl\": " + why); }
 
 void* load(std::string& path) {
   if (const auto wanted = env("LOCKSTEP_NCCL"); wanted && !wanted->empty()) {
@@ -60,7 +58,7 @@ Library load_library() {
   find(handle, "ncclGetErrorString", library.path, library.api.get_error_string);
   find(handle, "ncclGetLastError", library.path, library.api.get_last_error);
   if (const Result result = library.api.get_version(&library.version); result != SUCCESS)
-    throw DistBackendError("init_process_group: " + library.describe("ncclGetVersion", result, nullptr));
+    throw DistBackendError("backend \"nccl\": " + library.describe("ncclGetVersion", result, nullptr));
   if (library.version < OLDEST)
     refuse_nccl(str(printable(library.path), " is NCCL ", version_text(library.version), "; Lockstep needs ",
                     version_text(OLDEST), " or later"));

@@ -35,10 +35,8 @@ Operation::Operation(std::shared_ptr<Core> core, Request&& request, std::uint64_
     : core_(std::move(core)), request_(std::move(request)), number_(number), mine_(request_, core_->size()) {}
 
 std::string Operation::describe() const {
-  if (!is_message()) return describe_own(request_, number_);
-  return str(name_of(request_.verb), "(", name_of(request_.dtype), "[", request_.count, "], ",
-             request_.verb == Verb::SEND ? "to" : "from", " rank ", request_.root, ", tag ", request_.tag,
-             ")");
+  if (!is_message(request_.verb)) return describe_own(request_, number_);
+  return describe_message(request_);
 }
 
 void Operation::announce(Backend& hosts) {
@@ -123,6 +121,21 @@ void Operation::disagree(int rank, const Signature& theirs) const {
                      mine_.describe(), ", rank ", rank, " called ", theirs.describe(),
                      "; all ranks must make the same calls in the same order",
                      lockstep::usual_cause(mine_.call(), theirs.call())));
+}
+
+void Operation::launched(DeviceStreams::Event end) {
+  end_ = std::move(end);
+  state_ = State::RUNNING;
+}
+
+std::shared_ptr<void> Operation::finish() {
+  state_ = State::DONE;
+  return std::move(request_.keep_alive);
+}
+
+void Operation::fail(std::exception_ptr exception) {
+  exception_ = std::move(exception);
+  state_ = State::FAILED;
 }
 
 void Operation::wait(std::optional<std::chrono::nanoseconds> timeout) {

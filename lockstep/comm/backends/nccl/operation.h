@@ -54,8 +54,6 @@ class Core;
 
 class Operation final : public WorkState {
  public:
-  enum class State { QUEUED, RUNNING, DONE, FAILED };
-
   Operation(std::shared_ptr<Core> core, Request&& request, std::uint64_t number);
 
   void wait(std::optional<std::chrono::nanoseconds> timeout) override;
@@ -65,15 +63,29 @@ class Operation final : public WorkState {
 
   const Request& request() const { return request_; }
   std::string describe() const;  // "all_reduce #118"
+  Call call() const { return mine_.call(); }
   // Tells the other ranks of it and hears of theirs; does not wait.
   void announce(Backend& hosts);
   // Waits until all have. Throws Mismatch if they called something else, and what a wait of the hosts' group
   // throws.
   void agree();
 
+  // ---- with the core's lock
+  bool is_running() const { return state_ == State::RUNNING; }
+  bool is_over() const { return state_ == State::DONE || state_ == State::FAILED; }
+  void launched(DeviceStreams::Event end);
+  std::shared_ptr<void> finish();  // what owns the buffers, to be released without the lock
+  void fail(std::exception_ptr exception);
+  const std::exception_ptr& failure() const { return exception_; }
+
+  // Of the device, once it was launched; what follows then is the core's own business.
+  const DeviceStreams::Event& end() const { return end_; }
+  const FlightRecorder::Ticket& ticket() const { return ticket_; }
+  void keep_record(const FlightRecorder::Ticket& ticket) { ticket_ = ticket; }
+
  private:
-  friend class Core;
-  bool is_message() const { return request_.verb == Verb::SEND || request_.verb == Verb::RECV; }
+  enum class State { QUEUED, RUNNING, DONE, FAILED };
+
   void compare(int rank, const Signature& theirs) const;
   [[noreturn]] void disagree(int rank, const Signature& theirs) const;
 

@@ -35,16 +35,15 @@ class SelfBackend : public Backend {
       carry_out(request);
       return nullptr;
     }
-    const bool message = request.verb == Verb::SEND || request.verb == Verb::RECV;
-    const auto ticket = recorder_.start(call_of(request), message ? 0 : ++sequence_, request.tag);
+    const auto ticket =
+        recorder_.start(call_of(request), is_message(request.verb) ? 0 : ++sequence_, request.tag);
     carry_out(request);
     recorder_.finish(ticket, FlightRecorder::DONE);
     return nullptr;
   }
 
-  std::shared_ptr<Backend> split(const std::vector<std::vector<int>>& parts, const std::string& name,
-                                 const GroupOptions&) override {
-    return parts.empty() ? nullptr : std::make_shared<SelfBackend>(name, trace_);
+  std::shared_ptr<Backend> make_groups(const SplitRequest& split) override {
+    return split.parts.empty() ? nullptr : std::make_shared<SelfBackend>(split.name, trace_);
   }
 
   std::shared_ptr<void> allocate_shared(std::size_t bytes) override {

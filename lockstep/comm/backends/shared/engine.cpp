@@ -9,6 +9,7 @@
 #include "lockstep/comm/backends/shared/messages.h"
 #include "lockstep/comm/backends/shared/reductions.h"
 #include "lockstep/comm/backends/shared/split.h"
+#include "lockstep/comm/group/split_agreement.h"
 
 namespace lockstep::shared {
 namespace {
@@ -34,14 +35,14 @@ SharedEngine::SharedEngine(Membership membership)
 
 std::shared_ptr<WorkState> SharedEngine::start(Request request) {
   auto lock = pending_.lock();
-  const bool is_message = request.verb == Verb::SEND || request.verb == Verb::RECV;
+  const bool is_call_of_two = is_message(request.verb);
   if (!context_.usable()) {
-    context_.throw_unusable(is_message ? std::string(name_of(request.verb))
-                                       : describe_own(request, context_.sequencer().last() + 1));
+    context_.throw_unusable(is_call_of_two ? std::string(name_of(request.verb))
+                                           : describe_own(request, context_.sequencer().last() + 1));
   }
   std::shared_ptr<Operation> operation;
   FlightRecorder::Ticket record;
-  if (is_message) record = context_.recorder().start(call_of(request), 0, request.tag);
+  if (is_call_of_two) record = context_.recorder().start(call_of(request), 0, request.tag);
   if (request.verb == Verb::SEND) {
     operation = std::make_shared<SendOperation>(context_, pending_, std::move(request));
   } else if (request.verb == Verb::RECV) {
@@ -101,9 +102,9 @@ void SharedEngine::help_this() {
   if (lock.owns_lock() && context_.usable()) pending_.advance(ALL_SLICES);
 }
 
-void SharedEngine::require_usable(const char* what) {
+void SharedEngine::require_usable(std::string_view what) {
   const auto lock = pending_.lock();
-  if (!context_.usable()) context_.throw_unusable(what);
+  if (!context_.usable()) context_.throw_unusable(std::string(what));
 }
 
 std::shared_ptr<void> SharedEngine::allocate_shared(std::size_t bytes) {
@@ -113,11 +114,10 @@ std::shared_ptr<void> SharedEngine::allocate_shared(std::size_t bytes) {
   return {arena().at(offset), [own = context_.membership().own, offset](void*) { own->arena.free(offset); }};
 }
 
-std::shared_ptr<Backend> SharedEngine::split(const std::vector<std::vector<int>>& parts,
-                                             const std::string& name, const GroupOptions& options) {
-  require_usable("split");
+std::shared_ptr<Backend> SharedEngine::make_groups(const SplitRequest& split) {
+  require_usable(name_of(split.callers));
   context_.membership().own->settle();
-  return split_group(*this, context_.membership(), parts, name, options);
+  return split_group(*this, context_.membership(), split);
 }
 
 void SharedEngine::check_peers() {

@@ -6,8 +6,8 @@
 //
 // There is no progress thread. A rank works on its own and others' operations inside the calls it makes
 // anyway: a call that posts an operation also takes this rank's fair share of slices of earlier ones; a wait
-// does whatever is left. A rank that is busy elsewhere stalls nobody, because all slices of an all_reduce may
-// be reduced by any rank once all have posted.
+// does whatever is left. A rank that is busy elsewhere stalls nobody, because all slices of an all_reduce
+// may be reduced by any rank once all have posted.
 //
 // A failure is recorded once, in the shared header, by the rank that sees it first (dead peer, disagreement,
 // timeout, abort), and thrown by every rank from then on.
@@ -36,8 +36,7 @@ class SharedEngine : public Backend, public Helped, public std::enable_shared_fr
   const std::string& group_name() const override { return context_.membership().group_name; }
   std::shared_ptr<WorkState> start(Request request) override;
   std::shared_ptr<void> allocate_shared(std::size_t bytes) override;
-  std::shared_ptr<Backend> split(const std::vector<std::vector<int>>& parts, const std::string& name,
-                                 const GroupOptions& options) override;
+  std::shared_ptr<Backend> make_groups(const SplitRequest& split) override;
   void abort(const std::string& reason, ErrorCode code, int peer) override;
   void close() override;
   void help() override { context_.membership().own->help_groups(); }
@@ -50,7 +49,7 @@ class SharedEngine : public Backend, public Helped, public std::enable_shared_fr
   [[noreturn]] void fail(const GroupFailure& failure, const std::string& what);
 
  private:
-  void require_usable(const char* what);
+  void require_usable(std::string_view what);
   template <typename Verb>
   std::shared_ptr<Operation> begin(Request& request, bool posted, PendingOperations::Lock& lock,
                                    FlightRecorder::Ticket& record);

@@ -13,12 +13,6 @@
 namespace lockstep::shared {
 namespace {
 
-std::string describe_message(const char* verb, const Request& request, const char* direction) {
-  const std::string peer = request.root == ANY_SOURCE ? "any rank" : str("rank ", request.root);
-  return str(verb, "(", name_of(request.dtype), "[", request.count, "], ", direction, " ", peer, ", tag ",
-             request.tag, ")");
-}
-
 // How the receiver has a message soonest: from a block that it reads while the sender fills it, out of the
 // sender's own memory, or through a ring. A block pays while it stays in the caches, a ring always does; the
 // kernel, which looks up every page of private memory, copies at half their speed
@@ -89,7 +83,7 @@ SendOperation::SendOperation(Context& context, PendingOperations& pending, Reque
     : Operation(context, pending, std::move(request)),
       number_(context_->mailbox().next_number(request_.root)) {}
 
-std::string SendOperation::describe() const { return describe_message("send", request_, "to"); }
+std::string SendOperation::describe() const { return describe_message(request_); }
 
 bool SendOperation::published() const {
   const auto& letter = context_->control().letter(context_->rank(), request_.root, number_);
@@ -207,7 +201,7 @@ ReceiveOperation::ReceiveOperation(Context& context, PendingOperations& pending,
     : Operation(context, pending, std::move(request)),
       place_(context_->mailbox().receives().called(request_.root, request_.tag)) {}
 
-std::string ReceiveOperation::describe() const { return describe_message("recv", request_, "from"); }
+std::string ReceiveOperation::describe() const { return describe_message(request_); }
 
 std::vector<int> ReceiveOperation::awaited() const {
   if (request_.root != ANY_SOURCE) return {request_.root};

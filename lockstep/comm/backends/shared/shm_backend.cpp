@@ -79,12 +79,8 @@ ShmIntroduction parse_introduction(const std::string& text) {
       return rank;
     }
   }
-  throw StoreError("init_process_group: a rank announced itself as \"" + printable(text) +
+  throw StoreError("backend \"shm\": a rank announced itself as \"" + printable(text) +
                    "\" instead of by its pid and CPUs");
-}
-
-std::string who(const Meeting& meeting) {
-  return str("init_process_group, rank ", meeting.rank(), " of ", meeting.size());
 }
 
 // A handle and the trace of each rank, and everybody's segments until they are mapped.
@@ -102,8 +98,8 @@ Segment make_segment(Meeting& meeting, Deadline deadline) {
   for (const Message& message : meeting.exchange(mine, {}, deadline)) {
     const auto plan = shared::SegmentPlan::parse(message.text);
     if (!plan)
-      throw StoreError("init_process_group: a rank announced its memory as \"" + printable(message.text) +
-                       "\"");
+      throw StoreError(
+          str(meeting.place(), ": a rank announced its memory as \"", printable(message.text), "\""));
     plans.push_back(*plan);
   }
   const std::size_t least = shared::smallest(plans);
@@ -111,7 +107,7 @@ Segment make_segment(Meeting& meeting, Deadline deadline) {
   const std::size_t enough = shared::Control::bytes(meeting.size());  // as much as all else that is shared
   if (plans[least].bytes < enough) {
     throw SystemError(
-        str(who(meeting), ": at most ", plans[least].bytes,
+        str(meeting.place(), ": at most ", plans[least].bytes,
             " bytes of shared memory are possible for each rank, and ", enough, " are needed", bound),
         ENOMEM);
   }
@@ -137,7 +133,7 @@ ProcessGroup make_shm_group(Meeting& meeting, const std::string& group_name, con
   membership.backend_name = "shm";
   membership.options = options;
   membership.job_ranks = std::move(job_ranks);
-  make_room_for_files(files_of(meeting), who(meeting));
+  make_room_for_files(files_of(meeting), meeting.place());
   const Segment mine = make_segment(meeting, deadline);
   std::shared_ptr<SharedMemory> control;
   std::vector<int> fds = {mine.memory->fd()};
@@ -155,7 +151,7 @@ ProcessGroup make_shm_group(Meeting& meeting, const std::string& group_name, con
   for (int r = 0; r < meeting.size(); ++r) {
     Message& message = all[static_cast<std::size_t>(r)];
     if (message.fds.size() != (r == 0 ? 2U : 1U)) {
-      throw StoreError(str("init_process_group: rank ", r, " sent ", message.fds.size(), " memory segments"));
+      throw StoreError(str(meeting.place(), ": rank ", r, " sent ", message.fds.size(), " memory segments"));
     }
     ShmIntroduction introduction = parse_introduction(message.text);
     handles.emplace_back(introduction.pid);

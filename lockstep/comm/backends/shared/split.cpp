@@ -43,9 +43,8 @@ std::shared_ptr<SharedEngine> make_engine(Membership membership) {
 }
 
 std::shared_ptr<Backend> split_group(SharedEngine& engine, const Membership& parent,
-                                     const std::vector<std::vector<int>>& parts, const std::string& name,
-                                     const GroupOptions& options) {
-  const std::vector<int>* mine = part_of(parts, engine.rank());
+                                     const SplitRequest& split) {
+  const std::vector<int>* mine = part_of(split.parts, engine.rank());
   const bool leads = mine != nullptr && mine->front() == engine.rank();
   std::uint64_t offset = 0;  // of the control block, from the first rank of each part
   if (leads) {
@@ -56,20 +55,19 @@ std::shared_ptr<Backend> split_group(SharedEngine& engine, const Membership& par
     }
   }
   // On a failure here the block stays: a member may have got its address.
-  const SplitAgreement all = agree_on_split(engine, parts, name, offset);
-  if (all.disagreement) engine.fail(mismatched(engine.rank(), *all.disagreement), "split");
-  for (const auto& part : parts) {
+  const SplitAgreement all = agree_on_split(engine, split, offset);
+  if (all.disagreement)
+    engine.fail(mismatched(engine.rank(), *all.disagreement), std::string(name_of(split.callers)));
+  for (const auto& part : split.parts) {
     if (all.numbers[static_cast<std::size_t>(part[0])] != NO_ROOM) continue;
     if (leads && offset != NO_ROOM) parent.own->discard_control(offset);
-    throw SystemError(
-        str("split ", describe_split(parts, name), ": rank ", part[0], " has no shared memory for it"),
-        ENOMEM);
+    throw SystemError(str(describe_split(split), ": rank ", part[0], " has no shared memory for it"), ENOMEM);
   }
   if (mine == nullptr) return nullptr;
   Membership membership =
       membership_in(*mine, parent, all.numbers[static_cast<std::size_t>(mine->front())], engine.rank());
-  membership.group_name = name;
-  membership.options = options;
+  membership.group_name = split.name;
+  membership.options = split.options;
   return make_engine(std::move(membership));
 }
 

@@ -1,10 +1,10 @@
 // Sub-groups over shared memory: the ranks of the new group already map each other's data segments, so all
 // that is new is a control block in the segment of its rank 0.
 //
-//   std::shared_ptr<Backend> row = split_group(*world, {{0, 1}, {2, 3}}, "row", options);
+//   std::shared_ptr<Backend> row = split_group(*world, membership, {{{0, 1}, {2, 3}}, "row", options});
 //
-// One all_gather on the parent tells where the blocks are, and whether all ranks asked for the same.
-// RankMemory takes the block back when all members have left.
+// One exchange on the parent, of all its ranks or of the members, tells where the blocks are, and whether
+// all asked for the same. RankMemory takes a block back when all members have left.
 #pragma once
 
 #include <memory>
@@ -18,9 +18,8 @@ namespace lockstep::shared {
 // The way to make an engine: it then helps, and is helped by, waits of the rank's other groups.
 std::shared_ptr<SharedEngine> make_engine(Membership membership);
 
-// See Backend::split. `parent` is what `engine` was made of.
+// See Backend::make_groups. `parent` is what `engine` was made of.
 std::shared_ptr<Backend> split_group(SharedEngine& engine, const Membership& parent,
-                                     const std::vector<std::vector<int>>& parts, const std::string& name,
-                                     const GroupOptions& options);
+                                     const SplitRequest& split);
 
 }  // namespace lockstep::shared

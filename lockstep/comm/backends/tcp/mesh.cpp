@@ -43,7 +43,7 @@ Announcement parse(const std::string& text, int rank) {
   words >> parsed.pid >> parsed.address.host >> parsed.address.port >> parsed.connections >> parsed.secret;
   if (parsed.pid <= 0 || parsed.address.host.empty() || parsed.address.port <= 0 ||
       parsed.address.port > 65535 || parsed.connections < 1 || parsed.connections > MOST_CONNECTIONS)
-    throw StoreError(str("init_process_group: rank ", rank, " announced itself as \"", printable(text),
+    throw StoreError(str("backend \"tcp\": rank ", rank, " announced itself as \"", printable(text),
                          "\" instead of its address"));
   return parsed;
 }
@@ -109,7 +109,7 @@ class Mesh {
   MeshOfSockets connect(int wanted, Deadline deadline) {
     constexpr std::size_t OWN = 8;  // the listener, and what a thread serves it with
     make_room_for_files(static_cast<std::size_t>(wanted) * static_cast<std::size_t>(size()) + OWN,
-                        str("init_process_group, rank ", rank(), " of ", size()));
+                        meeting_.place());
     Fd listener = tcp_listen(meeting_.local_address(), 0);
     announce(listener.get(), wanted, deadline);
     Reception reception(std::move(listener),
@@ -129,7 +129,7 @@ class Mesh {
  private:
   int rank() const { return meeting_.rank(); }
   int size() const { return meeting_.size(); }
-  std::string who() const { return str("init_process_group, rank ", rank(), " of ", size(), ": "); }
+  std::string who() const { return meeting_.place() + ": "; }
   messages::PeerProcess& peer(int r) { return peers_[static_cast<std::size_t>(r)]; }
   int connections() const { return announced_[0].connections; }
   std::vector<Fd>& sockets(int r) { return sockets_[static_cast<std::size_t>(r)]; }
@@ -179,7 +179,7 @@ class Mesh {
   }
   [[noreturn]] void throw_lost(int r) {
     throw PeerLost(
-        str("init_process_group, group of ", size(), ": rank ", r, " ended before all ranks had met"), r);
+        str(meeting_.caller(), ", group of ", size(), ": rank ", r, " ended before all ranks had met"), r);
   }
 
   // It listens since before this rank knew its address and until all are connected, so it has ended if nobody

@@ -33,9 +33,8 @@ class CountingBackend : public Backend {
     return inner_->start(std::move(request));
   }
   std::shared_ptr<void> allocate_shared(std::size_t bytes) override { return inner_->allocate_shared(bytes); }
-  std::shared_ptr<Backend> split(const std::vector<std::vector<int>>& parts, const std::string& name,
-                                 const GroupOptions& options) override {
-    return inner_->split(parts, name, options);
+  std::shared_ptr<Backend> make_groups(const SplitRequest& split) override {
+    return inner_->make_groups(split);
   }
   void help() override { inner_->help(); }
   void check_peers() override { inner_->check_peers(); }

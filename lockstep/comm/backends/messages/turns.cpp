@@ -1,0 +1,71 @@
+#include "lockstep/comm/backends/messages/turns.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "lockstep/base/running_clock.h"
+
+namespace lockstep::messages {
+namespace {
+
+// After which the thread serves what nobody waits for, when nothing of this rank is pending: news of others
+// who fail or leave.
+constexpr std::chrono::milliseconds REST{1};
+constexpr std::chrono::milliseconds LONG_REST{20};  // while somebody waits
+
+}  // namespace
+
+Turns::Waiting::~Waiting() {
+  --turns_.waiting_;
+  if (turns_.waiting_ > 0 && turns_.is_nobodys()) turns_.changed_.notify_one();  // another one's turn
+}
+
+bool Turns::begin_turn() {
+  if (server_ != Server::NOBODY) return false;
+  server_ = Server::WAITER;
+  return true;
+}
+
+void Turns::end_turn() {
+  server_ = Server::NOBODY;
+  was_served_ = true;
+}
+
+void Turns::sleep(std::unique_lock<std::mutex>& lock, std::chrono::nanoseconds span) {
+  const auto shortened = std::min<std::chrono::nanoseconds>(span, LONGEST_NAP);
+  const Nap nap(shortened);
+  changed_.wait_for(lock, shortened);
+}
+
+bool Turns::tell_waiters() {
+  if (!std::exchange(has_news_, false)) return false;
+  changed_.notify_all();
+  return server_ == Server::WAITER;
+}
+
+void Turns::serve_pending() {
+  if (pending_ == 0 || waiting_ > 0 || server_ != Server::NOBODY) return;
+  server_ = Server::THREAD;
+  called_.notify_one();
+}
+
+void Turns::end_turn_of_thread() {
+  if (waiting_ == 0) return;
+  server_ = Server::NOBODY;
+  changed_.notify_one();
+}
+
+// To look is a change between threads, too.
+void Turns::rest(std::unique_lock<std::mutex>& lock) {
+  was_served_ = false;
+  called_.wait_for(lock, server_ == Server::WAITER ? LONG_REST : REST,
+                   [&] { return has_stopped_ || server_ == Server::THREAD; });
+  if (server_ == Server::NOBODY && waiting_ == 0 && !was_served_) server_ = Server::THREAD;
+}
+
+void Turns::stop() {
+  has_stopped_ = true;
+  called_.notify_all();
+}
+
+}  // namespace lockstep::messages
