@@ -22,6 +22,7 @@
 #include "lockstep/job/job.h"          // init_process_group, get_rank, world
 #include "lockstep/job/join.h"         // join: training loops of different lengths
 #include "lockstep/job/spawn.h"        // spawn: the ranks as processes started from here
+#include "lockstep/job/virtual_ranks.h"  // virtual_world_size, get_virtual_rank
 #include "lockstep/models/resnet.h"    // ResNet-18, -34, -50 with torchvision's names
 #include "lockstep/optim/adam.h"       // optim::Adam, optim::AdamW: one pass over memory
 #include "lockstep/optim/clip_grad.h"  // clip_grad_norm_, clip_grad_value_
@@ -34,6 +35,8 @@
 #include "lockstep/parallel/ddp/distributed_data_parallel.h"  // gradients averaged while backward runs
 #include "lockstep/parallel/sync_batch_norm/convert_sync_batchnorm.h"  // BatchNorm layers see all ranks' batches
 #include "lockstep/parallel/sync_batch_norm/sync_batch_norm.h"         // SyncBatchNorm
+#include "lockstep/parallel/virtual_ranks/virtual_rank_states.h"       // their state, for checkpoints
+#include "lockstep/parallel/virtual_ranks/virtual_ranks.h"             // the same bits on any number of processes
 #include "lockstep/tensor/caching_allocator.h"                         // tensor memory kept between steps
 #include "lockstep/tensor/collectives.h"       // all_reduce, broadcast, ... on tensors
 #include "lockstep/tensor/functional.h"        // collectives through which gradients flow

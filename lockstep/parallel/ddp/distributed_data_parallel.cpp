@@ -14,7 +14,9 @@
 #include "lockstep/base/fail_point.h"
 #include "lockstep/base/str.h"
 #include "lockstep/job/job.h"
+#include "lockstep/job/virtual_ranks.h"
 #include "lockstep/parallel/ddp/ddp_wrapper.h"
+#include "lockstep/parallel/ddp/virtual_replica.h"
 #include "lockstep/parallel/gradients/hooks/hook_registry.h"
 #include "lockstep/parallel/gradients/sparse_gradient.h"
 #include "lockstep/parallel/replicas/broadcast_tensors.h"
@@ -52,7 +54,8 @@ ReducerOptions reducer_options(const DistributedDataParallelOptions& options) {
           .find_unused_parameters = options.find_unused_parameters && !options.static_graph,
           .static_graph = options.static_graph,
           .sparse_gradients = options.sparse_gradients,
-          .model = {}};
+          .model = {},
+          .virtual_ranks = has_virtual_ranks() ? std::optional(current_virtual_rank_plan()) : std::nullopt};
 }
 
 std::string join(const std::vector<std::string>& names) {
@@ -67,7 +70,25 @@ std::string settings_of(const ReducerOptions& options, bool broadcast_buffers) {
                        " bytes, find_unused_parameters ", options.find_unused_parameters, ", static_graph ",
                        options.static_graph, ", broadcast_buffers ", broadcast_buffers,
                        ", backward_passes_per_step ", options.backward_passes_per_step,
-                       ", sparse gradients [", join(options.sparse_gradients), "]");
+                       ", sparse gradients [", join(options.sparse_gradients), "], virtual ranks ",
+                       options.virtual_ranks ? options.virtual_ranks->virtual_ranks : 0);
+}
+
+// Virtual ranks are the world's, and take turns: what all of them must do at once, or what depends on the number
+// of processes, is not possible.
+void check_virtual(const ReducerOptions& options, const ProcessGroup& group, const NamedTensors& parameters) {
+  if (!options.virtual_ranks) return;
+  const auto refuse = [&](const std::string& what) {
+    DDP_WRAPPER.refuse(group, what + " with virtual ranks; start the job without them to use it");
+  };
+  if (group.size() != get_world_size()) refuse("a group of some of the processes is not possible");
+  if (options.static_graph) refuse("static_graph is not possible");
+  if (options.backward_passes_per_step > 1) refuse("backward_passes_per_step above 1 is not possible (no_sync() is)");
+  if (!options.sparse_gradients.empty())
+    refuse("a sparse gradient (" + options.sparse_gradients.front() + ") is not possible");
+  for (const auto& [name, tensor] : parameters) {
+    if (!tensor.device().is_cpu()) refuse(lockstep::str("a model on ", tensor.device(), " is not possible"));
+  }
 }
 
 // A rank that cannot have its buckets tells the others, which would otherwise wait for it in their first
@@ -159,6 +180,7 @@ DistributedDataParallelBase::DistributedDataParallelBase(const torch::nn::Module
   const NamedTensors chosen =
       check_model(DDP_WRAPPER, parameters_, buffers_, options.device_ids, settings.sparse_gradients, group_);
 
+  check_virtual(settings, group_, chosen);
   fail_point("ddp.construct");
   if (is_initialized()) install_caching_allocator();  // not in a host program that brings its own groups
   std::vector<at::Tensor> state = tensors_of(distinct(parameters_));
@@ -172,12 +194,37 @@ DistributedDataParallelBase::DistributedDataParallelBase(const torch::nn::Module
   reducer_->set_announce([membership = join_membership(), ranks = group_.size()] {
     return announce_average(*membership, ranks);
   });
+  if (settings.virtual_ranks) wrap_for_virtual_ranks();
+}
+
+void DistributedDataParallelBase::wrap_for_virtual_ranks() {
+  const NamedTensors buffers = distinct(buffers_);
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : buffers) names.push_back(name);
+  virtual_replica_ = std::make_shared<VirtualReplica>(
+      reducer_, names, TurnBuffers(tensors_of(buffers), group_, local_virtual_ranks(), broadcast_buffers_));
+  add_virtual_rank_member(virtual_replica_);
 }
 
 void DistributedDataParallelBase::before_forward(bool training) {
+  const bool trains = training && at::GradMode::is_enabled();
+  if (trains && virtual_replica_ && !current_virtual_rank()) {
+    DDP_WRAPPER.refuse(group_, lockstep::str("forward() in training outside of a virtual rank's turn: this job has ",
+                                             virtual_world_size(), " virtual ranks on ", get_world_size(),
+                                             " processes; run forward() and backward() in a loop over "
+                                             "virtual_ranks() or virtual_steps()"));
+  }
   buffer_watch_.forward_begins(buffers_);
   reducer_->before_forward(at::GradMode::is_enabled() ? watch_.change() : std::nullopt);
-  if (!training || !at::GradMode::is_enabled() || !reducer_->is_synchronised()) return;
+  if (trains && reducer_->is_synchronised()) give_buffers();
+}
+
+// Collective. To a forward in training that is averaged.
+void DistributedDataParallelBase::give_buffers() {
+  if (virtual_replica_) {
+    const Acting acting(Purpose::BUFFERS, model_);
+    return virtual_replica_->before_forward();
+  }
   const auto buffers = broadcast_buffers_ ? tensors_of(distinct(buffers_)) : std::vector<at::Tensor>();
   if (!buffers.empty()) {
     const JoinRound round = Join::notify_join_context(*this, BUFFERS)->wait();
@@ -189,6 +236,8 @@ void DistributedDataParallelBase::before_forward(bool training) {
 }
 
 std::shared_ptr<JoinHook> DistributedDataParallelBase::join_hook(const JoinOptions& options) {
+  if (virtual_replica_)
+    DDP_WRAPPER.refuse(group_, "a Join is not possible with virtual ranks, whose loops are equally long");
   const auto parameters = tensors_of(distinct(parameters_));
   return std::make_shared<StandIn>(group_, reducer_, parameters, tensors_of(distinct(buffers_)), options);
 }
@@ -199,7 +248,7 @@ bool DistributedDataParallelBase::counts_forwards(bool training) const {
 
 void DistributedDataParallelBase::after_forward(bool training, const OutputTensors& outputs) {
   if (!reducer_->wants_outputs()) return;
-  if (!outputs.complete || outputs.tensors.empty()) return reducer_->note_unknown_outputs();
+  if (!outputs.complete || outputs.tensors.empty()) return reducer_->note_outputs(std::nullopt);
   reducer_->note_outputs(outputs.tensors);
   if (training) reducer_->take_part_if_unreached();
 }
@@ -216,8 +265,17 @@ void DistributedDataParallelBase::register_comm_hook(const std::string& name,
 
 void DistributedDataParallelBase::register_comm_hook(std::shared_ptr<CommHook> hook) {
   if (!hook) DDP_WRAPPER.refuse("register_comm_hook() was given no hook");
+  if (virtual_replica_) {
+    DDP_WRAPPER.refuse(group_, lockstep::str("communication hook \"", printable(hook->describe()),
+                                             "\" is not possible with virtual ranks: it would see sums of "
+                                             "several ranks"));
+  }
   verify_same_model(DDP_WRAPPER, describe_model({}, {}, "communication hook " + hook->describe()), group_);
   reducer_->register_comm_hook(std::move(hook));
+}
+
+std::shared_ptr<CommHook> DistributedDataParallelBase::comm_hook() const {
+  return virtual_replica_ ? nullptr : reducer_->ask([](const auto& average) { return average.hook(); });
 }
 
 RankTimes DistributedDataParallelBase::compare_ranks() const {

@@ -1,0 +1,44 @@
+#include "lockstep/parallel/ddp/virtual_replica.h"
+
+namespace lockstep {
+
+VirtualReplica::VirtualReplica(std::shared_ptr<Reducer> reducer, std::vector<std::string> names,
+                               TurnBuffers buffers)
+    : reducer_(std::move(reducer)), names_(std::move(names)), buffers_(std::move(buffers)) {}
+
+void VirtualReplica::begin_round() {
+  reducer_->on_turn(TurnEvent::BEGIN_ROUND);
+  buffers_.begin_round();
+}
+
+void VirtualReplica::begin_turn(int virtual_rank) {
+  reducer_->on_turn(TurnEvent::BEGIN_TURN, virtual_rank);
+  buffers_.begin_turn(virtual_rank);
+}
+
+void VirtualReplica::end_turn(int virtual_rank) {
+  reducer_->on_turn(TurnEvent::END_TURN, virtual_rank);
+  buffers_.end_turn(virtual_rank);
+}
+
+void VirtualReplica::end_round() {
+  reducer_->on_turn(TurnEvent::END_ROUND);
+  buffers_.end_round();
+}
+
+void VirtualReplica::leave_round() noexcept { reducer_->on_turn(TurnEvent::LEAVE_ROUND); }
+
+NamedTensors VirtualReplica::state(int virtual_rank) const {
+  NamedTensors state;
+  const std::vector<at::Tensor> values = buffers_.state(virtual_rank);
+  for (std::size_t i = 0; i < values.size(); ++i) state.emplace_back(names_[i], values[i]);
+  return state;
+}
+
+void VirtualReplica::load_state(int virtual_rank, const NamedTensors& state) {
+  std::vector<at::Tensor> values;
+  for (const auto& [name, tensor] : state) values.push_back(tensor);
+  buffers_.load(virtual_rank, values);
+}
+
+}  // namespace lockstep
