@@ -69,11 +69,13 @@ std::string VirtualSum::describe() const {
   return lockstep::str("average over ", plan_.virtual_ranks, " virtual ranks");
 }
 
+void VirtualSum::Sums::forget() {
+  tree.clear();
+  while (!partial.empty()) spare.push_back(taken_from(partial));
+}
+
 void VirtualSum::begin_round() {
-  for (Sums& sums : sums_) {
-    sums.tree.clear();
-    while (!sums.partial.empty()) sums.spare.push_back(taken_from(sums.partial));
-  }
+  for (Sums& sums : sums_) sums.forget();
 }
 
 VirtualSum::Sums& VirtualSum::sums_of(std::size_t bucket) {
@@ -101,15 +103,10 @@ HookStep VirtualSum::run(const GradBucket& bucket) {
     add(root, left, root);
     sums.spare.push_back(left);
   }
-  if (plan_.one_root_each) {
-    sums.tree.clear();
-    return reduce_root(root, bucket);
-  }
   std::vector<at::Tensor> roots = sums.partial;
   roots.push_back(root);
-  HookStep step = exchange(roots, bucket);
-  begin_round();
-  return step;
+  sums.forget();
+  return plan_.one_root_each ? reduce_root(root, bucket) : exchange(roots, bucket);
 }
 
 // The new leaf is added to its left neighbour where there is one, and only else copied.

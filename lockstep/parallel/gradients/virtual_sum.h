@@ -48,6 +48,7 @@ class VirtualSum : public CommHook {
     VirtualTree tree;
     std::vector<at::Tensor> partial;  // as the tree's
     std::vector<at::Tensor> spare;    // memory of earlier ones
+    void forget();
   };
   const VirtualShare& share() const { return plan_.shares[process_]; }
   Sums& sums_of(std::size_t bucket);

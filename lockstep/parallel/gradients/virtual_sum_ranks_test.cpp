@@ -28,21 +28,24 @@ at::Tensor average_of(const std::vector<at::Tensor>& contributions) {
   return result;
 }
 
-// One step of all turns of this process.
-at::Tensor sum_up(VirtualSum& sum, const VirtualRankPlan& plan, const ProcessGroup& group, int step,
-                  std::int64_t count, at::ScalarType type) {
+// One step of all turns of this process, with two buckets: the second one's contributions are twice as large.
+std::vector<at::Tensor> sum_up(VirtualSum& sum, const VirtualRankPlan& plan, const ProcessGroup& group, int step,
+                               std::int64_t count, at::ScalarType type) {
   const VirtualShare& share = plan.shares[static_cast<std::size_t>(group.rank())];
   const auto parts = std::make_shared<GradBucket::Parts>();
-  const at::Tensor flat = shared_empty({count}, type, group);
+  const std::vector<at::Tensor> flats = {shared_empty({count}, type, group), shared_empty({count}, type, group)};
   sum.begin_round();
   for (int v = share.first; v <= share.last(); ++v) {
-    flat.copy_(contribution(v, step, count, type));
     sum.begin_turn(v);
-    std::vector<HookStep> steps = {sum.run(GradBucket(0, true, flat, parts, group))};
-    EXPECT_EQ(v < share.last(), !steps[0].then && !sum.is_last_turn());
+    EXPECT_EQ(sum.is_last_turn(), v == share.last());
+    std::vector<HookStep> steps;
+    for (std::size_t i = 0; i < 2; ++i) {
+      flats[i].copy_(contribution(v, step, count, type) * static_cast<double>(i + 1));
+      steps.push_back(sum.run(GradBucket(i, i == 1, flats[i], parts, group)));
+    }
     finish_steps(steps);
   }
-  return flat;
+  return flats;
 }
 
 RANKS_TEST(VirtualSum, HasTheBitsOfAsManyRanks, Ranks(1, 2, 3, 4), EveryBackend()) {
@@ -55,9 +58,10 @@ RANKS_TEST(VirtualSum, HasTheBitsOfAsManyRanks, Ranks(1, 2, 3, 4), EveryBackend(
           std::vector<at::Tensor> contributions;
           for (int v = 0; v < virtual_ranks; ++v)
             contributions.push_back(contribution(v, step, count, type));
-          const at::Tensor result = sum_up(sum, plan, world(), step, count, type);
-          EXPECT_TRUE(result.equal(average_of(contributions)))
-              << type << ' ' << count << " elements, " << to_string(plan);
+          const auto results = sum_up(sum, plan, world(), step, count, type);
+          const at::Tensor expected = average_of(contributions);
+          EXPECT_TRUE(results[0].equal(expected)) << type << ' ' << count << " elements, " << to_string(plan);
+          EXPECT_TRUE(results[1].equal(expected * 2)) << type << ' ' << count << " elements, " << to_string(plan);
         }
       }
     }
@@ -73,7 +77,7 @@ RANKS_TEST(VirtualSum, ForgetsARoundThatWasLeft, Ranks(1, 2)) {
   sum.run(GradBucket(0, true, at::full({9}, 1e9F), parts, world()));
   std::vector<at::Tensor> contributions;
   for (int v = 0; v < 4; ++v) contributions.push_back(contribution(v, 0, 9, at::kFloat));
-  EXPECT_TRUE(sum_up(sum, plan, world(), 0, 9, at::kFloat).equal(average_of(contributions)));
+  EXPECT_TRUE(sum_up(sum, plan, world(), 0, 9, at::kFloat)[0].equal(average_of(contributions)));
 }
 
 RANKS_TEST(VirtualSum, SaysWhatItIs, Ranks(1)) {

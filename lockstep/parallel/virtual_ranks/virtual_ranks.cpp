@@ -71,7 +71,8 @@ void check_alike(const std::vector<Beginnings>& all) {
     if (all[process].origin != all[0].origin || all[process].numbers != all[0].numbers) {
       throw Mismatch(str("virtual_ranks(): processes 0 and ", process,
                          " would begin with different random numbers, so results would depend on the number of "
-                         "processes; call seed_virtual_ranks(seed) on all, in place of a seed by get_rank()"));
+                         "processes; call seed_virtual_ranks(seed) on all, in place of no seed or one by "
+                         "get_rank()"));
     }
   }
 }

@@ -45,6 +45,7 @@ RANKS_TEST(VirtualRanksLoop, HasOneTurnWithoutVirtualRanks, Ranks(1, 2, 3)) {
 }
 
 RANKS_TEST(VirtualRanksLoop, TakesTurnsInOrder, Ranks(1, 2, 3, 4), Variable("LOCKSTEP_VIRTUAL_RANKS", "5")) {
+  seed_virtual_ranks(1);
   std::vector<int> turns;
   for (const int v : virtual_ranks()) {
     turns.push_back(v);
@@ -84,6 +85,7 @@ RANKS_TEST(VirtualRanksLoop, RefusesProcessesThatBeginDifferently, Ranks(2, 3),
 }
 
 RANKS_TEST(VirtualRanksLoop, RefusesALoopWithinALoop, Ranks(1, 2), Variable("LOCKSTEP_VIRTUAL_RANKS", "4")) {
+  seed_virtual_ranks(1);
   for (const int v : virtual_ranks()) {
     EXPECT_THAT([] { virtual_ranks().begin(); },
                 ThrowsMessage<InvalidArgument>(HasSubstr("within a loop over virtual_ranks()")));
@@ -113,6 +115,7 @@ RANKS_TEST(VirtualRanksLoop, MayBeLeft, Ranks(1, 2), Variable("LOCKSTEP_VIRTUAL_
 // What virtual rank v gets is what rank v of a job of V gets.
 RANKS_TEST(VirtualSteps, GiveEachVirtualRankItsBatches, Ranks(1, 2, 3, 4),
            Variable("LOCKSTEP_VIRTUAL_RANKS", "4")) {
+  seed_virtual_ranks(1);
   DistributedSampler sampler(50);  // 13 for each of 4: batches of 5, 5 and 3
   auto loader = make_data_loader(Numbers{50}, sampler, {.batch_size = 5, .workers = rank()});
   EXPECT_EQ(loader.size(), static_cast<std::int64_t>(3 * local_virtual_ranks().size()));
@@ -138,6 +141,7 @@ RANKS_TEST(VirtualSteps, GiveEachVirtualRankItsBatches, Ranks(1, 2, 3, 4),
 }
 
 RANKS_TEST(VirtualSteps, GoOnAfterAStepThatIsLeft, Ranks(1, 2), Variable("LOCKSTEP_VIRTUAL_RANKS", "4")) {
+  seed_virtual_ranks(1);
   DistributedSampler sampler(40, {.shuffle = false});
   auto loader = make_data_loader(Numbers{40}, sampler, {.batch_size = 5, .workers = 0});
   int steps = 0;
