@@ -1,12 +1,13 @@
-// Training steps of 256 samples, over virtual ranks and over plain processes: what the same bits on any number of
-// processes cost.
+// Training steps of 256 samples, over virtual ranks and over plain processes: what the same bits on any
+// number of processes cost.
 //
-//   lockstep run -n 3 --virtual-ranks 4 build/bench/virtual_ranks cnn 50      # 4 times 64 samples on 3 processes
-//   lockstep run -n 3 build/bench/virtual_ranks cnn 50                        # 86, 85 and 85 samples
+//   lockstep run -n 3 --virtual-ranks 4 build/bench/virtual_ranks cnn 50      # 4 times 64 samples on 3
+//   processes lockstep run -n 3 build/bench/virtual_ranks cnn 50                        # 86, 85 and 85
+//   samples
 //
-// One thread a process, SGD with momentum, on data made once; the models of bench/train_step.cpp. Prints one JSON
-// object per process, over STEPS steps after a fifth as many to warm up: samples per second of the whole job,
-// processor time per step, the MiB that this process contributed to averages, and its resident memory.
+// One thread a process, SGD with momentum, on data made once; the models of bench/train_step.cpp. Prints one
+// JSON object per process, over STEPS steps after a fifth as many to warm up: samples per second of the whole
+// job, processor time per step, the MiB that this process contributed to averages, and its resident memory.
 #include <ATen/Parallel.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/utils.h>
@@ -69,9 +70,10 @@ template <typename Model> void measure(Model model, std::vector<std::int64_t> sh
   cpu = (cpu_ms() - cpu) / steps;
   lockstep::barrier();
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  std::printf("{\"samples_per_second\": %.2f, \"cpu_ms_per_step\": %.3f, \"mib_sent\": %.3f, \"rss_mib\": %.1f}\n",
-              SAMPLES * static_cast<double>(steps) / seconds.count(), cpu,
-              static_cast<double>(ddp.stats().bytes_sent - sent) / (1 << 20) / steps, resident_mib());
+  std::printf(
+      "{\"samples_per_second\": %.2f, \"cpu_ms_per_step\": %.3f, \"mib_sent\": %.3f, \"rss_mib\": %.1f}\n",
+      SAMPLES * static_cast<double>(steps) / seconds.count(), cpu,
+      static_cast<double>(ddp.stats().bytes_sent - sent) / (1 << 20) / steps, resident_mib());
 }
 
 }  // namespace

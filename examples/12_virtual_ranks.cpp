@@ -1,5 +1,5 @@
-// Virtual ranks: one training, the same bits on any number of processes. Every line that this prints, the checksum
-// of the weights included, is the same for each of these:
+// Virtual ranks: one training, the same bits on any number of processes. Every line that this prints, the
+// checksum of the weights included, is the same for each of these:
 //
 //   build/lockstep run -n 1 --virtual-ranks 4 build/examples/virtual_ranks
 //   build/lockstep run -n 3 --virtual-ranks 4 build/examples/virtual_ranks
@@ -47,9 +47,9 @@ struct Clouds {
 
 void train() {
   dist::init_process_group("auto", {.virtual_ranks = VIRTUAL_RANKS});
-  at::set_num_threads(1);         // sums depend on the number of threads
-  dist::seed_virtual_ranks(42);   // dropout: each virtual rank its own random numbers
-  torch::manual_seed(1);          // the first weights, the same in every process
+  at::set_num_threads(1);        // sums depend on the number of threads
+  dist::seed_virtual_ranks(42);  // dropout: each virtual rank its own random numbers
+  torch::manual_seed(1);         // the first weights, the same in every process
   const Clouds dataset;
   dist::DistributedSampler sampler(dataset.size());  // for all virtual ranks of this process
   auto loader = dist::make_data_loader(dataset, sampler, {.batch_size = 25});

@@ -43,8 +43,9 @@ DistributedSampler::DistributedSampler(std::int64_t dataset_size, const Distribu
     rank_ = current_virtual_rank().value_or(ranks.front());
     replicas_ = current_virtual_rank() ? 1 : ranks.size();
     if (options.num_replicas && *options.num_replicas != virtual_world_size()) {
-      throw InvalidArgument(str("DistributedSampler: num_replicas is ", *options.num_replicas, ", and this job has ",
-                                virtual_world_size(), " virtual ranks; leave both or give rank, too"));
+      throw InvalidArgument(str("DistributedSampler: num_replicas is ", *options.num_replicas,
+                                ", and this job has ", virtual_world_size(),
+                                " virtual ranks; leave both or give rank, too"));
     }
   }
   DistributedSamplerState& state = shared_->state;

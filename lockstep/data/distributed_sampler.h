@@ -29,7 +29,8 @@
 //             out, not what it has prefetched. libtorch's loader does not tell: with it all that it has asked
 //             for counts, max_jobs() batches more, so save at the end of an epoch.
 // Virtual     ranks (job/virtual_ranks.h): a sampler that is given no rank serves all virtual ranks of this
-// ranks       process, each its own items in its own order; one that is made within a turn serves that virtual
+// ranks       process, each its own items in its own order; one that is made within a turn serves that
+// virtual
 //             rank alone. Loaders take batches from them in turn: the first batch of each, then the second of
 //             each.
 // Threads     one at a time.

@@ -20,8 +20,8 @@ Introduction unpack_introduction(const std::string& text, std::string_view calle
   Introduction result;
   std::string virtual_ranks;
   std::size_t at = 0;
-  for (std::string* part : {&result.layout, &result.backend, &virtual_ranks, &result.job, &result.boot_id,
-                            &result.address}) {
+  for (std::string* part :
+       {&result.layout, &result.backend, &virtual_ranks, &result.job, &result.boot_id, &result.address}) {
     const std::size_t end = text.find('\n', at);
     if (end == std::string::npos) refuse();
     *part = text.substr(at, end - at);

@@ -17,7 +17,7 @@ namespace lockstep {
 struct Introduction {
   std::string backend;
   int virtual_ranks = 0;  // 0: none
-  std::string job = {};  // its fingerprint, packed
+  std::string job = {};   // its fingerprint, packed
   std::string boot_id = {};
   std::string address = {};
   std::string offer = {};

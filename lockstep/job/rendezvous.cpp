@@ -270,10 +270,9 @@ Met Rendezvous::meet_over_mpi(const RendezvousFacts& facts, const BackendChoice&
             "WORLD_SIZE"));
   MpiMeeting& meeting = MpiMeeting::of(world);
   meeting.begin();
-  const std::vector<Introduction> all =
-      introduce(meeting,
-                {.backend = text_of(wanted), .virtual_ranks = facts.virtual_ranks, .boot_id = boot_id()},
-                deadline);
+  const std::vector<Introduction> all = introduce(
+      meeting, {.backend = text_of(wanted), .virtual_ranks = facts.virtual_ranks, .boot_id = boot_id()},
+      deadline);
   const bool is_known = place.local_rank != JobEnvironment::UNKNOWN;
   return {&meeting, wanted.cpu, is_known ? place.local_rank : count_before(all, place.rank)};
 }

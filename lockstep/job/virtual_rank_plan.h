@@ -1,5 +1,5 @@
-// virtual_rank_plan: which virtual ranks each process carries out, and how their gradients become one sum whose
-// bits do not depend on the number of processes. Pure: two numbers in, a table out.
+// virtual_rank_plan: which virtual ranks each process carries out, and how their gradients become one sum
+// whose bits do not depend on the number of processes. Pure: two numbers in, a table out.
 //
 //   const VirtualRankPlan plan = virtual_rank_plan(/*virtual_ranks=*/4, /*processes=*/3);
 //   to_string(plan);
@@ -25,8 +25,8 @@
 
 namespace LOCKSTEP_PUBLIC lockstep {
 
-// The sum of `count` virtual ranks from `first` on. A node of level L has 2^L of them, but at the right edge of
-// the tree.
+// The sum of `count` virtual ranks from `first` on. A node of level L has 2^L of them, but at the right edge
+// of the tree.
 struct VirtualSubtree {
   int first = 0;
   int count = 1;
@@ -34,8 +34,8 @@ struct VirtualSubtree {
   bool operator==(const VirtualSubtree&) const = default;
 };
 
-// Adds nodes of the tree from left to right, as a binary counter does: what can be added is added at once, so no
-// more than one sum is kept for each level.
+// Adds nodes of the tree from left to right, as a binary counter does: what can be added is added at once, so
+// no more than one sum is kept for each level.
 //
 //   VirtualTree tree(4);
 //   tree.push({.first = 0});   // 0 additions: 0

@@ -1,5 +1,5 @@
-// Virtual ranks: a job of V ranks that any number N of processes up to V carries out, with the same bits. Each
-// process trains its share of the V ranks in turn, and gradients are added up in the one tree over V.
+// Virtual ranks: a job of V ranks that any number N of processes up to V carries out, with the same bits.
+// Each process trains its share of the V ranks in turn, and gradients are added up in the one tree over V.
 //
 //   lockstep run -n 3 --virtual-ranks 4 ./train
 //

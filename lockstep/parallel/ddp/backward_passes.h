@@ -1,4 +1,5 @@
-// BackwardPasses: the backward passes of one model: which of them averages, and to which one a gradient belongs.
+// BackwardPasses: the backward passes of one model: which of them averages, and to which one a gradient
+// belongs.
 //
 //   BackwardPasses passes(/*per_step=*/1);
 //   const bool averages = passes.begin();       // a first gradient has come
@@ -29,7 +30,9 @@ class BackwardPasses {
   // The next pass is the last one of its step.
   void pass_over_declared() { declared_ = per_step_ - 1; }
   void averaged();
-  void turn_ended() { declared_ = 0; }  // of a virtual rank before the last; the next one has passes of its own
+  void turn_ended() {
+    declared_ = 0;
+  }  // of a virtual rank before the last; the next one has passes of its own
 
   std::uint64_t number() const { return number_; }  // of passes so far
   bool has_averaged() const { return has_averaged_; }

@@ -74,23 +74,6 @@ std::string settings_of(const ReducerOptions& options, bool broadcast_buffers) {
                        options.virtual_ranks ? options.virtual_ranks->virtual_ranks : 0);
 }
 
-// Virtual ranks are the world's, and take turns: what all of them must do at once, or what depends on the number
-// of processes, is not possible.
-void check_virtual(const ReducerOptions& options, const ProcessGroup& group, const NamedTensors& parameters) {
-  if (!options.virtual_ranks) return;
-  const auto refuse = [&](const std::string& what) {
-    DDP_WRAPPER.refuse(group, what + " with virtual ranks; start the job without them to use it");
-  };
-  if (group.size() != get_world_size()) refuse("a group of some of the processes is not possible");
-  if (options.static_graph) refuse("static_graph is not possible");
-  if (options.backward_passes_per_step > 1) refuse("backward_passes_per_step above 1 is not possible (no_sync() is)");
-  if (!options.sparse_gradients.empty())
-    refuse("a sparse gradient (" + options.sparse_gradients.front() + ") is not possible");
-  for (const auto& [name, tensor] : parameters) {
-    if (!tensor.device().is_cpu()) refuse(lockstep::str("a model on ", tensor.device(), " is not possible"));
-  }
-}
-
 // A rank that cannot have its buckets tells the others, which would otherwise wait for it in their first
 // backward.
 std::shared_ptr<Reducer> make_reducer(const NamedTensors& parameters, const ProcessGroup& group,
@@ -180,7 +163,7 @@ DistributedDataParallelBase::DistributedDataParallelBase(const torch::nn::Module
   const NamedTensors chosen =
       check_model(DDP_WRAPPER, parameters_, buffers_, options.device_ids, settings.sparse_gradients, group_);
 
-  check_virtual(settings, group_, chosen);
+  check_for_virtual_ranks(settings, group_, chosen);
   fail_point("ddp.construct");
   if (is_initialized()) install_caching_allocator();  // not in a host program that brings its own groups
   std::vector<at::Tensor> state = tensors_of(distinct(parameters_));
@@ -209,10 +192,11 @@ void DistributedDataParallelBase::wrap_for_virtual_ranks() {
 void DistributedDataParallelBase::before_forward(bool training) {
   const bool trains = training && at::GradMode::is_enabled();
   if (trains && virtual_replica_ && !current_virtual_rank()) {
-    DDP_WRAPPER.refuse(group_, lockstep::str("forward() in training outside of a virtual rank's turn: this job has ",
-                                             virtual_world_size(), " virtual ranks on ", get_world_size(),
-                                             " processes; run forward() and backward() in a loop over "
-                                             "virtual_ranks() or virtual_steps()"));
+    DDP_WRAPPER.refuse(group_,
+                       lockstep::str("forward() in training outside of a virtual rank's turn: this job has ",
+                                     virtual_world_size(), " virtual ranks on ", get_world_size(),
+                                     " processes; run forward() and backward() in a loop over "
+                                     "virtual_ranks() or virtual_steps()"));
   }
   buffer_watch_.forward_begins(buffers_);
   reducer_->before_forward(at::GradMode::is_enabled() ? watch_.change() : std::nullopt);

@@ -208,7 +208,9 @@ class DistributedDataParallelBase : public Joinable {
   const ProcessGroup& join_process_group() const override { return group_; }
 
   const ProcessGroup& process_group() const { return group_; }
-  DistributedDataParallelStats stats() const { return reducer_->ask([](const auto& average) { return average.stats(); }); }
+  DistributedDataParallelStats stats() const {
+    return reducer_->ask([](const auto& average) { return average.stats(); });
+  }
   // Which gradients travel together and in what order, one line per bucket: "#0 float32 1280 bytes: fc.bias
   // fc.weight".
   std::string bucket_table() const {

@@ -1,5 +1,5 @@
-// ForwardNotes: what the forwards since the last backward have told: which parameters their outputs depend on,
-// and how many forwards an exception left behind (left_forwards.h).
+// ForwardNotes: what the forwards since the last backward have told: which parameters their outputs depend
+// on, and how many forwards an exception left behind (left_forwards.h).
 //
 //   ForwardNotes notes(parameters.size());
 //   notes.reach(hooks.reachable_from(outputs));    // or reach_all(), where outputs cannot be looked into

@@ -39,9 +39,10 @@ std::string words_of_missing(const std::vector<std::string>& names, const Reduce
                              const ModelGradients& gradients, const ParameterClaims& claims) {
   const std::string who = str(names.size() == 1 ? "parameter " : "parameters ", list_of(names));
   if (options.static_graph) {
-    return who + " got fewer gradients in this backward() than in the first, but the graph was declared "
-                 "static. Take the same path in every step, or use find_unused_parameters in place of "
-                 "static_graph";
+    return who +
+           " got fewer gradients in this backward() than in the first, but the graph was declared "
+           "static. Take the same path in every step, or use find_unused_parameters in place of "
+           "static_graph";
   }
   const auto frozen = gradients.frozen_since();
   const auto shared = claims.first_shared();

@@ -38,7 +38,8 @@ template <typename Body> void expect_refusal(const std::string& words, Body body
   EXPECT_THAT(body, ThrowsMessage<InvalidArgument>(HasSubstr(words)));
 }
 
-RANKS_TEST(VirtualRanksRefuse, WhatDependsOnTheProcesses, Ranks(1, 2, 4), Variable("LOCKSTEP_VIRTUAL_RANKS", "4")) {
+RANKS_TEST(VirtualRanksRefuse, WhatDependsOnTheProcesses, Ranks(1, 2, 4),
+           Variable("LOCKSTEP_VIRTUAL_RANKS", "4")) {
   Line net;
   expect_refusal("static_graph is not possible with virtual ranks",
                  [&] { DistributedDataParallel(net, {.static_graph = true}); });
@@ -61,10 +62,12 @@ RANKS_TEST(VirtualRanksRefuse, AGroupOfSomeProcesses, Ranks(2, 3), Variable("LOC
   const ProcessGroup some = new_group({0});
   if (rank() > 0) return;
   Line net;
-  expect_refusal("a group of some of the processes", [&] { DistributedDataParallel(net, {.process_group = some}); });
+  expect_refusal("a group of some of the processes",
+                 [&] { DistributedDataParallel(net, {.process_group = some}); });
 }
 
-RANKS_TEST(VirtualRanksRefuse, TrainingOutsideOfATurn, Ranks(1, 2, 4), Variable("LOCKSTEP_VIRTUAL_RANKS", "4")) {
+RANKS_TEST(VirtualRanksRefuse, TrainingOutsideOfATurn, Ranks(1, 2, 4),
+           Variable("LOCKSTEP_VIRTUAL_RANKS", "4")) {
   seed_virtual_ranks(1);
   Line net;
   DistributedDataParallel ddp(net);
@@ -78,7 +81,8 @@ RANKS_TEST(VirtualRanksRefuse, TrainingOutsideOfATurn, Ranks(1, 2, 4), Variable(
   expect_average(net);
 }
 
-RANKS_TEST(VirtualRanksRefuse, ASecondAveragedBackwardInATurn, Ranks(1, 2), Variable("LOCKSTEP_VIRTUAL_RANKS", "4")) {
+RANKS_TEST(VirtualRanksRefuse, ASecondAveragedBackwardInATurn, Ranks(1, 2),
+           Variable("LOCKSTEP_VIRTUAL_RANKS", "4")) {
   seed_virtual_ranks(1);
   Line net;
   DistributedDataParallel ddp(net);
@@ -103,7 +107,8 @@ RANKS_TEST(VirtualRanksRefuse, ATurnWithoutBackward, Ranks(1, 2), Variable("LOCK
   expect_refusal("before it only 0 ran an averaged backward()", body);
 }
 
-RANKS_TEST(VirtualRanksRefuse, GradientsChangedWhileTheyAccumulate, Ranks(1, 2), Variable("LOCKSTEP_VIRTUAL_RANKS", "4")) {
+RANKS_TEST(VirtualRanksRefuse, GradientsChangedWhileTheyAccumulate, Ranks(1, 2),
+           Variable("LOCKSTEP_VIRTUAL_RANKS", "4")) {
   seed_virtual_ranks(1);
   Line net;
   DistributedDataParallel ddp(net);
@@ -118,7 +123,8 @@ RANKS_TEST(VirtualRanksRefuse, GradientsChangedWhileTheyAccumulate, Ranks(1, 2),
   expect_average(net);
 }
 
-RANKS_TEST(VirtualRanksRefuse, ParametersThatWrappersShare, Ranks(1, 2), Variable("LOCKSTEP_VIRTUAL_RANKS", "4")) {
+RANKS_TEST(VirtualRanksRefuse, ParametersThatWrappersShare, Ranks(1, 2),
+           Variable("LOCKSTEP_VIRTUAL_RANKS", "4")) {
   seed_virtual_ranks(1);
   Line net;
   DistributedDataParallel ddp(net);
@@ -128,7 +134,8 @@ RANKS_TEST(VirtualRanksRefuse, ParametersThatWrappersShare, Ranks(1, 2), Variabl
   });
 }
 
-RANKS_TEST(VirtualRanksDdpLoop, ForgetsAStepThatIsLeftOnAllProcesses, Ranks(1, 2), Variable("LOCKSTEP_VIRTUAL_RANKS", "4")) {
+RANKS_TEST(VirtualRanksDdpLoop, ForgetsAStepThatIsLeftOnAllProcesses, Ranks(1, 2),
+           Variable("LOCKSTEP_VIRTUAL_RANKS", "4")) {
   seed_virtual_ranks(1);
   Line net;
   DistributedDataParallel ddp(net);
@@ -141,7 +148,8 @@ RANKS_TEST(VirtualRanksDdpLoop, ForgetsAStepThatIsLeftOnAllProcesses, Ranks(1, 2
   expect_average(net);
 }
 
-RANKS_TEST(VirtualRanksDdpLoop, KeepsATensorThatTheProgramHolds, Ranks(1, 2, 3), Variable("LOCKSTEP_VIRTUAL_RANKS", "4")) {
+RANKS_TEST(VirtualRanksDdpLoop, KeepsATensorThatTheProgramHolds, Ranks(1, 2, 3),
+           Variable("LOCKSTEP_VIRTUAL_RANKS", "4")) {
   seed_virtual_ranks(1);
   Line net;
   DistributedDataParallel ddp(net);
@@ -156,7 +164,8 @@ RANKS_TEST(VirtualRanksDdpLoop, KeepsATensorThatTheProgramHolds, Ranks(1, 2, 3),
   }
 }
 
-RANKS_TEST(VirtualRanksDdpLoop, ServesSeveralModels, Ranks(1, 2, 3), Variable("LOCKSTEP_VIRTUAL_RANKS", "4")) {
+RANKS_TEST(VirtualRanksDdpLoop, ServesSeveralModels, Ranks(1, 2, 3),
+           Variable("LOCKSTEP_VIRTUAL_RANKS", "4")) {
   seed_virtual_ranks(1);
   Line one;
   Line two;

@@ -1,6 +1,27 @@
 #include "lockstep/parallel/ddp/virtual_replica.h"
 
+#include "lockstep/base/str.h"
+#include "lockstep/job/job.h"
+#include "lockstep/parallel/ddp/ddp_wrapper.h"
+
 namespace lockstep {
+
+void check_for_virtual_ranks(const ReducerOptions& options, const ProcessGroup& group,
+                             const NamedTensors& parameters) {
+  if (!options.virtual_ranks) return;
+  const auto refuse = [&](const std::string& what) {
+    DDP_WRAPPER.refuse(group, what + " with virtual ranks; start the job without them to use it");
+  };
+  if (group.size() != get_world_size()) refuse("a group of some of the processes is not possible");
+  if (options.static_graph) refuse("static_graph is not possible");
+  if (options.backward_passes_per_step > 1)
+    refuse("backward_passes_per_step above 1 is not possible (no_sync() is)");
+  if (!options.sparse_gradients.empty())
+    refuse("a sparse gradient (" + options.sparse_gradients.front() + ") is not possible");
+  for (const auto& [name, tensor] : parameters) {
+    if (!tensor.device().is_cpu()) refuse(lockstep::str("a model on ", tensor.device(), " is not possible"));
+  }
+}
 
 VirtualReplica::VirtualReplica(std::shared_ptr<Reducer> reducer, std::vector<std::string> names,
                                TurnBuffers buffers)
@@ -26,7 +47,10 @@ void VirtualReplica::end_round() {
   buffers_.end_round();
 }
 
-void VirtualReplica::leave_round() noexcept { reducer_->on_turn(TurnEvent::LEAVE_ROUND); }
+void VirtualReplica::leave_round() noexcept {
+  reducer_->on_turn(TurnEvent::LEAVE_ROUND);
+  buffers_.end_round();
+}
 
 NamedTensors VirtualReplica::state(int virtual_rank) const {
   NamedTensors state;

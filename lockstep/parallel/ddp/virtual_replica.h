@@ -1,5 +1,5 @@
-// VirtualReplica: a DistributedDataParallel's part in the turns of virtual ranks: gradients through its Reducer,
-// and the buffers of each virtual rank.
+// VirtualReplica: a DistributedDataParallel's part in the turns of virtual ranks: gradients through its
+// Reducer, and the buffers of each virtual rank.
 //
 //   const auto replica = std::make_shared<VirtualReplica>(reducer, names, TurnBuffers(...));
 //   add_virtual_rank_member(replica);
@@ -16,6 +16,11 @@
 #include "lockstep/parallel/virtual_ranks/virtual_rank_member.h"
 
 namespace lockstep {
+
+// Throws InvalidArgument for what is not possible with virtual ranks. They are the world's and take turns:
+// what all of them must do at once, or what depends on the number of processes, is refused.
+void check_for_virtual_ranks(const ReducerOptions& options, const ProcessGroup& group,
+                             const NamedTensors& parameters);
 
 class VirtualReplica : public VirtualRankMember {
  public:

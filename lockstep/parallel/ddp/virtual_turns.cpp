@@ -50,7 +50,8 @@ void VirtualTurns::end_turn(GradientArrivals& arrivals) {
 std::optional<std::string> VirtualTurns::begin_pass(bool averages) {
   if (state_ == State::OUTSIDE) {
     return str("backward() outside of a virtual rank's turn: this job has ", virtual_ranks_,
-               " virtual ranks on ", processes_, " processes; run forward() and backward() in a loop over "
+               " virtual ranks on ", processes_,
+               " processes; run forward() and backward() in a loop over "
                "virtual_ranks() or virtual_steps()");
   }
   if (state_ == State::AVERAGED) {

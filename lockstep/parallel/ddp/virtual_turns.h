@@ -1,5 +1,6 @@
-// VirtualTurns: how one Reducer goes through the turns of virtual ranks (parallel/virtual_ranks/virtual_ranks.h).
-// Each turn has one backward that is averaged; that of the last turn averages over all virtual ranks.
+// VirtualTurns: how one Reducer goes through the turns of virtual ranks
+// (parallel/virtual_ranks/virtual_ranks.h). Each turn has one backward that is averaged; that of the last
+// turn averages over all virtual ranks.
 //
 //   VirtualTurns turns(current_virtual_rank_plan(), get_rank(), parameters);
 //   turns.on(TurnEvent::BEGIN_ROUND, 0, arrivals);
@@ -57,9 +58,9 @@ class VirtualTurns {
   TurnGradients gradients_;
   State state_ = State::OUTSIDE;
   int turn_ = 0;
-  int averaged_ = 0;          // turns of this round
-  bool has_kept_ = false;     // this turn's virtual rank has gradients that were not averaged
-  std::vector<bool> used_;    // in this round
+  int averaged_ = 0;        // turns of this round
+  bool has_kept_ = false;   // this turn's virtual rank has gradients that were not averaged
+  std::vector<bool> used_;  // in this round
 };
 
 }  // namespace lockstep

@@ -12,7 +12,8 @@ std::vector<TurnGradients::Seen> TurnGradients::seen_now() const {
   for (const at::Tensor& parameter : parameters_) {
     const at::Tensor& grad = parameter.grad();
     if (grad.defined()) {
-      seen.push_back({.tensor = grad.unsafeGetTensorImpl(), .version = static_cast<std::uint32_t>(grad._version())});
+      seen.push_back(
+          {.tensor = grad.unsafeGetTensorImpl(), .version = static_cast<std::uint32_t>(grad._version())});
     } else {
       seen.emplace_back();
     }
@@ -28,8 +29,10 @@ std::optional<std::string> TurnGradients::begin_round() {
         std::all_of(now.begin(), now.end(), [](const Seen& seen) { return seen.tensor == nullptr; });
     if (is_zeroed) kept_.clear();
     if (!is_zeroed && now != seen_) {
-      return "gradients were changed between two rounds of virtual ranks that accumulate under no_sync(): only "
-             "one virtual rank's would have changed. Use zero_grad(), which drops those of all, or change them "
+      return "gradients were changed between two rounds of virtual ranks that accumulate under no_sync(): "
+             "only "
+             "one virtual rank's would have changed. Use zero_grad(), which drops those of all, or change "
+             "them "
              "after the average";
     }
   }

@@ -29,11 +29,12 @@ at::Tensor average_of(const std::vector<at::Tensor>& contributions) {
 }
 
 // One step of all turns of this process, with two buckets: the second one's contributions are twice as large.
-std::vector<at::Tensor> sum_up(VirtualSum& sum, const VirtualRankPlan& plan, const ProcessGroup& group, int step,
-                               std::int64_t count, at::ScalarType type) {
+std::vector<at::Tensor> sum_up(VirtualSum& sum, const VirtualRankPlan& plan, const ProcessGroup& group,
+                               int step, std::int64_t count, at::ScalarType type) {
   const VirtualShare& share = plan.shares[static_cast<std::size_t>(group.rank())];
   const auto parts = std::make_shared<GradBucket::Parts>();
-  const std::vector<at::Tensor> flats = {shared_empty({count}, type, group), shared_empty({count}, type, group)};
+  const std::vector<at::Tensor> flats = {shared_empty({count}, type, group),
+                                         shared_empty({count}, type, group)};
   sum.begin_round();
   for (int v = share.first; v <= share.last(); ++v) {
     sum.begin_turn(v);
@@ -56,12 +57,12 @@ RANKS_TEST(VirtualSum, HasTheBitsOfAsManyRanks, Ranks(1, 2, 3, 4), EveryBackend(
       for (const std::int64_t count : {1, 33, 5000}) {
         for (int step = 0; step < 2; ++step) {  // the second one in the memory of the first
           std::vector<at::Tensor> contributions;
-          for (int v = 0; v < virtual_ranks; ++v)
-            contributions.push_back(contribution(v, step, count, type));
+          for (int v = 0; v < virtual_ranks; ++v) contributions.push_back(contribution(v, step, count, type));
           const auto results = sum_up(sum, plan, world(), step, count, type);
           const at::Tensor expected = average_of(contributions);
           EXPECT_TRUE(results[0].equal(expected)) << type << ' ' << count << " elements, " << to_string(plan);
-          EXPECT_TRUE(results[1].equal(expected * 2)) << type << ' ' << count << " elements, " << to_string(plan);
+          EXPECT_TRUE(results[1].equal(expected * 2))
+              << type << ' ' << count << " elements, " << to_string(plan);
         }
       }
     }

@@ -79,10 +79,11 @@ void TurnBuffers::before_forward() {
     return;
   }
   if (number >= roots_.size()) {
-    throw InvalidArgument(str("a virtual rank of process ", group_.rank(), " runs more than the ", roots_.size(),
-                              " forwards in training that virtual rank ", virtual_ranks_.front(),
-                              " ran in its turn; every virtual rank runs equally many, because each begins with "
-                              "virtual rank 0's buffers (or set broadcast_buffers to false)"));
+    throw InvalidArgument(
+        str("a virtual rank of process ", group_.rank(), " runs more than the ", roots_.size(),
+            " forwards in training that virtual rank ", virtual_ranks_.front(),
+            " ran in its turn; every virtual rank runs equally many, because each begins with "
+            "virtual rank 0's buffers (or set broadcast_buffers to false)"));
   }
   give(roots_[number]);
 }

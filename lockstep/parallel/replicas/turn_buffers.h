@@ -4,7 +4,8 @@
 //   TurnBuffers buffers(tensors, group, {0, 1}, /*broadcast=*/true);
 //   buffers.begin_round();
 //   buffers.begin_turn(0);
-//   buffers.before_forward();                // virtual rank 0's, as they were before its forward of this number
+//   buffers.before_forward();                // virtual rank 0's, as they were before its forward of this
+//   number
 //   ...
 //   buffers.end_turn(0);
 //   buffers.end_round();                     // the model has those of this process's first virtual rank
@@ -12,8 +13,8 @@
 // Broadcast  in the first turn of a process each such forward is a broadcast from process 0. Later turns take
 //            what was received then.
 // Loading    buffers that the program changes between rounds count for all virtual ranks.
-// Fails      InvalidArgument: a virtual rank runs more forwards in its turn than the first one of its process.
-// Cost       one copy of the buffers for each virtual rank and forward, where a process has several.
+// Fails      InvalidArgument: a virtual rank runs more forwards in its turn than the first one of its
+// process. Cost       one copy of the buffers for each virtual rank and forward, where a process has several.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -54,9 +55,9 @@ class TurnBuffers {
   const ProcessGroup group_;
   const std::vector<int> virtual_ranks_;
   const bool broadcast_;
-  std::map<int, Values> own_;   // by virtual rank, where there are several
-  std::vector<Values> roots_;   // virtual rank 0's, before each forward of this round
-  std::size_t forwards_ = 0;    // of this turn
+  std::map<int, Values> own_;  // by virtual rank, where there are several
+  std::vector<Values> roots_;  // virtual rank 0's, before each forward of this round
+  std::size_t forwards_ = 0;   // of this turn
   bool is_first_turn_ = false;
 };
 

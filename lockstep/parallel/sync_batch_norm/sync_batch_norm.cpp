@@ -207,7 +207,8 @@ std::optional<ProcessGroup> group_to_normalise(const std::optional<ProcessGroup>
   if (!process_group && !is_initialized()) return std::nullopt;
   if (has_virtual_ranks()) {
     refuse_batch_norm(
-        "it needs the batches of all ranks at once, and virtual ranks take turns; use BatchNorm, or start the "
+        "it needs the batches of all ranks at once, and virtual ranks take turns; use BatchNorm, or start "
+        "the "
         "job without virtual ranks");
   }
   const ProcessGroup& group = process_group ? *process_group : world();

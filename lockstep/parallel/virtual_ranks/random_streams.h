@@ -1,5 +1,5 @@
-// RandomStreams: one stream of libtorch's default CPU random numbers for each virtual rank of this process, and
-// one for what runs outside of their turns.
+// RandomStreams: one stream of libtorch's default CPU random numbers for each virtual rank of this process,
+// and one for what runs outside of their turns.
 //
 //   RandomStreams streams;
 //   streams.seed(rank_seeds);      // or not: then all begin where the default generator stands

@@ -2,8 +2,8 @@
 //
 //   at::manual_seed(rank_seed(42, get_rank()));
 //
-// Rank 0 gets the seed itself. Other ranks get a number mixed from both, so that no two pairs of seed and rank
-// meet: seed 42 on rank 1 is not seed 43 on rank 0, as it is with seed + rank.
+// Rank 0 gets the seed itself. Other ranks get a number mixed from both, so that no two pairs of seed and
+// rank meet: seed 42 on rank 1 is not seed 43 on rank 0, as it is with seed + rank.
 #pragma once
 
 #include <cstdint>

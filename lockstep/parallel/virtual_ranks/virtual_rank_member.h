@@ -1,5 +1,5 @@
-// VirtualRankMember: an object that has a state of its own for each virtual rank, and is told of their turns. A
-// DistributedDataParallel is one.
+// VirtualRankMember: an object that has a state of its own for each virtual rank, and is told of their turns.
+// A DistributedDataParallel is one.
 //
 //   class Replica : public VirtualRankMember { ... };
 //   const auto replica = std::make_shared<Replica>();

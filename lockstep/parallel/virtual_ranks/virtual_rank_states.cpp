@@ -18,7 +18,9 @@ namespace {
 constexpr const char* RANDOM_STATE = "random_state";
 constexpr const char* THREADS = "threads";
 
-[[noreturn]] void refuse(const std::string& reason) { throw InvalidArgument("virtual rank states: " + reason); }
+[[noreturn]] void refuse(const std::string& reason) {
+  throw InvalidArgument("virtual rank states: " + reason);
+}
 
 VirtualRankHome& home_between_rounds() {
   VirtualRankHome& home = virtual_rank_home();
@@ -76,8 +78,8 @@ void compare_threads(const VirtualRankState& state) {
   for (const auto& [name, tensor] : state.tensors) {
     if (name != THREADS || tensor.item<std::int64_t>() == at::get_num_threads()) continue;
     log(LogLevel::WARNING,
-        lockstep::str("virtual ranks go on with ", at::get_num_threads(), " threads, and their state was made with ",
-                      tensor.item<std::int64_t>(),
+        lockstep::str("virtual ranks go on with ", at::get_num_threads(),
+                      " threads, and their state was made with ", tensor.item<std::int64_t>(),
                       ": sums are correct, but not to the same bits; set OMP_NUM_THREADS to keep them"));
   }
 }
@@ -95,7 +97,8 @@ std::vector<VirtualRankState> virtual_rank_states() {
     if (home.streams.has(v)) state.tensors.emplace_back(RANDOM_STATE, home.streams.state(v));
     state.tensors.emplace_back(THREADS, at::full({}, at::get_num_threads(), at::kLong));
     for (std::size_t i = 0; i < members.size(); ++i) {
-      for (auto& [name, tensor] : members[i]->state(v)) state.tensors.emplace_back(prefix_of(i) + name, tensor);
+      for (auto& [name, tensor] : members[i]->state(v))
+        state.tensors.emplace_back(prefix_of(i) + name, tensor);
     }
   }
   return states;
@@ -104,7 +107,8 @@ std::vector<VirtualRankState> virtual_rank_states() {
 void load_virtual_rank_states(const std::vector<VirtualRankState>& states) {
   if (!has_virtual_ranks()) {
     if (states.empty()) return;
-    refuse(lockstep::str(states.size(), " virtual ranks have a state, and this job has no virtual ranks; start it with ",
+    refuse(lockstep::str(states.size(),
+                         " virtual ranks have a state, and this job has no virtual ranks; start it with ",
                          "--virtual-ranks"));
   }
   VirtualRankHome& home = home_between_rounds();
@@ -112,6 +116,7 @@ void load_virtual_rank_states(const std::vector<VirtualRankState>& states) {
   std::vector<std::pair<int, Parts>> all;
   for (const int v : local_virtual_ranks()) all.emplace_back(v, parts_of(state_of(states, v), members));
   compare_threads(state_of(states, all.front().first));
+  home.has_begun = false;
   for (const auto& [v, parts] : all) {
     if (parts.random_state.defined()) home.streams.load(v, parts.random_state);
     for (std::size_t i = 0; i < members.size(); ++i) members[i]->load_state(v, parts.members[i]);

@@ -1,5 +1,5 @@
-// virtual_rank_states(): what each virtual rank of this process has for itself, for a checkpoint that is loaded
-// by another number of processes.
+// virtual_rank_states(): what each virtual rank of this process has for itself, for a checkpoint that is
+// loaded by another number of processes.
 //
 //   for (const VirtualRankState& state : virtual_rank_states()) write(state.virtual_rank, state.tensors);
 //   ...
@@ -12,7 +12,8 @@
 //          as without virtual ranks, before this.
 // Without  virtual ranks the list is empty, and loading a list with states is refused.
 // Said     through the log sink: another number of threads than that of the state.
-// Throws   InvalidArgument: in a loop; a virtual rank of this process without a state; a tensor that is missing,
+// Throws   InvalidArgument: in a loop; a virtual rank of this process without a state; a tensor that is
+// missing,
 //          unknown or of another shape. Nothing is loaded then.
 #pragma once
 

@@ -63,16 +63,18 @@ std::vector<Beginnings> all_beginnings(const Beginnings& own) {
 void check_alike(const std::vector<Beginnings>& all) {
   for (std::size_t process = 1; process < all.size(); ++process) {
     if (all[process].threads != all[0].threads) {
-      throw Mismatch(str("virtual_ranks(): process 0 computes with ", all[0].threads, " threads, process ",
-                         process, " with ", all[process].threads,
-                         ", and sums depend on it; call at::set_num_threads(), or set OMP_NUM_THREADS, to the "
-                         "same number everywhere"));
+      throw Mismatch(
+          str("virtual_ranks(): process 0 computes with ", all[0].threads, " threads, process ", process,
+              " with ", all[process].threads,
+              ", and sums depend on it; call at::set_num_threads(), or set OMP_NUM_THREADS, to the "
+              "same number everywhere"));
     }
     if (all[process].origin != all[0].origin || all[process].numbers != all[0].numbers) {
-      throw Mismatch(str("virtual_ranks(): processes 0 and ", process,
-                         " would begin with different random numbers, so results would depend on the number of "
-                         "processes; call seed_virtual_ranks(seed) on all, in place of no seed or one by "
-                         "get_rank()"));
+      throw Mismatch(
+          str("virtual_ranks(): processes 0 and ", process,
+              " would begin with different random numbers, so results would depend on the number of "
+              "processes; call seed_virtual_ranks(seed) on all, in place of no seed or one by "
+              "get_rank()"));
     }
   }
 }
@@ -87,6 +89,7 @@ void seed_virtual_ranks(std::uint64_t seed) {
   }
   VirtualRankHome& home = virtual_rank_home();
   home.seed = seed;
+  home.has_begun = false;
   for (const int v : local_virtual_ranks()) home.streams.seed(v, rank_seed(seed, v));
 }
 
@@ -96,9 +99,10 @@ std::size_t local_virtual_rank_count() { return has_virtual_ranks() ? local_virt
 
 void check_loader(std::size_t replicas) {
   if (replicas == local_virtual_rank_count()) return;
-  throw InvalidArgument(str("virtual_steps(): the loader has batches for ", replicas, " of the ",
-                            local_virtual_rank_count(), " virtual ranks of this process; give its "
-                            "DistributedSampler no rank, and make it outside of the loop over virtual ranks"));
+  throw InvalidArgument(
+      str("virtual_steps(): the loader has batches for ", replicas, " of the ", local_virtual_rank_count(),
+          " virtual ranks of this process; give its "
+          "DistributedSampler no rank, and make it outside of the loop over virtual ranks"));
 }
 
 VirtualRound::VirtualRound() : ranks_(local_virtual_ranks()), is_virtual_(has_virtual_ranks()) {
@@ -112,11 +116,19 @@ VirtualRound::VirtualRound() : ranks_(local_virtual_ranks()), is_virtual_(has_vi
   members_ = home.live_members();
   for (const auto& member : members_) member->begin_round();
   home.is_in_round = true;
-  begin_turn();
+  try {
+    begin_turn();
+  } catch (...) {
+    leave();
+    throw;
+  }
 }
 
 VirtualRound::~VirtualRound() {
-  if (!is_virtual_ || is_over()) return;
+  if (is_virtual_ && !is_over()) leave();
+}
+
+void VirtualRound::leave() noexcept {
   VirtualRankHome& home = virtual_rank_home();
   if (const auto turn = current_virtual_rank()) home.streams.leave(*turn);
   set_virtual_turn(std::nullopt);

@@ -7,23 +7,26 @@
 //   auto loader = make_data_loader(train, sampler, {.batch_size = 64});     // of one virtual rank
 //   for (auto& step : virtual_steps(loader)) {
 //     optimizer.zero_grad();
-//     for (auto& batch : step) loss_of(ddp->forward(batch.data), batch.target).backward();
+//     for (auto& batch : step) cross_entropy(ddp->forward(batch.data), batch.target).backward();
 //     optimizer.step();                                        // .grad is the average over all 4
 //   }
 //
-//   for (const int v : virtual_ranks()) train_on(batches[v]);  // the same turns without a loader
+//   for (const int v : virtual_ranks()) train_on(shares[v]);   // the same turns without a loader
 //
 // Turn        between its beginning and its end the process acts for one virtual rank: .grad, the model's
-//             buffers and libtorch's default CPU random numbers are that rank's, and get_virtual_rank() is its
-//             number. Each turn has as many averaged backwards of each DistributedDataParallel as it has
+//             buffers and libtorch's default CPU random numbers are that rank's, and get_virtual_rank() is
+//             its number. Each turn has as many averaged backwards of each DistributedDataParallel as it has
 //             steps in the loop: one.
 // Average     made by the backward of the last turn, over all virtual ranks.
-// Random      numbers drawn in a turn are the virtual rank's; outside of turns they are the process's. Streams
-// numbers     begin where the process's generator stands at the first loop, or as seed_virtual_ranks() says.
-// Collective  the first loop of a job: processes compare random numbers and threads, because both show in the
-//             bits. Mismatch names the process that differs.
+// Random      numbers drawn in a turn are the virtual rank's; outside of turns they are the process's.
+// Streams numbers     begin where the process's generator stands at the first loop, or as
+// seed_virtual_ranks() says. Collective  the first loop of a job, and the first one after
+// seed_virtual_ranks() and after a load: processes
+//             compare random numbers and threads, because both show in the bits. Mismatch names the process
+//             that differs.
 // Without     virtual ranks the loop has one turn, this rank's, and does nothing else.
-// Leaving     by break or an exception ends the round: what it added up is forgotten. The other processes wait
+// Leaving     by break or an exception ends the round: what it added up is forgotten. The other processes
+// wait
 //             for the average, as in any step that one rank skips.
 // Throws      InvalidArgument: a loop within a loop; virtual_steps() over a loader that is not for this
 //             process's virtual ranks.
@@ -66,6 +69,8 @@ class VirtualRound {
   }
 
  private:
+  void leave() noexcept;
+
   const std::vector<int> ranks_;
   const bool is_virtual_;
   std::size_t turn_ = 0;
@@ -73,7 +78,8 @@ class VirtualRound {
 };
 
 std::size_t local_virtual_rank_count();
-void check_loader(std::size_t replicas);  // throws InvalidArgument unless it serves this process's virtual ranks
+void check_loader(
+    std::size_t replicas);  // throws InvalidArgument unless it serves this process's virtual ranks
 
 }  // namespace detail
 
@@ -111,8 +117,8 @@ class VirtualRanks {
 inline VirtualRanks virtual_ranks() { return {}; }
 
 // The steps of an epoch: for each the batches of this process's virtual ranks, each in its turn. The loader
-// gives them one after the other, as one with a DistributedSampler does. A step whose loop is left, or not run,
-// is passed over.
+// gives them one after the other, as one with a DistributedSampler does. A step whose loop is left, or not
+// run, is passed over.
 template <typename Loader> class VirtualSteps {
  public:
   class Step {

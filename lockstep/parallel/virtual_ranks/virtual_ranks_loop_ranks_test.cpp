@@ -55,7 +55,8 @@ RANKS_TEST(VirtualRanksLoop, TakesTurnsInOrder, Ranks(1, 2, 3, 4), Variable("LOC
   EXPECT_EQ(current_virtual_rank(), std::nullopt);
 }
 
-RANKS_TEST(VirtualRanksLoop, EachHasItsRandomNumbers, Ranks(1, 2, 3, 4), Variable("LOCKSTEP_VIRTUAL_RANKS", "4")) {
+RANKS_TEST(VirtualRanksLoop, EachHasItsRandomNumbers, Ranks(1, 2, 3, 4),
+           Variable("LOCKSTEP_VIRTUAL_RANKS", "4")) {
   seed_virtual_ranks(42);
   torch::manual_seed(rank());  // of the process, outside of turns
   for (int round = 0; round < 3; ++round) {
@@ -73,8 +74,9 @@ RANKS_TEST(VirtualRanksLoop, EachHasItsRandomNumbers, Ranks(1, 2, 3, 4), Variabl
 RANKS_TEST(VirtualRanksLoop, RefusesProcessesThatBeginDifferently, Ranks(2, 3),
            Variable("LOCKSTEP_VIRTUAL_RANKS", "4")) {
   torch::manual_seed(rank() == 1 ? 1 : 0);
-  EXPECT_THAT([] { virtual_ranks().begin(); },
-              ThrowsMessage<Mismatch>(HasSubstr("processes 0 and 1 would begin with different random numbers")));
+  EXPECT_THAT(
+      [] { virtual_ranks().begin(); },
+      ThrowsMessage<Mismatch>(HasSubstr("processes 0 and 1 would begin with different random numbers")));
   seed_virtual_ranks(rank() == 1 ? 1 : 0);
   EXPECT_THAT([] { virtual_ranks().begin(); },
               ThrowsMessage<Mismatch>(HasSubstr("call seed_virtual_ranks(seed) on all")));
@@ -89,8 +91,9 @@ RANKS_TEST(VirtualRanksLoop, RefusesALoopWithinALoop, Ranks(1, 2), Variable("LOC
   for (const int v : virtual_ranks()) {
     EXPECT_THAT([] { virtual_ranks().begin(); },
                 ThrowsMessage<InvalidArgument>(HasSubstr("within a loop over virtual_ranks()")));
-    EXPECT_THAT([] { seed_virtual_ranks(1); },
-                ThrowsMessage<InvalidArgument>(HasSubstr("in the turn of virtual rank " + std::to_string(v))));
+    EXPECT_THAT(
+        [] { seed_virtual_ranks(1); },
+        ThrowsMessage<InvalidArgument>(HasSubstr("in the turn of virtual rank " + std::to_string(v))));
     EXPECT_THAT([] { virtual_rank_states(); }, ThrowsMessage<InvalidArgument>(HasSubstr("not within one")));
   }
 }

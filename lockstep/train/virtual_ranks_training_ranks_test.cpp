@@ -65,12 +65,12 @@ struct Images {
 };
 
 struct Recipe {
-  at::ScalarType dtype = at::kFloat;  // of the model
-  bool mixed = false;                 // autocast to bfloat16 and a GradScaler
-  int accumulate = 1;                 // rounds that make one step
-  bool micro_batches_in_turn = false; // a turn's backward in two halves
-  bool keeps_gradients = false;       // zero_grad(false)
-  bool finds_unused = false;          // each virtual rank takes one of two paths, some steps all the same
+  at::ScalarType dtype = at::kFloat;   // of the model
+  bool mixed = false;                  // autocast to bfloat16 and a GradScaler
+  int accumulate = 1;                  // rounds that make one step
+  bool micro_batches_in_turn = false;  // a turn's backward in two halves
+  bool keeps_gradients = false;        // zero_grad(false)
+  bool finds_unused = false;           // each virtual rank takes one of two paths, some steps all the same
   bool broadcast_buffers = true;
   bool clips = false;
   std::size_t bucket_bytes = 2048;  // several buckets
@@ -94,7 +94,8 @@ class Training {
     torch::manual_seed(1);
     at::set_num_threads(1);
     net_ = std::make_shared<Small>();
-    if (!recipe.finds_unused) net_->other->weight.requires_grad_(false), net_->other->bias.requires_grad_(false);
+    if (!recipe.finds_unused)
+      net_->other->weight.requires_grad_(false), net_->other->bias.requires_grad_(false);
     net_->to(recipe.dtype);
     ddp_.emplace(net_, DistributedDataParallelOptions{
                            .broadcast_buffers = recipe.broadcast_buffers,
@@ -140,7 +141,8 @@ class Training {
     std::optional<Autocast> mixed;
     if (recipe_.mixed) mixed.emplace(at::kCPU, at::kBFloat16, true, std::nullopt);
     const bool other = recipe_.finds_unused && (step + get_virtual_rank()) % 3 == 0;
-    const at::Tensor loss = torch::nll_loss(torch::log_softmax(ddp_->forward(data, other), 1).to(at::kFloat), target);
+    const at::Tensor loss =
+        torch::nll_loss(torch::log_softmax(ddp_->forward(data, other), 1).to(at::kFloat), target);
     return scaler_ ? scaler_->scale(loss) : loss;
   }
 
@@ -165,7 +167,8 @@ class Training {
       trained.model.push_back(
           static_cast<const torch::optim::SGDParamState&>(*found->second).momentum_buffer().clone());
     }
-    for (const auto& item : net_->named_buffers()) trained.buffers.emplace_back(item.key(), item.value().clone());
+    for (const auto& item : net_->named_buffers())
+      trained.buffers.emplace_back(item.key(), item.value().clone());
     for (auto& state : virtual_rank_states()) trained.by_virtual[state.virtual_rank] = state.tensors;
     return trained;
   }
@@ -193,9 +196,9 @@ class JobOf {
       return;
     }
     init_process_group("auto", {.init_method = "file://" + path_,
-                               .rank = rank,
-                               .world_size = processes,
-                               .virtual_ranks = virtual_ranks});
+                                .rank = rank,
+                                .world_size = processes,
+                                .virtual_ranks = virtual_ranks});
     is_in_ = true;
   }
   ~JobOf() {
@@ -211,8 +214,8 @@ class JobOf {
  private:
   static std::string path_of_next() {
     static int number = 0;
-    return str(std::filesystem::temp_directory_path().string(), "/lockstep-virtual-", *env("LOCKSTEP_JOB_ID"), '-',
-               ++number);
+    return str(std::filesystem::temp_directory_path().string(), "/lockstep-virtual-", *env("LOCKSTEP_JOB_ID"),
+               '-', ++number);
   }
   std::string path_;
   bool is_in_ = false;
@@ -262,7 +265,8 @@ void expect_same_bits(int rank, int virtual_ranks, const Recipe& recipe) {
     Training training(recipe);
     training.run(STEPS);
     const Trained trained = training.result();
-    EXPECT_TRUE(trained.has_bits_of(plain)) << virtual_ranks << " virtual ranks on " << processes << " processes";
+    EXPECT_TRUE(trained.has_bits_of(plain))
+        << virtual_ranks << " virtual ranks on " << processes << " processes";
     for (const auto& [v, state] : trained.by_virtual)
       expect_buffers(state, buffers[static_cast<std::size_t>(v)], v);
     // Evaluation on a process uses its first virtual rank's.
@@ -272,7 +276,8 @@ void expect_same_bits(int rank, int virtual_ranks, const Recipe& recipe) {
   }
 }
 
-RANKS_TEST(VirtualRanksDdp, HaveTheBitsOfAsManyProcesses, Ranks(1, 2, 3, 4, 5, 8), WithoutGroup(), Within(std::chrono::seconds(120))) {
+RANKS_TEST(VirtualRanksDdp, HaveTheBitsOfAsManyProcesses, Ranks(1, 2, 3, 4, 5, 8), WithoutGroup(),
+           Within(std::chrono::seconds(120))) {
   expect_same_bits(rank(), size(), {});
 }
 
