@@ -2,8 +2,8 @@
 // loaded by another number of processes.
 //
 //   for (const VirtualRankState& state : virtual_rank_states()) write(state.virtual_rank, state.tensors);
-//   ...
-//   load_virtual_rank_states(states);        // of all virtual ranks, or those of this process at least
+//   load_virtual_rank_states(states);        // later: of all virtual ranks, or those of this process at
+//   least
 //
 // Tensors  "random_state"        uint8, of libtorch's default CPU generator; absent before the first loop
 //          "threads"             int64, with which the sums were made: another number gives other bits
