@@ -16,6 +16,7 @@
 #include "lockstep/job/job.h"
 #include "lockstep/job/virtual_ranks.h"
 #include "lockstep/parallel/ddp/ddp_wrapper.h"
+#include "lockstep/parallel/ddp/gradient_average.h"
 #include "lockstep/parallel/ddp/virtual_replica.h"
 #include "lockstep/parallel/gradients/hooks/hook_registry.h"
 #include "lockstep/parallel/gradients/sparse_gradient.h"
@@ -259,7 +260,15 @@ void DistributedDataParallelBase::register_comm_hook(std::shared_ptr<CommHook> h
 }
 
 std::shared_ptr<CommHook> DistributedDataParallelBase::comm_hook() const {
-  return virtual_replica_ ? nullptr : reducer_->ask([](const auto& average) { return average.hook(); });
+  return virtual_replica_ ? nullptr : reducer_->ask([](const GradientAverage& average) { return average.hook(); });
+}
+
+DistributedDataParallelStats DistributedDataParallelBase::stats() const {
+  return reducer_->ask([](const GradientAverage& average) { return average.stats(); });
+}
+
+std::string DistributedDataParallelBase::bucket_table() const {
+  return reducer_->ask([](const GradientAverage& average) { return average.table(); });
 }
 
 RankTimes DistributedDataParallelBase::compare_ranks() const {

@@ -114,6 +114,7 @@
 #include "lockstep/job/join.h"
 #include "lockstep/parallel/ddp/forward_outputs.h"
 #include "lockstep/parallel/ddp/reducer.h"
+#include "lockstep/parallel/ddp/stats.h"
 #include "lockstep/parallel/gradients/hooks/comm_hook.h"
 #include "lockstep/parallel/replicas/buffer_watch.h"
 #include "lockstep/parallel/replicas/model_watch.h"
@@ -208,14 +209,10 @@ class DistributedDataParallelBase : public Joinable {
   const ProcessGroup& join_process_group() const override { return group_; }
 
   const ProcessGroup& process_group() const { return group_; }
-  DistributedDataParallelStats stats() const {
-    return reducer_->ask([](const auto& average) { return average.stats(); });
-  }
+  DistributedDataParallelStats stats() const;
   // Which gradients travel together and in what order, one line per bucket: "#0 float32 1280 bytes: fc.bias
   // fc.weight".
-  std::string bucket_table() const {
-    return reducer_->ask([](const auto& average) { return average.table(); });
-  }
+  std::string bucket_table() const;
   // Collective: the times of every rank's last step, who came last and why (step_times.h; to_string() makes a
   // table of it).
   RankTimes compare_ranks() const;

@@ -9,6 +9,9 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/parallel/ddp/ddp_wrapper.h"
+#include "lockstep/parallel/ddp/gradient_average.h"
+#include "lockstep/parallel/ddp/virtual_turns.h"
+#include "lockstep/parallel/gradients/model_gradients.h"
 
 namespace lockstep {
 namespace {
@@ -78,13 +81,13 @@ Reducer::Reducer(const NamedTensors& dense, const NamedTensors& sparse, const Pr
       options_(options),
       claims_(tensors_of(dense, sparse)),
       state_(group, claims_),
-      gradients_(std::make_unique<ModelGradients>(
+      gradients_(std::make_shared<ModelGradients>(
           DDP_WRAPPER, group, dense, sparse,
           bucket_plan(sizes_of(dense), reverse_order(dense.size()), options.caps))),
-      average_(std::make_unique<GradientAverage>(*gradients_, group, options.caps, options.model)),
+      average_(std::make_shared<GradientAverage>(*gradients_, group, options.caps, options.model)),
       passes_(options.backward_passes_per_step),
       forwards_(dense.size() + sparse.size()),
-      turns_(options.virtual_ranks ? std::make_unique<VirtualTurns>(*options.virtual_ranks, group.rank(),
+      turns_(options.virtual_ranks ? std::make_shared<VirtualTurns>(*options.virtual_ranks, group.rank(),
                                                                     tensors_of(dense, sparse))
                                    : nullptr),
       hooks_(tensors_of(dense, sparse),

@@ -24,18 +24,20 @@
 #include "lockstep/job/virtual_rank_plan.h"
 #include "lockstep/parallel/ddp/backward_passes.h"
 #include "lockstep/parallel/ddp/forward_notes.h"
-#include "lockstep/parallel/ddp/gradient_average.h"
 #include "lockstep/parallel/ddp/joined_average.h"
 #include "lockstep/parallel/ddp/reducer_state.h"
-#include "lockstep/parallel/ddp/virtual_turns.h"
 #include "lockstep/parallel/gradients/autograd_hooks.h"
 #include "lockstep/parallel/gradients/bucket_plan.h"
 #include "lockstep/parallel/gradients/hooks/comm_hook.h"
-#include "lockstep/parallel/gradients/model_gradients.h"
 #include "lockstep/parallel/gradients/parameter_claims.h"
 #include "lockstep/tensor/named_tensors.h"
 
 namespace lockstep {
+
+class GradientAverage;
+class ModelGradients;
+class VirtualTurns;
+enum class TurnEvent;
 
 struct ReducerOptions {
   BucketCaps caps;
@@ -125,12 +127,12 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   ParameterClaims claims_;
   ReducerState state_;
   // In WAITING the waiting thread uses both without the lock.
-  const std::unique_ptr<ModelGradients> gradients_;
-  const std::unique_ptr<GradientAverage> average_;
+  const std::shared_ptr<ModelGradients> gradients_;
+  const std::shared_ptr<GradientAverage> average_;
   BackwardPasses passes_;
   ForwardNotes forwards_;
   JoinedAverage joined_;
-  const std::unique_ptr<VirtualTurns> turns_;  // null: without virtual ranks
+  const std::shared_ptr<VirtualTurns> turns_;  // null: without virtual ranks
   AutogradHooks hooks_;                        // goes first: no hook is called after that
 };
 

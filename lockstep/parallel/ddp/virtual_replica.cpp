@@ -3,6 +3,7 @@
 #include "lockstep/base/str.h"
 #include "lockstep/job/job.h"
 #include "lockstep/parallel/ddp/ddp_wrapper.h"
+#include "lockstep/parallel/ddp/virtual_turns.h"
 
 namespace lockstep {
 
