@@ -128,3 +128,30 @@ def option_ratios(runs):
     values = runs.values["ddp"]
     communication, exposed = (statistics.median(v[what] for v in values) for what in ("communication ms", "exposed ms"))
     return found | {"share of communication hidden": 1 - exposed / communication}
+
+
+def virtual_ranks(args):
+    """Samples per second of the whole job of steps of 256 samples, with 4 virtual ranks on 1 to 4 processes, and with as many plain
+    processes and no virtual ranks (bench/virtual_ranks.cpp). One thread a process; SGD with momentum; the MNIST CNN, and six linear
+    layers of 2048x2048. CPU ms, MiB sent and Rss of the mean process."""
+    medians, ratios, reports = {}, {}, []
+    steps = {"cnn": "20", "mlp": "10"}
+    for model in (m for m in args.models.split(",") if m in steps):
+        program = [args.build / "bench/virtual_ranks", model, steps[model]]
+        commands = {}
+        for n in (1, 2, 3, 4):
+            commands |= {f"{n}, virtual": launch(args, "--virtual-ranks", "4", ranks=n) + program, f"{n}, plain": launch(args, ranks=n) + program}
+        runs = Competition(commands, virtual_values, args)
+        reports.append(runs.report())
+        medians |= {f"{model}: {name}": row for name, row in step_rows(runs).items()}
+        found = runs.medians("samples/s")
+        ratios |= {f"{model}: virtual / plain, {n} processes": ratio(found[f"{n}, virtual"] / found[f"{n}, plain"]) for n in (1, 2, 3, 4)}
+    return {"preliminary": any(r["preliminary"] for r in reports), "dropped_runs": sum(r["dropped_runs"] for r in reports),
+            "largest_share_of_others": max(r["largest_share_of_others"] for r in reports),
+            "unit": "samples/s", "medians": medians, "ratios": ratios}
+
+
+def virtual_values(output, _):
+    """All processes print the rate of the whole job."""
+    ranks = objects(output)
+    return step_values(output, _) | {"samples/s": statistics.mean(r["samples_per_second"] for r in ranks)}

@@ -32,6 +32,7 @@ const std::array OPTIONS = std::to_array<Option>({
     {"--nproc-per-node", "-np", true},  // as mpirun and horovodrun spell it
     {"--nproc-per-node", "-n", true},
     {"--backend", "", true},
+    {"--virtual-ranks", "", true},
     {"--nnodes", "", true},
     {"--node-rank", "", true},
     {"--master-addr", "", true},
@@ -54,6 +55,7 @@ const std::array OPTIONS = std::to_array<Option>({
 struct RunOptions {
   std::string ranks = "1";
   std::string backend;
+  std::string virtual_ranks;
   std::string nodes = "1";
   std::string node;
   std::string master_addr;
@@ -112,6 +114,10 @@ void describe_options(CLI::App& app, RunOptions& options) {
   app.add_option("--backend", options.backend,
                  "backend for init_process_group() without a name, as LOCKSTEP_BACKEND; default auto")
       ->type_name("NAME");
+  app.add_option("--virtual-ranks", options.virtual_ranks,
+                 "the same bits on any number of ranks up to N, in programs that loop over virtual_ranks(); "
+                 "each has one thread, unless OMP_NUM_THREADS says otherwise")
+      ->type_name("N");
   describe_node_options(app, options);
   app.add_option("--log-dir", options.log_dir,
                  "in DIR the job makes a folder with one file per rank; default runs")
@@ -229,6 +235,13 @@ LaunchSpec launch_spec(const RunOptions& options, std::vector<std::string> progr
     const BackendChoice choice = choose_backends(options.backend);
     find_backend(choice.cpu, spec.place.world_size > 0 ? spec.place.world_size : spec.ranks);
     spec.environment.emplace_back("LOCKSTEP_BACKEND", options.backend);
+  }
+  if (!options.virtual_ranks.empty()) {
+    const int ranks = spec.place.world_size > 0 ? spec.place.world_size : spec.ranks;
+    const int virtual_ranks = number_option("--virtual-ranks", options.virtual_ranks, ranks, 1 << 16);
+    spec.environment.emplace_back("LOCKSTEP_VIRTUAL_RANKS", std::to_string(virtual_ranks));
+    // A rank's share of the cores depends on the number of ranks, and sums on the number of threads.
+    spec.environment.emplace_back("OMP_NUM_THREADS", env("OMP_NUM_THREADS").value_or("1"));
   }
   if (!options.trace_dir.empty())  // ranks may change their folder
     spec.environment.emplace_back("LOCKSTEP_TRACE_DIR", absolute(options.trace_dir));

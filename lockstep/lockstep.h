@@ -26,9 +26,10 @@
 #include "lockstep/job/rank_zero.h"     // rank_zero_first, rank_zero_only
 #include "lockstep/job/spawn.h"         // spawn: the ranks as processes started from here
 #include "lockstep/job/stop_signals.h"  // StopSignals: SIGTERM and SIGUSR1, agreed at a step boundary
-#include "lockstep/models/resnet.h"     // ResNet-18, -34, -50 with torchvision's names
-#include "lockstep/optim/adam.h"        // optim::Adam, optim::AdamW: one pass over memory
-#include "lockstep/optim/clip_grad.h"   // clip_grad_norm_, clip_grad_value_
+#include "lockstep/job/virtual_ranks.h"            // virtual_world_size, get_virtual_rank
+#include "lockstep/models/resnet.h"                // ResNet-18, -34, -50 with torchvision's names
+#include "lockstep/optim/adam.h"                   // optim::Adam, optim::AdamW: one pass over memory
+#include "lockstep/optim/clip_grad.h"              // clip_grad_norm_, clip_grad_value_
 #include "lockstep/optim/gradient_accumulation.h"  // several micro-batches make one step
 #include "lockstep/optim/lamb.h"                   // optim::LAMB: Adam for very large batches
 #include "lockstep/optim/lars.h"                   // optim::LARS: SGD for very large batches
@@ -39,18 +40,20 @@
 #include "lockstep/parallel/ddp/distributed_data_parallel.h"  // gradients averaged while backward runs
 #include "lockstep/parallel/sync_batch_norm/convert_sync_batchnorm.h"  // BatchNorm layers see all ranks' batches
 #include "lockstep/parallel/sync_batch_norm/sync_batch_norm.h"         // SyncBatchNorm
-#include "lockstep/tensor/caching_allocator.h"                         // tensor memory kept between steps
-#include "lockstep/tensor/collectives.h"       // all_reduce, broadcast, ... on tensors
-#include "lockstep/tensor/functional.h"        // collectives through which gradients flow
-#include "lockstep/tensor/point_to_point.h"    // send, recv, isend, irecv, batch_isend_irecv
-#include "lockstep/tensor/random_state.h"      // get_rng_state, set_rng_state
-#include "lockstep/tensor/state_dict.h"        // save_state_dict, load_state_dict
-#include "lockstep/train/mean.h"               // means of metrics over the ranks
-#include "lockstep/train/metrics_file.h"       // one JSON object per line
-#include "lockstep/train/parameters_sha256.h"  // do all ranks hold the same bits?
-#include "lockstep/train/profiler.h"           // profile: where time goes, with our collectives
-#include "lockstep/train/progress.h"           // progress line of a person's terminal
-#include "lockstep/train/reproducible.h"       // seeds, deterministic algorithms
+#include "lockstep/parallel/virtual_ranks/virtual_rank_states.h"       // their state, for checkpoints
+#include "lockstep/parallel/virtual_ranks/virtual_ranks.h"  // the same bits on any number of processes
+#include "lockstep/tensor/caching_allocator.h"              // tensor memory kept between steps
+#include "lockstep/tensor/collectives.h"                    // all_reduce, broadcast, ... on tensors
+#include "lockstep/tensor/functional.h"                     // collectives through which gradients flow
+#include "lockstep/tensor/point_to_point.h"                 // send, recv, isend, irecv, batch_isend_irecv
+#include "lockstep/tensor/random_state.h"                   // get_rng_state, set_rng_state
+#include "lockstep/tensor/state_dict.h"                     // save_state_dict, load_state_dict
+#include "lockstep/train/mean.h"                            // means of metrics over the ranks
+#include "lockstep/train/metrics_file.h"                    // one JSON object per line
+#include "lockstep/train/parameters_sha256.h"               // do all ranks hold the same bits?
+#include "lockstep/train/profiler.h"                        // profile: where time goes, with our collectives
+#include "lockstep/train/progress.h"                        // progress line of a person's terminal
+#include "lockstep/train/reproducible.h"                    // seeds, deterministic algorithms
 
 // What needs no tensors is written below libtorch, in lockstep::comm; here under the names that
 // torch.distributed has.

@@ -53,6 +53,8 @@ constexpr std::array TABLE = std::to_array<EnvironmentVariable>({
     {"LOCKSTEP_BACKEND", "user",
      "backend for init_process_group(\"auto\"): self, shm, tcp, hierarchical, mpi, "
      "hierarchical+mpi, gloo, hierarchical+gloo, nccl, hierarchical+nccl, or cpu:NAME,cuda:nccl"},
+    {"LOCKSTEP_VIRTUAL_RANKS", "user, lockstep run",
+     "virtual ranks of init_process_group(): the same bits on any number of processes up to this one"},
     {"LOCKSTEP_NODE", "user",
      "ranks with another value count as on another machine, for the hierarchical backends (default: as it "
      "is)"},

@@ -100,7 +100,8 @@ WrittenShard write_shard(const std::string& folder, const std::string& name,
     const PieceToWrite& piece = pieces[i];
     const Stored stored = stored_as(piece);
     written.pieces[i].key = key_of(piece, keys);
-    entries.push_back({written.pieces[i].key, stored.dtype, stored.shape, position, position + piece.piece.bytes});
+    entries.push_back(
+        {written.pieces[i].key, stored.dtype, stored.shape, position, position + piece.piece.bytes});
     position = entries.back().end;
   }
   ShardWriter writer(str(folder, '/', name), durable);

@@ -126,7 +126,8 @@ std::string usual_cause(Purpose mine, std::int32_t my_mark, Purpose theirs, std:
 std::string usual_cause_of_absence(Purpose mine) {
   if (mine == Purpose::CHECKPOINT) return std::string(BY_ALL);
   if (mine == Purpose::NEW_GROUP)
-    return "; a new group is made by every rank of this one, or, with use_local_synchronization, by every one of "
+    return "; a new group is made by every rank of this one, or, with use_local_synchronization, by every "
+           "one of "
            "its members, in the same order";
   return is_of_a_loop(mine) ? cause_of_places(is_of_batch_norm(mine)) : std::string();
 }

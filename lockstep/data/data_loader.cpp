@@ -22,24 +22,28 @@ void check_data_loader_options(const DataLoaderOptions& options) {
 BatchPlan::BatchPlan(DistributedSampler& sampler, const DataLoaderOptions& options)
     : sampler_(&sampler),
       indices_(sampler.indices()),
+      replicas_(static_cast<std::int64_t>(sampler.replicas())),
+      each_(sampler.size()),
       epoch_(sampler.epoch()),
       batch_size_(options.batch_size),
       start_(sampler.start_pass()) {
-  const std::int64_t left = static_cast<std::int64_t>(indices_.size()) - start_;
-  batches_ = options.drop_last ? left / batch_size_ : (left + batch_size_ - 1) / batch_size_;
+  const std::int64_t left = each_ - start_;
+  batches_ = (options.drop_last ? left / batch_size_ : (left + batch_size_ - 1) / batch_size_) * replicas_;
 }
 
 std::span<const std::int64_t> BatchPlan::indices_of(std::int64_t batch) const {
-  const auto begin = static_cast<std::size_t>(start_ + batch * batch_size_);
-  const std::size_t count = std::min(static_cast<std::size_t>(batch_size_), indices_.size() - begin);
-  return std::span(indices_).subspan(begin, count);
+  const std::int64_t begin = start_ + batch / replicas_ * batch_size_;
+  const std::int64_t count = std::min(batch_size_, each_ - begin);
+  const std::int64_t place = batch % replicas_ * each_ + begin;
+  return std::span(indices_).subspan(static_cast<std::size_t>(place), static_cast<std::size_t>(count));
 }
 
 void BatchPlan::hand_out(std::int64_t batch) {
   if (sampler_->epoch() != epoch_)
     throw InvalidArgument(str("DataLoader: set_epoch(", sampler_->epoch(),
                               ") was called within a loop over epoch ", epoch_, "; call it between loops"));
-  sampler_->advance(static_cast<std::int64_t>(indices_of(batch).size()));
+  if (batch % replicas_ == replicas_ - 1)  // all replicas have had theirs
+    sampler_->advance(static_cast<std::int64_t>(indices_of(batch).size()));
 }
 
 }  // namespace lockstep

@@ -13,7 +13,9 @@
 // Resuming    sampler.state() after batch k and load_state() later: the next loop starts with batch k + 1.
 //             Batches that were only prefetched do not count.
 // Epochs      a data set with get_batch(indices, epoch) is given the sampler's epoch (data/dataset.h).
-// Fails       what get_batch threw comes out of the loop when its batch is due. InvalidArgument: options out
+// Virtual     ranks (job/virtual_ranks.h): the first batch of each virtual rank of this process, then the
+// second ranks       of each, as virtual_steps() takes them. Fails       what get_batch threw comes out of
+// the loop when its batch is due. InvalidArgument: options out
 //             of range, or set_epoch() to another epoch within a loop.
 // libtorch    its data sets: data/torch_dataset.h. Its loader takes a DistributedSampler as it is.
 // Threads     one thread loops; get_batch is called on several, but never on more than `workers`.
@@ -59,7 +61,9 @@ class BatchPlan {
 
  private:
   DistributedSampler* sampler_;
-  std::vector<std::int64_t> indices_;  // all of the epoch
+  std::vector<std::int64_t> indices_;  // all of the epoch, one replica's after the other's
+  std::int64_t replicas_;
+  std::int64_t each_;  // indices of one replica
   std::int64_t epoch_;
   std::int64_t batch_size_;
   std::int64_t start_;
@@ -104,12 +108,14 @@ template <typename Data> class DataLoader {  // Data: a data set, or a reference
   Iterator begin() const { return Iterator(*this); }
   std::default_sentinel_t end() const { return {}; }
 
-  // Batches of a whole epoch.
+  // Batches of a whole epoch, of all ranks that the sampler serves.
   std::int64_t size() const {
     const std::int64_t items = sampler_->size();
-    return options_.drop_last ? items / options_.batch_size
-                              : (items + options_.batch_size - 1) / options_.batch_size;
+    const std::int64_t each = options_.drop_last ? items / options_.batch_size
+                                                 : (items + options_.batch_size - 1) / options_.batch_size;
+    return each * static_cast<std::int64_t>(replicas());
   }
+  std::size_t replicas() const { return sampler_->replicas(); }
   const DataLoaderOptions& options() const { return options_; }
   // "" when batches are pinned, else why not.
   const std::string& why_not_pinned() const { return why_not_pinned_; }

@@ -13,6 +13,7 @@
 #include "lockstep/base/str.h"
 #include "lockstep/job/job.h"
 #include "lockstep/job/unaveraged_steps.h"
+#include "lockstep/job/virtual_ranks.h"
 
 namespace lockstep {
 namespace {
@@ -37,9 +38,19 @@ template <typename Value> void expect_same(const char* what, const Value& saved,
 
 DistributedSampler::DistributedSampler(std::int64_t dataset_size, const DistributedSamplerOptions& options)
     : rank_(options.rank ? *options.rank : get_rank()) {
+  if (!options.rank && has_virtual_ranks()) {
+    const std::vector<int> ranks = local_virtual_ranks();
+    rank_ = current_virtual_rank().value_or(ranks.front());
+    replicas_ = current_virtual_rank() ? 1 : ranks.size();
+    if (options.num_replicas && *options.num_replicas != virtual_world_size()) {
+      throw InvalidArgument(str("DistributedSampler: num_replicas is ", *options.num_replicas,
+                                ", and this job has ", virtual_world_size(),
+                                " virtual ranks; leave both or give rank, too"));
+    }
+  }
   DistributedSamplerState& state = shared_->state;
   state.dataset_size = dataset_size;
-  state.num_replicas = options.num_replicas ? *options.num_replicas : get_world_size();
+  state.num_replicas = options.num_replicas ? *options.num_replicas : virtual_world_size();
   state.shuffle = options.shuffle;
   state.seed = options.seed;
   state.drop_last = options.drop_last;
@@ -74,12 +85,12 @@ std::vector<std::int64_t> DistributedSampler::indices() const {
   const DistributedSamplerState& state = shared_->state;
   const at::Tensor all = order(state);
   const auto* const permutation = all.const_data_ptr<std::int64_t>();
-  std::vector<std::int64_t> mine(static_cast<std::size_t>(size()));
-  std::int64_t place = rank_;
-  for (std::int64_t& index : mine) {
-    index =
-        permutation[place % state.dataset_size];  // past the end: the padding, which starts over at the head
-    place += state.num_replicas;
+  std::vector<std::int64_t> mine;
+  mine.reserve(static_cast<std::size_t>(size()) * replicas_);
+  for (std::size_t replica = 0; replica < replicas_; ++replica) {
+    std::int64_t place = rank_ + static_cast<std::int64_t>(replica);
+    for (std::int64_t i = 0; i < size(); ++i, place += state.num_replicas)
+      mine.push_back(permutation[place % state.dataset_size]);  // past the end: the padding, from the head on
   }
   return mine;
 }
@@ -137,13 +148,17 @@ void DistributedSampler::reset(std::optional<std::size_t> new_size) {
                               shared_->state.dataset_size, "; make a new sampler"));
   start_pass();
   shared_->order = indices();
+  shared_->turn = 0;
 }
 
 std::optional<DistributedSampler::BatchRequestType> DistributedSampler::next(std::size_t batch_size) {
-  const auto begin = static_cast<std::size_t>(shared_->state.position);
-  const std::size_t count = std::min(batch_size, shared_->order.size() - begin);
+  const std::size_t each = shared_->order.size() / replicas_;
+  const auto position = static_cast<std::size_t>(shared_->state.position);
+  const std::size_t count = std::min(batch_size, each - position);
   if (count == 0) return std::nullopt;
-  advance(static_cast<std::int64_t>(count));
+  const std::size_t begin = shared_->turn * each + position;
+  shared_->turn = (shared_->turn + 1) % replicas_;
+  if (shared_->turn == 0) advance(static_cast<std::int64_t>(count));
   const auto first = shared_->order.begin() + static_cast<std::ptrdiff_t>(begin);
   return BatchRequestType(first, first + static_cast<std::ptrdiff_t>(count));
 }

@@ -28,6 +28,11 @@
 //             the next pass starts with batch k + 1. What counts as consumed is what our loader has handed
 //             out, not what it has prefetched. libtorch's loader does not tell: with it all that it has asked
 //             for counts, max_jobs() batches more, so save at the end of an epoch.
+// Virtual     ranks (job/virtual_ranks.h): a sampler that is given no rank serves all virtual ranks of this
+// ranks       process, each its own items in its own order; one that is made within a turn serves that
+// virtual
+//             rank alone. Loaders take batches from them in turn: the first batch of each, then the second of
+//             each.
 // Threads     one at a time.
 #pragma once
 
@@ -40,8 +45,8 @@
 namespace lockstep {
 
 struct DistributedSamplerOptions {
-  std::optional<int> num_replicas = {};  // default: get_world_size(), which needs init_process_group()
-  std::optional<int> rank = {};          // default: get_rank()
+  std::optional<int> num_replicas = {};  // default: virtual_world_size(), which needs init_process_group()
+  std::optional<int> rank = {};          // default: get_rank(), or this process's virtual ranks
   bool shuffle = true;
   std::uint64_t seed = 0;  // the same on every rank
   bool drop_last = false;
@@ -74,8 +79,11 @@ class DistributedSampler {
   // How many indices each rank gets in an epoch.
   std::int64_t size() const;
 
-  // All of this rank's indices of this epoch, consumed or not.
+  // All of this rank's indices of this epoch, consumed or not. With several virtual ranks those of one after
+  // the other, size() of each.
   std::vector<std::int64_t> indices() const;
+  // How many ranks this sampler serves.
+  std::size_t replicas() const { return replicas_; }
 
   const DistributedSamplerState& state() const { return shared_->state; }
 
@@ -104,10 +112,12 @@ class DistributedSampler {
     bool has_passed = false;
     bool has_said = false;            // that set_epoch() was forgotten
     std::vector<std::int64_t> order;  // of the pass of libtorch's loader
+    std::size_t turn = 0;             // of the replica that gets its next batch
   };
   void note_pass() const;
 
-  int rank_;
+  int rank_;                  // or the first of several virtual ranks
+  std::size_t replicas_ = 1;  // from that one on
   std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
 };
 

@@ -28,7 +28,8 @@ std::vector<Chosen> chosen_tensors(const CheckpointIndex& index, const std::stri
   return chosen;
 }
 
-void into_safetensors(CheckpointReader& reader, const std::vector<Chosen>& chosen, const std::string& output) {
+void into_safetensors(CheckpointReader& reader, const std::vector<Chosen>& chosen,
+                      const std::string& output) {
   std::vector<SafetensorsEntry> entries;
   std::map<std::string, std::string> stored;
   for (const Chosen& one : chosen) {

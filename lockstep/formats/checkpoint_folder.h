@@ -62,7 +62,8 @@ struct CheckpointDamage {
   std::string text;
 };
 // Compares the files' sizes and, of the pieces whose number `selects` (their order is that of the index's
-// tensors), the checksums, with those of the files' headers if it selects the first. Reads all of those bytes.
+// tensors), the checksums, with those of the files' headers if it selects the first. Reads all of those
+// bytes.
 std::vector<CheckpointDamage> find_damage(const std::string& checkpoint, const CheckpointIndex& index,
                                           const std::function<bool(std::size_t piece)>& selects);
 

@@ -108,7 +108,8 @@ std::string safetensors_head(const std::string& path, const std::vector<Safetens
                              const SafetensorsMetadata& metadata) {
   const std::string header = header_text(path, tensors, metadata);
   std::string head;
-  for (std::size_t i = 0; i < HEAD_LENGTH_BYTES; ++i) head += static_cast<char>(header.size() >> (8 * i) & 0xffU);
+  for (std::size_t i = 0; i < HEAD_LENGTH_BYTES; ++i)
+    head += static_cast<char>(header.size() >> (8 * i) & 0xffU);
   return head + header;
 }
 

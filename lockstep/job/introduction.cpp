@@ -1,5 +1,7 @@
 #include "lockstep/job/introduction.h"
 
+#include <charconv>
+
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/comm/meeting/job_identity.h"
@@ -7,20 +9,27 @@
 namespace lockstep {
 
 std::string pack(const Introduction& mine) {
-  return str(mine.layout, '\n', mine.backend, '\n', mine.job, '\n', mine.boot_id, '\n', mine.address, '\n',
-             mine.offer);
+  return str(mine.layout, '\n', mine.backend, '\n', mine.virtual_ranks, '\n', mine.job, '\n', mine.boot_id,
+             '\n', mine.address, '\n', mine.offer);
 }
 
 Introduction unpack_introduction(const std::string& text, std::string_view caller) {
+  const auto refuse = [&] {
+    throw StoreError(str(caller, ": a rank introduced itself wrongly; do all run the same Lockstep?"));
+  };
   Introduction result;
+  std::string virtual_ranks;
   std::size_t at = 0;
-  for (std::string* part : {&result.layout, &result.backend, &result.job, &result.boot_id, &result.address}) {
+  for (std::string* part :
+       {&result.layout, &result.backend, &virtual_ranks, &result.job, &result.boot_id, &result.address}) {
     const std::size_t end = text.find('\n', at);
-    if (end == std::string::npos)
-      throw StoreError(str(caller, ": a rank introduced itself wrongly; do all run the same Lockstep?"));
+    if (end == std::string::npos) refuse();
     *part = text.substr(at, end - at);
     at = end + 1;
   }
+  const char* const last = virtual_ranks.data() + virtual_ranks.size();
+  const auto read = std::from_chars(virtual_ranks.data(), last, result.virtual_ranks);
+  if (read.ec != std::errc() || read.ptr != last) refuse();
   result.offer = text.substr(at);
   return result;
 }
@@ -44,6 +53,12 @@ void check_introductions(const std::vector<Introduction>& all, std::string_view 
           str(caller, ": rank 0 asks for backend \"", printable(all[0].backend), "\", rank ", r, " for \"",
               printable(all[r].backend),
               "\"; all ranks must ask for the same (LOCKSTEP_BACKEND, where the program asks for auto)"));
+    }
+    if (all[r].virtual_ranks != all[0].virtual_ranks) {
+      throw Mismatch(str(caller, ": rank 0 asks for ", all[0].virtual_ranks, " virtual ranks, rank ", r,
+                         " for ", all[r].virtual_ranks,
+                         " (0: none); all ranks must ask for the same (InitOptions::virtual_ranks, or "
+                         "LOCKSTEP_VIRTUAL_RANKS)"));
     }
   }
 }

@@ -16,7 +16,8 @@ namespace lockstep {
 
 struct Introduction {
   std::string backend;
-  std::string job = {};  // its fingerprint, packed
+  int virtual_ranks = 0;  // 0: none
+  std::string job = {};   // its fingerprint, packed
   std::string boot_id = {};
   std::string address = {};
   std::string offer = {};

@@ -13,6 +13,7 @@ using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
 const Introduction MINE = {.backend = "auto",
+                           .virtual_ranks = 4,
                            .job = pack(JobFingerprint{.size = 2, .source = "MPICH"}),
                            .boot_id = "b",
                            .address = "10.0.0.1",
@@ -22,6 +23,7 @@ TEST(Introduction, ArrivesAsItWasSent) {
   const Introduction got = unpack_introduction(pack(MINE));
   EXPECT_EQ(got.layout, layout_version());
   EXPECT_EQ(got.backend, MINE.backend);
+  EXPECT_EQ(got.virtual_ranks, MINE.virtual_ranks);
   EXPECT_EQ(got.job, MINE.job);
   EXPECT_EQ(got.boot_id, MINE.boot_id);
   EXPECT_EQ(got.address, MINE.address);
@@ -60,6 +62,13 @@ TEST(Introduction, AnotherJobOrBackendIsRefused) {
         check_introductions({MINE, other});
       },
       ThrowsMessage<Mismatch>(HasSubstr("rank 0 asks for backend \"auto\", rank 1 for \"tcp\"")));
+  other = MINE;
+  other.virtual_ranks = 0;
+  EXPECT_THAT(
+      [&] {
+        check_introductions({MINE, other});
+      },
+      ThrowsMessage<Mismatch>(HasSubstr("rank 0 asks for 4 virtual ranks, rank 1 for 0")));
 }
 
 }  // namespace

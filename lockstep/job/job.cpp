@@ -24,6 +24,7 @@
 #include "lockstep/job/mpi.h"
 #include "lockstep/job/only_copy.h"
 #include "lockstep/job/rendezvous.h"
+#include "lockstep/job/virtual_ranks.h"
 #include "lockstep/os/failure_note.h"
 
 namespace lockstep {
@@ -67,6 +68,7 @@ void leave() {
   close_listed_groups();
   if (mine.world) mine.world->close();
   mine.world.reset();
+  detail::set_virtual_ranks(0, 1);
 }
 
 // Programs started by a launcher show the library's warnings, and lose no line when they are killed.
@@ -101,7 +103,8 @@ void begin_notes(const JobEnvironment& place) {
     begin_failure_notes(place.rank);
 }
 
-void begin(Job& job, ProcessGroup world, const GroupOptions& group, int local_rank) {
+void begin(Job& job, ProcessGroup world, const GroupOptions& group, int local_rank, int virtual_ranks) {
+  detail::set_virtual_ranks(virtual_ranks, world.size());
   job.world = std::make_unique<ProcessGroup>(std::move(world));
   begin_group_list(group);
   job.local_rank = local_rank;
@@ -118,7 +121,7 @@ void meet_and_begin(Job& job, const InitOptions& options, const RendezvousFacts&
   const Met met = job.rendezvous.meet(options, facts, wanted, deadline);
   fail_point("init.after_meet");
   begin(job, make_group(*met.meeting, met.backend, wanted, met.local_rank, "world", group, deadline), group,
-        met.local_rank);
+        met.local_rank, facts.virtual_ranks);
 }
 
 void init_from_mpi(const MpiHandle& handle, const InitOptions& options) {
@@ -141,7 +144,7 @@ void init_from_mpi(const MpiHandle& handle, const InitOptions& options) {
   begin(mine,
         messages::make_group(MPI_CARRIER, connect_mpi(meeting, communicator, deadline), meeting, "world",
                              group, deadline),
-        group, local_rank);
+        group, local_rank, wanted_virtual_ranks(options.virtual_ranks, communicator->size()));
 }
 
 }  // namespace

@@ -37,6 +37,9 @@ struct InitOptions {
   // waits for, also while the ranks meet.
   std::optional<std::chrono::milliseconds> timeout = {};
   std::optional<std::chrono::milliseconds> warn_after = {};
+  // The same bits on any number of processes up to this one (virtual_ranks.h). Default:
+  // $LOCKSTEP_VIRTUAL_RANKS, else none.
+  std::optional<int> virtual_ranks = {};
 };
 
 // Joins the job and makes the group of all ranks, the world. `backend` is a name that `lockstep info` lists,
@@ -48,8 +51,9 @@ struct InitOptions {
 //             has passed; the error then names who is missing.
 // Throws      InvalidArgument: already initialised ("call destroy_process_group() first"), an unknown
 //             backend, rank and world size that do not fit, several machines without a secret, rank and world
-//             size by hand without MASTER_PORT; Mismatch: ranks ask for different backends, ranks of two jobs
-//             have met, or two processes are one rank; StoreError: another secret; SystemError: the store's
+//             size by hand without MASTER_PORT, fewer virtual ranks than processes; Mismatch: ranks ask for
+//             different backends or numbers of virtual ranks, ranks of two jobs have met, or two
+//             processes are one rank; StoreError: another secret; SystemError: the store's
 //             port is taken; PeerLost and Timeout while meeting.
 void init_process_group(const std::string& backend = "auto", const InitOptions& options = {});
 

@@ -57,9 +57,14 @@ MetOverStore meet_over_store(MeetOverStoreOptions options, const BackendChoice& 
   met.backend = wanted.cpu;
   met.over_store = std::make_unique<StoreMeeting>(meeting);
   SameMachineProof proof(*met.over_store);
-  const std::vector<Introduction> all = introduce(
-      *met.over_store, {text_of(wanted), pack(meeting.job), boot_id(), meeting.local_address, proof.offer()},
-      deadline, meeting.caller);
+  const std::vector<Introduction> all = introduce(*met.over_store,
+                                                  {.backend = text_of(wanted),
+                                                   .virtual_ranks = options.virtual_ranks,
+                                                   .job = pack(meeting.job),
+                                                   .boot_id = boot_id(),
+                                                   .address = meeting.local_address,
+                                                   .offer = proof.offer()},
+                                                  deadline, meeting.caller);
   check_addresses(all, meeting.caller);
   met.local_rank = options.local_rank >= 0 ? options.local_rank : count_before(all, rank);
   if (wanted.cpu != "auto" && wanted.cpu != "shm") return met;

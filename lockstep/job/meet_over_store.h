@@ -22,6 +22,7 @@ namespace lockstep {
 struct MeetOverStoreOptions {
   StoreMeetingOptions meeting;  // an empty local_address: chosen here
   int local_rank = -1;          // the number on this machine, if a launcher gives one
+  int virtual_ranks = 0;        // 0: none
 };
 
 struct MetOverStore {

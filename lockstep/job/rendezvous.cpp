@@ -12,6 +12,7 @@
 #include "lockstep/comm/meeting/missing_rank.h"
 #include "lockstep/job/introduction.h"
 #include "lockstep/job/meet_over_store.h"
+#include "lockstep/job/virtual_ranks.h"
 #include "lockstep/os/kernel_features.h"
 #include "lockstep/os/machine.h"
 #include "lockstep/os/process.h"
@@ -164,6 +165,7 @@ RendezvousFacts rendezvous_facts(const InitOptions& options) {
   facts.is_place_given = given.has_value();
   facts.place = given ? *given : job_environment();
   identify(facts);
+  facts.virtual_ranks = wanted_virtual_ranks(options.virtual_ranks, facts.place.world_size);
   facts.has_store = options.store != nullptr;
   facts.init_method = options.init_method;
   facts.has_hub = env("LOCKSTEP_HUB_FDS").has_value();
@@ -192,7 +194,11 @@ Met Rendezvous::meet(const InitOptions& options, const RendezvousFacts& facts, c
     return meet_over_store(options.store, facts, plan, wanted, deadline);
   }
   meet_here(facts, plan, deadline);
-  introduce(*hub_, {.backend = text_of(wanted), .job = pack(fingerprint(facts, plan))}, deadline);
+  introduce(*hub_,
+            {.backend = text_of(wanted),
+             .virtual_ranks = facts.virtual_ranks,
+             .job = pack(fingerprint(facts, plan))},
+            deadline);
   const bool is_known = place.local_rank != JobEnvironment::UNKNOWN;
   return {hub_.get(),
           backend != "auto"                  ? backend
@@ -267,8 +273,9 @@ Met Rendezvous::meet_over_mpi(const RendezvousFacts& facts, const BackendChoice&
             "WORLD_SIZE"));
   MpiMeeting& meeting = MpiMeeting::of(world);
   meeting.begin();
-  const std::vector<Introduction> all =
-      introduce(meeting, {.backend = text_of(wanted), .boot_id = boot_id()}, deadline);
+  const std::vector<Introduction> all = introduce(
+      meeting, {.backend = text_of(wanted), .virtual_ranks = facts.virtual_ranks, .boot_id = boot_id()},
+      deadline);
   const bool is_known = place.local_rank != JobEnvironment::UNKNOWN;
   return {&meeting, wanted.cpu, is_known ? place.local_rank : count_before(all, place.rank)};
 }
@@ -285,7 +292,8 @@ Met Rendezvous::meet_over_store(std::shared_ptr<Store> store, const RendezvousFa
                                               .job = fingerprint(facts, plan),
                                               .gone_as = store_job_,
                                               .is_of_one_job = is_ours},
-                                  .local_rank = place.local_rank};
+                                  .local_rank = place.local_rank,
+                                  .virtual_ranks = facts.virtual_ranks};
   if (is_ours) options.meeting.secret = secret_->raw();
   try {
     over_store_ = lockstep::meet_over_store(std::move(options), wanted, deadline);

@@ -56,6 +56,7 @@ struct RendezvousFacts {
   std::string machine;          // machine_identity()
   std::string user;             // user_identity()
   bool is_place_given = false;  // by the caller's options, not by the environment
+  int virtual_ranks = 0;        // 0: none
   bool has_store = false;       // given by the caller
   std::string init_method;      // "", "env://", "file://...", "tcp://..."
   bool has_hub = false;         // LOCKSTEP_HUB_FDS

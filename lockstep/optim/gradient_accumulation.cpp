@@ -9,6 +9,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/comm/collectives/all_reduce.h"
+#include "lockstep/job/virtual_ranks.h"
 
 namespace lockstep {
 
@@ -58,6 +59,11 @@ void GradientAccumulation::MicroBatch::backward(const at::Tensor& mean_loss) {
 void GradientAccumulation::MicroBatch::backward(const at::Tensor& summed_loss, double count) {
   if (!(count >= 0) || std::isinf(count))
     throw InvalidArgument(lockstep::str("GradientAccumulation: ", count, " is no number of losses"));
+  if (has_virtual_ranks()) {
+    throw InvalidArgument(
+        "GradientAccumulation: backward() of a sum and its number is not possible with virtual ranks, which "
+        "average once for several ranks; give the mean loss, or start the job without virtual ranks");
+  }
   owner_.begin_backward(Form::SUMS, place_.index);
   owner_.count_ += count;
   summed_loss.backward();

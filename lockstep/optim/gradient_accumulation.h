@@ -38,7 +38,7 @@
 // BatchNorm   sees micro-batches, not the batch that they make: its statistics, and so the gradients, are not
 //             those of one batch.
 // Fails       InvalidArgument: no steps; both forms of backward() in one group; a negative or infinite number
-//             of losses.
+//             of losses; a sum and its number with virtual ranks (job/virtual_ranks.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>

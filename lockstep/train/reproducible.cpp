@@ -4,23 +4,13 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/parallel/virtual_ranks/rank_seed.h"
 
 namespace lockstep {
-namespace {
-
-// Sebastiano Vigna's splitmix64, a bijection.
-std::uint64_t mixed(std::uint64_t x) {
-  x += 0x9e3779b97f4a7c15U;
-  x = (x ^ (x >> 30U)) * 0xbf58476d1ce4e5b9U;
-  x = (x ^ (x >> 27U)) * 0x94d049bb133111ebU;
-  return x ^ (x >> 31U);
-}
-
-}  // namespace
 
 std::uint64_t set_seed(std::uint64_t seed, int rank) {
   if (rank < 0) throw InvalidArgument(lockstep::str("set_seed: rank ", rank, "; ranks begin at 0"));
-  const std::uint64_t used = rank == 0 ? seed : mixed(mixed(seed) + static_cast<std::uint64_t>(rank));
+  const std::uint64_t used = rank_seed(seed, rank);
   at::manual_seed(used);
   return used;
 }

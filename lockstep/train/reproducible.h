@@ -19,7 +19,8 @@ namespace lockstep {
 
 // torch::manual_seed(). Rank 0, and a program that names no rank, get `seed` itself; other ranks a number
 // that is mixed from both, so that no two pairs of seed and rank meet (seed 42 on rank 1 is not seed 43 on
-// rank 0, as it is with seed + rank). Returns the number used. Throws InvalidArgument for a negative rank.
+// rank 0, as it is with seed + rank). With virtual ranks use seed_virtual_ranks(). Returns the number used.
+// Throws InvalidArgument for a negative rank.
 std::uint64_t set_seed(std::uint64_t seed, int rank = 0);
 
 // torch.use_deterministic_algorithms: operations that have a deterministic form use it, others throw

@@ -205,6 +205,7 @@ int main(int argc, char** argv) {
   }
   if (command == "once" && argc > 5)
     return once(argv[2], std::atoi(argv[3]), std::atoi(argv[4]), static_cast<FileFault>(std::atoi(argv[5])));
-  std::fprintf(stderr, "usage: save_trial sweep|first|load|leave|odd FOLDER, or once FOLDER RANK CALL FAULT\n");
+  std::fprintf(stderr,
+               "usage: save_trial sweep|first|load|leave|odd FOLDER, or once FOLDER RANK CALL FAULT\n");
   return 64;
 }

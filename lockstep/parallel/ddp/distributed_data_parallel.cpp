@@ -14,7 +14,10 @@
 #include "lockstep/base/fail_point.h"
 #include "lockstep/base/str.h"
 #include "lockstep/job/job.h"
+#include "lockstep/job/virtual_ranks.h"
 #include "lockstep/parallel/ddp/ddp_wrapper.h"
+#include "lockstep/parallel/ddp/gradient_average.h"
+#include "lockstep/parallel/ddp/virtual_replica.h"
 #include "lockstep/parallel/gradients/hooks/hook_registry.h"
 #include "lockstep/parallel/gradients/sparse_gradient.h"
 #include "lockstep/parallel/replicas/broadcast_tensors.h"
@@ -52,7 +55,8 @@ ReducerOptions reducer_options(const DistributedDataParallelOptions& options) {
           .find_unused_parameters = options.find_unused_parameters && !options.static_graph,
           .static_graph = options.static_graph,
           .sparse_gradients = options.sparse_gradients,
-          .model = {}};
+          .model = {},
+          .virtual_ranks = has_virtual_ranks() ? std::optional(current_virtual_rank_plan()) : std::nullopt};
 }
 
 std::string join(const std::vector<std::string>& names) {
@@ -67,7 +71,8 @@ std::string settings_of(const ReducerOptions& options, bool broadcast_buffers) {
                        " bytes, find_unused_parameters ", options.find_unused_parameters, ", static_graph ",
                        options.static_graph, ", broadcast_buffers ", broadcast_buffers,
                        ", backward_passes_per_step ", options.backward_passes_per_step,
-                       ", sparse gradients [", join(options.sparse_gradients), "]");
+                       ", sparse gradients [", join(options.sparse_gradients), "], virtual ranks ",
+                       options.virtual_ranks ? options.virtual_ranks->virtual_ranks : 0);
 }
 
 // A rank that cannot have its buckets tells the others, which would otherwise wait for it in their first
@@ -159,6 +164,7 @@ DistributedDataParallelBase::DistributedDataParallelBase(const torch::nn::Module
   const NamedTensors chosen =
       check_model(DDP_WRAPPER, parameters_, buffers_, options.device_ids, settings.sparse_gradients, group_);
 
+  check_for_virtual_ranks(settings, group_, chosen);
   fail_point("ddp.construct");
   if (is_initialized()) install_caching_allocator();  // not in a host program that brings its own groups
   std::vector<at::Tensor> state = tensors_of(distinct(parameters_));
@@ -172,12 +178,38 @@ DistributedDataParallelBase::DistributedDataParallelBase(const torch::nn::Module
   reducer_->set_announce([membership = join_membership(), ranks = group_.size()] {
     return announce_average(*membership, ranks);
   });
+  if (settings.virtual_ranks) wrap_for_virtual_ranks();
+}
+
+void DistributedDataParallelBase::wrap_for_virtual_ranks() {
+  const NamedTensors buffers = distinct(buffers_);
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : buffers) names.push_back(name);
+  virtual_replica_ = std::make_shared<VirtualReplica>(
+      reducer_, names, TurnBuffers(tensors_of(buffers), group_, local_virtual_ranks(), broadcast_buffers_));
+  add_virtual_rank_member(virtual_replica_);
 }
 
 void DistributedDataParallelBase::before_forward(bool training) {
+  const bool trains = training && at::GradMode::is_enabled();
+  if (trains && virtual_replica_ && !current_virtual_rank()) {
+    DDP_WRAPPER.refuse(group_,
+                       lockstep::str("forward() in training outside of a virtual rank's turn: this job has ",
+                                     virtual_world_size(), " virtual ranks on ", get_world_size(),
+                                     " processes; run forward() and backward() in a loop over "
+                                     "virtual_ranks() or virtual_steps()"));
+  }
   buffer_watch_.forward_begins(buffers_);
   reducer_->before_forward(at::GradMode::is_enabled() ? watch_.change() : std::nullopt);
-  if (!training || !at::GradMode::is_enabled() || !reducer_->is_synchronised()) return;
+  if (trains && reducer_->is_synchronised()) give_buffers();
+}
+
+// Collective. To a forward in training that is averaged.
+void DistributedDataParallelBase::give_buffers() {
+  if (virtual_replica_) {
+    const Acting acting(Purpose::BUFFERS, model_);
+    return virtual_replica_->before_forward();
+  }
   const auto buffers = broadcast_buffers_ ? tensors_of(distinct(buffers_)) : std::vector<at::Tensor>();
   if (!buffers.empty()) {
     const JoinRound round = Join::notify_join_context(*this, BUFFERS)->wait();
@@ -189,6 +221,8 @@ void DistributedDataParallelBase::before_forward(bool training) {
 }
 
 std::shared_ptr<JoinHook> DistributedDataParallelBase::join_hook(const JoinOptions& options) {
+  if (virtual_replica_)
+    DDP_WRAPPER.refuse(group_, "a Join is not possible with virtual ranks, whose loops are equally long");
   const auto parameters = tensors_of(distinct(parameters_));
   return std::make_shared<StandIn>(group_, reducer_, parameters, tensors_of(distinct(buffers_)), options);
 }
@@ -199,7 +233,7 @@ bool DistributedDataParallelBase::counts_forwards(bool training) const {
 
 void DistributedDataParallelBase::after_forward(bool training, const OutputTensors& outputs) {
   if (!reducer_->wants_outputs()) return;
-  if (!outputs.complete || outputs.tensors.empty()) return reducer_->note_unknown_outputs();
+  if (!outputs.complete || outputs.tensors.empty()) return reducer_->note_outputs(std::nullopt);
   reducer_->note_outputs(outputs.tensors);
   if (training) reducer_->take_part_if_unreached();
 }
@@ -216,8 +250,26 @@ void DistributedDataParallelBase::register_comm_hook(const std::string& name,
 
 void DistributedDataParallelBase::register_comm_hook(std::shared_ptr<CommHook> hook) {
   if (!hook) DDP_WRAPPER.refuse("register_comm_hook() was given no hook");
+  if (virtual_replica_) {
+    DDP_WRAPPER.refuse(group_, lockstep::str("communication hook \"", printable(hook->describe()),
+                                             "\" is not possible with virtual ranks: it would see sums of "
+                                             "several ranks"));
+  }
   verify_same_model(DDP_WRAPPER, describe_model({}, {}, "communication hook " + hook->describe()), group_);
   reducer_->register_comm_hook(std::move(hook));
+}
+
+std::shared_ptr<CommHook> DistributedDataParallelBase::comm_hook() const {
+  return virtual_replica_ ? nullptr
+                          : reducer_->ask([](const GradientAverage& average) { return average.hook(); });
+}
+
+DistributedDataParallelStats DistributedDataParallelBase::stats() const {
+  return reducer_->ask([](const GradientAverage& average) { return average.stats(); });
+}
+
+std::string DistributedDataParallelBase::bucket_table() const {
+  return reducer_->ask([](const GradientAverage& average) { return average.table(); });
 }
 
 RankTimes DistributedDataParallelBase::compare_ranks() const {

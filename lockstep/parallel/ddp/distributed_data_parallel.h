@@ -85,6 +85,11 @@
 // Sparse      gradients of torch::nn::Embedding and EmbeddingBag with sparse(true), and those named in
 //             sparse_gradients, travel as rows, after the last bucket and past a communication hook; .grad is
 //             then the coalesced average.
+// Virtual     ranks (parallel/virtual_ranks/virtual_ranks.h): forward in training and backward run in a loop
+// ranks       over virtual_ranks(), on models in CPU memory and the job's world. The last turn averages, with
+//             the bits of a job that has one process for each virtual rank. InvalidArgument names what is not
+//             possible with them: static_graph, backward_passes_per_step, sparse gradients, communication
+//             hooks, a Join, SyncBatchNorm, parameters that wrappers share.
 // On a GPU    the whole model is on this rank's device, and the group is one over nccl (docs/backends.md).
 //             Sparse gradients are refused there. Backward returns before the averages are there; a failure
 //             after that is thrown by the group's next call, and the gradients have no meaning.
@@ -109,6 +114,7 @@
 #include "lockstep/job/join.h"
 #include "lockstep/parallel/ddp/forward_outputs.h"
 #include "lockstep/parallel/ddp/reducer.h"
+#include "lockstep/parallel/ddp/stats.h"
 #include "lockstep/parallel/gradients/hooks/comm_hook.h"
 #include "lockstep/parallel/replicas/buffer_watch.h"
 #include "lockstep/parallel/replicas/model_watch.h"
@@ -118,6 +124,8 @@ class Optimizer;
 }
 
 namespace lockstep {
+
+class VirtualReplica;
 
 struct DistributedDataParallelOptions {
   bool broadcast_buffers = true;                   // rank 0's buffers to all at each forward in training mode
@@ -191,7 +199,7 @@ class DistributedDataParallelBase : public Joinable {
   void register_comm_hook(const std::string& name);
   void register_comm_hook(std::shared_ptr<CommHook> hook);
   void register_comm_hook(const std::string& name, FunctionHook::Function function);
-  std::shared_ptr<CommHook> comm_hook() const { return reducer_->comm_hook(); }  // null: none
+  std::shared_ptr<CommHook> comm_hook() const;  // null: none
 
   // For a Join (job/join.h): dist::join({&ddp}, [&] { ... }). A rank without inputs takes part in the
   // averages with zeros; buffers are those of the largest rank that has inputs; in the end all ranks have
@@ -201,10 +209,10 @@ class DistributedDataParallelBase : public Joinable {
   const ProcessGroup& join_process_group() const override { return group_; }
 
   const ProcessGroup& process_group() const { return group_; }
-  DistributedDataParallelStats stats() const { return reducer_->stats(); }
+  DistributedDataParallelStats stats() const;
   // Which gradients travel together and in what order, one line per bucket: "#0 float32 1280 bytes: fc.bias
   // fc.weight".
-  std::string bucket_table() const { return reducer_->bucket_table(); }
+  std::string bucket_table() const;
   // Collective: the times of every rank's last step, who came last and why (step_times.h; to_string() makes a
   // table of it).
   RankTimes compare_ranks() const;
@@ -239,6 +247,8 @@ class DistributedDataParallelBase : public Joinable {
 
  private:
   void before_forward(bool training);
+  void wrap_for_virtual_ranks();
+  void give_buffers();
   bool counts_forwards(bool training) const;  // one that an exception leaves is compared with the other ranks
   void refuse_move(const std::optional<at::Device>& device, const std::optional<at::ScalarType>& dtype) const;
   void refuse_forgotten(const std::vector<const torch::optim::Optimizer*>& optimizers) const;
@@ -252,6 +262,7 @@ class DistributedDataParallelBase : public Joinable {
   ModelWatch watch_;
   BufferWatch buffer_watch_;
   std::shared_ptr<Reducer> reducer_;
+  std::shared_ptr<VirtualReplica> virtual_replica_;  // null: without virtual ranks
 };
 
 template <typename ModuleType> class DistributedDataParallel : public DistributedDataParallelBase {

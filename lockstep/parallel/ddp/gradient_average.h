@@ -50,6 +50,7 @@ class GradientAverage {
   void wait();                                             // and reduces sparse gradients
   void scale(double factor) { gradients_.scale(factor); }  // between wait() and settle()
   void settle();
+  void end_turn() { gradients_.end_turn(); }  // in place of settle(), but in a virtual rank's last turn
 
   std::string table() const;  // the plan, one line per bucket
   DistributedDataParallelStats stats() const;

@@ -58,6 +58,16 @@ void GradientArrivals::end_step() {
   for (Progress& progress : progress_) progress.used = false;
 }
 
+std::vector<bool> GradientArrivals::used() const {
+  std::vector<bool> used;
+  for (const Progress& progress : progress_) used.push_back(progress.used);
+  return used;
+}
+
+void GradientArrivals::set_used(const std::vector<bool>& used) {
+  for (std::size_t i = 0; i < progress_.size(); ++i) progress_[i].used = i < used.size() && used[i];
+}
+
 GradientArrivals::Lateness GradientArrivals::lateness(std::size_t index, bool is_started) const {
   const Progress& progress = progress_[index];
   if (is_short(index) && !(progress.counted && is_started)) return Lateness::NONE;

@@ -43,6 +43,9 @@ class GradientArrivals {
   // It gets none in this backward (any more). Does nothing a second time.
   void leave_out(std::size_t index);
   void end_step();  // forgets which parameters were used
+  // By parameter. Empty: none.
+  std::vector<bool> used() const;
+  void set_used(const std::vector<bool>& used);
 
   bool is_counted(std::size_t index) const { return progress_[index].counted; }
   bool was_used(std::size_t index) const { return progress_[index].used; }  // since the last end_step()

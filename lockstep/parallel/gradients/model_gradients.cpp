@@ -132,6 +132,11 @@ void ModelGradients::settle(const PassExchange& exchange) {
   arrivals_.end_step();
 }
 
+void ModelGradients::end_turn() {
+  for (std::size_t i = 0; i < dense_.size(); ++i) dense_.settle(i, /*used_by_any_rank=*/false);
+  arrivals_.end_step();
+}
+
 void ModelGradients::follow(BucketPlan plan) {
   dense_.follow(std::move(plan));
   arrivals_.lay_out(dense_.bucket_of(), dense_.buckets());

@@ -73,6 +73,8 @@ class ModelGradients {
   void scale(double factor);
   // Makes .grad the average. The .grad of a parameter that was left out stays unless a rank used it.
   void settle(const PassExchange& exchange);
+  // In place of settle() where the buckets hold no average yet, but were added to a virtual rank's sums.
+  void end_turn();
   // Lays the dense gradients out in other buckets. Between passes.
   void follow(BucketPlan plan);
 

@@ -36,20 +36,20 @@ void broadcast_pack(const std::vector<at::Tensor>& tensors, std::size_t bytes, c
   for (std::size_t i = 0; i < tensors.size(); ++i) tensors[i].copy_(places[i]);
 }
 
-// Each place in memory once.
-at::Tensor without_repeats(const at::Tensor& tensor) {
-  auto sizes = tensor.sizes().vec();
-  for (std::size_t i = 0; i < sizes.size(); ++i) {
-    if (tensor.strides()[i] == 0 && sizes[i] > 1) sizes[i] = 1;
-  }
-  return tensor.as_strided(sizes, tensor.strides());
-}
-
 }  // namespace
 
 bool repeats(const at::Tensor& tensor) {
   return tensor.defined() && tensor.layout() == c10::kStrided &&
          at::has_internal_overlap(tensor) == at::MemOverlap::Yes;
+}
+
+at::Tensor without_repeats(const at::Tensor& tensor) {
+  if (!repeats(tensor)) return tensor;
+  auto sizes = tensor.sizes().vec();
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    if (tensor.strides()[i] == 0 && sizes[i] > 1) sizes[i] = 1;
+  }
+  return tensor.as_strided(sizes, tensor.strides());
 }
 
 void broadcast_tensors(const std::vector<at::Tensor>& tensors, const ProcessGroup& group, GroupRank root) {
@@ -62,8 +62,7 @@ void broadcast_tensors(const std::vector<at::Tensor>& tensors, const ProcessGrou
     bytes = 0;
   };
   for (const at::Tensor& tensor : tensors) {
-    at::Tensor data = tensor.variable_data();  // same memory, a version counter of its own
-    if (repeats(data)) data = without_repeats(data);
+    const at::Tensor data = without_repeats(tensor.variable_data());  // a version counter of its own
     if (data.nbytes() == 0) continue;
     if (data.nbytes() >= ALONE_BYTES && carried_dtype(data.scalar_type())) {
       broadcast(data, root, group);

@@ -22,6 +22,8 @@ namespace lockstep {
 
 // Whether several elements are one place in memory, as expand() makes them.
 bool repeats(const at::Tensor& tensor);
+// Each place in memory once: a view of the tensor, or itself.
+at::Tensor without_repeats(const at::Tensor& tensor);
 
 void broadcast_tensors(const std::vector<at::Tensor>& tensors, const ProcessGroup& group,
                        GroupRank root = {0});

@@ -20,6 +20,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/job/job.h"
+#include "lockstep/job/virtual_ranks.h"
 #include "lockstep/tensor/collectives.h"
 
 namespace lockstep {
@@ -204,6 +205,12 @@ at::Tensor sync_batch_norm(const at::Tensor& input, const at::Tensor& running_me
 
 std::optional<ProcessGroup> group_to_normalise(const std::optional<ProcessGroup>& process_group) {
   if (!process_group && !is_initialized()) return std::nullopt;
+  if (has_virtual_ranks()) {
+    refuse_batch_norm(
+        "it needs the batches of all ranks at once, and virtual ranks take turns; use BatchNorm, or start "
+        "the "
+        "job without virtual ranks");
+  }
   const ProcessGroup& group = process_group ? *process_group : world();
   group.require_member("SyncBatchNorm");
   return group.size() > 1 ? std::optional(group) : std::nullopt;

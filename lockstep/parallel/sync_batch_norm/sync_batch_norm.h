@@ -26,7 +26,8 @@
 //             ranks when their graphs are. With find_unused_parameters give one of the two a group of its own
 //             (new_group).
 // Fails       InvalidArgument: fewer than two dimensions, another number of channels; a single value per
-//             channel on all ranks together; backward(create_graph = true), for there is no second
+//             channel on all ranks together; virtual ranks (job/virtual_ranks.h), whose batches never meet;
+//             backward(create_graph = true), for there is no second
 //             derivative; a process outside process_group. Otherwise as any collective. Messages name the
 //             layer: convert_sync_batchnorm() knows its name, and name() sets it.
 #pragma once

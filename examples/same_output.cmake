@@ -1,0 +1,18 @@
+# cmake -DLAUNCHER=lockstep -DPROGRAM=virtual_ranks -P same_output.cmake: the program prints the same on 1, 2, 3 and 4 processes.
+foreach(processes 1 2 3 4)
+  execute_process(COMMAND ${LAUNCHER} run -n ${processes} --no-logs --no-prefix ${PROGRAM}
+                  OUTPUT_VARIABLE output RESULT_VARIABLE result)
+  if(NOT result EQUAL 0)
+    message(FATAL_ERROR "${processes} processes: exit code ${result}")
+  endif()
+  if(NOT output MATCHES "weights: [0-9a-f]+")
+    message(FATAL_ERROR "${processes} processes print no checksum: ${output}")
+  endif()
+  if(DEFINED first AND NOT output STREQUAL first)
+    message(FATAL_ERROR "1 process printed\n${first}\n${processes} processes print\n${output}")
+  endif()
+  if(NOT DEFINED first)
+    set(first "${output}")
+  endif()
+endforeach()
+message(STATUS "the same on 1, 2, 3 and 4 processes:\n${first}")
