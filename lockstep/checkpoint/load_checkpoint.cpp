@@ -14,7 +14,7 @@
 #include "lockstep/formats/checkpoint_folder.h"
 #include "lockstep/os/folder.h"
 #include "lockstep/os/plain_file.h"
-#include "lockstep/tensor/stored_dtype.h"
+#include "lockstep/tensor/dtype_words.h"
 
 namespace lockstep {
 namespace {
@@ -111,7 +111,7 @@ class Search {
 
 WantedTensor wanted(const std::string& item, const std::string& name, const at::Tensor& tensor,
                     std::vector<std::int64_t> shape) {
-  return {tensor_name(item, name), std::string(stored_dtype(tensor.scalar_type())), std::move(shape)};
+  return {tensor_name(item, name), std::string(dtype_word(tensor.scalar_type())), std::move(shape)};
 }
 
 WantedItem wanted_item(const std::string& name, const ItemContents& contents) {

@@ -9,7 +9,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
-#include "lockstep/tensor/stored_dtype.h"
+#include "lockstep/tensor/dtype_words.h"
 
 namespace lockstep {
 namespace {
@@ -52,7 +52,7 @@ void PieceReader::fill(const at::Tensor& target, const std::string& name, const 
   const at::NoGradGuard no_grad;
   const at::Tensor detached = target.detach();  // shares the version, so autograd sees that values changed
   const CheckpointTensor& tensor = index_.tensors.at(name);
-  const at::ScalarType dtype = dtype_of_stored(tensor.dtype).value();
+  const at::ScalarType dtype = dtype_of_word(tensor.dtype);
   for (const CheckpointPiece& piece : tensor.pieces) {
     const auto common = common_part(piece, box);
     if (!common) continue;
@@ -72,7 +72,7 @@ void PieceReader::fill(const at::Tensor& target, const std::string& name, const 
 
 at::Tensor PieceReader::make(const std::string& name) {
   const CheckpointTensor& tensor = index_.tensors.at(name);
-  at::Tensor made = at::empty(tensor.shape, at::TensorOptions(dtype_of_stored(tensor.dtype).value()));
+  at::Tensor made = at::empty(tensor.shape, at::TensorOptions(dtype_of_word(tensor.dtype)));
   fill(made, name, box_of(tensor.shape));
   return made;
 }

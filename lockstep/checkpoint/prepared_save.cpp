@@ -13,7 +13,7 @@
 #include "lockstep/checkpoint/item_names.h"
 #include "lockstep/checkpoint/json_values.h"
 #include "lockstep/formats/checksum.h"
-#include "lockstep/tensor/stored_dtype.h"
+#include "lockstep/tensor/dtype_words.h"
 
 namespace lockstep {
 namespace {
@@ -29,7 +29,7 @@ Place place_of(const at::Tensor& tensor) {
 
 void expect_dense(const std::string& name, const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.layout() != at::kStrided || tensor.is_quantized() || tensor.is_meta() ||
-      stored_dtype(tensor.scalar_type()).empty())
+      checkpoint_dtype_size(dtype_word(tensor.scalar_type())) == 0)
     throw InvalidArgument(
         str("tensor ", in_quotes(name),
             " cannot be saved: ", tensor.defined() ? toString(tensor.scalar_type()) : "it is undefined",
@@ -38,7 +38,7 @@ void expect_dense(const std::string& name, const at::Tensor& tensor) {
 
 DeclaredTensor declared(const std::string& name, const at::Tensor& tensor) {
   return {
-      .name = name, .dtype = std::string(stored_dtype(tensor.scalar_type())), .shape = tensor.sizes().vec()};
+      .name = name, .dtype = std::string(dtype_word(tensor.scalar_type())), .shape = tensor.sizes().vec()};
 }
 
 // Of the first and last bytes of a contiguous tensor: what differs when ranks have trained apart.
@@ -144,9 +144,9 @@ json declaration_of(const Inventory& inventory, const std::map<std::string, json
               {"rank_values", inventory.rank_values}};
   for (const auto& [part, entries] : parts) own["alike"][part] = checksum_of(entries.dump());
   for (const auto& [name, tensor] : inventory.own)
-    own["own"].push_back({name, std::string(stored_dtype(tensor.scalar_type())), tensor.sizes().vec()});
+    own["own"].push_back({name, std::string(dtype_word(tensor.scalar_type())), tensor.sizes().vec()});
   for (const TensorShard& shard : inventory.shards)
-    own["shards"].push_back({shard.name, std::string(stored_dtype(shard.tensor.scalar_type())), shard.shape,
+    own["shards"].push_back({shard.name, std::string(dtype_word(shard.tensor.scalar_type())), shard.shape,
                              shard.offsets, shard.tensor.sizes().vec()});
   return own;
 }

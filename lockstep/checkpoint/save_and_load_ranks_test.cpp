@@ -17,7 +17,7 @@
 #include "lockstep/job/groups.h"
 #include "lockstep/optim/adam.h"
 #include "lockstep/optim/lr_scheduler.h"
-#include "lockstep/tensor/stored_dtype.h"
+#include "lockstep/tensor/dtype_words.h"
 #include "testing/ranks.h"
 #include "testing/shared_folder.h"
 

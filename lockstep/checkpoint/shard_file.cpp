@@ -11,7 +11,7 @@
 #include "lockstep/formats/checksum.h"
 #include "lockstep/formats/safetensors_writer.h"
 #include "lockstep/os/new_file.h"
-#include "lockstep/tensor/stored_dtype.h"
+#include "lockstep/tensor/dtype_words.h"
 
 namespace lockstep {
 namespace {
@@ -26,7 +26,7 @@ struct Stored {
 };
 
 Stored stored_as(const PieceToWrite& piece) {
-  Stored stored{std::string(stored_dtype(piece.tensor.scalar_type())), piece.piece.box.sizes};
+  Stored stored{std::string(dtype_word(piece.tensor.scalar_type())), piece.piece.box.sizes};
   const bool has_parts = stored.dtype == "C128" || stored.dtype == "C32";
   if (has_parts) stored.dtype = stored.dtype == "C128" ? "F64" : "F16";
   if (has_parts) stored.shape.push_back(2);

@@ -7,6 +7,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/formats/pt_writer.h"
 #include "lockstep/formats/safetensors_writer.h"
 
 namespace lockstep {
@@ -42,6 +43,17 @@ void into_safetensors(CheckpointReader& reader, const std::vector<Chosen>& chose
   writer.commit();
 }
 
+void into_pt(CheckpointReader& reader, const std::vector<Chosen>& chosen, const std::string& output) {
+  std::vector<PtEntry> entries;
+  for (const Chosen& one : chosen) {
+    const CheckpointTensor& tensor = reader.index().tensors.at(one.stored);
+    entries.push_back({.name = one.name, .dtype = tensor.dtype, .shape = tensor.shape});
+  }
+  PtWriter writer(output, std::move(entries));
+  for (const Chosen& one : chosen) writer.write(reader.read(one.stored));
+  writer.commit();
+}
+
 }  // namespace
 
 std::size_t convert_checkpoint(CheckpointReader& reader, const std::string& item, const std::string& output) {
@@ -51,6 +63,8 @@ std::size_t convert_checkpoint(CheckpointReader& reader, const std::string& item
   const std::string ending = std::filesystem::path(output).extension().string();
   if (ending == ".safetensors") {
     into_safetensors(reader, chosen, output);
+  } else if (ending == ".pt" || ending == ".pth") {
+    into_pt(reader, chosen, output);
   } else {
     throw InvalidArgument(str(in_quotes(output), " must end in .safetensors, .pt or .pth"));
   }

@@ -1,52 +1,31 @@
 #include "lockstep/tensor/pt_file.h"
 
-#include <ATen/core/Dict.h>
-#include <ATen/core/ivalue.h>
-#include <ATen/core/jit_type.h>
+#include <ATen/Tensor.h>
 #include <ATen/ops/empty.h>
-#include <caffe2/serialize/inline_container.h>
-#include <torch/csrc/jit/serialization/pickler.h>
 
-#include <exception>
 #include <map>
 #include <tuple>
+#include <utility>
+#include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
-#include "lockstep/os/atomic_file.h"
+#include "lockstep/formats/pt_reader.h"
+#include "lockstep/formats/pt_writer.h"
+#include "lockstep/tensor/dtype_words.h"
 
 namespace lockstep {
 namespace {
-
-// The dtypes for which Python has a storage class, which is how a .pt file names a dtype.
-bool has_storage_class(at::ScalarType type) {
-  switch (type) {
-    case at::kDouble:
-    case at::kFloat:
-    case at::kHalf:
-    case at::kBFloat16:
-    case at::kLong:
-    case at::kInt:
-    case at::kShort:
-    case at::kChar:
-    case at::kByte:
-    case at::kBool:
-    case at::kComplexFloat:
-    case at::kComplexDouble: return true;
-    default: return false;
-  }
-}
 
 // What is written for each tensor: on the CPU, without autograd, and no larger than it need be.
 class Preparation {
  public:
   explicit Preparation(const NamedTensors& tensors) {
     for (const auto& [name, tensor] : tensors) {
-      const at::ScalarType type = tensor.scalar_type();
-      if (!has_storage_class(type))
-        throw InvalidArgument(str("save_state_dict: tensor \"", printable(name), "\" is ", toString(type),
-                                  ", which .pt files cannot hold; save it as .safetensors"));
-      ++storages_.try_emplace(address(tensor), Storage{type, 0}).first->second.users;
+      if (dtype_word(tensor.scalar_type()).empty())
+        throw InvalidArgument(str("save_state_dict: tensor ", in_quotes(name), " is ",
+                                  toString(tensor.scalar_type()), ", which .pt files cannot hold"));
+      ++storages_.try_emplace(address(tensor), Storage{tensor.scalar_type(), 0}).first->second.users;
     }
   }
 
@@ -84,67 +63,49 @@ class Preparation {
   std::map<Key, at::Tensor> prepared_;
 };
 
-// Gives each storage a number and keeps it for writing.
-class Storages {
- public:
-  std::string id_of(const at::Tensor& tensor) {
-    const auto [found, is_new] = ids_.try_emplace(tensor.storage().unsafeGetStorageImpl(), storages_.size());
-    if (is_new) storages_.push_back(tensor.storage());
-    return std::to_string(found->second);
-  }
-  const std::vector<at::Storage>& all() const { return storages_; }
-
- private:
-  std::map<const void*, std::size_t> ids_;
-  std::vector<at::Storage> storages_;
-};
-
-std::string pickle(const NamedTensors& tensors, Storages& storages) {
-  c10::impl::GenericDict dict(c10::StringType::get(), c10::AnyType::get());
-  Preparation preparation(tensors);
-  for (const auto& [name, tensor] : tensors) {
-    if (dict.contains(name))
-      throw InvalidArgument(str("save_state_dict: the name \"", printable(name), "\" occurs twice"));
-    dict.insert(name, preparation.prepare(tensor));
-  }
-  std::string text;
-  torch::jit::Pickler pickler([&](const char* data, std::size_t size) { text.append(data, size); }, nullptr,
-                              nullptr, nullptr,
-                              [&](const at::Tensor& tensor) { return storages.id_of(tensor); },
-                              /*tag_aggregates=*/false);
-  pickler.protocol();
-  pickler.pushIValue(dict);
-  pickler.stop();
-  return text;
-}
-
 }  // namespace
 
 void write_pt_file(const std::string& path, const NamedTensors& tensors) {
-  Storages storages;
-  const std::string data_pkl = pickle(tensors, storages);
-  constexpr std::string_view ENDIANNESS = "little";
-
-  // A failure must neither pass through the zip writer's C code nor be reported to it: its destructor would
-  // finish the archive, fail again and end the process. So it writes on, into nothing.
-  AtomicFile file(path);
-  std::exception_ptr failure;
-  const auto write = [&](const void* data, std::size_t size) -> std::size_t {
-    try {
-      if (!failure) file.write({static_cast<const std::byte*>(data), size});
-    } catch (...) {
-      failure = std::current_exception();
+  Preparation preparation(tensors);
+  std::map<const void*, std::size_t> numbers;
+  std::vector<at::Storage> storages;
+  std::vector<std::uint64_t> sizes;
+  std::vector<PtEntry> entries;
+  for (const auto& [name, tensor] : tensors) {
+    const at::Tensor prepared = preparation.prepare(tensor);
+    const auto [found, is_new] =
+        numbers.try_emplace(prepared.storage().unsafeGetStorageImpl(), storages.size());
+    if (is_new) {
+      storages.push_back(prepared.storage());
+      sizes.push_back(prepared.storage().nbytes());
     }
-    return size;
-  };
-  caffe2::serialize::PyTorchStreamWriter archive(write);
-  archive.writeRecord("data.pkl", data_pkl.data(), data_pkl.size());
-  archive.writeRecord("byteorder", ENDIANNESS.data(), ENDIANNESS.size());
-  for (std::size_t i = 0; i < storages.all().size() && !failure; ++i)
-    archive.writeRecord(str("data/", i), storages.all()[i].data(), storages.all()[i].nbytes());
-  archive.writeEndOfFile();
-  if (failure) std::rethrow_exception(failure);
-  file.commit();
+    entries.push_back({name, std::string(dtype_word(prepared.scalar_type())), prepared.sizes().vec(),
+                       prepared.strides().vec(), found->second,
+                       static_cast<std::uint64_t>(prepared.storage_offset())});
+  }
+  PtWriter writer(path, std::move(entries), std::move(sizes));
+  for (const at::Storage& storage : storages)
+    writer.write({static_cast<const std::byte*>(storage.data()), storage.nbytes()});
+  writer.commit();
+}
+
+NamedTensors read_pt_file(const std::string& path) {
+  const PtReader file(path);
+  std::vector<at::Tensor> storages(file.storages().size());
+  NamedTensors tensors;
+  for (const PtTensor& stored : file.tensors()) {
+    at::Tensor& bytes = storages[stored.storage];
+    if (!bytes.defined()) {
+      bytes = at::empty({static_cast<std::int64_t>(file.storages()[stored.storage].size)}, at::kByte);
+      file.read_storage(stored.storage, {static_cast<std::byte*>(bytes.mutable_data_ptr()), bytes.nbytes()});
+    }
+    at::Tensor tensor = at::empty({0}, at::TensorOptions(dtype_of_word(stored.dtype)));
+    tensor.set_(bytes.storage(), static_cast<std::int64_t>(stored.offset), stored.shape, stored.strides);
+    if (stored.conjugate) tensor = tensor.conj().resolve_conj();
+    if (stored.negative) tensor = tensor.neg();
+    tensors.emplace_back(stored.name, tensor);
+  }
+  return tensors;
 }
 
 }  // namespace lockstep

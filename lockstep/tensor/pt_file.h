@@ -1,12 +1,13 @@
-// Writes tensors as a .pt file that Python's torch.load(path, weights_only=True) reads as a dict.
+// Writes tensors as a .pt file that Python's torch.load(path, weights_only=True) reads as a dict, and reads
+// what torch.save wrote of a dict.
 //
 //   write_pt_file("model.pt", {{"weight", w}});
+//   const NamedTensors tensors = read_pt_file("model.pt");
 //
 // libtorch's own torch::save writes TorchScript archives and torch::pickle_save writes type tags:
-// weights_only refuses both. This is the plain zip form: data.pkl holds an untyped dict whose tensors refer
-// to the storages data/0, data/1, ...; tensors of one storage share it in Python too.
+// weights_only refuses both. Tensors of one storage share it in Python too, and again when they are read.
 //
-// Fails       as save_state_dict() of state_dict.h, which is what programs call.
+// Fails       as save_state_dict() and load_tensors() of state_dict.h, which are what programs call.
 #pragma once
 
 #include <string>
@@ -16,5 +17,6 @@
 namespace lockstep {
 
 void write_pt_file(const std::string& path, const NamedTensors& tensors);
+NamedTensors read_pt_file(const std::string& path);
 
 }  // namespace lockstep

@@ -5,43 +5,24 @@
 #include <torch/nn/module.h>
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <map>
+#include <string_view>
 #include <tuple>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/formats/safetensors.h"
+#include "lockstep/formats/safetensors_index.h"
+#include "lockstep/tensor/dtype_words.h"
 #include "lockstep/tensor/pt_file.h"
 
 namespace lockstep {
 namespace {
 
 constexpr std::string_view WRAPPER_PREFIX = "module.";
+constexpr std::string_view INDEX_ENDING = ".safetensors.index.json";
 constexpr std::size_t MOST_NAMES_SHOWN = 10;
-
-constexpr std::array DTYPES = std::to_array<std::pair<at::ScalarType, std::string_view>>({
-    {at::kDouble, "F64"},
-    {at::kFloat, "F32"},
-    {at::kHalf, "F16"},
-    {at::kBFloat16, "BF16"},
-    {at::kLong, "I64"},
-    {at::kInt, "I32"},
-    {at::kShort, "I16"},
-    {at::kChar, "I8"},
-    {at::kUInt64, "U64"},
-    {at::kUInt32, "U32"},
-    {at::kUInt16, "U16"},
-    {at::kByte, "U8"},
-    {at::kBool, "BOOL"},
-    {at::kComplexFloat, "C64"},
-    {at::kFloat8_e4m3fn, "F8_E4M3"},
-    {at::kFloat8_e5m2, "F8_E5M2"},
-    {at::kFloat8_e8m0fnu, "F8_E8M0"},
-    {at::kFloat8_e4m3fnuz, "F8_E4M3FNUZ"},
-    {at::kFloat8_e5m2fnuz, "F8_E5M2FNUZ"},
-});
 
 void collect(const torch::nn::Module& module, const std::string& prefix, NamedTensors& tensors) {
   for (const auto& item : module.named_parameters(/*recurse=*/false))
@@ -55,20 +36,42 @@ void save_safetensors(const NamedTensors& tensors, const std::string& path) {
   std::vector<at::Tensor> kept;  // owns the bytes until they are written
   std::vector<SafetensorsSource> sources;
   for (const auto& [name, tensor] : tensors) {
-    const auto* const row =
-        std::find_if(DTYPES.begin(), DTYPES.end(),
-                     [&, type = tensor.scalar_type()](const auto& entry) { return entry.first == type; });
-    if (row == DTYPES.end())
+    const std::string_view word = dtype_word(tensor.scalar_type());
+    if (safetensors_dtype_size(word) == 0)
       throw InvalidArgument(str("save_state_dict: tensor ", in_quotes(name), " is ",
                                 toString(tensor.scalar_type()),
                                 ", which .safetensors files cannot hold; save it as .pt"));
     kept.push_back(tensor.detach().resolve_conj().resolve_neg().cpu().contiguous());
     sources.push_back({name,
-                       std::string(row->second),
+                       std::string(word),
                        kept.back().sizes().vec(),
                        {static_cast<const std::byte*>(kept.back().const_data_ptr()), kept.back().nbytes()}});
   }
   write_safetensors(path, std::move(sources));
+}
+
+at::Tensor load(const SafetensorsFile& file, const SafetensorsTensor& stored) {
+  const at::Tensor tensor = at::empty(stored.shape, at::TensorOptions(dtype_of_word(stored.dtype)));
+  file.read(stored, {static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes()});
+  return tensor;
+}
+
+// The tensors of a model that lies in several files.
+NamedTensors load_index(const std::string& path) {
+  NamedTensors tensors;
+  for (const auto& [shard, names] : read_safetensors_index(path)) {
+    const SafetensorsFile file(shard);
+    std::map<std::string_view, const SafetensorsTensor*> stored;
+    for (const SafetensorsTensor& tensor : file.tensors()) stored.emplace(tensor.name, &tensor);
+    for (const std::string& name : names) {
+      const auto found = stored.find(name);
+      if (found == stored.end())
+        throw FormatError(str("index ", in_quotes(path), " of safetensors files: tensor ", in_quotes(name),
+                              " is not in ", in_quotes(shard)));
+      tensors.emplace_back(name, load(file, *found->second));
+    }
+  }
+  return tensors;
 }
 
 std::string name_list(const std::vector<std::string>& names) {
@@ -152,20 +155,19 @@ void save_state_dict(const NamedTensors& tensors, const std::string& path) {
 }
 
 NamedTensors load_tensors(const std::string& path) {
-  if (std::filesystem::path(path).extension() != ".safetensors")
-    throw InvalidArgument(
-        str("load_state_dict: ", in_quotes(path),
-            " must end in .safetensors; convert other files in Python with safetensors.torch.save_file"));
-  SafetensorsFile file(path);
+  const std::string ending = std::filesystem::path(path).extension().string();
   NamedTensors tensors;
-  for (const SafetensorsTensor& stored : file.tensors()) {
-    const auto* const row = std::find_if(DTYPES.begin(), DTYPES.end(),
-                                         [&](const auto& entry) { return entry.second == stored.dtype; });
-    if (row == DTYPES.end())
-      throw InternalError(str("load_tensors: no dtype of libtorch for ", stored.dtype));
-    const at::Tensor tensor = at::empty(stored.shape, at::TensorOptions(row->first));
-    file.read(stored, {static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes()});
-    tensors.emplace_back(stored.name, tensor);
+  if (path.ends_with(INDEX_ENDING)) {
+    tensors = load_index(path);
+  } else if (ending == ".safetensors") {
+    const SafetensorsFile file(path);
+    for (const SafetensorsTensor& stored : file.tensors())
+      tensors.emplace_back(stored.name, load(file, stored));
+  } else if (ending == ".pt" || ending == ".pth") {
+    tensors = read_pt_file(path);
+  } else {
+    throw InvalidArgument(
+        str("load_state_dict: ", in_quotes(path), " must end in .safetensors, .pt, .pth or ", INDEX_ENDING));
   }
   std::sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   return tensors;

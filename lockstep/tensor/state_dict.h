@@ -47,16 +47,20 @@ struct LoadStateDictResult {
   std::vector<std::string> unexpected;  // names of the file that the model lacks
 };
 
-// Copies the values of a .safetensors file into the model, converting dtypes as Python's load_state_dict
-// does. One "module." prefix on every name, as Python's DistributedDataParallel writes, is stripped. A name
-// that the file lacks counts as present when another name of the same tensor (tied weights) is there. Throws
-// InvalidArgument, naming all that does not fit (shapes also without `strict`), before any value is changed.
+// Copies the values of a file, of any kind that load_tensors() reads, into the model, converting dtypes as
+// Python's load_state_dict does. One "module." prefix on every name, as Python's DistributedDataParallel
+// writes, is stripped. A name that the file lacks counts as present when another name of the same tensor
+// (tied weights) is there. Throws InvalidArgument, naming all that does not fit (shapes also without
+// `strict`), before any value is changed.
 LoadStateDictResult load_state_dict(torch::nn::Module& module, const std::string& path,
                                     const LoadStateDictOptions& options = {});
 LoadStateDictResult load_state_dict(const NamedTensors& tensors, const std::string& path,
                                     const LoadStateDictOptions& options = {});
 
-// All tensors of a .safetensors file, sorted by name.
+// All tensors of a file, sorted by name. It ends in .safetensors; in .safetensors.index.json, as Hugging Face
+// names the index of a model in several files, which lie beside it; or in .pt or .pth, which torch.save wrote
+// of a state dict or of nested dicts and lists (formats/pt_reader.h has the names and what is refused).
+// Tensors of one storage of a .pt file share it.
 NamedTensors load_tensors(const std::string& path);
 
 }  // namespace lockstep

@@ -1,0 +1,65 @@
+// PtReader reads the .pt files that Python's torch.save writes of a state dict, or of nested dicts, lists and
+// tuples of tensors, numbers and texts. No code of the file is run: an import that tensors do not need is
+// refused.
+//
+//   const PtReader file("model.pt");
+//   for (const PtTensor& tensor : file.tensors()) {
+//     std::vector<std::byte> values(size_of(tensor));    // row by row, however they lie in the file
+//     file.read(tensor, values);
+//   }
+//
+// Names       of nested values have dots: {"optimizer": {"state": {0: {"step": t}}}} is
+// "optimizer.state.0.step". Storages    tensors that share memory in Python (tied weights, views) have the
+// same storage number here. Scalars     what is no tensor: numbers, texts, None, dtypes and devices by their
+// names. Memory      of the constructor: in proportion to the pickle and the zip directory. A strided tensor
+// that is
+//             read takes the part of its storage in which it lies besides.
+// Fails       FormatError naming the file: the format before PyTorch 1.6, a TorchScript archive, a compressed
+// or
+//             a cut record, anything else that is no such file. SystemError: it cannot be read.
+// Threads     any number may read.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/visibility.h"
+#include "lockstep/formats/pickle_tensors.h"
+#include "lockstep/os/plain_file.h"
+
+namespace LOCKSTEP_PUBLIC lockstep {
+
+class PtReader {
+ public:
+  explicit PtReader(const std::string& path);
+  // The archive is `size` bytes of the file from `begin`.
+  PtReader(std::shared_ptr<const PlainFile> file, std::uint64_t begin, std::uint64_t size);
+
+  const std::vector<PtTensor>& tensors() const { return state_.tensors; }
+  const std::vector<std::pair<std::string, PtScalar>>& scalars() const { return state_.scalars; }
+  const std::vector<PickledStorage>& storages() const { return state_.storages; }
+  const std::string& path() const { return file_->path(); }
+
+  // Copies a storage's bytes into `out`, which has storages()[number].size bytes.
+  void read_storage(std::size_t number, std::span<std::byte> out) const;
+  // Copies the values of one of tensors() into `out`, which has size_of(tensor) bytes, conjugated and negated
+  // where the tensor says so.
+  void read(const PtTensor& tensor, std::span<std::byte> out) const;
+  // The same in pieces, for tensors that are larger than memory.
+  void read_pieces(const PtTensor& tensor, const std::function<void(std::span<const std::byte>)>& take) const;
+
+ private:
+  void open(std::uint64_t begin, std::uint64_t size);
+  void read_at(std::size_t storage, std::uint64_t offset, std::span<std::byte> out) const;
+
+  std::shared_ptr<const PlainFile> file_;
+  PickledState state_;
+  std::vector<std::uint64_t> offsets_;  // of the storages in the file
+};
+
+}  // namespace lockstep

@@ -1,0 +1,43 @@
+// ZipReader finds the records of a zip file that are stored as they are, so that their bytes can be read
+// straight from the file. Zip files of more than 4 GiB (zip64) are read too.
+//
+//   const PlainFile file("model.pt");
+//   const ZipReader zip(file, 0, file.size());
+//   const ZipRecord* record = zip.find("model/data.pkl");      // nullptr: the archive has none
+//
+// The archive may be a range of a file, as the items of distributed checkpoints are.
+//
+// Fails       FormatError, which names no file: no zip archive, a record that is compressed or encrypted,
+// lies
+//             outside the archive, overlaps another or has the name of another. SystemError: a failed read.
+// Memory      in proportion to the archive's directory; no record is read.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/base/visibility.h"
+#include "lockstep/os/plain_file.h"
+
+namespace LOCKSTEP_PUBLIC lockstep {
+
+struct ZipRecord {
+  std::string name;
+  std::uint64_t offset = 0;  // of its first byte in the file
+  std::uint64_t size = 0;
+};
+
+class ZipReader {
+ public:
+  ZipReader(const PlainFile& file, std::uint64_t begin, std::uint64_t size);
+
+  const std::vector<ZipRecord>& records() const { return records_; }  // sorted by name
+  const ZipRecord* find(std::string_view name) const;
+
+ private:
+  std::vector<ZipRecord> records_;
+};
+
+}  // namespace lockstep
