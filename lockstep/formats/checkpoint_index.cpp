@@ -19,16 +19,16 @@ using nlohmann::json;
 
 constexpr std::string_view FORMAT = "lockstep checkpoint 1";
 constexpr std::size_t MOST_PIECES = 16384;  // of one tensor; they are compared in pairs
-constexpr std::size_t MOST_DIMENSIONS = 64;
+constexpr std::size_t MOST_INDEX_DIMENSIONS = 64;
 constexpr std::size_t MOST_FILES = 1U << 20U;
 constexpr int MOST_LEVELS = 200;
 
 [[noreturn]] void refuse(const std::string& defect) { throw FormatError(defect); }
 
 // The members of a JSON value, each read with its type, with the place for errors.
-class Reader {
+class IndexReader {
  public:
-  Reader(const json& value, std::string where) : value_(value), where_(std::move(where)) {
+  IndexReader(const json& value, std::string where) : value_(value), where_(std::move(where)) {
     if (!value_.is_object()) refuse(str(where_, " is no object"));
   }
 
@@ -44,8 +44,8 @@ class Reader {
   // At least 0, as all numbers of an index are.
   std::uint64_t number(const char* key) const { return number_of(at(key), str('"', key, "\" of ", where_)); }
   std::vector<std::int64_t> numbers(const char* key) const {
-    if (!at(key).is_array() || at(key).size() > MOST_DIMENSIONS)
-      refuse(str('"', key, "\" of ", where_, " is no list of at most ", MOST_DIMENSIONS, " numbers"));
+    if (!at(key).is_array() || at(key).size() > MOST_INDEX_DIMENSIONS)
+      refuse(str('"', key, "\" of ", where_, " is no list of at most ", MOST_INDEX_DIMENSIONS, " numbers"));
     std::vector<std::int64_t> list;
     for (const json& entry : at(key))
       list.push_back(static_cast<std::int64_t>(number_of(entry, str('"', key, "\" of ", where_))));
@@ -86,7 +86,7 @@ json to_json(const CheckpointPiece& piece) {
 
 CheckpointPiece read_piece(const json& value, const CheckpointTensor& tensor,
                            const std::vector<CheckpointFile>& files, const std::string& where) {
-  const Reader reader(value, where);
+  const IndexReader reader(value, where);
   CheckpointPiece piece{.file = reader.number("file"),
                         .key = reader.text("key"),
                         .begin = reader.number("begin"),
@@ -103,7 +103,7 @@ CheckpointPiece read_piece(const json& value, const CheckpointTensor& tensor,
 
 CheckpointTensor read_tensor(const json& value, const std::vector<CheckpointFile>& files,
                              const std::string& where) {
-  const Reader reader(value, where);
+  const IndexReader reader(value, where);
   CheckpointTensor tensor{.dtype = reader.text("dtype"), .shape = reader.numbers("shape"), .pieces = {}};
   const std::size_t element = checkpoint_dtype_size(tensor.dtype);
   if (element == 0) refuse(str(where, " has the unknown dtype ", in_quotes(tensor.dtype)));
@@ -115,10 +115,10 @@ CheckpointTensor read_tensor(const json& value, const std::vector<CheckpointFile
   return tensor;
 }
 
-void read_files(const Reader& reader, CheckpointIndex& index) {
+void read_files(const IndexReader& reader, CheckpointIndex& index) {
   std::set<std::string> names;
   for (const json& entry : reader.list("files", MOST_FILES)) {
-    const Reader file(entry, "an entry of \"files\"");
+    const IndexReader file(entry, "an entry of \"files\"");
     index.files.push_back({.name = file.text("name"),
                            .bytes = file.number("bytes"),
                            .header_bytes = file.number("header_bytes"),
@@ -133,7 +133,7 @@ void read_files(const Reader& reader, CheckpointIndex& index) {
   }
 }
 
-std::map<std::string, std::string> read_texts(const Reader& reader, const char* key) {
+std::map<std::string, std::string> read_texts(const IndexReader& reader, const char* key) {
   std::map<std::string, std::string> texts;
   for (const auto& [name, value] : reader.object(key).items()) {
     if (!value.is_string()) refuse(str('"', key, "\" holds something that is no string"));
@@ -194,7 +194,7 @@ json body_of(const CheckpointIndex& index) {
 }
 
 CheckpointIndex read_index(json& body) {
-  const Reader reader(body, "the index");
+  const IndexReader reader(body, "the index");
   if (reader.text("format") != FORMAT)
     refuse(str("it is ", in_quotes(reader.text("format")), "; this version reads ", in_quotes(FORMAT)));
   const std::string checksum = reader.checksum();

@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t NAME_SHOWN = 100;
+constexpr std::size_t IMPORT_NAME_SHOWN = 100;
 constexpr std::size_t LONGEST_NUMBER = 128;   // bytes of a whole number
 constexpr std::uint32_t MARKER = UINT32_MAX;  // on the stack
 
@@ -163,7 +163,7 @@ class Parser {
   void import(const std::string& module, const std::string& name) {
     std::string full = module + "." + name;
     if (std::find(known_.begin(), known_.end(), full) == known_.end())
-      throw FormatError(str("it wants to use ", printable(full, NAME_SHOWN),
+      throw FormatError(str("it wants to use ", printable(full, IMPORT_NAME_SHOWN),
                             ", which is no part of a tensor; only tensors, numbers and texts are read"));
     push_text(std::move(full), PickleKind::GLOBAL);
   }

@@ -13,7 +13,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t NAME_SHOWN = 100;
+constexpr std::size_t PICKLED_NAME_SHOWN = 100;
 constexpr int DEEPEST = 64;                  // containers within containers
 constexpr std::size_t MOST_DIMENSIONS = 64;  // libtorch has no more
 // Values may occur several times, so what is read can be larger than the pickle: at most this often.
@@ -91,7 +91,7 @@ class Reader {
   const PickleNode& node(std::uint32_t id) const { return pickle_.nodes[id]; }
 
   [[noreturn]] static void refuse(const std::string& name, const std::string& defect) {
-    throw FormatError(str(name.empty() ? "the value" : in_quotes(name, NAME_SHOWN), ": ", defect));
+    throw FormatError(str(name.empty() ? "the value" : in_quotes(name, PICKLED_NAME_SHOWN), ": ", defect));
   }
 
   void spend(std::uint64_t bytes) {
@@ -210,7 +210,7 @@ class Reader {
     const auto [found, is_new] = storages_.try_emplace(key, state_.storages.size());
     if (is_new) state_.storages.push_back({key, *size});
     if (state_.storages[found->second].size != *size)
-      refuse(name, str("its storage ", in_quotes(key, NAME_SHOWN), " has two sizes"));
+      refuse(name, str("its storage ", in_quotes(key, PICKLED_NAME_SHOWN), " has two sizes"));
     return {found->second, dtype};
   }
 
@@ -280,7 +280,7 @@ class Reader {
       } else if (key == "neg" && has_sign) {
         tensor.negative = is_on;
       } else {
-        refuse(tensor.name, str("its metadata has an unknown key ", in_quotes(key, NAME_SHOWN)));
+        refuse(tensor.name, str("its metadata has an unknown key ", in_quotes(key, PICKLED_NAME_SHOWN)));
       }
     }
   }

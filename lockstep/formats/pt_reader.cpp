@@ -19,13 +19,13 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "the bytes of a .pt file are copied as they are");
 
 constexpr std::string_view DATA_PKL = "/data.pkl";
-constexpr std::size_t NAME_SHOWN = 100;
+constexpr std::size_t RECORD_NAME_SHOWN = 100;
 constexpr std::size_t PIECE = 1 << 20;
 constexpr std::size_t LONGEST_BYTE_ORDER = 16;
 
 std::vector<std::byte> read_record(const PlainFile& file, const ZipRecord& record, std::uint64_t limit) {
   if (record.size > limit)
-    throw FormatError(str("its record ", in_quotes(record.name, NAME_SHOWN), " has ", record.size,
+    throw FormatError(str("its record ", in_quotes(record.name, RECORD_NAME_SHOWN), " has ", record.size,
                           " bytes; at most ", limit, " are read"));
   std::vector<std::byte> bytes(record.size);
   if (file.read_at(record.offset, bytes) < bytes.size()) throw FormatError("it was cut while it was read");
@@ -90,7 +90,7 @@ void PtReader::open(std::uint64_t begin, std::uint64_t size) {
     state_ = pickled_state(read_record(*file_, *zip.find(folder + std::string(DATA_PKL)), PICKLE_MAX_BYTES));
     for (const PickledStorage& storage : state_.storages) {
       const ZipRecord* const record = zip.find(str(folder, "/data/", storage.key));
-      const std::string shown = in_quotes(storage.key, NAME_SHOWN);
+      const std::string shown = in_quotes(storage.key, RECORD_NAME_SHOWN);
       if (record == nullptr) throw FormatError(str("its storage ", shown, " is missing"));
       if (record->size != storage.size)
         throw FormatError(

@@ -13,9 +13,9 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::size_t NAME_SHOWN = 100;
+constexpr std::size_t INDEX_NAME_SHOWN = 100;
 constexpr std::uint64_t MAX_BYTES = 100'000'000;
-constexpr int DEEPEST = 64;  // of the values of "metadata"
+constexpr int DEEPEST_METADATA = 64;  // of the values of "metadata"
 
 // Takes the entries one after the other as they are parsed; a parsed document would keep the last of two
 // equal names.
@@ -44,7 +44,7 @@ class IndexParser : public Json::json_sax_t {
       section_ = name;
       if (name == "weight_map" && std::exchange(has_map, true)) throw FormatError("it has two weight_maps");
     } else if (is_in_map() && !names_.insert(name).second) {
-      throw FormatError(str("the name ", in_quotes(name, NAME_SHOWN), " occurs twice"));
+      throw FormatError(str("the name ", in_quotes(name, INDEX_NAME_SHOWN), " occurs twice"));
     }
     name_ = std::move(name);
     return true;
@@ -64,7 +64,7 @@ class IndexParser : public Json::json_sax_t {
   bool open(bool is_object) {
     if (depth_ == 0 ? !is_object : is_in_map() || (depth_ == 1 && section_ == "weight_map" && !is_object))
       value();
-    if (++depth_ > DEEPEST) throw FormatError("it is nested too deeply");
+    if (++depth_ > DEEPEST_METADATA) throw FormatError("it is nested too deeply");
     return true;
   }
   bool close() {
@@ -81,8 +81,8 @@ class IndexParser : public Json::json_sax_t {
 void check_file_name(const std::string& tensor, const std::string& file) {
   if (file.empty() || file == "." || file == ".." || file.find('/') != std::string::npos ||
       file.find('\0') != std::string::npos)
-    throw FormatError(str("tensor ", in_quotes(tensor, NAME_SHOWN), " lies in ", in_quotes(file, NAME_SHOWN),
-                          ", which is no file of the index's own folder"));
+    throw FormatError(str("tensor ", in_quotes(tensor, INDEX_NAME_SHOWN), " lies in ",
+                          in_quotes(file, INDEX_NAME_SHOWN), ", which is no file of the index's own folder"));
 }
 
 }  // namespace

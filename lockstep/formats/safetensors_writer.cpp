@@ -19,7 +19,7 @@ constexpr std::uint64_t MOST_HEADER_BYTES = 100'000'000;
 constexpr std::uint64_t HEAD_LENGTH_BYTES = 8;
 constexpr std::size_t DATA_ALIGNMENT = 64;  // of the first tensor: readers map files, and processors want it
 
-[[noreturn]] void refuse(const std::string& path, const std::string& defect) {
+[[noreturn]] void refuse_writing(const std::string& path, const std::string& defect) {
   throw InvalidArgument(str("safetensors file ", in_quotes(path), " cannot be written: ", defect));
 }
 
@@ -27,13 +27,13 @@ std::string json_text(const std::string& path, const std::string& text) {
   try {
     return nlohmann::json(text).dump();
   } catch (const nlohmann::json::exception&) {
-    refuse(path, str(in_quotes(text), " is not UTF-8"));
+    refuse_writing(path, str(in_quotes(text), " is not UTF-8"));
   }
 }
 
 std::uint64_t checked_size(const std::string& path, const SafetensorsEntry& tensor) {
   const auto fail = [&](const std::string& defect) {
-    refuse(path, str("tensor ", in_quotes(tensor.name), ": ", defect));
+    refuse_writing(path, str("tensor ", in_quotes(tensor.name), ": ", defect));
   };
   if (tensor.name == "__metadata__") fail("the name is taken by the format");
   const std::size_t element = safetensors_dtype_size(tensor.dtype);
@@ -49,7 +49,7 @@ void check_names(const std::string& path, const std::vector<SafetensorsEntry>& t
   for (const SafetensorsEntry& tensor : tensors) names.emplace_back(tensor.name);
   std::sort(names.begin(), names.end());
   if (const auto twice = std::adjacent_find(names.begin(), names.end()); twice != names.end())
-    refuse(path, str("the name ", in_quotes(*twice), " occurs twice"));
+    refuse_writing(path, str("the name ", in_quotes(*twice), " occurs twice"));
 }
 
 // The tensors in the order of their bytes.
@@ -66,7 +66,7 @@ std::vector<SafetensorsTensor> layout(const std::string& path, std::vector<Safet
   for (SafetensorsEntry& tensor : tensors) {
     std::uint64_t end = 0;
     if (__builtin_add_overflow(position, checked_size(path, tensor), &end))
-      refuse(path, "its tensors have more than 2^64 bytes");
+      refuse_writing(path, "its tensors have more than 2^64 bytes");
     placed.push_back(
         {std::move(tensor.name), std::move(tensor.dtype), std::move(tensor.shape), position, end});
     position = end;
@@ -97,8 +97,8 @@ std::string header_text(const std::string& path, const std::vector<SafetensorsTe
   text += '}';
   text.resize(round_up(HEAD_LENGTH_BYTES + text.size(), DATA_ALIGNMENT) - HEAD_LENGTH_BYTES, ' ');
   if (text.size() > MOST_HEADER_BYTES)
-    refuse(path, str("its header would have ", text.size(), " bytes, more than the ", MOST_HEADER_BYTES,
-                     " that the format allows"));
+    refuse_writing(path, str("its header would have ", text.size(), " bytes, more than the ",
+                             MOST_HEADER_BYTES, " that the format allows"));
   return text;
 }
 
@@ -124,15 +124,15 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<Safete
 
 void SafetensorsWriter::write(std::span<const std::byte> bytes) {
   if (bytes.size() > data_size() - written_)
-    refuse(path_, str("its tensors have ", data_size(), " bytes, and ", bytes.size(), " more came after ",
-                      written_));
+    refuse_writing(path_, str("its tensors have ", data_size(), " bytes, and ", bytes.size(),
+                              " more came after ", written_));
   file_.write(bytes);
   written_ += bytes.size();
 }
 
 void SafetensorsWriter::commit(bool durable) {
   if (written_ < data_size())
-    refuse(path_, str("its tensors have ", data_size(), " bytes, and only ", written_, " came"));
+    refuse_writing(path_, str("its tensors have ", data_size(), " bytes, and only ", written_, " came"));
   file_.commit(durable);
 }
 

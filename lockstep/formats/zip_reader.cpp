@@ -17,7 +17,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::size_t LONGEST_NAME = 4096;
-constexpr std::size_t NAME_SHOWN = 100;
+constexpr std::size_t ZIP_NAME_SHOWN = 100;
 constexpr unsigned long ENCRYPTED = 1;  // bit of a record's flags
 
 // The archive as minizip sees it: a file that begins at 0. An exception must not pass through its C code, so
@@ -91,7 +91,7 @@ ZipRecord current_record(const Zip& zip, const Window& window) {
   if (info.size_filename > LONGEST_NAME)
     throw FormatError("a record of its zip directory has too long a name");
   ZipRecord record{.name = std::string(name.data(), info.size_filename), .size = info.uncompressed_size};
-  const std::string shown = in_quotes(record.name, NAME_SHOWN);
+  const std::string shown = in_quotes(record.name, ZIP_NAME_SHOWN);
   if ((info.flag & ENCRYPTED) != 0) throw FormatError(str("its record ", shown, " is encrypted"));
   if (info.compression_method != 0)
     throw FormatError(str("its record ", shown,
@@ -116,8 +116,8 @@ void check_overlaps(std::vector<ZipRecord> records) {
   std::sort(records.begin(), records.end(), [](const auto& a, const auto& b) { return a.offset < b.offset; });
   for (std::size_t i = 1; i < records.size(); ++i)
     if (records[i - 1].offset + records[i - 1].size > records[i].offset)
-      throw FormatError(str("its records ", in_quotes(records[i - 1].name, NAME_SHOWN), " and ",
-                            in_quotes(records[i].name, NAME_SHOWN), " overlap"));
+      throw FormatError(str("its records ", in_quotes(records[i - 1].name, ZIP_NAME_SHOWN), " and ",
+                            in_quotes(records[i].name, ZIP_NAME_SHOWN), " overlap"));
 }
 
 bool before(const ZipRecord& a, const ZipRecord& b) { return a.name < b.name; }
@@ -139,7 +139,7 @@ ZipReader::ZipReader(const PlainFile& file, std::uint64_t begin, std::uint64_t s
   const auto twice = std::adjacent_find(records_.begin(), records_.end(),
                                         [](const auto& a, const auto& b) { return a.name == b.name; });
   if (twice != records_.end())
-    throw FormatError(str("its record ", in_quotes(twice->name, NAME_SHOWN), " occurs twice"));
+    throw FormatError(str("its record ", in_quotes(twice->name, ZIP_NAME_SHOWN), " occurs twice"));
 }
 
 const ZipRecord* ZipReader::find(std::string_view name) const {
