@@ -2,13 +2,14 @@
 // page.
 //
 //   build/lockstep run -n 2 build/examples/mnist --epochs 2
-//   build/examples/mnist                                      # the same job on one process
+//   build/examples/mnist --checkpoint-dir runs/7 --resume      # on one process; goes on where it was stopped
 //   build/lockstep run -n 8 --no-affinity build/examples/mnist --device cuda      # on eight GPUs
 //
 // The lines marked with * are what makes it distributed.
 #include <cstdio>
 #include <exception>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "examples/mnist_job.h"
 #include "lockstep/base/str.h"
@@ -18,13 +19,13 @@ using dist::str;
 
 namespace {
 
-// One pass over this rank's share of the images: the sum of their losses, and how many they were.
+// One pass over what is left of this rank's share of the images.
 template <typename Loader>
-std::pair<double, double> train_epoch(dist::DistributedDataParallel<SimpleCNNImpl>& ddp,
-                                      torch::optim::Adam& optimizer, Loader& loader, torch::Device device,
-                                      dist::Progress& progress) {
-  double loss_sum = 0;
-  double images = 0;
+void train_epoch(dist::DistributedDataParallel<SimpleCNNImpl>& ddp, torch::optim::Adam& optimizer,
+                 Loader& loader, MnistCheckpoints& checkpoints, MnistProgress& run,
+                 dist::Progress& progress) {
+  const torch::Device device = ddp->parameters().front().device();
+  auto start = std::chrono::steady_clock::now();
   for (auto& batch : loader) {
     optimizer.zero_grad();
     const auto output = ddp->forward(batch.data.to(device));
@@ -32,11 +33,13 @@ std::pair<double, double> train_epoch(dist::DistributedDataParallel<SimpleCNNImp
     loss.backward();  // gradients are averaged over the ranks while it runs
     optimizer.step();
     const auto count = batch.target.size(0);
-    loss_sum += loss.template item<double>() * static_cast<double>(count);
-    images += static_cast<double>(count);
+    run.loss_sum += loss.template item<double>() * static_cast<double>(count);
+    run.images += static_cast<double>(count);
+    run.seconds += seconds_since(std::exchange(start, std::chrono::steady_clock::now()));
+    ++run.step;
     progress.step(loss.template item<double>(), count * dist::get_world_size());
+    checkpoints.after_step();
   }
-  return {loss_sum, images};
 }
 
 // Whether all ranks hold the same bits; rank 0 saves the model and says so.
@@ -75,34 +78,37 @@ bool train_on(const Images& train, const dist::MNIST& test, const std::string& d
   auto loader =
       dist::make_data_loader(train, sampler, {.batch_size = options.batch_size, .workers = options.workers});
 
-  dist::MetricsFile metrics(rank == 0 ? options.metrics : "");
+  MnistProgress run;
+  MnistCheckpoints checkpoints(options, net, optimizer, sampler, run);
+  const std::string from = checkpoints.resume();
+  dist::MetricsFile metrics(rank == 0 ? options.metrics : "", run.metrics);
   std::FILE* out = rank == 0 ? stdout : nullptr;
   dist::Progress progress(out, {.total_steps = options.epochs * loader.size(),
                                 .unit = "images",
                                 .columns = dist::terminal_columns_for_rank_0()});
   progress.say(str("SimpleCNN on ", dataset, ": ", train.size(), " images, ", ranks, " process(es), ",
-                   options.batch_size, " images per process and step"));
+                   options.batch_size, " images per process and step",
+                   from.empty() ? "" : "; goes on from " + from));
   JobResult job;
-  for (int epoch = 0; epoch < options.epochs; ++epoch) {
-    sampler.set_epoch(epoch);  // *
-    set_learning_rate(optimizer, options, epoch);
-    const auto start = std::chrono::steady_clock::now();
-    const auto [loss_sum, images] = train_epoch(ddp, optimizer, loader, device, progress);
-    const double seconds = seconds_since(start);
+  for (; run.epoch < options.epochs; ++run.epoch, run.loss_sum = run.images = run.seconds = 0) {
+    sampler.set_epoch(run.epoch);  // *
+    set_learning_rate(optimizer, options, run.epoch);
+    train_epoch(ddp, optimizer, loader, checkpoints, run, progress);
     const auto correct = static_cast<double>(count_correct(*net, test, rank, ranks));
-    const auto totals = torch::tensor({loss_sum, images, correct}, torch::kDouble);
+    const auto totals = torch::tensor({run.loss_sum, run.images, correct}, torch::kDouble);
     dist::all_reduce(totals);  // *
     const double loss = totals[0].template item<double>() / totals[1].template item<double>();
-    const double speed = totals[1].template item<double>() / seconds;
+    const double speed = totals[1].template item<double>() / run.seconds;
     job.test_accuracy = totals[2].template item<double>() / static_cast<double>(test.size());
-    job.images_per_second += speed / options.epochs;
-    progress.say(epoch_line(epoch + 1, loss, job.test_accuracy, speed));
-    metrics.write({{"epoch", epoch + 1},
+    run.images_per_second += speed / options.epochs;
+    progress.say(epoch_line(run.epoch + 1, loss, job.test_accuracy, speed));
+    metrics.write({{"epoch", run.epoch + 1},
                    {"train_loss", loss},
                    {"test_accuracy", job.test_accuracy},
                    {"images_per_second", speed}});
+    run.metrics = metrics.size();
   }
-
+  job.images_per_second = run.images_per_second;
   nlohmann::json summary = {{"processes", ranks},
                             {"dataset", dataset},
                             {"epochs", options.epochs},
@@ -135,6 +141,9 @@ int main(int argc, char** argv) {
   const MnistOptions options = parse_mnist_options(argc, argv);
   try {
     run(options);
+  } catch (const AskedToStop& stopped) {
+    std::fprintf(stderr, "mnist: %s\n", stopped.what());
+    return dist::EXIT_REQUEUE;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "mnist: %s\n", error.what());
     return 1;

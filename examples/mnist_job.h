@@ -11,9 +11,12 @@
 #include <array>
 #include <chrono>
 #include <cmath>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <numeric>
+#include <optional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -35,6 +38,9 @@ struct MnistOptions {
   std::string save_dir = ".";
   std::string metrics;
   bool compare = false;
+  std::string checkpoint_dir;
+  int checkpoint_every = 200;  // steps
+  bool resume = false;
 };
 
 inline MnistOptions parse_mnist_options(int argc, char** argv) {
@@ -66,6 +72,14 @@ inline MnistOptions parse_mnist_options(int argc, char** argv) {
   app.add_option("--save-dir", o.save_dir, "folder for model.safetensors and model.pt")
       ->capture_default_str();
   app.add_option("--metrics", o.metrics, "file for one JSON object per epoch and one at the end");
+  auto* folder =
+      app.add_option("--checkpoint-dir", o.checkpoint_dir, "folder for checkpoints of the whole run");
+  app.add_option("--checkpoint-every", o.checkpoint_every, "steps from one checkpoint to the next")
+      ->check(CLI::PositiveNumber)
+      ->needs(folder)
+      ->capture_default_str();
+  app.add_flag("--resume", o.resume, "go on from the newest checkpoint there, if there is one")
+      ->needs(folder);
   app.add_flag("--compare", o.compare,
                "afterwards rank 0 trains the same job alone and says how it compares");
   try {
@@ -88,6 +102,64 @@ inline auto moved_images(const lockstep::MNIST& images, const MnistOptions& opti
                                                  std::vector<double>{lockstep::MNIST::STD})}),
       options.seed);
 }
+
+// Where a run is, beside model and optimiser.
+struct MnistProgress {
+  int epoch = 0;
+  std::int64_t step = 0;
+  double loss_sum = 0;  // of this rank, in this epoch
+  double images = 0;
+  double seconds = 0;
+  double images_per_second = 0;  // the mean over the epochs, so far
+  std::uint64_t metrics = 0;     // bytes of the metrics file
+};
+
+// Thrown when the job was asked to stop and its state is saved.
+struct AskedToStop : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// The checkpoints of a run, with --checkpoint-dir; without it nothing happens.
+class MnistCheckpoints {
+ public:
+  MnistCheckpoints(const MnistOptions& options, SimpleCNN& net, torch::optim::Optimizer& optimizer,
+                   lockstep::DistributedSampler& sampler, MnistProgress& run)
+      : options_(options), run_(run) {
+    state_.add("model", net).add("optimizer", optimizer).add("sampler", sampler).add_random_state();
+    state_.add_value("epoch", run.epoch).add_value("step", run.step);
+    state_.add_each_rank_value("loss_sum", run.loss_sum).add_each_rank_value("images", run.images);
+    state_.add_each_rank_value("seconds", run.seconds);
+    state_.add_each_rank_value("images_per_second", run.images_per_second);
+    state_.add_each_rank_value("metrics", run.metrics);
+    if (!options.checkpoint_dir.empty()) stop_.emplace(std::vector<int>{SIGTERM, SIGUSR1});
+  }
+
+  // With --resume: what the newest checkpoint is called, if there is one.
+  std::string resume() {
+    if (!options_.resume) return "";
+    const auto loaded = lockstep::load_checkpoint(options_.checkpoint_dir, state_, {.missing_ok = true});
+    return loaded ? loaded->path : "";
+  }
+
+  // After each step. Saves in the background every so often, and at once if a rank was asked to stop.
+  void after_step() {
+    if (!stop_) return;
+    const auto request = stop_->requested_on_any_rank();
+    const lockstep::SaveCheckpointOptions how{.step = run_.step, .keep_last = 3};
+    if (request) {
+      const std::string path = lockstep::save_checkpoint(options_.checkpoint_dir, state_, how);
+      throw AskedToStop("asked to stop; saved " + path);
+    }
+    if (run_.step % options_.checkpoint_every == 0)
+      lockstep::save_checkpoint_async(options_.checkpoint_dir, state_, how);
+  }
+
+ private:
+  const MnistOptions& options_;
+  MnistProgress& run_;
+  lockstep::CheckpointState state_;
+  std::optional<lockstep::StopSignals> stop_;
+};
 
 // The learning rate of an epoch, as torch.optim.lr_scheduler.ExponentialLR has it.
 inline void set_learning_rate(torch::optim::Optimizer& optimizer, const MnistOptions& options, int epoch) {

@@ -40,6 +40,7 @@
 #include "lockstep/parallel/ddp/distributed_data_parallel.h"  // gradients averaged while backward runs
 #include "lockstep/parallel/sync_batch_norm/convert_sync_batchnorm.h"  // BatchNorm layers see all ranks' batches
 #include "lockstep/parallel/sync_batch_norm/sync_batch_norm.h"         // SyncBatchNorm
+#include "lockstep/parallel/virtual_ranks/virtual_rank_item.h"         // their state in a checkpoint
 #include "lockstep/parallel/virtual_ranks/virtual_rank_states.h"       // their state, for checkpoints
 #include "lockstep/parallel/virtual_ranks/virtual_ranks.h"  // the same bits on any number of processes
 #include "lockstep/tensor/caching_allocator.h"              // tensor memory kept between steps

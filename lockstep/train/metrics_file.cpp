@@ -2,7 +2,9 @@
 
 #include <cerrno>
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <system_error>
 #include <utility>
 
 #include "lockstep/base/error.h"
@@ -28,10 +30,18 @@ json in_words(json value) {
 
 }  // namespace
 
-MetricsFile::MetricsFile(const std::string& path) : path_(path) {
+MetricsFile::MetricsFile(const std::string& path, std::uint64_t keep) : path_(path) {
   if (path.empty()) return;
-  file_.reset(std::fopen(path.c_str(), "we"));
-  if (!file_) throw SystemError("metrics: cannot write " + printable(path), errno);
+  const auto fail = [&] { throw SystemError("metrics: cannot write " + printable(path), errno); };
+  file_.reset(std::fopen(path.c_str(), keep == 0 ? "we" : "ae"));
+  if (!file_) fail();
+  if (std::fseek(file_.get(), 0, SEEK_END) != 0) fail();
+  size_ = static_cast<std::uint64_t>(std::ftell(file_.get()));
+  if (size_ <= keep) return;
+  std::error_code error;
+  std::filesystem::resize_file(path, keep, error);
+  if (error) throw SystemError("metrics: cannot cut " + printable(path), error.value());
+  size_ = keep;
 }
 
 void MetricsFile::write(const nlohmann::json& object) {
@@ -41,6 +51,7 @@ void MetricsFile::write(const nlohmann::json& object) {
   if (std::fputs(line.c_str(), file_.get()) < 0 || std::fflush(file_.get()) != 0) {
     throw SystemError("metrics: cannot write " + printable(path_), errno);
   }
+  size_ += line.size();
 }
 
 }  // namespace lockstep

@@ -91,6 +91,24 @@ TEST(MetricsFile, NamesAFileThatCannotBeWritten) {
   nothing.write({{"epoch", 1}});
 }
 
+TEST(MetricsFile, GoesOnWhereACheckpointWas) {
+  const TempFolder folder;
+  const std::string path = folder / "run.jsonl";
+  std::uint64_t saved = 0;
+  {
+    MetricsFile metrics(path);
+    metrics.write({{"epoch", 1}});
+    saved = metrics.size();
+    metrics.write({{"epoch", 2}});  // after the checkpoint
+  }
+  std::ofstream(path, std::ios::app) << "{\"epo";  // a line that a kill has torn
+  MetricsFile metrics(path, saved);
+  EXPECT_EQ(metrics.size(), saved);
+  metrics.write({{"epoch", 2}});
+  EXPECT_EQ(folder.read("run.jsonl"), "{\"epoch\":1}\n{\"epoch\":2}\n");
+  EXPECT_EQ(metrics.size(), folder.read("run.jsonl").size());
+}
+
 TEST(MetricsFile, HasWordsForEveryValue) {
   const testing::TempFolder folder;
   const std::string path = folder / "run.jsonl";
