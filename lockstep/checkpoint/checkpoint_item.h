@@ -1,5 +1,5 @@
-// CheckpointItem: one named thing in a CheckpointState, as save_checkpoint() and load_checkpoint() see it. Of
-// interest to whoever adds a kind of their own.
+// CheckpointItem: one named thing in a CheckpointState, as save_checkpoint() and load_checkpoint() see it.
+// Of interest to whoever adds a kind of their own.
 //
 //   class Clock : public dist::CheckpointItem {
 //    public:
@@ -11,7 +11,8 @@
 //     double now_ = 0;
 //   };
 //
-// contents()  is called on every rank for each save and, to learn what may be filled in place, for each load.
+// contents()  is called on every rank for each save and, to learn what may be filled in place, for each
+//             load.
 // load()      is called on every rank after all bytes of the checkpoint were verified and every name was
 //             found. What it throws is thrown by load_checkpoint() on all ranks.
 #pragma once

@@ -14,9 +14,9 @@
 //              missing keeps its value, what is left over is ignored, and dtypes are converted; shapes count
 //              all the same.
 // In place     modules and tensors are filled where they are, also under a DistributedDataParallel.
-// Same bits    what the run did next, it does again: see docs/checkpoints.md for what has to be in the state.
-//              What that depends on beside the state (libtorch, the instruction set, threads) is compared
-//              with what it was; differences are in LoadedCheckpoint::notes and go to the log sink.
+// Same bits    what the run did next, it does again: see docs/checkpoints.md for what has to be in the
+//              state. What that depends on beside the state (libtorch, the instruction set, threads) is
+//              compared with what it was; differences are in LoadedCheckpoint::notes and go to the log sink.
 // Fails        on all ranks alike. InvalidArgument: names or shapes that do not fit, no checkpoint in the
 //              folder (unless `missing_ok`). FormatError: damage. SystemError: files that cannot be read.
 #pragma once

@@ -2,8 +2,8 @@
 //
 //   const std::vector<std::string> problems = problems_of(wants, index, /*strict=*/true);
 //
-// One sentence a problem: items and tensors that are missing (with the nearest name) or left over, shapes and
-// dtypes that differ.
+// One sentence a problem: items and tensors that are missing (with the nearest name) or left over, shapes
+// and dtypes that differ.
 #pragma once
 
 #include <map>

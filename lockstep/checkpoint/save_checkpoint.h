@@ -4,19 +4,18 @@
 //
 //   dist::save_checkpoint_async("runs/7", state, {.step = 1400});               // training goes on meanwhile
 //   train_on();
-//   dist::wait_for_checkpoint();                                                // optional: the end does it
-//   too
+//   dist::wait_for_checkpoint();                                    // optional: the end does it too
 //
-// Collective   every rank of the group, with the same names (checkpoint_state.h) and options; not under
-//              `if (rank == 0)`. All ranks write: what all hold alike is written once, and each writes about
-//              the same number of bytes. The folder is one that all ranks see.
+// Collective   every rank of the group, with the same names (checkpoint_state.h) and options; not by rank 0
+//              alone. All ranks write: what all hold alike is written once, and each writes about the same
+//              number of bytes. The folder is one that all ranks see.
 // What counts  of tensors that all ranks hold alike, each part is that of the rank that writes it. That they
 //              are alike is compared by the first and last bytes of each tensor. Buffers of modules, such as
 //              BatchNorm's, are rank 0's; where a rank's differ, its own are saved beside them.
 // Atomic       the folder gets its name last: whoever looks finds checkpoints that are complete. Before that
 //              all files are synced to the disk (with `durable`), so a power cut leaves the old checkpoints
-//              or the new one too. What an interrupted save left is named (log sink) and removed by the next.
-//              Saving the same step again replaces that checkpoint in one step.
+//              or the new one too. What an interrupted save left is named (log sink) and removed by the
+//              next. Saving the same step again replaces that checkpoint in one step.
 // Async        save_checkpoint_async() copies what may change into memory that is kept for the next save (of
 //              this rank's share alone), returns, and a thread of low priority writes. It works over a group
 //              of its own. A second save that comes too early waits for the first, or is refused, as

@@ -1,5 +1,5 @@
-// Which rank writes which part of which tensor into a checkpoint. Pure: every rank makes the same plan of the
-// same declarations.
+// Which rank writes which part of which tensor into a checkpoint. Pure: every rank makes the same plan of
+// the same declarations.
 //
 //   const SavePlan plan = save_plan({{"model.fc.weight", "F32", {6, 4}}}, {{}, {}});
 //   std::cout << to_text(plan);
@@ -9,13 +9,12 @@
 //   rank 1, 48 bytes
 //     model.fc.weight [3, 0] + [3, 4]
 //
-// Replicated  tensors, which all ranks hold whole, are written once. Their bytes are spread over the ranks so
-//             that all write about equally many; the cut falls between rows.
+// Replicated  tensors, which all ranks hold whole, are written once. Their bytes are spread over the ranks
+//             so that all write about equally many; the cut falls between rows.
 // Shards      are boxes of a tensor that some ranks hold (parts of a parameter, or what is one rank's own).
 //             Of several ranks that hold the same box, one writes it: the one with the least to write.
 // Pieces      of more than MOST_PIECE_BYTES are cut into several, so that a reader that needs a part reads
-// and
-//             checks little more than that part.
+//             and checks little more than that part.
 #pragma once
 
 #include <cstdint>

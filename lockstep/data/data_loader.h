@@ -14,8 +14,8 @@
 //             Batches that were only prefetched do not count.
 // Epochs      a data set with get_batch(indices, epoch) is given the sampler's epoch (data/dataset.h).
 // Virtual     ranks (job/virtual_ranks.h): the first batch of each virtual rank of this process, then the
-// second ranks       of each, as virtual_steps() takes them. Fails       what get_batch threw comes out of
-// the loop when its batch is due. InvalidArgument: options out
+//             second of each, as virtual_steps() takes them.
+// Fails       what get_batch threw comes out of the loop when its batch is due. InvalidArgument: options out
 //             of range, or set_epoch() to another epoch within a loop.
 // libtorch    its data sets: data/torch_dataset.h. Its loader takes a DistributedSampler as it is.
 // Threads     one thread loops; get_batch is called on several, but never on more than `workers`.

@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::string_view FORMAT = "lockstep checkpoint 1";
+constexpr std::uint64_t INDEX_VERSION = 1;
 constexpr std::size_t MOST_PIECES = 16384;  // of one tensor; they are compared in pairs
 constexpr std::size_t MOST_INDEX_DIMENSIONS = 64;
 constexpr std::size_t MOST_FILES = 1U << 20U;
@@ -171,12 +171,8 @@ bool any_two_meet(const std::vector<CheckpointPiece>& pieces) {
 }
 
 json body_of(const CheckpointIndex& index) {
-  json body = {{"format", FORMAT},
-               {"step", index.step},
-               {"ranks", index.ranks},
-               {"made_with", index.made_with},
-               {"items", index.items},
-               {"values", *index.values},
+  json body = {{"lockstep_checkpoint", INDEX_VERSION}, {"step", index.step},   {"ranks", index.ranks},
+               {"made_with", index.made_with},         {"items", index.items}, {"values", *index.values},
                {"rank_values", *index.rank_values}};
   body["files"] = json::array();
   for (const CheckpointFile& file : index.files)
@@ -195,8 +191,9 @@ json body_of(const CheckpointIndex& index) {
 
 CheckpointIndex read_index(json& body) {
   const IndexReader reader(body, "the index");
-  if (reader.text("format") != FORMAT)
-    refuse(str("it is ", in_quotes(reader.text("format")), "; this version reads ", in_quotes(FORMAT)));
+  const std::uint64_t version = reader.number("lockstep_checkpoint");
+  if (version != INDEX_VERSION)
+    refuse(str("it has version ", version, " of the format; this library reads version ", INDEX_VERSION));
   const std::string checksum = reader.checksum();
   body.erase("xxh128");
   if (checksum_of(body.dump()) != checksum)

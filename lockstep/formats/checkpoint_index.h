@@ -6,7 +6,7 @@
 //   for (const CheckpointPiece& piece : weight.pieces)
 //     std::cout << index.files[piece.file].name << ", byte " << piece.begin << '\n';
 //
-//   {"format": "lockstep checkpoint 1", "xxh128": "…of the text without this entry",
+//   {"lockstep_checkpoint": 1, "xxh128": "…of the text without this entry",
 //    "step": 1200, "ranks": 2, "made_with": {"libtorch": "2.13.0", "cpu": "AVX512"},
 //    "files": [{"name": "shard-00000-of-00002.safetensors", "bytes": 4096,
 //               "header_bytes": 1024, "header_xxh128": "…"}, …],

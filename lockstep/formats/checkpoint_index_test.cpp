@@ -100,7 +100,7 @@ TEST(CheckpointIndex, RefusesWhatCannotBe) {
   };
   const auto at = [](json& body) -> json& { return body["tensors"]["model.w"]; };
   const std::vector<Case> cases = {
-      {"this version reads", [](json& body) { body["format"] = "lockstep checkpoint 9"; }},
+      {"reads version 1", [](json& body) { body["lockstep_checkpoint"] = 9; }},
       {"has no \"step\"", [](json& body) { body.erase("step"); }},
       {"is no number", [](json& body) { body["step"] = -1; }},
       {"saved by 0 ranks", [](json& body) { body["ranks"] = 0; }},

@@ -1,5 +1,5 @@
-// Makes named tensors and scalars of the pickle that torch.save writes: nested dicts, lists and tuples become
-// dotted names.
+// Makes named tensors and scalars of the pickle that torch.save writes: nested dicts, lists and tuples
+// become dotted names.
 //
 //   const PickledState state = pickled_state(pickle_bytes);
 //   state.tensors[0].name;                           // "optimizer.state.0.exp_avg"

@@ -1,6 +1,6 @@
-// PtReader reads the .pt files that Python's torch.save writes of a state dict, or of nested dicts, lists and
-// tuples of tensors, numbers and texts. No code of the file is run: an import that tensors do not need is
-// refused.
+// PtReader reads the .pt files that Python's torch.save writes of a state dict, or of nested dicts, lists
+// and tuples of tensors, numbers and texts. No code of the file is run: an import that tensors do not need
+// is refused.
 //
 //   const PtReader file("model.pt");
 //   for (const PtTensor& tensor : file.tensors()) {
@@ -8,15 +8,14 @@
 //     file.read(tensor, values);
 //   }
 //
-// Names       of nested values have dots: {"optimizer": {"state": {0: {"step": t}}}} is
-// "optimizer.state.0.step". Storages    tensors that share memory in Python (tied weights, views) have the
-// same storage number here. Scalars     what is no tensor: numbers, texts, None, dtypes and devices by their
-// names. Memory      of the constructor: in proportion to the pickle and the zip directory. A strided tensor
-// that is
-//             read takes the part of its storage in which it lies besides.
-// Fails       FormatError naming the file: the format before PyTorch 1.6, a TorchScript archive, a compressed
-// or
-//             a cut record, anything else that is no such file. SystemError: it cannot be read.
+// Names       of nested values have dots: "optimizer.state.0.step" is d["optimizer"]["state"][0]["step"].
+// Storages    tensors that share memory in Python (tied weights, views) have the same storage number here.
+// Scalars     what is no tensor: numbers, texts, None, dtypes and devices by their names.
+// Memory      of the constructor: in proportion to the pickle and the zip directory. A strided tensor that
+//             is read takes the part of its storage in which it lies besides.
+// Fails       FormatError naming the file: the format before PyTorch 1.6, a TorchScript archive, a
+//             compressed or a cut record, anything else that is no such file. SystemError: it cannot be
+//             read.
 // Threads     any number may read.
 #pragma once
 

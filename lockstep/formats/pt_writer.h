@@ -13,9 +13,8 @@
 // Ties        tensors of one storage share its memory in Python too. They have one dtype.
 // Whole       the file appears whole or not at all (os/atomic_file.h).
 // Fails       InvalidArgument naming the file: a name that occurs twice or is not UTF-8, an unknown dtype, a
-// shape
-//             that overflows, a tensor outside its storage, more or fewer bytes than the storages have.
-//             SystemError: the file cannot be written.
+//             shape that overflows, a tensor outside its storage, more or fewer bytes than the storages
+//             have. SystemError: the file cannot be written.
 // Threads     one writer belongs to one thread at a time.
 #pragma once
 

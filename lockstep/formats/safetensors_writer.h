@@ -6,13 +6,11 @@
 //   writer.commit();                        // without it nothing happens to "model.safetensors"
 //
 // Order       tensors() tells it: by falling element size, then by name, so that each tensor lies on a
-// multiple
-//             of its element size and equal tensors give equal files. write() takes pieces of any size; a
-//             piece may hold the end of one tensor and the start of the next.
+//             multiple of its element size and equal tensors give equal files. write() takes pieces of any
+//             size; a piece may hold the end of one tensor and the start of the next.
 // Whole       the file appears whole or not at all (os/atomic_file.h).
 // Fails       InvalidArgument naming the file: a name that occurs twice, is not UTF-8 or is "__metadata__",
-// an
-//             unknown dtype, a shape that is negative or overflows, more bytes than the tensors have, a
+//             an unknown dtype, a shape that is negative or overflows, more bytes than the tensors have, a
 //             commit before all bytes came. SystemError: the file cannot be written.
 // Threads     one writer belongs to one thread at a time.
 #pragma once

@@ -1,8 +1,8 @@
 // The dtypes that files of tensors hold: their words in safetensors, in Python, and the storage class that a
 // .pt file names them by.
 //
-//   const TensorDtype* half = find_dtype("F16");     // by_torch_name("float16"),
-//   by_storage_class("HalfStorage") half->size;                                      // 2
+//   const TensorDtype* half = find_dtype("F16");  // and by_torch_name("float16")
+//   half->size;                                   // 2
 //
 // Words that safetensors lacks (C32, C128, F4_E2M1_X2) are Lockstep's own and stand in no safetensors file.
 #pragma once

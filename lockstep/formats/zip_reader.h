@@ -8,8 +8,8 @@
 // The archive may be a range of a file, as the items of distributed checkpoints are.
 //
 // Fails       FormatError, which names no file: no zip archive, a record that is compressed or encrypted,
-// lies
-//             outside the archive, overlaps another or has the name of another. SystemError: a failed read.
+//             lies outside the archive, overlaps another or has the name of another. SystemError: a failed
+//             read.
 // Memory      in proportion to the archive's directory; no record is read.
 #pragma once
 

@@ -1,5 +1,5 @@
-// ZipWriter writes a zip file of records that are stored as they are, each at a multiple of 64 bytes, so that
-// a reader can map them. The file appears whole or not at all (os/atomic_file.h).
+// ZipWriter writes a zip file of records that are stored as they are, each at a multiple of 64 bytes, so
+// that a reader can map them. The file appears whole or not at all (os/atomic_file.h).
 //
 //   ZipWriter zip("model.pt");
 //   zip.begin("model/data/0", 4096);
@@ -9,8 +9,7 @@
 // Files and records of more than 4 GiB have the fields of zip64.
 //
 // Fails       InvalidArgument: a record gets more or fewer bytes than it was begun with. SystemError: the
-// file
-//             cannot be written.
+//             file cannot be written.
 #pragma once
 
 #include <cstddef>

@@ -4,8 +4,8 @@
 //
 //   refuse_second_copy("init_process_group");
 //
-// Who         init_process_group() and connect(), before they meet anybody. Costs a look at /proc/self/maps,
-// once. Throws      InvalidArgument.
+// Who         init_process_group() and connect(), before they meet anybody. Costs one look at
+// /proc/self/maps. Throws      InvalidArgument.
 #pragma once
 
 #include <string>

@@ -8,12 +8,10 @@
 //   dist::rank_zero_only([] { std::printf("%d ranks\n", dist::get_world_size()); });
 //
 // Collective  rank_zero_first(): every rank of the world. The others wait until rank 0 (or each machine's
-// first
-//             rank) has returned, then run it themselves, all at once. They wait no longer than the job's
-//             timeout.
+//             first rank) has returned, then run it themselves, all at once. They wait no longer than the
+//             job's timeout.
 // Errors      an exception of the first rank is that rank's, and the others throw Aborted, which names it,
-// instead
-//             of running; the world stays usable. An exception on another rank is that rank's alone.
+//             instead of running; the world stays usable. An exception on another rank is that rank's alone.
 // Returns     what the function returns.
 // Alone       before init_process_group() and with one rank the function is simply called.
 #pragma once

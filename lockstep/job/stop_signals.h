@@ -21,20 +21,16 @@
 //
 // Collective  requested_on_any_rank(): every rank of the group, at the same steps of their loops.
 // Cost        an all_reduce of 8 bytes, which waits for the slowest rank as the next step's gradients would.
-// With
-//             `every` = K only each K-th call makes one, and the others answer "no" at once: give it where
-//             steps are short and ranks talk over a network.
+//             With `every` = K only each K-th call makes one, and the others answer "no" at once: give it
+//             where steps are short and ranks talk over a network.
 // Answer      the signal that stands first in the list, if ranks got several; of ranks that got it, the
-// lowest.
-//             It stays the answer of all later calls, which make no all_reduce, until clear().
+//             lowest. It stays the answer of all later calls, which make no all_reduce, until clear().
 // Alone       before init_process_group() and with one rank, the flag of this process is the answer.
-// Handlers    installed by the constructor and removed by the destructor (os/signal_flags.h); nothing else of
-// the
-//             library installs any. The first signal of a rank without this object ends it, as ever.
+// Handlers    installed by the constructor and removed by the destructor (os/signal_flags.h); nothing else
+//             of the library installs any. The first signal of a rank without this object ends it, as ever.
 // Threads     the caller must be one that may make collectives of the group at that place.
 // Throws      InvalidArgument: no signals, a signal that cannot be caught, `every` below 1, a second
-// StopSignals
-//             while the first lives; and what an all_reduce throws.
+//             StopSignals while the first lives; and what an all_reduce throws.
 #pragma once
 
 #include <csignal>

@@ -9,12 +9,12 @@
 //       // process 2: 3, sums 3
 //
 // Shares   consecutive virtual ranks; the first V % N processes have one more than the others.
-// Tree     the one of comm/kernels: neighbours first, ((0+1)+(2+3)), and a node without a neighbour rises.
-//          A process adds up the largest subtrees that lie in its share. Nothing else can be added there:
-//          2 of 0+1+2 waits for 3 of the next process.
+// Tree     the one of comm/kernels: neighbours first, ((0+1)+(2+3)), and a node without a neighbour rises. A
+//          process adds up the largest subtrees that lie in its share. Nothing else can be added there: 2 of
+//          0+1+2 waits for 3 of the next process.
 // Between  one_root_each: every process has one subtree, all on one level of the tree, so that the tree over
-//          the processes is the rest of the tree: an all_reduce. Otherwise processes exchange their subtrees,
-//          and the rest of the tree is added up from these.
+//          the processes is the rest of the tree: an all_reduce. Otherwise processes exchange their
+//          subtrees, and the rest of the tree is added up from these.
 // Fails    InvalidArgument: fewer virtual ranks than processes, or none.
 #pragma once
 

@@ -1,6 +1,6 @@
 // Runs a job to its end: the ranks once, and again after each failure that restart_plan() answers with
-// RESTART. Each attempt has its own Supervisor, sockets, log folder and keys in the store, so nothing of dead
-// ranks reaches the next one. On several machines all launchers start the next attempt, or none does
+// RESTART. Each attempt has its own Supervisor, sockets, log folder and keys in the store, so nothing of
+// dead ranks reaches the next one. On several machines all launchers start the next attempt, or none does
 // (node_group.h).
 //
 //   return run_attempts(job, {control, standard_input, mask}, signals, console);

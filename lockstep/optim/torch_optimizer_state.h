@@ -6,13 +6,13 @@
 //   dist::load_state_dict(optimizer, dist::load_tensors("optimizer.safetensors"));
 //
 // Optimisers  torch::optim::SGD, Adam, AdamW, RMSprop and Adagrad; those of lockstep::optim, by their own
-//             state_dict(). LBFGS is refused: its history is a list per optimiser, not a state per parameter.
+//             state_dict(). LBFGS is refused: its history is a list per optimiser, not a state per
+//             parameter.
 // Names       Python's state_dict(), flattened: "state.I.exp_avg" for the I-th parameter of all groups
 //             together, "param_groups.G.lr", and "param_groups.G.params", the numbers of the group's
 //             parameters. Python reads it as the head of optimizer.h shows, and the other way round.
-// The bits    an optimiser that loads the state goes on with the bits of the one that was saved. Every option
-// of
-//             every group is in it. Ranks that stepped alike have equal states.
+// The bits    an optimiser that loads the state goes on with the bits of the one that was saved. Every
+//             option of every group is in it. Ranks that stepped alike have equal states.
 // Python's    options that libtorch lacks may be in a state that is loaded. Those that change no result
 //             (foreach, fused, capturable, differentiable, initial_lr) are passed over. maximize must be
 //             false, and decoupled_weight_decay true for AdamW alone.

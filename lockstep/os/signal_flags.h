@@ -6,8 +6,8 @@
 //   flags.clear(SIGTERM);
 //
 // While it lives, its handler replaces what the signals did before, also where they were ignored; afterwards
-// that is back. The handler sets a flag and nothing else; system calls that it interrupts go on (SA_RESTART).
-// One at a time in a process. A forked child has the handler, too, and flags of its own.
+// that is back. The handler sets a flag and nothing else; system calls that it interrupts go on
+// (SA_RESTART). One at a time in a process. A forked child has the handler, too, and flags of its own.
 #pragma once
 
 #include <csignal>

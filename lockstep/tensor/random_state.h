@@ -10,15 +10,14 @@
 // torch.cuda.get_rng_state_all. The bytes are Python's, too: a state that either side saved sets the other.
 //
 // Covers      the default generators: initial values of layers, torch::rand, dropout, random_split.
-// Generators
-//             that a program made itself keep their own state (at::Generator::get_state()). The samplers and
-//             transforms of lockstep draw from their seed and the epoch, not from these generators.
+//             Generators that a program made itself keep their own state (at::Generator::get_state()). The
+//             samplers and transforms of lockstep draw from their seed and the epoch, not from these
+//             generators.
 // Ranks       each rank has its own state, and seeds that differ (set_seed) make it differ. Nothing here
 //             communicates.
 // Threads     a default generator belongs to all threads; the functions take its lock.
 // Fails       InvalidArgument, before anything changes: a tensor that is no state, states of another number
-// of
-//             devices.
+//             of devices.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -92,7 +92,7 @@ TEST(MetricsFile, NamesAFileThatCannotBeWritten) {
 }
 
 TEST(MetricsFile, GoesOnWhereACheckpointWas) {
-  const TempFolder folder;
+  const testing::TempFolder folder;
   const std::string path = folder / "run.jsonl";
   std::uint64_t saved = 0;
   {

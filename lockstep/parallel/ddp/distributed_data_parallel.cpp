@@ -260,8 +260,7 @@ void DistributedDataParallelBase::register_comm_hook(std::shared_ptr<CommHook> h
 }
 
 std::shared_ptr<CommHook> DistributedDataParallelBase::comm_hook() const {
-  return virtual_replica_ ? nullptr
-                          : reducer_->ask([](const GradientAverage& average) { return average.hook(); });
+  return virtual_replica_ ? nullptr : reducer_->ask([](const auto& average) { return average.hook(); });
 }
 
 DistributedDataParallelStats DistributedDataParallelBase::stats() const {

@@ -13,8 +13,8 @@
 // Broadcast  in the first turn of a process each such forward is a broadcast from process 0. Later turns take
 //            what was received then.
 // Loading    buffers that the program changes between rounds count for all virtual ranks.
-// Fails      InvalidArgument: a virtual rank runs more forwards in its turn than the first one of its
-// process. Cost       one copy of the buffers for each virtual rank and forward, where a process has several.
+// Fails      InvalidArgument: a virtual rank runs more forwards in its turn than its process's first one.
+// Cost       one copy of the buffers for each virtual rank and forward, where a process has several.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,6 +1,6 @@
-// VirtualRankHome: what a process keeps of its virtual ranks between loops: their random numbers, and who has
-// a state for each of them. One per process, new with each job; virtual_ranks.h and virtual_rank_states.h use
-// it.
+// VirtualRankHome: what a process keeps of its virtual ranks between loops: their random numbers, and who
+// has a state for each of them. One per process, new with each job; virtual_ranks.h and
+// virtual_rank_states.h use it.
 #pragma once
 
 #include <cstdint>

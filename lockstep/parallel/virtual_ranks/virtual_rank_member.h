@@ -1,13 +1,13 @@
-// VirtualRankMember: an object that has a state of its own for each virtual rank, and is told of their turns.
-// A DistributedDataParallel is one.
+// VirtualRankMember: an object that has a state of its own for each virtual rank, and is told of their
+// turns. A DistributedDataParallel is one.
 //
 //   class Replica : public VirtualRankMember { ... };
 //   const auto replica = std::make_shared<Replica>();
 //   add_virtual_rank_member(replica);            // until it is destroyed
 //
 // Calls  begin_round, then begin_turn and end_turn for each virtual rank of this process in order, then
-//        end_round. A round that an exception or a break left ends with leave_round().
-//        A member that is added during a round is told from the next one on.
+//        end_round. A round that an exception or a break left ends with leave_round(). A member that is
+//        added during a round is told from the next one on.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
-// virtual_ranks(): the turns of this process's virtual ranks (job/virtual_ranks.h). A training loop that runs
-// forward and backward in it gives the same bits on any number of processes.
+// virtual_ranks(): the turns of this process's virtual ranks (job/virtual_ranks.h). A training loop that
+// runs forward and backward in it gives the same bits on any number of processes.
 //
 //   init_process_group("auto", {.virtual_ranks = 4});           // on 1, 2, 3 or 4 processes
 //   seed_virtual_ranks(42);
@@ -19,15 +19,14 @@
 //             steps in the loop: one.
 // Average     made by the backward of the last turn, over all virtual ranks.
 // Random      numbers drawn in a turn are the virtual rank's; outside of turns they are the process's.
-// Streams numbers     begin where the process's generator stands at the first loop, or as
-// seed_virtual_ranks() says. Collective  the first loop of a job, and the first one after
-// seed_virtual_ranks() and after a load: processes
-//             compare random numbers and threads, because both show in the bits. Mismatch names the process
-//             that differs.
+// Streams     of random numbers begin where the process's generator stands at the first loop, or as
+//             seed_virtual_ranks() says.
+// Collective  the first loop of a job, and the first one after seed_virtual_ranks() and after a load:
+//             processes compare random numbers and threads, because both show in the bits. Mismatch names
+//             the process that differs.
 // Without     virtual ranks the loop has one turn, this rank's, and does nothing else.
 // Leaving     by break or an exception ends the round: what it added up is forgotten. The other processes
-// wait
-//             for the average, as in any step that one rank skips.
+//             wait for the average, as in any step that one rank skips.
 // Throws      InvalidArgument: a loop within a loop; virtual_steps() over a loader that is not for this
 //             process's virtual ranks.
 // Threads     one loop at a time, on the thread that trains.
