@@ -197,8 +197,13 @@ class Parser {
   }
 
   void big_number() {
-    const std::string_view text = take(little_endian(1));
+    std::string_view text = take(little_endian(1));
     if (text.size() > LONGEST_NUMBER) refuse("a number is too long");
+    // A last byte that only repeats the sign says nothing.
+    const auto sign = [&](std::size_t from_end) {
+      return (static_cast<unsigned char>(text[text.size() - from_end]) & 0x80U) != 0;
+    };
+    while (text.size() > 1 && text.back() == (sign(2) ? '\xff' : '\0')) text.remove_suffix(1);
     if (text.size() > sizeof(std::int64_t)) return push_text(std::string(text), PickleKind::BIG_INT);
     std::uint64_t value = 0;
     for (std::size_t i = text.size(); i-- > 0;) value = value << 8U | static_cast<unsigned char>(text[i]);

@@ -24,6 +24,7 @@ constexpr std::size_t PIECE = 1 << 20;
 constexpr std::size_t LONGEST_BYTE_ORDER = 16;
 
 std::vector<std::byte> read_record(const PlainFile& file, const ZipRecord& record, std::uint64_t limit) {
+  expect_stored(record);
   if (record.size > limit)
     throw FormatError(str("its record ", in_quotes(record.name, RECORD_NAME_SHOWN), " has ", record.size,
                           " bytes; at most ", limit, " are read"));
@@ -92,6 +93,7 @@ void PtReader::open(std::uint64_t begin, std::uint64_t size) {
       const ZipRecord* const record = zip.find(str(folder, "/data/", storage.key));
       const std::string shown = in_quotes(storage.key, RECORD_NAME_SHOWN);
       if (record == nullptr) throw FormatError(str("its storage ", shown, " is missing"));
+      expect_stored(*record);
       if (record->size != storage.size)
         throw FormatError(
             str("its storage ", shown, " has ", record->size, " bytes, its tensors expect ", storage.size));

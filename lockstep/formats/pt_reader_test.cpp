@@ -52,8 +52,9 @@ w = torch.arange(6.0).reshape(2, 3)
 kinds = {str(d)[6:]: torch.tensor([0, 1, 1]).to(d) for d in (torch.uint16, torch.uint32, torch.uint64, torch.float8_e4m3fn,
          torch.float8_e5m2, torch.float8_e8m0fnu, torch.complex32, torch.complex128, torch.bfloat16, torch.bool)}
 z = torch.tensor([1 + 2j, 3 - 4j])
+y = torch.tensor([5 + 6j, 7 - 8j])
 state = {"m": m.state_dict(), "o": o.state_dict(), "parameter": torch.nn.Parameter(torch.ones(2)), "kinds": kinds, "conj": z.conj(),
-         "imag": z.conj().imag, "w": w, "list": [w.t(), (w[:1].expand(3, 3), w[1:, 1:])], "zero": torch.tensor(3.0),
+         "imag": y.conj().imag, "w": w, "list": [w.t(), (w[:1].expand(3, 3), w[1:, 1:])], "zero": torch.tensor(3.0),
          "empty": torch.empty(0, 3), "none": None, "yes": True, "text": "x", "many": 2**64 - 1, "less": -2**35, "real": 2.5,
          "size": torch.Size([4]), "dtype": torch.float32, "device": torch.device("cpu")}
 torch.save(state, sys.argv[1])

@@ -90,14 +90,12 @@ ZipRecord current_record(const Zip& zip, const Window& window) {
     throw FormatError("its zip directory is broken");
   if (info.size_filename > LONGEST_NAME)
     throw FormatError("a record of its zip directory has too long a name");
-  ZipRecord record{.name = std::string(name.data(), info.size_filename), .size = info.uncompressed_size};
+  ZipRecord record{.name = std::string(name.data(), info.size_filename),
+                   .size = info.compressed_size,
+                   .is_compressed = info.compression_method != 0};
   const std::string shown = in_quotes(record.name, ZIP_NAME_SHOWN);
   if ((info.flag & ENCRYPTED) != 0) throw FormatError(str("its record ", shown, " is encrypted"));
-  if (info.compression_method != 0)
-    throw FormatError(str("its record ", shown,
-                          " is compressed; torch.save stores records as they are. Pack it "
-                          "again without compression (zip -0)"));
-  if (info.compressed_size != info.uncompressed_size)
+  if (!record.is_compressed && info.compressed_size != info.uncompressed_size)
     throw FormatError(str("its record ", shown, " is stored with two sizes, ", info.compressed_size, " and ",
                           info.uncompressed_size));
   int method = 0;
@@ -140,6 +138,13 @@ ZipReader::ZipReader(const PlainFile& file, std::uint64_t begin, std::uint64_t s
                                         [](const auto& a, const auto& b) { return a.name == b.name; });
   if (twice != records_.end())
     throw FormatError(str("its record ", in_quotes(twice->name, ZIP_NAME_SHOWN), " occurs twice"));
+}
+
+void expect_stored(const ZipRecord& record) {
+  if (record.is_compressed)
+    throw FormatError(str("its record ", in_quotes(record.name, ZIP_NAME_SHOWN),
+                          " is compressed; torch.save stores records as they are. Pack it again without "
+                          "compression (zip -0)"));
 }
 
 const ZipRecord* ZipReader::find(std::string_view name) const {

@@ -26,8 +26,12 @@ namespace LOCKSTEP_PUBLIC lockstep {
 struct ZipRecord {
   std::string name;
   std::uint64_t offset = 0;  // of its first byte in the file
-  std::uint64_t size = 0;
+  std::uint64_t size = 0;    // as it lies in the file
+  bool is_compressed = false;
 };
+
+// Throws FormatError, which says what to do, for a compressed record.
+void expect_stored(const ZipRecord& record);
 
 class ZipReader {
  public:

@@ -258,13 +258,12 @@ TEST(StateDict, RefusesWhatAFormatCannotHold) {
   };
   EXPECT_THROW(save(torch::ones({1}), "model.bin"), InvalidArgument);
   EXPECT_THROW(save(torch::ones({1}, at::kComplexDouble), "x.safetensors"), InvalidArgument);
-  EXPECT_THROW(save(torch::ones({1}).to(at::kUInt16), "x.pt"), InvalidArgument);
   EXPECT_THROW(save(torch::ones({2, 2}).to_sparse(), "x.pt"), InvalidArgument);
   EXPECT_THROW(save(at::Tensor(), "x.safetensors"), InvalidArgument);
   EXPECT_THROW(
       save_state_dict(NamedTensors{{"a", torch::ones({1})}, {"a", torch::ones({1})}}, folder / "x.pt"),
       InvalidArgument);
-  EXPECT_THROW(load_tensors(folder / "x.pt"), InvalidArgument);
+  EXPECT_THROW(load_tensors(folder / "x.bin"), InvalidArgument);
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 

@@ -20,6 +20,10 @@ ALSO_PUBLIC = [line for line in PUBLIC.split("\n") if line and not line.startswi
 # What a header's examples take for granted, where names.h says something else or nothing.
 FIXTURES = {
     "docs/clusters.md": "void train_step(); void save();",
+    "docs/checkpoints.md": "void train_step(const Batch& batch);",
+    "lockstep/checkpoint/load_checkpoint.h": "extern CheckpointState state;",
+    "lockstep/checkpoint/save_checkpoint.h": "extern CheckpointState state; void train_on();",
+    "lockstep/train/metrics_file.h": "extern CheckpointState state;",
     "lockstep/job/rank_zero.h": "void unpack(const std::string& folder);",
     "lockstep/job/stop_signals.h": "void train_step(); void save(); extern dist::StopSignals stop;",
     "lockstep/autograd/activation_checkpoint.h": "extern torch::nn::Sequential layers; extern std::vector<torch::nn::Linear> blocks; "
