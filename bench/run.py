@@ -127,6 +127,25 @@ def four_ranks(args):
         "25 MiB: openmpi / private": ratio(large["openmpi"] / large["private"])}}
 
 
+def checkpoint(args):
+    """Seconds of a save of 100.7 million float32 parameters by two ranks, with fsync and without, of a load, of the stall of the training
+    by a save in the background, and until that is done; each run's median of five (bench/checkpoint.cpp, bench/peers/checkpoint.py).
+    Peers but torch.distributed.checkpoint save a half each. Lockstep alone has checksums, and compares them when it loads."""
+    torchrun = [args.python.parent / "torchrun", "--nproc-per-node", "2", "--master-addr", "127.0.0.1", "--master-port", "29534"]
+    peer = PEERS / "checkpoint.py"
+    runs = Competition({"lockstep": launch(args) + [args.build / "bench/checkpoint"],
+                        **{name: torchrun + [peer, name] for name in ("raw", "dcp", "safetensors", "torch_save")}},
+                       lambda output, _: objects(output)[0], args)
+    rows = {name: {what.replace("_", " "): round(statistics.median(run[what] for run in values), 4) for what in values[0]}
+            for name, values in runs.values.items()}
+    ours, raw, dcp = rows["lockstep"], rows["raw"], rows["dcp"]
+    return runs.report() | {"unit": "s", "medians": rows, "ratios": {
+        "save: lockstep / raw write": ratio(ours["save"] / raw["save"], at_most=1.15),
+        "save: lockstep / dcp": ratio(ours["save"] / dcp["save"], at_most=0.9),
+        "load: lockstep / dcp": ratio(ours["load"] / dcp["load"], at_most=1),
+        "stall of an asynchronous save: lockstep / dcp": ratio(ours["blocked"] / dcp["blocked"], at_most=0.3)}}
+
+
 def slices(args):
     """Microseconds from the start of an all_reduce of 25 MiB to its result, by who reduces what (bench/slices.cpp): at rank 0, and
     at both."""
@@ -318,7 +337,7 @@ def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", default=ROOT / ".deps/venv/bin/python", type=pathlib.Path)
     parser.add_argument("--build", default=ROOT / "build", type=pathlib.Path)
-    parser.add_argument("--only", default="train_step,step_options,hooks,start_up,collectives,four_ranks,slices,optimizers,activation_checkpoint,loopback,connections,half_sums,two_nodes,slow_link,virtual_ranks")
+    parser.add_argument("--only", default="train_step,step_options,hooks,start_up,collectives,four_ranks,slices,optimizers,activation_checkpoint,checkpoint,loopback,connections,half_sums,two_nodes,slow_link,virtual_ranks")
     parser.add_argument("--rounds", type=int, default=9, help="undisturbed runs of every competitor")
     parser.add_argument("--minutes", type=float, default=20, help="give up on a benchmark after this")
     parser.add_argument("--models", default=",".join(STEPS), help="of train_step")
@@ -337,7 +356,7 @@ def main():
              "command": f"bench/run.py --only {args.only} --rounds {args.rounds}"
                         + (f" --models {args.models}" if args.models != ",".join(STEPS) else "")
                         + (f" --disturbance {args.disturbance}" if args.disturbance != UNDISTURBED else "")}
-    benchmarks = {f.__name__: f for f in (train_step, step_options, hooks, start_up, collectives, four_ranks, slices, optimizers, activation_checkpoint,
+    benchmarks = {f.__name__: f for f in (train_step, step_options, hooks, start_up, collectives, four_ranks, slices, optimizers, activation_checkpoint, checkpoint,
                                           loopback, connections, half_sums, two_nodes, slow_link, virtual_ranks)}
     for name in args.only.split(","):
         print(name, file=sys.stderr)

@@ -42,7 +42,6 @@ void AsyncSave::take() {
 }
 
 void AsyncSave::begin(CheckpointRanks ranks, PreparedSave save) {
-  copy(save);
   {
     const std::lock_guard lock(mutex_);
     stage_ = Stage::WRITING;

@@ -2,7 +2,7 @@
 //
 //   IDLE ──begin()──▶ WRITING ──▶ DONE or FAILED ──take()──▶ IDLE
 //
-// begin() copies this rank's pieces and starts a thread. The thread has a group of its own, so its
+// copy() copies this rank's pieces, and begin() starts a thread. The thread has a group of its own, so its
 // collectives do not meet those of the training. One per process; used by this room only.
 //
 // Threads: the one that trains, and its own.
@@ -28,13 +28,14 @@ class AsyncSave {
   bool is_writing() const;
   // Waits for the thread; throws what it failed with, once.
   void take();
-  // Copies what the save holds and lets the thread write it. `ranks` are those of the thread.
+  // Copies what the save holds into the memory that is kept; not while the thread writes.
+  void copy(PreparedSave& save);
+  // Lets the thread write it. `ranks` are those of the thread.
   void begin(CheckpointRanks ranks, PreparedSave save);
 
  private:
   enum class Stage { IDLE, WRITING, DONE, FAILED };
 
-  void copy(PreparedSave& save);
   void write(const CheckpointRanks& ranks, const PreparedSave& save) noexcept;
 
   mutable std::mutex mutex_;

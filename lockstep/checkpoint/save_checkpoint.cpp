@@ -19,7 +19,8 @@ std::string call_of(const char* name, const SaveCheckpointOptions& options) {
 
 // A group of the same ranks for the thread that writes, made once for each group that saves.
 std::optional<ProcessGroup> group_of_thread(const std::optional<ProcessGroup>& group) {
-  static std::map<std::weak_ptr<Backend>, ProcessGroup, std::owner_less<>> made;
+  using Groups = std::map<std::weak_ptr<Backend>, ProcessGroup, std::owner_less<>>;
+  static auto& made = *new Groups;  // outlives static destructors, as the thread does
   if (!group) return std::nullopt;
   std::erase_if(made, [](const auto& entry) { return entry.first.expired(); });
   const auto found = made.find(group->shared_backend());
@@ -53,6 +54,10 @@ bool save_checkpoint_async(const std::string& folder, CheckpointState& state,
   }
   save.take();
   PreparedSave prepared = prepare_save(ranks, folder, state, options);
+  ranks.all_try([&] {
+    save.copy(prepared);
+    return nlohmann::json();
+  });
   before_leaving(wait_before_leaving);
   save.begin(CheckpointRanks(ranks.call(), group_of_thread(group)), std::move(prepared));
   return true;

@@ -1,6 +1,8 @@
 """A training that is killed at random moments and resumed each time ends with the bits of the one that was not.
 
-CHECKPOINT_TEST_KILLS: how many kills in all (10). CHECKPOINT_TEST_SEED: of the moments (1)."""
+CHECKPOINT_TEST_KILLS: how many kills in all (10), and half as many with virtual ranks and changing numbers of processes.
+CHECKPOINT_TEST_SEED: of the moments (1)."""
+import itertools
 import os
 import pathlib
 import random
@@ -18,7 +20,6 @@ LOCKSTEP = os.environ["LAUNCHER_TEST_COMMAND"]
 TRIAL = os.environ["CHECKPOINT_TEST_TRAINING"]
 KILLS = int(os.environ.get("CHECKPOINT_TEST_KILLS", "10"))
 SEED = int(os.environ.get("CHECKPOINT_TEST_SEED", "1"))
-RANKS = 2
 
 
 def children_of(pid):
@@ -40,9 +41,9 @@ class Kills(unittest.TestCase):
         (self.folder / "mnist").mkdir()
         mnist_data.cut_all(self.folder / "mnist", 1536, 10)
 
-    def start(self, checkpoints):
-        return subprocess.Popen([LOCKSTEP, "run", "-n", str(RANKS), "--no-prefix", "--no-logs", TRIAL, self.folder / "mnist", checkpoints],
-                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    def start(self, checkpoints, ranks, *options):
+        return subprocess.Popen([LOCKSTEP, "run", "-n", str(ranks), "--no-prefix", "--no-logs", *options, TRIAL,
+                                 self.folder / "mnist", checkpoints], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                 env=os.environ | {"OMP_NUM_THREADS": "1"})
 
     def result_of(self, job):
@@ -69,29 +70,36 @@ class Kills(unittest.TestCase):
             while pathlib.Path(f"/proc/{pid}").exists():
                 time.sleep(0.01)
 
-    def test_a_killed_run_ends_with_the_same_bits(self):
+    def trial(self, kills_wanted, numbers, options, same):
         begun = time.monotonic()
-        expected = self.result_of(self.start(self.folder / "whole"))
+        expected = same(self.result_of(self.start(self.folder / "whole", next(numbers), *options)))
         duration = time.monotonic() - begun
-        self.assertEqual(len(expected), RANKS)
+        self.assertTrue(expected)
         moments = random.Random(SEED)
         kills = runs = 0
-        while kills < KILLS:
+        while kills < kills_wanted:
             runs += 1
             checkpoints = self.folder / f"killed-{runs}"
             while True:
-                job = self.start(checkpoints)
+                job = self.start(checkpoints, next(numbers), *options)
                 try:
                     job.wait(timeout=moments.uniform(0.15, 1.0) * duration)
                 except subprocess.TimeoutExpired:
                     self.kill_somewhere(job, moments.random())
                     kills += 1
-                    if kills < KILLS:
+                    if kills < kills_wanted:
                         continue
-                    job = self.start(checkpoints)
-                self.assertEqual(self.result_of(job), expected, f"run {runs}, after {kills} kills, seed {SEED}")
+                    job = self.start(checkpoints, next(numbers), *options)
+                self.assertEqual(same(self.result_of(job)), expected, f"run {runs}, after {kills} kills, seed {SEED}")
                 break
         print(f"{kills} kills in {runs} runs of {duration:.1f} s: the same bits", file=sys.stderr)
+
+    def test_a_killed_run_ends_with_the_same_bits(self):
+        self.trial(KILLS, itertools.repeat(2), [], lambda lines: lines)
+
+    def test_virtual_ranks_on_other_numbers_of_processes(self):
+        # Rank 0's checksum, which has the buffers too.
+        self.trial(-(-KILLS // 2), itertools.cycle([2, 1, 4, 3]), ["--virtual-ranks", "4"], lambda lines: lines[:1])
 
 
 if __name__ == "__main__":

@@ -61,32 +61,44 @@ struct Training {
         .add("scaler", scaler)
         .add("sampler", sampler)
         .add_random_state()
+        .add_item("virtual_ranks", dist::virtual_rank_item())
         .add_value("losses", losses)
         .add_value("step", step);
   }
 
-  void train_step(const dist::Batch& batch) {
+  template <typename Step> void train_step(Step& batches) {
     optimizer.zero_grad();
-    at::Tensor loss;
-    {
-      const auto mixed = dist::autocast(at::kCPU, at::kBFloat16);
-      loss = torch::nn::functional::cross_entropy(ddp->forward(batch.data), batch.target);
+    std::vector<double> mine;  // of each virtual rank of this process
+    for (auto& batch : batches) {
+      at::Tensor loss;
+      {
+        const auto mixed = dist::autocast(at::kCPU, at::kBFloat16);
+        loss = torch::nn::functional::cross_entropy(ddp->forward(batch.data), batch.target);
+      }
+      scaler.scale(loss).backward();
+      mine.push_back(loss.item<double>());
     }
-    scaler.scale(loss).backward();
     scaler.step(optimizer);
     scaler.update();
     scheduler.step();
-    losses.push_back(dist::mean_across_ranks(loss.item<double>(), dist::world()));
+    // In the order of the virtual ranks, whatever the number of processes.
+    double sum = 0;
+    for (const nlohmann::json& some : dist::all_gather_object(dist::world(), nlohmann::json(mine)))
+      for (const nlohmann::json& loss : some) sum += loss.get<double>();
+    losses.push_back(sum / dist::virtual_world_size());
     ++step;
   }
 
-  // Of all that the state holds but the random numbers, which differ from rank to rank.
+  // Of all that the state holds. With virtual ranks a process's own random numbers are of no consequence, and
+  // so are the buffers that a process other than the first has between two steps.
   std::string sha256() {
-    dist::NamedTensors tensors = dist::state_dict(*net);
+    const bool is_plain = dist::virtual_world_size() == dist::get_world_size();
+    dist::NamedTensors tensors = net->named_parameters().pairs();
+    if (is_plain || dist::get_rank() == 0) tensors = dist::state_dict(*net);
     for (const auto& list : {optimizer.state_dict(), scheduler.state_dict(), scaler.state_dict()})
       tensors.insert(tensors.end(), list.begin(), list.end());
     tensors.emplace_back("losses", torch::tensor(losses, torch::kDouble));
-    tensors.emplace_back("random", dist::get_rng_state());
+    if (is_plain) tensors.emplace_back("random", dist::get_rng_state());
     return dist::parameters_sha256(tensors);
   }
 
@@ -112,8 +124,8 @@ void run(const std::string& data, const std::string& folder) {
   auto loader = dist::make_data_loader(training.data, training.sampler, {.batch_size = BATCH, .workers = 2});
   for (auto epoch = training.sampler.epoch(); epoch < EPOCHS; ++epoch) {
     training.sampler.set_epoch(epoch);
-    for (auto& batch : loader) {
-      training.train_step(batch);
+    for (auto& batches : dist::virtual_steps(loader)) {
+      training.train_step(batches);
       if (training.step % SAVE_EVERY == 0)
         dist::save_checkpoint_async(folder, training.state, {.step = training.step, .keep_last = 3});
     }
@@ -121,7 +133,8 @@ void run(const std::string& data, const std::string& folder) {
   dist::wait_for_checkpoint();
   const std::vector<std::string> all = dist::all_gather_object(dist::world(), training.sha256());
   if (dist::get_rank() == 0)
-    for (const std::string& one : all) std::printf("sha256 %s\n", one.c_str());
+    for (std::size_t rank = 0; rank < all.size(); ++rank)
+      std::printf("sha256 %zu %s\n", rank, all[rank].c_str());
   dist::destroy_process_group();
 }
 
