@@ -92,7 +92,7 @@ TEST(PtReader, ReadsWhatPythonWrote) {
   EXPECT_EQ(scalar_of(file, "o.param_groups.0.lr"), PtScalar(1e-3));
 }
 
-void expect_refused(const std::string& script, const std::string& defect) {
+void expect_pt_refused(const std::string& script, const std::string& defect) {
   const TempFolder folder;
   run_python("import sys, torch, os, zipfile\npath = sys.argv[1]\n" + script, {folder / "x.pt"});
   try {
@@ -104,23 +104,23 @@ void expect_refused(const std::string& script, const std::string& defect) {
 }
 
 TEST(PtReader, RefusesCodeByName) {
-  expect_refused(R"(
+  expect_pt_refused(R"(
 class Evil:
     def __reduce__(self): return os.system, ("true",)
 torch.save({"a": Evil()}, path))",
                  "it wants to use posix.system");
-  expect_refused("torch.save(torch.nn.Linear(1, 1), path)", "it wants to use torch.nn.modules.linear.Linear");
-  expect_refused("torch.save({'a': {1, 2}}, path)", "it wants to use __builtin__.set");
+  expect_pt_refused("torch.save(torch.nn.Linear(1, 1), path)", "it wants to use torch.nn.modules.linear.Linear");
+  expect_pt_refused("torch.save({'a': {1, 2}}, path)", "it wants to use __builtin__.set");
 }
 
 TEST(PtReader, RefusesOtherFormatsByName) {
-  expect_refused("torch.save({'a': torch.ones(2)}, path, _use_new_zipfile_serialization=False)",
+  expect_pt_refused("torch.save({'a': torch.ones(2)}, path, _use_new_zipfile_serialization=False)",
                  "before PyTorch 1.6");
-  expect_refused("torch.jit.save(torch.jit.script(torch.nn.Linear(1, 1)), path)",
+  expect_pt_refused("torch.jit.save(torch.jit.script(torch.nn.Linear(1, 1)), path)",
                  "it is a TorchScript archive");
-  expect_refused("open(path, 'w').write('hello, no zip')", "it is no zip archive");
-  expect_refused("zipfile.ZipFile(path, 'w').writestr('a/b', 'x')", "it has no record data.pkl");
-  expect_refused(R"(
+  expect_pt_refused("open(path, 'w').write('hello, no zip')", "it is no zip archive");
+  expect_pt_refused("zipfile.ZipFile(path, 'w').writestr('a/b', 'x')", "it has no record data.pkl");
+  expect_pt_refused(R"(
 torch.save({'a': torch.ones(2)}, path)
 old = zipfile.ZipFile(path)
 items = [(i.filename, old.read(i)) for i in old.infolist()]
@@ -131,8 +131,8 @@ new.close())",
 }
 
 TEST(PtReader, RefusesWhatHoldsItself) {
-  expect_refused("a = []\na.append(a)\ntorch.save(a, path)", "nested too deeply, or hold themselves");
-  expect_refused("a = [1]\nfor i in range(40): a = [a, a]\ntorch.save(a, path)", "occur so often");
+  expect_pt_refused("a = []\na.append(a)\ntorch.save(a, path)", "nested too deeply, or hold themselves");
+  expect_pt_refused("a = [1]\nfor i in range(40): a = [a, a]\ntorch.save(a, path)", "occur so often");
 }
 
 // Damage of a file anywhere: bytes changed, removed, repeated, or the end cut. It loads, or an error names

@@ -12,6 +12,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/formats/dcp_reader.h"
 #include "lockstep/formats/safetensors.h"
 #include "lockstep/formats/safetensors_index.h"
 #include "lockstep/tensor/dtype_words.h"
@@ -70,6 +71,19 @@ NamedTensors load_index(const std::string& path) {
                               " is not in ", in_quotes(shard)));
       tensors.emplace_back(name, load(file, *found->second));
     }
+  }
+  return tensors;
+}
+
+// The tensors of a folder of torch.distributed.checkpoint.
+NamedTensors load_dcp(const std::string& path) {
+  NamedTensors tensors;
+  DcpReader reader(path);
+  for (const DcpTensor& stored : reader.tensors()) {
+    const std::vector<std::byte> bytes = reader.read(stored);
+    const at::Tensor tensor = at::empty(stored.shape, at::TensorOptions(dtype_of_word(stored.dtype)));
+    std::copy(bytes.begin(), bytes.end(), static_cast<std::byte*>(tensor.mutable_data_ptr()));
+    tensors.emplace_back(stored.name, tensor);
   }
   return tensors;
 }
@@ -157,7 +171,9 @@ void save_state_dict(const NamedTensors& tensors, const std::string& path) {
 NamedTensors load_tensors(const std::string& path) {
   const std::string ending = std::filesystem::path(path).extension().string();
   NamedTensors tensors;
-  if (path.ends_with(INDEX_ENDING)) {
+  if (is_dcp_folder(path)) {
+    tensors = load_dcp(path);
+  } else if (path.ends_with(INDEX_ENDING)) {
     tensors = load_index(path);
   } else if (ending == ".safetensors") {
     const SafetensorsFile file(path);
@@ -166,8 +182,9 @@ NamedTensors load_tensors(const std::string& path) {
   } else if (ending == ".pt" || ending == ".pth") {
     tensors = read_pt_file(path);
   } else {
-    throw InvalidArgument(
-        str("load_state_dict: ", in_quotes(path), " must end in .safetensors, .pt, .pth or ", INDEX_ENDING));
+    throw InvalidArgument(str("load_state_dict: ", in_quotes(path),
+                              " must end in .safetensors, .pt, .pth or ", INDEX_ENDING,
+                              ", or be a folder of torch.distributed.checkpoint"));
   }
   std::sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   return tensors;

@@ -60,7 +60,8 @@ LoadStateDictResult load_state_dict(const NamedTensors& tensors, const std::stri
 // All tensors of a file, sorted by name. It ends in .safetensors; in .safetensors.index.json, as Hugging Face
 // names the index of a model in several files, which lie beside it; or in .pt or .pth, which torch.save wrote
 // of a state dict or of nested dicts and lists (formats/pt_reader.h has the names and what is refused).
-// Tensors of one storage of a .pt file share it.
+// Tensors of one storage of a .pt file share it. Or `path` is a folder of Python's
+// torch.distributed.checkpoint (formats/dcp_reader.h); what is no tensor there is left out.
 NamedTensors load_tensors(const std::string& path);
 
 }  // namespace lockstep
