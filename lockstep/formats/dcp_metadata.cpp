@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "lockstep/base/error.h"
@@ -109,12 +110,17 @@ class MetadataReader {
   }
 
   // A member of a record, by name.
-  std::uint32_t field(const PickleNode& record, const char* name) const {
+  std::optional<std::uint32_t> optional_field(const PickleNode& record, std::string_view name) const {
     const PickleNode& members = dict(record.state, "a record");
     for (std::size_t i = 0; i < members.items.size(); i += 2)
       if (node(members.items[i]).kind == PickleKind::TEXT && node(members.items[i]).text == name)
         return members.items[i + 1];
-    refuse_metadata(str("a record has no ", name));
+    return std::nullopt;
+  }
+  std::uint32_t field(const PickleNode& record, const char* name) const {
+    const auto found = optional_field(record, name);
+    if (!found) refuse_metadata(str("a record has no ", name));
+    return *found;
   }
 
   std::string text(std::uint32_t id, const char* what) const {
@@ -146,9 +152,9 @@ class MetadataReader {
     for (std::size_t i = 0; i < storage_data.items.size(); i += 2) {
       const PickleNode& index = object(storage_data.items[i], "MetadataIndex");
       const PickleNode& info = object(storage_data.items[i + 1], "_StorageInfo");
-      const std::uint32_t offset = field(index, "offset");
-      if (node(offset).kind == PickleKind::NONE) continue;  // of what is no tensor
-      DcpChunk chunk{.offsets = size(offset, "an offset"),
+      const auto offset = optional_field(index, "offset");
+      if (!offset || node(*offset).kind == PickleKind::NONE) continue;  // of what is no tensor
+      DcpChunk chunk{.offsets = size(*offset, "an offset"),
                      .sizes = {},
                      .file = text(field(info, "relative_path"), "a path"),
                      .begin = number(field(info, "offset"), "an offset"),

@@ -108,16 +108,17 @@ TEST(PtReader, RefusesCodeByName) {
 class Evil:
     def __reduce__(self): return os.system, ("true",)
 torch.save({"a": Evil()}, path))",
-                 "it wants to use posix.system");
-  expect_pt_refused("torch.save(torch.nn.Linear(1, 1), path)", "it wants to use torch.nn.modules.linear.Linear");
+                    "it wants to use posix.system");
+  expect_pt_refused("torch.save(torch.nn.Linear(1, 1), path)",
+                    "it wants to use torch.nn.modules.linear.Linear");
   expect_pt_refused("torch.save({'a': {1, 2}}, path)", "it wants to use __builtin__.set");
 }
 
 TEST(PtReader, RefusesOtherFormatsByName) {
   expect_pt_refused("torch.save({'a': torch.ones(2)}, path, _use_new_zipfile_serialization=False)",
-                 "before PyTorch 1.6");
+                    "before PyTorch 1.6");
   expect_pt_refused("torch.jit.save(torch.jit.script(torch.nn.Linear(1, 1)), path)",
-                 "it is a TorchScript archive");
+                    "it is a TorchScript archive");
   expect_pt_refused("open(path, 'w').write('hello, no zip')", "it is no zip archive");
   expect_pt_refused("zipfile.ZipFile(path, 'w').writestr('a/b', 'x')", "it has no record data.pkl");
   expect_pt_refused(R"(
@@ -127,7 +128,7 @@ items = [(i.filename, old.read(i)) for i in old.infolist()]
 new = zipfile.ZipFile(path, 'w', zipfile.ZIP_DEFLATED)
 for name, data in items: new.writestr(name, data)
 new.close())",
-                 "is compressed");
+                    "is compressed");
 }
 
 TEST(PtReader, RefusesWhatHoldsItself) {

@@ -1,6 +1,6 @@
-// libFuzzer's entry for the readers of files, one for each value of FUZZ (tests/fuzz/run.py compiles them). An
-// input is read, or refused by an error of ours; everything else is a finding: another exception, memory or
-// time without bound, undefined behaviour.
+// libFuzzer's entry for the readers of files, one for each value of FUZZ (tests/fuzz/run.py compiles them).
+// An input is read, or refused by an error of ours; everything else is a finding: another exception, memory
+// or time without bound, undefined behaviour.
 #include <sys/mman.h>
 #include <unistd.h>
 
