@@ -92,7 +92,7 @@ struct Training {
   // Of all that the state holds. With virtual ranks a process's own random numbers are of no consequence, and
   // so are the buffers that a process other than the first has between two steps.
   std::string sha256() {
-    const bool is_plain = dist::virtual_world_size() == dist::get_world_size();
+    const bool is_plain = !dist::has_virtual_ranks();
     dist::NamedTensors tensors = net->named_parameters().pairs();
     if (is_plain || dist::get_rank() == 0) tensors = dist::state_dict(*net);
     for (const auto& list : {optimizer.state_dict(), scheduler.state_dict(), scaler.state_dict()})
@@ -116,7 +116,7 @@ struct Training {
 
 void run(const std::string& data, const std::string& folder) {
   dist::init_process_group();
-  torch::manual_seed(11 + dist::get_rank());
+  dist::seed_virtual_ranks(11);
   const dist::MNIST images(data, dist::Split::TRAIN);
   Training training(images);
   const auto loaded = dist::load_checkpoint(folder, training.state, {.missing_ok = true});

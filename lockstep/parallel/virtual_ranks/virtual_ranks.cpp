@@ -91,6 +91,7 @@ void seed_virtual_ranks(std::uint64_t seed) {
   home.seed = seed;
   home.has_begun = false;
   for (const int v : local_virtual_ranks()) home.streams.seed(v, rank_seed(seed, v));
+  at::manual_seed(rank_seed(seed, 0));
 }
 
 namespace detail {

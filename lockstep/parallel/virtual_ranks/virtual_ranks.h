@@ -44,8 +44,9 @@
 
 namespace lockstep {
 
-// Each virtual rank's random numbers as set_seed(seed, v) gives them. Without virtual ranks this rank's.
-// Not within a turn: InvalidArgument.
+// Each virtual rank's random numbers as set_seed(seed, v) gives them, and each process's own as
+// set_seed(seed, 0) does, so that a model made afterwards has the same first weights everywhere. Without
+// virtual ranks it is set_seed(seed, get_rank()). Not within a turn: InvalidArgument.
 void seed_virtual_ranks(std::uint64_t seed);
 
 namespace detail {

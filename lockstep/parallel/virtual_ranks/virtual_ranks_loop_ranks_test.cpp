@@ -71,6 +71,14 @@ RANKS_TEST(VirtualRanksLoop, EachHasItsRandomNumbers, Ranks(1, 2, 3, 4),
   }
 }
 
+RANKS_TEST(VirtualRanksLoop, SeedingGivesAllProcessesTheSameNumbersOutsideOfTurns, Ranks(1, 2, 3, 4),
+           Variable("LOCKSTEP_VIRTUAL_RANKS", "4")) {
+  torch::manual_seed(1000 + rank());
+  seed_virtual_ranks(42);
+  const auto alone = at::detail::createCPUGenerator(42);
+  EXPECT_TRUE(torch::randn({3}).equal(at::randn({3}, alone, at::TensorOptions(at::kFloat))));
+}
+
 RANKS_TEST(VirtualRanksLoop, RefusesProcessesThatBeginDifferently, Ranks(2, 3),
            Variable("LOCKSTEP_VIRTUAL_RANKS", "4")) {
   torch::manual_seed(rank() == 1 ? 1 : 0);
