@@ -14,18 +14,17 @@
 
 namespace {
 
+// Ranks that a rank has left. One of them finds it first and tells the others, which may still be in the
+// barrier that the rank left behind.
 void need_who_left(const lockstep::ProcessGroup& world) {
-  try {
-    lockstep::comm::barrier(world);
-    std::printf("the barrier ended without a rank\n");
-  } catch (const lockstep::PeerLost& error) {
-    std::printf("told: %s\n", error.what());
-  }
+  lockstep::comm::barrier(world);
+  std::printf("the barrier ended without a rank\n");
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
+  const bool one_leaves = argc > 2 && argv[1] == std::string("--leaves");
   try {
     lockstep::init_process_group();
     const lockstep::ProcessGroup& world = lockstep::world();
@@ -37,10 +36,12 @@ int main(int argc, char** argv) {
                 world.size(), lockstep::get_local_rank(),
                 std::string(name_of(lockstep::job_environment().source)).c_str(),
                 lockstep::get_backend().c_str(), sum, argc > 1 ? " " : "", argc > 1 ? argv[1] : "");
-    if (argc > 2 && argv[1] == std::string("--leaves") && world.rank() != std::atoi(argv[2]))
-      need_who_left(world);
+    if (one_leaves && world.rank() != std::atoi(argv[2])) need_who_left(world);
     lockstep::destroy_process_group();
     return 0;
+  } catch (const lockstep::PeerLost& error) {
+    std::printf("%s: %s\n", one_leaves ? "told" : "error", error.what());
+    return one_leaves ? 0 : 1;
   } catch (const lockstep::Error& error) {
     std::printf("error: %s\n", error.what());
     return 1;

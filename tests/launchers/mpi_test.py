@@ -63,8 +63,8 @@ class Mpi(LauncherTest):
                 self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
                 told = re.findall(r"told: (.*)", result.stdout)
                 self.assertEqual(len(told), 2, result.stdout)
-                for line in told:
-                    self.assertRegex(line, r"barrier #3 .*rank 1 \(pid .*\) has left the group")
+                for line in told:  # a rank that another one told may still be in the barrier before
+                    self.assertRegex(line, r"barrier #[23] .*rank 1 \(pid .*\) has left the group while rank \d was in barrier #3")
 
     def test_the_wrong_mpi_is_refused(self):
         for which in SOURCE:
