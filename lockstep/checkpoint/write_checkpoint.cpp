@@ -51,7 +51,15 @@ class Commit {
   void begin() {
     make_folders(save_.folder);
     lock_.emplace(str(save_.folder, "/.lock"), LOCK_PATIENCE);
-    for (const std::string& path : abandoned_in(save_.folder)) {
+    for (const CheckpointEntry& entry : list_checkpoints(save_.folder)) {
+      const std::string path = str(save_.folder, '/', checkpoint_name(entry.step));
+      if (entry.path != path) rename_path(entry.path, path);  // its writer died before it had a successor
+    }
+    const auto abandoned = abandoned_in(save_.folder);
+    // A writer that died may have given a checkpoint its name and not synced it: then the one that it
+    // replaced is the only one that a power cut leaves.
+    if (save_.options.durable && !abandoned.empty()) sync_folder(save_.folder);
+    for (const std::string& path : abandoned) {
       log(LogLevel::WARNING, str("checkpoints: removing ", in_quotes(path), ", which was not completed"));
       remove_flat_folder(path);
     }
@@ -105,10 +113,19 @@ class Commit {
       const std::string replaced = str(save_.folder, '/', replaced_name(save_.options.step));
       rename_path(final_, replaced);
       rename_path(unfinished_, final_);
-      return remove_flat_folder(replaced);
+      return remove_replaced(replaced);
     }
+    remove_replaced(unfinished_);
+  }
+
+  // What had the name before goes once the name of its successor is on the disk.
+  void remove_replaced(const std::string& replaced) {
     if (save_.options.durable) sync_folder(save_.folder);
-    drop();  // what had the name before
+    try {
+      remove_flat_folder(replaced);
+    } catch (const Error& error) {
+      log(LogLevel::WARNING, str("checkpoints: ", error.what()));
+    }
   }
 
   void remove_old() noexcept {

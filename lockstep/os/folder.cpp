@@ -47,7 +47,11 @@ void make_folders(const std::string& path) {
   for (std::size_t end = 0; end != std::string::npos;) {
     end = path.find('/', end + 1);
     const std::string folder = path.substr(0, end);
-    if (folder.empty() || ::mkdir(folder.c_str(), AS_UMASK) == 0) continue;
+    if (folder.empty()) continue;
+    if (::mkdir(folder.c_str(), AS_UMASK) == 0) {
+      sync_folder(folder + "/..");
+      continue;
+    }
     // EEXIST and what else mkdir() says of a folder that is there, such as one of a read-only file system.
     const int error_number = errno;
     if (!is_folder(folder)) fail("make the folder", path, error_number == EEXIST ? ENOTDIR : error_number);

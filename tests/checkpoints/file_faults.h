@@ -13,5 +13,12 @@
 
 enum class FileFault { NONE, KILL, NO_SPACE, IO_ERROR, INTERRUPTED, SHORT_WRITE };
 
+// From now on no two paths change places in one step, as on NFS.
+void deny_exchange();
+
 void arm_file_fault(const std::string& folder, int call, FileFault fault);
 bool file_fault_was_reached();
+
+// From now on each of these calls about something in the folder is a line of `file`, such as "fsync PATH":
+// creations, renames and removals before they happen, writes and syncs after. Processes can share the file.
+void record_file_calls(const std::string& folder, const std::string& file);

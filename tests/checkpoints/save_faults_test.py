@@ -1,5 +1,7 @@
 """A save of two ranks, one of which is killed or meets an error at each of its file calls: the old or the new
 checkpoint loads. (save_trial sweep does the same with one rank, and every fault.)"""
+import collections
+import itertools
 import os
 import pathlib
 import subprocess
@@ -9,6 +11,7 @@ import unittest
 LOCKSTEP = os.environ["LAUNCHER_TEST_COMMAND"]
 TRIAL = os.environ["CHECKPOINT_TEST_SAVE"]
 KILL, NO_SPACE = 1, 2
+WITHOUT_EXCHANGE = {"SAVE_TRIAL_WITHOUT_EXCHANGE": "1"}
 
 
 class SaveFaults(unittest.TestCase):
@@ -17,9 +20,10 @@ class SaveFaults(unittest.TestCase):
         self.addCleanup(self.temporary.cleanup)
         self.folder = pathlib.Path(self.temporary.name) / "run"
 
-    def trial(self, *arguments, ranks=None):
+    def trial(self, *arguments, ranks=None, **environment):
         start = [LOCKSTEP, "run", "-n", str(ranks), "--no-prefix", "--no-logs"] if ranks else []
-        return subprocess.run([*start, TRIAL, *map(str, arguments)], capture_output=True, text=True, timeout=120)
+        return subprocess.run([*start, TRIAL, *map(str, arguments)], capture_output=True, text=True, timeout=120,
+                              env=os.environ | environment)
 
     def loaded(self):
         load = self.trial("load", self.folder)
@@ -28,6 +32,8 @@ class SaveFaults(unittest.TestCase):
 
     def test_every_call_of_one_rank(self):
         sweep = self.trial("sweep", self.folder)
+        self.assertEqual(sweep.returncode, 0, sweep.stdout + sweep.stderr)
+        sweep = self.trial("sweep", self.folder, **WITHOUT_EXCHANGE)
         self.assertEqual(sweep.returncode, 0, sweep.stdout + sweep.stderr)
 
     def kills_of_rank(self, rank):
@@ -54,6 +60,42 @@ class SaveFaults(unittest.TestCase):
             self.assertNotIn("checkpoint", left.stderr)
             load = self.trial("load", self.folder / str(ranks))
             self.assertEqual(load.stdout.split(), ["2"], load.stdout)
+
+    def test_a_power_cut_leaves_a_checkpoint(self):
+        """A disk may lose every write, name and removal that no fsync followed, and may keep any of them. So what gets its name must be
+        on the disk before, and a checkpoint goes only when the name of the newer one is on the disk."""
+        for ranks, exchange in itertools.product((1, 2, 3), (True, False)):
+            with self.subTest(ranks=ranks, exchange=exchange):
+                folder, record = self.folder / f"{ranks}-{exchange}", self.folder.parent / f"calls-{ranks}-{exchange}"
+                folder.mkdir(parents=True)
+                done = self.trial("calls", folder, record, ranks=ranks, **({} if exchange else WITHOUT_EXCHANGE))
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.check_order([line.split() for line in record.read_text().splitlines()], folder / "some/run", ranks, exchange)
+
+    def check_order(self, calls, run, ranks, exchange):
+        unsynced = set()  # files with bytes, and folders with names, that no fsync followed
+        named = []  # the checkpoints that got their names
+        for call, path, *to in calls:
+            if path.endswith(".lock"):
+                continue
+            parent = str(pathlib.Path(path).parent)
+            if call == "fsync":
+                unsynced.discard(os.path.normpath(path))
+            elif call == "write":
+                unsynced.add(path)
+            elif call == "create":
+                unsynced.add(parent)
+            elif call in ("rename", "exchange") and pathlib.Path(to[0]).name.startswith("step-"):
+                self.assertEqual([lost for lost in unsynced if lost.startswith(path)], [], f"named before it is on the disk: {path}")
+                unsynced.add(parent)
+                named.append(pathlib.Path(to[0]).name)
+            elif call == "unlink":
+                self.assertNotIn(str(run), unsynced, f"{path} goes before the name of the newer checkpoint is on the disk")
+        self.assertEqual(named, [f"step-{step:012}" for step in (1, 1, 2, 3)])
+        self.assertEqual(unsynced, set(), "save_checkpoint() returned before this was on the disk")
+        counts = collections.Counter(call[0] for call in calls)
+        self.assertEqual(counts["exchange"], 1 if exchange else 0)
+        self.assertEqual(counts["unlink"], 2 * (ranks + 2), "one replaced, one that keep_last sends away: shards, the index, the folder")
 
     def test_a_full_disk_of_the_second_rank(self):
         for call in (1, 2):
