@@ -1,7 +1,7 @@
-// A training with everything whose place a checkpoint must keep: mixed precision with a GradScaler, momentum,
-// a schedule by step, dropout, BatchNorm, augmentation, loader threads, and saves in the middle of an epoch
-// while training goes on. Whoever kills it starts it again; at the end it prints the checksum of all that it
-// has.
+// A training with everything whose place a checkpoint must keep: mixed precision with a GradScaler, gradients
+// accumulated over two batches and compressed with error feedback, momentum, a schedule by step, dropout,
+// BatchNorm, augmentation, loader threads, and saves in the middle of an epoch while training goes on.
+// Whoever kills it starts it again; at the end it prints the checksum of all that it has.
 //
 //   lockstep run -n 2 train_trial MNIST_FOLDER CHECKPOINT_FOLDER
 #include <ATen/Parallel.h>
@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/lockstep.h"
+#include "lockstep/parallel/gradients/hooks/power_sgd_hook.h"
 #include "lockstep/tensor/random_state.h"
 
 namespace dist = lockstep;
@@ -21,7 +22,8 @@ namespace {
 constexpr std::int64_t IMAGES = 1536;
 constexpr int EPOCHS = 3;
 constexpr int BATCH = 16;
-constexpr int SAVE_EVERY = 7;  // steps; not a divisor of an epoch's
+constexpr int ACCUMULATED = 2;  // batches of each rank in a step
+constexpr int SAVE_EVERY = 7;   // steps; not a divisor of an epoch's
 
 struct NetImpl : torch::nn::Module {
   NetImpl()
@@ -53,7 +55,7 @@ struct Training {
       : data(augmented(images)),
         ddp(net),
         optimizer(net->parameters(), dist::optim::SGDOptions(0.05).momentum(0.9).weight_decay(1e-4)),
-        scheduler(optimizer, EPOCHS * IMAGES / BATCH),
+        scheduler(optimizer, EPOCHS * IMAGES / BATCH / ACCUMULATED),
         sampler(IMAGES, {.seed = 5}) {
     state.add("model", net)
         .add("optimizer", optimizer)
@@ -64,28 +66,34 @@ struct Training {
         .add_item("virtual_ranks", dist::virtual_rank_item())
         .add_value("losses", losses)
         .add_value("step", step);
+    if (dist::has_virtual_ranks()) return;  // which take no communication hooks
+    ddp.register_comm_hook(hook);
+    state.add_each_rank("hook", *hook);
   }
 
-  template <typename Step> void train_step(Step& batches) {
-    optimizer.zero_grad();
+  // A step has two batches; the last one makes it.
+  template <typename Batches> void train_on(Batches& batches, bool is_last) {
+    if (!is_last) optimizer.zero_grad();
     std::vector<double> mine;  // of each virtual rank of this process
     for (auto& batch : batches) {
+      auto apart = is_last ? std::nullopt : std::make_optional(ddp.no_sync());
       at::Tensor loss;
       {
         const auto mixed = dist::autocast(at::kCPU, at::kBFloat16);
-        loss = torch::nn::functional::cross_entropy(ddp->forward(batch.data), batch.target);
+        loss = torch::nn::functional::cross_entropy(ddp->forward(batch.data), batch.target) / ACCUMULATED;
       }
       scaler.scale(loss).backward();
       mine.push_back(loss.item<double>());
     }
-    scaler.step(optimizer);
-    scaler.update();
-    scheduler.step();
     // In the order of the virtual ranks, whatever the number of processes.
     double sum = 0;
     for (const nlohmann::json& some : dist::all_gather_object(dist::world(), nlohmann::json(mine)))
       for (const nlohmann::json& loss : some) sum += loss.get<double>();
     losses.push_back(sum / dist::virtual_world_size());
+    if (!is_last) return;
+    scaler.step(optimizer);
+    scaler.update();
+    scheduler.step();
     ++step;
   }
 
@@ -105,6 +113,8 @@ struct Training {
   decltype(augmented(std::declval<const dist::MNIST&>())) data;
   Net net;
   dist::DistributedDataParallel<NetImpl> ddp;
+  std::shared_ptr<dist::PowerSgdHook> hook =
+      std::make_shared<dist::PowerSgdHook>(dist::PowerSgdOptions{.start_powerSGD_iter = 5});
   dist::optim::SGD optimizer;
   dist::optim::CosineAnnealingLR scheduler;
   dist::GradScaler scaler;
@@ -124,9 +134,11 @@ void run(const std::string& data, const std::string& folder) {
   auto loader = dist::make_data_loader(training.data, training.sampler, {.batch_size = BATCH, .workers = 2});
   for (auto epoch = training.sampler.epoch(); epoch < EPOCHS; ++epoch) {
     training.sampler.set_epoch(epoch);
+    int number = 0;
     for (auto& batches : dist::virtual_steps(loader)) {
-      training.train_step(batches);
-      if (training.step % SAVE_EVERY == 0)
+      const bool is_last = ++number % ACCUMULATED == 0;
+      training.train_on(batches, is_last);
+      if (is_last && training.step % SAVE_EVERY == 0)
         dist::save_checkpoint_async(folder, training.state, {.step = training.step, .keep_last = 3});
     }
   }
