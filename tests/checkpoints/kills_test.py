@@ -73,8 +73,10 @@ class Kills(unittest.TestCase):
     def trial(self, kills_wanted, numbers, options, same):
         begun = time.monotonic()
         expected = same(self.result_of(self.start(self.folder / "whole", next(numbers), *options)))
+        metrics = (self.folder / "whole.jsonl").read_bytes()
         duration = time.monotonic() - begun
         self.assertTrue(expected)
+        self.assertTrue(metrics)
         moments = random.Random(SEED)
         kills = runs = 0
         while kills < kills_wanted:
@@ -91,6 +93,7 @@ class Kills(unittest.TestCase):
                         continue
                     job = self.start(checkpoints, next(numbers), *options)
                 self.assertEqual(same(self.result_of(job)), expected, f"run {runs}, after {kills} kills, seed {SEED}")
+                self.assertEqual((self.folder / f"killed-{runs}.jsonl").read_bytes(), metrics)
                 break
         print(f"{kills} kills in {runs} runs of {duration:.1f} s: the same bits", file=sys.stderr)
 

@@ -65,14 +65,15 @@ struct Training {
         .add_random_state()
         .add_item("virtual_ranks", dist::virtual_rank_item())
         .add_value("losses", losses)
-        .add_value("step", step);
+        .add_value("step", step)
+        .add_each_rank_value("metrics", metrics_size);
     if (dist::has_virtual_ranks()) return;  // which take no communication hooks
     ddp.register_comm_hook(hook);
     state.add_each_rank("hook", *hook);
   }
 
   // A step has two batches; the last one makes it.
-  template <typename Batches> void train_on(Batches& batches, bool is_last) {
+  template <typename Batches> void train_on(Batches& batches, bool is_last, dist::MetricsFile& metrics) {
     if (!is_last) optimizer.zero_grad();
     std::vector<double> mine;  // of each virtual rank of this process
     for (auto& batch : batches) {
@@ -90,6 +91,8 @@ struct Training {
     for (const nlohmann::json& some : dist::all_gather_object(dist::world(), nlohmann::json(mine)))
       for (const nlohmann::json& loss : some) sum += loss.get<double>();
     losses.push_back(sum / dist::virtual_world_size());
+    metrics.write({{"step", step}, {"loss", losses.back()}});
+    metrics_size = metrics.size();
     if (!is_last) return;
     scaler.step(optimizer);
     scaler.update();
@@ -121,6 +124,7 @@ struct Training {
   dist::DistributedSampler sampler;
   std::vector<double> losses;
   std::int64_t step = 0;
+  std::uint64_t metrics_size = 0;  // bytes; of rank 0, which alone writes
   dist::CheckpointState state;
 };
 
@@ -131,13 +135,15 @@ void run(const std::string& data, const std::string& folder) {
   Training training(images);
   const auto loaded = dist::load_checkpoint(folder, training.state, {.missing_ok = true});
   if (dist::get_rank() == 0) std::printf("from step %ld\n", loaded ? static_cast<long>(loaded->step) : 0L);
+  const std::string metrics_path = dist::get_rank() == 0 ? folder + ".jsonl" : "";
+  dist::MetricsFile metrics(metrics_path, training.metrics_size);
   auto loader = dist::make_data_loader(training.data, training.sampler, {.batch_size = BATCH, .workers = 2});
   for (auto epoch = training.sampler.epoch(); epoch < EPOCHS; ++epoch) {
     training.sampler.set_epoch(epoch);
     int number = 0;
     for (auto& batches : dist::virtual_steps(loader)) {
       const bool is_last = ++number % ACCUMULATED == 0;
-      training.train_on(batches, is_last);
+      training.train_on(batches, is_last, metrics);
       if (is_last && training.step % SAVE_EVERY == 0)
         dist::save_checkpoint_async(folder, training.state, {.step = training.step, .keep_last = 3});
     }
