@@ -16,7 +16,8 @@ WITHOUT_EXCHANGE = {"SAVE_TRIAL_WITHOUT_EXCHANGE": "1"}
 
 class SaveFaults(unittest.TestCase):
     def setUp(self):
-        self.temporary = tempfile.TemporaryDirectory()
+        # In memory where that is a file system: what a real disk does with an fsync shows nothing here, and takes its time.
+        self.temporary = tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
         self.addCleanup(self.temporary.cleanup)
         self.folder = pathlib.Path(self.temporary.name) / "run"
 
