@@ -31,7 +31,9 @@ def load(folder):
     state = {f"t{i}": torch.zeros(ROWS, COLUMNS) for i in range(TENSORS)}
     try:
         dcp.load(state, checkpoint_id=folder, no_dist=True)
-    except (Exception, dcp.CheckpointException) as error:  # pylint: disable=broad-exception-caught
+    except dcp.api.CheckpointException as error:
+        return "CheckpointException: " + ", ".join(repr(cause) for cause, _ in error.failures.values())
+    except Exception as error:  # pylint: disable=broad-exception-caught
         return repr(error)
     versions = {float(value) for tensor in state.values() for value in tensor.unique()}
     return "loads" if len(versions) == 1 else "mixed"
