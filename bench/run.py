@@ -146,6 +146,18 @@ def checkpoint(args):
         "stall of an asynchronous save: lockstep / dcp": ratio(ours["blocked"] / dcp["blocked"], at_most=0.3)}}
 
 
+def async_checkpoint(args):
+    """Milliseconds of a training step of two ranks, one thread each, while save_checkpoint_async() writes and while nothing is written;
+    and of the mean step of an interval of 100 steps that begins with such a save, and of one without, the call and its copy included
+    (bench/async_checkpoint.cpp). Both in one run, in turn."""
+    runs = Competition({"lockstep": launch(args) + [args.build / "bench/async_checkpoint"]}, lambda output, _: objects(output)[0], args)
+    row = {what.replace("_", " "): round(statistics.median(run[what] for run in runs.values["lockstep"]), 3)
+           for what in runs.values["lockstep"][0]}
+    return runs.report() | {"unit": "ms", "medians": {"lockstep": row}, "ratios": {
+        "step: while a save is written / without": ratio(row["step while writing"] / row["step"], at_most=1.03),
+        "interval of 100 steps: with a save / without": ratio(row["interval step with save"] / row["interval step"])}}
+
+
 def slices(args):
     """Microseconds from the start of an all_reduce of 25 MiB to its result, by who reduces what (bench/slices.cpp): at rank 0, and
     at both."""
@@ -337,7 +349,7 @@ def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", default=ROOT / ".deps/venv/bin/python", type=pathlib.Path)
     parser.add_argument("--build", default=ROOT / "build", type=pathlib.Path)
-    parser.add_argument("--only", default="train_step,step_options,hooks,start_up,collectives,four_ranks,slices,optimizers,activation_checkpoint,checkpoint,loopback,connections,half_sums,two_nodes,slow_link,virtual_ranks")
+    parser.add_argument("--only", default="train_step,step_options,hooks,start_up,collectives,four_ranks,slices,optimizers,activation_checkpoint,checkpoint,async_checkpoint,loopback,connections,half_sums,two_nodes,slow_link,virtual_ranks")
     parser.add_argument("--rounds", type=int, default=9, help="undisturbed runs of every competitor")
     parser.add_argument("--minutes", type=float, default=20, help="give up on a benchmark after this")
     parser.add_argument("--models", default=",".join(STEPS), help="of train_step")
@@ -357,7 +369,7 @@ def main():
                         + (f" --models {args.models}" if args.models != ",".join(STEPS) else "")
                         + (f" --disturbance {args.disturbance}" if args.disturbance != UNDISTURBED else "")}
     benchmarks = {f.__name__: f for f in (train_step, step_options, hooks, start_up, collectives, four_ranks, slices, optimizers, activation_checkpoint, checkpoint,
-                                          loopback, connections, half_sums, two_nodes, slow_link, virtual_ranks)}
+                                          async_checkpoint, loopback, connections, half_sums, two_nodes, slow_link, virtual_ranks)}
     for name in args.only.split(","):
         print(name, file=sys.stderr)
         result = {"what": benchmarks[name].__doc__} | about | benchmarks[name](args)

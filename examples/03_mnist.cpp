@@ -7,7 +7,6 @@
 //
 // The lines marked with * are what makes it distributed.
 #include <cstdio>
-#include <exception>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -22,8 +21,7 @@ namespace {
 // One pass over what is left of this rank's share of the images.
 template <typename Loader>
 void train_epoch(dist::DistributedDataParallel<SimpleCNNImpl>& ddp, torch::optim::Adam& optimizer,
-                 Loader& loader, MnistCheckpoints& checkpoints, MnistProgress& run,
-                 dist::Progress& progress) {
+                 Loader& loader, Checkpoints& checkpoints, MnistProgress& run, dist::Progress& progress) {
   const torch::Device device = ddp->parameters().front().device();
   auto start = std::chrono::steady_clock::now();
   for (auto& batch : loader) {
@@ -36,7 +34,6 @@ void train_epoch(dist::DistributedDataParallel<SimpleCNNImpl>& ddp, torch::optim
     run.loss_sum += loss.template item<double>() * static_cast<double>(count);
     run.images += static_cast<double>(count);
     run.seconds += seconds_since(std::exchange(start, std::chrono::steady_clock::now()));
-    ++run.step;
     progress.step(loss.template item<double>(), count * dist::get_world_size());
     checkpoints.after_step();
   }
@@ -79,7 +76,8 @@ bool train_on(const Images& train, const dist::MNIST& test, const std::string& d
       dist::make_data_loader(train, sampler, {.batch_size = options.batch_size, .workers = options.workers});
 
   MnistProgress run;
-  MnistCheckpoints checkpoints(options, net, optimizer, sampler, run);
+  Checkpoints checkpoints(options.checkpoints);
+  add_to(checkpoints.state, net, optimizer, sampler, run);
   const std::string from = checkpoints.resume();
   dist::MetricsFile metrics(rank == 0 ? options.metrics : "", run.metrics);
   std::FILE* out = rank == 0 ? stdout : nullptr;
@@ -139,14 +137,5 @@ void run(const MnistOptions& options) {
 
 int main(int argc, char** argv) {
   const MnistOptions options = parse_mnist_options(argc, argv);
-  try {
-    run(options);
-  } catch (const AskedToStop& stopped) {
-    std::fprintf(stderr, "mnist: %s\n", stopped.what());
-    return dist::EXIT_REQUEUE;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "mnist: %s\n", error.what());
-    return 1;
-  }
-  return 0;
+  return exit_code_of([&] { run(options); });
 }

@@ -9,12 +9,15 @@
 #include <torch/utils.h>
 
 #include <CLI/CLI.hpp>
+#include <array>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
-#include <numeric>
+#include <utility>
 
-#include "lockstep/base/environment.h"
+#include "examples/checkpoints.h"
+#include "examples/count_correct.h"
 #include "lockstep/base/str.h"
 #include "lockstep/lockstep.h"
 
@@ -30,6 +33,7 @@ struct Options {
   double lr = 0.1;
   std::uint64_t seed = 0;
   bool imagenet_stem = false;
+  CheckpointOptions checkpoints;
 };
 
 Options parse(int argc, char** argv) {
@@ -49,36 +53,20 @@ Options parse(int argc, char** argv) {
   app.add_flag("--imagenet-stem", o.imagenet_stem, "torchvision's stem: faster, less accurate");
   app.add_option("--metrics", o.metrics, "file for one JSON object per epoch");
   app.add_option("--save", o.save, "file for the trained weights, .safetensors or .pt");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    std::exit(dist::job_environment().rank == 0 ? app.exit(error) : error.get_exit_code());
-  }
+  add_checkpoint_options(app, o.checkpoints);
+  parse_options(app, argc, argv);
   return o;
 }
 
-// Correct answers on this rank's share of the test images, which are cut into the same batches for any number
-// of ranks.
-std::int64_t count_correct(dist::models::ResNetImpl& net, const dist::CIFAR10& test, torch::Device device) {
-  constexpr std::int64_t BATCH = 250;
-  const torch::NoGradGuard no_grad;
-  net.eval();
-  std::int64_t correct = 0;
-  for (std::int64_t first = BATCH * dist::get_rank(); first < test.size();
-       first += BATCH * dist::get_world_size()) {
-    std::vector<std::int64_t> indices(static_cast<std::size_t>(std::min(BATCH, test.size() - first)));
-    std::iota(indices.begin(), indices.end(), first);
-    const dist::Batch batch = test.get_batch(indices);
-    correct += net.forward(batch.data.to(device)).argmax(1).cpu().eq(batch.target).sum().item<std::int64_t>();
-  }
-  net.train();
-  return correct;
-}
+using Clock = std::chrono::steady_clock;
 
-// One pass over this rank's share of the images: the sum of their losses, and how many they were.
-std::pair<double, double> train_epoch(auto& ddp, dist::optim::SGD& sgd, auto& loader, torch::Device device,
-                                      dist::Progress& progress) {
-  double loss_sum = 0, count = 0;
+// Of this rank in this epoch: its losses, its images, and the seconds that they took.
+using Sums = std::array<double, 3>;
+
+// One pass over what is left of this rank's share of the images.
+void train_epoch(auto& ddp, dist::optim::SGD& sgd, auto& loader, torch::Device device, Sums& sums,
+                 Checkpoints& checkpoints, dist::Progress& progress) {
+  auto start = Clock::now();
   for (auto& batch : loader) {
     sgd.zero_grad();
     const auto output = ddp->forward(batch.data.to(device));
@@ -86,11 +74,13 @@ std::pair<double, double> train_epoch(auto& ddp, dist::optim::SGD& sgd, auto& lo
     loss.backward();  // gradients are averaged over the ranks while it runs
     sgd.step();
     const auto size = batch.target.size(0);
-    loss_sum += loss.template item<double>() * static_cast<double>(size);
-    count += static_cast<double>(size);
+    sums[0] += loss.template item<double>() * static_cast<double>(size);
+    sums[1] += static_cast<double>(size);
+    const auto now = Clock::now();
+    sums[2] += std::chrono::duration<double>(now - std::exchange(start, now)).count();
     progress.step(loss.template item<double>(), size * dist::get_world_size());
+    checkpoints.after_step();
   }
-  return {loss_sum, count};
 }
 
 void run(const Options& o) {
@@ -114,26 +104,34 @@ void run(const Options& o) {
   dist::optim::CosineAnnealingLR scheduler(sgd, o.epochs);
   dist::DistributedSampler sampler(std::min(o.images, train.size()), {.seed = o.seed});  // *
   auto loader = dist::make_data_loader(train, sampler, {.batch_size = o.batch_size, .workers = o.workers});
-  dist::MetricsFile metrics(dist::get_rank() == 0 ? o.metrics : "");
+
+  int epoch = 0;
+  Sums sums = {};
+  std::uint64_t written = 0;  // bytes of the metrics file
+  Checkpoints checkpoints(o.checkpoints);
+  checkpoints.state.add("model", net).add("optimizer", sgd).add("scheduler", scheduler);
+  checkpoints.state.add("sampler", sampler).add_value("epoch", epoch);
+  checkpoints.state.add_each_rank_value("sums", sums).add_each_rank_value("metrics", written);
+  checkpoints.resume();
+  dist::MetricsFile metrics(dist::get_rank() == 0 ? o.metrics : "", written);
   dist::Progress progress(dist::get_rank() == 0 ? stdout : nullptr,
                           {.total_steps = o.epochs * loader.size(),
                            .unit = "images",
                            .columns = dist::terminal_columns_for_rank_0()});
-  for (int epoch = 0; epoch < o.epochs; ++epoch) {
+  for (; epoch < o.epochs; ++epoch, sums = {}) {
     sampler.set_epoch(epoch);  // *
-    const auto start = std::chrono::steady_clock::now();
-    const auto [loss_sum, count] = train_epoch(ddp, sgd, loader, o.device, progress);
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    const auto sums =
-        torch::tensor({loss_sum, count, double(count_correct(*net, test, o.device))}, torch::kDouble);
-    dist::all_reduce(sums);  // *
-    const double loss = sums[0].item<double>() / sums[1].item<double>();
-    const double accuracy = sums[2].item<double>() / static_cast<double>(test.size());
-    const double speed = sums[1].item<double>() / seconds;
+    train_epoch(ddp, sgd, loader, o.device, sums, checkpoints, progress);
+    const auto correct = double(count_correct(*net, test, dist::get_rank(), dist::get_world_size()));
+    const auto totals = torch::tensor({sums[0], sums[1], correct}, torch::kDouble);
+    dist::all_reduce(totals);  // *
+    const double loss = totals[0].item<double>() / totals[1].item<double>();
+    const double accuracy = totals[2].item<double>() / static_cast<double>(test.size());
+    const double speed = totals[1].item<double>() / sums[2];
     progress.say(dist::str("epoch ", epoch + 1, ": lr ", scheduler.get_last_lr()[0], ", training loss ", loss,
                            ", test accuracy ", 100 * accuracy, " %, ", std::lround(speed), " images/s"));
     scheduler.step();
     metrics.write({{"train_loss", loss}, {"test_accuracy", accuracy}, {"images_per_second", speed}});
+    written = metrics.size();
   }
   if (!dist::all_ranks_hold(dist::parameters_sha256(net->named_parameters().pairs())))  // *
     throw std::runtime_error("the ranks' parameters differ");
@@ -143,10 +141,7 @@ void run(const Options& o) {
 
 }  // namespace
 
-int main(int argc, char** argv) try {
-  run(parse(argc, argv));
-  return 0;
-} catch (const std::exception& error) {
-  std::fprintf(stderr, "cifar10_resnet18: %s\n", error.what());
-  return 1;
+int main(int argc, char** argv) {
+  const Options options = parse(argc, argv);
+  return exit_code_of([&] { run(options); });
 }

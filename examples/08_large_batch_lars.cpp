@@ -18,7 +18,8 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "examples/job.h"
+#include "examples/checkpoints.h"
+#include "lockstep/base/str.h"
 #include "lockstep/data/data_loader.h"
 #include "lockstep/data/distributed_sampler.h"
 #include "lockstep/job/job.h"
@@ -60,9 +61,10 @@ nn::Sequential make_net() {
 }
 
 // Trains with batches of about `batch`, all ranks and micro-batches together, and answers the accuracy in
-// percent.
+// percent. Its checkpoints lie in a folder of their own.
 template <typename Make>
-double train(const char* name, const Points& points, std::int64_t batch, const Make& make) {
+double train(const char* name, const Points& points, std::int64_t batch, const Make& make,
+             CheckpointOptions options) {
   nn::Sequential net = make_net();
   dist::DistributedDataParallel ddp(net);
   dist::DistributedSampler sampler(points.size(), {.drop_last = true});
@@ -77,7 +79,13 @@ double train(const char* name, const Points& points, std::int64_t batch, const M
   auto optimizer = make(ddp.parameters(), dist::optim::linear_scaling(BASE_LR, BASE_BATCH, batch));
   dist::optim::LRScheduler scheduler(optimizer, dist::optim::schedule::warmup_cosine(steps / 10, steps));
   dist::GradientAccumulation accumulation(ddp, {.steps = accumulate, .micro_batches = micro_batches});
-  for (int epoch = 0; epoch < EPOCHS; ++epoch) {
+  int epoch = 0;
+  if (!options.dir.empty()) options.dir += dist::str("/", name, "-", batch);
+  Checkpoints checkpoints(options);
+  checkpoints.state.add("model", net).add("optimizer", optimizer).add("scheduler", scheduler);
+  checkpoints.state.add("sampler", sampler).add("accumulation", accumulation).add_value("epoch", epoch);
+  checkpoints.resume();
+  for (; epoch < EPOCHS; ++epoch) {
     sampler.set_epoch(epoch);
     for (auto& [data, target] : loader) {
       auto micro = accumulation.next();
@@ -86,18 +94,19 @@ double train(const char* name, const Points& points, std::int64_t batch, const M
       optimizer.step();
       optimizer.zero_grad();
       scheduler.step();
+      checkpoints.after_step();
     }
   }
   const at::NoGradGuard no_grad;
   const double accuracy =
       100 * (net->forward(points.data).argmax(1) == points.target).to(at::kDouble).mean().item<double>();
   if (dist::get_rank() == 0)
-    std::printf("batch %4ld, %s accuracy %.1f %% (%ld steps)\n", static_cast<long>(batch), name, accuracy,
-                static_cast<long>(steps));
+    std::printf("batch %4ld, %-5s accuracy %.1f %% (%ld steps)\n", static_cast<long>(batch),
+                dist::str(name, ":").c_str(), accuracy, static_cast<long>(steps));
   return accuracy;
 }
 
-void run() {
+void run(const CheckpointOptions& options) {
   at::set_num_threads(1);  // the net is small
   dist::init_process_group();
   const Points points;
@@ -108,11 +117,11 @@ void run() {
     return dist::optim::LARS(parameters,
                              dist::optim::LARSOptions(lr).weight_decay(1e-4).trust_coefficient(0.01));
   };
-  train("SGD: ", points, BASE_BATCH, sgd);
-  const double of_sgd = train("SGD: ", points, LARGE_BATCH, sgd);
-  const double of_lars = train("LARS:", points, LARGE_BATCH, lars);
+  train("SGD", points, BASE_BATCH, sgd, options);
+  const double of_sgd = train("SGD", points, LARGE_BATCH, sgd, options);
+  const double of_lars = train("LARS", points, LARGE_BATCH, lars, options);
   if (of_lars < of_sgd + 10) throw std::runtime_error("LARS should have been better by far");
   dist::destroy_process_group();
 }
 
-int main(int argc, char** argv) { return run_job(argc, argv, run); }
+int main(int argc, char** argv) { return run_training(argc, argv, run); }

@@ -18,7 +18,7 @@
 #include <cstdio>
 #include <optional>
 
-#include "examples/job.h"
+#include "examples/checkpoints.h"
 #include "lockstep/lockstep.h"
 
 namespace dist = lockstep;
@@ -44,7 +44,7 @@ struct Clouds {
   at::Tensor data, target;
 };
 
-void train() {
+void train(const CheckpointOptions& options) {
   dist::init_process_group();
   at::set_num_threads(1);  // for products this small
   dist::set_seed(1, dist::get_rank());
@@ -58,13 +58,19 @@ void train() {
   dist::GradScaler scaler({}, {.parameters = model->named_parameters().pairs()});
 
   double first = 0, mean = 0;
-  for (int epoch = 0; epoch < EPOCHS; ++epoch) {
+  dist::Mean epoch_loss;
+  std::int64_t index = 0;  // of the next micro-batch in its epoch
+  int epoch = 0;
+  Checkpoints checkpoints(options);
+  checkpoints.state.add("model", model).add("optimizer", optimizer).add("scaler", scaler);
+  checkpoints.state.add("sampler", sampler).add_each_rank("epoch_loss", epoch_loss).add_value("first", first);
+  checkpoints.state.add_value("mean", mean).add_value("index", index).add_value("epoch", epoch);
+  checkpoints.resume();
+  for (; epoch < EPOCHS; ++epoch, index = 0, epoch_loss.reset()) {
     sampler.set_epoch(epoch);
-    dist::Mean epoch_loss;
     optimizer.zero_grad();
     const std::int64_t per_rank = (dataset.size() + dist::get_world_size() - 1) / dist::get_world_size();
     const std::int64_t batches = (per_rank + BATCH_SIZE - 1) / BATCH_SIZE;
-    std::int64_t index = 0;
     for (auto& batch : dataloader) {
       const std::int64_t group_begin = index / ACCUMULATION_STEPS * ACCUMULATION_STEPS;
       const std::int64_t in_group = std::min<std::int64_t>(ACCUMULATION_STEPS, batches - group_begin);
@@ -86,6 +92,7 @@ void train() {
       scaler.step(optimizer);
       scaler.update();
       optimizer.zero_grad();
+      checkpoints.after_step();
     }
     mean = epoch_loss.across_ranks();
     if (epoch == 0) first = mean;
@@ -97,4 +104,4 @@ void train() {
 
 }  // namespace
 
-int main(int argc, char** argv) { return run_job(argc, argv, train); }
+int main(int argc, char** argv) { return run_training(argc, argv, train); }

@@ -13,7 +13,7 @@
 #include <cstdio>
 #include <vector>
 
-#include "examples/job.h"
+#include "examples/checkpoints.h"
 #include "lockstep/lockstep.h"
 
 namespace dist = lockstep;
@@ -45,15 +45,19 @@ struct DeepNetImpl : nn::Module {
 TORCH_MODULE(DeepNet);
 
 // Trains from one seed; returns a checksum of the weights, and the numbers kept for backward in the last
-// step.
-std::pair<std::string, std::int64_t> train(bool use_checkpoint) {
+// step. What it saves for a later run lies in a folder of its own.
+std::pair<std::string, std::int64_t> train(bool use_checkpoint, CheckpointOptions options) {
   dist::set_seed(3);
   DeepNet net(use_checkpoint);
   dist::DistributedDataParallel ddp(net);
   torch::optim::SGD optimizer(ddp.parameters(), 0.01);
   dist::set_seed(4, dist::get_rank());  // from here on each rank has its own data and dropout
   std::int64_t kept = 0;
-  for (int step = 0; step < 20; ++step) {
+  if (!options.dir.empty()) options.dir += use_checkpoint ? "/checkpointed" : "/plain";
+  Checkpoints checkpoints(options);
+  checkpoints.state.add("model", net).add("optimizer", optimizer).add_value("kept", kept);
+  checkpoints.resume();
+  while (checkpoints.step() < 20) {
     optimizer.zero_grad();
     const at::Tensor x = torch::randn({64, WIDTH});
     at::Tensor loss;
@@ -67,14 +71,15 @@ std::pair<std::string, std::int64_t> train(bool use_checkpoint) {
     }
     loss.backward();
     optimizer.step();
+    checkpoints.after_step();
   }
   return {dist::parameters_sha256(net->named_parameters().pairs()), kept};
 }
 
-void run() {
+void run(const CheckpointOptions& options) {
   dist::init_process_group();
-  const auto [plain, kept_plain] = train(false);
-  const auto [checkpointed, kept_checkpointed] = train(true);
+  const auto [plain, kept_plain] = train(false, options);
+  const auto [checkpointed, kept_checkpointed] = train(true, options);
   if (dist::get_rank() == 0) {
     std::printf("kept for backward: %lld numbers, with checkpoint %lld\n", static_cast<long long>(kept_plain),
                 static_cast<long long>(kept_checkpointed));
@@ -86,4 +91,4 @@ void run() {
 
 }  // namespace
 
-int main(int argc, char** argv) { return run_job(argc, argv, run); }
+int main(int argc, char** argv) { return run_training(argc, argv, run); }

@@ -19,7 +19,7 @@
 
 #include <cstdio>
 
-#include "examples/job.h"
+#include "examples/checkpoints.h"
 #include "lockstep/lockstep.h"
 
 namespace dist = lockstep;
@@ -45,7 +45,7 @@ struct Clouds {
   at::Tensor data, target;
 };
 
-void train() {
+void train(const CheckpointOptions& options) {
   dist::init_process_group("auto", {.virtual_ranks = VIRTUAL_RANKS});
   at::set_num_threads(1);        // sums depend on the number of threads
   dist::seed_virtual_ranks(42);  // dropout: each virtual rank its own random numbers
@@ -60,9 +60,16 @@ void train() {
   torch::optim::SGD optimizer(ddp.parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
 
   double first = 0, last = 0;
-  for (int epoch = 0; epoch < EPOCHS; ++epoch) {
+  double loss_of_zero = 0;  // of virtual rank 0: process 0 has it, whatever the number of processes
+  int epoch = 0;
+  Checkpoints checkpoints(options);
+  checkpoints.state.add("model", model).add("optimizer", optimizer).add("sampler", sampler);
+  checkpoints.state.add_item("virtual_ranks", dist::virtual_rank_item()).add_value("epoch", epoch);
+  checkpoints.state.add_each_rank_value("first", first).add_each_rank_value("last", last);
+  checkpoints.state.add_each_rank_value("loss_of_zero", loss_of_zero);
+  checkpoints.resume();
+  for (; epoch < EPOCHS; ++epoch, loss_of_zero = 0) {
     sampler.set_epoch(epoch);
-    double loss_of_zero = 0;  // of virtual rank 0: process 0 has it, whatever the number of processes
     for (auto& step : dist::virtual_steps(loader)) {
       optimizer.zero_grad();
       for (auto& batch : step) {
@@ -71,6 +78,7 @@ void train() {
         if (dist::get_virtual_rank() == 0) loss_of_zero += loss.item<double>();
       }
       optimizer.step();
+      checkpoints.after_step();
     }
     last = loss_of_zero;
     if (epoch == 0) first = loss_of_zero;
@@ -85,4 +93,4 @@ void train() {
 
 }  // namespace
 
-int main(int argc, char** argv) { return run_job(argc, argv, train); }
+int main(int argc, char** argv) { return run_training(argc, argv, train); }

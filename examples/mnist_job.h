@@ -11,17 +11,13 @@
 #include <array>
 #include <chrono>
 #include <cmath>
-#include <csignal>
 #include <cstdio>
-#include <cstdlib>
-#include <numeric>
-#include <optional>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "examples/checkpoints.h"
+#include "examples/count_correct.h"
 #include "examples/simple_cnn.h"
-#include "lockstep/base/environment.h"
 #include "lockstep/lockstep.h"
 
 struct MnistOptions {
@@ -38,9 +34,7 @@ struct MnistOptions {
   std::string save_dir = ".";
   std::string metrics;
   bool compare = false;
-  std::string checkpoint_dir;
-  int checkpoint_every = 200;  // steps
-  bool resume = false;
+  CheckpointOptions checkpoints;
 };
 
 inline MnistOptions parse_mnist_options(int argc, char** argv) {
@@ -72,22 +66,10 @@ inline MnistOptions parse_mnist_options(int argc, char** argv) {
   app.add_option("--save-dir", o.save_dir, "folder for model.safetensors and model.pt")
       ->capture_default_str();
   app.add_option("--metrics", o.metrics, "file for one JSON object per epoch and one at the end");
-  auto* folder =
-      app.add_option("--checkpoint-dir", o.checkpoint_dir, "folder for checkpoints of the whole run");
-  app.add_option("--checkpoint-every", o.checkpoint_every, "steps from one checkpoint to the next")
-      ->check(CLI::PositiveNumber)
-      ->needs(folder)
-      ->capture_default_str();
-  app.add_flag("--resume", o.resume, "go on from the newest checkpoint there, if there is one")
-      ->needs(folder);
+  add_checkpoint_options(app, o.checkpoints);
   app.add_flag("--compare", o.compare,
                "afterwards rank 0 trains the same job alone and says how it compares");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    const bool speaks = lockstep::job_environment().rank == 0;  // once is enough
-    std::exit(speaks ? app.exit(error) : error.get_exit_code());
-  }
+  parse_options(app, argc, argv);
   return o;
 }
 
@@ -106,7 +88,6 @@ inline auto moved_images(const lockstep::MNIST& images, const MnistOptions& opti
 // Where a run is, beside model and optimiser.
 struct MnistProgress {
   int epoch = 0;
-  std::int64_t step = 0;
   double loss_sum = 0;  // of this rank, in this epoch
   double images = 0;
   double seconds = 0;
@@ -114,77 +95,20 @@ struct MnistProgress {
   std::uint64_t metrics = 0;     // bytes of the metrics file
 };
 
-// Thrown when the job was asked to stop and its state is saved.
-struct AskedToStop : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
-
-// The checkpoints of a run, with --checkpoint-dir; without it nothing happens.
-class MnistCheckpoints {
- public:
-  MnistCheckpoints(const MnistOptions& options, SimpleCNN& net, torch::optim::Optimizer& optimizer,
-                   lockstep::DistributedSampler& sampler, MnistProgress& run)
-      : options_(options), run_(run) {
-    state_.add("model", net).add("optimizer", optimizer).add("sampler", sampler).add_random_state();
-    state_.add_value("epoch", run.epoch).add_value("step", run.step);
-    state_.add_each_rank_value("loss_sum", run.loss_sum).add_each_rank_value("images", run.images);
-    state_.add_each_rank_value("seconds", run.seconds);
-    state_.add_each_rank_value("images_per_second", run.images_per_second);
-    state_.add_each_rank_value("metrics", run.metrics);
-    if (!options.checkpoint_dir.empty()) stop_.emplace(std::vector<int>{SIGTERM, SIGUSR1});
-  }
-
-  // With --resume: what the newest checkpoint is called, if there is one.
-  std::string resume() {
-    if (!options_.resume) return "";
-    const auto loaded = lockstep::load_checkpoint(options_.checkpoint_dir, state_, {.missing_ok = true});
-    return loaded ? loaded->path : "";
-  }
-
-  // After each step. Saves in the background every so often, and at once if a rank was asked to stop.
-  void after_step() {
-    if (!stop_) return;
-    const auto request = stop_->requested_on_any_rank();
-    const lockstep::SaveCheckpointOptions how{.step = run_.step, .keep_last = 3};
-    if (request) {
-      const std::string path = lockstep::save_checkpoint(options_.checkpoint_dir, state_, how);
-      throw AskedToStop("asked to stop; saved " + path);
-    }
-    if (run_.step % options_.checkpoint_every == 0)
-      lockstep::save_checkpoint_async(options_.checkpoint_dir, state_, how);
-  }
-
- private:
-  const MnistOptions& options_;
-  MnistProgress& run_;
-  lockstep::CheckpointState state_;
-  std::optional<lockstep::StopSignals> stop_;
-};
+// What a checkpoint of the run holds.
+inline void add_to(lockstep::CheckpointState& state, SimpleCNN& net, torch::optim::Optimizer& optimizer,
+                   lockstep::DistributedSampler& sampler, MnistProgress& run) {
+  state.add("model", net).add("optimizer", optimizer).add("sampler", sampler).add_value("epoch", run.epoch);
+  state.add_each_rank_value("loss_sum", run.loss_sum).add_each_rank_value("images", run.images);
+  state.add_each_rank_value("seconds", run.seconds);
+  state.add_each_rank_value("images_per_second", run.images_per_second);
+  state.add_each_rank_value("metrics", run.metrics);
+}
 
 // The learning rate of an epoch, as torch.optim.lr_scheduler.ExponentialLR has it.
 inline void set_learning_rate(torch::optim::Optimizer& optimizer, const MnistOptions& options, int epoch) {
   for (auto& group : optimizer.param_groups())
     group.options().set_lr(options.lr * std::pow(options.gamma, epoch));
-}
-
-// Correct answers on this rank's share of the test set. The set is cut into the same batches for any number
-// of ranks, and each rank takes every ranks-th: there is no padding and no image is ever computed in another
-// batch, so the sum over ranks does not depend on their number. Forward without gradients never communicates.
-inline std::int64_t count_correct(SimpleCNNImpl& net, const lockstep::MNIST& test, int rank, int ranks) {
-  constexpr std::int64_t BATCH = 250;
-  const torch::NoGradGuard no_grad;
-  net.eval();
-  const torch::Device device = net.parameters().front().device();
-  std::int64_t correct = 0;
-  for (std::int64_t first = BATCH * rank; first < test.size(); first += BATCH * ranks) {
-    std::vector<std::int64_t> indices(static_cast<std::size_t>(std::min(BATCH, test.size() - first)));
-    std::iota(indices.begin(), indices.end(), first);
-    const lockstep::Batch batch = test.get_batch(indices);
-    const torch::Tensor answers = net.forward(batch.data.to(device)).argmax(1);
-    correct += answers.eq(batch.target.to(device)).sum().item<std::int64_t>();
-  }
-  net.train();
-  return correct;
 }
 
 inline double seconds_since(std::chrono::steady_clock::time_point start) {

@@ -1,6 +1,7 @@
 #include "lockstep/optim/gradient_accumulation.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/scalar_tensor.h>
 
 #include <algorithm>
 #include <cmath>
@@ -38,6 +39,22 @@ GradientAccumulation::MicroBatch GradientAccumulation::next() {
 }
 
 std::int64_t GradientAccumulation::pending() const { return accumulation_place(options_, begun_).index; }
+
+NamedTensors GradientAccumulation::state_dict() const {
+  if (pending() != 0)
+    throw InvalidArgument(
+        lockstep::str("GradientAccumulation::state_dict: ", pending(),
+                      " micro-batches wait for their step, and their gradients would be lost; "
+                      "take it after the optimiser's step"));
+  return {{"begun", at::scalar_tensor(begun_, at::kLong)}};
+}
+
+void GradientAccumulation::load_state_dict(const NamedTensors& tensors) {
+  if (tensors.size() != 1 || tensors[0].first != "begun" || tensors[0].second.item<std::int64_t>() < 0)
+    throw InvalidArgument(
+        "GradientAccumulation::load_state_dict: not the state of a GradientAccumulation, which has begun");
+  begun_ = tensors[0].second.item<std::int64_t>();
+}
 
 void GradientAccumulation::begin_backward(Form form, std::int64_t index) {
   if (index == 0) {

@@ -37,8 +37,12 @@
 //             backward().
 // BatchNorm   sees micro-batches, not the batch that they make: its statistics, and so the gradients, are not
 //             those of one batch.
+// Resuming    state_dict() has how many micro-batches were begun, so that a run that goes on within an epoch
+//             divides its last group as before. It is taken between two groups: gradients that wait for
+//             their step are not in it.
 // Fails       InvalidArgument: no steps; both forms of backward() in one group; a negative or infinite number
-//             of losses; a sum and its number with virtual ranks (job/virtual_ranks.h).
+//             of losses; a sum and its number with virtual ranks (job/virtual_ranks.h); a state_dict() within
+//             a group, or one that is loaded and is none.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -50,6 +54,7 @@
 #include <vector>
 
 #include "lockstep/comm/process_group.h"
+#include "lockstep/tensor/named_tensors.h"
 
 namespace lockstep {
 
@@ -112,6 +117,9 @@ class GradientAccumulation {
 
   // Micro-batches begun since the last complete group.
   std::int64_t pending() const;
+
+  NamedTensors state_dict() const;
+  void load_state_dict(const NamedTensors& tensors);
 
  private:
   enum class Form { UNKNOWN, MEANS, SUMS };

@@ -111,6 +111,21 @@ TEST(GradientAccumulation, NoSyncForAllButTheLast) {
   EXPECT_EQ(model.guards, 0);
 }
 
+// An epoch of 6 micro-batches in steps of 4, left after the first group: the next has 2.
+TEST(GradientAccumulation, GoesOnFromItsState) {
+  Line line;
+  const GradientAccumulationOptions options = {.steps = 4, .micro_batches = 6};
+  GradientAccumulation before({line.w}, options), after({line.w}, options);
+  for (int i = 0; i < 3; ++i) EXPECT_FALSE(before.next().is_last());
+  EXPECT_THROW(before.state_dict(), InvalidArgument);
+  EXPECT_TRUE(before.next().is_last());
+  after.load_state_dict(before.state_dict());
+  EXPECT_EQ(after.next().group_size(), 2);
+  EXPECT_TRUE(after.next().is_last());
+  EXPECT_THROW(after.load_state_dict({{"begun", at::ones({}, at::kLong).neg()}}), InvalidArgument);
+  EXPECT_THROW(after.load_state_dict({}), InvalidArgument);
+}
+
 TEST(GradientAccumulation, MistakesAreRefused) {
   Line line;
   EXPECT_THROW(GradientAccumulation({line.w}, {.steps = 0}), InvalidArgument);

@@ -1,5 +1,7 @@
 #include "lockstep/train/mean.h"
 
+#include <ATen/ops/scalar_tensor.h>
+
 #include <limits>
 #include <span>
 
@@ -50,6 +52,17 @@ double Mean::across_ranks(const ProcessGroup& group) const {
   double both[] = {sum_, weight_};
   comm::all_reduce(group, std::span<double>(both), ReduceOp::SUM).wait();
   return quotient(both[0], both[1]);
+}
+
+NamedTensors Mean::state_dict() const {
+  return {{"sum", at::scalar_tensor(sum_, at::kDouble)}, {"weight", at::scalar_tensor(weight_, at::kDouble)}};
+}
+
+void Mean::load_state_dict(const NamedTensors& tensors) {
+  if (tensors.size() != 2 || tensors[0].first != "sum" || tensors[1].first != "weight")
+    throw InvalidArgument("Mean::load_state_dict: not the state of a Mean, which has sum and weight");
+  sum_ = tensors[0].second.item<double>();
+  weight_ = tensors[1].second.item<double>();
 }
 
 }  // namespace lockstep

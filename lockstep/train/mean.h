@@ -16,6 +16,7 @@
 
 #include "lockstep/comm/process_group.h"
 #include "lockstep/job/job.h"
+#include "lockstep/tensor/named_tensors.h"
 
 namespace lockstep {
 
@@ -36,6 +37,11 @@ class Mean {
   double of_this_rank() const;
   double across_ranks(const ProcessGroup& group = world()) const;
   double weight() const { return weight_; }  // of this rank
+
+  // "sum" and "weight" of this rank: a checkpoint's add_each_rank() takes it, for runs that go on within an
+  // epoch.
+  NamedTensors state_dict() const;
+  void load_state_dict(const NamedTensors& tensors);
 
  private:
   double sum_ = 0;

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "lockstep/base/error.h"
+#include "lockstep/train/mean.h"
 #include "lockstep/train/metrics_file.h"
 #include "lockstep/train/parameters_sha256.h"
 #include "lockstep/train/progress.h"
@@ -119,6 +120,18 @@ TEST(MetricsFile, HasWordsForEveryValue) {
   std::getline(file, line);
   EXPECT_EQ(line,
             "{\"loss\":\"NaN\",\"losses\":[1.5,\"Infinity\",\"-Infinity\"],\"name\":\"caf\xef\xbf\xbd\"}");
+}
+
+// The values 1 and 4 with weights 1 and 2: their mean is 3.
+TEST(Mean, GoesOnFromItsState) {
+  Mean before, after;
+  before.add(1);
+  after.add(7, 5);
+  after.load_state_dict(before.state_dict());
+  after.add(4, 2);
+  EXPECT_EQ(after.of_this_rank(), 3);
+  EXPECT_EQ(after.weight(), 3);
+  EXPECT_THROW(after.load_state_dict({{"sum", at::zeros({})}}), InvalidArgument);
 }
 
 }  // namespace

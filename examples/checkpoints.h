@@ -1,0 +1,105 @@
+// Checkpoints of the examples that train: their three options, and when they save.
+//
+//   lockstep run -n 2 --max-restarts 3 PROGRAM --checkpoint-dir runs/7 --checkpoint-every 100 --resume
+//
+//   Checkpoints checkpoints(options);                   // without --checkpoint-dir it does nothing
+//   checkpoints.state.add("model", net).add("optimizer", optimizer).add_value("epoch", epoch);
+//   checkpoints.resume();
+//   for (...) {
+//     train_step();
+//     checkpoints.after_step();
+//   }
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <csignal>
+#include <cstdint>
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "examples/job.h"
+#include "lockstep/base/environment.h"
+#include "lockstep/checkpoint/load_checkpoint.h"
+#include "lockstep/checkpoint/save_checkpoint.h"
+#include "lockstep/job/stop_signals.h"
+
+struct CheckpointOptions {
+  std::string dir;
+  int every = 200;  // steps
+  bool resume = false;
+};
+
+inline void add_checkpoint_options(CLI::App& app, CheckpointOptions& o) {
+  auto* folder = app.add_option("--checkpoint-dir", o.dir, "folder for checkpoints of the whole run");
+  app.add_option("--checkpoint-every", o.every, "steps from one checkpoint to the next")
+      ->check(CLI::PositiveNumber)
+      ->needs(folder)
+      ->capture_default_str();
+  app.add_flag("--resume", o.resume, "go on from the newest checkpoint there, if there is one")
+      ->needs(folder);
+}
+
+// Ends the program after --help and after a mistake, which rank 0 alone explains.
+inline void parse_options(CLI::App& app, int argc, char** argv) {
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    const bool speaks = lockstep::job_environment().rank == 0;  // once is enough
+    std::exit(speaks ? app.exit(error) : error.get_exit_code());
+  }
+}
+
+class Checkpoints {
+ public:
+  explicit Checkpoints(const CheckpointOptions& options) : options_(options) {
+    state.add_value("step", step_).add_random_state();
+    if (!options.dir.empty()) stop_.emplace(std::vector<int>{SIGTERM, SIGUSR1});
+  }
+
+  lockstep::CheckpointState state;  // what a run is made of, beside its step and the random numbers
+
+  // With --resume: what the newest checkpoint is called, if there is one.
+  std::string resume() {
+    if (!options_.resume) return "";
+    const auto loaded = lockstep::load_checkpoint(options_.dir, state, {.missing_ok = true});
+    return loaded ? loaded->path : "";
+  }
+
+  // After each step, on every rank. Saves in the background every so often, and at once if a rank was asked
+  // to stop; then it throws AskedToStop.
+  void after_step() {
+    ++step_;
+    if (!stop_) return;
+    const lockstep::SaveCheckpointOptions how{.step = step_, .keep_last = 3};
+    if (stop_->requested_on_any_rank())
+      throw AskedToStop("asked to stop; saved " + lockstep::save_checkpoint(options_.dir, state, how));
+    if (step_ % options_.every == 0) lockstep::save_checkpoint_async(options_.dir, state, how);
+  }
+
+  std::int64_t step() const { return step_; }  // how many are done
+
+ private:
+  CheckpointOptions options_;
+  std::int64_t step_ = 0;
+  std::optional<lockstep::StopSignals> stop_;
+};
+
+// main() of an example that trains and has no other options: runs `train` in every rank. Answers the exit
+// code.
+inline int run_training(int argc, char** argv, void (*train)(const CheckpointOptions&)) {
+  CheckpointOptions options;
+  int ranks = 0;
+  CLI::App app("Trains with every process of the job.");
+  add_checkpoint_options(app, options);
+  app.add_option("--spawn", ranks, "start so many ranks itself")->check(CLI::PositiveNumber);
+  parse_options(app, argc, argv);
+  return exit_code_of([&] {
+    if (ranks > 0) {
+      lockstep::spawn(ranks, [&](int) { train(options); });  // they run main again, up to here
+    } else {
+      train(options);
+    }
+  });
+}

@@ -1,0 +1,66 @@
+"""Jobs of docs/clusters/requeue.sh in a Slurm of their own, for tests that have them requeued."""
+import os
+import pathlib
+import re
+import subprocess
+import tempfile
+import time
+import unittest
+
+from slurm import Slurm, free_ports
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+SCRIPT = ROOT / "docs/clusters/requeue.sh"
+LOCKSTEP = os.environ["LAUNCHER_TEST_COMMAND"]
+PATIENCE = 60
+
+
+class RequeuedJobs(unittest.TestCase):
+    def setUp(self):
+        if not Slurm.is_installed():
+            self.skipTest("slurmctld, slurmd or srun is not installed")
+        folder = tempfile.TemporaryDirectory(prefix="r-")  # short: paths of sockets have an end
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        (self.folder / "job.secret").write_bytes(os.urandom(32))
+        (self.folder / "job.secret").chmod(0o600)
+        foreign = ("RANK", "WORLD_SIZE", "MASTER_", "LOCKSTEP_", "SLURM_", "OMPI_", "PMI")
+        self.environment = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+        self.environment |= {"XDG_RUNTIME_DIR": folder.name, "OMP_NUM_THREADS": "1", "MASTER_PORT": str(free_ports(1)[0]),
+                             "PATH": f"{pathlib.Path(LOCKSTEP).parent}:{os.environ['PATH']}"}
+
+    def call(self, *words):
+        return subprocess.run([str(word) for word in words], cwd=self.folder, env=self.environment, text=True, timeout=60,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+
+    def log(self):
+        """What the ranks of all starts and the script have printed."""
+        return "".join(path.read_text(errors="replace") for path in self.folder.glob("lockstep-*.log"))
+
+    def wait_for(self, condition, slurm, what):
+        end = time.monotonic() + PATIENCE
+        while not condition():
+            if time.monotonic() > end:
+                self.fail(f"not within {PATIENCE} s: {what}\n{self.log()}\n{slurm.logs()}")
+            time.sleep(0.05)
+
+    def state(self, job):
+        return dict(re.findall(r"(JobState|Restarts|ExitCode)=(\S+)", self.call("scontrol", "show", "job", job).stdout))
+
+    def submit(self, slurm, *words):
+        """Options of sbatch come from the script; `words` are the program and its arguments."""
+        self.environment["SLURM_CONF"] = slurm.environment["SLURM_CONF"]
+        said = self.call("sbatch", "--parsable", SCRIPT, *words).stdout
+        self.assertRegex(said.strip(), r"^\d+$", slurm.logs())
+        return said.strip()
+
+    def await_requeue(self, slurm, job, restarts):
+        """Slurm lets a requeued job wait for two minutes, until no credential of the run before is valid: not here."""
+        self.wait_for(lambda: self.state(job) | {"ExitCode": ""} == {"JobState": "PENDING", "Restarts": str(restarts), "ExitCode": ""},
+                      slurm, "the requeue")
+        self.call("scontrol", "update", f"JobId={job}", "StartTime=now")
+
+    def await_end(self, slurm, job, restarts):
+        self.wait_for(lambda: self.state(job).get("JobState") in ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT"), slurm, "the job's end")
+        self.assertEqual(self.state(job), {"JobState": "COMPLETED", "Restarts": str(restarts), "ExitCode": "0:0"},
+                         self.log() + slurm.logs())
