@@ -71,7 +71,7 @@ inline MnistOptions parse_mnist_options(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--save-dir", o.save_dir, "folder for model.safetensors and model.pt")
       ->capture_default_str();
-  app.add_option("--metrics", o.metrics, "file for one JSON object per epoch and one at the end");
+  app.add_option("--metrics", o.metrics, "file for one JSON object (.csv: row) per epoch and one at the end");
   auto* folder =
       app.add_option("--checkpoint-dir", o.checkpoint_dir, "folder for checkpoints of the whole run");
   app.add_option("--checkpoint-every", o.checkpoint_every, "steps from one checkpoint to the next")
