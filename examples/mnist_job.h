@@ -65,7 +65,7 @@ inline MnistOptions parse_mnist_options(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--save-dir", o.save_dir, "folder for model.safetensors and model.pt")
       ->capture_default_str();
-  app.add_option("--metrics", o.metrics, "file for one JSON object per epoch and one at the end");
+  app.add_option("--metrics", o.metrics, "file for one JSON object (.csv: row) per epoch and one at the end");
   add_checkpoint_options(app, o.checkpoints);
   app.add_flag("--compare", o.compare,
                "afterwards rank 0 trains the same job alone and says how it compares");

@@ -50,11 +50,12 @@
 #include "lockstep/tensor/random_state.h"                   // get_rng_state, set_rng_state
 #include "lockstep/tensor/state_dict.h"                     // save_state_dict, load_state_dict
 #include "lockstep/train/mean.h"                            // means of metrics over the ranks
-#include "lockstep/train/metrics_file.h"                    // one JSON object per line
+#include "lockstep/train/metrics_file.h"                    // one JSON object or CSV row per line
 #include "lockstep/train/parameters_sha256.h"               // do all ranks hold the same bits?
 #include "lockstep/train/profiler.h"                        // profile: where time goes, with our collectives
 #include "lockstep/train/progress.h"                        // progress line of a person's terminal
 #include "lockstep/train/reproducible.h"                    // seeds, deterministic algorithms
+#include "lockstep/train/summary_writer.h"                  // SummaryWriter: curves for TensorBoard
 
 // What needs no tensors is written below libtorch, in lockstep::comm; here under the names that
 // torch.distributed has.

@@ -30,7 +30,7 @@ std::string progress_text(std::int64_t step, std::int64_t total_steps, double lo
 }
 
 Progress::Progress(std::FILE* out, const ProgressOptions& options)
-    : out_(out), options_(options), started_(Clock::now()), shown_(started_) {}
+    : out_(out), options_(options), steps_(options.first_step), started_(Clock::now()), shown_(started_) {}
 
 void Progress::step(double loss, std::int64_t count) {
   if (out_ == nullptr) return;
@@ -47,8 +47,8 @@ void Progress::step(double loss, std::int64_t count) {
 void Progress::show(Clock::time_point now) {
   const double since = std::chrono::duration<double>(now - shown_).count();
   const double total = std::chrono::duration<double>(now - started_).count();
-  const double left =
-      total / static_cast<double>(steps_) * static_cast<double>(options_.total_steps - steps_);
+  const double left = total / static_cast<double>(steps_ - options_.first_step) *
+                      static_cast<double>(options_.total_steps - steps_);
   std::string text = progress_text(steps_, options_.total_steps, loss_, static_cast<double>(count_) / since,
                                    options_.unit, left);
   if (options_.columns > 0) {

@@ -9,6 +9,9 @@
 //
 //   step 420/938  loss 0.0832  12840 images/s  0:21 left
 //
+// A run that goes on from a checkpoint says with `first_step` how many steps were done before it. They count
+// in "420/938" and not in the time left, which is judged by the speed of this run.
+//
 // Give all ranks but one a null stream: nothing is shown then. A program prints, the library does not: the
 // stream is the caller's.
 #pragma once
@@ -26,6 +29,7 @@ int terminal_columns_for_rank_0();
 
 struct ProgressOptions {
   std::int64_t total_steps = 0;                                  // of the whole job
+  std::int64_t first_step = 0;                                   // done before, by the run that goes on here
   std::string unit = "samples";                                  // what step() counts: images, tokens, ...
   int columns = 0;                                               // of the terminal; 0: plain lines
   std::chrono::milliseconds interval = std::chrono::seconds(5);  // between plain lines
@@ -47,7 +51,7 @@ class Progress {
 
   std::FILE* out_;
   const ProgressOptions options_;
-  std::int64_t steps_ = 0;
+  std::int64_t steps_;  // with those done before
   double loss_ = 0;
   // since the last line that was shown
   std::int64_t count_ = 0;

@@ -24,6 +24,7 @@ FIXTURES = {
     "lockstep/checkpoint/load_checkpoint.h": "extern CheckpointState state;",
     "lockstep/checkpoint/save_checkpoint.h": "extern CheckpointState state; void train_on();",
     "lockstep/train/metrics_file.h": "extern CheckpointState state;",
+    "lockstep/train/summary_writer.h": "extern CheckpointState state;",
     "lockstep/job/rank_zero.h": "void unpack(const std::string& folder);",
     "lockstep/job/stop_signals.h": "void train_step(); void save(); extern dist::StopSignals stop;",
     "lockstep/autograd/activation_checkpoint.h": "extern torch::nn::Sequential layers; extern std::vector<torch::nn::Linear> blocks; "
