@@ -38,7 +38,7 @@
 // all_gather, all_to_all, reduce_scatter and broadcast of such memory use the windows, too. Chunk c of rank
 // r's data for each other rank passes through slot c % W of its window: in = (s, c+1). A rank that has taken
 // chunk c out of all other ranks' slots stores done = (s, c+1). After its last chunk it stores the largest
-// possible number. When all ranks have taken it, rank r may fill the slot again.
+// possible number. When all ranks have taken chunk c, rank r may fill the slot again.
 //
 // A message that its sender waits for is lent. The receiver copies it straight out of the sender's memory,
 // once instead of twice; private memory is read through the kernel (os/peer_memory.h). A very large message
