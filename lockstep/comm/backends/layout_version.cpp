@@ -10,8 +10,7 @@
 namespace lockstep {
 namespace {
 
-// Raise it with a change that no size below shows, as of the order of two fields or of the meaning of a
-// value.
+// Raise it with a change that no size below shows: a new order of two fields, or a new meaning of a value.
 constexpr int REVISION = 1;
 
 }  // namespace

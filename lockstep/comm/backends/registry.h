@@ -30,22 +30,22 @@ struct BackendInfo {
 
 std::span<const BackendInfo> backends();
 
-// The row for `name`; "auto" is self for one rank and shm for more. Throws InvalidArgument that lists the
-// names. `caller`: the function of the program, for that message.
+// Returns the row for `name`; "auto" is self for one rank and shm for more. Throws InvalidArgument that lists
+// the names. `caller` is the function of the program, for that message.
 const BackendInfo& find_backend(std::string_view name, int size,
                                 std::string_view caller = "init_process_group");
 
-// Which verbs each backend has for memory of each device, and what it refuses of them: the table of
-// docs/backends.md, in Markdown. `lockstep info --backends` prints it, a test compares the two.
+// The table of docs/backends.md, in Markdown: the verbs of each backend for the memory of each device, and
+// its refusals. `lockstep info --backends` prints it, and a test compares it with the document.
 std::string backend_table();
 
-// "cpu:hierarchical,cuda:nccl": one for each device; any other text is a name for the CPU's, or both
-// ("nccl").
+// "cpu:hierarchical,cuda:nccl" names one backend for each device. Any other text names the CPU's backend, or
+// a backend for both ("nccl").
 struct BackendChoice {
   std::string cpu = "auto";
   std::string cuda;  // "nccl" or "hierarchical+nccl", over the other; empty: none
 };
-// Throws InvalidArgument for what is neither; the names are find_backend()'s business.
+// Throws InvalidArgument for a text of neither form. It does not check the names; find_backend() does.
 BackendChoice choose_backends(std::string_view text, std::string_view caller = "init_process_group");
 
 }  // namespace lockstep

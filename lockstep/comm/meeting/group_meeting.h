@@ -29,7 +29,7 @@ class GroupMeeting : public Meeting {
   int size() const override { return group_.size(); }
   bool passes_descriptors() const override { return false; }
   std::string local_address() const override { return local_address_; }
-  // Whoever is in the group is trusted already.
+  // Every rank of the group is trusted already.
   std::optional<std::string> secret() const override { return std::nullopt; }
   std::vector<Message> exchange(const std::string& text, const std::vector<int>& fds,
                                 Deadline deadline) override;
@@ -39,9 +39,9 @@ class GroupMeeting : public Meeting {
   const std::string local_address_;
 };
 
-// A meeting of the same ranks through sockets of this machine, which passes descriptors. They find each other
-// by a random name that rank 0 sends round in `meeting`. Throws Timeout when a rank runs on another machine
-// or as another user.
+// A meeting of the same ranks through sockets of this machine, which passes descriptors. The ranks find each
+// other by a random name that rank 0 sends to all in `meeting`. Throws Timeout when a rank runs on another
+// machine or as another user.
 Hub machine_meeting(Meeting& meeting, Deadline deadline);
 
 }  // namespace lockstep

@@ -20,26 +20,26 @@ namespace lockstep {
 namespace {
 
 constexpr char PACKET = 'P';    // a rank's contribution
-constexpr char ANSWERED = 'A';  // the same, and whoever receives it answers TAKEN
+constexpr char ANSWERED = 'A';  // the same, and the receiver answers TAKEN
 constexpr char TAKEN = 'T';
 constexpr char FAILURE = 'F';  // rank 0 tells why it gave up
 constexpr char MIXED = 'M';    // the same, where two jobs have met
-// A larger job needs its descriptors for other things: who is killed before it joins is not noticed there, if
-// its shell lives on.
+// A larger job needs its descriptors for other things. There a program that is killed before it joins is not
+// noticed if its shell lives on.
 constexpr int MOST_WATCHED = 128;
 
 // Descriptors that are on their way to one rank at any time.
 constexpr std::size_t MOST_TO_ONE = 2 * MAX_MESSAGE_FDS;
 
-// Descriptors that rank 0 has on their way at any time: a part of what the kernel lets all processes of this
-// user have.
+// Descriptors that rank 0 has on their way at any time: a part of the kernel's limit for all processes of
+// this user.
 std::size_t descriptors_at_once() {
   constexpr std::size_t MOST = 256;
   constexpr std::size_t SHARE = 4;
   return std::clamp(open_files().soft / SHARE, MAX_MESSAGE_FDS, MOST);
 }
 
-// A job's name may hold anything; this is one for its socket.
+// A job's name may hold any character; this name is valid for a socket file.
 std::string file_name(const std::string& key) {
   std::uint64_t hash = text_hash(key);
   std::string text(16, '0');
@@ -47,7 +47,7 @@ std::string file_name(const std::string& key) {
   return text;
 }
 
-// What give_up() of rank 0 sent: "F", the rank, ":", the reason; or "M" and the reason.
+// Throws the failure that give_up() of rank 0 sent: "F", the rank, ":", the reason; or "M" and the reason.
 [[noreturn]] void rethrow(const std::string& failure, const std::string& caller) {
   if (failure[0] == MIXED) throw Mismatch(failure.substr(1));
   int peer = -1;
@@ -60,7 +60,7 @@ constexpr std::chrono::seconds GREETING{2};  // of a process that has connected
 
 }  // namespace
 
-// Rank 0's. Where another process listens already it learns of this one, and both give up.
+// Called by rank 0. If another process listens already, that process learns of this one, and both give up.
 Fd Hub::listen_alone(const std::string& path, const Guest& self) const {
   try {
     return listen_at(path);
@@ -241,13 +241,13 @@ std::vector<Message> Hub::collect(const std::string& text, const std::vector<int
   return all;
 }
 
-// The kernel lets a user's processes have only so many descriptors on their way (RLIMIT_NOFILE), and N
-// messages for each of N ranks are more: so rank 0 sends a few to each, and more to those that have taken
-// them.
+// The kernel limits the descriptors that a user's processes have on their way (RLIMIT_NOFILE). N messages for
+// each of N ranks may exceed that limit. Rank 0 therefore sends a few to each rank, and more to a rank that
+// has taken them.
 //
 // A rank that died since it sent its message is noticed in the next exchange or, after the last one, by the
-// group. Giving up here would leave those that already have all messages with a group whose rank 0 never
-// came.
+// group. Giving up here would harm the ranks that already have all messages: rank 0 would never come to their
+// group.
 void Hub::distribute(const std::vector<Message>& all, Deadline deadline) {
   const std::size_t most = descriptors_at_once();
   std::vector<Receiver> receivers(static_cast<std::size_t>(size_));
@@ -274,8 +274,8 @@ void Hub::distribute(const std::vector<Message>& all, Deadline deadline) {
   }
 }
 
-// Sends rank `r` the next messages, with at most `room` descriptors. It answers the last of them if there are
-// any.
+// Sends rank `r` the next messages, with at most `room` descriptors. Rank `r` answers the last message if
+// there are any descriptors.
 void Hub::pass(const std::vector<Message>& all, int r, Receiver& to, std::size_t room, Deadline deadline) {
   if (to.is_gone) return;
   std::size_t end = to.next;

@@ -1,5 +1,5 @@
-// Hub: sockets between the ranks of one machine, a star with rank 0 in the middle, over which they exchange
-// small packets with file descriptors before they share memory.
+// Hub connects the ranks of one machine by sockets: a star with rank 0 in the middle. Over it the ranks
+// exchange small packets with file descriptors before they share memory.
 //
 //   Hub hub = Hub::inherited(rank, size, *env("LOCKSTEP_HUB_FDS"));     // from the launcher
 //   Hub hub = Hub::meet(rank, size, "torchrun-1234", deadline);         // or at a socket in the user's
@@ -24,17 +24,16 @@ namespace lockstep {
 
 class Hub : public Meeting {
  public:
-  // `fds` is the value of LOCKSTEP_HUB_FDS: rank 0 has the ends towards ranks 1, 2, ..., others their end
-  // towards rank 0.
+  // `fds` is the value of LOCKSTEP_HUB_FDS. Rank 0 has the ends towards ranks 1, 2, ...; each other rank has
+  // its end towards rank 0.
   static Hub inherited(int rank, int size, const std::string& fds);
-  // Ranks find each other by `key`, which must name the job. Connections of other users are refused. What
-  // they know of the job is compared; all that have come throw Mismatch when it differs, or when two come as
-  // one rank.
-  // `caller` is Meeting's, for messages.
+  // Ranks find each other by `key`, which must name the job. Connections of other users are refused. Rank 0
+  // compares the job of each rank with its own. All ranks that have come throw Mismatch when the jobs differ,
+  // or when two processes come as the same rank. `caller` is Meeting's, for messages.
   static Hub meet(int rank, int size, const std::string& key, Deadline deadline,
                   const JobFingerprint& job = {}, const std::string& caller = "init_process_group");
-  // Over connections that are there. Rank 0: by rank, the entry for rank 0 unused; others: one, towards rank
-  // 0.
+  // Makes a hub over existing connections. Rank 0 passes one socket per rank, with the entry for rank 0
+  // unused. Each other rank passes one socket, towards rank 0.
   static Hub over(int rank, int size, std::vector<Fd> sockets);
 
   int rank() const override { return rank_; }
@@ -50,7 +49,7 @@ class Hub : public Meeting {
   void welcome(const std::string& path, const JobFingerprint& job, Deadline deadline);
   Fd listen_alone(const std::string& path, const Guest& self) const;
   [[noreturn]] void throw_missing(const std::vector<int>& missing, const std::string& path) const;
-  // One rank to which rank 0 passes everybody's messages.
+  // A rank to which rank 0 passes the messages of all ranks.
   struct Receiver {
     std::size_t next = 0;       // message
     std::size_t under_way = 0;  // descriptors that it has not taken yet

@@ -1,17 +1,17 @@
-// What the processes of a rank say over the sockets inherited from the launcher beside what the ranks
-// exchange: hello, when a program that can join the job is loaded, and with which code it ended. A rank's
-// wrapper, such as a shell, keeps these sockets open, so that they do not close when the program behind it
-// dies.
+// Hub greetings travel over the sockets inherited from the launcher, beside the ranks' exchanges. A process
+// says hello when a program that can join the job is loaded. It says with which code it ends. A rank's
+// wrapper, such as a shell, keeps these sockets open. They therefore do not close when the program started by
+// the wrapper dies.
 //
 //   HubPeer peer;                                           // of one socket
 //   if (peer.take(message)) continue;                       // a greeting
 //   wait_readable({socket, peer.watched()}, deadline);  // readable: the process has ended, peer.note_death()
 //   if (peer.is_lost()) throw PeerLost(peer.how_ended());
 //
-// A rank is lost when the last of its programs that said hello was killed, or ended with a code other than 0,
-// and no other says hello within GRACE: a shell may start it again. One that ends with code 0 without joining
-// is not lost, because its shell may go on to one that does. Not noticed: programs that do not contain
-// Lockstep, and those that die before it is loaded.
+// A rank is lost when the last of its programs that said hello was killed, or ended with a code other than 0.
+// Within GRACE another program may still say hello, because a shell may start the program again. A program
+// that ends with code 0 without joining is not lost: its shell may go on to a program that joins. Not noticed
+// are programs without Lockstep, and programs that die before Lockstep is loaded.
 #pragma once
 
 #include <string>

@@ -1,4 +1,5 @@
-// What tells a job from others that run at the same time, and what its ranks compare when they meet.
+// A JobIdentity distinguishes a job from other jobs that run at the same time. A JobFingerprint is compared
+// by ranks when they meet.
 //
 //   const JobIdentity identity = job_identity(job_environment());
 //   identity.launcher                     "process 4711 started at tick 66123 in process namespace
@@ -8,7 +9,7 @@
 //       .size = 2, .source = "MPICH", .launcher = identity.launcher, .user = user_identity()};
 //   if (!is_same_job(mine, unpack_fingerprint(text_of_another_rank))) ...  // two jobs have met at one place
 //
-// docs/clusters.md has a table of what tells jobs apart under each launcher.
+// docs/clusters.md has a table of the distinguishing facts under each launcher.
 #pragma once
 
 #include <string>
@@ -19,7 +20,7 @@ namespace lockstep {
 
 struct JobIdentity {
   std::string job;       // the launcher's name for the job, the same on all machines; "": it gives none
-  std::string launcher;  // what started the ranks of this machine and lives as long as they; "": nobody knows
+  std::string launcher;  // the common starter of this machine's ranks, alive as long as they; "": unknown
 };
 JobIdentity job_identity(const JobEnvironment& place);
 
@@ -35,7 +36,7 @@ struct JobFingerprint {
   std::string launcher = {};  // JobIdentity's, where one launcher has started all ranks
   std::string user = {};      // where all ranks are on one machine
 };
-// What one of them does not know does not tell them apart.
+// A field that is empty on either side is not compared.
 bool is_same_job(const JobFingerprint& one, const JobFingerprint& other);
 
 // One line of at most about 1,000 bytes, for other ranks; and the same for people.

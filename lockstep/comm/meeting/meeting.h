@@ -1,6 +1,7 @@
-// Meeting: how the ranks of a new group talk before they can communicate: whole rounds in which each rank
-// gives one small text and gets everybody's. Backends are built on it and need not know whether processes
-// met through sockets inherited from the launcher, a Unix socket, a TCP store or an existing group.
+// Meeting lets the ranks of a new group talk before they can communicate. They talk in whole rounds: each
+// rank gives one small text and gets the texts of all ranks. Backends are built on it and need not know how
+// processes met: through sockets inherited from the launcher, a Unix socket, a TCP store or an existing
+// group.
 //
 //   const std::vector<Message> all = meeting.exchange(my_address, {}, deadline);  // rank r's text at
 //                                                                                 // all[r].text
@@ -28,7 +29,7 @@ class Meeting {
 
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  // For messages: which function of the program has the ranks meet, and "init_process_group, rank 1 of 3".
+  // For messages: the function of the program in which the ranks meet, and "init_process_group, rank 1 of 3".
   const std::string& caller() const { return caller_; }
   void set_caller(std::string caller) { caller_ = std::move(caller); }
   std::string place() const { return str(caller_, ", rank ", rank(), " of ", size()); }
@@ -36,8 +37,8 @@ class Meeting {
   virtual bool passes_descriptors() const = 0;
   // The address at which the other ranks reach this process.
   virtual std::string local_address() const = 0;
-  // What the job's processes know and nobody else; nullopt when whoever can take part in an exchange is
-  // trusted anyhow (then a rank may make one up and send it round).
+  // A secret that only the job's processes know. It is nullopt when every participant of an exchange is
+  // trusted anyhow; a rank may then make a secret up and send it to all.
   virtual std::optional<std::string> secret() const = 0;
 
   // At most MAX_MESSAGE_BYTES - 16 bytes and MAX_MESSAGE_FDS descriptors (where they can be passed) a rank.

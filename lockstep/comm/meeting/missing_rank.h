@@ -1,5 +1,5 @@
-// MissingRank: the Timeout of ranks that wait in vain for another one to come; it says which for programs,
-// too.
+// MissingRank is the Timeout of a rank that waits in vain for another rank to come. It carries the number of
+// the missing rank for programs, too.
 #pragma once
 
 #include <string>

@@ -1,14 +1,14 @@
-// Proves that all ranks that meet over a network are on one machine, and connects them there: nothing else
-// than a descriptor that was passed and whose memory reads right counts, no host name, no address.
+// Proves that all ranks that meet over a network are on one machine, and connects them there. The only
+// accepted proof is a passed descriptor whose memory reads right; host names and addresses do not count.
 //
 //   SameMachineProof proof(meeting);
 //   ... every rank learns rank 0's proof.offer() ...
 //   if (std::unique_ptr<Hub> hub = proof.run(offer, deadline)) use_shared_memory(*hub);
 //
-// Rank 0 listens on a Unix socket in its private folder; the others try to connect to that path. To those who
-// did it passes a memory file with a random text. All ranks tell over the meeting what they read: the same
-// text everywhere is the proof. Process numbers must mean the same everywhere too (one PID namespace),
-// because shared memory looks after its peers by them.
+// Rank 0 listens on a Unix socket in its private folder; the other ranks try to connect to that path. Rank 0
+// passes a memory file with a random text to each rank that connected. All ranks exchange the text that they
+// read over the meeting. The same text everywhere is the proof. Process numbers must mean the same everywhere
+// too (one PID namespace), because shared memory watches its peers by process number.
 //
 // Who         every rank, at the same time. Blocks for two exchanges of the meeting.
 // Fails       as the meeting does. Null, on every rank, when they are not on one machine or not of one user.
@@ -44,16 +44,17 @@ class SameMachineProof {
   std::vector<Fd> sockets_;
 };
 
-// The ranks of each machine, ascending, machines by their first rank: of those that say that they are on one,
-// and no proof. It started at the same time, and they meet in the same folder; those whose LOCKSTEP_NODE
-// differ are on different ones. Collective over the meeting.
+// Groups the ranks by machine: each machine's ranks ascending, the machines by their first rank. It relies on
+// the ranks' own statements and proves nothing. Ranks are on one machine if it booted at the same time and
+// they meet in the same folder. Ranks with different LOCKSTEP_NODE are on different machines. Collective over
+// the meeting.
 std::vector<std::vector<int>> ranks_by_machine(Meeting& meeting, Deadline deadline);
 
-// The ranks that say the same. Collective over the meeting.
+// Groups the ranks by equal text. Collective over the meeting.
 std::vector<std::vector<int>> ranks_by_text(Meeting& meeting, const std::string& text, Deadline deadline);
 
-// How many lower ranks say that they run on this machine: a number for what every rank of a machine has one
-// of, and no proof. Collective over the meeting.
+// Counts the lower ranks that claim to run on this machine. It numbers a resource that every rank of a
+// machine has once. It proves nothing. Collective over the meeting.
 int lower_ranks_here(Meeting& meeting, Deadline deadline);
 
 }  // namespace lockstep

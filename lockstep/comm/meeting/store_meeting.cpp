@@ -15,14 +15,15 @@
 namespace lockstep {
 namespace {
 
-// Rank 0 waits for the others until the deadline and then says who is missing: the others listen a little
-// longer.
+// Rank 0 waits for the other ranks until the deadline, and then names the missing ranks. The other ranks
+// listen a little longer to hear it.
 constexpr std::chrono::seconds UNTIL_RANK_0_SAYS_WHY{5};
 constexpr std::size_t MOST_NAMED = 64;
-// After which rank 0 looks who else is missing, beside the rank it waits for.
+// After this time rank 0 looks for further missing ranks, beside the rank that it waits for.
 constexpr std::chrono::seconds BETWEEN_LOOKS{2};
 
-// What rank 0 publishes: "A" and all texts as "SIZE:TEXT", or "T" or "L", a rank, ":" and why it gave up.
+// The value that rank 0 publishes: "A" and all texts as "SIZE:TEXT", or "T" or "L", a rank, ":" and the
+// reason.
 constexpr char ALL = 'A';
 constexpr char LATE = 'T';
 constexpr char LOST = 'L';
@@ -54,7 +55,8 @@ std::vector<Message> unpack(std::string_view packet, int size) {
 
 }  // namespace
 
-// Two jobs that meet in one store do not take the ends of each other's ranks for those of their own.
+// The job is part of the key: of two jobs that meet in one store, neither mistakes an end of the other's
+// ranks for one of its own.
 std::string meeting_farewell(int rank, const JobFingerprint& job) {
   return str("lockstep/gone/", std::hex, text_hash(pack(job)), std::dec, '/', rank);
 }
@@ -99,7 +101,7 @@ std::vector<Message> StoreMeeting::exchange(const std::string& text, const std::
   return all;
 }
 
-// Nobody else may be this rank, and the job must be the one that the store serves.
+// Checks that no other process is this rank, and that the job is the one that the store serves.
 void StoreMeeting::come() {
   const auto first_to_write = [&](const std::string& where, const std::string& text) {
     return options_.store->compare_set(where, "", text);
@@ -119,7 +121,7 @@ void StoreMeeting::come() {
                        ", this is ", self_, "; ", TELL_JOBS_APART));
 }
 
-// What a failed meeting leaves in a store of the user's must not be in the way of the next.
+// A failed meeting must leave nothing in the user's store that disturbs the next meeting.
 void StoreMeeting::leave() noexcept {
   try {
     if (!options_.is_of_one_job) options_.store->delete_key(came(rank()));
@@ -127,7 +129,7 @@ void StoreMeeting::leave() noexcept {
   }
 }
 
-// Those from rank `first` on that have said nothing yet.
+// The ranks from `first` on that have set no text yet.
 std::vector<int> StoreMeeting::missing_from(int first) const {
   std::vector<int> missing;
   for (int r = first; r < size() && missing.size() < MOST_NAMED; ++r) {
@@ -136,7 +138,7 @@ std::vector<int> StoreMeeting::missing_from(int first) const {
   return missing;
 }
 
-// The text of a rank, or its farewell. Says meanwhile who is missing.
+// Returns the text of a rank, or its farewell. Meanwhile reports the missing ranks.
 std::optional<StoreEntry> StoreMeeting::hear(int rank, Deadline deadline) const {
   std::vector<int> missing = {rank};
   const Awaited awaited([&] { return str("rank(s) ", number_list(missing)); });
@@ -194,7 +196,7 @@ void StoreMeeting::give_up(const std::string& failure) {
   throw MissingRank(std::string(why), peer);
 }
 
-// Everybody else has read, or is gone, or is late; in all cases this round is over.
+// Every other rank has read, is gone, or is late. In all three cases this round is over.
 void StoreMeeting::remove_round() {
   constexpr std::chrono::seconds PATIENCE{30};
   const Deadline deadline = Deadline::in(PATIENCE);

@@ -4,9 +4,10 @@
 //                         .local_address = tcp_store.local_address().host, .secret = secret.raw()});
 //   const std::vector<Message> all = meeting.exchange(my_address, {}, deadline);
 //
-// One round: everybody sets its text, rank 0 collects them and sets them all as one value, everybody reads
-// that and says so, rank 0 removes the round's keys. So a round costs each rank four calls of the store, and
-// nothing is left of it. Rank 0 returns last: it may be the one that serves the store.
+// In a round every rank sets its text. Rank 0 collects the texts and sets them all as one value. Every other
+// rank reads that value and confirms it. Rank 0 then removes the round's keys. A round costs each rank four
+// calls of the store, and leaves nothing there. Rank 0 returns last, because it may be the process that
+// serves the store.
 //
 // Who         every rank makes the same calls with the same name, which no other meeting in the store may
 //             have. In the first round each rank first writes down that it has come, and to which job it
@@ -39,7 +40,7 @@ struct StoreMeetingOptions {
   std::string caller = "init_process_group";  // Meeting's
 };
 
-// The key that says that rank `rank` of the job is gone.
+// The key whose presence means that rank `rank` of the job is gone.
 std::string meeting_farewell(int rank, const JobFingerprint& job = {});
 
 class StoreMeeting : public Meeting {

@@ -1,5 +1,5 @@
-// What the ranks of a meeting tell each other about a library that a backend loads: on all of them it is
-// there and the same, or all are told why not.
+// The ranks of a meeting agree on a library that a backend loads. Either every rank has loaded the same
+// library, or every rank throws and names the reason.
 //
 //   // collective, as Meeting::exchange()
 //   gloo::Module& module = open_on_all(meeting, "gloo", gloo::open_library, deadline);
@@ -18,15 +18,16 @@
 
 namespace lockstep {
 
-// Everybody's text by rank.
+// Returns the texts of all ranks, by rank. `failure` is this rank's failure, or empty.
 std::vector<std::string> tell_all(Meeting& meeting, const std::string& text, const std::string& failure,
                                   Deadline deadline);
 
-// `library` is the name and version of what this rank has loaded, `failure` why it has not.
+// `library` is the name and version of the library that this rank has loaded. `failure` is the reason why it
+// has loaded none, or empty.
 void agree_on_library(Meeting& meeting, std::string_view backend, const std::string& library,
                       const std::string& failure, Deadline deadline);
 
-// Opens it, and agrees.
+// Opens the library on this rank, then agrees on it with the other ranks.
 template <typename Library>
 Library& open_on_all(Meeting& meeting, std::string_view backend, Library& (*open)(), Deadline deadline) {
   Library* opened = nullptr;

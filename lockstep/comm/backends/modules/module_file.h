@@ -1,5 +1,5 @@
-// Modules: parts of Lockstep that need a library which not everybody has. Each is a file of its own, built
-// where that library is installed, which links nothing of Lockstep and is opened when somebody asks for it.
+// A module is a part of Lockstep that needs an optional library. Each module is a file of its own, built
+// where that library is installed. It links nothing of Lockstep, and is opened on first request.
 //
 //   const std::string path = find_module("lockstep_gloo.so");                       // "": there is none
 //   void* const entry = open_module("gloo", path, RTLD_NOW | RTLD_LOCAL, "lockstep_gloo_module_2");

@@ -1,6 +1,6 @@
-// The memory that the ranks of one group share: how they tell each other what they called, where their data
-// lies, how far they are, and what went wrong. Plain data and atomics; the rules are here, the code that
-// follows them in backends/shared.
+// The memory that the ranks of one group share. Through it the ranks tell each other their calls, the place
+// of their data, their progress and the group's failure. It is plain data and atomics. The rules are here;
+// backends/shared holds the code that follows them.
 //
 //   control segment, one per group: the world's made by rank 0,       data segments, one per rank: an Arena
 //   a sub-group's a block in the data segment of its rank 0
@@ -12,44 +12,47 @@
 //
 // A collective. Rank r posts number s by filling PostLine[s % 64][r] and then storing `sequence = s`
 // (release). It may do so once every rank has finished number s - 64. A rank that reads `sequence == s`
-// (acquire) may read the line and what it says is there until it has finished s itself: RankLine::finished is
-// the number up to which it has finished everything; a post carries it, too, so that it is rarely looked up.
-// Two ranks that post at the same time each look at the other's line afterwards (both sequentially
-// consistent), so at least one of them sees a disagreement.
+// (acquire) may read the line, and the data that the line names, until it has finished s itself.
+// RankLine::finished is the number up to which a rank has finished everything. A post carries that number,
+// too, so that RankLine::finished is rarely looked up. Two ranks that post at the same time each look at the
+// other's line afterwards. Store and look are sequentially consistent, so at least one of the two ranks sees
+// a disagreement.
 //
-// Contributions (Placement) up to PostLine::ROOM bytes are in the line itself. Larger ones are in a block
-// that is complete when it is posted, or GROWING: then Share::staged says how many pieces of it can be read.
+// Contributions (Placement) up to PostLine::ROOM bytes are in the line itself. Larger ones are in a block.
+// The block is complete when it is posted, or GROWING: then Share::staged counts the pieces that can be read.
 //
-// Slices of an all_reduce on blocks. Once all ranks have posted s, anybody may claim slice n of region k by
-// moving Share[k].claim from (s, n) to (s, n+1); a word of an older collective counts as (s, 0), so nobody
-// resets it. Region k is rank k's to begin with. After writing the slice to all blocks the claimer adds one
-// to its own Share::done. Their sum being the number of slices means: nobody touches the blocks any more.
+// Slices of an all_reduce on blocks. Once all ranks have posted s, any rank may claim slice n of region k by
+// moving Share[k].claim from (s, n) to (s, n+1). A word of an older collective counts as (s, 0), so no rank
+// resets it. Region k is rank k's to begin with. After writing the slice to all blocks, the claiming rank
+// adds one to its own Share::done. When the sum of all Share::done is the number of slices, no rank touches
+// the blocks any more.
 //
 // The window of an all_reduce of private memory that all ranks wait for. Chunk c passes through slot c % W of
-// each rank's window and has a portion for every rank to reduce. Each rank r copies the others' portions of
-// its data there and stores WindowLine::in = (s, c+1). When all have, rank q reduces its portion from its own
-// memory and the others' slots, and writes the result to its own memory and over what it read in the others'
-// slots: done = (s, c+1). When all have, every rank copies the results out of its own slot, which is then its
-// own to fill again. The words only grow; a rank has one such call at a time.
+// each rank's window, and has a portion for every rank to reduce. Each rank r copies the other ranks'
+// portions of its data there and stores WindowLine::in = (s, c+1). When all ranks have, rank q reduces its
+// portion from its own memory and the other ranks' slots. It writes the result to its own memory and over its
+// inputs in the other ranks' slots, then stores done = (s, c+1). When all ranks have, every rank copies the
+// results out of its own slot, and may fill that slot again. The words only grow. A rank has one such call at
+// a time.
 //
-// all_gather, all_to_all, reduce_scatter and broadcast of such memory use the windows, too: chunk c of what
-// rank r has for each other passes through slot c % W of its window: in = (s, c+1). Whoever has taken chunk c
-// out of all others' slots stores done = (s, c+1), or at its end the largest number there is; when all have,
-// the slot is r's to fill again.
+// all_gather, all_to_all, reduce_scatter and broadcast of such memory use the windows, too. Chunk c of rank
+// r's data for each other rank passes through slot c % W of its window: in = (s, c+1). A rank that has taken
+// chunk c out of all other ranks' slots stores done = (s, c+1). After its last chunk it stores the largest
+// possible number. When all ranks have taken chunk c, rank r may fill the slot again.
 //
-// A message that its sender waits for is lent: the receiver copies it straight out of the sender's memory,
-// once instead of twice, from private memory through the kernel (os/peer_memory.h). A very large one in
-// private memory goes through a small ring in the sender's segment instead, which stays in the caches: the
-// sender, seeing that the receiver has come, fills piece p when the receiver has taken piece p - RING_PIECES
-// out of the same place. When no receiver comes in the time that a copy takes, the sender copies all of it
-// into a block after all, so that a send never waits for its receive.
+// A message that its sender waits for is lent. The receiver copies it straight out of the sender's memory,
+// once instead of twice; private memory is read through the kernel (os/peer_memory.h). A very large message
+// in private memory goes through a small ring in the sender's segment, which stays in the caches. The sender
+// starts once the receiver has come. It fills piece p when the receiver has taken piece p - RING_PIECES out
+// of the same place. If no receiver comes in the time of one copy, the sender copies all of it into a block.
+// A send therefore never waits for its receive.
 //
-// Sleeping. A waiter adds itself to `sleepers`, fences, reads `doorbell`, checks its condition once more and
-// sleeps on that value. Whoever changes something that others may wait for rings: fence, and if there are
-// sleepers, doorbell + 1 and wake.
+// Sleeping. A waiting rank adds itself to `sleepers`, fences, reads `doorbell`, checks its condition once
+// more and sleeps on that value. A rank that changes an awaited word rings: it fences and, if there are
+// sleepers, increments `doorbell` and wakes them.
 //
-// Everything read from here was written by a process of the same user and job, but offsets are checked before
-// use.
+// Every word here was written by a process of the same user and job. Offsets are checked before use all the
+// same.
 #pragma once
 
 #include <atomic>
@@ -86,8 +89,8 @@ struct Header {
   alignas(LINE) std::atomic<std::uint32_t> doorbell{0};
 };
 
-// LEFT: takes part in nothing more. GONE: touches neither the control segment nor others' blocks any more,
-// and needs none of its own; when all are gone, the memory of a sub-group is used for other things.
+// LEFT: the rank takes part in nothing more. GONE: the rank no longer touches the control segment or other
+// ranks' blocks, and needs none of its own. When all ranks are gone, the memory of a sub-group is reused.
 enum class Presence : std::uint32_t { JOINED, LEFT, GONE };
 
 struct alignas(LINE) RankLine {
@@ -103,7 +106,7 @@ struct WindowLine {
   alignas(LINE) std::atomic<std::uint64_t> done{0};
 };
 
-// Where the data lies that a rank contributes to a collective.
+// The place of the data that a rank contributes to a collective.
 enum class Placement : std::uint8_t {
   NOWHERE,   // it gives nothing
   IN_LINE,   // in the line
@@ -112,7 +115,7 @@ enum class Placement : std::uint8_t {
   IN_PLACE,  // in the caller's own memory, which is shared: results may be written there
   PRIVATE,   // stays in the caller's memory while the caller waits. If another rank chose a different path,
              // the data is copied into a block instead: Share::late_block
-  WINDOWED,  // passes through its window, or is put in a block if others do otherwise: Share::late_block
+  WINDOWED,  // passes through its window; on a differing path, a block instead: Share::late_block
 };
 
 constexpr bool may_come_late(Placement placement) {
@@ -140,7 +143,7 @@ struct Share {
 };
 inline constexpr std::size_t STAGED_PIECE = std::size_t{512} << 10U;
 
-// What a large message that its sender waits for is until it is taken. Anything else was never lent.
+// State of a lent message until it is taken. A message that was never lent has none.
 //
 //   OFFERED --receiver begins to copy--> TAKING --> Letter::taken
 //      |                                   | receiver cannot read it (PRIVATE_MEMORY)
@@ -148,8 +151,8 @@ inline constexpr std::size_t STAGED_PIECE = std::size_t{512} << 10U;
 enum class Lending : std::uint64_t { OFFERED = 1, TAKING = 2, STAGED = 3 };
 enum class LentFrom : std::uint8_t { GROUP_MEMORY, PRIVATE_MEMORY, RING };
 
-// Of a message that goes through a ring. Small enough that what one core wrote is in the other's reach, large
-// enough that handing a piece over costs little beside copying it.
+// The ring of a large message. A piece is small enough to stay within the receiver core's reach. It is large
+// enough that handing it over costs little beside copying it.
 inline constexpr std::size_t RING_PIECE = std::size_t{128} << 10U;
 inline constexpr std::size_t RING_PIECES = 8;
 
@@ -202,10 +205,10 @@ class Control {
   PostLine& post_line(std::uint64_t sequence, int rank) const { return posts_[index(sequence, rank)]; }
   Letter& letter(int source, int destination, std::uint64_t number) const;
 
-  // Wakes whoever sleeps on the doorbell; call after the change is stored.
+  // Wakes all ranks that sleep on the doorbell. Call it after the change is stored.
   void ring() const;
-  // The same without the fence, for a change stored with sequential consistency that the sleeper looks at in
-  // the same way.
+  // The same without the fence. The change must be stored, and looked at by the sleeper, with sequential
+  // consistency.
   void ring_after_seq_cst() const;
 
  private:

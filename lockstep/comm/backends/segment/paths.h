@@ -1,17 +1,17 @@
-// Which way an all_reduce takes through shared memory, by the number of its bytes. Where it would take
-// `window`, so do the verbs of shared/exchange.h; for them the other names mean blocks.
+// Chooses the path of an all_reduce through shared memory, by its number of bytes. The verbs of
+// shared/exchange.h use the table, too: `window` means a window, every other name means blocks.
 //
 //   const PathTable table = path_table();         // what ships, or what LOCKSTEP_PATHS says
 //   table.path_of(4096);                          // Path::ONE_SHOT
 //   describe(table);                              // "inline:72,one_shot:32768,two_shot:524288,window"
 //
-// For memory of the caller's own; a tensor in memory of the group (allocate_shared) is reduced where it lies,
-// except that what fits into a post line goes there. All ways give the same bits. The group's rank 0 decides
-// for all its ranks.
+// The table is for the caller's private memory. A tensor in the group's memory (allocate_shared) is reduced
+// in place, unless it fits into a post line. All paths give the same bits. The group's rank 0 decides for all
+// its ranks.
 //
-// LOCKSTEP_PATHS="one_shot:16K,window" names ways with the largest size that takes each, the last without;
-// one name alone forces that way for everything (inline: for what fits). `lockstep bench --tune` finds the
-// best table of a machine.
+// LOCKSTEP_PATHS="one_shot:16K,window" names paths, each with its largest size; the last has no limit. A
+// single name forces that path for every size (inline: for every size that fits). `lockstep bench --tune`
+// finds the best table of a machine.
 #pragma once
 
 #include <array>

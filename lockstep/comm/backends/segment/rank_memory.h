@@ -1,10 +1,10 @@
-// RankMemory: one rank's own data segment, as all groups of its job use it, and what groups leave behind in
-// it.
+// RankMemory is one rank's own data segment, shared by all groups of its job. It also holds the memory that
+// closed groups leave behind.
 //
-// Sub-groups are made and destroyed in one set of segments, so a group must give back what it used: its
-// staged messages, when the last peer has read them, and its control block, when the last member is gone.
-// Neither happens while this rank is in a call of that group; settle() does what has become possible. After a
-// failure nothing is given back: a stopped peer may wake up and write.
+// Sub-groups are made and destroyed in one set of segments, so a group must give back its memory. Staged
+// blocks return when the last peer has read them. The control block returns when the last member is gone.
+// Neither happens while this rank is in a call of that group. settle() gives back all memory that has become
+// free. After a failure nothing is given back: a stopped peer may wake up and write.
 //
 // Threads: own lock, taken after an engine's and before the arena's.
 #pragma once
@@ -30,7 +30,7 @@ struct Retired {
 using RetiredBlocks = std::deque<Retired>;
 
 bool has_left(const Control& control, int rank);
-// Frees those that no rank of the group needs any more. `rank` is this one's.
+// Frees the blocks that no rank of the group needs any more. `rank` is this rank.
 void free_finished(RetiredBlocks& blocks, Arena& arena, const Control& control, int rank, int size);
 
 // A group of this rank, for the waits of its other groups.
@@ -47,12 +47,13 @@ class RankMemory {
 
   Arena arena;
 
-  // The control block of a new group of `size` ranks, of which this rank will be rank 0; its offset.
+  // Makes the control block of a new group of `size` ranks, of which this rank will be rank 0. Returns its
+  // offset.
   std::size_t make_control(int size);
-  // Gives one back that nobody has seen.
+  // Gives back a control block that no other rank has seen.
   void discard_control(std::size_t offset);
 
-  // What is left of a group after this rank's last call of it.
+  // The remains of a group after this rank's last call of it.
   struct Left {
     std::shared_ptr<std::byte> memory;  // of the control segment
     Control control;
@@ -64,8 +65,7 @@ class RankMemory {
   void settle();
 
   void add_group(const std::shared_ptr<Helped>& group);
-  // For a wait that takes long, with no lock held: what others wait for may be an operation of another group
-  // of this rank.
+  // For a long wait, with no lock held. Peers may be waiting for an operation of another group of this rank.
   void help_groups();
 
  private:

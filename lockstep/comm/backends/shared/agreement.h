@@ -1,5 +1,5 @@
-// Agreement: which ranks have posted a collective, and whether they called the same. A difference fails the
-// group.
+// Agreement records which ranks have posted a collective, and whether their calls agree with this rank's
+// call. A difference fails the group.
 //
 //   if (agreement.has_posted(request, rank)) read_what_it_contributes();
 //
@@ -37,7 +37,7 @@ class Agreement {
   Context* context_;
   std::uint64_t sequence_;
   Call call_;
-  RankSet posted_;  // their calls were seen and agree
+  RankSet posted_;  // ranks with a posted call that agrees
   State state_ = State::OPEN;
 };
 

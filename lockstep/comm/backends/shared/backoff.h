@@ -3,16 +3,17 @@
 //   Backoff backoff(ranks);
 //   while (!done()) backoff.pause(control, done);
 //
-// With as many CPUs as ranks, a late peer is usually microseconds away: spin for about 20 us. With more ranks
-// than CPUs the awaited rank may need this very one: yield almost at once (pure spinning costs a scheduler
-// slice, 4 ms, a step). Where others want the cores as well, a yield lasts as long as their slices: 2 ms of
-// it are enough. After that sleep on the group's doorbell, 10 ms at most, so that dead peers are noticed:
-// under 0.1 % of a core.
+// With a CPU for every rank, a late peer is usually microseconds away. The waiting rank therefore spins for
+// about 20 us. With more ranks than CPUs, the awaited rank may need the spinning rank's CPU. The waiting rank
+// then yields almost at once, because pure spinning costs a scheduler slice (4 ms) a step. Where other
+// processes compete for the CPUs, a yield lasts as long as their slices. Yielding therefore ends after 2 ms.
+// After that the waiting rank sleeps on the group's doorbell. A sleep lasts at most 10 ms, so that dead peers
+// are noticed. This costs under 0.1 % of a core.
 //
-// How many CPUs there are is asked once, when the ranks of a job meet (cpus_of_ranks): it is what all of them
-// have together by affinity masks and cgroup quota (os/cpu_share.h), because a launcher's binding leaves each
-// rank one core and yet none is in the way of another, while two ranks under `taskset -c 0`, or under a quota
-// of one CPU, are. A mask that changes later is not noticed. Making a Backoff costs a load.
+// The CPUs are counted once, when the ranks of a job meet (cpus_of_ranks). The count is for all ranks
+// together, from affinity masks and cgroup quota (os/cpu_share.h). A launcher that binds each rank to its own
+// core leaves every rank a free core. Two ranks under `taskset -c 0`, or under a quota of one CPU, compete
+// for it. A later change of the mask is not noticed. Making a Backoff costs a load.
 #pragma once
 
 #include <atomic>
@@ -34,7 +35,7 @@ class Backoff {
   explicit Backoff(int ranks) : spins_(ranks <= cpus_of_ranks.load(std::memory_order_relaxed) ? 400 : 20) {}
 
   bool has_spun() const { return round_ >= spins_; }
-  // As if the wait began now, because its target makes progress.
+  // Restarts the spinning phase, because the awaited operation makes progress.
   void begin_again() { round_ = 0; }
   // Pauses once; true if it slept (time to look at clocks and peers). `done` is checked again before
   // sleeping.

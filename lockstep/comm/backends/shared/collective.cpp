@@ -9,7 +9,7 @@
 namespace lockstep::shared {
 namespace {
 
-// Waits until a slot of the ring may be used again: everybody has finished the collective that used it last.
+// Waits until a slot of the ring may be used again: all ranks have finished the collective that used it last.
 class SlotFree : public Waitable {
  public:
   SlotFree(Context& context, PendingOperations& pending, std::uint64_t sequence, std::string what)
@@ -60,7 +60,7 @@ void CollectiveOperation::post(PendingOperations::Lock& lock, FlightRecorder::Ti
   record = context_->recorder().start(call_, sequence_);
   fail_point("comm.posted");
   for (int r = 0; r < context_->size(); ++r) has_posted(r);
-  // Another failure is for the wait, which finds out whether this call was complete before it.
+  // Any other failure is left to the wait, which finds out whether this call was complete before the failure.
   if (agreement_.disagrees()) context_->throw_unusable(describe());
   contribution_.fill([this](std::span<const std::byte> piece) { copied_in(piece); });
 }
@@ -92,7 +92,7 @@ bool CollectiveOperation::find_part(int rank, std::size_t bytes, Source& part) {
 
 bool CollectiveOperation::copy_out(int rank, const Source& source, void* output, std::size_t& copied) {
   const Copied result = sources_.copy_out(rank, source, output, copied);
-  // An owner that is gone is found by the wait.
+  // If the owner is gone, the wait finds it.
   if (result == Copied::UNREADABLE && context_->membership().is_alive(rank)) {
     context_->record_failure(
         {ErrorCode::ABORTED,

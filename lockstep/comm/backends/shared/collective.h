@@ -1,10 +1,11 @@
-// CollectiveOperation: a collective of the shared-memory engine, from this rank's side: what all verbs have
-// in common. The verbs are in shared/reductions.h (all_reduce, reduce, reduce_scatter) and shared/copies.h
-// (everything else).
+// CollectiveOperation is this rank's side of a collective of the shared-memory engine. It holds the steps
+// that all verbs share. The verbs are in shared/reductions.h (all_reduce, reduce, reduce_scatter) and
+// shared/copies.h (all other verbs).
 //
-// Every rank posts what it called and where its contribution lies (segment/layout.h), compares its call with
-// the others' as they appear (shared/agreement.h), moves data from the sources (shared/sources.h) and marks
-// the collective as finished, after which it reads nothing of the others' any more.
+// Every rank posts its call and the place of its contribution (segment/layout.h). It compares its call with
+// each post of another rank as the post appears (shared/agreement.h). It moves data from the sources
+// (shared/sources.h), then marks the collective as finished. After that mark it reads nothing of the other
+// ranks any more.
 //
 //   MOVING --move() is true: this rank finishes--> LENDING --all have finished, if it lent data--> done
 //
@@ -31,8 +32,8 @@ class CollectiveOperation : public Operation {
   CollectiveOperation(Context& context, PendingOperations& pending, Request&& request,
                       std::uint64_t sequence);
 
-  // Announces the call to the other ranks. Throws Mismatch when one of them has announced another. `record`
-  // gets the flight recorder's ticket of the call.
+  // Announces the call to the other ranks. Throws Mismatch if another rank announced a different call.
+  // `record` gets the flight recorder's ticket of the call.
   void post(PendingOperations::Lock& lock, FlightRecorder::Ticket& record);
   void give_up() override { contribution_.give_up(); }
 
@@ -47,20 +48,20 @@ class CollectiveOperation : public Operation {
   virtual void take_out() {}                  // the result, when everything is over
   // Whether this rank still waits for a part of `rank`.
   virtual bool owes(int rank) const { return !sources_.is_posted(rank); }
-  // For data that are copied in while the others look already; `piece` has just been copied.
+  // For data that are copied in while other ranks already read them. `piece` has just been copied.
   virtual void copied_in(std::span<const std::byte> /*piece*/) {}
 
-  // With LOCKSTEP_DEBUG, of an asynchronous call: remembers the caller's buffer, which nobody may touch;
-  // whether it does.
+  // Remembers the contents of the caller's buffer, which must not change during an asynchronous call. Returns
+  // whether it does so: only with LOCKSTEP_DEBUG.
   bool guard(const void* data, std::size_t bytes);
-  // Throws InvalidArgument if it was touched. Before anything is written there on purpose.
+  // Throws InvalidArgument if the buffer changed. Called before the library itself writes there.
   void check_guard();
 
   // ---- a verb asks
   bool has_posted(int rank) { return agreement_.has_posted(request_, rank); }
   bool all_posted() { return agreement_.all_posted(request_); }
-  // The part of `rank`'s contribution that is for this rank. False when it has not `bytes` bytes, which is
-  // recorded.
+  // Finds the part of `rank`'s contribution that is for this rank. Returns false if the part has a size other
+  // than `bytes`; the mismatch is recorded.
   bool find_part(int rank, std::size_t bytes, Source& part);
   // Copies the bytes that are readable and not copied yet; true when nothing is left.
   bool copy_out(int rank, const Source& source, void* output, std::size_t& copied);

@@ -47,7 +47,7 @@ void Context::throw_unusable(const std::string& what) const {
 
 void Context::leave() {
   presence_.leave(failed());
-  // As `finished`, for all collectives: nothing of the others is looked at behind this.
+  // Stands for `finished` of all collectives: after this store this rank reads nothing of the other ranks.
   control_.rank_line(rank()).presence.store(static_cast<std::uint32_t>(Presence::LEFT),
                                             std::memory_order_release);
   control_.ring();

@@ -1,10 +1,11 @@
-// Context: what the operations of a group over shared memory see of the group: its memory, its numbers, its
-// failure.
+// Context gives the operations of a shared-memory group access to the group's memory, its collective numbers
+// and its failure.
 //
 //   context.sequencer()   the numbers of collectives        context.stage()     blocks for private data
 //   context.mailbox()     messages                          context.recorder()  this rank's calls, and when
 //
-// The engine (shared/engine.h) owns one; it decides which operation runs when (shared/pending_operations.h).
+// The engine (shared/engine.h) owns the Context. It decides which operation runs when
+// (shared/pending_operations.h).
 //
 // Threads: the lock of the group's operations, where nothing else is said.
 #pragma once
@@ -47,15 +48,16 @@ class Context {
   FlightRecorder& recorder() { return recorder_; }
 
   // ---- whether the group can be used
-  // Not left, not a fork: the group's memory may be looked at.
+  // Whether this process may read the group's memory: it has not left the group and is not a fork.
   bool is_member() const { return presence_.is_member(); }
   bool failed() const { return presence_.state() != OwnPresence::State::GONE && failure_.is_set(); }
-  // A member of a group that has not failed: one load each, for the hot paths. throw_unusable() says why not.
+  // True for a member of a group that has not failed. It costs one load each, for the hot paths.
+  // throw_unusable() reports the reason.
   bool usable() const { return is_member() && !failed(); }
   // Throws the recorded failure, or Aborted. `what` is the call that cannot be made ("all_reduce #118").
   [[noreturn]] void throw_unusable(const std::string& what) const;
-  // Records the group's first failure; does not throw. Nothing once the group's memory is not looked at any
-  // more.
+  // Records the group's first failure; does not throw. Does nothing once this rank no longer looks at the
+  // group's memory.
   void record_failure(const GroupFailure& failure);
 
   // ---- leaving

@@ -7,7 +7,7 @@
 namespace lockstep::shared {
 namespace {
 
-// Whether all parts for other ranks can stay where they are, and are worth it.
+// Whether all parts for other ranks can stay in place, and are large enough to be worth it.
 bool are_in_place(const Arena& arena, const Request& request, int rank, const Parts& parts) {
   std::size_t bytes = 0;
   for (std::size_t r = 0; r < parts.size(); ++r) {
@@ -69,7 +69,7 @@ void Contribution::lend_private(std::span<const std::byte> data) {
   access_ = Access::READ;
 }
 
-// Then the block is a table alone.
+// The block then holds only a table.
 void Contribution::lend_parts(const Parts& parts, Placement where) {
   placement_ = where;
   access_ = Access::READ;

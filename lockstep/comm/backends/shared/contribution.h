@@ -1,5 +1,5 @@
-// Contribution: what this rank gives to a collective, and where the other ranks find it. They read it as a
-// Source.
+// Contribution holds this rank's data for a collective, and decides where the other ranks find them. The
+// other ranks read it as a Source.
 //
 //   Contribution contribution(context, sequence);
 //   contribution.put(request, data, bytes);              // decides where the data lie
@@ -9,9 +9,10 @@
 //   contribution.retire();                               // this rank needs its block no more
 //   if (all have finished || !contribution.is_lent()) contribution.end();
 //
-// Small data go into the post line. Data in the group's memory stay there, lent to the others. Large private
-// memory of ranks that all wait passes through windows (shared/window.h, shared/passage.h), or is read
-// through the kernel. All other data are copied into a block, in pieces that the others read as they come.
+// Small data go into the post line. Data in the group's memory stay there and are lent to the other ranks. If
+// all ranks wait, large private memory passes through windows (shared/window.h, shared/passage.h) or is read
+// through the kernel. All other data are copied into a block piece by piece; the other ranks read each piece
+// as it arrives.
 //
 // Access: how other ranks use the caller's memory, or this rank's window.
 //
@@ -53,24 +54,24 @@ class Contribution {
   void lend_parts(const Parts& parts, Placement where);  // IN_PLACE or PRIVATE, all of them
   // WINDOWED. False when another call, of another thread, uses the window.
   bool use_window(std::size_t window_bytes);
-  // Others read in the window: first the sizes of the parts at its head, then the data that pass through.
+  // Other ranks read in the window: the sizes of the parts at its head, then the data that pass through.
   void lend_window(const Parts& parts);
 
   // ---- the post, and behind it
   void post(const Call& call) { context_->sequencer().post(call, placement_, block_, staged_bytes_); }
   // Copies the missing pieces into the block. `copied(piece)` is called for each while it is warm.
   template <typename Told> void fill(Told copied);
-  // Of data that may come late, when other ranks do not wait or took another path: they are put into a block.
+  // Puts data that may come late into a block, because a rank does not wait or took another path.
   void put_late_block(const void* data, std::size_t bytes);
   void put_late_parts(const Parts& parts);
-  // Nobody looks at the caller's memory any more.
+  // No other rank touches the caller's memory any more.
   void withdraw() { access_ = Access::NOTHING; }
   // The block may be used again once all ranks have finished.
   void retire();
   // The collective is over for the others, too.
   void end();
-  // The group failed or is left. A rank that stopped with a slice in hand may write to the block when it goes
-  // on.
+  // Called when the group failed or is left. A stopped rank with a claimed slice may still write to the block
+  // after it resumes.
   void give_up();
 
   Placement placement() const { return placement_; }  // as posted

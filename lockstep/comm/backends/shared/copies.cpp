@@ -66,7 +66,7 @@ bool Broadcast::all_in_place() const {
 }
 
 bool Broadcast::copy_slices(std::size_t slices) {
-  // The owner of a block may have given up on it. Slices that others finished count.
+  // The owner of a block may have given it up. Slices that other ranks finished still count.
   if (context_->failed()) slices = 0;
   Slices work(*context_, sequence_);
   const bool done =
@@ -133,7 +133,7 @@ bool Gather::move(std::size_t) {
   // Other ranks may need a block of this rank.
   if (method == Exchange::Method::UNDECIDED && may_come_late(contribution_.placement())) return false;
   bool all = true;
-  // The own part first: then not all ranks read rank 0's memory at the same time.
+  // The own part comes first, so that not all ranks read rank 0's memory at the same time.
   for (int i = 0; i < context_->size(); ++i)
     all = copy_from((context_->rank() + i) % context_->size()) && all;
   return all;
@@ -164,7 +164,7 @@ std::span<const std::byte> Gather::own_data() const {
   return {static_cast<const std::byte*>(request_.input), bytes_of(call_.count)};
 }
 
-// While it is warm.
+// Copies the piece to the own output while it is in the cache.
 void Gather::copied_in(std::span<const std::byte> piece) {
   if (has_parts() || !receives()) return;
   const auto own = static_cast<std::size_t>(context_->rank());

@@ -17,7 +17,7 @@ namespace {
 constexpr std::size_t SHARE_OF_SLICES =
     4;  // of each earlier operation, taken by a call that posts another one
 
-// Of a wait for something that is none of this group's operations.
+// The target of a wait for something outside this group's operations.
 class NothingOfTheGroup : public Waitable {
  public:
   bool ready() override { return false; }

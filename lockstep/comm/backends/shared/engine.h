@@ -1,15 +1,16 @@
 // SharedEngine: process groups over memory that all ranks map. One engine serves two backends: `shm` (ranks
 // are processes) and `thread` (ranks are threads of one process, for tests and ThreadSanitizer).
 //
-// It makes an operation of each call (shared/operation.h) and keeps the operations that are not done
-// (shared/pending_operations.h). The operations see of it no more than a Context (shared/context.h).
+// The engine makes an operation of each call (shared/operation.h) and keeps the unfinished operations
+// (shared/pending_operations.h). The operations see only the Context (shared/context.h) of the engine.
 //
-// There is no progress thread. A rank works on its own and others' operations inside the calls it makes
-// anyway: a call that posts an operation also takes this rank's fair share of slices of earlier ones; a wait
-// does whatever is left. A rank that is busy elsewhere stalls nobody, because all slices of an all_reduce
-// may be reduced by any rank once all have posted.
+// There is no progress thread. A rank works on its own and other ranks' operations inside the calls that it
+// makes anyway. A call that posts an operation also takes this rank's fair share of slices of earlier
+// operations. A wait does the rest. A busy rank stalls no other rank, because any rank may reduce any slice
+// of an all_reduce once all have posted.
 //
-// A failure is recorded once, in the shared header, by the rank that sees it first (dead peer, disagreement,
+// The first rank that sees a failure records it in the shared header: a dead peer, a disagreement, a timeout
+// or an abort. Every rank throws that failure from then on.
 // timeout, abort), and thrown by every rank from then on.
 #pragma once
 

@@ -7,7 +7,7 @@
 namespace lockstep::shared {
 namespace {
 
-// Reading through the kernel costs a look at every page, and spares the window
+// Reading through the kernel costs a look at every page, and saves the copy into the window
 // (bench/results/EXPERIMENTS.md).
 constexpr std::size_t LENT_FROM = std::size_t{12} << 20U;
 
@@ -25,7 +25,7 @@ Exchange::Method choose(const Sources& sources, int ranks) {
 
 }  // namespace
 
-// A rank that has little for others that have much goes their way.
+// Counts the received bytes, too: a rank with little for other ranks takes the path of ranks with much.
 bool Exchange::is_worth_it(const Request& request, std::size_t bytes) const {
   if (request.async_op || context_->size() == 1) return false;
   std::size_t takes = 0;
@@ -82,7 +82,7 @@ Exchange::Method Exchange::method(const Request& request, Agreement& agreement, 
   return method_;
 }
 
-// False when a rank does not give as much as this one expects, which is recorded.
+// Returns false if a rank gives another number of bytes than this rank expects. The mismatch is recorded.
 bool Exchange::begin_passage(const Request& request, Agreement& agreement, const Sources& sources) {
   const int own = context_->rank();
   std::vector<std::size_t> expected;

@@ -1,5 +1,5 @@
-// Exchange: the path that private memory takes in all_gather, all_to_all and reduce_scatter, in which every
-// rank has data for every other, and in broadcast, in which one rank has.
+// Exchange chooses the path of private memory in all_gather, all_to_all and reduce_scatter, where every rank
+// has data for every other rank. It does the same for broadcast, where only the root has data.
 //
 //   UNDECIDED --all ranks have posted--> WINDOW, LENT or BLOCKS
 //
@@ -26,7 +26,7 @@ class Exchange {
   Exchange(Context& context, std::uint64_t sequence) : context_(&context), sequence_(sequence) {}
 
   // ---- before the post
-  // Whether so many bytes for others are kept out of blocks if possible.
+  // Whether `bytes` bytes for other ranks are kept out of blocks if possible.
   bool is_worth_it(const Request& request, std::size_t bytes) const;
   // True when `given` (by rank; every rank gets the same where `is_same`) is offered to the window, or lent.
   bool offer(const Request& request, const Parts& given, bool is_same, Contribution& contribution);

@@ -37,8 +37,8 @@ ExpressResult express(Context& context, const Request& request, const Call& call
   const Control& control = context.control();
   if (bytes > 0) std::memcpy(control.post_line(sequence, context.rank()).payload, request.input, bytes);
   PostLine& mine = sequencer.fill_next(call, bytes > 0 ? Placement::IN_LINE : Placement::NOWHERE, 0, 0);
-  // Publishes the line. While the store travels this rank already looks for the others, until it has seen
-  // them all or somebody sleeps; so it rings later.
+  // Publishes the line. This rank looks for the other lines while the store is still under way, until it has
+  // seen them all or gives up looking. It rings sleepers only then.
   mine.sequence.store(sequence, std::memory_order_release);
   record = context.recorder().start(call, sequence);
   fail_point("comm.posted");

@@ -1,6 +1,6 @@
-// The express way of the collectives that are called most: a barrier, or an all_reduce of data that fits into
-// the post lines, of ranks that come together. It does the same as an operation, without making one unless a
-// rank is late or disagrees.
+// The express way serves the most frequent collectives: a barrier, or an all_reduce of data that fit into the
+// post lines. It serves ranks that arrive together. It has the effect of an operation, but makes an operation
+// only if a rank is late or disagrees.
 #pragma once
 
 #include "lockstep/comm/backends/shared/context.h"

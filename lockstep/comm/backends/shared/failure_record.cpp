@@ -28,7 +28,8 @@ void FailureRecord::record(const GroupFailure& failure) const {
   control_.ring();
 }
 
-// The reporter needs nanoseconds between the two states; one that died in between never gets there.
+// The reporter needs nanoseconds from WRITING to WRITTEN. A reporter that died in between never reaches
+// WRITTEN.
 GroupFailure FailureRecord::read(int reader) const {
   const Header& header = control_.header();
   const Deadline deadline = Deadline::in(std::chrono::milliseconds(100));

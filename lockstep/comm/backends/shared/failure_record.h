@@ -19,15 +19,15 @@ class FailureRecord {
  public:
   explicit FailureRecord(const Control& control) : control_(control) {}
 
-  // A rank that sees the failure sees the data that were complete before it. (The failure itself is acquired
-  // by read().)
+  // A rank that sees the failure also sees the data that were complete before it. read() acquires the failure
+  // itself.
   bool is_set() const {
     return control_.header().failure_state.load(std::memory_order_acquire) !=
            static_cast<std::uint32_t>(FailureState::NONE);
   }
-  // Does nothing where there is one already. Wakes all sleepers.
+  // Does nothing if a failure is already recorded. Wakes all sleepers.
   void record(const GroupFailure& failure) const;
-  // The one that is set. `reader` is this rank, which reports a reporter that died while it wrote.
+  // Returns the recorded failure. `reader` is this rank; it reports a reporter that died while it wrote.
   GroupFailure read(int reader) const;
 
  private:

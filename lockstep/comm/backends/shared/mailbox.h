@@ -1,10 +1,10 @@
-// Mailbox: a rank's notes about messages: how many it sent to each rank, its receives in the order of
-// their calls, and messages that came too early.
+// Mailbox holds a rank's notes about messages: the count sent to each rank, its receives in call order, and
+// early messages.
 //
-// A message goes to the receive that was called first of those that match its source and tag (as MPI), so a
-// later one may not take a letter that arrives between two looks. And when all letters between two ranks hold
-// messages that nobody here has asked for yet, the next receive puts them aside, or the sender could never
-// publish the one that is asked for.
+// A message goes to the oldest receive that matches its source and tag, as in MPI. A later receive may
+// therefore not take a letter that arrives between two looks. All letters between two ranks may hold messages
+// without a matching receive. The next receive then puts these messages aside. Otherwise the sender could
+// never publish the awaited message.
 //
 // Threads: the lock of the group's operations.
 #pragma once

@@ -39,8 +39,8 @@ struct Waiting {
   Letter* letter;
 };
 
-// Published and not yet received, in the order sent. Looks at letters in that order and stops at the first
-// unpublished one: the sender may publish it, and more behind it, before this rank looks at the next.
+// Returns the published letters that are not received yet, in the order sent. Stops at the first unpublished
+// letter: the sender may publish it, and later ones, before this rank looks at the next.
 std::vector<Waiting> waiting_letters(Context& context, int source) {
   std::vector<Waiting> waiting;
   std::uint64_t& oldest = context.mailbox().inbox(source).oldest;
@@ -175,7 +175,7 @@ bool SendOperation::pour(Letter& letter) {
   return true;
 }
 
-// Whether it is not lent any more, because the receiver cannot read it or nobody came.
+// Whether the message is no longer lent, because the receiver cannot read it or no receiver came.
 bool SendOperation::withdraw(Letter& letter) const {
   const std::uint64_t staged = pack(number_ + 1, word(Lending::STAGED));
   // Behind the receiver's last look at the letter, which is written anew now.
@@ -285,8 +285,8 @@ bool ReceiveOperation::take_letter(int source, std::uint64_t number, Letter& let
   return copied_ >= bytes;
 }
 
-// Copies a lent message out of its owner's memory. False when it is not lent (any more), cannot be read (its
-// sender has ended, or stages it now), or comes through a ring, piece by piece.
+// Copies a lent message out of its owner's memory. Returns false in three cases: it is not lent (any more),
+// it cannot be read (its sender has ended, or stages it now), or it comes through a ring, piece by piece.
 bool ReceiveOperation::take_lent(int source, std::uint64_t number, Letter& letter) {
   std::uint64_t offered = pack(number + 1, word(Lending::OFFERED));
   const std::uint64_t taking = pack(number + 1, word(Lending::TAKING));

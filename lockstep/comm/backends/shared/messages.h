@@ -1,11 +1,11 @@
 // SendOperation, ReceiveOperation: messages between two ranks of the shared-memory engine.
 //
-// A sender publishes a letter (segment/layout.h) and copies its data into a block of its own segment, in
-// pieces that the receiver reads as they come; it is then done. Of a large message whose sender waits it
-// first offers its own memory, or passing it through a ring, for a while. The receiver takes the first
-// untaken letter with its tag, copies, and marks it taken, which lets the sender reuse the letter and the
-// block. Sends to one rank are published, and receives with one tag from one rank served, in the order of
-// calls (shared/mailbox.h).
+// A sender publishes a letter (segment/layout.h) and copies its data into a block of its own segment. The
+// receiver reads the pieces as they arrive. The send is done when all data are copied. For a large message
+// whose sender waits, the sender first offers its own memory or a ring, for a limited time. The receiver
+// takes the first untaken letter with its tag, copies the data and marks the letter as taken. The sender may
+// then reuse the letter and the block. Sends to one rank are published in call order. Receives with one tag
+// from one rank are served in call order (shared/mailbox.h).
 #pragma once
 
 #include <cstdint>

@@ -40,8 +40,8 @@ bool Operation::ready() {
 bool Operation::advance(std::size_t slices) {
   if (state_ != State::PENDING) return true;
   try {
-    // Also after a failure: what is complete stays complete. Looked at in this order, because a peer may
-    // complete this very operation, return, and fail in something else, all in between.
+    // A complete operation stays complete after a failure. `usable` is therefore read first: a peer may
+    // complete this operation, return, and fail in another one, all between the two looks.
     const bool was_usable = context_->usable();
     if (context_->is_member() && try_advance(slices)) {
       state_ = State::DONE;
@@ -60,7 +60,8 @@ void Operation::fail(std::exception_ptr error) {
   exception_ = std::move(error);
   state_ = State::FAILED;
   if (context_->is_member()) context_->recorder().finish(ticket_, FlightRecorder::FAILED);  // not in a fork
-  // An error of this rank alone, with a part in hand that nobody else does: the others must not wait for it.
+  // This rank alone has an error, and holds a part that no other rank does. The other ranks must not wait for
+  // it.
   if (context_->usable()) context_->record_failure(given_up(context_->rank(), describe(), exception_));
   give_up();
 }

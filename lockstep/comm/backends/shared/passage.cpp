@@ -115,8 +115,8 @@ const Parts& Passage::pieces() {
   return pieces_;
 }
 
-// Behind this rank's last look at the slots, which their owners then fill again. Who has taken all waits for
-// no chunk.
+// Follows this rank's last look at the slots, which their owners then fill again. A rank that has taken
+// everything waits for no chunk.
 void Passage::publish_taken() {
   const std::uint64_t chunks = taken_ == takes_ ? ALL : taken_;
   context_->control()

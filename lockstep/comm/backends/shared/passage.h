@@ -1,6 +1,6 @@
-// Passage: what every rank has for every other, in private memory, of ranks that all wait: it passes through
-// a small window in shared memory of each rank that stays in its cache (the rules are in segment/layout.h).
-// all_gather, all_to_all, reduce_scatter; and broadcast, in which the others have nothing.
+// Passage moves data between all ranks out of private memory, while all ranks wait. The data pass through a
+// small window in each rank's shared memory, which stays in its cache (the rules are in segment/layout.h). It
+// serves all_gather, all_to_all and reduce_scatter; and broadcast, where only the root has data.
 //
 //   const PassagePlan plan = passage_plan(ranks, /*is_same=*/false);
 //   Passage passage(context, plan, sequence, given, expected);
@@ -40,14 +40,14 @@ PassagePlan passage_plan(int ranks, bool is_same);
 
 class Passage {
  public:
-  // What this rank has for each, and how many bytes each has for it. What it has for itself is taken where it
-  // lies.
+  // `given` is this rank's data for each rank; `expected` is the number of bytes from each rank. This rank's
+  // data for itself are read in place.
   Passage(Context& context, const PassagePlan& plan, std::uint64_t sequence, Parts given,
           std::vector<std::size_t> expected);
 
-  // Does what can be done now. take(begin, pieces) gets what the ranks have for this one from byte `begin`
-  // on, in order. True when all was put into this rank's window and all was taken; the others may still be
-  // reading there.
+  // Makes all progress that is possible now. take(begin, pieces) gets the ranks' data for this rank from byte
+  // `begin` on, in order. True when this rank has given and taken everything; other ranks may still read its
+  // window.
   template <typename Take> bool advance(Take take) {
     for (int idle = 0; !is_over() && idle < SPINS; ++idle) {
       const std::size_t before = given_ + taken_;
@@ -65,7 +65,7 @@ class Passage {
     }
     return is_over();
   }
-  // Whether `rank` has not given all that this one expects, or not taken enough.
+  // Whether this rank still waits for data of `rank`, or for `rank` to empty a slot.
   bool owes(int rank) const;
 
  private:

@@ -8,7 +8,7 @@
 namespace lockstep::shared {
 namespace {
 
-// A rank that waits may look at the control segment without the lock, so the group is not gone meanwhile.
+// A waiting rank may look at the control segment without the lock, so the group must not be gone meanwhile.
 class WaitUnderWay {
  public:
   WaitUnderWay(Context& context, PendingOperations::Lock& lock) : context_(context), lock_(lock) {

@@ -83,7 +83,7 @@ bool Reduction::reduce_slices(std::size_t slices) {
   for (int r = 0; r < context_->size(); ++r) {
     if (!has_block(r)) return false;
   }
-  // The owner of a block may have given up on it. Slices that others finished count.
+  // The owner of a block may have given it up. Slices that other ranks finished still count.
   if (context_->failed()) slices = 0;
   const SlicePlan plan = slice_plan(bytes(), context_->size());
   Slices work(*context_, sequence_);

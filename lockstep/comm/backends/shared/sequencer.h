@@ -1,5 +1,5 @@
-// Sequencer: the numbers of a group's collectives. It knows which number this rank has posted last, which it
-// has finished, and how far the other ranks are. The rules are in segment/layout.h.
+// Sequencer numbers a group's collectives. It knows the last number that this rank posted, the numbers that
+// it finished, and the progress of the other ranks. The rules are in segment/layout.h.
 //
 //   if (sequencer.is_slot_free(sequencer.last() + 1)) sequencer.post(call, placement, offset, bytes);
 //   ...
@@ -49,8 +49,8 @@ class Sequencer {
   void finish(std::uint64_t sequence) {
     finished_ahead_ |= std::uint64_t{1} << (sequence - finished_ - 1);
     for (; (finished_ahead_ & 1U) != 0; finished_ahead_ >>= 1U) ++finished_;
-    // Behind this rank's last look at the others' lines and blocks, which their owners use again once they
-    // see it. Nobody is rung for it here: a rank that waits for a slot may sleep its 10 ms.
+    // The release follows this rank's last look at the others' lines and blocks; their owners reuse them once
+    // they see it. No sleeper is woken here: a rank that waits for a slot may sleep its 10 ms.
     control_.rank_line(rank_).finished.store(finished_, std::memory_order_release);
     prefetch_for_writing(&control_.post_line(last_ + 1, rank_));
   }

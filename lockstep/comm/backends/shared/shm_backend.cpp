@@ -37,7 +37,8 @@ class Processes : public shared::Peers {
   }
   bool lend_private_memory() const override { return lends_; }
   bool read(int rank, std::uint64_t address, std::span<std::byte> to) const override {
-    // In this order: then it was not another process with the same pid.
+    // Reads first and checks the process after: a process alive now was the owner at the read, not another
+    // one with the same pid.
     return memories_.at(static_cast<std::size_t>(rank)).read(address, to) && alive(rank);
   }
 

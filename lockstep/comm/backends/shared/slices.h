@@ -1,12 +1,12 @@
-// Slices: work on blocks that any rank may do once all have posted, piece by piece, until all of it is done.
+// Slices splits work on blocks into pieces. Any rank may do any piece once all ranks have posted.
 //
 //   const SlicePlan plan = slice_plan(bytes, ranks);          // the same table on every rank
 //   Slices slices(context, sequence);
 //   if (slices.work(plan, 4, [&](std::size_t begin, std::size_t bytes) { ... })) everything_is_done();
 //
-// Each rank has a region of its own, in whose line nobody else writes while it is there to work; who has
-// nothing left to do there helps with the next region. So a rank that is late or deep in a computation holds
-// nobody up, and ranks that come together hardly meet.
+// Each rank has a region of its own. No other rank writes to that region's line while its owner works there.
+// A rank without work left in its region helps with the next region. A late or busy rank therefore delays no
+// other rank, and ranks that arrive together rarely contend.
 #pragma once
 
 #include <algorithm>
@@ -33,7 +33,8 @@ class Slices {
  public:
   Slices(Context& context, std::uint64_t sequence);
 
-  // Does up to `most` slices; true when all are done, by whomever. `work(begin, bytes)` does one.
+  // Does up to `most` slices. True when all slices are done, no matter by which rank. `work(begin, bytes)`
+  // does one slice.
   template <typename Work> bool work(const SlicePlan& plan, std::size_t most, Work work) {
     begin_claiming();
     for (int step = 0; step < context_.size() && most > 0; ++step) {

@@ -1,5 +1,5 @@
-// Sources: where the data lie that other ranks contribute to a collective, and how much of them can be read.
-// The other side is a Contribution. Reads only.
+// Sources finds the data that other ranks contribute to a collective, and how many bytes of them can be read.
+// Contribution is the writing side. Sources only reads.
 //
 //   const Source source = sources.whole(rank, bytes);
 //   if (sources.copy_out(rank, source, output, copied) == Copied::ALL) ...

@@ -1,10 +1,11 @@
-// Sub-groups over shared memory: the ranks of the new group already map each other's data segments, so all
-// that is new is a control block in the segment of its rank 0.
+// Sub-groups over shared memory. The ranks of a new group already map each other's data segments. The only
+// new memory is a control block in the segment of the group's rank 0.
 //
 //   std::shared_ptr<Backend> row = split_group(*world, membership, {{{0, 1}, {2, 3}}, "row", options});
 //
-// One exchange on the parent, of all its ranks or of the members, tells where the blocks are, and whether
-// all asked for the same. RankMemory takes a block back when all members have left.
+// One exchange on the parent, of all its ranks or of the members, collects the addresses of the blocks. It
+// also checks that all ranks asked for the same groups. RankMemory takes a block back when all members have
+// left.
 #pragma once
 
 #include <memory>

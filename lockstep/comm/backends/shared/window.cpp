@@ -12,8 +12,8 @@
 namespace lockstep::shared {
 namespace {
 
-// What one core wrote is read fastest by another once it has left the writer's own cache, so chunks are
-// large; but a window grows with the number of ranks, so portions shrink.
+// A core reads data of another core fastest once the data have left the writer's own cache, so chunks are
+// large. A window grows with the number of ranks, so portions shrink.
 constexpr std::size_t CHUNK = std::size_t{1} << 20U;
 constexpr std::size_t LEAST_PORTION = std::size_t{64} << 10U;
 constexpr std::size_t SLOTS_OF_WINDOW = 4;
@@ -57,7 +57,7 @@ bool WindowReduction::advance() {
   return out_ == plan_.chunks;
 }
 
-// Each of the three once, as far as the others are.
+// Does each of the three steps once, if the progress of the other ranks permits.
 bool WindowReduction::step() {
   const std::size_t before = in_ + reduced_ + out_;
   if (in_ < plan_.chunks && in_ < out_ + plan_.slots) copy_in();

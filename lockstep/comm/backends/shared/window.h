@@ -1,5 +1,5 @@
-// WindowReduction: an all_reduce of private memory by ranks that all wait for it, through a small window in
-// shared memory of each rank that stays in its cache (the rules are in segment/layout.h).
+// WindowReduction is an all_reduce of private memory, while all ranks wait for it. The data pass through a
+// small window in each rank's shared memory, which stays in its cache (the rules are in segment/layout.h).
 //
 //   const WindowPlan plan = window_plan(bytes, ranks, /*one_chunk=*/false);
 //   WindowReduction window(context, plan, call, sequence, data);

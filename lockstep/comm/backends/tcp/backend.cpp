@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-// Who waits keeps its core for a moment where all ranks of this machine (of this address) have one.
+// A waiting rank keeps its core for a moment if all ranks of this machine (of this address) have a core each.
 std::chrono::nanoseconds spin_of(Meeting& meeting, Deadline deadline) {
   constexpr std::chrono::microseconds SPIN{50};
   const std::string here = meeting.local_address();

@@ -8,12 +8,12 @@
 //             message does not keep waiting for the receiver unless more than 1 MiB of them is unreceived.
 //             Larger ones wait until they are asked for and go straight into the receiver's buffer. A rank
 //             that leaves the group or ends takes with it what it has been keeping back.
-// Progress    Whoever waits serves all connections, and one thread per process does while nobody waits:
-//             operations complete without their owner calling anything.
-// Death       of a process is seen by all within the time of a packet. A host that does not answer any more,
-//             or behind a link that is down, counts as lost after 15 s, $LOCKSTEP_HOST_TIMEOUT or the group's
-//             timeout, whichever is least: PeerLost that names peer and direction. A process that is stopped
-//             is not lost: its host answers for it.
+// Progress    A waiting rank serves all its connections. While no thread waits, one thread per process serves
+//             them: operations complete without their owner calling anything.
+// Death       The death of a process is seen by all ranks within the time of a packet. A host that stops
+//             answering, or is behind a link that is down, counts as lost after 15 s, $LOCKSTEP_HOST_TIMEOUT
+//             or the group's timeout, whichever is least. The ranks throw PeerLost that names peer and
+//             direction. A stopped process is not lost: its host answers for it.
 // Security    Connections are authenticated with the job's secret and not encrypted.
 // Shared      memory has no meaning here: allocate_shared() gives plain memory.
 #pragma once
@@ -22,7 +22,7 @@
 
 namespace lockstep {
 
-// For what it throws see tcp/mesh.h.
+// Throws as tcp::connect_mesh() does (tcp/mesh.h).
 messages::Connections connect_tcp(Meeting& meeting, const GroupOptions& options, Deadline deadline);
 inline constexpr messages::Carrier TCP_CARRIER{"tcp", "hierarchical", connect_tcp};
 

@@ -24,7 +24,7 @@
 namespace lockstep::tcp {
 namespace {
 
-// All ranks are here when connecting begins, so nobody has a reason to take longer.
+// All ranks have met when connecting begins, so no rank has a reason to take longer.
 constexpr std::chrono::seconds LONGEST_STEP{30};
 constexpr std::chrono::seconds ATTEMPT{2};
 constexpr std::chrono::milliseconds FIRST_PAUSE{10};
@@ -48,7 +48,7 @@ Announcement parse(const std::string& text, int rank) {
   return parsed;
 }
 
-// A connection names its ends, so that one meant for another rank is of no use here.
+// A connection names its two ends. A connection for another rank is therefore rejected.
 std::string ends(int from, int to, int connection) {
   return str("tcp rank ", from, " to ", to, ", ", connection);
 }
@@ -160,16 +160,16 @@ class Mesh {
                     : Secret::from_text(announced_[0].secret, "the secret of rank 0");
   }
 
-  // What a rank tells the others of its connections: the rank that had ended when it wanted to connect to it,
-  // or none.
+  // The value of the last exchange: no text, or the number of a lower rank that had ended before this rank
+  // connected to it.
   static constexpr const char* CONNECTED = "";
-  // It may have ended because of another rank's end, of which the meeting tells.
+  // That rank may have ended because of another rank's end, which the meeting then reports.
   [[noreturn]] void throw_ended(int r) {
     check_told(meeting_.exchange(std::to_string(r), {}, Deadline::in(step_)));
     throw_lost(r);
   }
-  // A rank that found another one ended gave up the rest of its connections: the other one is the cause, not
-  // itself.
+  // A rank that found a lower rank ended gave up its other connections. The ended rank is the cause, not the
+  // reporting rank.
   void check_told(const std::vector<Message>& all) {
     for (const Message& message : all) {
       int ended = -1;
@@ -182,8 +182,9 @@ class Mesh {
         str(meeting_.caller(), ", group of ", size(), ": rank ", r, " ended before all ranks had met"), r);
   }
 
-  // It listens since before this rank knew its address and until all are connected, so it has ended if nobody
-  // listens there. A connection that is cut off may be one of too many: the next attempt tells.
+  // Rank r listens from before this rank knew its address until all are connected. A refused connection
+  // therefore means that rank r has ended. A connection that is cut off may exceed the limit of connections
+  // under way, so the next attempt decides.
   void connect_to(int r, int i, Deadline deadline) {
     for (auto pause = FIRST_PAUSE;; pause = std::min(2 * pause, LONGEST_PAUSE)) {
       try {

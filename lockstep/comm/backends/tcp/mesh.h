@@ -3,16 +3,17 @@
 //   auto [sockets, peers] = connect_mesh(meeting, {.silence = 30s}, deadline);  // by rank; none to this rank
 //                                                                               // itself
 //
-// Everybody listens at a free port of the address at which the meeting says it can be reached; addresses are
-// exchanged; each rank connects to all lower ones, and the listeners are closed. Both sides of a connection
-// prove that they know the job's secret (store/handshake.h); without one, because whoever takes part in the
-// meeting is trusted anyhow, rank 0 makes one up. A thread of each rank lets the others in, and welcomes each
-// with a byte; strangers that connect meanwhile, however many, are dropped and keep nobody waiting
-// (store/reception.h). A rank whose connection is cut off before it is welcome connects again.
+// Every rank listens at a free port of the address that the meeting gives for it. The ranks exchange these
+// addresses. Each rank connects to all lower ranks, and the listeners are then closed. Both sides of a
+// connection prove that they know the job's secret (store/handshake.h). If the meeting has no secret, because
+// every participant is trusted anyhow, rank 0 makes one up. A thread of each rank admits the higher ranks,
+// and welcomes each connection with a byte. Any number of strangers may connect meanwhile: they are dropped
+// and delay no rank (store/reception.h). A rank whose connection is cut off before the welcome connects
+// again.
 //
 // Collective  over the meeting's ranks.
-// Fails       PeerLost or Timeout naming who ended or did not come; StoreError naming who knows another
-//             secret.
+// Fails       PeerLost or Timeout naming the rank that ended or did not come; StoreError naming the rank with
+//             another secret.
 #pragma once
 
 #include <chrono>
@@ -28,7 +29,7 @@ inline constexpr int MOST_CONNECTIONS = 16;
 
 struct MeshOptions {
   std::chrono::milliseconds silence{0};  // after which a machine that does not answer counts as gone
-  int connections = 1;                   // between two ranks; that of the meeting's rank 0 counts
+  int connections = 1;                   // between two ranks; the value of the meeting's rank 0 counts
 };
 
 struct MeshOfSockets {
