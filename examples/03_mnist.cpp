@@ -93,12 +93,13 @@ bool train_on(const Images& train, const dist::MNIST& test, const std::string& d
     sampler.set_epoch(run.epoch);  // *
     set_learning_rate(optimizer, options, run.epoch);
     train_epoch(ddp, optimizer, loader, checkpoints, run, progress);
-    const auto correct = static_cast<double>(count_correct(*net, test, rank, ranks));
-    const auto totals = torch::tensor({run.loss_sum, run.images, correct}, torch::kDouble);
-    dist::all_reduce(totals);  // *
-    const double loss = totals[0].template item<double>() / totals[1].template item<double>();
-    const double speed = totals[1].template item<double>() / run.seconds;
-    job.test_accuracy = totals[2].template item<double>() / static_cast<double>(test.size());
+    dist::Metrics sums;
+    sums.add_sum("loss", run.loss_sum).add_sum("images", run.images);
+    sums.add_sum("correct", static_cast<double>(count_correct(*net, test, rank, ranks)));
+    auto totals = sums.across_ranks();  // *
+    const double loss = totals["loss"] / totals["images"];
+    const double speed = totals["images"] / run.seconds;
+    job.test_accuracy = totals["correct"] / static_cast<double>(test.size());
     run.images_per_second += speed / options.epochs;
     progress.say(epoch_line(run.epoch + 1, loss, job.test_accuracy, speed));
     metrics.write({{"epoch", run.epoch + 1},

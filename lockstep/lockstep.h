@@ -37,7 +37,8 @@
 #include "lockstep/optim/reduce_lr_on_plateau.h"   // optim::ReduceLROnPlateau
 #include "lockstep/optim/sgd.h"                    // optim::SGD
 #include "lockstep/optim/torch_optimizer_state.h"  // state_dict, load_state_dict of libtorch's optimisers
-#include "lockstep/parallel/ddp/distributed_data_parallel.h"  // gradients averaged while backward runs
+#include "lockstep/parallel/ddp/distributed_data_parallel.h"       // gradients averaged while backward runs
+#include "lockstep/parallel/replicas/broadcast_optimizer_state.h"  // the optimiser state of one rank on all
 #include "lockstep/parallel/sync_batch_norm/convert_sync_batchnorm.h"  // BatchNorm layers see all ranks' batches
 #include "lockstep/parallel/sync_batch_norm/sync_batch_norm.h"         // SyncBatchNorm
 #include "lockstep/parallel/virtual_ranks/virtual_rank_item.h"         // their state in a checkpoint
@@ -49,7 +50,11 @@
 #include "lockstep/tensor/point_to_point.h"                 // send, recv, isend, irecv, batch_isend_irecv
 #include "lockstep/tensor/random_state.h"                   // get_rng_state, set_rng_state
 #include "lockstep/tensor/state_dict.h"                     // save_state_dict, load_state_dict
+#include "lockstep/train/best_checkpoints.h"                // which checkpoints are the best by a metric
+#include "lockstep/train/early_stopping.h"                  // EarlyStopping, agreed by all ranks
+#include "lockstep/train/gather_for_metrics.h"              // outputs of all ranks in the data set's order
 #include "lockstep/train/mean.h"                            // means of metrics over the ranks
+#include "lockstep/train/metrics.h"                         // several means and sums over the ranks at once
 #include "lockstep/train/metrics_file.h"                    // one JSON object or CSV row per line
 #include "lockstep/train/parameters_sha256.h"               // do all ranks hold the same bits?
 #include "lockstep/train/profiler.h"                        // profile: where time goes, with our collectives

@@ -139,6 +139,11 @@ CheckpointState& CheckpointState::add(const std::string& name, torch::optim::Opt
 }
 
 CheckpointState& CheckpointState::add(const std::string& name, DistributedSampler& sampler) {
+  if (!sampler.state().pad)
+    throw InvalidArgument(
+        str("CheckpointState: the sampler ", in_quotes(name),
+            " has pad = false, so ranks are at different places of it; an evaluation starts "
+            "anew, leave its sampler out"));
   return add_item(name, std::make_shared<SamplerItem>(sampler));
 }
 

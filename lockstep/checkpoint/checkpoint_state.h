@@ -14,7 +14,7 @@
 //                a torch::nn::Module or its holder: parameters and buffers, filled in place when loaded;
 //                an at::Tensor, also in place;
 //                a torch::optim::Optimizer, Lockstep's or libtorch's;
-//                a DistributedSampler: its epoch, and how far the epoch has come;
+//                a DistributedSampler with padding: its epoch, and how far the epoch has come;
 //                anything with state_dict() and load_state_dict(NamedTensors): LRScheduler,
 //                ReduceLROnPlateau, GradScaler, EarlyStopping, a class of the program's own.
 //              add_value() takes what nlohmann::json converts: numbers, strings, vectors, maps. NaN and

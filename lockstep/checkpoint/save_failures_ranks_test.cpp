@@ -10,6 +10,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/checkpoint/load_checkpoint.h"
 #include "lockstep/checkpoint/save_checkpoint.h"
+#include "lockstep/data/distributed_sampler.h"
 #include "lockstep/formats/checkpoint_folder.h"
 #include "lockstep/os/folder.h"
 #include "testing/ranks.h"
@@ -83,6 +84,10 @@ RANKS_TEST(CheckpointFailure, OfWhatCannotBeSavedIsFoundBeforeAnythingIsWritten,
   expect_refusal(at::Tensor(), "\"odd\" cannot be saved: it is undefined");
   expect_refusal(torch::eye(3).to_sparse(), "sparse");
   expect_refusal(torch::quantize_per_tensor(torch::ones({2}), 1, 0, at::kQInt8), "QInt8");
+  DistributedSampler exact(4, {.pad = false});
+  CheckpointState with_sampler;
+  EXPECT_THAT([&] { with_sampler.add("test", exact); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("the sampler \"test\" has pad = false")));
   CheckpointState state;
   state.add("t", torch::ones({1}));
   EXPECT_THAT([&] { save_checkpoint(folder.path(), state, {.step = -1}); },

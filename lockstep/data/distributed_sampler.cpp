@@ -38,7 +38,7 @@ template <typename Value> void expect_same(const char* what, const Value& saved,
 
 DistributedSampler::DistributedSampler(std::int64_t dataset_size, const DistributedSamplerOptions& options)
     : rank_(options.rank ? *options.rank : get_rank()) {
-  if (!options.rank && has_virtual_ranks()) {
+  if (!options.rank && options.pad && has_virtual_ranks()) {
     const std::vector<int> ranks = local_virtual_ranks();
     rank_ = current_virtual_rank().value_or(ranks.front());
     replicas_ = current_virtual_rank() ? 1 : ranks.size();
@@ -50,10 +50,16 @@ DistributedSampler::DistributedSampler(std::int64_t dataset_size, const Distribu
   }
   DistributedSamplerState& state = shared_->state;
   state.dataset_size = dataset_size;
-  state.num_replicas = options.num_replicas ? *options.num_replicas : virtual_world_size();
+  state.num_replicas = options.num_replicas ? *options.num_replicas
+                       : options.pad        ? virtual_world_size()
+                                            : get_world_size();
   state.shuffle = options.shuffle;
   state.seed = options.seed;
   state.drop_last = options.drop_last;
+  state.pad = options.pad;
+  if (options.drop_last && !options.pad)
+    throw InvalidArgument(
+        "DistributedSampler: drop_last leaves items out and pad = false says that none is; set one of them");
   if (dataset_size < 0)
     throw InvalidArgument(str("DistributedSampler: dataset_size is ", dataset_size, ", expected 0 or more"));
   if (state.num_replicas < 1)
@@ -77,21 +83,27 @@ void DistributedSampler::set_epoch(std::int64_t epoch) {
 std::int64_t DistributedSampler::size() const {
   const DistributedSamplerState& state = shared_->state;
   const std::int64_t whole = state.dataset_size / state.num_replicas;
-  const bool divides = state.dataset_size % state.num_replicas == 0;
-  return divides || state.drop_last ? whole : whole + 1;
+  const std::int64_t rest = state.dataset_size % state.num_replicas;
+  if (!state.pad) return rank_ < rest ? whole + 1 : whole;
+  return rest == 0 || state.drop_last ? whole : whole + 1;
 }
 
-std::vector<std::int64_t> DistributedSampler::indices() const {
-  const DistributedSamplerState& state = shared_->state;
-  const at::Tensor all = order(state);
-  const auto* const permutation = all.const_data_ptr<std::int64_t>();
+std::vector<std::int64_t> DistributedSampler::positions() const {
   std::vector<std::int64_t> mine;
   mine.reserve(static_cast<std::size_t>(size()) * replicas_);
   for (std::size_t replica = 0; replica < replicas_; ++replica) {
     std::int64_t place = rank_ + static_cast<std::int64_t>(replica);
-    for (std::int64_t i = 0; i < size(); ++i, place += state.num_replicas)
-      mine.push_back(permutation[place % state.dataset_size]);  // past the end: the padding, from the head on
+    for (std::int64_t i = 0; i < size(); ++i, place += shared_->state.num_replicas) mine.push_back(place);
   }
+  return mine;
+}
+
+std::vector<std::int64_t> DistributedSampler::indices() const {
+  const at::Tensor all = order(shared_->state);
+  const auto* const permutation = all.const_data_ptr<std::int64_t>();
+  std::vector<std::int64_t> mine = positions();
+  for (std::int64_t& place : mine)
+    place = permutation[place % shared_->state.dataset_size];  // past the end: the padding, from the head on
   return mine;
 }
 
@@ -101,6 +113,7 @@ void DistributedSampler::load_state(const DistributedSamplerState& state) {
   expect_same("shuffle", state.shuffle, shared_->state.shuffle);
   expect_same("seed", state.seed, shared_->state.seed);
   expect_same("drop_last", state.drop_last, shared_->state.drop_last);
+  expect_same("pad", state.pad, shared_->state.pad);
   if (state.epoch < 0 || state.position < 0 || state.position > size())
     throw InvalidArgument(str("DistributedSampler::load_state: epoch ", state.epoch, ", position ",
                               state.position, "; expected an epoch from 0 and a position from 0 to ",

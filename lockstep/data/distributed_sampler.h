@@ -11,6 +11,19 @@
 // of items divides evenly (or its tail cut, with drop_last); then rank r takes every num_replicas-th item
 // from the r-th on. All ranks get equally many.
 //
+// Evaluation  covers a data set exactly with `pad` off: nothing is repeated and nothing left out, so each
+//             item is on one rank, and of N items a rank gets N / num_replicas or one more, or none.
+//
+//               DistributedSampler sampler(test.size(), {.shuffle = false, .pad = false});
+//               auto loader = make_data_loader(test, sampler, {.batch_size = 250});
+//               Metrics totals({.sums = {"correct"}});               // train/metrics.h
+//               for (auto& batch : loader) totals.add_sum("correct", count_correct(batch));  // none on a
+//               rank without items const double correct = totals.across_ranks().at("correct");
+//
+//             Ranks may get unequal numbers of batches, so such a loop has no collective in it. A forward
+//             without gradients has none. The outputs themselves are put together by gather_for_metrics()
+//             (train/gather_for_metrics.h). Virtual ranks do not count: each process gets its share. Such a
+//             sampler is no part of a checkpoint, because ranks are at different places.
 // Copies      are the same sampler: what one is told, all know. So a loader of libtorch, which keeps a copy,
 //             sees set_epoch():
 //
@@ -50,25 +63,29 @@ struct DistributedSamplerOptions {
   bool shuffle = true;
   std::uint64_t seed = 0;  // the same on every rank
   bool drop_last = false;
+  bool pad = true;  // false: ranks may get one item less than others; not with drop_last
 };
 
 // Where a sampler stands, and of what it is the sampler. Plain numbers, to be saved with a checkpoint.
 struct DistributedSamplerState {
   std::int64_t epoch = 0;
-  std::int64_t position = 0;  // how many of this rank's indices have been consumed; the same on every rank
+  // How many of this rank's indices have been consumed; with `pad` the same on every rank.
+  std::int64_t position = 0;
 
   std::int64_t dataset_size = 0;
   int num_replicas = 1;
   bool shuffle = true;
   std::uint64_t seed = 0;
   bool drop_last = false;
+  bool pad = true;
 
   bool operator==(const DistributedSamplerState&) const = default;
 };
 
 class DistributedSampler {
  public:
-  // Throws InvalidArgument for a negative size, num_replicas below 1 and a rank outside of it.
+  // Throws InvalidArgument for a negative size, num_replicas below 1, a rank outside of it, and drop_last
+  // without pad.
   explicit DistributedSampler(std::int64_t dataset_size, const DistributedSamplerOptions& options = {});
 
   // Chooses the order. Another epoch than the present one starts at its beginning. Throws InvalidArgument
@@ -76,20 +93,22 @@ class DistributedSampler {
   void set_epoch(std::int64_t epoch);
   std::int64_t epoch() const { return shared_->state.epoch; }
 
-  // How many indices each rank gets in an epoch.
+  // How many indices each rank gets in an epoch; without `pad` this rank.
   std::int64_t size() const;
 
   // All of this rank's indices of this epoch, consumed or not. With several virtual ranks those of one after
   // the other, size() of each.
   std::vector<std::int64_t> indices() const;
+  // For each of indices() its place in the epoch's order of all ranks. From dataset_size on it is padding.
+  std::vector<std::int64_t> positions() const;
   // How many ranks this sampler serves.
   std::size_t replicas() const { return replicas_; }
 
   const DistributedSamplerState& state() const { return shared_->state; }
 
   // Throws InvalidArgument, naming both values, when `state` belongs to another data set, number of replicas,
-  // seed, shuffle or drop_last, because the order would be another one; or when its position lies outside of
-  // the epoch.
+  // seed, shuffle, drop_last or pad, because the order would be another one; or when its position lies
+  // outside of the epoch.
   void load_state(const DistributedSamplerState& state);
 
   // For loaders. A pass over indices() starts at the number that start_pass() returns: 0, but once after

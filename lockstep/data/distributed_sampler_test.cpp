@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <numeric>
 #include <set>
 #include <sstream>
 
@@ -15,6 +17,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
+using ::testing::ThrowsMessage;
 using Indices = std::vector<std::int64_t>;
 
 DistributedSampler sampler(std::int64_t size, int replicas, int rank, bool shuffle = true) {
@@ -54,6 +57,46 @@ TEST(DistributedSampler, DroppingTheTailDropsAnotherOneEachEpoch) {
     }
   }
   EXPECT_THAT(seen, ElementsAre(0, 1, 2, 3, 4));
+}
+
+// Each item once over all ranks, and no rank has two more than another.
+TEST(DistributedSampler, CoversTheDataSetExactlyWithoutPadding) {
+  for (const std::int64_t size : {0, 1, 2, 3, 4, 5, 20, 33})
+    for (const int replicas : {1, 2, 3, 4, 8})
+      for (const bool shuffle : {false, true}) {
+        Indices all;
+        for (int rank = 0; rank < replicas; ++rank) {
+          DistributedSampler one(size,
+                                 {.num_replicas = replicas, .rank = rank, .shuffle = shuffle, .pad = false});
+          one.set_epoch(2);
+          const Indices mine = one.indices();
+          EXPECT_EQ(one.size(), size / replicas + (rank < size % replicas ? 1 : 0));
+          EXPECT_EQ(mine.size(), static_cast<std::size_t>(one.size()));
+          one.reset();  // of libtorch's loader
+          Indices batches;
+          while (const auto batch = one.next(3)) batches.insert(batches.end(), batch->begin(), batch->end());
+          EXPECT_EQ(batches, mine);
+          all.insert(all.end(), mine.begin(), mine.end());
+        }
+        std::sort(all.begin(), all.end());
+        Indices expected(static_cast<std::size_t>(size));
+        std::iota(expected.begin(), expected.end(), 0);
+        EXPECT_EQ(all, expected) << size << " items for " << replicas;
+      }
+}
+
+TEST(DistributedSampler, SaysWhichPlacesArePadding) {
+  EXPECT_THAT(sampler(5, 3, 2, false).positions(), ElementsAre(2, 5));
+  EXPECT_THAT(DistributedSampler(5, {.num_replicas = 3, .rank = 2, .pad = false}).positions(),
+              ElementsAre(2));
+}
+
+TEST(DistributedSampler, RefusesToDropWithoutPadding) {
+  EXPECT_THAT([] { DistributedSampler(5, {.num_replicas = 1, .rank = 0, .drop_last = true, .pad = false}); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("drop_last leaves items out")));
+  DistributedSampler exact(5, {.num_replicas = 1, .rank = 0, .pad = false});
+  EXPECT_THAT([&] { exact.load_state(sampler(5, 1, 0).state()); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("pad 1, this sampler has 0")));
 }
 
 TEST(DistributedSampler, AcceptsAnEmptyDataSet) {

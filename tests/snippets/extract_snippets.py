@@ -20,7 +20,7 @@ ALSO_PUBLIC = [line for line in PUBLIC.split("\n") if line and not line.startswi
 # What a header's examples take for granted, where names.h says something else or nothing.
 FIXTURES = {
     "docs/clusters.md": "void train_step(); void save();",
-    "docs/checkpoints.md": "void train_step(const Batch& batch);",
+    "docs/checkpoints.md": "void train_step(const Batch& batch); extern CheckpointState state; extern std::int64_t step; extern double accuracy;",
     "lockstep/checkpoint/load_checkpoint.h": "extern CheckpointState state;",
     "lockstep/checkpoint/save_checkpoint.h": "extern CheckpointState state; void train_on();",
     "lockstep/train/metrics_file.h": "extern CheckpointState state;",
@@ -45,7 +45,7 @@ FIXTURES = {
     "lockstep/comm/work.h": "extern std::vector<float> gradients; void compute_something_else();",
     "lockstep/compat/apex/amp.h": "constexpr int D_in = 10, D_out = 1; using torch::nn::utils::clip_grad_norm_;",
     "lockstep/compat/apex/parallel.h": "extern std::shared_ptr<torch::nn::LinearImpl> model;",
-    "lockstep/data/distributed_sampler.h": "void use(std::int64_t index);",
+    "lockstep/data/distributed_sampler.h": "void use(std::int64_t index); extern MNIST test; double count_correct(const Batch& batch);",
     "lockstep/data/pin_memory.h": "extern torch::Device device;",
     "lockstep/formats/gzip_reader.h": "void use(std::span<const std::byte> bytes);",
     "lockstep/formats/safetensors.h": "extern std::span<const std::byte> bytes;",
@@ -70,6 +70,10 @@ FIXTURES = {
     "lockstep/store/tcp_store_server.h": "extern Secret secret;",
     "lockstep/tensor/caching_allocator.h": "void train_epoch();",
     "lockstep/tensor/point_to_point.h": "extern at::Tensor mine, theirs; extern int left, right;",
+    "lockstep/train/best_checkpoints.h": "void train_steps(int steps); double accuracy();",
+    "lockstep/train/early_stopping.h": "void train_epoch(); double validation_loss();",
+    "lockstep/train/gather_for_metrics.h": "extern MNIST test; struct Auc { void update(const at::Tensor& output, const at::Tensor& target); }; "
+                                           "extern Auc auc;",
     "lockstep/train/mean.h": "extern at::Tensor local_loss; double share_correct(const Batch& batch);",
     "lockstep/train/profiler.h": "void train(int step);",
     "lockstep/train/profiler_averages.h": "extern Profile profile;",
