@@ -17,10 +17,9 @@
 //    "values": {"epoch": 3}}
 //
 // Piece       a box of its tensor: `sizes` elements in each dimension, from `offsets` on. Its bytes lie row
-// by
-//             row from byte `begin` of its file, where the safetensors header calls it `key`. The pieces of a
-//             tensor cover each of its elements once. An empty tensor has none. Two tensors may share pieces:
-//             tied weights are written once.
+//             by row from byte `begin` of its file, where the safetensors header calls it `key`. The pieces
+//             of a tensor cover each of its elements once. An empty tensor has none. Two tensors may share
+//             pieces: tied weights are written once.
 // Checksums   every byte of a file is in its header or in a piece, so one of the checksums covers it.
 // dtype       in safetensors' words, and "C128" and "C32" for complex128 and complex32, whose parts
 //             safetensors holds as F64 and F16 in one more dimension of two.

@@ -5,8 +5,7 @@
 //
 // Lines end with \n; when read, \r\n ends one as well, and the last one may lack its end.
 // Fails       FormatError that names the file and the line: a quote inside a field that has none around it,
-// text
-//             after the closing quote, a quote that is never closed.
+//             text after the closing quote, a quote that is never closed.
 #pragma once
 
 #include <cstddef>

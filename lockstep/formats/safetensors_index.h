@@ -6,8 +6,7 @@
 //   }
 //
 // Fails       FormatError naming the file: no such JSON, a name that occurs twice, a file name that is none
-// of the
-//             index's own folder. SystemError: it cannot be read.
+//             of the index's own folder. SystemError: it cannot be read.
 #pragma once
 
 #include <map>

@@ -12,8 +12,7 @@
 //
 // Access      follows the umask, as files of any program do.
 // Fails       SystemError that begins with `who` and names the path: the folder is missing or not writable,
-// the
-//             disk or the quota is full, a limit of file sizes is reached (never the signal SIGXFSZ).
+//             the disk or the quota is full, a limit of file sizes is reached (never the signal SIGXFSZ).
 // Threads     one at a time.
 #pragma once
 

@@ -19,7 +19,8 @@ namespace LOCKSTEP_PUBLIC lockstep {
 bool is_folder(const std::string& path);
 bool is_file(const std::string& path);  // a plain one
 
-// With all that are missing above it. No error if it is there already. What it makes is on the disk afterwards.
+// With all that are missing above it. No error if it is there already. What it makes is on the disk
+// afterwards.
 void make_folders(const std::string& path);
 // One folder, which must not exist.
 void make_folder(const std::string& path);

@@ -5,11 +5,9 @@
 //
 // Collective  one all_gather, which blocks. Without a group this process is alone and nothing is sent.
 // Returns     on all ranks the same bits: the metric itself if all ranks give the same one, else the mean
-// over
-//             the ranks in their order. NaN on one rank is NaN for all.
+//             over the ranks in their order. NaN on one rank is NaN for all.
 // Throws      Mismatch on all ranks, naming the number and two ranks that have it differently; the group
-// stays
-//             usable. InvalidArgument in a process outside of the group.
+//             stays usable. InvalidArgument in a process outside of the group.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -16,13 +16,11 @@
 //             keep_steps are left out. Without keep_last all stay.
 // Before      saving: the state that is saved then has the step itself.
 // Collective  add(): every rank of the group gives the same step and its metric. One all_gather of some
-// bytes,
-//             which blocks. The metric of all ranks is that of EarlyStopping (early_stopping.h): the number
-//             itself if all give the same one, else the mean over the ranks. A process without a job is
-//             alone.
+//             bytes, which blocks. The metric of all ranks is that of EarlyStopping (early_stopping.h): the
+//             number itself if all give the same one, else the mean over the ranks. A process without a job
+//             is alone.
 // State       for checkpoints: CheckpointState::add("best", best). Loaded into one of a smaller count, the
-// best
-//             ones are taken.
+//             best ones are taken.
 // Fails       InvalidArgument: a count below 1, a negative step, a process outside of the group, a state dict
 //             that is none. Mismatch, on all ranks: a step or state that differs from rank to rank, named.
 // Threads     one at a time.

@@ -16,14 +16,12 @@
 // Stops       after `patience` calls of step() in a row that did not improve, as Lightning and Keras count.
 //             step() may be called further; a metric that improves lifts the stop.
 // Collective  step(): every rank of the group gives its metric. One all_gather of some bytes, which blocks.
-// If
-//             all ranks give the same number, that one counts, to the bit. If they differ, the mean over the
-//             ranks counts, and NaN on one rank counts as NaN. So no rank ever stops alone. Where each sample
-//             is to count alike, give Mean::across_ranks() or Metrics::across_ranks(). A process without a
-//             job is alone.
+//             If all ranks give the same number, that one counts, to the bit. If they differ, the mean over
+//             the ranks counts, and NaN on one rank counts as NaN. So no rank ever stops alone. Where each
+//             sample is to count alike, give Mean::across_ranks() or Metrics::across_ranks(). A process
+//             without a job is alone.
 // State       for checkpoints: CheckpointState::add("stopping", stopping). Options are not saved: make it
-// with
-//             the same ones. A run that goes on after its stop has should_stop() at once.
+//             with the same ones. A run that goes on after its stop has should_stop() at once.
 // Fails       InvalidArgument: patience below 1, min_delta that is negative or NaN, a process outside of the
 //             group, a state dict that is none. Mismatch, on all ranks: options or state that differ from
 //             rank to rank, named.

@@ -19,10 +19,9 @@
 //   }
 //
 // Rows        of the first dimension belong to items of the data set: all that this rank has had of the
-// epoch,
-//             or the batch that the loader has handed out last. Ranks may have different numbers of rows, and
-//             none. Behind it all ranks have the same shape, and the same dtype; a rank without rows may give
-//             an undefined tensor or an empty list.
+//             epoch, or the batch that the loader has handed out last. Ranks may have different numbers of
+//             rows, and none. Behind it all ranks have the same shape, and the same dtype; a rank without
+//             rows may give an undefined tensor or an empty list.
 // Result      a new tensor on the device of the rows, detached, the same on every rank: a row for each item,
 //             by its index in the data set. What is padding at the end of an epoch is left out. So a whole
 //             epoch comes in the data set's order, also with shuffle; with drop_last without what was
@@ -34,15 +33,13 @@
 //             processes, nor does the result. One tensor in place of a list has the order of
 //             sampler.indices().
 // libtorch    its loader asks ahead, so with it call behind the loop.
-// Collective  every rank of the group, whose ranks the sampler divides the data set among. Three all_gathers
-// of
-//             which two are small; blocks. dtypes that collectives carry (tensor/collectives.h). Memory:
-//             twice the result.
+// Collective  every rank of the group, whose ranks the sampler divides the data set among. Three
+//             all_gathers of which two are small; blocks. dtypes that collectives carry
+//             (tensor/collectives.h). Memory: twice the result.
 // Fails       on all ranks alike, and the group stays usable. InvalidArgument: rows that are neither the
-// epoch
-//             nor the last batch, a tensor without dimensions, a call in the turn of a virtual rank.
-//             Mismatch: shapes or dtypes that differ, ranks at different batches, a sampler for other ranks.
-//             A process outside of the group throws InvalidArgument.
+//             epoch nor the last batch, a tensor without dimensions, a call in the turn of a virtual rank.
+//             Mismatch: shapes or dtypes that differ, ranks at different batches, a sampler for other
+//             ranks. A process outside of the group throws InvalidArgument.
 #pragma once
 
 #include <ATen/core/Tensor.h>

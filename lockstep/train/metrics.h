@@ -21,8 +21,7 @@
 //              first add.
 // Values       numbers, or tensors of one element, which are detached. All is kept and added up in float64.
 // Collective   across_ranks(): every rank of the group. One all_reduce of 512 bytes, which blocks; of more
-// than
-//              28 names a second one. One metric alone: train/mean.h.
+//              than 28 names a second one. One metric alone: train/mean.h.
 // Fails        InvalidArgument: an empty name, a name of a mean and of a sum, a negative weight, a process
 //              outside of the group. Mismatch, on all ranks: names that differ, of which one is named; the
 //              group stays usable.

@@ -15,8 +15,8 @@
 //   written = writer.size();
 //
 // File      LOG_DIR/events.out.tfevents.0.lockstep, one for each folder; the folder is made. The name is
-// always
-//           the same, so that a run that goes on finds it. Without `keep` an earlier run's file is replaced.
+//           always the same, so that a run that goes on finds it. Without `keep` an earlier run's file is
+//           replaced.
 // Values    are float32, as Python writes them. NaN and infinity are kept.
 // Kills     Each event is with the kernel before add_scalar() returns; flush() waits for the disk. Of a file
 //           that a power cut has damaged, the whole records before the damage are kept.

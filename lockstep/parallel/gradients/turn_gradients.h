@@ -9,11 +9,10 @@
 //   gradients.begin_turn(1);                 // .grad is as it was before the first turn
 //
 // Round   one loop over the virtual ranks. What .grad is at its beginning, every virtual rank begins with:
-// none,
-//         zeros, or an average to add to.
+//         none, zeros, or an average to add to.
 // Kept    gradients under no_sync go on in the next round where the virtual rank left them. zero_grad()
-// between
-//         the rounds drops them for all. Each virtual rank of the process then holds gradients of its own.
+//         between the rounds drops them for all. Each virtual rank of the process then holds gradients of
+//         its own.
 // Tensor  a .grad that is there stays the tensor that it is; turns copy values into it.
 #pragma once
 

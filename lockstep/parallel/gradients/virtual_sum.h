@@ -8,18 +8,16 @@
 //   sum.begin_turn(1);  HookStep step = sum.run(bucket);      // the last turn: the bucket becomes the
 //   average
 //
-// Order      the tree over all virtual ranks (job/virtual_rank_plan.h). Sums lie as in a binary counter, one
-// for
-//            each level of the tree. float16 and bfloat16 are added up in float32 and rounded once, at the
-//            end. So the bits are those of DistributedDataParallel on as many processes as there are virtual
-//            ranks.
+// Order      the tree over all virtual ranks (job/virtual_rank_plan.h). Sums lie as in a binary counter,
+//            one for each level of the tree. float16 and bfloat16 are added up in float32 and rounded once,
+//            at the end. So the bits are those of DistributedDataParallel on as many processes as there are
+//            virtual ranks.
 // Between    one subtree each: an all_reduce and one division. Otherwise each process gets one part in N of
 // processes  all processes' subtrees (all_to_all), adds up the rest of the tree there, divides, and all
 // gather
 //            the parts.
 // Memory     log2 of the share and one more sums of a bucket; 16-bit numbers as float32. With an exchange
-// also
-//            the message of this process's subtrees, and one part in N of all subtrees.
+//            also the message of this process's subtrees, and one part in N of all subtrees.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -9,19 +9,16 @@
 //             options of every group, as the learning rate. Parameters themselves are not part of it:
 //             DistributedDataParallel sends those. Nor is a scheduler: add it to what is loaded, or step it.
 // Afterwards  each rank has the root's state to the bit, also for parameters of which it had none; what it
-// had
-//             and the root has not is gone. The root's optimiser is not changed.
-// Optimisers  those of torch_optimizer_state.h: torch::optim::SGD, Adam, AdamW, RMSprop and Adagrad, and all
-// of
-//             lockstep::optim. Each rank has one of the same class, over the same parameters in the same
-//             order. Not for optimisers of shards, of which each rank has its own.
+//             had and the root has not is gone. The root's optimiser is not changed.
+// Optimisers  those of torch_optimizer_state.h: torch::optim::SGD, Adam, AdamW, RMSprop and Adagrad, and
+//             all of lockstep::optim. Each rank has one of the same class, over the same parameters in the
+//             same order. Not for optimisers of shards, of which each rank has its own.
 // Root        a rank of the whole job, or GroupRank{1}: of the group, as everywhere (peer.h).
 // Collective  every rank of the group. Some small objects, then the bytes, by way of the CPU's memory, where
 //             each rank has the state once more meanwhile. Blocks.
-// Fails       on all ranks alike, with the group usable: InvalidArgument for an optimiser whose state cannot
-// be
-//             had (LBFGS), or that the root's state does not fit, naming the rank. Ranks that it fits have it
-//             then. A process outside of the group throws InvalidArgument.
+// Fails       on all ranks alike, with the group usable: InvalidArgument for an optimiser whose state
+//             cannot be had (LBFGS), or that the root's state does not fit, naming the rank. Ranks that it
+//             fits have it then. A process outside of the group throws InvalidArgument.
 #pragma once
 
 #include <torch/optim/optimizer.h>
