@@ -82,7 +82,7 @@ bool train_on(const Images& train, const dist::MNIST& test, const std::string& d
   dist::MetricsFile metrics(rank == 0 ? options.metrics : "", run.metrics);
   std::FILE* out = rank == 0 ? stdout : nullptr;
   dist::Progress progress(out, {.total_steps = options.epochs * loader.size(),
-                                .first_step = run.step,
+                                .first_step = checkpoints.step(),
                                 .unit = "images",
                                 .columns = dist::terminal_columns_for_rank_0()});
   progress.say(str("SimpleCNN on ", dataset, ": ", train.size(), " images, ", ranks, " process(es), ",
