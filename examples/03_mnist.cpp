@@ -1,4 +1,5 @@
-// Trains SimpleCNN on MNIST with any number of processes: data-parallel training on one page, as `./train`.
+// Trains SimpleCNN on MNIST with any number of processes. What `./train` runs; data-parallel training on one
+// page.
 //
 //   build/lockstep run -n 2 build/examples/mnist --epochs 2
 //   build/examples/mnist --checkpoint-dir runs/7 --resume      # on one process; goes on where it was stopped
@@ -81,9 +82,10 @@ bool train_on(const Images& train, const dist::MNIST& test, const std::string& d
   MnistCheckpoints checkpoints(options, net, optimizer, sampler, run);
   const std::string from = checkpoints.resume();
   dist::MetricsFile metrics(rank == 0 ? options.metrics : "", run.metrics);
-  dist::Progress progress(rank == 0 ? stdout : nullptr, {.total_steps = options.epochs * loader.size(),
-                                                         .unit = "images",
-                                                         .columns = dist::terminal_columns_for_rank_0()});
+  std::FILE* out = rank == 0 ? stdout : nullptr;
+  dist::Progress progress(out, {.total_steps = options.epochs * loader.size(),
+                                .unit = "images",
+                                .columns = dist::terminal_columns_for_rank_0()});
   progress.say(str("SimpleCNN on ", dataset, ": ", train.size(), " images, ", ranks, " process(es), ",
                    options.batch_size, " images per process and step",
                    from.empty() ? "" : "; goes on from " + from));
@@ -92,9 +94,9 @@ bool train_on(const Images& train, const dist::MNIST& test, const std::string& d
     sampler.set_epoch(run.epoch);  // *
     set_learning_rate(optimizer, options, run.epoch);
     train_epoch(ddp, optimizer, loader, checkpoints, run, progress);
-    const auto correct = static_cast<double>(count_correct(*net, test, rank, ranks));
     dist::Metrics sums;
-    sums.add_sum("loss", run.loss_sum).add_sum("images", run.images).add_sum("correct", correct);
+    sums.add_sum("loss", run.loss_sum).add_sum("images", run.images);
+    sums.add_sum("correct", static_cast<double>(count_correct(*net, test, rank, ranks)));
     auto totals = sums.across_ranks();  // *
     const double loss = totals["loss"] / totals["images"];
     const double speed = totals["images"] / run.seconds;
