@@ -129,7 +129,7 @@ TEST(BestCheckpoints, RefusesArgumentsOutOfRange) {
   EXPECT_THAT([] { BestCheckpoints(0); }, ThrowsMessage<InvalidArgument>(HasSubstr("count is 0")));
   EXPECT_THAT([] { BestCheckpoints(1).add(-1, 0); }, ThrowsMessage<InvalidArgument>(HasSubstr("step is -1")));
   EXPECT_THAT([] { BestCheckpoints(1).load_state_dict(EarlyStopping().state_dict()); },
-              ThrowsMessage<InvalidArgument>(HasSubstr("the state has no \"steps\"")));
+              ThrowsMessage<InvalidArgument>(HasSubstr("the state has no \"metrics\"")));
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // After the broadcast every rank goes on as an optimiser that has made the root's steps itself.
 #include "lockstep/parallel/replicas/broadcast_optimizer_state.h"
 
-#include <ATen/ops/full.h>
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/randn.h>
 #include <gmock/gmock.h>
 #include <torch/optim/adagrad.h>
@@ -29,19 +29,20 @@ using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
 std::vector<at::Tensor> parameters(at::ScalarType dtype) {
-  torch::manual_seed(11);
+  const at::Generator random = at::detail::createCPUGenerator(11);
   std::vector<at::Tensor> all;
   for (const std::vector<std::int64_t>& shape : {std::vector<std::int64_t>{4, 3}, {7}, {}})
-    all.push_back(at::randn(shape, at::kDouble).to(dtype).requires_grad_());
+    all.push_back(at::randn(shape, random, at::TensorOptions(at::kDouble)).to(dtype).requires_grad_());
   return all;
 }
 
 // The last parameter gets no gradient in the first step, so it has its state later than the others.
 void step(torch::optim::Optimizer& optimizer, int number) {
-  torch::manual_seed(static_cast<std::uint64_t>(100 + number));
+  const at::Generator random = at::detail::createCPUGenerator(static_cast<std::uint64_t>(100 + number));
   for (auto& group : optimizer.param_groups())
     for (at::Tensor& parameter : group.params()) {
-      const at::Tensor gradient = at::randn(parameter.sizes(), at::kDouble).to(parameter.scalar_type());
+      const at::Tensor gradient =
+          at::randn(parameter.sizes(), random, at::TensorOptions(at::kDouble)).to(parameter.scalar_type());
       parameter.mutable_grad() = number == 0 && parameter.dim() == 0 ? at::Tensor() : gradient;
     }
   optimizer.step();
