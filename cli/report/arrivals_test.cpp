@@ -19,7 +19,7 @@ ReportCall call_at(std::int64_t start_ms, std::uint64_t sequence, int rank, bool
   return {"all_reduce", group, rank, sequence, 4000, is_bucket, {start_ms * MS, (start_ms + 5) * MS}};
 }
 
-TEST(Arrivals, TheLatestStartIsLast) {
+TEST(ReportArrivals, TheLatestStartIsLast) {
   const ClockCalls calls = {
       "",
       {{0, {call_at(10, 1, 0), call_at(20, 2, 0), call_at(30, 3, 0, false), call_at(40, 4, 0)}},
@@ -40,7 +40,7 @@ TEST(Arrivals, TheLatestStartIsLast) {
               HasSubstr("<td class=\"n\">1 of 2</td><td class=\"n\">7.00</td><td class=\"n\">7.00</td>"));
 }
 
-TEST(Arrivals, GroupsThatOnlyShareANameDoNotCount) {
+TEST(ReportArrivals, GroupsThatOnlyShareANameDoNotCount) {
   const ClockCalls calls = {"",
                             {{0, {call_at(10, 1, 0, true, "row")}},
                              {1, {call_at(12, 1, 1, true, "row")}},
@@ -59,7 +59,7 @@ RankTrace recorded(int rank, const std::string& host, std::int64_t start_ms, std
   return {.rank = rank, .size = 4, .host = host, .job = "1f", .read_ns = read_ms * MS, .groups = {group}};
 }
 
-TEST(Arrivals, FlightRecordersAreComparedWithinAHost) {
+TEST(ReportArrivals, FlightRecordersAreComparedWithinAHost) {
   const std::vector<ClockCalls> clocks = calls_of(std::vector<RankTrace>{
       recorded(0, "a", 10, 100), recorded(1, "a", 30, 100), recorded(2, "b", 9000, 9100),
       recorded(3, "b", 8000, 9100), recorded(1, "a", 5, 50)});
@@ -73,7 +73,7 @@ TEST(Arrivals, FlightRecordersAreComparedWithinAHost) {
   EXPECT_EQ(arrivals_of(clocks[1])[0].buckets.last, 1U);
 }
 
-TEST(BucketTimeline, ShowsTheStepOfMedianLength) {
+TEST(ReportTimeline, ShowsTheStepOfMedianLength) {
   RankProfile profile{
       .path = "a", .rank = 0, .steps = {{0, 50 * MS}, {50 * MS, 60 * MS}, {60 * MS, 80 * MS}}};
   RankProfile other{.path = "b", .rank = 1, .steps = {{0, 50 * MS}, {50 * MS, 61 * MS}, {61 * MS, 82 * MS}}};
@@ -90,7 +90,7 @@ TEST(BucketTimeline, ShowsTheStepOfMedianLength) {
   EXPECT_THAT(html, Not(HasSubstr("rank 0: all_reduce #1")));
 }
 
-TEST(BucketTimeline, WithoutStepsShowsTheLastCalls) {
+TEST(ReportTimeline, WithoutStepsShowsTheLastCalls) {
   EXPECT_FALSE(window_of({}, {"", {{0, {}}}}));
   RankCalls rank{.rank = 0, .calls = {}};
   for (int i = 0; i < 100; ++i) rank.calls.push_back(call_at(10 * i, static_cast<std::uint64_t>(i) + 1, 0));

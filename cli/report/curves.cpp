@@ -38,7 +38,7 @@ Axes axes_of(const CurveChart& chart) {
       y.add(point.y);
     }
   }
-  const double margin = y.high > y.low ? (y.high - y.low) * 0.05 : 0;
+  const double margin = y.high > y.low ? y.high * 0.05 - y.low * 0.05 : 0;
   return {.x = Scale(x.low, x.high, 64, CHART_WIDTH - 16),
           .y = Scale(y.low - margin, y.high + margin, CHART_HEIGHT - 44, 26),
           .x_label = chart.x,

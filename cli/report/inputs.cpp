@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
+#include <span>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
@@ -40,8 +42,9 @@ void read_into(ReportInputs& inputs, const std::string& path, FileKind kind) {
     inputs.profiles.push_back(
         parse_profile({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path));
   } else if (kind == FileKind::RECORDER) {
-    for (RankTrace& trace : read_trace_file(path)) inputs.recorders.push_back(std::move(trace));
-    inputs.recorder_files.push_back(path);
+    std::vector<RankTrace> traces = read_trace_file(path);
+    inputs.recorder_files.emplace_back(path, traces.size());
+    std::move(traces.begin(), traces.end(), std::back_inserter(inputs.recorders));
   } else {
     const std::string text = read_plain_file(path);
     inputs.metrics.push_back(kind == FileKind::CSV ? parse_csv_metrics(text, path)
@@ -78,14 +81,15 @@ void shorten_paths(ReportInputs& inputs, const std::string& folder) {
   };
   for (MetricsTable& table : inputs.metrics) shorten(table.path);
   for (RankProfile& profile : inputs.profiles) shorten(profile.path);
-  for (std::string& path : inputs.recorder_files) shorten(path);
+  for (auto& file : inputs.recorder_files) shorten(file.first);
 }
 
 }  // namespace
 
 ReportInputs read_inputs(const std::vector<std::string>& paths) {
   ReportInputs inputs;
-  inputs.title = paths.empty() ? "" : paths.front();
+  if (!paths.empty()) inputs.title = paths.front();
+  if (inputs.title == ".") inputs.title = std::filesystem::current_path().string();
   for (const std::string& path : paths) {
     if (is_folder(path)) {
       read_folder(inputs, path, true);

@@ -8,7 +8,9 @@
 // Fails       SystemError, FormatError, naming the file; InvalidArgument: two profiler traces of one rank.
 #pragma once
 
+#include <cstddef>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cli/report/metrics_input.h"
@@ -22,7 +24,7 @@ struct ReportInputs {
   std::vector<MetricsTable> metrics;
   std::vector<RankProfile> profiles;  // by rank
   std::vector<RankTrace> recorders;
-  std::vector<std::string> recorder_files;
+  std::vector<std::pair<std::string, std::size_t>> recorder_files;  // path and number of ranks
 };
 
 ReportInputs read_inputs(const std::vector<std::string>& paths);

@@ -36,7 +36,8 @@ TEST(ReportInputs, AreFoundInAFolderAndOneBelow) {
   EXPECT_EQ(inputs.metrics[1].path, "run.jsonl");
   ASSERT_EQ(inputs.profiles.size(), 1U);
   EXPECT_EQ(inputs.profiles[0].path, "traces/a.json");
-  EXPECT_EQ(inputs.recorder_files, std::vector<std::string>{"traces/b.json"});
+  ASSERT_EQ(inputs.recorder_files.size(), 1U);
+  EXPECT_EQ(inputs.recorder_files[0], std::pair(std::string("traces/b.json"), std::size_t{0}));
 }
 
 TEST(ReportInputs, FilesMayBeNamed) {

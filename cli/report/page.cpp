@@ -47,7 +47,7 @@ text { fill: var(--soft); font-size: 12px; } .label { fill: var(--text); } .on {
 .line.s0, .line.s1, .line.s2, .line.s3, .line.s4, .line.s5 { fill: none; }
 .backward { fill: var(--backward); } .operations { fill: var(--operations); } .rest { fill: var(--rest); }
 .communication { fill: var(--communication); } .bucket { fill: var(--bucket); } .call { fill: var(--call); }
-.last { fill: var(--last); }
+.last { fill: var(--last); } path.last { stroke: var(--page); stroke-width: 0.8; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-size: 13px; margin: 12px 0; }
 th, td { border: 1px solid var(--grid); padding: 3px 9px; text-align: left; overflow-wrap: break-word; }
@@ -126,7 +126,7 @@ std::string files_section(const ReportInputs& inputs) {
     add(profile.path, "profiler trace",
         str("rank ", profile.rank, " of ", profile.world_size, ", ", profile.steps.size(), " steps, ",
             profile.calls.size(), " collectives"));
-  for (const std::string& path : inputs.recorder_files) add(path, "flight recorder", "");
+  for (const auto& [path, ranks] : inputs.recorder_files) add(path, "flight recorder", str(ranks, " ranks"));
   return "<h2>Files</h2>\n<table><tr><th>file</th><th>kind</th><th>what is in it</th></tr>\n" + rows +
          "</table>\n";
 }

@@ -108,7 +108,7 @@ TEST(ReportPage, EscapesEveryName) {
   GroupTrace group{.name = hostile, .backend = hostile, .members = {0}, .failure = hostile};
   group.records = {{.number = 1, .sequence = 1, .end_ns = 5}};
   inputs.recorders = {{.program = hostile, .host = hostile, .job = hostile, .groups = {group}}};
-  inputs.recorder_files = {hostile};
+  inputs.recorder_files = {{hostile, 1}};
   const std::string page = report_page(inputs);
   EXPECT_THAT(page, AllOf(Not(HasSubstr("<script")), Not(HasSubstr("</script")), Not(HasSubstr("alert('"))));
   EXPECT_THAT(page, AllOf(HasSubstr("&lt;script&gt;k"), HasSubstr("&lt;script&gt;&quot;remark"),

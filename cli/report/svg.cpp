@@ -63,7 +63,7 @@ std::string coordinate(double value) {
 }
 
 Scale::Scale(double low, double high, double from, double to) : low_(low), high_(high), from_(from), to_(to) {
-  if (!std::isfinite(low_) || !std::isfinite(high_) || !std::isfinite(high_ - low_) || low_ > high_) {
+  if (!std::isfinite(low_) || !std::isfinite(high_) || low_ > high_) {
     low_ = 0;
     high_ = 1;
   }
@@ -75,11 +75,13 @@ Scale::Scale(double low, double high, double from, double to) : low_(low), high_
 }
 
 double Scale::operator()(double value) const {
-  return from_ + (value - low_) / (high_ - low_) * (to_ - from_);
+  // By halves, which do not overflow. What is far outside stays a number that a drawing can have.
+  const double share = (value / 2 - low_ / 2) / (high_ / 2 - low_ / 2);
+  return from_ + std::clamp(share, -1.0, 2.0) * (to_ - from_);
 }
 
 std::vector<double> Scale::ticks(int count) const {
-  const double raw = (high_ - low_) / count;
+  const double raw = (high_ / 2 - low_ / 2) / count * 2;
   const double power = std::pow(10, std::floor(std::log10(raw)));
   // The round step that is nearest, on a logarithmic scale: limits are geometric means of neighbours.
   double step = power;
