@@ -1,10 +1,10 @@
 #include "cli/report/curves.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <filesystem>
 #include <limits>
+#include <numeric>
 
 #include "cli/report/svg.h"
 #include "lockstep/base/str.h"
@@ -13,8 +13,8 @@ namespace lockstep::cli {
 namespace {
 
 constexpr int CHART_WIDTH = 470, CHART_HEIGHT = 260;
-constexpr std::size_t MOST_POINTS = 1200;  // of a line: more than a screen has columns
-constexpr std::size_t MOST_MARKS = 60;     // circles of a line, to point at
+constexpr std::size_t MOST_POINTS = 800;  // of a line: two for each column of the drawing
+constexpr std::size_t MOST_MARKS = 60;    // circles of a line, to point at
 
 std::string series_name(const MetricsTable& table, const std::string& key, bool is_alone) {
   return is_alone ? key : str(key, " (", table.path, ')');
@@ -54,7 +54,9 @@ std::string line_of(const Axes& axes, const std::vector<CurvePoint>& points, con
       path += str(is_pen_down ? 'L' : 'M', coordinate(axes.x(point.x)), ' ', coordinate(axes.y(point.y)));
     is_pen_down = is_finite;
   }
-  return str("<path class=\"line ", css_class, "\" d=\"", path, "\"/>\n");
+  constexpr std::size_t DENSE = 300;
+  return str("<path class=\"line ", points.size() > DENSE ? "dense " : "", css_class, "\" d=\"", path,
+             "\"/>\n");
 }
 
 // Circles that say their values; of many points only some, and these cannot be seen.
@@ -91,16 +93,27 @@ std::string gaps_of(const CurveChart& chart) {
   return out;
 }
 
+// Lines of few points over those of many, which would hide them.
+std::vector<std::size_t> drawing_order(const CurveChart& chart) {
+  std::vector<std::size_t> order(chart.series.size());
+  std::iota(order.begin(), order.end(), 0U);
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return chart.series[a].curve->points.size() > chart.series[b].curve->points.size();
+  });
+  return order;
+}
+
 std::string chart_html(const CurveChart& chart) {
   const Axes axes = axes_of(chart);
   std::string out =
       "<figure>\n" + open_svg(CHART_WIDTH, CHART_HEIGHT, str(chart.key, " over ", chart.x)) + draw(axes);
   std::vector<std::pair<std::string, std::string>> entries;
-  for (std::size_t i = 0; i < chart.series.size(); ++i) {
+  for (const CurveChart::Series& series : chart.series)
+    entries.emplace_back(series_class(entries.size()), series.name);
+  for (const std::size_t i : drawing_order(chart)) {
     const CurveChart::Series& series = chart.series[i];
-    out += line_of(axes, thinned(series.curve->points, MOST_POINTS), series_class(i));
-    out += marks_of(axes, chart, series, series_class(i));
-    entries.emplace_back(series_class(i), series.name);
+    out += line_of(axes, thinned(series.curve->points, MOST_POINTS), entries[i].first);
+    out += marks_of(axes, chart, series, entries[i].first);
   }
   return out + "</svg>\n" + legend(entries) + gaps_of(chart) + "</figure>\n";
 }

@@ -35,10 +35,12 @@ h1 { font-size: 24px; overflow-wrap: anywhere; } h2 { font-size: 19px; margin-to
 .missing { background: var(--box); border-left: 3px solid var(--axis); padding: 8px 12px; }
 .warning { color: var(--last); font-size: 13px; }
 .charts { display: flex; flex-wrap: wrap; gap: 8px 20px; }
+.charts figure { width: 470px; }
 figure { margin: 12px 0; max-width: 100%; } svg { max-width: 100%; height: auto; vertical-align: middle; }
 text { fill: var(--soft); font-size: 12px; } .label { fill: var(--text); } .on { fill: var(--on); font-size: 11px; }
 .grid { stroke: var(--grid); fill: none; } .axis { stroke: var(--axis); fill: none; }
-.line { fill: none; stroke-width: 1.6; stroke-linejoin: round; } .hidden { opacity: 0; }
+.line { fill: none; stroke-width: 1.6; stroke-linejoin: round; }
+.dense { stroke-width: 0.8; } .hidden { opacity: 0; }
 .legend { font-size: 13px; margin: 4px 0; } .key { margin-right: 14px; white-space: nowrap; }
 .s0 { fill: var(--s0); } .s1 { fill: var(--s1); } .s2 { fill: var(--s2); }
 .s3 { fill: var(--s3); } .s4 { fill: var(--s4); } .s5 { fill: var(--s5); }
