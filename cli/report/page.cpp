@@ -21,19 +21,19 @@ constexpr char HEAD[] = R"(<meta charset="utf-8">
 :root { --page: #ffffff; --text: #1f2328; --soft: #59636e; --grid: #e1e5ea; --axis: #8b949e; --box: #f6f8fa;
   --s0: #0969da; --s1: #bc4c00; --s2: #1a7f37; --s3: #8250df; --s4: #bf3989; --s5: #7a6200;
   --backward: #3b7dd8; --operations: #2a9d8f; --communication: #e07b39; --rest: #b6bec8;
-  --bucket: #e9b44c; --call: #a48bd0; --last: #cf222e; --on: #1f2328; }
+  --bucket: #e9b44c; --call: #a48bd0; --last: #cf222e; --warning: #cf222e; --on: #1f2328; }
 @media (prefers-color-scheme: dark) {
 :root { --page: #0d1117; --text: #e6edf3; --soft: #9198a1; --grid: #262c36; --axis: #6e7681; --box: #161b22;
   --s0: #58a6ff; --s1: #f0883e; --s2: #56d364; --s3: #bc8cff; --s4: #ff7bbf; --s5: #d4b72f;
   --backward: #4a8fe7; --operations: #2fae9f; --communication: #e8894a; --rest: #59636e;
-  --bucket: #d9a63e; --call: #9a80c9; --last: #ff6a61; --on: #0d1117; } }
+  --bucket: #d9a63e; --call: #9a80c9; --last: #ffffff; --warning: #ff6a61; --on: #0d1117; } }
 body { background: var(--page); color: var(--text); font: 15px/1.5 system-ui, sans-serif; margin: 0 auto;
   max-width: 1000px; padding: 16px 20px 40px; }
 h1 { font-size: 24px; overflow-wrap: anywhere; } h2 { font-size: 19px; margin-top: 36px;
   border-bottom: 1px solid var(--grid); padding-bottom: 4px; }
 .note, figcaption, caption { color: var(--soft); font-size: 13px; text-align: left; }
 .missing { background: var(--box); border-left: 3px solid var(--axis); padding: 8px 12px; }
-.warning { color: var(--last); font-size: 13px; }
+.warning { color: var(--warning); font-size: 13px; }
 .charts { display: flex; flex-wrap: wrap; gap: 8px 20px; }
 .charts figure { width: 470px; }
 figure { margin: 12px 0; max-width: 100%; } svg { max-width: 100%; height: auto; vertical-align: middle; }
@@ -49,7 +49,7 @@ text { fill: var(--soft); font-size: 12px; } .label { fill: var(--text); } .on {
 .line.s0, .line.s1, .line.s2, .line.s3, .line.s4, .line.s5 { fill: none; }
 .backward { fill: var(--backward); } .operations { fill: var(--operations); } .rest { fill: var(--rest); }
 .communication { fill: var(--communication); } .bucket { fill: var(--bucket); } .call { fill: var(--call); }
-.last { fill: var(--last); } path.last { stroke: var(--page); stroke-width: 0.8; }
+.last { fill: var(--last); } path.last { stroke: var(--page); stroke-width: 1; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-size: 13px; margin: 12px 0; }
 th, td { border: 1px solid var(--grid); padding: 3px 9px; text-align: left; overflow-wrap: break-word; }
