@@ -10,6 +10,7 @@ int run_command(const std::vector<std::string>& arguments);
 int bench_command(const std::vector<std::string>& arguments);
 int trace_command(const std::vector<std::string>& arguments);
 int ckpt_command(const std::vector<std::string>& arguments);
+int report_command(const std::vector<std::string>& arguments);
 int info_command(const std::vector<std::string>& arguments);
 
 }  // namespace lockstep::cli

@@ -22,6 +22,8 @@ constexpr char USAGE[] =
     "  bench VERB -n N                time a collective by size (lockstep bench --help)\n"
     "  trace analyze [--pid PID]      say which rank of a job is missing or ahead (lockstep trace --help)\n"
     "  ckpt ls|verify|diff|convert|prune   look at checkpoints (lockstep ckpt --help)\n"
+    "  report RUN [-o report.html]    one page of a run: curves, step times, who came last (lockstep report "
+    "--help)\n"
     "  info                           version, environment variables, what this machine offers\n"
     "  --version                      the version alone\n";
 
@@ -32,6 +34,7 @@ int dispatch(const std::vector<std::string>& arguments) {
   if (command == "bench") return bench_command(rest);
   if (command == "trace") return trace_command(rest);
   if (command == "ckpt") return ckpt_command(rest);
+  if (command == "report") return report_command(rest);
   if (command == "info") return info_command(rest);
   if (command == "--version" || command == "version") {
     std::puts("lockstep " LOCKSTEP_VERSION);
@@ -42,7 +45,8 @@ int dispatch(const std::vector<std::string>& arguments) {
     return 0;
   }
   if (command.empty()) throw UsageError(str("a command is needed\n", USAGE));
-  const std::vector<std::string> known = {"run", "bench", "trace", "ckpt", "info", "--version", "--help"};
+  const std::vector<std::string> known = {"run",    "bench", "trace",     "ckpt",
+                                          "report", "info",  "--version", "--help"};
   const std::string close = nearest(command, known);
   throw UsageError(str("there is no command ", printable(command),
                        close.empty() ? "" : str("; did you mean ", close, "?")));

@@ -104,6 +104,7 @@ class ChromeTrace {
                  {"backend", group.backend},
                  {"rank", group.rank},
                  {"call", describe(call)},
+                 {"purpose", name_of(call.purpose)},
                  {"bytes", call.count * size_of(call.dtype)},
                  {"state", name_of(record.state)}};
     if (is_message) args.update({{"peer", call.root}, {"tag", record.tag}});

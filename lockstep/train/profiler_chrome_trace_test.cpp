@@ -98,6 +98,7 @@ TEST(ChromeTrace, HasCallsOnTracksWhereTheyDoNotOverlap) {
                     CallState::DONE}};
   trace.groups = {group, group};
   trace.groups[1].name = "row";
+  trace.groups[1].records[1].call.purpose = Purpose::GRADIENTS;
   const json out = written(trace);
   const auto base = out["baseTimeNanoseconds"].get<std::int64_t>();
   const std::vector<json> calls = of_category(out, "lockstep");
@@ -111,6 +112,7 @@ TEST(ChromeTrace, HasCallsOnTracksWhereTheyDoNotOverlap) {
                                     {"sequence", 1},
                                     {"bytes", 4000},
                                     {"call", "all_reduce(float32[1000], sum)"},
+                                    {"purpose", ""},
                                     {"state", "done"}}));
   EXPECT_EQ(calls[1]["args"]["state"], "failed");
   EXPECT_EQ(calls[2]["args"]["state"], "posted");
@@ -119,6 +121,7 @@ TEST(ChromeTrace, HasCallsOnTracksWhereTheyDoNotOverlap) {
   EXPECT_EQ(calls[3]["args"]["tag"], 17);
   EXPECT_FALSE(calls[3]["args"].contains("sequence"));
   EXPECT_EQ(calls[4]["args"]["group"], "row");
+  EXPECT_EQ(calls[5]["args"]["purpose"], "gradients");
 
   std::map<std::int64_t, double> busy_until;
   std::map<std::int64_t, std::string> names;

@@ -1,0 +1,13 @@
+// The page of a report: one HTML text with everything in it, without scripts, for light and dark screens.
+// Pure.
+#pragma once
+
+#include <string>
+
+#include "cli/report/inputs.h"
+
+namespace lockstep::cli {
+
+std::string report_page(const ReportInputs& inputs);
+
+}  // namespace lockstep::cli
