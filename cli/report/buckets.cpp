@@ -76,7 +76,7 @@ class Timeline {
 
   std::string draw(const TimelineRank& rank, double y) const {
     std::string out =
-        svg_text(TRACK_LEFT - 8, y + WORK_HEIGHT + 12, "text-anchor=\"end\"", str("rank ", rank.rank));
+        svg_text(TRACK_LEFT - 8, y + WORK_HEIGHT + 12, R"(text-anchor="end")", str("rank ", rank.rank));
     for (const RankProfile& profile : profiles_) {
       if (profile.rank != rank.rank) continue;
       out += draw_work(profile.backward, y, "backward");
@@ -106,7 +106,7 @@ class Timeline {
       to = x_(ms(span.end));
     }
     put();
-    return str("<path class=\"", css_class, "\" d=\"", path, "\"/>\n");
+    return str(R"(<path class=")", css_class, R"(" d=")", path, "\"/>\n");
   }
 
   std::string draw(const ReportCall& call, int rank, double y) const {
@@ -125,11 +125,11 @@ class Timeline {
                               call.is_bucket ? "bucket" : "call", title);
     if (is_last && from > TRACK_LEFT)
       out +=
-          str("<path class=\"last\" d=\"M", coordinate(from - 4), ' ', coordinate(y - 1), "h8l-4 7z\"/>\n");
+          str(R"(<path class="last" d="M)", coordinate(from - 4), ' ', coordinate(y - 1), "h8l-4 7z\"/>\n");
     const std::string label = str('#', call.sequence);
     constexpr double CHARACTER = 7;
     if (to - from > static_cast<double>(label.size()) * CHARACTER + 6)
-      out += svg_text((from + to) / 2, y + 10.5, "class=\"on\" text-anchor=\"middle\"", label);
+      out += svg_text((from + to) / 2, y + 10.5, R"(class="on" text-anchor="middle")", label);
     return out;
   }
 
@@ -174,11 +174,11 @@ std::int64_t median_of(std::vector<std::int64_t> values) {
 
 std::string arrival_cells(const ArrivalCount& count) {
   if (count.collectives == 0) return "<td>none</td><td></td><td></td>";
-  std::string out = str("<td class=\"n\">", count.last, " of ", count.collectives, "</td>");
+  std::string out = str(R"(<td class="n">)", count.last, " of ", count.collectives, "</td>");
   if (count.last == 0) return out + "<td></td><td></td>";
   const std::int64_t largest = *std::max_element(count.lateness.begin(), count.lateness.end());
-  return out + str("<td class=\"n\">", ms_number(static_cast<double>(median_of(count.lateness))),
-                   "</td><td class=\"n\">", ms_number(static_cast<double>(largest)), "</td>");
+  return out + str(R"(<td class="n">)", ms_number(static_cast<double>(median_of(count.lateness))),
+                   R"(</td><td class="n">)", ms_number(static_cast<double>(largest)), "</td>");
 }
 
 }  // namespace
@@ -217,13 +217,13 @@ std::string timeline_html(const std::vector<RankProfile>& profiles, const ClockC
 
 std::string arrivals_html(const ClockCalls& calls) {
   std::string out = str("<table><caption>Who came last", calls.name.empty() ? "" : ": ", escaped(calls.name),
-                        "</caption><tr><th rowspan=\"2\">rank</th><th colspan=\"3\">buckets of gradients</th>"
+                        R"(</caption><tr><th rowspan="2">rank</th><th colspan="3">buckets of gradients</th>)"
                         "<th colspan=\"3\">other collectives</th></tr>\n<tr>");
   for (int i = 0; i < 2; ++i)
     out += "<th>last in</th><th>median behind the first (ms)</th><th>most (ms)</th>";
   out += "</tr>\n";
   for (const RankArrivals& rank : arrivals_of(calls))
-    out += str("<tr><td class=\"n\">", rank.rank, "</td>", arrival_cells(rank.buckets),
+    out += str(R"(<tr><td class="n">)", rank.rank, "</td>", arrival_cells(rank.buckets),
                arrival_cells(rank.others), "</tr>\n");
   return out + "</table>\n";
 }

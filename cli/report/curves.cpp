@@ -55,7 +55,7 @@ std::string line_of(const Axes& axes, const std::vector<CurvePoint>& points, con
     is_pen_down = is_finite;
   }
   constexpr std::size_t DENSE = 300;
-  return str("<path class=\"line ", points.size() > DENSE ? "dense " : "", css_class, "\" d=\"", path,
+  return str(R"(<path class="line )", points.size() > DENSE ? "dense " : "", css_class, R"(" d=")", path,
              "\"/>\n");
 }
 
@@ -68,11 +68,12 @@ std::string marks_of(const Axes& axes, const CurveChart& chart, const CurveChart
   for (std::size_t i = 0; i < points.size(); i += stride) {
     const CurvePoint& point = points[i];
     if (!std::isfinite(point.y) || !std::isfinite(point.x)) continue;
-    out += str(
-        "<circle class=\"", stride == 1 ? "" : "hidden ", css_class, "\" cx=\"", coordinate(axes.x(point.x)),
-        "\" cy=\"", coordinate(axes.y(point.y)), "\" r=\"", stride == 1 ? "2.5" : "5", "\"><title>",
-        escaped(str(series.name, ", ", chart.x, ' ', number_text(point.x), ": ", number_text(point.y))),
-        "</title></circle>\n");
+    out +=
+        str(R"(<circle class=")", stride == 1 ? "" : "hidden ", css_class, R"(" cx=")",
+            coordinate(axes.x(point.x)), R"(" cy=")", coordinate(axes.y(point.y)), R"(" r=")",
+            stride == 1 ? "2.5" : "5", R"("><title>)",
+            escaped(str(series.name, ", ", chart.x, ' ', number_text(point.x), ": ", number_text(point.y))),
+            "</title></circle>\n");
   }
   return out;
 }
@@ -85,7 +86,7 @@ std::string gaps_of(const CurveChart& chart) {
     const auto is_gap = [](const CurvePoint& point) { return !std::isfinite(point.y); };
     const auto first = std::find_if(points.begin(), points.end(), is_gap);
     if (first == points.end()) continue;
-    out += str("<p class=\"warning\">", escaped(series.name), ": ",
+    out += str(R"(<p class="warning">)", escaped(series.name), ": ",
                std::count_if(points.begin(), points.end(), is_gap), " of ", points.size(),
                " values are NaN or infinite, the first at ", escaped(chart.x), ' ', number_text(first->x),
                ".</p>\n");
@@ -128,10 +129,10 @@ std::string curve_row(const MetricsTable& table, const Curve& curve) {
   const auto extreme = [&](const CurvePoint* point) {
     return point == nullptr ? std::string("none") : str(number_text(point->y), " at ", number_text(point->x));
   };
-  return str("<tr><td>", escaped(table.path), "</td><td>", escaped(curve.key), "</td><td class=\"n\">",
-             curve.points.size(), "</td><td class=\"n\">", number_text(curve.points.front().y),
-             "</td><td class=\"n\">", number_text(curve.points.back().y), "</td><td class=\"n\">",
-             extreme(lowest), "</td><td class=\"n\">", extreme(highest), "</td><td>", escaped(table.x),
+  return str("<tr><td>", escaped(table.path), "</td><td>", escaped(curve.key), R"(</td><td class="n">)",
+             curve.points.size(), R"(</td><td class="n">)", number_text(curve.points.front().y),
+             R"(</td><td class="n">)", number_text(curve.points.back().y), R"(</td><td class="n">)",
+             extreme(lowest), R"(</td><td class="n">)", extreme(highest), "</td><td>", escaped(table.x),
              "</td></tr>\n");
 }
 

@@ -31,8 +31,8 @@ FileKind kind_of(const std::string& path) {
   if (extension == ".jsonl") return FileKind::JSON_LINES;
   const std::string head = beginning_of(path);
   if (!head.starts_with('{')) return FileKind::OTHER;
-  if (head.find("\"lockstep_trace\"") != std::string::npos) return FileKind::RECORDER;
-  return head.find("\"distributedInfo\"") != std::string::npos ? FileKind::PROFILE : FileKind::OTHER;
+  if (head.find(R"("lockstep_trace")") != std::string::npos) return FileKind::RECORDER;
+  return head.find(R"("distributedInfo")") != std::string::npos ? FileKind::PROFILE : FileKind::OTHER;
 }
 
 void read_into(ReportInputs& inputs, const std::string& path, FileKind kind) {

@@ -63,7 +63,7 @@ MetricsTable table_of(const std::vector<MetricsRow>& rows, const std::string& pa
   std::set<std::string> without_numbers;
   std::size_t number = 0;
   for (const MetricsRow& row : rows) {
-    const double place = static_cast<double>(++number);
+    const auto place = static_cast<double>(++number);
     const double* x = table.x == "row" ? &place : find_number(row, table.x);
     if (x != nullptr) {
       add_row(table, row, *x);

@@ -57,7 +57,7 @@ th { background: var(--box); font-weight: 600; } .n { text-align: right; font-va
 </style>
 )";
 
-std::string missing(std::string_view text) { return str("<p class=\"missing\">", text, "</p>\n"); }
+std::string missing(std::string_view text) { return str(R"(<p class="missing">)", text, "</p>\n"); }
 
 std::string metrics_section(const ReportInputs& inputs) {
   std::string out = "<h2>Loss and metrics</h2>\n";
@@ -65,7 +65,7 @@ std::string metrics_section(const ReportInputs& inputs) {
     return out + missing(
                      "No metrics files (.jsonl, .csv): curves need a MetricsFile, as the examples write "
                      "with --metrics run.jsonl.");
-  return out + curves_html(inputs.metrics) + "<div class=\"wide\">" + summary_html(inputs.metrics) +
+  return out + curves_html(inputs.metrics) + R"(<div class="wide">)" + summary_html(inputs.metrics) +
          "</div>\n";
 }
 
@@ -78,12 +78,12 @@ std::string steps_section(const ReportInputs& inputs) {
   const std::string steps = steps_html(inputs.profiles);
   if (steps.empty())
     return out +
-           missing("The profiler traces have no steps: put record_function(\"step\") around each step.");
+           missing(R"(The profiler traces have no steps: put record_function("step") around each step.)");
   std::string note;
   const auto size = static_cast<std::size_t>(std::max(inputs.profiles.front().world_size, 0));
   if (inputs.profiles.size() < size)
     note = missing(str("Profiler traces of ", inputs.profiles.size(), " of ", size, " ranks."));
-  return out + note + "<div class=\"wide\">" + steps + "</div>\n";
+  return out + note + R"(<div class="wide">)" + steps + "</div>\n";
 }
 
 std::string recorder_part(const ReportInputs& inputs) {
@@ -92,7 +92,7 @@ std::string recorder_part(const ReportInputs& inputs) {
   for (const ClockCalls& calls : calls_of(inputs.recorders))
     out += timeline_html({}, calls) + arrivals_html(calls);
   return out +
-         "<p class=\"note\">Of flight recorders only ranks of one host are compared, because their times "
+         R"(<p class="note">Of flight recorders only ranks of one host are compared, because their times )"
          "are of that machine's clock.</p>\n";
 }
 
@@ -110,7 +110,7 @@ std::string buckets_section(const ReportInputs& inputs) {
     else
       out +=
           timeline_html(inputs.profiles, calls) + arrivals_html(calls) +
-          "<p class=\"note\">Came last: the rank whose call of a collective began latest, which the others "
+          R"(<p class="note">Came last: the rank whose call of a collective began latest, which the others )"
           "waited for. Ranks of several machines compare as well as their clocks agree.</p>\n";
   }
   if (!inputs.recorders.empty()) out += recorder_part(inputs);

@@ -47,7 +47,7 @@ std::string parts_chart(const std::vector<const RankProfile*>& profiles) {
   double y = top;
   for (const RankProfile* profile : profiles) {
     const StepParts parts = mean_parts(*profile);
-    out += svg_text(LEFT - 8, y + 16, "text-anchor=\"end\"", str("rank ", profile->rank));
+    out += svg_text(LEFT - 8, y + 16, R"(text-anchor="end")", str("rank ", profile->rank));
     std::int64_t at = 0;
     for (const StepPart& part : STEP_PARTS) {
       const std::int64_t length = parts.*part.length;
@@ -77,11 +77,11 @@ std::string parts_table(const std::vector<const RankProfile*>& profiles) {
   out += "</tr>\n";
   for (const RankProfile* profile : profiles) {
     const StepParts parts = mean_parts(*profile);
-    out += str("<tr><td class=\"n\">", profile->rank, "</td><td class=\"n\">", profile->steps.size(),
-               "</td><td class=\"n\">", ms_number(static_cast<double>(median_step(*profile))),
-               "</td><td class=\"n\">", ms_number(static_cast<double>(total_of(parts))), "</td>");
+    out += str(R"(<tr><td class="n">)", profile->rank, R"(</td><td class="n">)", profile->steps.size(),
+               R"(</td><td class="n">)", ms_number(static_cast<double>(median_step(*profile))),
+               R"(</td><td class="n">)", ms_number(static_cast<double>(total_of(parts))), "</td>");
     for (const StepPart& part : STEP_PARTS)
-      out += str("<td class=\"n\">", ms_number(static_cast<double>(parts.*part.length)), "</td>");
+      out += str(R"(<td class="n">)", ms_number(static_cast<double>(parts.*part.length)), "</td>");
     out += "</tr>\n";
   }
   return out + "</table>\n";
@@ -125,11 +125,11 @@ std::string draw_course(const Axes& axes, const StepCourse& course, const std::s
     const std::string y = coordinate(axes.y(ms(course.lengths[i])));
     path += str(i == 0 ? 'M' : 'L', x, ' ', y);
     if (course.lengths.size() > MOST_MARKED) continue;
-    marks +=
-        str("<circle class=\"", css_class, "\" cx=\"", x, "\" cy=\"", y, "\" r=\"2.5\"><title>", course.name,
-            ", step ", i, ": ", ms_text(static_cast<double>(course.lengths[i])), "</title></circle>\n");
+    marks += str(R"(<circle class=")", css_class, R"(" cx=")", x, R"(" cy=")", y, R"(" r="2.5"><title>)",
+                 course.name, ", step ", i, ": ", ms_text(static_cast<double>(course.lengths[i])),
+                 "</title></circle>\n");
   }
-  return str("<path class=\"line ", css_class, "\" d=\"", path, "\"/>\n", marks);
+  return str(R"(<path class="line )", css_class, R"(" d=")", path, "\"/>\n", marks);
 }
 
 std::string course_chart(const std::vector<const RankProfile*>& profiles) {
@@ -163,7 +163,7 @@ std::string steps_html(const std::vector<RankProfile>& profiles) {
     if (!profile.steps.empty()) with_steps.push_back(&profile);
   if (with_steps.empty()) return "";
   return parts_chart(with_steps) +
-         "<p class=\"note\">Means leave out the first step, where there are three or more. Backward: "
+         R"(<p class="note">Means leave out the first step, where there are three or more. Backward: )"
          "operations "
          "of the backward pass. Exposed communication: collectives and messages in flight while no operation "
          "of libtorch runs on this rank. Rest: neither, as loading data, and what is no operation of "

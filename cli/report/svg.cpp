@@ -98,20 +98,20 @@ std::vector<double> Scale::ticks(int count) const {
 }
 
 std::string open_svg(int width, int height, std::string_view label) {
-  return str("<svg viewBox=\"0 0 ", width, ' ', height, "\" width=\"", width, "\" height=\"", height,
-             "\" role=\"img\" aria-label=\"", escaped(label), "\">\n");
+  return str(R"(<svg viewBox="0 0 )", width, ' ', height, R"(" width=")", width, R"(" height=")", height,
+             R"(" role="img" aria-label=")", escaped(label), "\">\n");
 }
 
 std::string svg_text(double x, double y, std::string_view attributes, std::string_view text) {
-  return str("<text x=\"", coordinate(x), "\" y=\"", coordinate(y), "\" ", attributes, '>', escaped(text),
-             "</text>\n");
+  return str(R"(<text x=")", coordinate(x), R"(" y=")", coordinate(y), R"(" )", attributes, '>',
+             escaped(text), "</text>\n");
 }
 
 std::string svg_bar(double x, double y, double width, double height, std::string_view css_class,
                     std::string_view title) {
-  return str("<rect class=\"", css_class, "\" x=\"", coordinate(x), "\" y=\"", coordinate(y), "\" width=\"",
-             coordinate(width), "\" height=\"", coordinate(height), "\"><title>", escaped(title),
-             "</title></rect>\n");
+  return str(R"(<rect class=")", css_class, R"(" x=")", coordinate(x), R"(" y=")", coordinate(y),
+             R"(" width=")", coordinate(width), R"(" height=")", coordinate(height), R"("><title>)",
+             escaped(title), "</title></rect>\n");
 }
 
 std::string draw(const Axes& axes) {
@@ -122,30 +122,30 @@ std::string draw(const Axes& axes) {
   if (axes.has_y_ticks) {
     const double pixels = std::abs(y.to() - y.from());
     for (const double tick : y.ticks(std::max(2, static_cast<int>(pixels / PIXELS_PER_Y_TICK)))) {
-      out += str("<path class=\"grid\" d=\"M", coordinate(x.from()), ' ', coordinate(y(tick)), 'H',
+      out += str(R"(<path class="grid" d="M)", coordinate(x.from()), ' ', coordinate(y(tick)), 'H',
                  coordinate(x.to()), "\"/>\n");
-      out += svg_text(x.from() - 6, y(tick) + 4, "text-anchor=\"end\"", number_text(tick));
+      out += svg_text(x.from() - 6, y(tick) + 4, R"(text-anchor="end")", number_text(tick));
     }
   }
   const int x_ticks = std::max(2, static_cast<int>((x.to() - x.from()) / PIXELS_PER_X_TICK));
   for (const double tick : x.ticks(x_ticks)) {
-    out += str("<path class=\"axis\" d=\"M", coordinate(x(tick)), ' ', coordinate(bottom), "v4\"/>\n");
-    out += svg_text(x(tick), bottom + 17, "text-anchor=\"middle\"", number_text(tick));
+    out += str(R"(<path class="axis" d="M)", coordinate(x(tick)), ' ', coordinate(bottom), "v4\"/>\n");
+    out += svg_text(x(tick), bottom + 17, R"(text-anchor="middle")", number_text(tick));
   }
-  out += str("<path class=\"axis\" d=\"M", coordinate(x.from()), ' ', coordinate(bottom), 'H',
+  out += str(R"(<path class="axis" d="M)", coordinate(x.from()), ' ', coordinate(bottom), 'H',
              coordinate(x.to()), "\"/>\n");
   out +=
-      svg_text((x.from() + x.to()) / 2, bottom + 34, "class=\"label\" text-anchor=\"middle\"", axes.x_label);
+      svg_text((x.from() + x.to()) / 2, bottom + 34, R"(class="label" text-anchor="middle")", axes.x_label);
   if (!axes.y_label.empty())
-    out += svg_text(4, std::min(y.from(), y.to()) - 8, "class=\"label\"", axes.y_label);
+    out += svg_text(4, std::min(y.from(), y.to()) - 8, R"(class="label")", axes.y_label);
   return out;
 }
 
 std::string legend(const std::vector<std::pair<std::string, std::string>>& entries) {
-  std::string out = "<p class=\"legend\">";
+  std::string out = R"(<p class="legend">)";
   for (const auto& [css_class, name] : entries) {
-    out += str("<span class=\"key\"><svg width=\"12\" height=\"12\"><rect class=\"", css_class,
-               "\" width=\"12\" height=\"12\"/></svg> ", escaped(name), "</span> ");
+    out += str(R"(<span class="key"><svg width="12" height="12"><rect class=")", css_class,
+               R"(" width="12" height="12"/></svg> )", escaped(name), "</span> ");
   }
   return out + "</p>\n";
 }
