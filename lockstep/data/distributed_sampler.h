@@ -17,8 +17,9 @@
 //               DistributedSampler sampler(test.size(), {.shuffle = false, .pad = false});
 //               auto loader = make_data_loader(test, sampler, {.batch_size = 250});
 //               Metrics totals({.sums = {"correct"}});               // train/metrics.h
-//               for (auto& batch : loader) totals.add_sum("correct", count_correct(batch));  // none on a
-//               rank without items const double correct = totals.across_ranks().at("correct");
+//               // A rank without items has no batches.
+//               for (auto& batch : loader) totals.add_sum("correct", count_correct(batch));
+//               const double correct = totals.across_ranks().at("correct");
 //
 //             Ranks may get unequal numbers of batches, so such a loop has no collective in it. A forward
 //             without gradients has none. The outputs themselves are put together by gather_for_metrics()

@@ -36,7 +36,9 @@ StopSignals::StopSignals(std::vector<int> signals, const StopSignalsOptions& opt
   flags_ = std::make_unique<SignalFlags>(signals_);
 }
 
-StopSignals::~StopSignals() = default;
+StopSignals::~StopSignals() {
+  if (agreed_ || requested_here()) flags_->keep_handler();
+}
 
 std::optional<int> StopSignals::requested_here() const {
   const auto found = std::find_if(signals_.begin(), signals_.end(), SignalFlags::is_raised);

@@ -28,6 +28,9 @@
 // Alone       before init_process_group() and with one rank, the flag of this process is the answer.
 // Handlers    installed by the constructor and removed by the destructor (os/signal_flags.h); nothing else
 //             of the library installs any. The first signal of a rank without this object ends it, as ever.
+//             After a request that was not cleared the destructor leaves them: a scheduler signals the ranks
+//             one by one, and a rank that learned of the request from another one may get its own signal
+//             while it ends. That signal must not replace the rank's exit code.
 // Threads     the caller must be one that may make collectives of the group at that place.
 // Throws      InvalidArgument: no signals, a signal that cannot be caught, `every` below 1, a second
 //             StopSignals while the first lives; and what an all_reduce throws.

@@ -74,6 +74,18 @@ RANKS_TEST(StopSignals, LeaveNoHandlerBehind, Ranks(1, 2), WithoutGroup()) {
   EXPECT_EQ(std::signal(SIGUSR2, before), SIG_IGN);
 }
 
+RANKS_TEST(StopSignals, OfARankThatEndsDoesNotReplaceItsExitCode, Ranks(1, 2, 3)) {
+  {
+    StopSignals stop({SIGUSR2}, {.group = world()});
+    if (rank() == 0) std::raise(SIGUSR2);
+    ASSERT_TRUE(stop.requested_on_any_rank());
+  }
+  std::raise(SIGUSR2);  // the scheduler comes to this rank late
+  EXPECT_NE(std::signal(SIGUSR2, SIG_DFL), SIG_DFL);
+  { const StopSignals stop({SIGUSR2}); }
+  EXPECT_EQ(std::signal(SIGUSR2, SIG_DFL), SIG_DFL) << "without a request all is as before";
+}
+
 RANKS_TEST(StopSignals, RefusesWhatMeansNothing, Ranks(1, 2)) {
   EXPECT_THROW(StopSignals({}), InvalidArgument);
   EXPECT_THROW(StopSignals({SIGKILL}), InvalidArgument);

@@ -29,6 +29,9 @@ class SignalFlags {
   static bool is_raised(int signal);
   static void clear(int signal);
 
+  // The handler stays when this object goes, so that these signals do nothing from then on.
+  void keep_handler() { before_.clear(); }
+
  private:
   void restore();
 

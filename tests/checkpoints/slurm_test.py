@@ -9,7 +9,8 @@ import unittest
 TESTS = pathlib.Path(__file__).resolve().parent.parent
 sys.path += [str(TESTS), str(TESTS / "launchers")]
 import mnist_data  # noqa: E402
-from requeued_jobs import LOCKSTEP, RequeuedJobs  # noqa: E402
+from requeued_jobs import RequeuedJobs  # noqa: E402
+from script_jobs import LOCKSTEP  # noqa: E402
 from slurm import Slurm  # noqa: E402
 
 MNIST = os.environ["CHECKPOINT_TEST_MNIST"]

@@ -6,15 +6,14 @@ import pathlib
 import re
 import shutil
 import subprocess
-import tempfile
 import textwrap
 import unittest
 
-from slurm import Slurm, free_ports
+from script_jobs import prepare_script_test
+from slurm import Slurm
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 SCRIPTS = ROOT / "docs/clusters"
-LOCKSTEP = os.environ["LAUNCHER_TEST_COMMAND"]
 PROGRAM = os.environ["LAUNCHERS_TEST_PROGRAM"]
 SSH = """#!/bin/sh
 echo "$1" >> hosts
@@ -25,15 +24,7 @@ exec env -i PATH="$PATH" HOME="$HOME" XDG_RUNTIME_DIR="$(mktemp -d -p "$PWD")" s
 
 class Clusters(unittest.TestCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory(prefix="c-")  # short: paths of sockets have an end
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-        (self.folder / "job.secret").write_bytes(os.urandom(32))
-        (self.folder / "job.secret").chmod(0o600)
-        foreign = ("RANK", "WORLD_SIZE", "MASTER_", "LOCKSTEP_", "SLURM_", "OMPI_", "PMI")
-        self.environment = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
-        self.environment |= {"XDG_RUNTIME_DIR": folder.name, "OMP_NUM_THREADS": "1", "MASTER_PORT": str(free_ports(1)[0]),
-                             "PATH": f"{self.folder}:{pathlib.Path(LOCKSTEP).parent}:{os.environ['PATH']}"}
+        prepare_script_test(self, own_commands=True)  # an ssh
 
     def check(self, output, size, source, backends):
         said = re.findall(r"rank (\d+) of (\d+), local rank (\d+), started by (.*?), over (\w+): sum (\d+)", output)

@@ -1,17 +1,15 @@
 """Jobs of docs/clusters/requeue.sh in a Slurm of their own, for tests that have them requeued."""
-import os
 import pathlib
 import re
 import subprocess
-import tempfile
 import time
 import unittest
 
-from slurm import Slurm, free_ports
+from script_jobs import prepare_script_test
+from slurm import Slurm
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 SCRIPT = ROOT / "docs/clusters/requeue.sh"
-LOCKSTEP = os.environ["LAUNCHER_TEST_COMMAND"]
 PATIENCE = 60
 
 
@@ -19,15 +17,7 @@ class RequeuedJobs(unittest.TestCase):
     def setUp(self):
         if not Slurm.is_installed():
             self.skipTest("slurmctld, slurmd or srun is not installed")
-        folder = tempfile.TemporaryDirectory(prefix="r-")  # short: paths of sockets have an end
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-        (self.folder / "job.secret").write_bytes(os.urandom(32))
-        (self.folder / "job.secret").chmod(0o600)
-        foreign = ("RANK", "WORLD_SIZE", "MASTER_", "LOCKSTEP_", "SLURM_", "OMPI_", "PMI")
-        self.environment = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
-        self.environment |= {"XDG_RUNTIME_DIR": folder.name, "OMP_NUM_THREADS": "1", "MASTER_PORT": str(free_ports(1)[0]),
-                             "PATH": f"{pathlib.Path(LOCKSTEP).parent}:{os.environ['PATH']}"}
+        prepare_script_test(self)
 
     def call(self, *words):
         return subprocess.run([str(word) for word in words], cwd=self.folder, env=self.environment, text=True, timeout=60,
@@ -55,10 +45,11 @@ class RequeuedJobs(unittest.TestCase):
         return said.strip()
 
     def await_requeue(self, slurm, job, restarts):
-        """Slurm lets a requeued job wait for two minutes, until no credential of the run before is valid: not here."""
+        """Slurm lets a requeued job wait for two minutes, until no credential of the run before is valid. Here it waits for another
+        second of the clock: slurmd compares whole seconds, and refuses a credential of that in which the run before ended."""
         self.wait_for(lambda: self.state(job) | {"ExitCode": ""} == {"JobState": "PENDING", "Restarts": str(restarts), "ExitCode": ""},
                       slurm, "the requeue")
-        self.call("scontrol", "update", f"JobId={job}", "StartTime=now")
+        self.call("scontrol", "update", f"JobId={job}", "StartTime=now+2")
 
     def await_end(self, slurm, job, restarts):
         self.wait_for(lambda: self.state(job).get("JobState") in ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT"), slurm, "the job's end")

@@ -5,8 +5,8 @@
 //   VirtualSum sum(current_virtual_rank_plan(), get_rank());
 //   sum.begin_round();
 //   sum.begin_turn(0);  sum.run(bucket);                      // nothing to wait for
-//   sum.begin_turn(1);  HookStep step = sum.run(bucket);      // the last turn: the bucket becomes the
-//   average
+//   sum.begin_turn(1);                                       // the last turn
+//   HookStep step = sum.run(bucket);                         // the bucket becomes the average
 //
 // Order      the tree over all virtual ranks (job/virtual_rank_plan.h). Sums lie as in a binary counter,
 //            one for each level of the tree. float16 and bfloat16 are added up in float32 and rounded once,
