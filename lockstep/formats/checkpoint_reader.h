@@ -25,7 +25,7 @@ class CheckpointReader {
   explicit CheckpointReader(std::string checkpoint);
 
   const CheckpointIndex& index() const { return index_; }
-  std::vector<std::byte> read(const std::string& tensor);
+  std::vector<std::byte> read(const std::string& name);
 
  private:
   std::vector<std::byte> read(const CheckpointPiece& piece, std::uint64_t bytes);

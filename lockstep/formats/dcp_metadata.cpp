@@ -213,9 +213,9 @@ class MetadataReader {
 
 }  // namespace
 
-DcpMetadata parse_dcp_metadata(std::span<const std::byte> bytes) {
-  const Pickle pickle = parse_pickle(bytes, RECORDS);
-  return MetadataReader(pickle).read();
+DcpMetadata parse_dcp_metadata(std::span<const std::byte> pickle) {
+  const Pickle parsed = parse_pickle(pickle, RECORDS);
+  return MetadataReader(parsed).read();
 }
 
 }  // namespace lockstep

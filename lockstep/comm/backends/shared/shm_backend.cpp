@@ -80,8 +80,8 @@ ShmIntroduction parse_introduction(const std::string& text) {
       return rank;
     }
   }
-  throw StoreError("backend \"shm\": a rank announced itself as \"" + printable(text) +
-                   "\" instead of by its pid and CPUs");
+  throw StoreError(R"(backend "shm": a rank announced itself as ")" + printable(text) +
+                   R"(" instead of by its pid and CPUs)");
 }
 
 // A handle and the trace of each rank, and everybody's segments until they are mapped.
