@@ -44,6 +44,7 @@
 #include "lockstep/parallel/virtual_ranks/virtual_rank_item.h"         // their state in a checkpoint
 #include "lockstep/parallel/virtual_ranks/virtual_rank_states.h"       // their state, for checkpoints
 #include "lockstep/parallel/virtual_ranks/virtual_ranks.h"  // the same bits on any number of processes
+#include "lockstep/parallel/zero/sharded_data_parallel.h"   // each rank steps its part of one model (ZeRO)
 #include "lockstep/tensor/caching_allocator.h"              // tensor memory kept between steps
 #include "lockstep/tensor/collectives.h"                    // all_reduce, broadcast, ... on tensors
 #include "lockstep/tensor/functional.h"                     // collectives through which gradients flow

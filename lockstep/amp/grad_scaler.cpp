@@ -18,6 +18,7 @@
 #include "lockstep/comm/collectives/all_reduce.h"
 #include "lockstep/job/job.h"
 #include "lockstep/job/unaveraged_steps.h"
+#include "lockstep/tensor/pending_gradients.h"
 
 namespace lockstep {
 namespace {
@@ -63,6 +64,7 @@ std::int64_t first_not_finite(const std::vector<at::Tensor>& values) {
 
 std::optional<std::int64_t> unscale_gradients(torch::optim::Optimizer& optimizer, double factor,
                                               bool allow_half, bool* none_found) {
+  if (auto* const pending = dynamic_cast<PendingGradients*>(&optimizer)) pending->make_gradients();
   const c10::NoGradGuard no_grad;
   std::vector<at::Tensor> values;  // one per parameter, undefined without a gradient
   std::map<DeviceAndDtype, std::vector<at::Tensor>, KindLess> kinds;

@@ -35,6 +35,7 @@ bool AsyncSave::is_writing() const {
 }
 
 void AsyncSave::take() {
+  pace_.hurry();
   if (thread_.joinable()) thread_.join();
   const std::lock_guard lock(mutex_);
   stage_ = Stage::IDLE;
@@ -46,6 +47,7 @@ void AsyncSave::begin(CheckpointRanks ranks, PreparedSave save) {
     const std::lock_guard lock(mutex_);
     stage_ = Stage::WRITING;
   }
+  pace_.begin();
   const AllSignalsBlocked quiet;
   thread_ = std::thread([this, ranks = std::move(ranks), save = std::move(save)] {
     become_background_thread("checkpoint");
@@ -74,7 +76,7 @@ void AsyncSave::copy(PreparedSave& save) {
 void AsyncSave::write(const CheckpointRanks& ranks, const PreparedSave& save) noexcept {
   std::exception_ptr failure;
   try {
-    write_checkpoint(ranks, save);
+    write_checkpoint(ranks, save, &pace_);
   } catch (const std::exception& error) {
     log(LogLevel::WARNING, str("a checkpoint could not be written: ", error.what()));
     failure = std::current_exception();

@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "lockstep/checkpoint/checkpoint_ranks.h"
+#include "lockstep/checkpoint/pace.h"
 #include "lockstep/checkpoint/prepared_save.h"
 
 namespace lockstep {
@@ -42,6 +43,7 @@ class AsyncSave {
   Stage stage_ = Stage::IDLE;   // guarded by mutex_
   std::exception_ptr failure_;  // guarded by mutex_
   std::thread thread_;
+  Pace pace_;          // of the thread, until somebody waits for it
   at::Tensor memory_;  // kept from save to save
 };
 

@@ -20,6 +20,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <functional>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -74,6 +75,18 @@ class CheckpointItem {
   virtual std::string_view kind() const = 0;
   virtual ItemContents contents() = 0;
   virtual void load(const LoadedItem& loaded) = 0;
+};
+
+// What brings an item of its own: an optimiser or a model of which each rank holds a part.
+class HasCheckpointItem {
+ public:
+  HasCheckpointItem() = default;
+  virtual ~HasCheckpointItem() = default;
+  HasCheckpointItem(const HasCheckpointItem&) = delete;
+  HasCheckpointItem& operator=(const HasCheckpointItem&) = delete;
+
+  // It refers to this object, which lives as long as it is used.
+  virtual std::shared_ptr<CheckpointItem> checkpoint_item() = 0;
 };
 
 // What has a state_dict() and takes it back.

@@ -132,6 +132,7 @@ CheckpointState& CheckpointState::add(const std::string& name, torch::nn::Module
 }
 
 CheckpointState& CheckpointState::add(const std::string& name, torch::optim::Optimizer& optimizer) {
+  if (auto* const own = dynamic_cast<HasCheckpointItem*>(&optimizer)) return add(name, *own);
   return add_item(name, std::make_shared<StateDictItem>([&optimizer] { return state_dict(optimizer); },
                                                         [&optimizer](const NamedTensors& tensors) {
                                                           load_state_dict(optimizer, tensors);

@@ -14,6 +14,7 @@
 //                a torch::nn::Module or its holder: parameters and buffers, filled in place when loaded;
 //                an at::Tensor, also in place;
 //                a torch::optim::Optimizer, Lockstep's or libtorch's;
+//                a ShardedDataParallel and its optimiser, of which each rank writes its parts;
 //                a DistributedSampler with padding: its epoch, and how far the epoch has come;
 //                anything with state_dict() and load_state_dict(NamedTensors): LRScheduler,
 //                ReduceLROnPlateau, GradScaler, EarlyStopping, a class of the program's own.
@@ -76,6 +77,15 @@ class CheckpointState {
   CheckpointState& add(const std::string& name, torch::nn::Module& module);
   CheckpointState& add(const std::string& name, torch::optim::Optimizer& optimizer);
   CheckpointState& add(const std::string& name, DistributedSampler& sampler);
+  CheckpointState& add(const std::string& name, HasCheckpointItem& object) {
+    return add_item(name, object.checkpoint_item());
+  }
+  // What is both an optimiser and that.
+  template <std::derived_from<HasCheckpointItem> T>
+  requires std::derived_from<T, torch::optim::Optimizer> CheckpointState& add(const std::string& name,
+                                                                              T& object) {
+    return add_item(name, object.checkpoint_item());
+  }
   CheckpointState& add(const std::string& name, const at::Tensor& tensor);
   template <typename Holder>
   requires requires(const Holder& holder) {
@@ -85,8 +95,9 @@ class CheckpointState {
     return add(name, static_cast<torch::nn::Module&>(*holder.ptr()));
   }
   template <HasStateDict T>
-  requires(!std::derived_from<T, torch::optim::Optimizer>) CheckpointState& add(const std::string& name,
-                                                                                T& object) {
+  requires(!std::derived_from<T, torch::optim::Optimizer> &&
+           !std::derived_from<T, HasCheckpointItem>) CheckpointState& add(const std::string& name,
+                                                                          T& object) {
     return add_item(name, std::make_shared<StateDictItem>(
                               [&object]() -> NamedTensors { return object.state_dict(); },
                               [&object](const NamedTensors& tensors) { object.load_state_dict(tensors); }));

@@ -278,6 +278,34 @@ RANKS_TEST(Checkpoint, OfMoreOrFewerRanksSaysWhatCannotBeAsItWas, Ranks(3)) {
               ElementsAre(HasSubstr("\"mine\" is each rank's own"), HasSubstr("1 items come a second time")));
 }
 
+// A tensor that is filled in place, and a value beside it.
+class Clock : public CheckpointItem {
+ public:
+  std::string_view kind() const override { return "clock"; }
+  ItemContents contents() override {
+    return {.tensors = {{"hands", hands}}, .value = nlohmann::json(alarm), .in_place = true};
+  }
+  void load(const LoadedItem& loaded) override { loaded.value->get_to(alarm); }
+
+  at::Tensor hands = torch::zeros({2});
+  int alarm = 0;
+};
+
+RANKS_TEST(Checkpoint, OfAnItemFilledInPlaceLoadsItsValueToo, Ranks(1, 2)) {
+  const SharedFolder folder(world());
+  const auto clock = std::make_shared<Clock>();
+  CheckpointState state;
+  state.add_item("clock", clock);
+  clock->hands.fill_(7);
+  clock->alarm = 6;
+  save_checkpoint(folder.path(), state, {.step = 1});
+  clock->hands.zero_();
+  clock->alarm = 0;
+  load_checkpoint(folder.path(), state);
+  EXPECT_TRUE(clock->hands.equal(torch::full({2}, 7.0F)));
+  EXPECT_EQ(clock->alarm, 6);
+}
+
 RANKS_TEST(Checkpoint, OfTheSameStepIsReplacedAndOldOnesGo, Ranks(1, 2)) {
   const SharedFolder folder(world());
   int value = 0;

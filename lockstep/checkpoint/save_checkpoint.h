@@ -18,9 +18,11 @@
 //              next. Saving the same step again replaces that checkpoint in one step.
 // Async        save_checkpoint_async() copies what may change into memory that is kept for the next save (of
 //              this rank's share alone), returns, and a thread of low priority writes. It works over a group
-//              of its own. A second save that comes too early waits for the first, or is refused, as
-//              `when_busy` says. An error of the thread is thrown by the next save, by wait_for_checkpoint()
-//              or by destroy_process_group(), on all ranks. Leaving main waits for the thread.
+//              of its own. It pauses three times as long as it writes, until somebody waits for it: a second
+//              save, wait_for_checkpoint() or the end. A second save that comes too early waits for the
+//              first, or is refused, as `when_busy` says. An error of the thread is thrown by the next save,
+//              by wait_for_checkpoint() or by destroy_process_group(), on all ranks. Leaving main waits for
+//              the thread.
 // Files        safetensors, with an index in JSON (formats/checkpoint_index.h): Python reads them
 //              (docs/checkpoints.md), `lockstep ckpt` lists and checks them.
 // Returns      the checkpoint's path.

@@ -49,7 +49,10 @@ std::string key_of(const PieceToWrite& piece, std::set<std::string>& taken) {
 
 class ShardWriter {
  public:
-  ShardWriter(const std::string& path, bool durable) : file_(path), durable_(durable) {}
+  ShardWriter(const std::string& path, bool durable, Pace* pace)
+      : file_(path), durable_(durable), pace_(pace) {
+    if (pace_ != nullptr) pace_->resume();
+  }
 
   std::uint64_t size() const { return file_.size(); }
 
@@ -61,6 +64,7 @@ class ShardWriter {
       checksum.add(portion);
       file_.write(portion);
       bytes = bytes.subspan(portion.size());
+      if (pace_ != nullptr) pace_->pause();
     }
     if (durable_) file_.begin_sync();
     return checksum.text();
@@ -73,6 +77,7 @@ class ShardWriter {
  private:
   NewFile file_;
   const bool durable_;
+  Pace* const pace_;
 };
 
 }  // namespace
@@ -84,7 +89,7 @@ std::string shard_name(int rank, int ranks) {
 }
 
 WrittenShard write_shard(const std::string& folder, const std::string& name,
-                         std::span<const PieceToWrite> pieces, bool durable) {
+                         std::span<const PieceToWrite> pieces, bool durable, Pace* pace) {
   // By falling element size, so that each lies at a multiple of its own: readers map the file.
   std::vector<std::size_t> order(pieces.size());
   std::iota(order.begin(), order.end(), 0);
@@ -104,7 +109,7 @@ WrittenShard write_shard(const std::string& folder, const std::string& name,
         {written.pieces[i].key, stored.dtype, stored.shape, position, position + piece.piece.bytes});
     position = entries.back().end;
   }
-  ShardWriter writer(str(folder, '/', name), durable);
+  ShardWriter writer(str(folder, '/', name), durable, pace);
   const std::string header = safetensors_head(str(folder, '/', name), entries);
   written.file.header_bytes = header.size();
   written.file.header_xxh128 = writer.write(std::as_bytes(std::span(header)));

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/checkpoint/pace.h"
 #include "lockstep/checkpoint/prepared_save.h"
 #include "lockstep/formats/checkpoint_index.h"
 
@@ -22,8 +23,8 @@ struct WrittenShard {
 
 std::string shard_name(int rank, int ranks);
 
-// `durable`: synced to the disk.
+// `durable`: synced to the disk. `pace`: null writes as fast as it can.
 WrittenShard write_shard(const std::string& folder, const std::string& name,
-                         std::span<const PieceToWrite> pieces, bool durable);
+                         std::span<const PieceToWrite> pieces, bool durable, Pace* pace);
 
 }  // namespace lockstep

@@ -153,7 +153,7 @@ class Commit {
 
 }  // namespace
 
-std::string write_checkpoint(const CheckpointRanks& ranks, const PreparedSave& save) {
+std::string write_checkpoint(const CheckpointRanks& ranks, const PreparedSave& save, Pace* pace) {
   const at::NoGradGuard no_grad;
   Commit commit(save);
   ranks.on_rank_0([&] {
@@ -168,7 +168,7 @@ std::string write_checkpoint(const CheckpointRanks& ranks, const PreparedSave& s
                                   "that their machines share"));
       fail_point("checkpoint.before_shard");
       return to_json(write_shard(commit.unfinished(), shard_name(ranks.rank(), ranks.size()), save.pieces,
-                                 save.options.durable),
+                                 save.options.durable, pace),
                      save);
     });
     ranks.on_rank_0([&] {

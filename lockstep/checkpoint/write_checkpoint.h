@@ -10,11 +10,12 @@
 #include <string>
 
 #include "lockstep/checkpoint/checkpoint_ranks.h"
+#include "lockstep/checkpoint/pace.h"
 #include "lockstep/checkpoint/prepared_save.h"
 
 namespace lockstep {
 
 // Collective. The checkpoint's path.
-std::string write_checkpoint(const CheckpointRanks& ranks, const PreparedSave& save);
+std::string write_checkpoint(const CheckpointRanks& ranks, const PreparedSave& save, Pace* pace = nullptr);
 
 }  // namespace lockstep

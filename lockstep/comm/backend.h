@@ -9,7 +9,9 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -117,6 +119,23 @@ class Backend {
   // none. Zeroed, 64-byte aligned. Throws SystemError when it cannot be reserved. Freed with the last
   // reference.
   virtual std::shared_ptr<void> allocate_shared(std::size_t bytes) = 0;
+
+  // For ranks that have memory in common (comm/collectives/common_memory.h); a backend whose ranks have none
+  // leaves these as they are. Null: none.
+  //
+  // Memory like that of allocate_shared() which all ranks of the group hold. This rank, which makes it, holds
+  // it from now on, the others once they have called hold_common(). It is free when all have let it go.
+  virtual std::shared_ptr<void> make_common(std::size_t /*bytes*/) { return nullptr; }
+  virtual std::shared_ptr<void> hold_common(int /*maker*/, std::uint64_t /*place*/, std::size_t /*bytes*/) {
+    return nullptr;
+  }
+  // The place of memory of make_common() or allocate_shared(): a number that other ranks pass with this rank.
+  virtual std::optional<std::uint64_t> place_of(const void* /*memory*/) { return std::nullopt; }
+  // Where this process sees the memory of another rank. Mapped as long as it is held; whose it is and how
+  // long it means something is the ranks' agreement.
+  virtual std::shared_ptr<std::byte> memory_of(int /*rank*/, std::uint64_t /*place*/, std::size_t /*bytes*/) {
+    return nullptr;
+  }
 
   // Makes the groups of a SplitRequest. The answer is the group of the part that this rank is in, or null.
   // Destroying and making groups again does not grow anything. A backend implements this one; split() and

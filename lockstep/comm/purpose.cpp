@@ -25,7 +25,7 @@ bool is_of_a_loop(Purpose purpose) {
   return purpose == Purpose::BUFFERS || purpose == Purpose::GRADIENTS ||
          purpose == Purpose::SYNC_BATCH_NORM_FORWARD || purpose == Purpose::SYNC_BATCH_NORM_BACKWARD ||
          purpose == Purpose::OVERFLOWS || purpose == Purpose::JOIN || purpose == Purpose::ACCUMULATION ||
-         purpose == Purpose::STOP_SIGNALS;
+         purpose == Purpose::STOP_SIGNALS || purpose == Purpose::SHARDED_STEP;
 }
 
 bool is_of_batch_norm(Purpose purpose) {
@@ -69,7 +69,8 @@ std::string_view name_of(Purpose purpose) {
                                                                  "checkpoint",
                                                                  "stop_signals",
                                                                  "rank_zero_first",
-                                                                 "new_group"};
+                                                                 "new_group",
+                                                                 "sharded_step"};
   return NAMES.at(static_cast<std::size_t>(purpose));
 }
 
@@ -92,7 +93,8 @@ std::string_view words_of(Purpose purpose) {
       "for a checkpoint",
       "for StopSignals",
       "for rank_zero_first",
-      "for a new group"};
+      "for a new group",
+      "for the step of a ShardedDataParallel"};
   return WORDS.at(static_cast<std::size_t>(purpose));
 }
 

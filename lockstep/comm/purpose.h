@@ -42,8 +42,9 @@ enum class Purpose : std::uint8_t {
   STOP_SIGNALS,
   RANK_ZERO_FIRST,
   NEW_GROUP,
+  SHARDED_STEP,  // mark: GradientMeeting::Reason
 };
-inline constexpr int PURPOSE_COUNT = 18;
+inline constexpr int PURPOSE_COUNT = 19;
 
 // "gradients", as files and programs name it. PROGRAM is "".
 std::string_view name_of(Purpose purpose);

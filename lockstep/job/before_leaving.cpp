@@ -18,7 +18,7 @@ struct Functions {
 };
 
 Functions& functions() {
-  static Functions* const instance = new Functions;  // outlives static destructors
+  static auto* const instance = new Functions;  // outlives static destructors
   return *instance;
 }
 

@@ -52,7 +52,7 @@ class AdamSteps {
  public:
   template <typename Options, typename State>
   void add(const Options& options, bool decoupled, State& state, const at::Tensor& key,
-           const at::Tensor& param, const at::Tensor& grad) {
+           const at::Tensor& param, const at::Tensor& grad, const GradientParts* parts) {
     if (!state.exp_avg().defined()) {
       state.exp_avg(at::zeros_like(key));
       state.exp_avg_sq(at::zeros_like(key));
@@ -63,9 +63,11 @@ class AdamSteps {
     const at::Tensor mean = real_view(state.exp_avg());
     const at::Tensor square = real_view(state.exp_avg_sq());
     const at::Tensor largest = c.amsgrad ? real_view(state.max_exp_avg_sq()) : at::Tensor();
-    const auto call = c.amsgrad ? kernel_call(param, grad, {mean, square, largest})
-                                : kernel_call(param, grad, {mean, square});
-    if (!call) return step_plainly(c, param, grad, mean, square, largest);
+    const auto call = c.amsgrad ? kernel_call(param, grad, {mean, square, largest}, parts)
+                                : kernel_call(param, grad, {mean, square}, parts);
+    if (!call)
+      return step_plainly(c, param, parts == nullptr ? grad : average_of(*parts, param), mean, square,
+                          largest);
     calls_.push_back(*call);
     coefficients_.push_back(c);
   }
@@ -133,13 +135,13 @@ void AdamW::check(const AdamWOptions& options) const { expect_adam_options(name(
 void Adam::update(const std::vector<Gradient>& gradients) {
   AdamSteps steps;
   for (const Gradient& g : gradients)
-    steps.add(options_of(g.group), /*decoupled=*/false, state_of(g.key), g.key, g.param, g.grad);
+    steps.add(options_of(g.group), /*decoupled=*/false, state_of(g.key), g.key, g.param, g.grad, g.parts);
   steps.run();
 }
 void AdamW::update(const std::vector<Gradient>& gradients) {
   AdamSteps steps;
   for (const Gradient& g : gradients)
-    steps.add(options_of(g.group), /*decoupled=*/true, state_of(g.key), g.key, g.param, g.grad);
+    steps.add(options_of(g.group), /*decoupled=*/true, state_of(g.key), g.key, g.param, g.grad, g.parts);
   steps.run();
 }
 

@@ -76,11 +76,13 @@ struct AdamWOptions : public OptionsOf<AdamWOptions> {
   }
 };
 
-class Adam final : public TypedOptimizer<AdamOptions, torch::optim::AdamParamState> {
+class Adam : public TypedOptimizer<AdamOptions, torch::optim::AdamParamState> {
  public:
   explicit Adam(const std::vector<ParamGroup>& groups, const AdamOptions& defaults = {});
   explicit Adam(const std::vector<at::Tensor>& parameters, const AdamOptions& defaults = {});
   explicit Adam(const NamedTensors& parameters, const AdamOptions& defaults = {});
+
+  bool takes_gradient_parts() const override { return true; }
 
  protected:
   const char* name() const override { return "Adam"; }
@@ -88,11 +90,13 @@ class Adam final : public TypedOptimizer<AdamOptions, torch::optim::AdamParamSta
   void update(const std::vector<Gradient>& gradients) override;
 };
 
-class AdamW final : public TypedOptimizer<AdamWOptions, torch::optim::AdamWParamState> {
+class AdamW : public TypedOptimizer<AdamWOptions, torch::optim::AdamWParamState> {
  public:
   explicit AdamW(const std::vector<ParamGroup>& groups, const AdamWOptions& defaults = {});
   explicit AdamW(const std::vector<at::Tensor>& parameters, const AdamWOptions& defaults = {});
   explicit AdamW(const NamedTensors& parameters, const AdamWOptions& defaults = {});
+
+  bool takes_gradient_parts() const override { return true; }
 
  protected:
   const char* name() const override { return "AdamW"; }

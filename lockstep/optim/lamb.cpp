@@ -50,6 +50,7 @@ struct LambItem {
   const LAMBOptions* options;
   bool adapted;
   LambCoefficients c;
+  NormShard shard;
   double rate(const SquareSums& sums) const {
     return options->lr() * (adapted ? trust_ratio(*options, sums) : 1);
   }
@@ -84,8 +85,7 @@ class LambSteps {
   }
 
   void run(const NormReducer& reducer) {
-    run_moments();
-    add_up(sums_, reducer);
+    run_moments(reducer);
     for_chunks(calls_, [&](const Chunk& chunk) {
       const LambItem& item = items_[places_[chunk.call]];
       step_kernels().lamb_apply(chunk.dtype, item.c, item.rate(sums_[places_[chunk.call]]), chunk.buffers,
@@ -101,18 +101,18 @@ class LambSteps {
     at::Tensor param, u;
   };
 
-  void run_moments() {
-    std::vector<SquareSums> parts(chunk_count(calls_));
-    std::vector<std::size_t> owners(parts.size());
+  // Moments, and the norms of whole parameters.
+  void run_moments(const NormReducer& reducer) {
+    std::vector<ChunkSquares> chunks(chunk_count(calls_));
     for_chunks(calls_, [&](const Chunk& chunk) {
-      owners[chunk.index] = places_[chunk.call];
-      step_kernels().lamb_moments(chunk.dtype, items_[owners[chunk.index]].c, chunk.buffers, chunk.count,
-                                  parts[chunk.index]);
+      ChunkSquares& squares = chunks[chunk.index];
+      squares = {.item = places_[chunk.call], .chunk = chunk.begin / CHUNK_ELEMENTS, .sums = {}};
+      step_kernels().lamb_moments(chunk.dtype, items_[squares.item].c, chunk.buffers, chunk.count,
+                                  squares.sums);
     });
-    for (std::size_t i = 0; i < parts.size(); ++i) {
-      sums_[owners[i]].param += parts[i].param;
-      sums_[owners[i]].update += parts[i].update;
-    }
+    std::vector<NormShard> shards;
+    for (const LambItem& item : items_) shards.push_back(item.shard);
+    add_up(sums_, chunks, shards, reducer);
   }
 
   std::vector<LambItem> items_;
@@ -153,10 +153,12 @@ double LAMB::grad_factor(const std::vector<Gradient>& gradients) const {
   const double most = static_cast<const LAMBOptions&>(*defaults_).max_grad_norm();
   if (std::isinf(most)) return 1;
   std::vector<at::Tensor> grads;
-  for (const Gradient& g : gradients) grads.push_back(g.grad);
-  double sum = square_sum(grads);
-  norms().sum({&sum, 1});
-  const double norm = std::sqrt(sum);
+  std::vector<NormShard> shards;
+  for (const Gradient& g : gradients) {
+    grads.push_back(g.grad);
+    shards.push_back({g.elements, g.offset});
+  }
+  const double norm = std::sqrt(square_sum(grads, shards, norms()));
   return norm > most ? most / norm : 1;
 }
 
@@ -171,8 +173,10 @@ void LAMB::update(const std::vector<Gradient>& gradients) {
       state.exp_avg_sq(at::zeros_like(g.key));
     }
     state.step(state.step() + 1);
-    const LambItem item = {&options, is_adapted(options, g.dims),
-                           coefficients(options, g.dims, static_cast<double>(state.step()), factor)};
+    const LambItem item = {&options,
+                           is_adapted(options, g.dims),
+                           coefficients(options, g.dims, static_cast<double>(state.step()), factor),
+                           {g.elements, g.offset}};
     steps.add(item, g.param, g.grad, real_view(state.exp_avg()), real_view(state.exp_avg_sq()));
   }
   steps.run(norms());

@@ -80,7 +80,7 @@ struct LAMBOptions : public OptionsOf<LAMBOptions> {
   }
 };
 
-class LAMB final : public TypedOptimizer<LAMBOptions, torch::optim::AdamParamState> {
+class LAMB : public TypedOptimizer<LAMBOptions, torch::optim::AdamParamState> {
  public:
   explicit LAMB(const std::vector<ParamGroup>& groups, const LAMBOptions& defaults = {});
   explicit LAMB(const std::vector<at::Tensor>& parameters, const LAMBOptions& defaults = {});

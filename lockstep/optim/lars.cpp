@@ -74,11 +74,11 @@ void LARS::update(const std::vector<Gradient>& gradients) {
     const Gradient& g = gradients[i];
     const LARSOptions& options = options_of(g.group);
     if (!options.adapt() || is_excluded(options, g.dims)) continue;
-    items.push_back({g.param, g.grad, options.joint_norm() ? options.weight_decay() : 0});
+    items.push_back({g.param, g.grad, options.joint_norm() ? options.weight_decay() : 0,
+                     NormShard{g.elements, g.offset}});
     adapted.push_back(i);
   }
-  std::vector<SquareSums> sums = square_sums(items);
-  add_up(sums, norms());
+  const std::vector<SquareSums> sums = square_sums(items, norms());
   std::vector<double> ratios(gradients.size(), 1);
   for (std::size_t i = 0; i < adapted.size(); ++i)
     ratios[adapted[i]] = trust_ratio(options_of(gradients[adapted[i]].group), sums[i]);

@@ -78,7 +78,7 @@ struct LARSOptions : public OptionsOf<LARSOptions> {
   }
 };
 
-class LARS final : public TypedOptimizer<LARSOptions, torch::optim::SGDParamState> {
+class LARS : public TypedOptimizer<LARSOptions, torch::optim::SGDParamState> {
  public:
   explicit LARS(const std::vector<ParamGroup>& groups, const LARSOptions& defaults);
   explicit LARS(const std::vector<at::Tensor>& parameters, const LARSOptions& defaults);

@@ -1,5 +1,8 @@
 #include "lockstep/optim/norms.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "lockstep/optim/chunks.h"
 
 namespace lockstep::optim {
@@ -10,14 +13,27 @@ double plain_square(const at::Tensor& tensor) {
   return wide.mul(wide).sum().item().toDouble();
 }
 
+// By shard: how many chunks the whole parameters before it have, at least one each; and of all.
+std::vector<std::size_t> first_chunks(std::span<const NormShard> shards) {
+  std::vector<std::size_t> first = {0};
+  for (const NormShard& shard : shards) {
+    const std::size_t chunks =
+        (static_cast<std::size_t>(shard.elements) + CHUNK_ELEMENTS - 1) / CHUNK_ELEMENTS;
+    first.push_back(first.back() + std::max<std::size_t>(1, chunks));
+  }
+  return first;
+}
+
 }  // namespace
 
-std::vector<SquareSums> square_sums(const std::vector<NormItem>& items) {
+std::vector<SquareSums> square_sums(const std::vector<NormItem>& items, const NormReducer& reducer) {
   std::vector<SquareSums> sums(items.size());
+  std::vector<NormShard> shards;
   std::vector<KernelCall> calls;
   std::vector<std::size_t> places;
   for (std::size_t i = 0; i < items.size(); ++i) {
-    const auto& [param, grad, weight_decay] = items[i];
+    const auto& [param, grad, weight_decay, shard] = items[i];
+    shards.push_back(shard);
     if (const auto call = kernel_call(param, grad, {})) {
       calls.push_back(*call);
       places.push_back(i);
@@ -26,26 +42,42 @@ std::vector<SquareSums> square_sums(const std::vector<NormItem>& items) {
       sums[i] = {plain_square(p), plain_square(grad.to(at::kDouble).add(p, weight_decay))};
     }
   }
-  std::vector<SquareSums> parts(chunk_count(calls));
-  std::vector<std::size_t> owners(parts.size());
+  std::vector<ChunkSquares> chunks(chunk_count(calls));
   for_chunks(calls, [&](const Chunk& chunk) {
-    owners[chunk.index] = places[chunk.call];
-    step_kernels().squares(chunk.dtype, items[places[chunk.call]].weight_decay, chunk.buffers, chunk.count,
-                           parts[chunk.index]);
+    ChunkSquares& squares = chunks[chunk.index];
+    squares = {.item = places[chunk.call], .chunk = chunk.begin / CHUNK_ELEMENTS, .sums = {}};
+    step_kernels().squares(chunk.dtype, items[squares.item].weight_decay, chunk.buffers, chunk.count,
+                           squares.sums);
   });
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    sums[owners[i]].param += parts[i].param;
-    sums[owners[i]].update += parts[i].update;
-  }
+  add_up(sums, chunks, shards, reducer);
   return sums;
 }
 
-void add_up(std::vector<SquareSums>& sums, const NormReducer& reducer) {
-  if (reducer.is_local()) return;
-  std::vector<double> flat;
-  for (const SquareSums& of : sums) flat.insert(flat.end(), {of.param, of.update});
-  reducer.sum(flat);
-  for (std::size_t i = 0; i < sums.size(); ++i) sums[i] = {flat[2 * i], flat[2 * i + 1]};
+void add_up(std::vector<SquareSums>& sums, std::span<const ChunkSquares> chunks,
+            std::span<const NormShard> shards, const NormReducer& reducer) {
+  const auto add = [](SquareSums& to, const SquareSums& more) {
+    to.param += more.param;
+    to.update += more.update;
+  };
+  if (reducer.is_local()) {
+    for (const ChunkSquares& chunk : chunks) add(sums[chunk.item], chunk.sums);
+    return;
+  }
+  const std::vector<std::size_t> first = first_chunks(shards);
+  std::vector<double> table(
+      2 * first.back());  // a chunk of which this rank has nothing adds zero, which is exact
+  const auto put = [&](std::size_t item, std::size_t chunk, const SquareSums& squares) {
+    const std::size_t own = static_cast<std::size_t>(shards[item].offset) / CHUNK_ELEMENTS + chunk;
+    const std::size_t at = 2 * std::min(first[item] + own, first[item + 1] - 1);
+    table[at] += squares.param;
+    table[at + 1] += squares.update;
+  };
+  for (std::size_t i = 0; i < sums.size(); ++i) put(i, 0, std::exchange(sums[i], {}));
+  for (const ChunkSquares& chunk : chunks) put(chunk.item, chunk.chunk, chunk.sums);
+  reducer.sum(table);
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    for (std::size_t at = first[i]; at < first[i + 1]; ++at) add(sums[i], {table[2 * at], table[2 * at + 1]});
+  }
 }
 
 double square_sum(const std::vector<at::Tensor>& tensors) {
@@ -64,6 +96,31 @@ double square_sum(const std::vector<at::Tensor>& tensors) {
     parts[chunk.index] = step_kernels().square(chunk.dtype, chunk.buffers.grad, chunk.count);
   });
   for (const double part : parts) sum += part;
+  return sum;
+}
+
+double square_sum(const std::vector<at::Tensor>& tensors, std::span<const NormShard> shards,
+                  const NormReducer& reducer) {
+  if (reducer.is_local()) return square_sum(tensors);
+  const std::vector<std::size_t> first = first_chunks(shards);
+  std::vector<double> table(first.back());
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const std::size_t at = first[i] + static_cast<std::size_t>(shards[i].offset) / CHUNK_ELEMENTS;
+    const auto call = kernel_call(tensors[i]);
+    std::vector<double> parts(call ? chunk_count({&*call, 1}) : 1);
+    if (call) {
+      for_chunks({&*call, 1}, [&](const Chunk& chunk) {
+        parts[chunk.index] = step_kernels().square(chunk.dtype, chunk.buffers.grad, chunk.count);
+      });
+    } else {
+      parts[0] = plain_square(tensors[i]);
+    }
+    for (std::size_t chunk = 0; chunk < parts.size(); ++chunk)
+      table[std::min(at + chunk, first[i + 1] - 1)] += parts[chunk];
+  }
+  reducer.sum(table);
+  double sum = 0;
+  for (const double part : table) sum += part;
   return sum;
 }
 

@@ -1,8 +1,12 @@
-// Sums of squares over whole tensors, in float64, with the same bits for any number of threads.
+// Sums of squares over whole tensors, in float64, with the same bits for any number of threads, and for any
+// number of ranks that share a parameter, if their shards begin at multiples of CHUNK_ELEMENTS: each chunk's
+// sum is found by one rank, and all ranks add the sums of a parameter's chunks in their order.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
+#include <span>
 #include <vector>
 
 #include "lockstep/optim/norm_reducer.h"
@@ -10,19 +14,38 @@
 
 namespace lockstep::optim {
 
+// Where the elements of a tensor lie in a whole parameter, in real numbers.
+struct NormShard {
+  std::int64_t elements = 0;  // of the whole parameter
+  std::int64_t offset = 0;
+};
+
 struct NormItem {
   at::Tensor param;
   at::Tensor grad;
   double weight_decay = 0;
+  NormShard shard;
 };
 
-// |param|^2 and |grad + weight_decay * param|^2 of each; real tensors.
-std::vector<SquareSums> square_sums(const std::vector<NormItem>& items);
+// Of chunk `chunk` of an item's own elements.
+struct ChunkSquares {
+  std::size_t item = 0;
+  std::size_t chunk = 0;
+  SquareSums sums;
+};
 
-// The sums of all ranks of the reducer, of the same items on each.
-void add_up(std::vector<SquareSums>& sums, const NormReducer& reducer);
+// |param|^2 and |grad + weight_decay * param|^2 of each whole parameter; real tensors.
+std::vector<SquareSums> square_sums(const std::vector<NormItem>& items, const NormReducer& reducer);
 
-// |t|^2 over all of them together; real or complex.
+// Adds the chunks, those of all ranks of the reducer, to the sums of items, which are this rank's alone
+// before. All ranks have the same items.
+void add_up(std::vector<SquareSums>& sums, std::span<const ChunkSquares> chunks,
+            std::span<const NormShard> shards, const NormReducer& reducer);
+
+// |t|^2 over all of them together; real or complex. Of this rank.
 double square_sum(const std::vector<at::Tensor>& tensors);
+// The same over the ranks of the reducer; real tensors.
+double square_sum(const std::vector<at::Tensor>& tensors, std::span<const NormShard> shards,
+                  const NormReducer& reducer);
 
 }  // namespace lockstep::optim

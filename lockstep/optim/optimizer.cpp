@@ -118,6 +118,10 @@ void Optimizer::expect_new_names(const std::vector<ParameterShard>& shards) cons
 }
 
 void Optimizer::add_param_group(const std::vector<ParameterShard>& shards) {
+  add_param_group(shards, *defaults_);
+}
+
+void Optimizer::add_param_group(const std::vector<ParameterShard>& shards, const Options& options) {
   expect_new_names(shards);
   std::unordered_map<const void*, Known> before = known_;
   std::vector<at::Tensor> tensors;
@@ -126,15 +130,36 @@ void Optimizer::add_param_group(const std::vector<ParameterShard>& shards) {
       tensors.push_back(shard.tensor);
       if (!shard.tensor.defined()) continue;
       expect_part(name(), shard);
-      const auto dims = static_cast<std::int64_t>(shard.shape.size());
+      const std::int64_t reals = shard.tensor.is_complex() ? 2 : 1;
       known_.emplace(shard.tensor.unsafeGetTensorImpl(),
-                     Known{.name = shard.name, .dims = dims, .shape = shape_of(shard)});
+                     Known{.name = shard.name,
+                           .dims = static_cast<std::int64_t>(shard.shape.size()),
+                           .elements = reals * c10::multiply_integers(shard.shape),
+                           .offset = reals * shard.offset,
+                           .shape = shape_of(shard)});
     }
-    add_param_group(ParamGroup(std::move(tensors)));
+    add_param_group(ParamGroup(std::move(tensors), options.clone()));
   } catch (...) {
     known_ = std::move(before);  // refused parameters leave no names behind
     throw;
   }
+}
+
+void Optimizer::look_up_gradients(GradientLookup lookup) {
+  if (lookup && !takes_gradient_parts())
+    throw InvalidArgument(lockstep::str(name(), ": needs whole gradients and takes none in parts"));
+  lookup_ = std::move(lookup);
+}
+
+void Optimizer::expect_steppable(const at::Tensor& parameter, const at::Tensor& grad) const {
+  if (grad.layout() != at::kStrided)
+    throw InvalidArgument(
+        lockstep::str(name(), ": the gradient of ", called(parameter), ", is ", grad.layout(),
+                      "; only dense gradients can be stepped with. Give it to an optimiser of its own ",
+                      "(torch::optim::SGD), or make the embedding dense."));
+  if (grad.sizes() != parameter.sizes())
+    throw InvalidArgument(
+        lockstep::str(name(), ": the gradient of ", called(parameter), ", has shape ", grad.sizes()));
 }
 
 std::vector<Optimizer::Gradient> Optimizer::gradients() const {
@@ -142,18 +167,16 @@ std::vector<Optimizer::Gradient> Optimizer::gradients() const {
   for (std::size_t g = 0; g < param_groups().size(); ++g) {
     for (const at::Tensor& parameter : param_groups()[g].params()) {
       const at::Tensor& grad = parameter.grad();
-      if (!grad.defined()) continue;
-      if (grad.layout() != at::kStrided)
-        throw InvalidArgument(
-            lockstep::str(name(), ": the gradient of ", called(parameter), ", is ", grad.layout(),
-                          "; only dense gradients can be stepped with. Give it to an optimiser of its own ",
-                          "(torch::optim::SGD), or make the embedding dense."));
-      if (grad.sizes() != parameter.sizes())
-        throw InvalidArgument(
-            lockstep::str(name(), ": the gradient of ", called(parameter), ", has shape ", grad.sizes()));
+      const GradientParts* parts = lookup_ && !grad.defined() ? lookup_(parameter) : nullptr;
+      if (!grad.defined() && parts == nullptr) continue;
+      if (grad.defined()) expect_steppable(parameter, grad);
+      Gradient one{.group = g, .key = parameter, .param = real_view(parameter), .parts = parts};
+      if (grad.defined()) one.grad = real_view(grad);
       const auto known = known_.find(parameter.unsafeGetTensorImpl());
-      const std::int64_t dims = known == known_.end() ? parameter.dim() : known->second.dims;
-      found.push_back({g, parameter, real_view(parameter), real_view(grad), dims});
+      one.dims = known == known_.end() ? parameter.dim() : known->second.dims;
+      one.elements = known == known_.end() ? one.param.numel() : known->second.elements;
+      one.offset = known == known_.end() ? 0 : known->second.offset;
+      found.push_back(std::move(one));
     }
   }
   return found;

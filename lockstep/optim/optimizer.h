@@ -61,6 +61,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "lockstep/optim/gradient_parts.h"
 #include "lockstep/optim/norm_reducer.h"
 #include "lockstep/optim/parameter_shard.h"
 #include "lockstep/tensor/named_tensors.h"
@@ -74,13 +75,20 @@ class Optimizer : public torch::optim::Optimizer {
   void add_param_group(const ParamGroup& group);
   void add_param_group(const NamedTensors& parameters);
   void add_param_group(const std::vector<ParameterShard>& shards);
+  void add_param_group(const std::vector<ParameterShard>& shards,
+                       const torch::optim::OptimizerOptions& options);
   // Over which ranks LARS and LAMB take norms; by default over this rank alone. With a group, step() is
   // collective from then on.
   void reduce_norms(const NormReducer& reducer) { norms_ = reducer; }
+  // Where the gradients of parameters are that have no .grad, as the ranks of a machine have them
+  // (gradient_parts.h). Throws InvalidArgument for an optimiser that needs each whole gradient twice: LARS
+  // and LAMB.
+  void look_up_gradients(GradientLookup lookup);
+  virtual bool takes_gradient_parts() const { return false; }
 
   // Calls `closure`, if there is one, with gradients enabled, and returns what it returns. Parameters without
   // a gradient stay.
-  at::Tensor step(LossClosure closure = nullptr) final;
+  at::Tensor step(LossClosure closure = nullptr) override;
 
   void save(torch::serialize::OutputArchive& archive) const override = 0;
   void load(torch::serialize::InputArchive& archive) override = 0;
@@ -101,8 +109,11 @@ class Optimizer : public torch::optim::Optimizer {
     std::size_t group;
     at::Tensor key;  // the parameter itself
     at::Tensor param;
-    at::Tensor grad;
-    std::int64_t dims;  // of the whole parameter
+    at::Tensor grad;                       // undefined: `parts` has it
+    const GradientParts* parts = nullptr;  // null: `grad` has it
+    std::int64_t dims = 0;                 // of the whole parameter
+    std::int64_t elements = 0;             // of the whole parameter, real numbers
+    std::int64_t offset = 0;               // of `param` in the whole parameter
   };
   using State = torch::optim::OptimizerParamState;
   using Options = torch::optim::OptimizerOptions;
@@ -133,10 +144,13 @@ class Optimizer : public torch::optim::Optimizer {
   struct Known {  // of a parameter with a name
     std::string name;
     std::int64_t dims;
+    std::int64_t elements;
+    std::int64_t offset;
     std::string shape;  // as errors say it
   };
 
   std::vector<Gradient> gradients() const;
+  void expect_steppable(const at::Tensor& parameter, const at::Tensor& grad) const;
   void expect_new(const ParamGroup& group) const;
   void expect_new_names(const std::vector<ParameterShard>& shards) const;
   std::unique_ptr<State> fitting_state(Values& values, const std::string& owner,
@@ -146,6 +160,7 @@ class Optimizer : public torch::optim::Optimizer {
 
   std::unordered_map<const void*, Known> known_;  // by parameter
   NormReducer norms_;
+  GradientLookup lookup_;
 };
 
 }  // namespace lockstep::optim

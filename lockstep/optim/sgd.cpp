@@ -28,9 +28,11 @@ void step_plainly(const SgdCoefficients& c, const at::Tensor& param, const at::T
 }  // namespace
 
 void SgdSteps::add(const SgdCoefficients& coefficients, const at::Tensor& param, const at::Tensor& grad,
-                   const at::Tensor& buffer) {
-  const auto call = buffer.defined() ? kernel_call(param, grad, {buffer}) : kernel_call(param, grad, {});
-  if (!call) return step_plainly(coefficients, param, grad, buffer);
+                   const at::Tensor& buffer, const GradientParts* parts) {
+  const auto call =
+      buffer.defined() ? kernel_call(param, grad, {buffer}, parts) : kernel_call(param, grad, {}, parts);
+  if (!call)
+    return step_plainly(coefficients, param, parts == nullptr ? grad : average_of(*parts, param), buffer);
   calls_.push_back(*call);
   coefficients_.push_back(coefficients);
 }
@@ -94,7 +96,7 @@ void SGD::update(const std::vector<Gradient>& gradients) {
       c.take = own.defined() ? 1 - options.dampening() : 1;
       buffer = real_view(zeros_like_once(own, g.key));
     }
-    steps.add(c, g.param, g.grad, buffer);
+    steps.add(c, g.param, g.grad, buffer, g.parts);
   }
   steps.run();
 }

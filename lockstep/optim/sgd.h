@@ -47,11 +47,13 @@ struct SGDOptions : public OptionsOf<SGDOptions> {
   }
 };
 
-class SGD final : public TypedOptimizer<SGDOptions, torch::optim::SGDParamState> {
+class SGD : public TypedOptimizer<SGDOptions, torch::optim::SGDParamState> {
  public:
   explicit SGD(const std::vector<ParamGroup>& groups, const SGDOptions& defaults);
   explicit SGD(const std::vector<at::Tensor>& parameters, const SGDOptions& defaults);
   explicit SGD(const NamedTensors& parameters, const SGDOptions& defaults);
+
+  bool takes_gradient_parts() const override { return true; }
 
  protected:
   const char* name() const override { return "SGD"; }

@@ -17,7 +17,7 @@ class SgdSteps {
  public:
   // `buffer` is undefined without momentum.
   void add(const SgdCoefficients& coefficients, const at::Tensor& param, const at::Tensor& grad,
-           const at::Tensor& buffer);
+           const at::Tensor& buffer, const GradientParts* parts = nullptr);
   void run() const;
 
  private:

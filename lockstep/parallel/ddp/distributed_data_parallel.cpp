@@ -87,12 +87,6 @@ std::shared_ptr<Reducer> make_reducer(const NamedTensors& parameters, const Proc
   }
 }
 
-std::vector<at::Tensor> tensors_of(const NamedTensors& named) {
-  std::vector<at::Tensor> tensors;
-  for (const auto& [name, tensor] : named) tensors.push_back(tensor);
-  return tensors;
-}
-
 // What a wrapper announces to a Join before it communicates.
 enum Announced : std::uint32_t { BUFFERS, AVERAGE, NOTHING };
 

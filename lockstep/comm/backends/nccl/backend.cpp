@@ -58,6 +58,14 @@ class NcclBackend final : public Backend {
     return core_->start(std::move(request));
   }
   std::shared_ptr<void> allocate_shared(std::size_t bytes) override { return cpu_->allocate_shared(bytes); }
+  std::shared_ptr<void> make_common(std::size_t bytes) override { return cpu_->make_common(bytes); }
+  std::shared_ptr<void> hold_common(int maker, std::uint64_t place, std::size_t bytes) override {
+    return cpu_->hold_common(maker, place, bytes);
+  }
+  std::optional<std::uint64_t> place_of(const void* memory) override { return cpu_->place_of(memory); }
+  std::shared_ptr<std::byte> memory_of(int rank, std::uint64_t place, std::size_t bytes) override {
+    return cpu_->memory_of(rank, place, bytes);
+  }
   std::shared_ptr<Backend> make_groups(const SplitRequest& split) override;
   void help() override { cpu_->help(); }
   void check_peers() override {

@@ -1,6 +1,10 @@
 #include "lockstep/comm/backends/segment/rank_memory.h"
 
+#include <atomic>
 #include <cstring>
+#include <utility>
+
+#include "lockstep/os/fork_generation.h"
 
 namespace lockstep::shared {
 namespace {
@@ -22,7 +26,26 @@ bool has_failed(const Control& control) {
          static_cast<std::uint32_t>(FailureState::NONE);
 }
 
+// In front of a common block.
+struct alignas(128) CommonHeader {
+  std::atomic<std::uint32_t> holders;
+};
+
+CommonHeader& header_of(std::byte* block) {
+  return *reinterpret_cast<CommonHeader*>(block - sizeof(CommonHeader));
+}
+
+// True for the last holder.
+bool let_go(CommonHeader& header) { return header.holders.fetch_sub(1, std::memory_order_acq_rel) == 1; }
+
 }  // namespace
+
+std::shared_ptr<void> hold_common(std::shared_ptr<std::byte> memory) {
+  std::byte* const block = memory.get();
+  return {block, [memory = std::move(memory), made_in = fork_generation()](void*) {
+            if (fork_generation() == made_in) let_go(header_of(memory.get()));
+          }};
+}
 
 bool has_left(const Control& control, int rank) { return presence_of(control, rank) != Presence::JOINED; }
 
@@ -57,6 +80,24 @@ void RankMemory::discard_control(std::size_t offset) {
   arena.free(offset);
 }
 
+std::shared_ptr<void> RankMemory::make_common(const std::shared_ptr<RankMemory>& own, std::size_t bytes,
+                                              int holders) {
+  own->settle();
+  const std::size_t offset = own->arena.allocate(sizeof(CommonHeader) + bytes);
+  std::byte* const block = own->arena.at(offset) + sizeof(CommonHeader);
+  std::memset(block, 0, bytes);
+  header_of(block).holders.store(static_cast<std::uint32_t>(holders), std::memory_order_release);
+  return {block, [own, offset, made_in = fork_generation()](void*) {
+            if (fork_generation() == made_in) own->let_go_of_common(offset);
+          }};
+}
+
+void RankMemory::let_go_of_common(std::size_t offset) {
+  if (let_go(header_of(arena.at(offset) + sizeof(CommonHeader)))) return arena.free(offset);
+  const std::lock_guard lock(mutex_);
+  common_.push_back(offset);
+}
+
 void RankMemory::leave(Left group) {
   const std::lock_guard lock(mutex_);
   if (!is_gone(group)) left_.push_back(std::move(group));
@@ -66,6 +107,12 @@ void RankMemory::settle() {
   const std::lock_guard lock(mutex_);
   std::erase_if(left_, [&](Left& group) { return is_gone(group); });
   std::erase_if(owned_, [&](const Owned& group) { return is_over(group); });
+  std::erase_if(common_, [&](std::size_t offset) {
+    const CommonHeader& header = header_of(arena.at(offset) + sizeof(CommonHeader));
+    if (header.holders.load(std::memory_order_acquire) > 0) return false;
+    arena.free(offset);
+    return true;
+  });
 }
 
 void RankMemory::add_group(const std::shared_ptr<Helped>& group) {

@@ -40,6 +40,10 @@ class Helped {
   virtual void help_this() = 0;  // makes what progress is possible, unless somebody is doing so
 };
 
+// Of a rank that did not make the block: `memory` is what the maker calls its place. Let go of with the last
+// reference.
+std::shared_ptr<void> hold_common(std::shared_ptr<std::byte> memory);
+
 class RankMemory {
  public:
   explicit RankMemory(std::shared_ptr<SharedMemory> memory, std::string bound = {})
@@ -52,6 +56,11 @@ class RankMemory {
   std::size_t make_control(int size);
   // Gives back a control block that no other rank has seen.
   void discard_control(std::size_t offset);
+
+  // A block that all of `holders` ranks hold. Its header counts them; the owner frees it in settle() if it
+  // was not the last.
+  static std::shared_ptr<void> make_common(const std::shared_ptr<RankMemory>& own, std::size_t bytes,
+                                           int holders);
 
   // The remains of a group after this rank's last call of it.
   struct Left {
@@ -73,6 +82,7 @@ class RankMemory {
     std::size_t offset;
     int size;
   };
+  void let_go_of_common(std::size_t offset);
   bool is_over(const Owned& group);  // frees it if it can be freed
   bool is_gone(Left& group);
 
@@ -80,6 +90,7 @@ class RankMemory {
   // guarded by mutex_
   std::vector<Owned> owned_;
   std::vector<Left> left_;
+  std::vector<std::size_t> common_;  // blocks that this rank has let go of and others hold
   std::vector<std::weak_ptr<Helped>> groups_;
 };
 

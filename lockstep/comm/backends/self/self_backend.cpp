@@ -55,6 +55,15 @@ class SelfBackend : public Backend {
     return {memory, std::free};
   }
 
+  std::shared_ptr<void> make_common(std::size_t bytes) override { return allocate_shared(bytes); }
+  std::optional<std::uint64_t> place_of(const void* memory) override {
+    return reinterpret_cast<std::uintptr_t>(memory);
+  }
+  std::shared_ptr<std::byte> memory_of(int /*rank*/, std::uint64_t place, std::size_t /*bytes*/) override {
+    return {std::shared_ptr<void>(),
+            reinterpret_cast<std::byte*>(place)};  // NOLINT(performance-no-int-to-ptr)
+  }
+
   void abort(const std::string& reason, ErrorCode code, int peer) override {
     const std::lock_guard lock(mutex_);
     if (!failure_ && !has_left_) failure_ = aborted(0, reason, code, peer);

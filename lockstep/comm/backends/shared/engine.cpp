@@ -114,6 +114,26 @@ std::shared_ptr<void> SharedEngine::allocate_shared(std::size_t bytes) {
   return {arena().at(offset), [own = context_.membership().own, offset](void*) { own->arena.free(offset); }};
 }
 
+std::shared_ptr<void> SharedEngine::make_common(std::size_t bytes) {
+  require_usable("make_common");
+  return RankMemory::make_common(context_.membership().own, bytes, size());
+}
+
+std::shared_ptr<void> SharedEngine::hold_common(int maker, std::uint64_t place, std::size_t bytes) {
+  return shared::hold_common(memory_of(maker, place, bytes));
+}
+
+std::optional<std::uint64_t> SharedEngine::place_of(const void* memory) {
+  if (!arena().contains(memory, 1)) return std::nullopt;
+  return arena().offset_of(memory);
+}
+
+std::shared_ptr<std::byte> SharedEngine::memory_of(int rank, std::uint64_t place, std::size_t bytes) {
+  require_usable("memory_of");
+  const Membership& membership = context_.membership();
+  return {membership.data.at(static_cast<std::size_t>(rank)), membership.block(rank, place, bytes)};
+}
+
 std::shared_ptr<Backend> SharedEngine::make_groups(const SplitRequest& split) {
   require_usable(name_of(split.callers));
   context_.membership().own->settle();

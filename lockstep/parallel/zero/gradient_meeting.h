@@ -1,0 +1,51 @@
+// GradientMeeting: tells all ranks that this rank's backward passes of a step are over, where its gradients
+// lie, and which parameters they are of.
+//
+//   GradientMeeting meeting(store, group);
+//   const Met met = meeting.hold(GradientMeeting::Reason::STEP, used);     // returns when all ranks are here
+//   met.flats[0][1];                     // bucket 0 of rank 1, or null where this process cannot see it
+//   met.used[3];                         // some rank has a gradient of parameter 3
+//
+// Collective  hold(): every rank, for the same reason.
+// Order       what a rank wrote before it called is seen by all others when they return. Until the next call
+//             the gradients of all ranks stay as they are, if no rank writes to them.
+// Fails       Mismatch for other reasons; PeerLost, Timeout, Aborted as any collective.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lockstep/comm/process_group.h"
+#include "lockstep/parallel/gradients/bucket_store.h"
+
+namespace lockstep {
+
+struct Met {
+  std::vector<bool> used;                            // by parameter
+  std::vector<std::vector<const std::byte*>> flats;  // by bucket, by rank; empty without memory in common
+  std::vector<std::shared_ptr<std::byte>> holders;   // of the memory of `flats`
+};
+
+class GradientMeeting {
+ public:
+  enum class Reason : std::int32_t { STEP = 1, AVERAGE, END };
+
+  // The store outlives it. `model` is the model's name in messages.
+  GradientMeeting(const BucketStore& store, ProcessGroup group, std::string model)
+      : store_(store), group_(std::move(group)), model_(std::move(model)) {}
+
+  // `used`: by parameter, whether this rank has a gradient of it.
+  Met hold(Reason reason, const std::vector<bool>& used) const;
+  // Returns when all ranks have called it.
+  void end() const;
+
+ private:
+  const BucketStore& store_;
+  const ProcessGroup group_;
+  const std::string model_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,263 @@
+#include "lockstep/parallel/zero/sharded_data_parallel.h"
+
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <cmath>
+#include <exception>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
+#include "lockstep/job/job.h"
+#include "lockstep/optim/clip_grad.h"
+#include "lockstep/optim/step_kernels.h"
+#include "lockstep/parallel/replicas/broadcast_tensors.h"
+#include "lockstep/parallel/replicas/model_checks.h"
+#include "lockstep/parallel/replicas/verify_models.h"
+#include "lockstep/parallel/zero/zero_wrapper.h"
+#include "lockstep/tensor/caching_allocator.h"
+#include "lockstep/tensor/collectives.h"
+
+namespace lockstep {
+namespace {
+
+NamedTensors trained_of(const NamedTensors& parameters, const NamedTensors& buffers,
+                        const ProcessGroup& group) {
+  NamedTensors trained = check_model(ZERO_WRAPPER, parameters, buffers, {}, {}, group);
+  for (const auto& [name, tensor] : trained) {
+    if (tensor.device().is_cpu() && !tensor.is_complex() &&
+        optim::has_step_kernels(dtype_of(tensor.scalar_type())))
+      continue;
+    ZERO_WRAPPER.refuse(
+        group,
+        lockstep::str("parameter ", in_quotes(name), " is ", tensor.scalar_type(), " on ", tensor.device(),
+                      "; what is trained is float32, float64, float16 or bfloat16, in CPU "
+                      "memory"));
+  }
+  return trained;
+}
+
+// A rank that cannot go on tells the others, which would otherwise wait for it.
+template <typename Body> auto tell_others(const ProcessGroup& group, const Body& body) {
+  try {
+    return body();
+  } catch (const std::exception& error) {
+    group.abort(lockstep::str("ShardedDataParallel, rank ", group.rank(), ": ", error.what()));
+    throw;
+  }
+}
+
+std::shared_ptr<ShardedStep> make_step(const NamedTensors& trained, const ProcessGroup& group,
+                                       const std::string& model) {
+  auto step = tell_others(group, [&] { return std::make_shared<ShardedStep>(trained, group, model); });
+  if (const auto shared = step->gradients().first_shared())
+    ZERO_WRAPPER.refuse(
+        group, lockstep::str("another live wrapper has parameter ", in_quotes(trained[*shared].first),
+                             ", too; one wrapper steps it"));
+  return step;
+}
+
+}  // namespace
+
+namespace zero {
+
+void before_step(ShardedStep& step, bool by_parts) { step.begin(by_parts); }
+
+void guard_step(ShardedStep& step, const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const std::exception& error) {
+    step.fail(error.what());
+    throw;
+  }
+}
+
+void after_step(ShardedStep& step) { step.end(); }
+
+std::vector<at::Tensor> tensors_of(const std::vector<optim::ParameterShard>& shards) {
+  std::vector<at::Tensor> tensors;
+  for (const optim::ParameterShard& shard : shards) tensors.push_back(shard.tensor);
+  return tensors;
+}
+
+void refuse_to_save() {
+  ZERO_WRAPPER.refuse(
+      "a checkpoint of an optimiser of libtorch is not possible, because its state has no names of "
+      "parameters: use the optimiser of that name in lockstep::optim");
+}
+
+}  // namespace zero
+
+ShardedDataParallelBase::ShardedDataParallelBase(const torch::nn::Module& module, NamedTensors parameters,
+                                                 NamedTensors buffers,
+                                                 const ShardedDataParallelOptions& options)
+    : group_(options.process_group ? *options.process_group : world()),
+      parameters_(std::move(parameters)),
+      buffers_(std::move(buffers)),
+      broadcast_buffers_(options.broadcast_buffers),
+      model_(name_of_model(module)),
+      watch_(&module, parameters_) {
+  group_.require_member("ShardedDataParallel");
+  // First what needs all ranks, so that what is refused below is refused on all of them alike.
+  verify_same_model(
+      ZERO_WRAPPER,
+      describe_model(parameters_, buffers_, lockstep::str("broadcast_buffers ", broadcast_buffers_)), group_);
+  trained_ = trained_of(parameters_, buffers_, group_);
+  if (is_initialized()) install_caching_allocator();
+  std::vector<at::Tensor> others = tensors_of(distinct(buffers_));
+  for (const auto& [name, tensor] : distinct(parameters_)) {
+    if (!tensor.requires_grad()) others.push_back(tensor);
+  }
+  {
+    const Acting acting(Purpose::FIRST_WEIGHTS, model_);
+    broadcast_tensors(others, group_);
+  }
+  step_ = make_step(trained_, group_, model_);
+}
+
+void ShardedDataParallelBase::before_forward(bool training) {
+  step_->refuse_torn();
+  step_->gradients().renew();
+  if (const auto change = step_->parameters().change()) ZERO_WRAPPER.refuse(group_, *change);
+  if (!at::GradMode::is_enabled()) return;
+  if (const auto change = watch_.change()) ZERO_WRAPPER.refuse(group_, *change);
+  if (!training || !broadcast_buffers_ || buffers_.empty()) return;
+  const Acting acting(Purpose::BUFFERS, model_);
+  broadcast_tensors(tensors_of(distinct(buffers_)), group_);
+}
+
+zero::GroupedShards ShardedDataParallelBase::take_shards(const std::vector<std::vector<at::Tensor>>& named) {
+  if (std::exchange(has_optimizer_, true))
+    ZERO_WRAPPER.refuse(group_,
+                        "optimizer() was called before; a model has one optimiser, with as many parameter "
+                        "groups as it needs");
+  std::unordered_map<const void*, std::size_t> group_of;
+  std::size_t known = 0;
+  for (std::size_t g = 0; g < named.size(); ++g) {
+    for (const at::Tensor& tensor : named[g]) group_of[tensor.unsafeGetTensorImpl()] = g;
+    known += named[g].size();
+  }
+  zero::GroupedShards shards(named.size() + 1);
+  for (std::size_t i = 0; i < trained_.size(); ++i) {
+    const auto& [name, tensor] = trained_[i];
+    const auto found = group_of.find(tensor.unsafeGetTensorImpl());
+    if (found != group_of.end()) --known;
+    shards[found == group_of.end() ? named.size() : found->second].push_back(
+        {.name = name,
+         .shape = tensor.sizes().vec(),
+         .offset = static_cast<std::int64_t>(step_->parameters().my_offset(i)),
+         .tensor = step_->parameters().my_shard(i)});
+  }
+  if (known != 0)
+    ZERO_WRAPPER.refuse(group_, lockstep::str("the parameter groups of optimizer() have ", known,
+                                              " tensors that are not trained parameters of this model, or "
+                                              "are there twice"));
+  return shards;
+}
+
+double ShardedDataParallelBase::clip_grad_norm_(double max_norm, double norm_type, bool error_if_nonfinite) {
+  if (!(max_norm >= 0))
+    ZERO_WRAPPER.refuse(group_, lockstep::str("clip_grad_norm_: max_norm is ", max_norm, ", not 0 or more"));
+  step_->average();
+  std::vector<at::Tensor> shards;
+  for (std::size_t i = 0; i < trained_.size(); ++i) shards.push_back(step_->parameters().my_shard(i));
+  if (norm_type != 2)
+    return lockstep::clip_grad_norm_(shards, max_norm, norm_type, error_if_nonfinite, NormReducer(group_));
+  const double norm = std::sqrt(step_->square_norm());
+  if (error_if_nonfinite && !std::isfinite(norm))
+    ZERO_WRAPPER.refuse(group_, lockstep::str("clip_grad_norm_: the norm of the gradients is ", norm,
+                                              ". error_if_nonfinite = false clips by it all the same"));
+  clip_grads_with_norm_(shards, max_norm, norm);
+  return norm;
+}
+
+NamedTensors ShardedDataParallelBase::average_gradients() {
+  step_->average();
+  const at::NoGradGuard no_grad;
+  NamedTensors averages;
+  const Acting acting(Purpose::SHARDED_STEP, model_);
+  for (std::size_t i = 0; i < trained_.size(); ++i) {
+    const auto& [name, parameter] = trained_[i];
+    const at::Tensor& part = step_->parameters().my_shard(i).grad();
+    averages.emplace_back(name, at::Tensor());
+    if (!part.defined()) continue;
+    const at::Tensor whole = at::zeros({parameter.numel()}, part.options());
+    whole.narrow(0, static_cast<std::int64_t>(step_->parameters().my_offset(i)), part.numel()).copy_(part);
+    all_reduce(whole, ReduceOp::SUM, group_);
+    averages.back().second = gradient_alias(whole, parameter.sizes(), parameter.strides(), 0);
+  }
+  return averages;
+}
+
+void ShardedDataParallelBase::zero_grad() { step_->drop(); }
+
+void ShardedDataParallelBase::write_parameters(const std::function<void()>& write) {
+  step_->parameters().write([&] {
+    const at::NoGradGuard no_grad;
+    tell_others(group_, write);
+  });
+}
+
+torch::OrderedDict<std::string, at::Tensor> ShardedDataParallelBase::state_dict() const {
+  torch::OrderedDict<std::string, at::Tensor> dict("tensor");
+  for (const auto& [name, tensor] : parameters_) dict.insert(name, tensor);
+  for (const auto& [name, tensor] : buffers_) dict.insert(name, tensor);
+  return dict;
+}
+
+void ShardedDataParallelBase::load_state_dict(const torch::OrderedDict<std::string, at::Tensor>& state) {
+  const auto own = state_dict();
+  for (const auto& item : own) {
+    const at::Tensor* const found = state.find(item.key());
+    if (found == nullptr)
+      ZERO_WRAPPER.refuse(group_, lockstep::str("load_state_dict: the state lacks ", in_quotes(item.key())));
+    if (found->sizes() != item.value().sizes())
+      ZERO_WRAPPER.refuse(
+          group_, lockstep::str("load_state_dict: ", in_quotes(item.key()), " is ", item.value().sizes(),
+                                " in the model but ", found->sizes(), " in the state"));
+  }
+  for (const auto& item : state) {
+    if (!own.contains(item.key()))
+      ZERO_WRAPPER.refuse(group_, lockstep::str("load_state_dict: the state has ", in_quotes(item.key()),
+                                                ", which the model has not"));
+  }
+  std::unordered_set<const void*> written;
+  for (const auto& [name, tensor] : trained_) written.insert(tensor.unsafeGetTensorImpl());
+  const at::NoGradGuard no_grad;
+  const auto copy = [&](bool trained) {
+    for (const auto& item : own) {
+      at::Tensor to = item.value();
+      if (written.contains(to.unsafeGetTensorImpl()) == trained) to.copy_(state[item.key()]);
+    }
+  };
+  copy(/*trained=*/false);
+  write_parameters([&] { copy(/*trained=*/true); });
+}
+
+std::shared_ptr<CheckpointItem> ShardedDataParallelBase::checkpoint_item() {
+  return zero::common_tensors_item(parameters_, buffers_,
+                                   [step = step_] { step->parameters().mark_written(); });
+}
+
+std::vector<at::Tensor> ShardedDataParallelBase::parameters() const {
+  return tensors_of(distinct(parameters_));
+}
+
+torch::OrderedDict<std::string, at::Tensor> ShardedDataParallelBase::named_parameters() const {
+  torch::OrderedDict<std::string, at::Tensor> dict("parameter");
+  for (const auto& [name, tensor] : distinct(parameters_)) dict.insert(name, tensor);
+  return dict;
+}
+
+ShardedMemory ShardedDataParallelBase::memory() const {
+  const bool is_shared = step_->parameters().copies() == SharedParameters::Copies::ONE;
+  return {.parameters = static_cast<double>(step_->parameters().bytes()) / (is_shared ? group_.size() : 1),
+          .gradients = static_cast<double>(step_->gradients().store().bytes()),
+          .is_shared = is_shared};
+}
+
+std::string ShardedDataParallelBase::shard_table() const { return to_string(step_->plan()); }
+
+}  // namespace lockstep

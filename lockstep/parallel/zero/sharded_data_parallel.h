@@ -1,0 +1,216 @@
+// ShardedDataParallel: data parallelism in which each rank keeps the optimiser state of its part of the model
+// and steps that part alone (ZeRO). Where the ranks have memory in common there is one copy of the parameters
+// for all of them: a rank averages its part of the gradients, steps it and writes it, in one pass over
+// memory, and nothing is gathered.
+//
+//   SimpleCNN net;
+//   dist::ShardedDataParallel model(net);
+//   auto optimizer = model.optimizer<dist::optim::AdamW>(dist::optim::AdamWOptions(3e-4));
+//   for (auto& batch : loader) {
+//     auto loss = torch::nn::functional::cross_entropy(model->forward(batch.data), batch.target);
+//     loss.backward();
+//     model.clip_grad_norm_(1.0);     // optional
+//     optimizer.step();               // all ranks meet here
+//   }
+//
+// Parameter groups, with options of their own; the last one takes what no other names:
+//
+//   auto optimizer = model.optimizer<dist::optim::AdamW>(
+//       {{{net->fc->bias}, dist::optim::AdamWOptions(3e-4).weight_decay(0)}},
+//       dist::optim::AdamWOptions(3e-4));
+//
+// The bits     after each step are those of DistributedDataParallel with the same optimiser, for any number
+//              of ranks: SGD, Adam, AdamW, LARS, LAMB, and libtorch's optimisers that step each element by
+//              itself. So are the bits of clip_grad_norm_().
+// Collective   construction; forward in training mode, if there are buffers and broadcast_buffers is set;
+//              optimizer.step(), clip_grad_norm_(), GradScaler's unscale_() of the optimiser,
+//              write_parameters() and load_state_dict(). backward() never communicates, so a rank that is
+//              late in it stalls nobody before the step.
+// Checkpoints  state.add("model", model).add("optimizer", optimizer): each rank writes its parts. They have
+// the
+//              names and shapes of a model with DistributedDataParallel, so either loads the other's, and any
+//              number of ranks does (sharded_state.h). An optimiser of libtorch cannot be saved.
+// Memory       a rank, of P bytes of parameters and an optimiser with K bytes for each byte of them, N ranks
+//              of a machine: P / N for the one copy, P for this rank's gradients, K P / N for the state.
+//              Without memory in common: P, P and K P / N.
+// Gradients    of this rank's backward passes are added up in .grad, until the step averages them: several
+//              backward() calls before a step are accumulation, and need no guard. After step(), and after
+//              clip_grad_norm_() or unscale_(), .grad is undefined: the averages lie in the optimiser's
+//              shards, each rank's part on that rank. A look at the average: average_gradients().
+// Unused       a parameter that got no gradient on some ranks counts as zero there. One that got none on any
+//              rank is not stepped, as with DistributedDataParallel's find_unused_parameters.
+// Optimiser    one per wrapper. Lockstep's own; libtorch's, and any other torch::optim::Optimizer that has a
+//              constructor of parameter groups and options, if it steps each element by itself: a rank's
+//              parameters are flat parts. SGD, Adam and AdamW of Lockstep average in the pass that steps;
+//              the others average first.
+// Writing      to parameters from outside of the optimiser: write_parameters([&] { ... }) lets rank 0 do it
+//              for all. An in-place write of every rank would be made once per rank on the one copy, so the
+//              next forward refuses it by name, and likewise a parameter whose memory was replaced:
+//              torch::load(), to(), set_data().
+// Graphs       that were recorded before a step cannot run backward after it: libtorch's own error says that
+//              a variable was modified. Nor can a backward create a graph of the gradients.
+// Groups       `shm`, and `thread` within a process, have memory in common. Over tcp, mpi, gloo and several
+//              machines each rank has a copy of the parameters, gradients are reduced and parameters gathered
+//              by messages, and the results are the same.
+// Fails        InvalidArgument: no parameter that requires a gradient; one that is not float32, float64,
+//              float16 or bfloat16, not dense or not on the CPU; one that another live wrapper has, too; what
+//              "Writing" and "Graphs" name; a second optimiser. Mismatch: models differ, or ranks call
+//              different things. PeerLost, Timeout, Aborted: as any collective. A failure before the ranks
+//              write leaves the parameters as the last step made them; one while they write leaves a torn
+//              step, which is logged, and is_torn() tells.
+// Limits       models in CPU memory; dense gradients; no Join, no communication hooks, no virtual ranks.
+// Lifetime     the model lives at least as long as the wrapper; the optimiser may outlive it. Neither
+//              destructor communicates.
+// Source       Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models",
+//              SC 2020, sections 5.1 to 5.3.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
+#include <torch/ordered_dict.h>
+
+#include <concepts>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "lockstep/comm/process_group.h"
+#include "lockstep/parallel/replicas/model_watch.h"
+#include "lockstep/parallel/zero/sharded_optimizer.h"
+#include "lockstep/tensor/named_tensors.h"
+
+namespace lockstep {
+
+struct ShardedDataParallelOptions {
+  bool broadcast_buffers = true;                   // rank 0's buffers to all at each forward in training mode
+  std::optional<ProcessGroup> process_group = {};  // default: world()
+};
+
+// Bytes that this rank accounts for: an N-th of what N ranks share.
+struct ShardedMemory {
+  double parameters = 0;
+  double gradients = 0;
+  bool is_shared = false;  // one copy of the parameters for all ranks
+};
+
+class ShardedDataParallelBase : public HasCheckpointItem {
+ public:
+  // Once. Its parameters are this rank's shards. Every rank makes the same one.
+  template <std::derived_from<torch::optim::Optimizer> Base, typename Options>
+  ShardedOptimizer<Base> optimizer(const std::vector<ShardedGroup<Options>>& groups,
+                                   const Options& defaults) {
+    std::vector<std::vector<at::Tensor>> named;
+    std::vector<Options> options;
+    for (const ShardedGroup<Options>& group : groups) {
+      named.push_back(group.parameters);
+      options.push_back(group.options);
+    }
+    options.push_back(defaults);
+    return ShardedOptimizer<Base>(step_, group_, take_shards(named), options, defaults);
+  }
+  template <std::derived_from<torch::optim::Optimizer> Base, typename Options>
+  ShardedOptimizer<Base> optimizer(const Options& options) {
+    return optimizer<Base, Options>(std::vector<ShardedGroup<Options>>(), options);
+  }
+
+  // Scales the average gradients to a norm of at most `max_norm`, as dist::clip_grad_norm_
+  // (optim/clip_grad.h) does after DistributedDataParallel. Returns the norm from before. Collective.
+  double clip_grad_norm_(double max_norm, double norm_type = 2.0,  // NOLINT(readability-identifier-naming)
+                         bool error_if_nonfinite = false);
+  // The averages over the ranks, whole, by parameter; undefined where no rank has a gradient. A copy, for who
+  // wants to look. Collective.
+  NamedTensors average_gradients();
+  // As a model's own: drops what backward passes have added up.
+  void zero_grad();
+
+  // Rank 0 calls `write`, without autograd, and all ranks have what it wrote. Collective.
+  void write_parameters(const std::function<void()>& write);
+  // Parameters and buffers by their names in the model; the tensors themselves, no copies.
+  torch::OrderedDict<std::string, at::Tensor> state_dict() const;
+  // Copies values into the model. Every rank calls it with the same values; rank 0's count for parameters.
+  // Throws InvalidArgument before anything is copied: names missing or unknown, shapes that differ.
+  void load_state_dict(const torch::OrderedDict<std::string, at::Tensor>& state);
+  // For CheckpointState::add(): parameters and buffers, as of a module.
+  std::shared_ptr<CheckpointItem> checkpoint_item() override;
+
+  // In the order of registration; a shared one once.
+  std::vector<at::Tensor> parameters() const;
+  torch::OrderedDict<std::string, at::Tensor> named_parameters() const;
+  const ProcessGroup& process_group() const { return group_; }
+  // A rank failed while ranks wrote the parameters: they are those of no step. Otherwise they are whole, also
+  // after a failure.
+  bool is_torn() const { return step_->stage() == ShardedStep::Stage::TORN; }
+  ShardedMemory memory() const;
+  // Which rank steps what, one line per rank.
+  std::string shard_table() const;
+
+ protected:
+  ShardedDataParallelBase(const torch::nn::Module& module, NamedTensors parameters, NamedTensors buffers,
+                          const ShardedDataParallelOptions& options);
+  void before_forward(bool training);
+
+ private:
+  zero::GroupedShards take_shards(const std::vector<std::vector<at::Tensor>>& named);
+
+  const ProcessGroup group_;
+  const NamedTensors parameters_;  // every name, also several of one tensor
+  const NamedTensors buffers_;
+  const bool broadcast_buffers_;
+  const std::string model_;  // its name, for messages
+  NamedTensors trained_;
+  ModelWatch watch_;
+  std::shared_ptr<ShardedStep> step_;
+  bool has_optimizer_ = false;
+};
+
+template <typename ModuleType> class ShardedDataParallel : public ShardedDataParallelBase {
+ public:
+  using Options = ShardedDataParallelOptions;
+
+  explicit ShardedDataParallel(std::shared_ptr<ModuleType> module, const Options& options = {})
+      : ShardedDataParallelBase(*module, module->named_parameters().pairs(), module->named_buffers().pairs(),
+                                options),
+        module_(std::move(module)) {}
+  explicit ShardedDataParallel(const torch::nn::ModuleHolder<ModuleType>& module, const Options& options = {})
+      : ShardedDataParallel(module.ptr(), options) {}
+  // A module that the caller keeps alive.
+  explicit ShardedDataParallel(std::type_identity_t<ModuleType>& module, const Options& options = {})
+      : ShardedDataParallel(std::shared_ptr<ModuleType>(std::shared_ptr<void>(), &module), options) {}
+
+  template <typename... Arguments> decltype(auto) forward(Arguments&&... arguments) {
+    before_forward(module_->is_training());
+    return module_->forward(std::forward<Arguments>(arguments)...);
+  }
+  template <typename... Arguments> decltype(auto) operator()(Arguments&&... arguments) {
+    return forward(std::forward<Arguments>(arguments)...);
+  }
+
+  const std::shared_ptr<ModuleType>& module() const { return module_; }
+  // model->forward(x) is model.forward(x): code written for a ModuleHolder keeps working.
+  ShardedDataParallel* operator->() { return this; }
+  const ShardedDataParallel* operator->() const { return this; }
+
+  void train(bool on = true) { module_->train(on); }
+  void eval() { train(false); }
+  bool is_training() const { return module_->is_training(); }
+
+ private:
+  std::shared_ptr<ModuleType> module_;
+};
+
+template <typename ModuleType>
+ShardedDataParallel(torch::nn::ModuleHolder<ModuleType>, ShardedDataParallelOptions = {})
+    -> ShardedDataParallel<ModuleType>;
+template <typename ModuleType>
+ShardedDataParallel(std::shared_ptr<ModuleType>, ShardedDataParallelOptions = {})
+    -> ShardedDataParallel<ModuleType>;
+template <std::derived_from<torch::nn::Module> ModuleType>
+ShardedDataParallel(ModuleType&, ShardedDataParallelOptions = {}) -> ShardedDataParallel<ModuleType>;
+
+}  // namespace lockstep

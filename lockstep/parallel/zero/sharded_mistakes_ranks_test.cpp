@@ -1,0 +1,227 @@
+// What ShardedDataParallel refuses, each in a sentence that names it, and what a failure leaves.
+#include <gmock/gmock.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/adam.h>
+#include <torch/types.h>
+
+#include <stdexcept>
+
+#include "lockstep/amp/grad_scaler.h"
+#include "lockstep/base/error.h"
+#include "lockstep/checkpoint/checkpoint_state.h"
+#include "lockstep/comm/collectives/barrier.h"
+#include "lockstep/optim/adam.h"
+#include "lockstep/optim/lr_scheduler.h"
+#include "lockstep/optim/sgd.h"
+#include "lockstep/parallel/ddp/distributed_data_parallel.h"
+#include "lockstep/parallel/zero/sharded_data_parallel.h"
+#include "testing/ranks.h"
+#include "testing/tensors.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+constexpr int WIDTH = 300;  // a weight of more than one chunk
+
+std::shared_ptr<torch::nn::LinearImpl> make_layer() {
+  torch::manual_seed(1);
+  return std::make_shared<torch::nn::LinearImpl>(WIDTH, WIDTH);
+}
+
+void run_backward(ShardedDataParallel<torch::nn::LinearImpl>& model) {
+  model.forward(torch::ones({2, WIDTH})).sum().backward();
+}
+
+RANKS_TEST(ShardedMistakes, AWriteOfEveryRankIsRefused, Ranks(2, 3)) {
+  auto net = make_layer();
+  ShardedDataParallel model(net);
+  {
+    const at::NoGradGuard no_grad;
+    comm::barrier(world());
+    net->weight.mul_(1);
+  }
+  EXPECT_THAT(
+      [&] {
+        model.forward(torch::ones({2, WIDTH}));
+      },
+      ThrowsMessage<InvalidArgument>(
+          AllOf(HasSubstr("parameter \"weight\" was written to in place"), HasSubstr("write_parameters()"))));
+  model.write_parameters([] {});
+  model.forward(torch::ones({2, WIDTH}));
+}
+
+RANKS_TEST(ShardedMistakes, AReplacedMemoryIsNamed, Ranks(1, 2)) {
+  auto net = make_layer();
+  ShardedDataParallel model(net);
+  const at::Tensor bias = net->bias;
+  bias.set_data(torch::zeros({WIDTH}));
+  EXPECT_THAT(
+      [&] {
+        model.forward(torch::ones({2, WIDTH}));
+      },
+      ThrowsMessage<InvalidArgument>(HasSubstr("parameter \"bias\" has left the memory")));
+}
+
+RANKS_TEST(ShardedMistakes, AGraphFromBeforeAStepCannotRunBackward, Ranks(1, 2)) {
+  torch::nn::Sequential net(torch::nn::Linear(WIDTH, WIDTH), torch::nn::Linear(WIDTH, 3));
+  ShardedDataParallel model(net);
+  auto optimizer = model.optimizer<optim::SGD>(optim::SGDOptions(0.1));
+  const at::Tensor x = torch::ones({2, WIDTH}).requires_grad_(true);
+  const at::Tensor kept = model.forward(x).sum();
+  model.forward(x).sum().backward();
+  optimizer.step();
+  EXPECT_THAT([&] { kept.backward(); },
+              ThrowsMessage<c10::Error>(HasSubstr("modified by an inplace operation")));
+  model.zero_grad();
+}
+
+RANKS_TEST(ShardedMistakes, ABackwardAfterAveragingIsRefused, Ranks(1, 2)) {
+  ShardedDataParallel model(make_layer());
+  auto optimizer = model.optimizer<optim::SGD>(optim::SGDOptions(0.1));
+  run_backward(model);
+  model.clip_grad_norm_(1.0);
+  EXPECT_THAT([&] { run_backward(model); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("backward() after clip_grad_norm_() or unscale_()")));
+  model.zero_grad();
+  run_backward(model);
+  optimizer.step();
+}
+
+RANKS_TEST(ShardedMistakes, RanksThatCallDifferentThingsAreTold, Ranks(2, 3)) {
+  ShardedDataParallel model(make_layer());
+  auto optimizer = model.optimizer<optim::SGD>(optim::SGDOptions(0.1));
+  run_backward(model);
+  const auto call = [&] {
+    if (rank() == 0) {
+      model.clip_grad_norm_(1.0);
+    } else {
+      optimizer.step();
+    }
+  };
+  EXPECT_THAT(call, ThrowsMessage<Mismatch>(HasSubstr("for the step of a ShardedDataParallel")));
+  EXPECT_FALSE(model.is_torn());
+}
+
+RANKS_TEST(ShardedMistakes, OfConstructionAreNamed, Ranks(1, 2)) {
+  auto net = make_layer();
+  ShardedDataParallel model(net);
+  EXPECT_THAT([&] { ShardedDataParallel again(net); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("another live wrapper has parameter \"weight\"")));
+  auto complex = std::make_shared<torch::nn::SequentialImpl>();
+  complex->register_parameter("c", torch::zeros({3}, at::kComplexFloat));
+  EXPECT_THAT([&] { ShardedDataParallel wrapper(complex); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("parameter \"c\" is ComplexFloat on cpu")));
+  auto optimizer = model.optimizer<optim::SGD>(optim::SGDOptions(0.1));
+  EXPECT_THAT([&] { auto second = model.optimizer<optim::SGD>(optim::SGDOptions(0.1)); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("optimizer() was called before")));
+}
+
+RANKS_TEST(ShardedMistakes, AForeignTensorInAGroupIsRefused, Ranks(1)) {
+  ShardedDataParallel model(make_layer());
+  const at::Tensor foreign = torch::zeros({3});
+  EXPECT_THAT(
+      [&] {
+        auto optimizer =
+            model.optimizer<optim::SGD>({{{foreign}, optim::SGDOptions(0.2)}}, optim::SGDOptions(0.1));
+      },
+      ThrowsMessage<InvalidArgument>(HasSubstr("1 tensors that are not trained parameters")));
+}
+
+RANKS_TEST(ShardedMistakes, AnOptimiserWithoutNamesIsNotSaved, Ranks(1)) {
+  ShardedDataParallel model(make_layer());
+  auto optimizer = model.optimizer<torch::optim::Adam>(torch::optim::AdamOptions(0.1));
+  CheckpointState state;
+  EXPECT_THAT([&] { state.add("optimizer", optimizer); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("use the optimiser of that name in lockstep::optim")));
+}
+
+// Steps, or throws where it is told to.
+struct BreakableSGD : optim::SGD {
+  using optim::SGD::SGD;
+  at::Tensor step(LossClosure closure = nullptr) override {
+    if (breaks) throw std::runtime_error("on purpose");
+    return optim::SGD::step(std::move(closure));
+  }
+  static inline bool breaks = false;
+};
+
+RANKS_TEST(ShardedMistakes, AFailureBeforeAStepLeavesTheParametersWhole, Ranks(2, 3),
+           Backends("shm", "tcp")) {
+  auto net = make_layer();
+  ShardedDataParallel model(net);
+  auto optimizer = model.optimizer<optim::SGD>(optim::SGDOptions(0.1));
+  run_backward(model);
+  const at::Tensor before = net->weight.detach().clone();
+  if (rank() == size() - 1) {
+    world().abort("on purpose");
+  } else {
+    EXPECT_THAT([&] { optimizer.step(); }, ThrowsMessage<Aborted>(HasSubstr("on purpose")));
+  }
+  EXPECT_FALSE(model.is_torn());
+  EXPECT_TRUE(net->weight.equal(before));
+}
+
+RANKS_TEST(ShardedMistakes, AFailureWithinAStepIsATornStep, Ranks(2, 3)) {
+  ShardedDataParallel model(make_layer());
+  auto optimizer = model.optimizer<BreakableSGD>(optim::SGDOptions(0.1));
+  run_backward(model);
+  BreakableSGD::breaks = rank() == size() - 1;
+  if (BreakableSGD::breaks) {
+    EXPECT_THAT([&] { optimizer.step(); }, ThrowsMessage<std::runtime_error>(HasSubstr("on purpose")));
+  } else {
+    EXPECT_THAT([&] { optimizer.step(); }, ThrowsMessage<Aborted>(HasSubstr("on purpose")));
+  }
+  BreakableSGD::breaks = false;
+  EXPECT_TRUE(model.is_torn());
+  EXPECT_THAT(
+      [&] {
+        model.forward(torch::ones({2, WIDTH}));
+      },
+      ThrowsMessage<InvalidArgument>(HasSubstr("step 1 is torn")));
+  EXPECT_THAT([&] { optimizer.step(); }, ThrowsMessage<InvalidArgument>(HasSubstr("step 1 is torn")));
+}
+
+// An overflow on one rank alone: all skip, and no parameter moves.
+RANKS_TEST(ShardedMistakes, AnOverflowSkipsTheStepOfAllRanks, Ranks(1, 2, 3)) {
+  auto net = make_layer();
+  ShardedDataParallel model(net);
+  auto optimizer = model.optimizer<optim::AdamW>(optim::AdamWOptions(0.1));
+  GradScaler scaler({.init_scale = 8.0});
+  const at::Tensor before = net->weight.detach().clone();
+  const auto step = [&](double factor) {
+    optimizer.zero_grad();
+    scaler.scale((net->weight * factor).sum()).backward();
+    const bool taken = scaler.step(optimizer);
+    scaler.update();
+    return taken;
+  };
+  EXPECT_FALSE(step(rank() == size() - 1 ? std::numeric_limits<double>::infinity() : 1.0));
+  EXPECT_TRUE(net->weight.equal(before));
+  EXPECT_EQ(scaler.get_scale(), 4.0);
+  EXPECT_TRUE(step(1.0));
+  // AdamW's first step moves by lr against the sign of the gradient, beside the decay
+  EXPECT_TRUE(at::allclose(net->weight, before * (1 - 0.1 * 0.01) - 0.1, 1e-4, 1e-5));
+}
+
+RANKS_TEST(ShardedMistakes, ASchedulerSetsTheRateOfAllParts, Ranks(1, 2)) {
+  auto net = make_layer();
+  ShardedDataParallel model(net);
+  auto optimizer = model.optimizer<optim::SGD>(optim::SGDOptions(1.0));
+  optim::StepLR scheduler(optimizer, /*step_size=*/1, /*gamma=*/0.5);
+  at::Tensor expected = net->weight.detach().clone();
+  for (const double rate : {1.0, 0.5, 0.25}) {
+    (net->weight * 2.0).sum().backward();
+    optimizer.step();
+    scheduler.step();
+    expected = expected - 2.0 * rate;
+    EXPECT_TRUE(at::allclose(net->weight, expected)) << rate;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

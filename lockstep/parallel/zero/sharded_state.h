@@ -1,0 +1,43 @@
+// How a ShardedDataParallel and its optimiser are saved and loaded (checkpoint/): under the names and with
+// the shapes of a model that each rank holds whole, so that a checkpoint of the one is loaded by the other,
+// and by any number of ranks.
+//
+//   state.add("model", model).add("optimizer", optimizer);
+//   dist::save_checkpoint("runs/7", state, {.step = 100});
+//
+// Parameters  are written once, by all ranks together, and read by every rank.
+// State       of a rank's part of a parameter is written by that rank, as boxes of the whole parameter's
+//             shape: a stretch of elements is at most 2 D - 1 boxes of D dimensions. For loading a rank reads
+//             the whole state and takes its parts, so it needs memory for all of it meanwhile.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lockstep/checkpoint/checkpoint_item.h"
+#include "lockstep/optim/optimizer.h"
+#include "lockstep/optim/parameter_shard.h"
+
+namespace lockstep::zero {
+
+// The elements [begin, begin + count) of a contiguous tensor of `shape` as boxes, in order. Pure.
+struct Box {
+  std::vector<std::int64_t> offsets;
+  std::vector<std::int64_t> sizes;
+  std::int64_t begin = 0;  // element of the stretch
+  bool operator==(const Box&) const = default;
+};
+std::vector<Box> boxes_of(const std::vector<std::int64_t>& shape, std::int64_t begin, std::int64_t count);
+
+// Of the optimiser whose parameters these are.
+std::shared_ptr<CheckpointItem> sharded_state_item(optim::Optimizer& optimizer,
+                                                   std::vector<optim::ParameterShard> shards);
+
+// Of tensors that all ranks have in common, which load() fills in place; `loaded` is called then.
+std::shared_ptr<CheckpointItem> common_tensors_item(NamedTensors parameters, NamedTensors buffers,
+                                                    std::function<void()> loaded);
+
+}  // namespace lockstep::zero

@@ -1,0 +1,247 @@
+#include "lockstep/parallel/zero/sharded_step.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <numeric>
+#include <span>
+#include <utility>
+
+#include "lockstep/base/log.h"
+#include "lockstep/base/str.h"
+#include "lockstep/comm/collectives/all_reduce.h"
+#include "lockstep/comm/collectives/reduce_scatter.h"
+#include "lockstep/comm/kernels/reduce_kernels.h"
+#include "lockstep/comm/purpose.h"
+#include "lockstep/optim/chunks.h"
+#include "lockstep/optim/step_kernels.h"
+#include "lockstep/parallel/zero/zero_wrapper.h"
+#include "lockstep/tensor/collectives.h"
+
+namespace lockstep {
+namespace {
+
+// One bucket per dtype: the buckets are not sent one by one, so there is nothing to overlap.
+BucketPlan layout_of(const NamedTensors& trained) {
+  std::vector<std::size_t> order(trained.size());
+  std::iota(order.begin(), order.end(), 0);
+  constexpr std::size_t ALL = std::numeric_limits<std::size_t>::max();
+  return bucket_plan(sizes_of(trained), order, {.first_bytes = ALL, .bytes = ALL});
+}
+
+}  // namespace
+
+ShardedStep::ShardedStep(const NamedTensors& trained, const ProcessGroup& group, const std::string& model)
+    : group_(group),
+      plan_(shard_plan(sizes_of(trained), group.size(), optim::CHUNK_ELEMENTS)),
+      parameters_(trained, group, plan_),
+      gradients_(trained, group, layout_of(trained), [this] { return refusal(); }),
+      meeting_(gradients_.store(), group, model),
+      parts_(trained.size()) {
+  describe_pieces(trained);
+}
+
+void ShardedStep::describe_pieces(const NamedTensors& trained) {
+  const BucketStore& store = gradients_.store();
+  for (std::size_t i = 0; i < trained.size(); ++i) {
+    const at::Tensor& shard = parameters_.my_shard(i);
+    const std::size_t offset = store.slot(i).offset() + parameters_.my_offset(i);
+    pieces_.push_back({.bucket = store.bucket_of()[i],
+                       .begin = offset * shard.element_size(),
+                       .count = static_cast<std::size_t>(shard.numel()),
+                       .dtype = dtype_of(shard.scalar_type())});
+    number_of_[shard.unsafeGetTensorImpl()] = i;
+    const auto elements = static_cast<std::size_t>(trained[i].second.numel());
+    first_chunk_.push_back(first_chunk_.back() +
+                           (elements + optim::CHUNK_ELEMENTS - 1) / optim::CHUNK_ELEMENTS);
+  }
+  ranges_.assign(store.buckets(), std::vector<BucketRange>(static_cast<std::size_t>(plan_.ranks)));
+  for (const ShardSpec& shard : plan_.shards) {
+    BucketRange& range = ranges_[store.bucket_of()[shard.parameter]][static_cast<std::size_t>(shard.rank)];
+    const std::size_t begin = store.slot(shard.parameter).offset() + shard.offset;
+    if (range.count == 0) range.offset = begin;
+    range.count = begin + shard.count - range.offset;
+  }
+}
+
+std::optional<std::string> ShardedStep::refusal() const {
+  if (stage_ == Stage::LOCAL) return std::nullopt;
+  if (stage_ == Stage::AVERAGED)
+    return "backward() after clip_grad_norm_() or unscale_() of this model and before its optimiser's "
+           "step(): "
+           "the gradients are averages by now, and this one is of this rank alone. Step first, or drop them "
+           "by "
+           "zero_grad()";
+  if (stage_ == Stage::STEPPING) return "backward() within a step of the optimiser";
+  return words_of_torn();
+}
+
+std::string ShardedStep::words_of_torn() const {
+  return str("step ", number_,
+             " is torn: a rank failed while the ranks wrote the parameters, so some are stepped "
+             "and others are not. Load a checkpoint into a new wrapper");
+}
+
+void ShardedStep::refuse_torn() const {
+  if (stage_ == Stage::TORN) ZERO_WRAPPER.refuse(group_, words_of_torn());
+}
+
+// What fails while ranks may write leaves a torn step.
+template <typename Body> void ShardedStep::guard(const Body& body) {
+  try {
+    body();
+  } catch (...) {
+    stage_ = Stage::TORN;
+    log(LogLevel::WARNING, str(ZERO_WRAPPER.on(group_), ": ", words_of_torn()));
+    throw;
+  }
+}
+
+void ShardedStep::fail(const std::string& what) {
+  stage_ = Stage::TORN;
+  group_.abort(str(ZERO_WRAPPER.on(group_), ": the step of the optimiser failed: ", what));
+}
+
+// Of the meeting after which ranks write: whether any has begun to can be told where one is missing.
+template <typename Body> void ShardedStep::guard_meeting(const Body& body) {
+  try {
+    body();
+  } catch (...) {
+    if (!parameters_.is_untouched(number_)) guard([] { throw; });
+    throw;
+  }
+}
+
+void ShardedStep::begin(bool by_parts) {
+  refuse_torn();
+  ++number_;
+  if (stage_ == Stage::AVERAGED) {
+    parameters_.mark_step(number_);
+    return guard_meeting([&] { meeting_.hold(GradientMeeting::Reason::STEP, {}); });
+  }
+  const std::vector<bool> used = gradients_.complete();
+  parameters_.mark_step(number_);
+  guard_meeting([&] { met_ = meeting_.hold(GradientMeeting::Reason::STEP, used); });
+  if (!by_parts || met_.flats.empty()) return finish_average();
+  for (std::size_t i = 0; i < pieces_.size(); ++i) {
+    parts_[i].of_rank.clear();
+    for (const std::byte* flat : met_.flats[pieces_[i].bucket])
+      parts_[i].of_rank.push_back(flat + pieces_[i].begin);
+  }
+  stage_ = Stage::STEPPING;
+}
+
+const optim::GradientParts* ShardedStep::parts(const at::Tensor& shard) const {
+  const std::size_t i = number_of_.at(shard.unsafeGetTensorImpl());
+  return stage_ == Stage::STEPPING && met_.used[i] ? &parts_[i] : nullptr;
+}
+
+void ShardedStep::end() {
+  guard([&] {
+    if (parameters_.copies() == SharedParameters::Copies::ONE) meeting_.end();
+    parameters_.collect();
+  });
+  drop();
+}
+
+void ShardedStep::average() {
+  refuse_torn();
+  if (stage_ != Stage::LOCAL) return;
+  const std::vector<bool> used = gradients_.complete();
+  met_ = meeting_.hold(GradientMeeting::Reason::AVERAGE, used);
+  finish_average();
+}
+
+// Parameters have no .grad from now on: what lies there is no rank's own any more.
+void ShardedStep::finish_average() {
+  const at::NoGradGuard no_grad;
+  if (met_.flats.empty()) {
+    average_by_messages();
+  } else {
+    average_in_place();
+  }
+  for (std::size_t i = 0; i < pieces_.size(); ++i) {
+    const at::Tensor& shard = parameters_.my_shard(i);
+    if (!met_.used[i]) continue;
+    shard.mutable_grad() = gradient_alias(gradients_.store().flat(pieces_[i].bucket), shard.sizes(), {1},
+                                          pieces_[i].begin / shard.element_size());
+  }
+  gradients_.drop();
+  stage_ = Stage::AVERAGED;
+}
+
+template <typename Work> void ShardedStep::for_my_chunks(const Work& work) const {
+  std::vector<MyChunk> chunks;
+  for (std::size_t i = 0; i < pieces_.size(); ++i) {
+    if (!met_.used[i]) continue;
+    const std::size_t first = first_chunk_[i] + parameters_.my_offset(i) / optim::CHUNK_ELEMENTS;
+    for (std::size_t begin = 0; begin < pieces_[i].count; begin += optim::CHUNK_ELEMENTS) {
+      chunks.push_back({.piece = i,
+                        .byte = pieces_[i].begin + begin * size_of(pieces_[i].dtype),
+                        .count = std::min(optim::CHUNK_ELEMENTS, pieces_[i].count - begin),
+                        .number = first + begin / optim::CHUNK_ELEMENTS});
+    }
+  }
+  at::parallel_for(0, static_cast<std::int64_t>(chunks.size()), 1, [&](std::int64_t begin, std::int64_t end) {
+    for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) work(chunks[i]);
+  });
+}
+
+std::byte* ShardedStep::my_flat(std::size_t bucket) const {
+  return static_cast<std::byte*>(gradients_.store().flat(bucket).mutable_data_ptr());
+}
+
+// Only this rank reads its parts, so they may become their average where they are.
+void ShardedStep::average_in_place() {
+  squares_.assign(first_chunk_.back(), 0);
+  for_my_chunks([&](const MyChunk& chunk) {
+    const Piece& piece = pieces_[chunk.piece];
+    std::vector<const std::byte*> from;
+    for (const std::byte* flat : met_.flats[piece.bucket]) from.push_back(flat + chunk.byte);
+    const std::array<std::byte*, 1> to = {my_flat(piece.bucket) + chunk.byte};
+    reduce(piece.dtype, ReduceOp::AVG, from, to, chunk.count);
+    squares_[chunk.number] = optim::step_kernels().square(piece.dtype, to[0], chunk.count);
+  });
+}
+
+void ShardedStep::average_by_messages() {
+  const Acting acting(Purpose::SHARDED_STEP);
+  const BucketStore& store = gradients_.store();
+  for (std::size_t b = 0; b < store.buckets(); ++b) {
+    const DType dtype = store.plan()[b].dtype;
+    std::vector<std::span<const std::byte>> parts;
+    for (const BucketRange& range : ranges_[b])
+      parts.emplace_back(my_flat(b) + range.offset * size_of(dtype), range.count * size_of(dtype));
+    const BucketRange mine = ranges_[b][static_cast<std::size_t>(group_.rank())];
+    comm::reduce_scatter(group_, {my_flat(b) + mine.offset * size_of(dtype), mine.count, dtype},
+                         std::move(parts), ReduceOp::AVG)
+        .wait();
+  }
+  squares_.assign(first_chunk_.back(), 0);
+  for_my_chunks([&](const MyChunk& chunk) {
+    const Piece& piece = pieces_[chunk.piece];
+    squares_[chunk.number] =
+        optim::step_kernels().square(piece.dtype, my_flat(piece.bucket) + chunk.byte, chunk.count);
+  });
+}
+
+// A chunk that is another rank's adds zero to this rank's table, which is exact.
+double ShardedStep::square_norm() const {
+  std::vector<double> table = squares_;
+  const Acting acting(Purpose::SHARDED_STEP);
+  if (group_.size() > 1) comm::all_reduce(group_, std::span(table), ReduceOp::SUM).wait();
+  return std::accumulate(table.begin(), table.end(), 0.0);
+}
+
+void ShardedStep::drop() {
+  for (std::size_t i = 0; i < pieces_.size(); ++i) parameters_.my_shard(i).mutable_grad().reset();
+  for (optim::GradientParts& parts : parts_) parts.of_rank.clear();
+  met_ = {};
+  gradients_.drop();
+  if (stage_ != Stage::TORN) stage_ = Stage::LOCAL;
+}
+
+}  // namespace lockstep

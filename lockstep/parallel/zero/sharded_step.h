@@ -1,0 +1,118 @@
+// ShardedStep: what lies between the last backward of a step and the next forward. Each rank averages its
+// parts of the gradients, steps its parts of the parameters, and all ranks have the result.
+//
+//   ShardedStep step(trained, group, "SimpleCNN");
+//   loss.backward();
+//   step.begin();                       // all ranks' gradients are there
+//   step.parts(shard);                  // what the optimiser averages as it goes
+//   step.end();                         // all ranks' parts are stepped
+//
+//              average()                         end()
+//   ┌───────┐ ──────────▶ ┌──────────┐ ──────────────────────▶ ┌───────┐
+//   │ LOCAL │             │ AVERAGED │   drop(): without a     │ LOCAL │
+//   └───────┘ ──────────▶ └──────────┘   step                  └───────┘
+//        │     begin()  ┌──────────┐            end()               ▲
+//        └────────────▶ │ STEPPING │ ───────────────────────────────┘
+//                       └──────────┘
+//
+// LOCAL     each rank has its own gradients, and may add more
+// AVERAGED  a rank's parts of the gradients are averages, in the .grad of its shards: to clip, to unscale, to
+//           look at. Parameters have no .grad
+// STEPPING  the optimiser takes averages from all ranks' memory
+//
+// TORN      a rank failed while ranks wrote: some parts of the parameters are stepped and others are not. For
+//           good
+//
+// Memory in common is what STEPPING needs: without it begin() averages.
+// Collective  begin(), average(), end().
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "lockstep/comm/process_group.h"
+#include "lockstep/optim/gradient_parts.h"
+#include "lockstep/parallel/zero/gradient_meeting.h"
+#include "lockstep/parallel/zero/local_gradients.h"
+#include "lockstep/parallel/zero/shared_parameters.h"
+#include "lockstep/tensor/named_tensors.h"
+
+namespace lockstep {
+
+class ShardedStep {
+ public:
+  enum class Stage { LOCAL, AVERAGED, STEPPING, TORN };
+
+  ShardedStep(const NamedTensors& trained, const ProcessGroup& group, const std::string& model);
+
+  Stage stage() const { return stage_; }
+  const ShardPlan& plan() const { return plan_; }
+  SharedParameters& parameters() { return parameters_; }
+  const SharedParameters& parameters() const { return parameters_; }
+  LocalGradients& gradients() { return gradients_; }
+  const LocalGradients& gradients() const { return gradients_; }
+
+  // From LOCAL or AVERAGED. Returns when no rank reads the parameters any more. `by_parts`: the optimiser
+  // takes parts.
+  void begin(bool by_parts);
+  // STEPPING: the parts of a shard's gradient; null where no rank has one.
+  const optim::GradientParts* parts(const at::Tensor& shard) const;
+  void end();
+  // The optimiser has thrown in between: the other ranks are told, and the step is torn.
+  void fail(const std::string& what);
+  // From LOCAL, otherwise nothing to do.
+  void average();
+  // The square of the norm of all ranks' averages, added in the order of one rank's (optim/norms.h).
+  double square_norm() const;
+  // Throws InvalidArgument after a torn step.
+  void refuse_torn() const;
+  // All gradients go. Not collective, but all ranks do it.
+  void drop();
+
+ private:
+  struct Piece {  // of this rank, of one parameter
+    std::size_t bucket = 0;
+    std::size_t begin = 0;  // byte of the bucket
+    std::size_t count = 0;  // elements
+    DType dtype = DType::FLOAT32;
+  };
+  struct MyChunk {
+    std::size_t piece = 0;
+    std::size_t byte = 0;    // of the bucket
+    std::size_t count = 0;   // elements
+    std::size_t number = 0;  // among the chunks of all parameters
+  };
+  void describe_pieces(const NamedTensors& trained);
+  std::optional<std::string> refusal() const;
+  std::byte* my_flat(std::size_t bucket) const;
+  template <typename Work> void for_my_chunks(const Work& work) const;
+  std::string words_of_torn() const;
+  template <typename Body> void guard(const Body& body);
+  template <typename Body> void guard_meeting(const Body& body);
+  void finish_average();
+  void average_in_place();
+  void average_by_messages();
+
+  const ProcessGroup group_;
+  const ShardPlan plan_;
+  Stage stage_ = Stage::LOCAL;
+  SharedParameters parameters_;
+  LocalGradients gradients_;
+  GradientMeeting meeting_;
+  std::vector<Piece> pieces_;                               // by parameter
+  std::vector<optim::GradientParts> parts_;                 // by parameter, of STEPPING
+  std::vector<std::vector<BucketRange>> ranges_;            // of each rank's parts, by bucket
+  std::vector<std::size_t> first_chunk_ = {0};              // by parameter, and of all
+  std::vector<double> squares_;                             // by chunk, of this rank's averages
+  std::unordered_map<const void*, std::size_t> number_of_;  // by shard
+  Met met_;
+  std::uint64_t number_ = 0;  // of the step
+};
+
+}  // namespace lockstep

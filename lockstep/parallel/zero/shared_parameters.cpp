@@ -1,0 +1,169 @@
+#include "lockstep/parallel/zero/shared_parameters.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/from_blob.h>
+
+#include <algorithm>
+#include <cstring>
+#include <span>
+#include <utility>
+
+#include "lockstep/base/round_up.h"
+#include "lockstep/base/str.h"
+#include "lockstep/comm/collectives/all_gather.h"
+#include "lockstep/comm/collectives/barrier.h"
+#include "lockstep/comm/collectives/broadcast.h"
+#include "lockstep/comm/collectives/common_memory.h"
+#include "lockstep/parallel/zero/zero_wrapper.h"
+#include "lockstep/tensor/caching_allocator.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::size_t ALIGNMENT = 64;  // of each parameter: a cache line, and what vector instructions want
+
+// A tensor over this memory that holds it. Each has a storage of its own: saving one saves its bytes alone.
+at::Tensor tensor_over(const std::shared_ptr<void>& memory, std::byte* data, at::IntArrayRef sizes,
+                       const at::TensorOptions& options) {
+  return at::from_blob(
+      data, sizes, [memory](void*) {}, options);
+}
+
+}  // namespace
+
+SharedParameters::SharedParameters(NamedTensors parameters, ProcessGroup group, const ShardPlan& plan)
+    : parameters_(std::move(parameters)), group_(std::move(group)) {
+  lay_out();
+  reserve();
+  move_in();
+  make_shards(plan);
+  if (copies_ == Copies::ONE) {
+    comm::barrier(group_).wait();  // behind what rank 0 has copied in
+  } else {
+    comm::broadcast(group_, at(0), bytes_, DType::UINT8, GroupRank{0}).wait();
+  }
+  mark_written();
+  empty_cache();  // what the parameters had before
+}
+
+void SharedParameters::lay_out() {
+  bytes_ = ALIGNMENT * static_cast<std::size_t>(group_.size());  // the marks
+  for (const auto& [name, parameter] : parameters_) {
+    places_.push_back({.begin = bytes_});
+    bytes_ = round_up(bytes_ + parameter.nbytes(), ALIGNMENT);
+  }
+}
+
+void SharedParameters::reserve() {
+  memory_ = comm::allocate_common(group_, bytes_);
+  if (memory_ != nullptr) return;
+  copies_ = Copies::OWN;
+  memory_ = group_.allocate_shared(bytes_);
+}
+
+// With one copy rank 0's values count.
+void SharedParameters::move_in() {
+  const at::NoGradGuard no_grad;
+  const bool is_writer = copies_ == Copies::OWN || group_.rank() == 0;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    at::Tensor parameter = parameters_[i].second;
+    const at::Tensor place = tensor_over(memory_, at(places_[i].begin), parameter.sizes(),
+                                         parameter.options().requires_grad(false));
+    if (is_writer) place.copy_(parameter.detach());
+    parameter.set_data(place);
+  }
+}
+
+void SharedParameters::make_shards(const ShardPlan& plan) {
+  ranges_.resize(static_cast<std::size_t>(plan.ranks));
+  offsets_.resize(parameters_.size());
+  std::vector<std::size_t> counts(parameters_.size());
+  for (const ShardSpec& shard : plan.shards) {
+    const std::size_t item = parameters_[shard.parameter].second.element_size();
+    Range& range = ranges_[static_cast<std::size_t>(shard.rank)];
+    const std::size_t begin = places_[shard.parameter].begin + shard.offset * item;
+    if (range.end == 0) range.begin = begin;
+    range.end = begin + shard.count * item;
+    if (shard.rank != group_.rank()) continue;
+    offsets_[shard.parameter] = shard.offset;
+    counts[shard.parameter] = shard.count;
+  }
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const at::Tensor& parameter = parameters_[i].second;
+    const auto count = static_cast<std::int64_t>(counts[i]);
+    shards_.push_back(tensor_over(memory_, at(places_[i].begin + offsets_[i] * parameter.element_size()),
+                                  {count}, parameter.options().requires_grad(false))
+                          .requires_grad_(true));
+  }
+}
+
+std::atomic<std::uint64_t>& SharedParameters::mark_of(int rank) const {
+  return *reinterpret_cast<std::atomic<std::uint64_t>*>(at(ALIGNMENT * static_cast<std::size_t>(rank)));
+}
+
+// The fence stands between the mark and the look at the group's failure with which a meeting begins.
+void SharedParameters::mark_step(std::uint64_t number) {
+  mark_of(group_.rank()).store(number, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
+bool SharedParameters::is_untouched(std::uint64_t number) const {
+  if (copies_ == Copies::OWN) return true;
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  for (int rank = 0; rank < group_.size(); ++rank) {
+    if (mark_of(rank).load(std::memory_order_relaxed) != number) return true;
+  }
+  return false;
+}
+
+void SharedParameters::collect() {
+  if (copies_ == Copies::OWN && group_.size() > 1) {
+    std::vector<std::span<std::byte>> parts;
+    for (const Range& range : ranges_) parts.emplace_back(at(range.begin), range.end - range.begin);
+    const auto mine = parts[static_cast<std::size_t>(group_.rank())];
+    comm::all_gather(group_, mine.data(), mine.size(), DType::UINT8, std::move(parts)).wait();
+  }
+  mark_written();
+}
+
+void SharedParameters::write(const std::function<void()>& write) {
+  comm::barrier(group_).wait();  // nobody reads the old values any more
+  if (group_.rank() == 0) write();
+  if (copies_ == Copies::ONE) {
+    comm::barrier(group_).wait();
+  } else {
+    comm::broadcast(group_, at(0), bytes_, DType::UINT8, GroupRank{0}).wait();
+  }
+  mark_written();
+}
+
+// A graph that saved a parameter is refused by autograd from now on: its values are others.
+void SharedParameters::mark_written() {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const at::Tensor& parameter = parameters_[i].second;
+    parameter.unsafeGetTensorImpl()->bump_version();
+    places_[i].version = parameter._version();
+  }
+}
+
+std::optional<std::string> SharedParameters::change() const {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const auto& [name, parameter] = parameters_[i];
+    if (parameter.const_data_ptr() != at(places_[i].begin)) {
+      return lockstep::str(
+          "parameter ", in_quotes(name),
+          " has left the memory that the ranks share: torch::load(), to(), set_data() and the "
+          "like replace a parameter's memory. Load and convert a model before it is wrapped, or "
+          "copy values into it within write_parameters()");
+    }
+    if (group_.size() > 1 && parameter._version() != places_[i].version) {
+      return lockstep::str("parameter ", in_quotes(name), " was written to in place, by every rank on ",
+                           copies_ == Copies::ONE ? "one" : "its",
+                           " copy. Write within write_parameters(), which lets one rank do it for all; a "
+                           "checkpoint loads into the wrapper: state.add(name, model)");
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,96 @@
+// SharedParameters: the trained parameters of a model, moved into one piece of memory, in which each rank
+// steps its part.
+//
+//   SharedParameters memory(trained, group, plan);           // collective; all ranks have rank 0's values
+//   memory.my_shard(3);                                      // the part of parameter 3 that this rank steps
+//   memory.collect();                                        // after all ranks have written their parts
+//   if (const auto change = memory.change()) ...             // somebody replaced or wrote to a parameter
+//
+//   ONE     copy for all ranks, where they have memory in common: what a rank writes, all others read
+//   OWN     copy of each rank elsewhere: collect() gathers the parts of all
+//
+// Failures A rank that finds its group failed before a step asks whether others may have begun to write. Each
+//          rank leaves a mark in the memory before it meets the others, and none gets past the meeting
+//          without all marks; a group that has failed lets no rank begin to meet.
+//
+// A parameter stays the tensor it is, with another memory behind it (set_data): its hooks and handles go on.
+// It is contiguous from then on. A view of it that somebody took before keeps the old memory.
+//
+// Writes   in place by the program are made once per rank on the one copy, so they are refused by version
+//          counters; write() is the way to make them.
+// Lifetime the parameters hold the memory, also when this object has gone. The one copy is no longer kept
+//          equal then, and it goes with the last rank that holds it.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/comm/process_group.h"
+#include "lockstep/parallel/zero/shard_plan.h"
+#include "lockstep/tensor/named_tensors.h"
+
+namespace lockstep {
+
+class SharedParameters {
+ public:
+  enum class Copies { ONE, OWN };
+
+  SharedParameters(NamedTensors parameters, ProcessGroup group, const ShardPlan& plan);
+
+  Copies copies() const { return copies_; }
+  std::size_t bytes() const { return bytes_; }  // of one copy
+  const NamedTensors& parameters() const { return parameters_; }
+  // This rank's part, a leaf of one dimension over the same memory; of no elements where it has none.
+  const at::Tensor& my_shard(std::size_t parameter) const { return shards_[parameter]; }
+  std::size_t my_offset(std::size_t parameter) const { return offsets_[parameter]; }
+
+  // All ranks have written their parts before. Collective with a copy of each rank's own; then it blocks
+  // until all parts are here. The parameters count as written to.
+  void collect();
+  // Rank 0 calls `write`, and all ranks have what it wrote. Collective, blocks until then.
+  void write(const std::function<void()>& write);
+  // This rank is about to meet the others for step `number`, after which ranks write.
+  void mark_step(std::uint64_t number);
+  // After a failure of that meeting: no rank has written, or will. Without the one copy nobody else writes.
+  bool is_untouched(std::uint64_t number) const;
+  // All ranks have written the same values: what the parameters are now counts. Not collective.
+  void mark_written();
+  // Which parameter is not what it was after the last of these calls, as a sentence.
+  std::optional<std::string> change() const;
+
+ private:
+  struct Place {
+    std::size_t begin = 0;  // byte of the memory
+    std::int64_t version = 0;
+  };
+  struct Range {  // of bytes
+    std::size_t begin = 0;
+    std::size_t end = 0;
+  };
+  std::atomic<std::uint64_t>& mark_of(int rank) const;
+  std::byte* at(std::size_t byte) const { return static_cast<std::byte*>(memory_.get()) + byte; }
+  void lay_out();
+  void reserve();
+  void move_in();
+  void make_shards(const ShardPlan& plan);
+
+  const NamedTensors parameters_;
+  const ProcessGroup group_;
+  Copies copies_ = Copies::ONE;
+  std::size_t bytes_ = 0;
+  std::shared_ptr<void> memory_;
+  std::vector<Place> places_;         // by parameter
+  std::vector<at::Tensor> shards_;    // by parameter
+  std::vector<std::size_t> offsets_;  // by parameter, elements
+  std::vector<Range> ranges_;         // by rank: what it steps
+};
+
+}  // namespace lockstep
