@@ -5,6 +5,8 @@
 //   lockstep run -n 2 build/bench/train_step resnet18 ddp 20   # gradients averaged
 //   lockstep run -n 4 build/bench/train_step mlp ddp 20 adamw unused bf16 accumulate=4 hook=bf16_compress
 //
+//   lockstep run -n 2 build/bench/train_step mlp sharded 20 adamw      # each rank steps its part
+//
 // sgd, adamw: Lockstep's SGD or AdamW instead of libtorch's SGD. unused: find_unused_parameters. bf16:
 // forward and loss under autocast. accumulate: a step is so many batches, and averaged once. hook: how
 // gradients travel (make_comm_hook()).
@@ -52,6 +54,7 @@
 #include "lockstep/optim/sgd.h"
 #include "lockstep/parallel/ddp/distributed_data_parallel.h"
 #include "lockstep/parallel/gradients/hooks/hook_registry.h"
+#include "lockstep/parallel/zero/sharded_data_parallel.h"
 #include "lockstep/tensor/caching_allocator.h"
 #include "lockstep/tensor/collectives.h"
 
@@ -111,7 +114,7 @@ std::optional<Arguments> parse(int argc, char** argv) {
   }
   const auto& [model, mode, steps, optimizer, unused, bf16, accumulate, hook] = arguments;
   const bool model_is_known = model == "cnn" || model == "resnet18" || model == "mlp";
-  const bool mode_is_known = mode == "alone" || mode == "barrier" || mode == "ddp";
+  const bool mode_is_known = mode == "alone" || mode == "barrier" || mode == "ddp" || mode == "sharded";
   if (!model_is_known || !mode_is_known || steps < 1 || accumulate < 1) return std::nullopt;
   return arguments;
 }
@@ -156,7 +159,11 @@ template <typename Model> class Training {
                    lockstep::DistributedDataParallelOptions{.find_unused_parameters = arguments.unused});
       if (!arguments.hook.empty()) ddp_->register_comm_hook(lockstep::make_comm_hook(arguments.hook));
     }
-    optimizer_ = make_optimizer(arguments.optimizer, model_->parameters());
+    if (arguments.mode == "sharded") {
+      shard();
+    } else {
+      optimizer_ = make_optimizer(arguments.optimizer, model_->parameters());
+    }
     auto shape = sample.vec();
     shape.insert(shape.begin(), BATCH);
     for (int i = 0; i < BATCHES; ++i) {
@@ -185,6 +192,18 @@ template <typename Model> class Training {
   }
 
  private:
+  void shard() {
+    using lockstep::optim::AdamW;
+    using lockstep::optim::SGD;
+    sharded_.emplace(model_);
+    if (arguments_.optimizer == "adamw") {
+      optimizer_.reset(new auto(sharded_->template optimizer<AdamW>(lockstep::optim::AdamWOptions(1e-3))));
+    } else {
+      const auto options = lockstep::optim::SGDOptions(1e-3).momentum(0.9);
+      optimizer_.reset(new auto(sharded_->template optimizer<SGD>(options)));
+    }
+  }
+
   void step() {
     optimizer_->zero_grad();
     for (int pass = 1; pass < arguments_.accumulate; ++pass) {
@@ -208,8 +227,10 @@ template <typename Model> class Training {
     torch::Tensor loss;
     {
       const auto mixed = lockstep::autocast(at::kCPU, at::kBFloat16, arguments_.bf16);
-      loss =
-          torch::nn::functional::cross_entropy(ddp_ ? ddp_->forward(x) : model_->forward(x), target_[batch]);
+      const torch::Tensor output = ddp_       ? ddp_->forward(x)
+                                   : sharded_ ? sharded_->forward(x)
+                                              : model_->forward(x);
+      loss = torch::nn::functional::cross_entropy(output, target_[batch]);
     }
     loss.backward();
   }
@@ -219,6 +240,7 @@ template <typename Model> class Training {
   Model model_;
   const Arguments arguments_;
   std::optional<lockstep::DistributedDataParallel<typename Model::ContainedType>> ddp_;
+  std::optional<lockstep::ShardedDataParallel<typename Model::ContainedType>> sharded_;
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
   std::vector<torch::Tensor> data_;
   std::vector<torch::Tensor> target_;
@@ -236,7 +258,7 @@ int main(int argc, char** argv) {
   const auto arguments = parse(argc, argv);
   if (!arguments) {
     std::fprintf(stderr,
-                 "usage: train_step cnn|resnet18|mlp alone|barrier|ddp STEPS [sgd|adamw] [unused] [bf16] "
+                 "usage: train_step cnn|resnet18|mlp alone|barrier|ddp|sharded STEPS [sgd|adamw] [unused] [bf16] "
                  "[accumulate=N] [hook=NAME]\n");
     return 64;
   }

@@ -118,6 +118,49 @@ def step_options(args):
             "unit": "samples/s", "medians": medians, "ratios": ratios}
 
 
+def sharded_train(args):
+    """Samples per second of all processes together, AdamW, batch 64 a process, two processes of one thread: ShardedDataParallel, our
+    DistributedDataParallel, and processes that never talk, all with our allocator; Python's ZeroRedundancyOptimizer and FSDP2 over
+    Gloo, with AdamW's fused form, as torchrun leaves them and pinned."""
+    medians, ratios, reports = {}, {}, []
+    for model in (m for m in args.models.split(",") if m != "cnn"):
+        program, steps = args.build / "bench/train_step", str(STEPS[model])
+        commands = {mode: launch(args) + [program, model, mode, steps, "adamw"] for mode in ("sharded", "ddp", "alone")}
+        for mode in ("zero", "fsdp2"):
+            for name, options in ((mode, ["--no-affinity"]), (f"{mode}, pinned", [])):
+                commands[name] = launch(args, *options) + [args.python, PEERS / "train_step.py", model, mode, steps, "adamw", "fused"]
+        runs = Competition(commands, step_values, args)
+        reports.append(runs.report())
+        medians |= {f"{model}: {name}": row for name, row in step_rows(runs).items()}
+        m = runs.medians("samples/s")
+        floors = {"mlp": (1.0, 1.08, 2.0, 3.5), "resnet18": (None, 1.03, None, None)}[model]
+        of = {"never talk": m["alone"], "ddp": m["ddp"], "ZeroRedundancyOptimizer": max(m["zero"], m["zero, pinned"]),
+              "FSDP2": max(m["fsdp2"], m["fsdp2, pinned"])}
+        ratios |= {f"{model}: sharded / {name}": ratio(m["sharded"] / value, at_least=floor) for (name, value), floor in zip(of.items(), floors)}
+    return {"preliminary": any(r["preliminary"] for r in reports), "dropped_runs": sum(r["dropped_runs"] for r in reports),
+            "largest_share_of_others": max(r["largest_share_of_others"] for r in reports),
+            "unit": "samples/s", "medians": medians, "ratios": ratios}
+
+
+def sharded_step(args):
+    """Milliseconds from the last gradient to the last parameter of a step, 25 million parameters, two ranks of one thread and four on the
+    same cores (bench/sharded_step.cpp). "replicas": all_reduce of the gradients and the optimiser on every rank. "sharded":
+    ShardedDataParallel. "bound": the bytes of "sharded" with hardly any arithmetic. Of the slowest rank."""
+    kinds = {"adamw": (2, 1.8), "momentum": (2, 1.9), "clip": (2, 2.1), "bf16": (2, None), "adamw, 4 ranks": (4, 2.7)}
+    commands = {name: launch(args, ranks=ranks) + [args.build / "bench/sharded_step", name.partition(",")[0], "20"]
+                for name, (ranks, _) in kinds.items()}
+
+    def values(output, _):
+        ranks = objects(output)
+        return {way: max(r[way] for r in ranks) for way in ("sharded", "replicas", "bound")}
+
+    runs = Competition(commands, values, args)
+    rows = {name: {way: round(statistics.median(v[way] for v in runs.values[name]), 2) for way in ("sharded", "replicas", "bound")} for name in kinds}
+    found = {f"{name}: replicas / sharded": ratio(rows[name]["replicas"] / rows[name]["sharded"], at_least=floor) for name, (_, floor) in kinds.items()}
+    return runs.report() | {"unit": "ms", "medians": rows,
+                            "ratios": found | {"adamw: bound / sharded": ratio(rows["adamw"]["bound"] / rows["adamw"]["sharded"], at_least=0.87)}}
+
+
 def option_ratios(runs):
     m = runs.medians("samples/s")
     found = {f"{name} / ddp": m[name] / m["ddp"] for name in OPTIONS if name != "ddp"}

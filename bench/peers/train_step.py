@@ -1,9 +1,10 @@
 """The peer of bench/train_step.cpp: the same steps in Python, with DistributedDataParallel over Gloo.
 
-    lockstep run -n 2 python bench/peers/train_step.py cnn|resnet18|mlp ddp|bucket_view STEPS [bf16] [fused]
+    lockstep run -n 2 python bench/peers/train_step.py cnn|resnet18|mlp ddp|bucket_view|zero|fsdp2 STEPS [bf16] [fused] [adamw]
 
-bucket_view: gradient_as_bucket_view=True, so that gradients lie in the buckets instead of beside them. bf16: forward and loss
-under autocast. fused: SGD(fused=True), one pass over memory.
+bucket_view: gradient_as_bucket_view=True, so that gradients lie in the buckets instead of beside them. zero: ZeroRedundancyOptimizer
+with it. fsdp2: fully_shard of each layer, which reshards after forward. bf16: forward and loss under autocast. fused: SGD or AdamW
+with fused=True, one pass over memory.
 """
 import pathlib
 import re
@@ -14,6 +15,9 @@ import time
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.optim import ZeroRedundancyOptimizer
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "testing"))
 import gloo_peer  # noqa: E402
@@ -90,14 +94,24 @@ def resident_mib(what):
     return int(re.search(rf"^{what}: *(\d+)", rollup, re.M).group(1)) / 1024
 
 
+def sharded(model):
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    for layer in model.stages if isinstance(model, ResNet18) else model:
+        if next(layer.parameters(), None) is not None:
+            fully_shard(layer, mesh=mesh)
+    return fully_shard(model, mesh=mesh)
+
+
 def main():
     (make, sample), mode, steps = MODELS[sys.argv[1]], sys.argv[2], int(sys.argv[3])
     bf16, fused = "bf16" in sys.argv[4:], "fused" in sys.argv[4:]
     torch.set_num_threads(1)
     torch.manual_seed(1)
     dist.init_process_group("gloo")
-    model = nn.parallel.DistributedDataParallel(make(), gradient_as_bucket_view=mode == "bucket_view")
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9, fused=fused or None)
+    model = sharded(make()) if mode == "fsdp2" else nn.parallel.DistributedDataParallel(make(), gradient_as_bucket_view=mode != "ddp")
+    kind, options = (torch.optim.AdamW, {}) if "adamw" in sys.argv[4:] else (torch.optim.SGD, {"momentum": 0.9})
+    options |= {"lr": 1e-3, "fused": fused or None}
+    optimizer = ZeroRedundancyOptimizer(model.parameters(), kind, **options) if mode == "zero" else kind(model.parameters(), **options)
     data = [torch.randn(BATCH, *sample) for _ in range(BATCHES)]
     target = [torch.randint(10, (BATCH,)) for _ in range(BATCHES)]
     loss_fn = nn.CrossEntropyLoss()

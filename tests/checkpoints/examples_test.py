@@ -105,6 +105,20 @@ class Resume(unittest.TestCase):
         self.check_output(*self.trial(["grad_checkpoint"], every=4, stop=1, kill=4))  # the kill is in the second of two trainings
         self.check_last_checkpoints(2)
 
+    def test_zero(self):
+        whole, last = self.trial(["zero"], every=7, stop=1, kill=1)
+        self.check_output(whole, last.partition("\n")[2])  # without the table of memory
+        self.check_last_checkpoints(1)
+
+    def test_zero_killed_in_a_step(self):
+        """Survivors are told whether the step is torn, and the run that goes on ends as the one that nobody killed."""
+        whole, _ = self.finish(self.start(["zero"], "whole", 7), 0)
+        for point, torn in (("zero.before_meeting", False), ("zero.before_end", True)):
+            with self.subTest(point=point):
+                _, err = self.finish(self.start(["zero"], point, 7, fail_point=f"{point}@1+16=kill"), 128 + signal.SIGKILL)
+                self.assertEqual("step 17 is torn" in err, torn, err)
+                self.check_output(whole, self.finish(self.start(["zero"], point, 7), 0)[0].partition("\n")[2])
+
     def test_virtual_ranks_on_other_numbers_of_processes(self):
         self.check_output(*self.trial(["virtual_ranks"], every=7, stop=2, kill=2, ranks=(2, 3, 1)))
 

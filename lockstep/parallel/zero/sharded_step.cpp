@@ -10,6 +10,7 @@
 #include <span>
 #include <utility>
 
+#include "lockstep/base/fail_point.h"
 #include "lockstep/base/log.h"
 #include "lockstep/base/str.h"
 #include "lockstep/comm/collectives/all_reduce.h"
@@ -117,6 +118,7 @@ template <typename Body> void ShardedStep::guard_meeting(const Body& body) {
 
 void ShardedStep::begin(bool by_parts) {
   refuse_torn();
+  fail_point("zero.before_meeting");
   ++number_;
   if (stage_ == Stage::AVERAGED) {
     parameters_.mark_step(number_);
@@ -132,6 +134,7 @@ void ShardedStep::begin(bool by_parts) {
       parts_[i].of_rank.push_back(flat + pieces_[i].begin);
   }
   stage_ = Stage::STEPPING;
+  fail_point("zero.stepping");
 }
 
 const optim::GradientParts* ShardedStep::parts(const at::Tensor& shard) const {
@@ -140,6 +143,7 @@ const optim::GradientParts* ShardedStep::parts(const at::Tensor& shard) const {
 }
 
 void ShardedStep::end() {
+  fail_point("zero.before_end");
   guard([&] {
     if (parameters_.copies() == SharedParameters::Copies::ONE) meeting_.end();
     parameters_.collect();
