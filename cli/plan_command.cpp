@@ -169,12 +169,15 @@ void take_transformer(const PlanOptions& options, PlanQuestion& question) {
                              std::pair("--heads", &options.heads),
                              std::pair("--sequence", &options.sequence)};
   std::string missing;
+  std::size_t given = 0;
   for (const auto& [name, value] : needed)
-    if (!*value) missing += str(missing.empty() ? "" : ", ", name);
-  const bool is_asked = missing != "--layers, --hidden, --heads, --sequence" || options.micro_batch ||
-                        options.vocabulary || !options.recompute.empty();
-  if (!is_asked) return;
-  if (!missing.empty()) throw UsageError(str("activations of a transformer need ", missing, " too"));
+    if (*value) {
+      ++given;
+    } else {
+      missing += str(missing.empty() ? "" : ", ", name);
+    }
+  if (given == 0 && !options.micro_batch && !options.vocabulary && options.recompute.empty()) return;
+  if (given < needed.size()) throw UsageError(str("activations of a transformer need ", missing, " too"));
   question.transformer = TransformerShape{.layers = *options.layers,
                                           .hidden = *options.hidden,
                                           .heads = *options.heads,

@@ -32,7 +32,7 @@ TEST(PlanSizes, OfBytesHaveAUnit) {
 
 TEST(PlanSizes, RefuseAnythingElse) {
   for (const char* text : {"", "B", "x", "0", "-1", "-7.5B", "0.4", "inf", "nan", "nanB", "7.5G", "7.5 Bx",
-                           "7,5B", "1e300", "1000000T", "0x10"})
+                           "7,5B", "1e300", "1000001T", "0x10"})
     EXPECT_THAT(
         [&] { parse_count("--params", text); },
         ThrowsMessage<UsageError>(AllOf(HasSubstr("--params takes a number such as"), HasSubstr(text))))
