@@ -11,6 +11,7 @@ int bench_command(const std::vector<std::string>& arguments);
 int trace_command(const std::vector<std::string>& arguments);
 int ckpt_command(const std::vector<std::string>& arguments);
 int report_command(const std::vector<std::string>& arguments);
+int plan_command(const std::vector<std::string>& arguments);
 int info_command(const std::vector<std::string>& arguments);
 
 }  // namespace lockstep::cli

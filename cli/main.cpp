@@ -24,6 +24,7 @@ constexpr char USAGE[] =
     "  ckpt ls|verify|diff|convert|prune   look at checkpoints (lockstep ckpt --help)\n"
     "  report RUN [-o report.html]    one page of a run: curves, step times, who came last (lockstep report "
     "--help)\n"
+    "  plan --params 7.5B --ranks 64  bytes a rank of DDP and of ZeRO's stages (lockstep plan --help)\n"
     "  info                           version, environment variables, what this machine offers\n"
     "  --version                      the version alone\n";
 
@@ -35,6 +36,7 @@ int dispatch(const std::vector<std::string>& arguments) {
   if (command == "trace") return trace_command(rest);
   if (command == "ckpt") return ckpt_command(rest);
   if (command == "report") return report_command(rest);
+  if (command == "plan") return plan_command(rest);
   if (command == "info") return info_command(rest);
   if (command == "--version" || command == "version") {
     std::puts("lockstep " LOCKSTEP_VERSION);
@@ -45,8 +47,8 @@ int dispatch(const std::vector<std::string>& arguments) {
     return 0;
   }
   if (command.empty()) throw UsageError(str("a command is needed\n", USAGE));
-  const std::vector<std::string> known = {"run",    "bench", "trace",     "ckpt",
-                                          "report", "info",  "--version", "--help"};
+  const std::vector<std::string> known = {"run",  "bench", "trace",     "ckpt",  "report",
+                                          "plan", "info",  "--version", "--help"};
   const std::string close = nearest(command, known);
   throw UsageError(str("there is no command ", printable(command),
                        close.empty() ? "" : str("; did you mean ", close, "?")));

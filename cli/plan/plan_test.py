@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+"""`lockstep plan` from outside: the ZeRO paper's table, models in files, what fits, errors in one line.
+
+    LAUNCHER_TEST_COMMAND=build/lockstep cli/plan/plan_test.py -v"""
+import json
+import os
+import pathlib
+import struct
+import subprocess
+import tempfile
+import unittest
+
+LOCKSTEP = str(pathlib.Path(os.environ["LAUNCHER_TEST_COMMAND"]).resolve())
+TRANSFORMER = ["--layers", 24, "--hidden", 1024, "--heads", 16, "--sequence", 1024]
+
+
+def write_model(path, tensors):
+    """A safetensors file of `tensors`: name, number of float32 elements."""
+    header, offset = {}, 0
+    for name, elements in tensors:
+        header[name] = {"dtype": "F32", "shape": [elements], "data_offsets": [offset, offset + 4 * elements]}
+        offset += 4 * elements
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + bytes(offset))
+
+
+class Plan(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def run_plan(self, *arguments):
+        return subprocess.run([LOCKSTEP, "plan", *map(str, arguments)], cwd=self.folder, capture_output=True, text=True, check=False)
+
+    def text(self, *arguments, code=0):
+        result = self.run_plan(*arguments)
+        self.assertEqual((result.returncode, result.stderr), (code, ""))
+        return result.stdout
+
+    def rows(self, *arguments, code=0):
+        """By form and stage."""
+        plan = json.loads(self.text(*arguments, "--json", code=code))
+        return {(row["form"], row["stage"]): row for row in plan["rows"]}
+
+    def test_the_papers_table(self):
+        lines = self.text("--params", "7.5B", "--ranks", 64, "--form", "private").splitlines()
+        totals = [line.split()[-4:-2] for line in lines if line.startswith(("ddp", "stage"))]
+        self.assertEqual(totals, [["120", "GB"], ["31.4", "GB"], ["16.6", "GB"], ["1.88", "GB"]])
+
+    def test_a_model_in_a_file(self):
+        write_model(self.folder / "model.safetensors", [("fc.weight", 3000), ("fc.bias", 30), ("head", 970)])
+        self.assertIn('live: the largest layer, "fc", of 3.03 K parameters\n', self.text("--model", "model.safetensors", "--ranks", 4))
+        arguments = ["--model", "model.safetensors", "--ranks", 4, "--precision", "fp32", "--optimizer", "sgd"]
+        rows = self.rows(*arguments)
+        self.assertEqual(rows["private", 0]["total"], 8 * 4000)
+        self.assertEqual(rows["private", 3]["total"], 8 * 4000 // 4 + 8 * 3030)
+        self.assertEqual(rows["shared", 3]["total"], 8 * 4000 // 4 + 4 * 3030)
+        self.assertEqual(self.rows(*arguments, "--live", "1k")["private", 3]["live"], 8 * 1000)
+
+    def test_a_model_in_two_files(self):
+        write_model(self.folder / "one.safetensors", [("a", 10)])
+        write_model(self.folder / "two.safetensors", [("b", 20)])
+        (self.folder / "model.safetensors.index.json").write_text(
+            json.dumps({"weight_map": {"a": "one.safetensors", "b": "two.safetensors"}}))
+        self.assertIn("30 parameters,", self.text("--model", "model.safetensors.index.json", "--ranks", 1))
+
+    def test_what_fits(self):
+        model = ["--params", "7.5B", "--ranks", 64]
+        self.assertIn("80.0 GB, own memory: stage 1 is the first that fits\n", self.text(*model, "--memory", "80GB"))
+        self.assertTrue(self.text(*model, "--memory", "1GB", code=1).endswith("stage 3 does from 128 ranks on\n"))
+        self.text(*model, "--memory", "20GB", "--stage", 1, "--form", "private", code=1)
+        self.text(*model, "--memory", "20GB", "--stage", 1, "--form", "shared")
+
+    def test_machines(self):
+        for arguments in [["--nodes", 3, "--ranks-per-node", 4], ["--ranks", 12, "--nodes", 3], ["--ranks", 12, "--ranks-per-node", 4],
+                          ["--ranks", 12, "--nodes", 3, "--ranks-per-node", 4]]:
+            with self.subTest(arguments=arguments):
+                self.assertIn("12 ranks on 3 machines\n", self.text("--params", "1M", *arguments))
+        self.assertIn("4 ranks on 1 machine\n", self.text("--params", "1M", "--ranks-per-node", 4))
+
+    def test_activations(self):
+        model = ["--params", "350M", "--ranks", 8, *TRANSFORMER, "--micro-batch", 4]
+        tokens = 4 * 1024
+        layer = 34 * tokens * 1024 + 5 * 16 * 1024 * tokens
+        self.assertEqual(self.rows(*model)["private", 0]["activations"], 24 * layer)
+        self.assertEqual(self.rows(*model, "--recompute", "full")["private", 3]["activations"], 24 * 2 * tokens * 1024 + layer)
+        self.assertEqual(self.rows(*model, "--vocabulary", 50257)["shared", 1]["activations"],
+                         24 * layer + 5 * tokens * 1024 + 4 * tokens * 50257)
+        self.assertIn("; the table has none\n", self.text(*model))
+
+    def refused(self, code, words, *arguments):
+        result = self.run_plan(*arguments)
+        self.assertEqual((result.returncode, result.stdout), (code, ""), result.stderr)
+        self.assertIn(words, result.stderr)
+        self.assertEqual(result.stderr.count("\n"), 1, result.stderr)
+
+    def test_mistakes_are_named(self):
+        model = ["--params", "7.5B", "--ranks", 64]
+        self.refused(64, "--params or --model", "--ranks", 64)
+        self.refused(64, "--params or --model", *model, "--model", "a.safetensors")
+        self.refused(64, "--ranks, or --nodes and --ranks-per-node", "--params", "7.5B", "--nodes", 2)
+        self.refused(64, "--params takes a number such as", "--params", "7.5G", "--ranks", 64)
+        self.refused(64, "--memory takes a number of bytes with its unit", *model, "--memory", "80")
+        self.refused(64, "--ranks 64 is not --nodes times", *model, "--nodes", 3)
+        self.refused(64, "--ranks 64 is not --nodes times", *model, "--nodes", 128)
+        self.refused(64, "--ranks 64 is not --nodes times", *model, "--ranks-per-node", 7)
+        self.refused(64, "not in range", "--params", "7.5B", "--ranks", 0)
+        self.refused(64, "did you mean adamw?", *model, "--optimizer", "adanw")
+        self.refused(64, "fp32, bf16, fp16, not \"fp64\"", *model, "--precision", "fp64")
+        self.refused(64, "--stage is one of ddp, 0, 1, 2, 3", *model, "--stage", 4)
+        self.refused(64, "did you mean shared?", *model, "--form", "share")
+        self.refused(64, "need --hidden, --heads, --sequence too", *model, "--layers", 24)
+        self.refused(64, "need --layers, --hidden, --heads, --sequence too", *model, "--recompute", "full")
+        self.refused(64, "did you mean selective?", *model, *TRANSFORMER, "--recompute", "selectiv")
+        self.refused(64, "cannot be more than all", *model, "--live", "8B")
+        self.refused(64, "did you mean --optimizer?", *model, "--optimiser", "adam")
+
+    def test_broken_models_are_named(self):
+        self.refused(1, "none.safetensors", "--model", "none.safetensors", "--ranks", 1)
+        (self.folder / "broken.safetensors").write_bytes(b"x")
+        self.refused(1, "broken.safetensors", "--model", "broken.safetensors", "--ranks", 1)
+        (self.folder / "index.json").write_text("{}")
+        self.refused(1, "index.json", "--model", "index.json", "--ranks", 1)
+
+    def test_help(self):
+        self.assertIn("--ranks-per-node", self.text("--help"))
+        overview = subprocess.run([LOCKSTEP, "--help"], capture_output=True, text=True, check=True).stdout
+        self.assertIn("lockstep plan --help", overview)
+        close = subprocess.run([LOCKSTEP, "plam"], capture_output=True, text=True, check=False)
+        self.assertEqual((close.returncode, close.stderr), (64, 'lockstep: there is no command plam; did you mean plan?\n'))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,225 @@
+// lockstep plan: the bytes of a training on each rank, before there is one.
+#include <CLI/CLI.hpp>
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <optional>
+
+#include "cli/arguments.h"
+#include "cli/commands.h"
+#include "cli/parse.h"
+#include "cli/plan/model_file.h"
+#include "cli/plan/plan.h"
+#include "cli/plan/plan_texts.h"
+#include "cli/plan/sizes.h"
+#include "lockstep/base/error.h"
+#include "lockstep/base/nearest.h"
+#include "lockstep/base/str.h"
+#include "lockstep/launch/prepare.h"
+
+namespace lockstep::cli {
+namespace {
+
+constexpr std::int64_t MOST_RANKS = 1 << 24;
+constexpr std::int64_t MOST = std::int64_t{1} << 40;  // of anything that is counted
+
+struct PlanOptions {
+  std::string params, model;
+  std::optional<std::int64_t> ranks, nodes, ranks_per_node;
+  std::string precision = "bf16", optimizer = "adamw";
+  std::string stage, form, memory, live, buffers;
+  std::optional<std::int64_t> layers, hidden, heads, sequence, micro_batch, vocabulary;
+  std::string recompute;
+  bool json = false;
+};
+
+template <typename Value> struct Word {
+  std::string_view name;
+  Value value;
+};
+
+constexpr std::array STAGES = std::to_array<Word<ZeroStage>>({{"ddp", ZeroStage::DDP},
+                                                              {"0", ZeroStage::DDP},
+                                                              {"1", ZeroStage::ONE},
+                                                              {"2", ZeroStage::TWO},
+                                                              {"3", ZeroStage::THREE}});
+constexpr std::array FORMS =
+    std::to_array<Word<StateForm>>({{"private", StateForm::PRIVATE}, {"shared", StateForm::SHARED}});
+constexpr std::array RECOMPUTES = std::to_array<Word<Recompute>>(
+    {{"none", Recompute::NONE}, {"selective", Recompute::SELECTIVE}, {"full", Recompute::FULL}});
+
+// The row of a table with that name. UsageError with the names, and the nearest.
+template <typename Row, std::size_t count>
+const Row& chosen(std::string_view option, const std::string& word, const std::array<Row, count>& rows) {
+  std::vector<std::string> names;
+  std::string list;
+  for (const Row& row : rows) {
+    if (row.name == word) return row;
+    names.emplace_back(row.name);
+    list += str(list.empty() ? "" : ", ", row.name);
+  }
+  const std::string close = nearest(word, names);
+  throw UsageError(str(option, " is one of ", list, ", not ", in_quotes(word),
+                       close.empty() ? "" : str("; did you mean ", close, "?")));
+}
+
+constexpr const char* MODEL_OPTIONS = "Model";
+constexpr const char* JOB_OPTIONS = "Job";
+constexpr const char* TRANSFORMER_OPTIONS = "Activations of a transformer";
+
+void add_word(CLI::App& app, const char* group, const char* name, std::string& value, const char* type,
+              const char* text) {
+  app.add_option(name, value, text)->type_name(type)->group(group);
+}
+
+void add_number(CLI::App& app, const char* group, const char* name, std::optional<std::int64_t>& value,
+                std::int64_t most, const char* text) {
+  auto range = CLI::Range(std::int64_t{1}, most);
+  app.add_option(name, value, text)->type_name("COUNT")->group(group)->check(range.description(""));
+}
+
+void describe_model(CLI::App& app, PlanOptions& options) {
+  add_word(app, MODEL_OPTIONS, "--params", options.params, "COUNT", "parameters: 124M, 7.5B, 1T");
+  add_word(app, MODEL_OPTIONS, "--model", options.model, "FILE",
+           "or their file: .safetensors, or the .index.json of several");
+  add_word(app, MODEL_OPTIONS, "--precision", options.precision, "NAME",
+           "bf16 (default) or fp16, with masters of float32; fp32");
+  add_word(app, MODEL_OPTIONS, "--optimizer", options.optimizer, "NAME",
+           "adamw (default), adam, lamb, lars, momentum or sgd");
+  add_word(app, MODEL_OPTIONS, "--live", options.live, "COUNT",
+           "parameters of the largest layer, which stage 3 gathers; default: that of the --model");
+}
+
+void describe_job(CLI::App& app, PlanOptions& options) {
+  add_number(app, JOB_OPTIONS, "--ranks", options.ranks, MOST_RANKS, "ranks of the job");
+  add_number(app, JOB_OPTIONS, "--nodes", options.nodes, MOST_RANKS, "machines, default 1");
+  add_number(app, JOB_OPTIONS, "--ranks-per-node", options.ranks_per_node, MOST_RANKS, "ranks of each");
+  add_word(app, JOB_OPTIONS, "--stage", options.stage, "STAGE", "only this: ddp, 1, 2 or 3");
+  add_word(app, JOB_OPTIONS, "--form", options.form, "FORM", "only this: private or shared");
+  add_word(app, JOB_OPTIONS, "--memory", options.memory, "BYTES",
+           "what a rank has: says which stage fits it; exit code 1 if none does");
+  add_word(app, JOB_OPTIONS, "--buffers", options.buffers, "BYTES",
+           "what else a rank needs, as buckets and libraries; added to every row");
+  app.add_flag("--json", options.json, "one JSON object, sizes in bytes")->group(JOB_OPTIONS);
+}
+
+void describe_transformer(CLI::App& app, PlanOptions& options) {
+  const auto add = [&](const char* name, std::optional<std::int64_t>& value, const char* text) {
+    add_number(app, TRANSFORMER_OPTIONS, name, value, MOST, text);
+  };
+  add("--layers", options.layers, "layers");
+  add("--hidden", options.hidden, "hidden size");
+  add("--heads", options.heads, "attention heads");
+  add("--sequence", options.sequence, "tokens of a sequence");
+  add("--micro-batch", options.micro_batch, "sequences of a forward and backward, default 1");
+  add("--vocabulary", options.vocabulary, "tokens that there are: counts embedding and logits, too");
+  add_word(app, TRANSFORMER_OPTIONS, "--recompute", options.recompute, "WHAT",
+           "none (default), selective (attention) or full (all but inputs)");
+}
+
+void describe_plan(CLI::App& app, PlanOptions& options) {
+  app.footer(
+      "Forms: private, each rank has memory of its own, as the ZeRO paper's table 1 and DeepSpeed reckon;\n"
+      "shared, the ranks of a machine have one copy of parameters and optimizer state in shared memory, as\n"
+      "Lockstep's ShardedDataParallel, and a rank is charged its part of it.\n"
+      "GB are 10^9 bytes, GiB 2^30. docs/plan.md has the formulas.");
+  describe_model(app, options);
+  describe_job(app, options);
+  describe_transformer(app, options);
+}
+
+void take_model(const PlanOptions& options, PlanQuestion& question) {
+  if (options.params.empty() == options.model.empty())
+    throw UsageError("lockstep plan needs --params or --model, and not both");
+  if (!options.params.empty()) {
+    question.states.parameters = parse_count("--params", options.params);
+  } else {
+    const ModelSize size = read_model_size(options.model);
+    question.states.parameters = static_cast<double>(size.parameters);
+    question.states.live = static_cast<double>(size.largest);
+    question.largest_layer = size.largest_layer;
+  }
+  if (!options.live.empty()) {
+    question.states.live = parse_count("--live", options.live);
+    question.largest_layer.clear();
+    if (question.states.live > question.states.parameters)
+      throw UsageError("--live is the largest layer's part of the parameters, and cannot be more than all");
+  }
+}
+
+void take_ranks(const PlanOptions& options, StateSetting& states) {
+  if (!options.ranks && !options.ranks_per_node)
+    throw UsageError("lockstep plan needs --ranks, or --nodes and --ranks-per-node");
+  if (options.ranks_per_node) {
+    states.ranks_per_node = *options.ranks_per_node;
+    states.nodes =
+        options.nodes.value_or(options.ranks.value_or(*options.ranks_per_node) / states.ranks_per_node);
+  } else {
+    states.nodes = options.nodes.value_or(1);
+    states.ranks_per_node = *options.ranks / states.nodes;
+  }
+  if (options.ranks && (states.ranks() != *options.ranks))
+    throw UsageError(str("--ranks ", *options.ranks,
+                         " is not --nodes times --ranks-per-node; every machine has "
+                         "the same number of ranks"));
+}
+
+void take_transformer(const PlanOptions& options, PlanQuestion& question) {
+  const std::array needed = {std::pair("--layers", &options.layers), std::pair("--hidden", &options.hidden),
+                             std::pair("--heads", &options.heads),
+                             std::pair("--sequence", &options.sequence)};
+  std::string missing;
+  std::size_t given = 0;
+  for (const auto& [name, value] : needed)
+    if (*value) {
+      ++given;
+    } else {
+      missing += str(missing.empty() ? "" : ", ", name);
+    }
+  if (given == 0 && !options.micro_batch && !options.vocabulary && options.recompute.empty()) return;
+  if (given < needed.size()) throw UsageError(str("activations of a transformer need ", missing, " too"));
+  question.transformer = TransformerShape{.layers = *options.layers,
+                                          .hidden = *options.hidden,
+                                          .heads = *options.heads,
+                                          .sequence = *options.sequence,
+                                          .micro_batch = options.micro_batch.value_or(1),
+                                          .vocabulary = options.vocabulary.value_or(0)};
+  if (!options.recompute.empty())
+    question.recompute = chosen("--recompute", options.recompute, RECOMPUTES).value;
+  question.states.activations =
+      activation_bytes(*question.transformer, question.recompute, question.precision.parameters);
+}
+
+PlanQuestion question_of(const PlanOptions& options) {
+  PlanQuestion question;
+  question.precision = chosen("--precision", options.precision, PRECISIONS);
+  question.optimizer = chosen("--optimizer", options.optimizer, OPTIMIZERS);
+  question.states.bytes = bytes_per_parameter(question.precision, question.optimizer);
+  if (!options.stage.empty()) question.stage = chosen("--stage", options.stage, STAGES).value;
+  if (!options.form.empty()) question.form = chosen("--form", options.form, FORMS).value;
+  if (!options.memory.empty()) question.memory = parse_bytes("--memory", options.memory);
+  if (!options.buffers.empty()) question.states.buffers = parse_bytes("--buffers", options.buffers);
+  take_ranks(options, question.states);
+  take_transformer(options, question);
+  take_model(options, question);
+  return question;
+}
+
+}  // namespace
+
+int plan_command(const std::vector<std::string>& arguments) {
+  PlanOptions options;
+  CLI::App app("Bytes a rank of data parallelism and of ZeRO's stages.", "lockstep plan");
+  describe_plan(app, options);
+  if (const auto exit_code = parse(app, arguments)) return *exit_code;
+  try {
+    const PlanQuestion question = question_of(options);
+    const PlanAnswer plan = answer(question);
+    std::fputs((options.json ? plan_json(question, plan) : plan_text(question, plan)).c_str(), stdout);
+    return anything_fits(plan) ? EXIT_SUCCESS : EXIT_FAILURE;
+  } catch (const Error& error) {  // a model file that is broken or not there
+    throw ProgramError(error.what(), EXIT_FAILURE);
+  }
+}
+
+}  // namespace lockstep::cli
