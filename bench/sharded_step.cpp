@@ -92,7 +92,8 @@ class Replicas {
       begin += parameter.numel();
     }
     if (kind.has_momentum()) {
-      optimizer_ = std::make_unique<dist::optim::SGD>(net_.parameters(), dist::optim::SGDOptions(1e-3).momentum(0.9));
+      optimizer_ =
+          std::make_unique<dist::optim::SGD>(net_.parameters(), dist::optim::SGDOptions(1e-3).momentum(0.9));
     } else {
       optimizer_ = std::make_unique<dist::optim::AdamW>(net_.parameters(), dist::optim::AdamWOptions(1e-3));
     }
@@ -194,8 +195,8 @@ template <typename Way> void measure_all(const Kind& kind, int steps, Way& shard
     of_sharded.push_back(b);
     of_bound.push_back(c);
   }
-  std::printf("{\"kind\": \"%s\", \"replicas\": %.3f, \"sharded\": %.3f, \"bound\": %.3f}\n", kind.name.c_str(),
-              median(of_replicas), median(of_sharded), median(of_bound));
+  std::printf("{\"kind\": \"%s\", \"replicas\": %.3f, \"sharded\": %.3f, \"bound\": %.3f}\n",
+              kind.name.c_str(), median(of_replicas), median(of_sharded), median(of_bound));
 }
 
 }  // namespace

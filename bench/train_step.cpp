@@ -257,9 +257,10 @@ template <typename Model> void measure(Model model, c10::IntArrayRef sample, con
 int main(int argc, char** argv) {
   const auto arguments = parse(argc, argv);
   if (!arguments) {
-    std::fprintf(stderr,
-                 "usage: train_step cnn|resnet18|mlp alone|barrier|ddp|sharded STEPS [sgd|adamw] [unused] [bf16] "
-                 "[accumulate=N] [hook=NAME]\n");
+    std::fprintf(
+        stderr,
+        "usage: train_step cnn|resnet18|mlp alone|barrier|ddp|sharded STEPS [sgd|adamw] [unused] [bf16] "
+        "[accumulate=N] [hook=NAME]\n");
     return 64;
   }
   at::set_num_threads(1);

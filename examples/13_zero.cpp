@@ -1,5 +1,5 @@
-// Each rank steps its part of one model (ZeRO): the ranks share one copy of the parameters, and each keeps the
-// optimiser state of its part alone. The losses are those of DistributedDataParallel, bit for bit.
+// Each rank steps its part of one model (ZeRO): the ranks share one copy of the parameters, and each keeps
+// the optimiser state of its part alone. The losses are those of DistributedDataParallel, bit for bit.
 //
 //   build/lockstep run -n 2 build/examples/zero
 //   [0] 2 ranks share 2.12 M parameters: 4.2 MB of them a rank, 8.5 MB of gradients, 8.5 MB of AdamW's state
@@ -50,9 +50,11 @@ void print_memory(const dist::ShardedDataParallelBase& model, std::int64_t param
   const dist::ShardedMemory memory = model.memory();
   const double state = 8.0 * static_cast<double>(parameters) / dist::get_world_size();
   if (dist::get_rank() == 0)
-    std::printf("%d ranks share %.2f M parameters: %.1f MB of them a rank, %.1f MB of gradients, %.1f MB of AdamW's state\n",
-                dist::get_world_size(), static_cast<double>(parameters) / 1e6, memory.parameters / 1e6,
-                memory.gradients / 1e6, state / 1e6);
+    std::printf(
+        "%d ranks share %.2f M parameters: %.1f MB of them a rank, %.1f MB of gradients, %.1f MB of AdamW's "
+        "state\n",
+        dist::get_world_size(), static_cast<double>(parameters) / 1e6, memory.parameters / 1e6,
+        memory.gradients / 1e6, state / 1e6);
 }
 
 void run(const CheckpointOptions& options) {

@@ -59,7 +59,8 @@ class AdamSteps {
     }
     if (options.amsgrad() && !state.max_exp_avg_sq().defined()) state.max_exp_avg_sq(at::zeros_like(key));
     state.step(state.step() + 1);
-    const AdamCoefficients c = coefficients(options, decoupled, static_cast<double>(state.step()));
+    AdamCoefficients c = coefficients(options, decoupled, static_cast<double>(state.step()));
+    if (parts != nullptr) c.sign *= parts->factor;
     const at::Tensor mean = real_view(state.exp_avg());
     const at::Tensor square = real_view(state.exp_avg_sq());
     const at::Tensor largest = c.amsgrad ? real_view(state.max_exp_avg_sq()) : at::Tensor();

@@ -6,8 +6,8 @@
 //   optimizer.look_up_gradients([&](const at::Tensor& parameter) { return &parts; });
 //   optimizer.step();                           // steps by (mine + theirs) / 2
 //
-// Each part has as many elements as the parameter, of its dtype, in the same order in memory. The sum and the
-// average have the bits of all_reduce with ReduceOp::AVG.
+// One part alone is the average itself. Each part has as many elements as the parameter, of its dtype, in the
+// same order in memory. The sum and the average have the bits of all_reduce with ReduceOp::AVG.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,6 +20,7 @@ namespace lockstep::optim {
 
 struct GradientParts {
   std::vector<const std::byte*> of_rank;
+  double factor = 1;  // of the average, as clipping makes it
 };
 
 // Of a parameter; null: none in this step. They live until the step has been made.

@@ -85,7 +85,7 @@ void SGD::update(const std::vector<Gradient>& gradients) {
     const SGDOptions& options = options_of(g.group);
     SgdCoefficients c;
     c.lr = options.lr();
-    c.sign = options.maximize() ? -1 : 1;
+    c.sign = (options.maximize() ? -1 : 1) * (g.parts == nullptr ? 1 : g.parts->factor);
     c.weight_decay = options.weight_decay();
     c.has_momentum = options.momentum() != 0;
     at::Tensor buffer;

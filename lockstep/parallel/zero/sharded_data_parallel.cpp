@@ -169,7 +169,8 @@ double ShardedDataParallelBase::clip_grad_norm_(double max_norm, double norm_typ
   if (error_if_nonfinite && !std::isfinite(norm))
     ZERO_WRAPPER.refuse(group_, lockstep::str("clip_grad_norm_: the norm of the gradients is ", norm,
                                               ". error_if_nonfinite = false clips by it all the same"));
-  clip_grads_with_norm_(shards, max_norm, norm);
+  const double factor = max_norm / (norm + 1e-6);  // as clip_grads_with_norm_
+  if (!(factor >= 1)) step_->scale(factor);        // also for NaN
   return norm;
 }
 

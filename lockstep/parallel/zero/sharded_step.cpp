@@ -122,14 +122,15 @@ void ShardedStep::begin(bool by_parts) {
   ++number_;
   if (stage_ == Stage::AVERAGED) {
     parameters_.mark_step(number_);
-    return guard_meeting([&] { meeting_.hold(GradientMeeting::Reason::STEP, {}); });
+    guard_meeting([&] { meeting_.hold(GradientMeeting::Reason::STEP, {}); });
+    return by_parts ? take_factor_along() : apply_factor();
   }
   const std::vector<bool> used = gradients_.complete();
   parameters_.mark_step(number_);
   guard_meeting([&] { met_ = meeting_.hold(GradientMeeting::Reason::STEP, used); });
   if (!by_parts || met_.flats.empty()) return finish_average();
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
-    parts_[i].of_rank.clear();
+    parts_[i] = {};
     for (const std::byte* flat : met_.flats[pieces_[i].bucket])
       parts_[i].of_rank.push_back(flat + pieces_[i].begin);
   }
@@ -153,7 +154,7 @@ void ShardedStep::end() {
 
 void ShardedStep::average() {
   refuse_torn();
-  if (stage_ != Stage::LOCAL) return;
+  if (stage_ == Stage::AVERAGED) return apply_factor();
   const std::vector<bool> used = gradients_.complete();
   met_ = meeting_.hold(GradientMeeting::Reason::AVERAGE, used);
   finish_average();
@@ -175,6 +176,31 @@ void ShardedStep::finish_average() {
   }
   gradients_.drop();
   stage_ = Stage::AVERAGED;
+}
+
+void ShardedStep::scale(double factor) { factor_ *= factor; }
+
+void ShardedStep::apply_factor() {
+  const at::NoGradGuard no_grad;
+  const double factor = std::exchange(factor_, 1);
+  for (std::size_t i = 0; i < pieces_.size() && factor != 1; ++i) {
+    at::Tensor& grad = parameters_.my_shard(i).mutable_grad();
+    if (grad.defined()) grad.mul_(factor);
+  }
+}
+
+// The optimiser multiplies as it goes. Of 16 bits it would keep more of the product than .grad can hold.
+void ShardedStep::take_factor_along() {
+  const bool is_wide = std::all_of(pieces_.begin(), pieces_.end(),
+                                   [](const Piece& piece) { return size_of(piece.dtype) >= sizeof(float); });
+  if (!is_wide || factor_ == 1) return apply_factor();
+  for (std::size_t i = 0; i < pieces_.size(); ++i) {
+    if (!met_.used[i]) continue;
+    parts_[i] = {.of_rank = {my_flat(pieces_[i].bucket) + pieces_[i].begin}, .factor = factor_};
+    parameters_.my_shard(i).mutable_grad().reset();
+  }
+  factor_ = 1;
+  stage_ = Stage::STEPPING;
 }
 
 template <typename Work> void ShardedStep::for_my_chunks(const Work& work) const {
@@ -242,7 +268,8 @@ double ShardedStep::square_norm() const {
 
 void ShardedStep::drop() {
   for (std::size_t i = 0; i < pieces_.size(); ++i) parameters_.my_shard(i).mutable_grad().reset();
-  for (optim::GradientParts& parts : parts_) parts.of_rank.clear();
+  for (optim::GradientParts& parts : parts_) parts = {};
+  factor_ = 1;
   met_ = {};
   gradients_.drop();
   if (stage_ != Stage::TORN) stage_ = Stage::LOCAL;

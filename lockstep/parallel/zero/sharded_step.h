@@ -66,8 +66,10 @@ class ShardedStep {
   void end();
   // The optimiser has thrown in between: the other ranks are told, and the step is torn.
   void fail(const std::string& what);
-  // From LOCAL, otherwise nothing to do.
+  // From LOCAL. From AVERAGED it makes .grad what scale() has asked for.
   void average();
+  // AVERAGED: multiplies the averages, at the latest in the pass that steps.
+  void scale(double factor);
   // The square of the norm of all ranks' averages, added in the order of one rank's (optim/norms.h).
   double square_norm() const;
   // Throws InvalidArgument after a torn step.
@@ -96,6 +98,8 @@ class ShardedStep {
   template <typename Body> void guard(const Body& body);
   template <typename Body> void guard_meeting(const Body& body);
   void finish_average();
+  void apply_factor();
+  void take_factor_along();
   void average_in_place();
   void average_by_messages();
 
@@ -112,6 +116,7 @@ class ShardedStep {
   std::vector<double> squares_;                             // by chunk, of this rank's averages
   std::unordered_map<const void*, std::size_t> number_of_;  // by shard
   Met met_;
+  double factor_ = 1;         // of the averages, not applied yet
   std::uint64_t number_ = 0;  // of the step
 };
 
