@@ -6,7 +6,8 @@
 //   dist::clip_grad_norm_(shards, 1.0, 2.0, false, over_ranks);
 //
 // Collective  with a group: each call that takes a norm, on every rank, with as many norms.
-// The bits    sums are float64 and equal on every rank. Of a parameter whose shards begin at multiples of 65,536
+// The bits    sums are float64 and equal on every rank. Of a parameter whose shards begin at multiples of
+// 65,536
 //             elements LARS and LAMB find the sum that one rank finds; clip_grad_norm_ adds in the tree of
 //             all_reduce.
 // Replicas    a tensor that every rank holds would count once per rank: take its norm without a group.

@@ -323,7 +323,8 @@ at::Tensor train_late(bool is_late) {
     if (is_late && random() % 2 == 0) spin_at_random(random);
   };
   for (int step = 0; step < MANY; ++step) {
-    const at::Tensor x = random_values({2, 300}, static_cast<std::uint64_t>(4 * step + get_rank()), at::kFloat);
+    const at::Tensor x =
+        random_values({2, 300}, static_cast<std::uint64_t>(4 * step + get_rank()), at::kFloat);
     wait();
     const at::Tensor loss = model.forward(x).pow(2).sum();
     wait();
