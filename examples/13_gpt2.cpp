@@ -124,6 +124,7 @@ void run(const Options& o) {
     train(o, net, Text(o.data, o.block_size));
   }
   if (dist::get_rank() != 0) return;
+  // The last token of GPT-2's vocabulary stands between texts.
   const at::Tensor prompt =
       are_tokens ? torch::full({1}, net->config().vocab_size - 1) : bytes_as_tokens(o.prompt);
   const at::Tensor sample =

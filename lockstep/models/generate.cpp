@@ -1,5 +1,6 @@
 #include "lockstep/models/generate.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/full.h>
@@ -27,17 +28,19 @@ void check_generation(const at::Tensor& tokens, const GenerateOptions& options) 
     throw InvalidArgument(str("generate: temperature is ", options.temperature,
                               ", expected a number above 0; do_sample = false takes the likeliest token"));
   if (tokens.scalar_type() != at::kLong || tokens.dim() != 2 || tokens.size(1) < 1)
-    throw InvalidArgument(str("generate: tokens are ", toString(tokens.scalar_type()), " of shape ",
-                              tokens.sizes(), ", expected int64 [n, t] with at least one token in a row"));
+    throw InvalidArgument(lockstep::str("generate: tokens are ", toString(tokens.scalar_type()), " of shape ",
+                                        tokens.sizes(),
+                                        ", expected int64 [n, t] with at least one token in a row"));
 }
 
 // Of the last place: [n, vocabulary].
 at::Tensor last_logits(const at::Tensor& logits, const at::Tensor& window) {
   if (logits.dim() != 3 || logits.size(0) != window.size(0) ||
       (logits.size(1) != window.size(1) && logits.size(1) != 1))
-    throw InvalidArgument(str("generate: forward of tokens ", window.sizes(), " gave logits of shape ",
-                              logits.sizes(), ", expected [", window.size(0), ", ", window.size(1),
-                              ", vocabulary] or [", window.size(0), ", 1, vocabulary]"));
+    throw InvalidArgument(lockstep::str("generate: forward of tokens ", window.sizes(),
+                                        " gave logits of shape ", logits.sizes(), ", expected [",
+                                        window.size(0), ", ", window.size(1), ", vocabulary] or [",
+                                        window.size(0), ", 1, vocabulary]"));
   return logits.select(1, logits.size(1) - 1);
 }
 

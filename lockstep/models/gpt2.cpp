@@ -1,5 +1,6 @@
 #include "lockstep/models/gpt2.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/Reduction.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/arange.h>
@@ -48,8 +49,9 @@ void check_tokens(const at::Tensor& tokens, std::int64_t n_positions) {
     throw InvalidArgument(
         str("GPT2: tokens are ", toString(tokens.scalar_type()), ", expected int64 or int32"));
   if (tokens.dim() != 2 || tokens.size(1) < 1 || tokens.size(1) > n_positions)
-    throw InvalidArgument(str("GPT2: tokens have shape ", tokens.sizes(),
-                              ", expected [n, t] with t from 1 to ", n_positions, " (n_positions)"));
+    throw InvalidArgument(lockstep::str("GPT2: tokens have shape ", tokens.sizes(),
+                                        ", expected [n, t] with t from 1 to ", n_positions,
+                                        " (n_positions)"));
 }
 
 // Puts a module into eval mode, and each part of it back into its own mode in the end.
@@ -163,9 +165,8 @@ at::Tensor GPT2Impl::logits_of(const at::Tensor& hidden) {
 at::Tensor GPT2Impl::generate(const at::Tensor& tokens, const GenerateOptions& options) {
   const EvalMode eval(*this);
   GenerateOptions within = options;
-  if (options.context <= 0 || options.context > config_.n_positions)
-    within.context = config_.n_positions;  // a negative one included: checked below
-  if (options.context < 0) within.context = options.context;
+  const bool is_shorter = options.context != 0 && options.context < config_.n_positions;
+  if (!is_shorter) within.context = config_.n_positions;
   const auto last_logits = [&](const at::Tensor& window) {
     return logits_of(transformer(window).slice(1, window.size(1) - 1));
   };
@@ -174,8 +175,9 @@ at::Tensor GPT2Impl::generate(const at::Tensor& tokens, const GenerateOptions& o
 
 at::Tensor next_token_loss(const at::Tensor& logits, const at::Tensor& targets, std::int64_t ignore_index) {
   if (logits.dim() < 2 || logits.sizes().slice(0, logits.dim() - 1) != targets.sizes())
-    throw InvalidArgument(str("next_token_loss: logits have shape ", logits.sizes(), " and targets ",
-                              targets.sizes(), "; expected [..., vocabulary] and [...]"));
+    throw InvalidArgument(lockstep::str("next_token_loss: logits have shape ", logits.sizes(),
+                                        " and targets ", targets.sizes(),
+                                        "; expected [..., vocabulary] and [...]"));
   const bool is_half = logits.scalar_type() == at::kHalf || logits.scalar_type() == at::kBFloat16;
   return at::cross_entropy_loss((is_half ? logits.to(at::kFloat) : logits).flatten(0, -2), targets.flatten(),
                                 /*weight=*/{}, at::Reduction::Mean, ignore_index);

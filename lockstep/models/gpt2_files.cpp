@@ -78,7 +78,7 @@ void load_gpt2(GPT2Impl& net, const std::string& path) {
   const std::string file = weights_at(path);
   Values values = values_by_our_names(file);
   if (net.config().tie_word_embeddings) untie(values, file);
-  copy_state_dict(state_dict(net), values, file);
+  copy_state_dict(state_dict(net), values, str("load_gpt2: ", in_quotes(file)));
 }
 
 GPT2 gpt2_from_pretrained(const std::string& folder) {
