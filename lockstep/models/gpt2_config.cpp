@@ -15,6 +15,7 @@ namespace {
 using ConfigJson = nlohmann::ordered_json;
 
 constexpr std::uint64_t MAX_CONFIG_BYTES = 1'000'000;
+constexpr std::int64_t END_OF_TEXT = 50256;  // GPT-2's token, which Python takes for granted
 
 // Calls visit(name, field) for each field, in the order of declaration.
 template <typename Config, typename Visit> void for_each_field(Config& config, const Visit& visit) {
@@ -132,6 +133,7 @@ void write_gpt2_config(const GPT2Config& config, const std::string& path) {
       {"architectures", {"GPT2LMHeadModel"}}, {"model_type", "gpt2"}, {"activation_function", "gelu_new"}};
   for_each_field(config, [&](const char* name, const auto& field) { json[name] = field; });
   if (config.n_inner == 0) json["n_inner"] = nullptr;  // Hugging Face's word for 4 * n_embd
+  if (config.vocab_size <= END_OF_TEXT) json["bos_token_id"] = json["eos_token_id"] = nullptr;
   const std::string text = json.dump(2) + "\n";
   AtomicFile file(path);
   file.write(std::as_bytes(std::span(text)));

@@ -91,6 +91,8 @@ TEST(GPT2Config, WritesWhatItReads) {
   for (const GPT2Config& config : {odd, GPT2Config::medium()}) {
     write_gpt2_config(config, folder / "config.json");
     EXPECT_EQ(read_gpt2_config(folder / "config.json"), config);
+    const bool has_end = config.vocab_size > 50256;  // Python's default for bos_token_id and eos_token_id
+    EXPECT_EQ(folder.read("config.json").find("\"eos_token_id\": null") == std::string::npos, has_end);
   }
 }
 

@@ -184,7 +184,7 @@ assert set(tied) == set(state), set(tied) ^ set(state)
 check(tied, "tied")
 assert safe_open(folder + "/some/tied/model.safetensors", "pt").metadata() == {"format": "pt"}
 config = json.load(open(folder + "/some/tied/config.json"))
-print(config["model_type"], config["architectures"], config["n_inner"], config["tie_word_embeddings"], config["vocab_size"])
+print(config["model_type"], config["architectures"], config["n_inner"], config["tie_word_embeddings"], config["vocab_size"], config["eos_token_id"])
 both = torch.load(folder + "/tied.pt", weights_only=True)
 assert set(both) == set(state) | {"lm_head.weight"}
 assert both["lm_head.weight"].data_ptr() == both["transformer.wte.weight"].data_ptr()
@@ -194,7 +194,7 @@ assert set(untied) == set(state) | {"lm_head.weight"}
 check(untied, "untied")
 )",
                                       {folder.path()});
-  EXPECT_EQ(said, "gpt2 ['GPT2LMHeadModel'] None True 19\n");
+  EXPECT_EQ(said, "gpt2 ['GPT2LMHeadModel'] None True 19 None\n");
   GPT2 again = gpt2_from_pretrained(folder / "untied");
   EXPECT_EQ(again->config(), config);
   EXPECT_TRUE(at::equal(logits_of(again), logits_of(untied)));
@@ -204,11 +204,12 @@ check(untied, "untied")
 TEST(GPT2Files, GoBothWaysWithTransformers) {
   const TempFolder folder;
   const std::string load = R"(
-import sys, torch
+import sys
 try:
     import transformers
 except ImportError as error:
-    sys.exit(print(error))
+    sys.exit(print(error, end=""))
+import torch
 from safetensors.torch import save_file
 torch.set_num_threads(1); torch.manual_seed(3)
 folder = sys.argv[1]
