@@ -107,8 +107,8 @@ struct GPT2ModelImpl : torch::nn::Module {
   torch::nn::ModuleList h{nullptr};  // of GPT2Block
   torch::nn::LayerNorm ln_f{nullptr};
 
-  // How a block is run; empty: block->forward(x). Whoever sets it adds what this room knows nothing of:
-  // activation checkpointing, timing, another device.
+  // Runs a block; empty: block->forward(x). A program sets it for activation checkpointing, which lies above
+  // this room, for timing, or for blocks on several devices. Answers the block's output.
   std::function<at::Tensor(GPT2Block block, const at::Tensor& x)> run_block;
 };
 TORCH_MODULE(GPT2Model);
