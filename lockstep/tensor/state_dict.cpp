@@ -46,7 +46,7 @@ void save_safetensors(const NamedTensors& tensors, const std::string& path) {
                        kept.back().sizes().vec(),
                        {static_cast<const std::byte*>(kept.back().const_data_ptr()), kept.back().nbytes()}});
   }
-  write_safetensors(path, std::move(sources));
+  write_safetensors(path, sources);
 }
 
 at::Tensor load(const SafetensorsFile& file, const SafetensorsTensor& stored) {
