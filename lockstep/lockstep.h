@@ -27,6 +27,10 @@
 #include "lockstep/job/spawn.h"         // spawn: the ranks as processes started from here
 #include "lockstep/job/stop_signals.h"  // StopSignals: SIGTERM and SIGUSR1, agreed at a step boundary
 #include "lockstep/job/virtual_ranks.h"            // virtual_world_size, get_virtual_rank
+#include "lockstep/models/generate.h"              // generate: continues tokens, greedy or drawn
+#include "lockstep/models/gpt2.h"                  // GPT-2 with Hugging Face's names; next_token_loss
+#include "lockstep/models/gpt2_config.h"           // its sizes, small to XL
+#include "lockstep/models/gpt2_files.h"            // its files: load_gpt2, save_gpt2, gpt2_from_pretrained
 #include "lockstep/models/resnet.h"                // ResNet-18, -34, -50 with torchvision's names
 #include "lockstep/optim/adam.h"                   // optim::Adam, optim::AdamW: one pass over memory
 #include "lockstep/optim/clip_grad.h"              // clip_grad_norm_, clip_grad_value_

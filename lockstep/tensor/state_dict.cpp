@@ -1,6 +1,5 @@
 #include "lockstep/tensor/state_dict.h"
 
-#include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <torch/nn/module.h>
 
@@ -8,22 +7,21 @@
 #include <filesystem>
 #include <map>
 #include <string_view>
-#include <tuple>
+#include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/formats/dcp_reader.h"
 #include "lockstep/formats/safetensors.h"
 #include "lockstep/formats/safetensors_index.h"
+#include "lockstep/tensor/copy_state_dict.h"
 #include "lockstep/tensor/dtype_words.h"
 #include "lockstep/tensor/pt_file.h"
 
 namespace lockstep {
 namespace {
 
-constexpr std::string_view WRAPPER_PREFIX = "module.";
 constexpr std::string_view INDEX_ENDING = ".safetensors.index.json";
-constexpr std::size_t MOST_NAMES_SHOWN = 10;
 
 void collect(const torch::nn::Module& module, const std::string& prefix, NamedTensors& tensors) {
   for (const auto& item : module.named_parameters(/*recurse=*/false))
@@ -48,7 +46,7 @@ void save_safetensors(const NamedTensors& tensors, const std::string& path) {
                        kept.back().sizes().vec(),
                        {static_cast<const std::byte*>(kept.back().const_data_ptr()), kept.back().nbytes()}});
   }
-  write_safetensors(path, std::move(sources));
+  write_safetensors(path, sources);
 }
 
 at::Tensor load(const SafetensorsFile& file, const SafetensorsTensor& stored) {
@@ -86,61 +84,6 @@ NamedTensors load_dcp(const std::string& path) {
     tensors.emplace_back(stored.name, tensor);
   }
   return tensors;
-}
-
-std::string name_list(const std::vector<std::string>& names) {
-  std::string list;
-  for (std::size_t i = 0; i < std::min(names.size(), MOST_NAMES_SHOWN); ++i)
-    list += str(i > 0 ? ", " : "", in_quotes(names[i]));
-  return names.size() > MOST_NAMES_SHOWN ? str(list, " and ", names.size() - MOST_NAMES_SHOWN, " more")
-                                         : list;
-}
-
-bool has_prefix(const std::string& name) { return name.starts_with(WRAPPER_PREFIX); }
-
-// The file's tensors by the model's names.
-std::map<std::string, at::Tensor> values_for(const NamedTensors& targets, const std::string& path) {
-  NamedTensors values = load_tensors(path);
-  const auto is_prefixed = [](const auto& item) { return has_prefix(item.first); };
-  const bool strip = std::all_of(values.begin(), values.end(), is_prefixed) &&
-                     std::none_of(targets.begin(), targets.end(), is_prefixed);
-  std::map<std::string, at::Tensor> named;
-  for (auto& [name, value] : values)
-    named.emplace(strip ? name.substr(WRAPPER_PREFIX.size()) : name, std::move(value));
-  return named;
-}
-
-using MemoryOfTensor = std::tuple<const void*, std::vector<std::int64_t>, std::vector<std::int64_t>>;
-MemoryOfTensor place_of(const at::Tensor& tensor) {
-  return {tensor.const_data_ptr(), tensor.sizes().vec(), tensor.strides().vec()};
-}
-
-LoadStateDictResult compare_names(const NamedTensors& targets,
-                                  const std::map<std::string, at::Tensor>& values) {
-  std::map<MemoryOfTensor, bool> is_filled;
-  std::map<std::string, bool> is_known;
-  for (const auto& [name, tensor] : targets) {
-    is_known[name] = true;
-    is_filled[place_of(tensor)] |= values.contains(name);
-  }
-  LoadStateDictResult result;
-  for (const auto& [name, tensor] : targets)
-    if (!is_filled[place_of(tensor)]) result.missing.push_back(name);
-  for (const auto& [name, value] : values)
-    if (!is_known.contains(name)) result.unexpected.push_back(name);
-  return result;
-}
-
-std::vector<std::string> shape_differences(const NamedTensors& targets,
-                                           const std::map<std::string, at::Tensor>& values) {
-  std::vector<std::string> differences;
-  for (const auto& [name, tensor] : targets) {
-    const auto found = values.find(name);
-    if (found != values.end() && found->second.sizes() != tensor.sizes())
-      differences.push_back(lockstep::str(name, " has shape ", found->second.sizes(), " in the file and ",
-                                          tensor.sizes(), " in the model"));
-  }
-  return differences;
 }
 
 }  // namespace
@@ -197,24 +140,13 @@ LoadStateDictResult load_state_dict(torch::nn::Module& module, const std::string
 
 LoadStateDictResult load_state_dict(const NamedTensors& tensors, const std::string& path,
                                     const LoadStateDictOptions& options) {
-  const std::map<std::string, at::Tensor> values = values_for(tensors, path);
-  LoadStateDictResult result = compare_names(tensors, values);
-  std::string problems;
-  const auto add = [&](const char* what, const std::vector<std::string>& names) {
-    if (!names.empty()) problems += str(problems.empty() ? "" : "; ", what, name_list(names));
-  };
-  if (options.strict) {
-    add("missing ", result.missing);
-    add("unexpected ", result.unexpected);
-  }
-  add("different: ", shape_differences(tensors, values));
-  if (!problems.empty())
-    throw InvalidArgument(str("load_state_dict: ", in_quotes(path), " does not fit the model: ", problems));
-
-  const at::NoGradGuard no_grad;
-  for (const auto& [name, tensor] : tensors)
-    if (const auto found = values.find(name); found != values.end()) tensor.copy_(found->second);
-  return result;
+  const bool is_wrapped = std::any_of(tensors.begin(), tensors.end(), [](const auto& item) {
+    return item.first.starts_with(WRAPPER_PREFIX);
+  });
+  NamedTensors values = load_tensors(path);
+  if (!is_wrapped) values = without_wrapper_prefix(std::move(values));
+  return copy_state_dict(tensors, {values.begin(), values.end()}, str("load_state_dict: ", in_quotes(path)),
+                         options);
 }
 
 }  // namespace lockstep

@@ -93,6 +93,13 @@ class Resume(unittest.TestCase):
         self.assertEqual(metrics["parts"], metrics["whole"])
         self.assertEqual(*((self.folder / run / "net.safetensors").read_bytes() for run in ("whole", "parts")))
 
+    def test_gpt2(self):
+        text = pathlib.Path(__file__).parents[2] / "ARCHITECTURE.md"  # 20 steps are more than two epochs
+        self.check_output(*self.trial(["gpt2", "--data", text, "--layers", 1, "--width", 16, "--block-size", 64, "--batch-size", 16,
+                                       "--steps", 20, "--sample", 9, "--recompute", "--save", "RUN/model"], every=4, stop=1, kill=1))
+        self.check_last_checkpoints(1)
+        self.assertEqual(*((self.folder / run / "model/model.safetensors").read_bytes() for run in ("whole", "parts")))
+
     def test_large_batch_lars(self):
         self.check_output(*self.trial(["large_batch_lars"], every=12, stop=1, kill=126))  # the kill is in the second of three trainings
         self.check_last_checkpoints(3)

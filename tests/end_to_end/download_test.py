@@ -72,6 +72,14 @@ class Download(unittest.TestCase):
         self.archive.write_text("<html>")
         self.assert_nothing_came(self.fetch(hashlib.sha256(b"<html>").hexdigest()), "no archive that tar can unpack")
 
+    def test_a_text_is_taken_as_it_is(self):
+        text = self.root / "text"
+        text.write_text("To be")
+        done = self.download("tinyshakespeare", "--url", f"file://{text}", "--sha256", hashlib.sha256(b"To be").hexdigest(), self.target)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(os.listdir(self.target), ["input.txt"])
+        self.assertEqual((self.target / "input.txt").read_text(), "To be")
+
     def test_says_that_nothing_came(self):
         self.assert_nothing_came(self.fetch("0" * 64, "file:///nowhere.tar.gz"), "file:///nowhere.tar.gz did not come")
 
@@ -79,7 +87,7 @@ class Download(unittest.TestCase):
         for arguments in ((), ("imagenet",), ("cifar10", "--url"), ("cifar10", "a", "b")):
             done = self.download(*arguments)
             self.assertEqual(done.returncode, 64)
-            self.assertIn("scripts/download cifar10|cifar100 [FOLDER]", done.stderr)
+            self.assertIn("scripts/download cifar10|cifar100|tinyshakespeare [FOLDER]", done.stderr)
 
 
 if __name__ == "__main__":

@@ -55,6 +55,8 @@ FIXTURES = {
     "lockstep/job/job.h": "void train();",
     "lockstep/job/join.h": "void train_epoch();",
     "lockstep/job/spawn.h": "void train(); void fn(int rank);",
+    "lockstep/models/generate.h": "extern models::GPT2 lm; extern at::Tensor tokens;",
+    "lockstep/models/gpt2.h": "extern models::GPT2 net; extern at::Tensor tokens;",
     "lockstep/optim/lr_scheduler.h": "void train_epoch();",
     "lockstep/optim/reduce_lr_on_plateau.h": "double validate();",
     "lockstep/optim/norm_reducer.h": "extern optim::LAMB optimizer; extern std::vector<at::Tensor> shards;",
