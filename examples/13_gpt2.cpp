@@ -2,7 +2,7 @@
 // processes; then lets it write.
 //
 //   scripts/download tinyshakespeare
-//   build/lockstep run -n 2 build/examples/gpt2 --steps 1000
+//   build/lockstep run -n 2 build/examples/gpt2 --steps 1000            # --zero: each rank steps its part
 //   build/lockstep run -n 2 build/examples/gpt2 --model gpt2 --data train.bin --block-size 256 --lr 3e-5
 //
 // The second line takes a folder as from_pretrained() of Python's transformers does, and tokens of its
@@ -10,12 +10,12 @@
 // tokenizer.decode([...]) in Python.
 #include <ATen/CPUGeneratorImpl.h>
 
-#include <CLI/CLI.hpp>
 #include <cmath>
 #include <cstdio>
 #include <string>
 
 #include "examples/checkpoints.h"
+#include "examples/gpt2_options.h"
 #include "examples/text.h"
 #include "lockstep/lockstep.h"
 
@@ -24,42 +24,7 @@ namespace models = lockstep::models;
 
 namespace {
 
-struct Options {
-  std::string data = LOCKSTEP_SOURCE_DIR "/data/tinyshakespeare/input.txt", model, prompt = "\n", save;
-  std::int64_t layers = 4, heads = 4, width = 128, block_size = 128, batch_size = 16, steps = 500,
-               sample = 200;
-  double lr = 1e-3, dropout = 0.1, temperature = 0.8;
-  std::uint64_t seed = 0;
-  bool recompute = false;
-  CheckpointOptions checkpoints;
-};
-
-Options parse(int argc, char** argv) {
-  Options o;
-  CLI::App app("Trains GPT-2 with every process of the job.", "gpt2");
-  app.option_defaults()->always_capture_default();
-  app.add_option("--data", o.data, "a text; or a .bin file of tokens")->check(CLI::ExistingFile);
-  app.add_option("--model", o.model, "folder of a GPT-2 to fine-tune")->check(CLI::ExistingDirectory);
-  app.add_option("--layers", o.layers, "of a new model")->check(CLI::PositiveNumber);
-  app.add_option("--heads", o.heads, "of each of its layers")->check(CLI::PositiveNumber);
-  app.add_option("--width", o.width, "of its residual stream")->check(CLI::PositiveNumber);
-  app.add_option("--dropout", o.dropout, "of a new model")->check(CLI::Range(0.0, 1.0));
-  app.add_option("--block-size", o.block_size, "tokens in a sequence")->check(CLI::PositiveNumber);
-  app.add_option("--batch-size", o.batch_size, "sequences per process and step")->check(CLI::PositiveNumber);
-  app.add_option("--steps", o.steps, "of the optimiser")->check(CLI::PositiveNumber);
-  app.add_option("--lr", o.lr, "the highest learning rate")->check(CLI::PositiveNumber);
-  app.add_option("--seed", o.seed, "of weights, order, dropout and sample");
-  app.add_flag("--recompute", o.recompute, "compute each block's activations again in backward: less memory");
-  app.add_option("--prompt", o.prompt, "the beginning of the sample");
-  app.add_option("--sample", o.sample, "tokens to write in the end")->check(CLI::NonNegativeNumber);
-  app.add_option("--temperature", o.temperature, "of the sample")->check(CLI::PositiveNumber);
-  app.add_option("--save", o.save, "folder for the model, as Hugging Face reads it");
-  add_checkpoint_options(app, o.checkpoints);
-  parse_options(app, argc, argv);
-  return o;
-}
-
-models::GPT2 make_model(const Options& o, std::int64_t vocab_size) {
+models::GPT2 make_model(const Gpt2Options& o, std::int64_t vocab_size) {
   dist::set_seed(o.seed);
   auto net = o.model.empty() ? models::GPT2(models::GPT2Config{.vocab_size = vocab_size,
                                                                .n_positions = o.block_size,
@@ -77,9 +42,34 @@ models::GPT2 make_model(const Options& o, std::int64_t vocab_size) {
   return net;
 }
 
-void train(const Options& o, models::GPT2& net, const auto& data) {
-  dist::DistributedDataParallel ddp(net);  // averages the gradients while backward runs
-  dist::optim::AdamW optimizer(ddp.parameters(), dist::optim::AdamWOptions(o.lr).betas({0.9, 0.95}));
+dist::optim::AdamWOptions adamw(const Gpt2Options& o) {
+  return dist::optim::AdamWOptions(o.lr).betas({0.9, 0.95});
+}
+
+// Every rank has the whole model; gradients are averaged while backward runs.
+struct Replicas {
+  Replicas(models::GPT2& net, const Gpt2Options& o)
+      : net(net), model(net), optimizer(model.parameters(), adamw(o)) {}
+  void clip() { dist::clip_grad_norm_(model.parameters(), 1.0); }
+  void add_to(dist::CheckpointState& state) { state.add("model", net).add("optimizer", optimizer); }
+  models::GPT2& net;
+  dist::DistributedDataParallel<models::GPT2Impl> model;
+  dist::optim::AdamW optimizer;
+};
+
+// Every rank steps its part of one model.
+struct Shards {
+  Shards(models::GPT2& net, const Gpt2Options& o)
+      : model(net), optimizer(model.optimizer<dist::optim::AdamW>(adamw(o))) {}
+  void clip() { model.clip_grad_norm_(1.0); }
+  void add_to(dist::CheckpointState& state) { state.add("model", model).add("optimizer", optimizer); }
+  dist::ShardedDataParallel<models::GPT2Impl> model;
+  dist::ShardedOptimizer<dist::optim::AdamW> optimizer;
+};
+
+template <typename Way> void train(const Gpt2Options& o, models::GPT2& net, const auto& data) {
+  Way way(net, o);
+  auto& optimizer = way.optimizer;
   dist::optim::LRScheduler scheduler(optimizer, dist::optim::schedule::warmup_cosine(
                                                     std::min<std::int64_t>(100, o.steps / 10), o.steps, 0.1));
   dist::DistributedSampler sampler(data.size(), {.seed = o.seed});
@@ -89,16 +79,17 @@ void train(const Options& o, models::GPT2& net, const auto& data) {
   int epoch = 0;
   double loss = 0;
   Checkpoints checkpoints(o.checkpoints);
-  checkpoints.state.add("model", net).add("optimizer", optimizer).add("scheduler", scheduler);
-  checkpoints.state.add("sampler", sampler).add_value("epoch", epoch).add_value("loss", loss);
+  way.add_to(checkpoints.state);
+  checkpoints.state.add("scheduler", scheduler).add("sampler", sampler);
+  checkpoints.state.add_value("epoch", epoch).add_value("loss", loss);
   checkpoints.resume();
   for (; checkpoints.step() < o.steps; ++epoch) {
     sampler.set_epoch(epoch);
     for (auto& batch : loader) {
       optimizer.zero_grad();
-      const at::Tensor batch_loss = models::next_token_loss(ddp->forward(batch.data), batch.target);
+      const at::Tensor batch_loss = models::next_token_loss(way.model.forward(batch.data), batch.target);
       batch_loss.backward();
-      dist::clip_grad_norm_(ddp.parameters(), 1.0);
+      way.clip();
       optimizer.step();
       scheduler.step();
       loss = dist::mean_across_ranks(batch_loss).template item<double>();
@@ -113,15 +104,19 @@ void train(const Options& o, models::GPT2& net, const auto& data) {
     throw std::runtime_error("the loss is that of a guess, or higher");
 }
 
-void run(const Options& o) {
+void run(const Gpt2Options& o) {
   dist::init_process_group();
   const bool are_tokens = o.data.ends_with(".bin");
   auto net = make_model(o, are_tokens ? models::GPT2Config().vocab_size : 256);
+  const auto train_on = [&](const auto& data) {
+    o.zero ? train<Shards>(o, net, data) : train<Replicas>(o, net, data);
+  };
   if (are_tokens) {
-    train(o, net,
-          dist::TokenDataset(o.data, {.block_size = o.block_size, .vocab_size = net->config().vocab_size}));
+    const dist::TokenDatasetOptions options = {.block_size = o.block_size,
+                                               .vocab_size = net->config().vocab_size};
+    train_on(dist::TokenDataset(o.data, options));
   } else {
-    train(o, net, Text(o.data, o.block_size));
+    train_on(Text(o.data, o.block_size));
   }
   if (dist::get_rank() != 0) return;
   // The last token of GPT-2's vocabulary stands between texts.
@@ -142,6 +137,6 @@ void run(const Options& o) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const Options options = parse(argc, argv);
+  const Gpt2Options options = parse_gpt2_options(argc, argv);
   return exit_code_of([&] { run(options); });
 }
