@@ -20,6 +20,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <functional>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -73,7 +74,21 @@ class CheckpointItem {
   // One word for `lockstep ckpt ls`.
   virtual std::string_view kind() const = 0;
   virtual ItemContents contents() = 0;
+  // Whether load() needs the tensor of that name, of those that the checkpoint has for this item; others are
+  // not read. Not asked about what is filled in place.
+  virtual bool wants(const std::string& /*name*/) const { return true; }
   virtual void load(const LoadedItem& loaded) = 0;
+};
+
+// What says itself how it is saved, also where CheckpointState::add() knows only what it is beside: an
+// optimiser whose ranks have parts of its state.
+class MakesCheckpointItem {
+ public:
+  // Refers to this object, which outlives it.
+  virtual std::shared_ptr<CheckpointItem> checkpoint_item() = 0;
+
+ protected:
+  ~MakesCheckpointItem() = default;
 };
 
 // What has a state_dict() and takes it back.

@@ -3,6 +3,7 @@
 #include <ATen/Context.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
 
 #include <algorithm>
 
@@ -132,6 +133,8 @@ CheckpointState& CheckpointState::add(const std::string& name, torch::nn::Module
 }
 
 CheckpointState& CheckpointState::add(const std::string& name, torch::optim::Optimizer& optimizer) {
+  if (auto* own = dynamic_cast<MakesCheckpointItem*>(&optimizer))
+    return add_item(name, own->checkpoint_item());
   return add_item(name, std::make_shared<StateDictItem>([&optimizer] { return state_dict(optimizer); },
                                                         [&optimizer](const NamedTensors& tensors) {
                                                           load_state_dict(optimizer, tensors);

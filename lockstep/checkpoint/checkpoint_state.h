@@ -13,7 +13,8 @@
 // Kinds        add() takes
 //                a torch::nn::Module or its holder: parameters and buffers, filled in place when loaded;
 //                an at::Tensor, also in place;
-//                a torch::optim::Optimizer, Lockstep's or libtorch's;
+//                a torch::optim::Optimizer, Lockstep's or libtorch's, or a ZeroRedundancyOptimizer, of which
+//                each rank writes and reads what it owns;
 //                a DistributedSampler with padding: its epoch, and how far the epoch has come;
 //                anything with state_dict() and load_state_dict(NamedTensors): LRScheduler,
 //                ReduceLROnPlateau, GradScaler, EarlyStopping, a class of the program's own.
