@@ -42,8 +42,8 @@
 //
 //             state_dict() is that of the optimiser without sharing, by number (optim/optimizer.h), and so
 //             are the files. load_state_dict() and torch::load(optimizer, file), on every rank with the whole
-//             state, keep this rank's part. For state by number only optimisers of torch_optimizer_state.h
-//             have one; others step, and refuse to be saved.
+//             state, keep this rank's part. An optimiser that torch_optimizer_state.h does not know steps as
+//             the others do; to save or load it is an InvalidArgument.
 // GradScaler  skips a step on all ranks alike, as without sharing.
 // Join        dist::join({&ddp, &optimizer}, loop): a rank without inputs steps its parameters with the
 //             others' averages.

@@ -1,11 +1,11 @@
 // State that is shared out is the whole optimiser's, wherever it is saved and loaded.
 #include <gmock/gmock.h>
 #include <torch/optim/adam.h>
-#include <torch/optim/lbfgs.h>
 #include <torch/optim/sgd.h>
 #include <torch/serialize.h>
 
 #include <map>
+#include <numeric>
 
 #include "lockstep/base/error.h"
 #include "lockstep/checkpoint/load_checkpoint.h"
@@ -28,12 +28,11 @@ using ::testing::HasSubstr;
 using testing::known_parameters;
 using testing::SharedFolder;
 using ::testing::ThrowsMessage;
-template <typename Local> using Zero = ZeroRedundancyOptimizer<Local>;
 
 // Of two groups; the gradients are those of two ranks' inputs, whatever rank makes the step.
-template <typename Optimizer> struct Training {
+template <typename Optimizer> struct InTwoGroups {
   template <typename Options, typename... More>
-  explicit Training(const Options& options, const More&... more)
+  explicit InTwoGroups(const Options& options, const More&... more)
       : parameters(known_parameters()), optimizer(groups(), options, more...) {}
 
   std::vector<optim::ParamGroup> groups() const {
@@ -58,12 +57,12 @@ template <typename Optimizer> struct Training {
   Optimizer optimizer;
 };
 
-void copy_values(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from) {
+void give_values(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from) {
   const at::NoGradGuard no_grad;
   for (std::size_t i = 0; i < to.size(); ++i) to[i].copy_(from[i]);
 }
 
-void expect_equal(const NamedTensors& have, const NamedTensors& want) {
+void expect_same_entries(const NamedTensors& have, const NamedTensors& want) {
   const std::map<std::string, at::Tensor> found(have.begin(), have.end());
   EXPECT_EQ(have.size(), want.size());
   for (const auto& [name, tensor] : want) {
@@ -76,16 +75,16 @@ void expect_equal(const NamedTensors& have, const NamedTensors& want) {
 
 template <typename Local, typename Options>
 void expect_consolidated(const Options& options, const ProcessGroup& group) {
-  Training<Local> whole(options);
-  Training<Zero<Local>> shared(options);
+  InTwoGroups<Local> whole(options);
+  InTwoGroups<ZeroRedundancyOptimizer<Local>> shared(options);
   whole.steps(0, 3);
   shared.steps(0, 3);
   for (int to = 0; to < group.size(); ++to) {
     shared.optimizer.consolidate_state_dict(to);
     if (group.rank() == to) {
-      expect_equal(shared.optimizer.state_dict(), state_dict(whole.optimizer));
-      expect_equal(state_dict(static_cast<torch::optim::Optimizer&>(shared.optimizer)),
-                   state_dict(whole.optimizer));
+      expect_same_entries(shared.optimizer.state_dict(), state_dict(whole.optimizer));
+      expect_same_entries(state_dict(static_cast<torch::optim::Optimizer&>(shared.optimizer)),
+                          state_dict(whole.optimizer));
     } else {
       EXPECT_THAT([&] { (void)shared.optimizer.state_dict(); },
                   ThrowsMessage<InvalidArgument>(HasSubstr("call consolidate_state_dict(" +
@@ -107,10 +106,10 @@ RANKS_TEST(ZeroRedundancyState, IsConsolidatedToAnyRank, Ranks(1, 2, 3, 4), Back
 // bits as without a stop.
 template <typename Local, typename Options>
 void expect_loaded(const Options& options, const ProcessGroup& group) {
-  Training<Local> whole(options);
+  InTwoGroups<Local> whole(options);
   whole.steps(0, 3);
   const auto values = known_parameters();
-  copy_values(values, whole.parameters);
+  give_values(values, whole.parameters);
   const NamedTensors saved = state_dict(whole.optimizer);
   NamedTensors copy;
   for (const auto& [name, tensor] : saved) copy.emplace_back(name, tensor.clone());
@@ -121,9 +120,9 @@ void expect_loaded(const Options& options, const ProcessGroup& group) {
     std::iota(members.begin(), members.end(), 0);
     const ProcessGroup some = new_group(members);
     if (!some.is_member()) continue;
-    Training<Zero<Local>> shared(other, ZeroRedundancyOptions{.process_group = some});
+    InTwoGroups<ZeroRedundancyOptimizer<Local>> shared(other, ZeroRedundancyOptions{.process_group = some});
     shared.steps(7, 9);  // a state that must go
-    copy_values(shared.parameters, values);
+    give_values(shared.parameters, values);
     shared.optimizer.load_state_dict(copy);
     EXPECT_EQ(shared.optimizer.param_groups()[0].options().get_lr(), 0.01);
     shared.steps(3, 5);
@@ -139,17 +138,17 @@ RANKS_TEST(ZeroRedundancyState, OfTheWholeOptimizerIsLoadedByAnyNumberOfRanks, R
 template <typename Local, typename Options>
 void expect_torch_save(const Options& options, const ProcessGroup& group) {
   const SharedFolder folder(group);
-  Training<Zero<Local>> shared(options);
+  InTwoGroups<ZeroRedundancyOptimizer<Local>> shared(options);
   shared.steps(0, 3);
   shared.optimizer.consolidate_state_dict(0);
   if (group.rank() == 0) torch::save(shared.optimizer, folder / "shared.pt");
   if (group.rank() != 0) EXPECT_THROW(torch::save(shared.optimizer, folder / "not.pt"), InvalidArgument);
   comm::barrier(group);
-  Training<Local> whole(options);
-  copy_values(whole.parameters, shared.parameters);
+  InTwoGroups<Local> whole(options);
+  give_values(whole.parameters, shared.parameters);
   torch::load(whole.optimizer, folder / "shared.pt");
-  Training<Zero<Local>> again(options);
-  copy_values(again.parameters, shared.parameters);
+  InTwoGroups<ZeroRedundancyOptimizer<Local>> again(options);
+  give_values(again.parameters, shared.parameters);
   torch::load(again.optimizer, folder / "shared.pt");
   shared.steps(3, 5);
   whole.steps(3, 5);
@@ -167,8 +166,8 @@ RANKS_TEST(ZeroRedundancyState, IsInTheFilesOfTorchSave, Ranks(1, 2, 3)) {
 template <typename Local, typename Options>
 void expect_checkpoints(const Options& options, const ProcessGroup& group) {
   const SharedFolder folder(group);
-  Training<Zero<Local>> shared(options);
-  Training<Local> whole(options);
+  InTwoGroups<ZeroRedundancyOptimizer<Local>> shared(options);
+  InTwoGroups<Local> whole(options);
   shared.steps(0, 3);
   whole.steps(0, 3);
   CheckpointState of_shared;
@@ -178,7 +177,7 @@ void expect_checkpoints(const Options& options, const ProcessGroup& group) {
   save_checkpoint(folder / "shared", of_shared, {.step = 1});
   save_checkpoint(folder / "whole", of_whole, {.step = 1});
   const auto values = known_parameters();
-  copy_values(values, shared.parameters);
+  give_values(values, shared.parameters);
   shared.steps(3, 5);
   for (int ranks = 1; ranks <= group.size(); ++ranks) {
     std::vector<int> members(static_cast<std::size_t>(ranks));
@@ -186,8 +185,9 @@ void expect_checkpoints(const Options& options, const ProcessGroup& group) {
     const ProcessGroup some = new_group(members);
     if (!some.is_member()) continue;
     for (const char* const from : {"shared", "whole"}) {
-      Training<Zero<Local>> again(Options(0.5), ZeroRedundancyOptions{.process_group = some});
-      copy_values(again.parameters, values);
+      InTwoGroups<ZeroRedundancyOptimizer<Local>> again(Options(0.5),
+                                                        ZeroRedundancyOptions{.process_group = some});
+      give_values(again.parameters, values);
       CheckpointState state;
       state.add("optimizer", static_cast<torch::optim::Optimizer&>(again.optimizer));
       load_checkpoint(folder / from, state, {.process_group = some});
@@ -195,8 +195,8 @@ void expect_checkpoints(const Options& options, const ProcessGroup& group) {
       again.expect_parameters_of(shared, from);
     }
   }
-  Training<Local> again(Options(0.5));
-  copy_values(again.parameters, values);
+  InTwoGroups<Local> again(Options(0.5));
+  give_values(again.parameters, values);
   CheckpointState state;
   state.add("optimizer", again.optimizer);
   load_checkpoint(folder / "shared", state, {});
@@ -210,7 +210,7 @@ RANKS_TEST(ZeroRedundancyState, InACheckpointIsLoadedByAnyNumberOfRanks, Ranks(1
 }
 
 RANKS_TEST(ZeroRedundancyState, OfACheckpointIsWrittenByItsOwnersAndReadByThem, Ranks(2, 3)) {
-  Training<Zero<optim::AdamW>> shared(optim::AdamWOptions(0.01));
+  InTwoGroups<ZeroRedundancyOptimizer<optim::AdamW>> shared(optim::AdamWOptions(0.01));
   shared.steps(0, 1);
   const auto item = shared.optimizer.checkpoint_item();
   std::int64_t elements = 0;
@@ -226,9 +226,9 @@ RANKS_TEST(ZeroRedundancyState, OfACheckpointIsWrittenByItsOwnersAndReadByThem, 
 }
 
 RANKS_TEST(ZeroRedundancyState, ThatDoesNotFitIsRefusedOnAllRanks, Ranks(1, 2, 3)) {
-  Training<optim::AdamW> whole(optim::AdamWOptions(0.01));
+  InTwoGroups<optim::AdamW> whole(optim::AdamWOptions(0.01));
   whole.steps(0, 1);
-  Training<Zero<optim::AdamW>> shared(optim::AdamWOptions(0.01));
+  InTwoGroups<ZeroRedundancyOptimizer<optim::AdamW>> shared(optim::AdamWOptions(0.01));
   const auto refuses = [&](const std::string& text, const auto& change) {
     NamedTensors state = whole.optimizer.state_dict();
     change(state);
