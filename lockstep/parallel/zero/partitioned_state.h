@@ -22,8 +22,8 @@ using ShapesByGroup = std::vector<std::vector<std::vector<std::int64_t>>>;
 
 // The entries "state." of a local optimiser, with the numbers of the whole.
 NamedTensors state_of_parameters(const NamedTensors& local, const NumbersByGroup& mine);
-// The entries "param_groups.", for groups of so many parameters.
-NamedTensors options_of_groups(const NamedTensors& local, const std::vector<std::size_t>& group_sizes);
+// The entries "param_groups." of a local optimiser, or of the whole, for groups of so many parameters.
+NamedTensors options_of_groups(const NamedTensors& tensors, const std::vector<std::size_t>& group_sizes);
 
 // What the local optimiser of a rank loads of the whole's state. Throws InvalidArgument, on all ranks alike
 // if all have the same: a state by parameter name, other groups than these, a shape that does not fit, state

@@ -6,6 +6,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/job/job.h"
 #include "lockstep/parallel/replicas/broadcast_tensors.h"
 #include "lockstep/parallel/replicas/verify_models.h"
 #include "lockstep/parallel/wrapper.h"

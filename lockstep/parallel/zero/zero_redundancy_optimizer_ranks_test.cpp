@@ -7,6 +7,8 @@
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
 
+#include <cmath>
+
 #include "lockstep/base/error.h"
 #include "lockstep/optim/adam.h"
 #include "lockstep/optim/lamb.h"
