@@ -47,25 +47,26 @@
 #include "lockstep/parallel/sync_batch_norm/sync_batch_norm.h"         // SyncBatchNorm
 #include "lockstep/parallel/virtual_ranks/virtual_rank_item.h"         // their state in a checkpoint
 #include "lockstep/parallel/virtual_ranks/virtual_rank_states.h"       // their state, for checkpoints
-#include "lockstep/parallel/virtual_ranks/virtual_ranks.h"  // the same bits on any number of processes
-#include "lockstep/parallel/zero/sharded_data_parallel.h"   // each rank steps its part of one model (ZeRO)
-#include "lockstep/tensor/caching_allocator.h"              // tensor memory kept between steps
-#include "lockstep/tensor/collectives.h"                    // all_reduce, broadcast, ... on tensors
-#include "lockstep/tensor/functional.h"                     // collectives through which gradients flow
-#include "lockstep/tensor/point_to_point.h"                 // send, recv, isend, irecv, batch_isend_irecv
-#include "lockstep/tensor/random_state.h"                   // get_rng_state, set_rng_state
-#include "lockstep/tensor/state_dict.h"                     // save_state_dict, load_state_dict
-#include "lockstep/train/best_checkpoints.h"                // which checkpoints are the best by a metric
-#include "lockstep/train/early_stopping.h"                  // EarlyStopping, agreed by all ranks
-#include "lockstep/train/gather_for_metrics.h"              // outputs of all ranks in the data set's order
-#include "lockstep/train/mean.h"                            // means of metrics over the ranks
-#include "lockstep/train/metrics.h"                         // several means and sums over the ranks at once
-#include "lockstep/train/metrics_file.h"                    // one JSON object or CSV row per line
-#include "lockstep/train/parameters_sha256.h"               // do all ranks hold the same bits?
-#include "lockstep/train/profiler.h"                        // profile: where time goes, with our collectives
-#include "lockstep/train/progress.h"                        // progress line of a person's terminal
-#include "lockstep/train/reproducible.h"                    // seeds, deterministic algorithms
-#include "lockstep/train/summary_writer.h"                  // SummaryWriter: curves for TensorBoard
+#include "lockstep/parallel/virtual_ranks/virtual_ranks.h"     // the same bits on any number of processes
+#include "lockstep/parallel/zero/sharded_data_parallel.h"      // each rank steps its part of one model (ZeRO)
+#include "lockstep/parallel/zero/zero_redundancy_optimizer.h"  // an optimiser's state shared out over ranks
+#include "lockstep/tensor/caching_allocator.h"                 // tensor memory kept between steps
+#include "lockstep/tensor/collectives.h"                       // all_reduce, broadcast, ... on tensors
+#include "lockstep/tensor/functional.h"                        // collectives through which gradients flow
+#include "lockstep/tensor/point_to_point.h"                    // send, recv, isend, irecv, batch_isend_irecv
+#include "lockstep/tensor/random_state.h"                      // get_rng_state, set_rng_state
+#include "lockstep/tensor/state_dict.h"                        // save_state_dict, load_state_dict
+#include "lockstep/train/best_checkpoints.h"                   // which checkpoints are the best by a metric
+#include "lockstep/train/early_stopping.h"                     // EarlyStopping, agreed by all ranks
+#include "lockstep/train/gather_for_metrics.h"                 // outputs of all ranks in the data set's order
+#include "lockstep/train/mean.h"                               // means of metrics over the ranks
+#include "lockstep/train/metrics.h"            // several means and sums over the ranks at once
+#include "lockstep/train/metrics_file.h"       // one JSON object or CSV row per line
+#include "lockstep/train/parameters_sha256.h"  // do all ranks hold the same bits?
+#include "lockstep/train/profiler.h"           // profile: where time goes, with our collectives
+#include "lockstep/train/progress.h"           // progress line of a person's terminal
+#include "lockstep/train/reproducible.h"       // seeds, deterministic algorithms
+#include "lockstep/train/summary_writer.h"     // SummaryWriter: curves for TensorBoard
 
 // What needs no tensors is written below libtorch, in lockstep::comm; here under the names that
 // torch.distributed has.

@@ -74,6 +74,9 @@ class CheckpointItem {
   // One word for `lockstep ckpt ls`.
   virtual std::string_view kind() const = 0;
   virtual ItemContents contents() = 0;
+  // Whether load() needs the tensor of that name, of those that the checkpoint has for this item; others are
+  // not read. Not asked about what is filled in place.
+  virtual bool wants(const std::string& /*name*/) const { return true; }
   virtual void load(const LoadedItem& loaded) = 0;
 };
 

@@ -14,7 +14,8 @@
 //                a torch::nn::Module or its holder: parameters and buffers, filled in place when loaded;
 //                an at::Tensor, also in place;
 //                a torch::optim::Optimizer, Lockstep's or libtorch's;
-//                a ShardedDataParallel and its optimiser, of which each rank writes its parts;
+//                a ZeroRedundancyOptimizer, or a ShardedDataParallel and its optimiser, of which each rank
+//                writes what is its part;
 //                a DistributedSampler with padding: its epoch, and how far the epoch has come;
 //                anything with state_dict() and load_state_dict(NamedTensors): LRScheduler,
 //                ReduceLROnPlateau, GradScaler, EarlyStopping, a class of the program's own.

@@ -138,7 +138,7 @@ class Filling {
   void fill(const CheckpointState::Entry& entry, const ItemContents& contents) {
     if (!index_.items.contains(entry.name)) return;  // not strict
     if (contents.in_place) fill_in_place(entry.name, contents);
-    const LoadedItem loaded = loaded_item(entry.name, !contents.in_place);
+    const LoadedItem loaded = loaded_item(entry.name, *entry.item, !contents.in_place);
     const bool is_each_ranks = contents.rank_value || !contents.rank_tensors.empty();
     if (is_each_ranks && ranks_.size() != index_.ranks)
       note(str("item ", in_quotes(entry.name), " is each rank's own: ", index_.ranks, " ranks saved it, and ",
@@ -170,14 +170,14 @@ class Filling {
     }
   }
 
-  LoadedItem loaded_item(const std::string& item, bool has_tensors) {
+  LoadedItem loaded_item(const std::string& item, const CheckpointItem& wanting, bool has_tensors) {
     LoadedItem loaded{.rank = ranks_.rank(), .ranks = ranks_.size(), .saved_ranks = index_.ranks};
     loaded.note = [this](const std::string& text) { note(text); };
     const std::string own = rank_tensor_name(item, ranks_.rank(), "");
     for (const auto& [name, tensor] : index_.tensors) {
       if (!has_tensors || item_of(name) != item) continue;
-      if (!is_of_a_rank(name))
-        loaded.tensors.emplace_back(name.substr(std::min(name.size(), item.size() + 1)), reader_.make(name));
+      const std::string key = name.substr(std::min(name.size(), item.size() + 1));
+      if (!is_of_a_rank(name) && wanting.wants(key)) loaded.tensors.emplace_back(key, reader_.make(name));
       if (name == own || name.starts_with(own + "."))
         loaded.rank_tensors.emplace_back(name.substr(std::min(name.size(), own.size() + 1)),
                                          reader_.make(name));

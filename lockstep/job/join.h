@@ -130,7 +130,8 @@ class Joinable {
  protected:
   Joinable() = default;
   Joinable(Joinable&&) = default;
-  Joinable& operator=(Joinable&& other);  // throws InvalidArgument within a join
+  // Throws InvalidArgument within a join.
+  Joinable& operator=(Joinable&& other);  // NOLINT(performance-noexcept-move-constructor)
 
   const std::shared_ptr<JoinMembership>& join_membership() const { return membership_; }
 

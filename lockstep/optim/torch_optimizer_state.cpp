@@ -158,7 +158,7 @@ template <typename Visit> auto with_kind(const Base& optimizer, const char* func
   throw InvalidArgument(
       lockstep::str(function, ": the state of ", is_lbfgs ? "torch::optim::LBFGS" : "this optimiser",
                     " cannot be had as named tensors; that of torch::optim::SGD, Adam, AdamW, RMSprop, ",
-                    "Adagrad and of every optimiser of lockstep::optim can"));
+                    "Adagrad, of every optimiser of lockstep::optim and of a NamedState can"));
 }
 
 template <typename Kind> const typename Kind::Options& options_of(const optim::ParamGroup& group) {
@@ -341,11 +341,13 @@ template <typename Kind> void load_into(Base& optimizer, const NamedTensors& ten
 
 NamedTensors state_dict(const torch::optim::Optimizer& optimizer) {
   if (const auto* own = dynamic_cast<const optim::Optimizer*>(&optimizer)) return own->state_dict();
+  if (const auto* own = dynamic_cast<const NamedState*>(&optimizer)) return own->state_dict();
   return with_kind(optimizer, "state_dict", [&]<typename Kind>() { return state_of<Kind>(optimizer); });
 }
 
 void load_state_dict(torch::optim::Optimizer& optimizer, const NamedTensors& tensors) {
   if (auto* own = dynamic_cast<optim::Optimizer*>(&optimizer)) return own->load_state_dict(tensors);
+  if (auto* own = dynamic_cast<NamedState*>(&optimizer)) return own->load_state_dict(tensors);
   with_kind(optimizer, "load_state_dict", [&]<typename Kind>() {
     if (!optim::is_by_number(tensors) && !tensors.empty())
       throw InvalidArgument(

@@ -5,9 +5,9 @@
 //   if (dist::get_rank() == 0) dist::save_state_dict(dist::state_dict(optimizer), "optimizer.safetensors");
 //   dist::load_state_dict(optimizer, dist::load_tensors("optimizer.safetensors"));
 //
-// Optimisers  torch::optim::SGD, Adam, AdamW, RMSprop and Adagrad; those of lockstep::optim, by their own
-//             state_dict(). LBFGS is refused: its history is a list per optimiser, not a state per
-//             parameter.
+// Optimisers  torch::optim::SGD, Adam, AdamW, RMSprop and Adagrad; those of lockstep::optim, and what is
+//             a NamedState, by their own state_dict(). LBFGS is refused: its history is a list per optimiser,
+//             not a state per parameter.
 // Names       Python's state_dict(), flattened: "state.I.exp_avg" for the I-th parameter of all groups
 //             together, "param_groups.G.lr", and "param_groups.G.params", the numbers of the group's
 //             parameters. Python reads it as the head of optimizer.h shows, and the other way round.
@@ -26,6 +26,17 @@
 #include "lockstep/tensor/named_tensors.h"
 
 namespace lockstep {
+
+// An optimiser of another kind that says itself what its state is, in the same form: ZeroRedundancyOptimizer,
+// or one of a program's own.
+class NamedState {
+ public:
+  virtual NamedTensors state_dict() const = 0;
+  virtual void load_state_dict(const NamedTensors& tensors) = 0;
+
+ protected:
+  ~NamedState() = default;
+};
 
 // Tensors of parameters are the optimiser's own, no copies.
 NamedTensors state_dict(const torch::optim::Optimizer& optimizer);

@@ -12,6 +12,7 @@
 #include "lockstep/optim/lr_scheduler.h"
 #include "lockstep/optim/sgd.h"
 #include "lockstep/parallel/ddp/distributed_data_parallel.h"
+#include "lockstep/parallel/zero/zero_redundancy_optimizer.h"
 #include "tests/equivalence/equivalence.h"
 
 namespace {
@@ -63,6 +64,12 @@ template <typename Step> void train_clipped(Run& run, const Step& clip) {
     return loss;
   };
   train(run, plain_sgd, backward, clip);
+}
+
+EQUIVALENCE_CASE(zero_redundancy) {
+  train_with(run, [](Ddp& ddp) {
+    return lockstep::ZeroRedundancyOptimizer<optim::AdamW>(ddp.parameters(), optim::AdamWOptions(0.01));
+  });
 }
 
 EQUIVALENCE_CASE(adamw) {

@@ -1,7 +1,9 @@
 """Optimisers, clipping, accumulation and schedules on top of DDP. Where Python has no such optimiser, it is written out here from
 its paper."""
 import torch
+import torch.distributed as dist
 from torch import nn
+from torch.distributed.optim import ZeroRedundancyOptimizer
 
 from equivalence import BATCH, Case
 
@@ -30,6 +32,16 @@ class adamw(_Regression):
         others = [p for p in models["model"].parameters() if p.dim() <= 1]
         return torch.optim.AdamW([{"params": weights, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}],
                                  lr=0.01, amsgrad=True)
+
+
+class zero_redundancy(_Regression):
+    """AdamW, which several processes share out by ZeroRedundancyOptimizer."""
+
+    def optimizer(self, models):
+        parameters = list(models["model"].parameters())
+        if not dist.is_initialized():
+            return torch.optim.AdamW(parameters, lr=0.01)
+        return ZeroRedundancyOptimizer(parameters, torch.optim.AdamW, lr=0.01)
 
 
 class sgd(_Regression):

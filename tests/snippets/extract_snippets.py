@@ -21,6 +21,7 @@ ALSO_PUBLIC = [line for line in PUBLIC.split("\n") if line and not line.startswi
 FIXTURES = {
     "docs/clusters.md": "void train_step(); void save();",
     "docs/checkpoints.md": "void train_step(const Batch& batch); extern CheckpointState state; extern std::int64_t step; extern double accuracy;",
+    "docs/zero_redundancy_optimizer.md": "extern ZeroRedundancyOptimizer<optim::AdamW> optimizer; extern CheckpointState state;",
     "lockstep/checkpoint/load_checkpoint.h": "extern CheckpointState state;",
     "lockstep/checkpoint/save_checkpoint.h": "extern CheckpointState state; void train_on();",
     "lockstep/train/metrics_file.h": "extern CheckpointState state;",
