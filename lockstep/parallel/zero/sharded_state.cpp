@@ -45,6 +45,12 @@ class ShardedStateItem : public CheckpointItem {
     return contents;
   }
 
+  // A count of steps is every rank's; of the rest a rank without a part needs nothing.
+  bool wants(const std::string& name) const override {
+    const optim::ParameterShard* const shard = shard_of(name);
+    return shard == nullptr || shard->tensor.numel() > 0 || optim::entry_of(name).key == "step";
+  }
+
   void load(const LoadedItem& loaded) override {
     NamedTensors parts;
     for (const auto& [name, tensor] : loaded.tensors) {

@@ -8,7 +8,7 @@
 // Parameters  are written once, by all ranks together, and read by every rank.
 // State       of a rank's part of a parameter is written by that rank, as boxes of the whole parameter's
 //             shape: a stretch of elements is at most 2 D - 1 boxes of D dimensions. For loading a rank reads
-//             the whole state and takes its parts, so it needs memory for all of it meanwhile.
+//             the whole tensors of which it has a part, so it needs memory for these meanwhile.
 #pragma once
 
 #include <cstdint>
