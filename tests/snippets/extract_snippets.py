@@ -68,6 +68,8 @@ FIXTURES = {
     "lockstep/parallel/virtual_ranks/virtual_rank_states.h": "void write(int virtual_rank, const NamedTensors& tensors); "
                                                              "extern std::vector<VirtualRankState> states;",
     "lockstep/parallel/virtual_ranks/virtual_ranks.h": "extern std::vector<Batch> shares; void train_on(const Batch& share);",
+    "lockstep/parallel/zero/sharded_data_parallel.h": "extern ShardedDataParallel<SimpleCNNImpl> model; extern torch::nn::Linear fc;",
+    "docs/zero.md": "extern ShardedDataParallel<SimpleCNNImpl> model;",
     "lockstep/store/prefix_store.h": "extern std::shared_ptr<Store> store; extern std::string text;",
     "lockstep/store/tcp_store.h": "extern std::string path;",
     "lockstep/store/tcp_store_server.h": "extern Secret secret;",

@@ -82,6 +82,13 @@ std::vector<at::Tensor> tensors_of(const std::vector<optim::ParameterShard>& sha
   return tensors;
 }
 
+std::unordered_map<const void*, std::size_t> numbers_of(const ShardedStep& step) {
+  std::unordered_map<const void*, std::size_t> numbers;
+  for (std::size_t i = 0; i < step.parameters().parameters().size(); ++i)
+    numbers[step.parameters().my_shard(i).unsafeGetTensorImpl()] = i;
+  return numbers;
+}
+
 void refuse_to_save() {
   ZERO_WRAPPER.refuse(
       "a checkpoint of an optimiser of libtorch is not possible, because its state has no names of "

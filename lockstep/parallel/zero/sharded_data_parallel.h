@@ -16,7 +16,7 @@
 // Parameter groups, with options of their own; the last one takes what no other names:
 //
 //   auto optimizer = model.optimizer<dist::optim::AdamW>(
-//       {{{net->fc->bias}, dist::optim::AdamWOptions(3e-4).weight_decay(0)}},
+//       {{{fc->bias}, dist::optim::AdamWOptions(3e-4).weight_decay(0)}},
 //       dist::optim::AdamWOptions(3e-4));
 //
 // The bits     after each step are those of DistributedDataParallel with the same optimiser, for any number

@@ -15,6 +15,7 @@
 #include <concepts>
 #include <functional>
 #include <memory>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -42,6 +43,8 @@ void guard_step(ShardedStep& step, const std::function<void()>& body);
 void after_step(ShardedStep& step);
 std::vector<at::Tensor> tensors_of(const std::vector<optim::ParameterShard>& shards);
 [[noreturn]] void refuse_to_save();
+// Of the parameters, by their shards.
+std::unordered_map<const void*, std::size_t> numbers_of(const ShardedStep& step);
 
 }  // namespace zero
 
@@ -60,7 +63,10 @@ class ShardedOptimizer : public Base, public PendingGradients, public HasCheckpo
       }
       if (group.size() > 1) Base::reduce_norms(NormReducer(group));
       if (Base::takes_gradient_parts())
-        Base::look_up_gradients([held = step_](const at::Tensor& shard) { return held->parts(shard); });
+        Base::look_up_gradients([held = step_, numbers = zero::numbers_of(*step_)](const at::Tensor& shard) {
+          const auto found = numbers.find(shard.unsafeGetTensorImpl());
+          return found == numbers.end() ? nullptr : held->parts(found->second);
+        });
     }
   }
 

@@ -26,7 +26,7 @@ namespace lockstep {
 namespace {
 
 // One bucket per dtype: the buckets are not sent one by one, so there is nothing to overlap.
-BucketPlan layout_of(const NamedTensors& trained) {
+BucketPlan buckets_of(const NamedTensors& trained) {
   std::vector<std::size_t> order(trained.size());
   std::iota(order.begin(), order.end(), 0);
   constexpr std::size_t ALL = std::numeric_limits<std::size_t>::max();
@@ -38,35 +38,11 @@ BucketPlan layout_of(const NamedTensors& trained) {
 ShardedStep::ShardedStep(const NamedTensors& trained, const ProcessGroup& group, const std::string& model)
     : group_(group),
       plan_(shard_plan(sizes_of(trained), group.size(), optim::CHUNK_ELEMENTS)),
+      layout_(shard_layout(sizes_of(trained), plan_, buckets_of(trained), group.rank())),
       parameters_(trained, group, plan_),
-      gradients_(trained, group, layout_of(trained), [this] { return refusal(); }),
+      gradients_(trained, group, buckets_of(trained), [this] { return refusal(); }),
       meeting_(gradients_.store(), group, model),
-      parts_(trained.size()) {
-  describe_pieces(trained);
-}
-
-void ShardedStep::describe_pieces(const NamedTensors& trained) {
-  const BucketStore& store = gradients_.store();
-  for (std::size_t i = 0; i < trained.size(); ++i) {
-    const at::Tensor& shard = parameters_.my_shard(i);
-    const std::size_t offset = store.slot(i).offset() + parameters_.my_offset(i);
-    pieces_.push_back({.bucket = store.bucket_of()[i],
-                       .begin = offset * shard.element_size(),
-                       .count = static_cast<std::size_t>(shard.numel()),
-                       .dtype = dtype_of(shard.scalar_type())});
-    number_of_[shard.unsafeGetTensorImpl()] = i;
-    const auto elements = static_cast<std::size_t>(trained[i].second.numel());
-    first_chunk_.push_back(first_chunk_.back() +
-                           (elements + optim::CHUNK_ELEMENTS - 1) / optim::CHUNK_ELEMENTS);
-  }
-  ranges_.assign(store.buckets(), std::vector<BucketRange>(static_cast<std::size_t>(plan_.ranks)));
-  for (const ShardSpec& shard : plan_.shards) {
-    BucketRange& range = ranges_[store.bucket_of()[shard.parameter]][static_cast<std::size_t>(shard.rank)];
-    const std::size_t begin = store.slot(shard.parameter).offset() + shard.offset;
-    if (range.count == 0) range.offset = begin;
-    range.count = begin + shard.count - range.offset;
-  }
-}
+      parts_(trained.size()) {}
 
 std::optional<std::string> ShardedStep::refusal() const {
   if (stage_ == Stage::LOCAL) return std::nullopt;
@@ -129,18 +105,17 @@ void ShardedStep::begin(bool by_parts) {
   parameters_.mark_step(number_);
   guard_meeting([&] { met_ = meeting_.hold(GradientMeeting::Reason::STEP, used); });
   if (!by_parts || met_.flats.empty()) return finish_average();
-  for (std::size_t i = 0; i < pieces_.size(); ++i) {
+  for (std::size_t i = 0; i < layout_.pieces.size(); ++i) {
     parts_[i] = {};
-    for (const std::byte* flat : met_.flats[pieces_[i].bucket])
-      parts_[i].of_rank.push_back(flat + pieces_[i].begin);
+    for (const std::byte* flat : met_.flats[layout_.pieces[i].bucket])
+      parts_[i].of_rank.push_back(flat + layout_.pieces[i].begin);
   }
   stage_ = Stage::STEPPING;
   fail_point("zero.stepping");
 }
 
-const optim::GradientParts* ShardedStep::parts(const at::Tensor& shard) const {
-  const std::size_t i = number_of_.at(shard.unsafeGetTensorImpl());
-  return stage_ == Stage::STEPPING && met_.used[i] ? &parts_[i] : nullptr;
+const optim::GradientParts* ShardedStep::parts(std::size_t parameter) const {
+  return stage_ == Stage::STEPPING && met_.used[parameter] ? &parts_[parameter] : nullptr;
 }
 
 void ShardedStep::end() {
@@ -168,11 +143,11 @@ void ShardedStep::finish_average() {
   } else {
     average_in_place();
   }
-  for (std::size_t i = 0; i < pieces_.size(); ++i) {
+  for (std::size_t i = 0; i < layout_.pieces.size(); ++i) {
     const at::Tensor& shard = parameters_.my_shard(i);
     if (!met_.used[i]) continue;
-    shard.mutable_grad() = gradient_alias(gradients_.store().flat(pieces_[i].bucket), shard.sizes(), {1},
-                                          pieces_[i].begin / shard.element_size());
+    shard.mutable_grad() = gradient_alias(gradients_.store().flat(layout_.pieces[i].bucket), shard.sizes(),
+                                          {1}, layout_.pieces[i].begin / shard.element_size());
   }
   gradients_.drop();
   stage_ = Stage::AVERAGED;
@@ -183,7 +158,7 @@ void ShardedStep::scale(double factor) { factor_ *= factor; }
 void ShardedStep::apply_factor() {
   const at::NoGradGuard no_grad;
   const double factor = std::exchange(factor_, 1);
-  for (std::size_t i = 0; i < pieces_.size() && factor != 1; ++i) {
+  for (std::size_t i = 0; i < layout_.pieces.size() && factor != 1; ++i) {
     at::Tensor& grad = parameters_.my_shard(i).mutable_grad();
     if (grad.defined()) grad.mul_(factor);
   }
@@ -191,12 +166,13 @@ void ShardedStep::apply_factor() {
 
 // The optimiser multiplies as it goes. Of 16 bits it would keep more of the product than .grad can hold.
 void ShardedStep::take_factor_along() {
-  const bool is_wide = std::all_of(pieces_.begin(), pieces_.end(),
-                                   [](const Piece& piece) { return size_of(piece.dtype) >= sizeof(float); });
+  const bool is_wide = std::all_of(layout_.pieces.begin(), layout_.pieces.end(), [](const ShardPiece& piece) {
+    return size_of(piece.dtype) >= sizeof(float);
+  });
   if (!is_wide || factor_ == 1) return apply_factor();
-  for (std::size_t i = 0; i < pieces_.size(); ++i) {
+  for (std::size_t i = 0; i < layout_.pieces.size(); ++i) {
     if (!met_.used[i]) continue;
-    parts_[i] = {.of_rank = {my_flat(pieces_[i].bucket) + pieces_[i].begin}, .factor = factor_};
+    parts_[i] = {.of_rank = {my_flat(layout_.pieces[i].bucket) + layout_.pieces[i].begin}, .factor = factor_};
     parameters_.my_shard(i).mutable_grad().reset();
   }
   factor_ = 1;
@@ -204,17 +180,7 @@ void ShardedStep::take_factor_along() {
 }
 
 template <typename Work> void ShardedStep::for_my_chunks(const Work& work) const {
-  std::vector<MyChunk> chunks;
-  for (std::size_t i = 0; i < pieces_.size(); ++i) {
-    if (!met_.used[i]) continue;
-    const std::size_t first = first_chunk_[i] + parameters_.my_offset(i) / optim::CHUNK_ELEMENTS;
-    for (std::size_t begin = 0; begin < pieces_[i].count; begin += optim::CHUNK_ELEMENTS) {
-      chunks.push_back({.piece = i,
-                        .byte = pieces_[i].begin + begin * size_of(pieces_[i].dtype),
-                        .count = std::min(optim::CHUNK_ELEMENTS, pieces_[i].count - begin),
-                        .number = first + begin / optim::CHUNK_ELEMENTS});
-    }
-  }
+  const std::vector<ShardChunk> chunks = chunks_of(layout_, met_.used);
   at::parallel_for(0, static_cast<std::int64_t>(chunks.size()), 1, [&](std::int64_t begin, std::int64_t end) {
     for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) work(chunks[i]);
   });
@@ -226,9 +192,9 @@ std::byte* ShardedStep::my_flat(std::size_t bucket) const {
 
 // Only this rank reads its parts, so they may become their average where they are.
 void ShardedStep::average_in_place() {
-  squares_.assign(first_chunk_.back(), 0);
-  for_my_chunks([&](const MyChunk& chunk) {
-    const Piece& piece = pieces_[chunk.piece];
+  squares_.assign(layout_.chunks, 0);
+  for_my_chunks([&](const ShardChunk& chunk) {
+    const ShardPiece& piece = layout_.pieces[chunk.piece];
     std::vector<const std::byte*> from;
     for (const std::byte* flat : met_.flats[piece.bucket]) from.push_back(flat + chunk.byte);
     const std::array<std::byte*, 1> to = {my_flat(piece.bucket) + chunk.byte};
@@ -243,16 +209,16 @@ void ShardedStep::average_by_messages() {
   for (std::size_t b = 0; b < store.buckets(); ++b) {
     const DType dtype = store.plan()[b].dtype;
     std::vector<std::span<const std::byte>> parts;
-    for (const BucketRange& range : ranges_[b])
+    for (const BucketRange& range : layout_.ranges[b])
       parts.emplace_back(my_flat(b) + range.offset * size_of(dtype), range.count * size_of(dtype));
-    const BucketRange mine = ranges_[b][static_cast<std::size_t>(group_.rank())];
+    const BucketRange mine = layout_.ranges[b][static_cast<std::size_t>(group_.rank())];
     comm::reduce_scatter(group_, {my_flat(b) + mine.offset * size_of(dtype), mine.count, dtype},
                          std::move(parts), ReduceOp::AVG)
         .wait();
   }
-  squares_.assign(first_chunk_.back(), 0);
-  for_my_chunks([&](const MyChunk& chunk) {
-    const Piece& piece = pieces_[chunk.piece];
+  squares_.assign(layout_.chunks, 0);
+  for_my_chunks([&](const ShardChunk& chunk) {
+    const ShardPiece& piece = layout_.pieces[chunk.piece];
     squares_[chunk.number] =
         optim::step_kernels().square(piece.dtype, my_flat(piece.bucket) + chunk.byte, chunk.count);
   });
@@ -267,7 +233,7 @@ double ShardedStep::square_norm() const {
 }
 
 void ShardedStep::drop() {
-  for (std::size_t i = 0; i < pieces_.size(); ++i) parameters_.my_shard(i).mutable_grad().reset();
+  for (std::size_t i = 0; i < layout_.pieces.size(); ++i) parameters_.my_shard(i).mutable_grad().reset();
   for (optim::GradientParts& parts : parts_) parts = {};
   factor_ = 1;
   met_ = {};

@@ -4,7 +4,7 @@
 //   ShardedStep step(trained, group, "SimpleCNN");
 //   loss.backward();
 //   step.begin();                       // all ranks' gradients are there
-//   step.parts(shard);                  // what the optimiser averages as it goes
+//   step.parts(3);                      // what the optimiser averages as it goes
 //   step.end();                         // all ranks' parts are stepped
 //
 //              average()                         end()
@@ -33,13 +33,13 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "lockstep/comm/process_group.h"
 #include "lockstep/optim/gradient_parts.h"
 #include "lockstep/parallel/zero/gradient_meeting.h"
 #include "lockstep/parallel/zero/local_gradients.h"
+#include "lockstep/parallel/zero/shard_layout.h"
 #include "lockstep/parallel/zero/shared_parameters.h"
 #include "lockstep/tensor/named_tensors.h"
 
@@ -61,8 +61,8 @@ class ShardedStep {
   // From LOCAL or AVERAGED. Returns when no rank reads the parameters any more. `by_parts`: the optimiser
   // takes parts.
   void begin(bool by_parts);
-  // STEPPING: the parts of a shard's gradient; null where no rank has one.
-  const optim::GradientParts* parts(const at::Tensor& shard) const;
+  // STEPPING: the parts of the gradient of a parameter's shard; null where no rank has one.
+  const optim::GradientParts* parts(std::size_t parameter) const;
   void end();
   // The optimiser has thrown in between: the other ranks are told, and the step is torn.
   void fail(const std::string& what);
@@ -78,19 +78,6 @@ class ShardedStep {
   void drop();
 
  private:
-  struct Piece {  // of this rank, of one parameter
-    std::size_t bucket = 0;
-    std::size_t begin = 0;  // byte of the bucket
-    std::size_t count = 0;  // elements
-    DType dtype = DType::FLOAT32;
-  };
-  struct MyChunk {
-    std::size_t piece = 0;
-    std::size_t byte = 0;    // of the bucket
-    std::size_t count = 0;   // elements
-    std::size_t number = 0;  // among the chunks of all parameters
-  };
-  void describe_pieces(const NamedTensors& trained);
   std::optional<std::string> refusal() const;
   std::byte* my_flat(std::size_t bucket) const;
   template <typename Work> void for_my_chunks(const Work& work) const;
@@ -105,16 +92,13 @@ class ShardedStep {
 
   const ProcessGroup group_;
   const ShardPlan plan_;
+  const ShardLayout layout_;
   Stage stage_ = Stage::LOCAL;
   SharedParameters parameters_;
   LocalGradients gradients_;
   GradientMeeting meeting_;
-  std::vector<Piece> pieces_;                               // by parameter
-  std::vector<optim::GradientParts> parts_;                 // by parameter, of STEPPING
-  std::vector<std::vector<BucketRange>> ranges_;            // of each rank's parts, by bucket
-  std::vector<std::size_t> first_chunk_ = {0};              // by parameter, and of all
-  std::vector<double> squares_;                             // by chunk, of this rank's averages
-  std::unordered_map<const void*, std::size_t> number_of_;  // by shard
+  std::vector<optim::GradientParts> parts_;  // by parameter, of STEPPING
+  std::vector<double> squares_;              // by chunk, of this rank's averages
   Met met_;
   double factor_ = 1;         // of the averages, not applied yet
   std::uint64_t number_ = 0;  // of the step

@@ -16,7 +16,7 @@
 namespace lockstep {
 namespace {
 
-constexpr Wrapper ZERO_WRAPPER{"ZeroRedundancyOptimizer"};
+constexpr Wrapper OPTIMIZER_WRAPPER{"ZeroRedundancyOptimizer"};
 
 std::string name_of_parameter(std::size_t number, std::size_t group) {
   return lockstep::str(number, " of group ", group);
@@ -30,7 +30,7 @@ void check_parameters(const std::vector<optim::ParamGroup>& groups, const Proces
     for (std::size_t i = 0; i < groups[g].params().size(); ++i) {
       const at::Tensor& parameter = groups[g].params()[i];
       const auto refuse_it = [&](const auto&... why) {
-        ZERO_WRAPPER.refuse(group, lockstep::str("parameter ", name_of_parameter(i, g), ' ', why...));
+        OPTIMIZER_WRAPPER.refuse(group, lockstep::str("parameter ", name_of_parameter(i, g), ' ', why...));
       };
       if (!parameter.defined()) refuse_it("is undefined");
       if (!parameter.is_leaf()) refuse_it("is the result of an operation, not a leaf");
@@ -45,7 +45,7 @@ void check_parameters(const std::vector<optim::ParamGroup>& groups, const Proces
         refuse_it("is there twice; a shared parameter belongs to one group, once");
     }
   }
-  if (known.empty()) ZERO_WRAPPER.refuse(group, "there are no parameters");
+  if (known.empty()) OPTIMIZER_WRAPPER.refuse(group, "there are no parameters");
 }
 
 std::vector<std::vector<std::int64_t>> elements_of_groups(const std::vector<optim::ParamGroup>& groups) {
@@ -121,9 +121,10 @@ ZeroRedundancyOptimizerBase::ZeroRedundancyOptimizerBase(const std::vector<optim
 
 void ZeroRedundancyOptimizerBase::refuse_norm_of_all(double max_grad_norm) {
   if (std::isinf(max_grad_norm)) return;
-  ZERO_WRAPPER.refuse(lockstep::str("max_grad_norm is ", max_grad_norm,
-                                    ", and each rank would take the norm of its own gradients alone; call "
-                                    "clip_grad_norm_() on all parameters before step() instead"));
+  OPTIMIZER_WRAPPER.refuse(
+      lockstep::str("max_grad_norm is ", max_grad_norm,
+                    ", and each rank would take the norm of its own gradients alone; call "
+                    "clip_grad_norm_() on all parameters before step() instead"));
 }
 
 // Collective: what is refused is refused on all ranks alike.
@@ -132,7 +133,8 @@ void ZeroRedundancyOptimizerBase::verify(const std::vector<optim::ParamGroup>& g
   for (std::size_t g = 0; g < groups.size(); ++g)
     for (std::size_t i = 0; i < groups[g].params().size(); ++i)
       named.emplace_back(name_of_parameter(i, g), groups[g].params()[i]);
-  verify_same_model(ZERO_WRAPPER, describe_model(named, {}, lockstep::str(groups.size(), " groups")), group_);
+  verify_same_model(OPTIMIZER_WRAPPER, describe_model(named, {}, lockstep::str(groups.size(), " groups")),
+                    group_);
   check_parameters(groups, group_);
 }
 
@@ -190,9 +192,9 @@ void ZeroRedundancyOptimizerBase::give_options() {
     for (const auto& numbers : rank) shared_out += numbers.size();
   auto& own = local_->param_groups();
   if (param_groups_.size() != own.size() || parameters_of(param_groups_).size() != shared_out)
-    ZERO_WRAPPER.refuse(group_,
-                        "parameters were added through a torch::optim::Optimizer&, and no rank steps "
-                        "them; call add_param_group() of the ZeroRedundancyOptimizer itself");
+    OPTIMIZER_WRAPPER.refuse(group_,
+                             "parameters were added through a torch::optim::Optimizer&, and no rank steps "
+                             "them; call add_param_group() of the ZeroRedundancyOptimizer itself");
   for (std::size_t g = 0; g < own.size(); ++g) own[g].set_options(param_groups_[g].options().clone());
 }
 
@@ -228,7 +230,7 @@ void ZeroRedundancyOptimizerBase::consolidate_state_dict(Peer to) {
 
 NamedTensors ZeroRedundancyOptimizerBase::state_dict() const {
   if (!consolidated_)
-    ZERO_WRAPPER.refuse(
+    OPTIMIZER_WRAPPER.refuse(
         group_,
         lockstep::str("the state lies on ", group_.size(), " ranks, and rank ", group_.rank(),
                       " has not got the whole of it since the last step: call consolidate_state_dict(",
