@@ -28,8 +28,8 @@ StopRequest unpack(std::int64_t said, const std::vector<int>& signals) {
 
 }  // namespace
 
-StopSignals::StopSignals(std::vector<int> signals, const StopSignalsOptions& options)
-    : signals_(std::move(signals)), options_(options) {
+StopSignals::StopSignals(std::vector<int> signals, StopSignalsOptions options)
+    : signals_(std::move(signals)), options_(std::move(options)) {
   if (signals_.empty()) throw InvalidArgument("StopSignals: no signals; SIGTERM and SIGUSR1 are usual");
   if (options_.every < 1)
     throw InvalidArgument(str("StopSignals: every is ", options_.every, ", and must be at least 1"));

@@ -62,7 +62,7 @@ struct StopSignalsOptions {
 
 class StopSignals {
  public:
-  explicit StopSignals(std::vector<int> signals, const StopSignalsOptions& options = {});
+  explicit StopSignals(std::vector<int> signals, StopSignalsOptions options = {});
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
   ~StopSignals();

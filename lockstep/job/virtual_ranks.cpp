@@ -24,7 +24,7 @@ struct VirtualJob {
 };
 
 VirtualJob& virtual_job() {
-  static VirtualJob* const instance = new VirtualJob;  // as the job, it outlives static destructors
+  static auto* const instance = new VirtualJob;  // as the job, it outlives static destructors
   return *instance;
 }
 

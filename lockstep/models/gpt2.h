@@ -13,10 +13,9 @@
 //     return dist::checkpoint(block, x);
 //   };
 //
-// Names       transformer.wte.weight [vocab_size, n_embd], transformer.wpe.weight,
-// transformer.h.0.ln_1.weight,
-//             transformer.h.0.attn.c_attn.weight, ..., transformer.ln_f.bias. Weights of Conv1D are
-//             [in, out], the transposed of a torch::nn::Linear.
+// Names       transformer.wte.weight [vocab_size, n_embd], transformer.wpe.weight, and of block 0
+//             transformer.h.0.ln_1.weight, transformer.h.0.attn.c_attn.weight, ...; transformer.ln_f.bias.
+//             Weights of Conv1D are [in, out], the transposed of a torch::nn::Linear.
 // Tied        the output layer is transformer.wte.weight itself: one parameter, whose gradient is the sum of
 //             both uses. parameters() of libtorch lists a tensor under each of its names, and an optimiser
 //             would step it twice; so the tied model has no parameter named lm_head.weight. With
