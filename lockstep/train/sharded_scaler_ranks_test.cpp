@@ -37,5 +37,22 @@ RANKS_TEST(ShardedScaler, AnOverflowSkipsTheStepOfAllRanks, Ranks(1, 2, 3)) {
   EXPECT_TRUE(at::allclose(net->weight, before * (1 - 0.1 * 0.01) - 0.1, 1e-4, 1e-5));
 }
 
+// The gradient of each of the 300 x 300 elements is 1, so the norm is 300, whatever the scale; clipped, 150.
+RANKS_TEST(ShardedScaler, ClippingAfterUnscaleTakesTheNormOfWhatIsThere, Ranks(1, 2, 3)) {
+  auto net = std::make_shared<torch::nn::LinearImpl>(300, 300);
+  ShardedDataParallel model(net);
+  auto optimizer = model.optimizer<optim::AdamW>(optim::AdamWOptions(0.1));
+  GradScaler scaler({.init_scale = 1024.0});
+  scaler.scale(net->weight.sum()).backward();
+  scaler.unscale_(optimizer);
+  EXPECT_NEAR(model.clip_grad_norm_(150.0), 300.0, 1e-9);
+  EXPECT_NEAR(model.clip_grad_norm_(1000.0), 150.0, 1e-4);
+  for (const auto& [name, gradient] : model.average_gradients()) {
+    if (name == "weight") EXPECT_TRUE(at::allclose(gradient, at::full({300, 300}, 0.5F)));
+  }
+  EXPECT_TRUE(scaler.step(optimizer));
+  scaler.update();
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -6,8 +6,7 @@
 //   comm::barrier(world);                            // what rank 0 wrote, all ranks read
 //
 // Result      64-byte aligned and zeroed; each rank sees it at an address of its own. Null, on every rank,
-// for
-//             a backend whose ranks have no memory in common: all but `shm`, `thread` and `self`.
+//             over a backend whose ranks have no memory in common: all but `shm`, `thread` and `self`.
 // Collective  every rank of `group`, with the same number of bytes, in the same order of calls. Blocks until
 //             all have called.
 // Order       what one rank writes, another sees behind a collective of the group that both have called.
@@ -16,8 +15,8 @@
 // Fails       Mismatch where ranks ask for different sizes; SystemError when it cannot be reserved;
 //             otherwise as all_reduce.
 //
-// memory_of_ranks: where this process sees what each rank allocated with allocate_shared(). A rank tells the
-// others the place of its memory (place_of) by any message; nothing is communicated here.
+// What each rank allocated with allocate_shared() is seen by the others, too: a rank tells them the place of
+// its memory by any message, and memory_of() says where this process sees it. Neither communicates.
 //
 //   const auto place = group.backend().place_of(mine.get());
 //   ...                                                      // all ranks exchange their places

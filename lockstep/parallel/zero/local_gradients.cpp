@@ -8,6 +8,7 @@
 #include "lockstep/parallel/zero/zero_wrapper.h"
 
 namespace lockstep {
+
 LocalGradients::LocalGradients(const NamedTensors& parameters, const ProcessGroup& group, BucketPlan layout,
                                Refusal refusal)
     : group_(group),

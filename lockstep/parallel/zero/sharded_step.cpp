@@ -48,10 +48,8 @@ std::optional<std::string> ShardedStep::refusal() const {
   if (stage_ == Stage::LOCAL) return std::nullopt;
   if (stage_ == Stage::AVERAGED)
     return "backward() after clip_grad_norm_() or unscale_() of this model and before its optimiser's "
-           "step(): "
-           "the gradients are averages by now, and this one is of this rank alone. Step first, or drop them "
-           "by "
-           "zero_grad()";
+           "step(): the gradients are averages by now, and this one is of this rank alone. Step first, or "
+           "drop them by zero_grad()";
   if (stage_ == Stage::STEPPING) return "backward() within a step of the optimiser";
   return words_of_torn();
 }
@@ -129,7 +127,10 @@ void ShardedStep::end() {
 
 void ShardedStep::average() {
   refuse_torn();
-  if (stage_ == Stage::AVERAGED) return apply_factor();
+  if (stage_ == Stage::AVERAGED) {
+    apply_factor();
+    return find_squares();  // GradScaler may have divided the averages since
+  }
   const std::vector<bool> used = gradients_.complete();
   met_ = meeting_.hold(GradientMeeting::Reason::AVERAGE, used);
   finish_average();
@@ -216,6 +217,10 @@ void ShardedStep::average_by_messages() {
                          std::move(parts), ReduceOp::AVG)
         .wait();
   }
+  find_squares();
+}
+
+void ShardedStep::find_squares() {
   squares_.assign(layout_.chunks, 0);
   for_my_chunks([&](const ShardChunk& chunk) {
     const ShardPiece& piece = layout_.pieces[chunk.piece];

@@ -19,7 +19,6 @@
 // AVERAGED  a rank's parts of the gradients are averages, in the .grad of its shards: to clip, to unscale, to
 //           look at. Parameters have no .grad
 // STEPPING  the optimiser takes averages from all ranks' memory
-//
 // TORN      a rank failed while ranks wrote: some parts of the parameters are stepped and others are not. For
 //           good
 //
@@ -66,7 +65,7 @@ class ShardedStep {
   void end();
   // The optimiser has thrown in between: the other ranks are told, and the step is torn.
   void fail(const std::string& what);
-  // From LOCAL. From AVERAGED it makes .grad what scale() has asked for.
+  // From LOCAL. From AVERAGED it makes .grad what scale() has asked for. square_norm() is that of .grad then.
   void average();
   // AVERAGED: multiplies the averages, at the latest in the pass that steps.
   void scale(double factor);
@@ -89,6 +88,7 @@ class ShardedStep {
   void take_factor_along();
   void average_in_place();
   void average_by_messages();
+  void find_squares();
 
   const ProcessGroup group_;
   const ShardPlan plan_;
