@@ -156,6 +156,13 @@ int number_behind(const std::string& word, const std::string& text) {
   return at == std::string::npos ? -1 : std::atoi(text.c_str() + at + word.size() + 1);
 }
 
+// A number that was not found is -1, and kill() would take that for every process of this user, CTest among
+// them.
+void kill_one(pid_t pid) {
+  ASSERT_GT(pid, 1);
+  EXPECT_EQ(kill(pid, SIGKILL), 0);
+}
+
 TEST(RunCase, HasTheOutputAndStatusOfItsCase) {
   const Result passed = run_case("Passes");
   EXPECT_EQ(passed.exit_code, 0) << passed.output;
@@ -177,9 +184,8 @@ TEST(RunCase, ItsCaseHasItsFolderAndEnvironment) {
 
 TEST(RunCase, CasesShareAServerUntilItEnds) {
   const int server = number_behind("server", run_case("Passes").output);
-  ASSERT_GT(server, 1);
   EXPECT_EQ(number_behind("server", run_case("Passes").output), server);
-  ASSERT_EQ(kill(server, SIGKILL), 0);
+  kill_one(server);
   const Result next =
       run_case("Passes");  // by a new server, or, while the old one is still ending, by itself
   EXPECT_EQ(next.exit_code, 0) << next.output;
@@ -193,22 +199,20 @@ TEST(RunCase, RunsTheBinaryItselfWhereAskedTo) {
   EXPECT_NE(number_behind("server", own.output), server);
 }
 
+// The shell says its number before it becomes run_case: the line of the case is behind it in any case.
 TEST(RunCase, ItsCaseEndsWithIt) {
-  int pid = -1;
-  {
-    const std::string command = "exec '" LOCKSTEP_RUN_CASE "' '" LOCKSTEP_SPECIMENS
-                                "' --gtest_filter=Case.Waits & echo client $!; wait";
-    FILE* pipe = popen(command.c_str(), "r");
-    ASSERT_NE(pipe, nullptr);
-    std::string output;
-    std::array<char, 4096> buffer;
-    while (number_behind("case", output) < 0 && fgets(buffer.data(), buffer.size(), pipe) != nullptr)
-      output += buffer.data();
-    pid = number_behind("case", output);
-    EXPECT_EQ(kill(number_behind("client", output), SIGKILL), 0);
-    pclose(pipe);  // returns when nobody holds its other end any more: neither run_case nor the case
-  }
-  ASSERT_GT(pid, 1);
+  FILE* pipe = popen(
+      "echo client $$; exec '" LOCKSTEP_RUN_CASE "' '" LOCKSTEP_SPECIMENS "' --gtest_filter=Case.Waits", "r");
+  ASSERT_NE(pipe, nullptr);
+  std::string output;
+  std::array<char, 4096> buffer;
+  while (number_behind("case", output) < 0 && fgets(buffer.data(), buffer.size(), pipe) != nullptr)
+    output += buffer.data();
+  kill_one(number_behind("client", output));
+  // Ends when nobody holds the pipe's other end any more: neither run_case nor the case.
+  while (fgets(buffer.data(), buffer.size(), pipe) != nullptr) output += buffer.data();
+  pclose(pipe);
+  EXPECT_GT(number_behind("case", output), 1) << output;
 }
 
 }  // namespace

@@ -171,9 +171,22 @@ bool has_ended(pid_t pid) {
   return info.si_pid == pid;
 }
 
-void signal_process(pid_t pid, int signal) { kill(pid, signal); }
+namespace {
+
+void check_names_one(pid_t pid) {
+  if (pid <= 1)
+    throw InternalError(str("a signal to process ", pid, ", which is no process that was started"));
+}
+
+}  // namespace
+
+void signal_process(pid_t pid, int signal) {
+  check_names_one(pid);
+  kill(pid, signal);
+}
 
 void signal_process_group(pid_t leader, int signal) {
+  check_names_one(leader);
   kill(-leader, signal);
   if (signal == SIGKILL || getpgid(leader) != leader) kill(leader, signal);
 }

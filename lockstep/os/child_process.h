@@ -84,10 +84,12 @@ ExitStatus wait_exit(pid_t pid);  // blocks
 // Whether the child `pid` has ended; it is not reaped, so that its number still means it.
 bool has_ended(pid_t pid);
 
+// Signals one process. Throws InternalError for 1 and less: kill() takes those for process 1, for the
+// caller's own group and for every process that the user may signal.
 void signal_process(pid_t pid, int signal);
 
 // Signals the process group that `leader` founded, and `leader` itself should it have moved to another. Only
-// for a leader that has not been reaped: its number still means it.
+// for a leader that has not been reaped: its number still means it. Throws as signal_process does.
 void signal_process_group(pid_t leader, int signal);
 
 // "SIGKILL", "SIGRTMIN+3".

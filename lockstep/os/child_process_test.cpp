@@ -5,6 +5,7 @@
 
 #include <cerrno>
 
+#include "lockstep/base/error.h"
 #include "lockstep/os/pipe.h"
 #include "testing/temp_folder.h"
 
@@ -136,6 +137,15 @@ TEST(ChildProcess, DiesWithItsParent) {
   wait_exit(between);
   EXPECT_EQ(read_available(life.read.get(), text), ReadResult::END);
   EXPECT_EQ(text, "up");
+}
+
+// kill() takes -1 for everybody and 0 for the caller's group. Signal 0 is sent, which harms nobody should it
+// be.
+TEST(SignalProcess, RefusesNumbersThatNameNoSingleProcess) {
+  for (const pid_t pid : {1, 0, -1, -2}) {
+    EXPECT_THROW(signal_process(pid, 0), InternalError) << pid;
+    EXPECT_THROW(signal_process_group(pid, 0), InternalError) << pid;
+  }
 }
 
 TEST(ExitStatus, IsDescribedInWords) {
