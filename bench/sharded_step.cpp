@@ -1,13 +1,16 @@
 // Milliseconds from the last gradient to the last parameter of a step: 25 million parameters, 25 weights of
 // 1000x1000 with a bias of 1000 each, one thread a rank.
 //
-//   lockstep run -n 2 build/bench/sharded_step adamw 20      # momentum, bf16, clip
+//   lockstep run -n 2 build/bench/sharded_step adamw 20      # or momentum, clip, bf16, masters
 //
 // Prints one JSON object per rank: medians over the steps, after two to warm up, of three ways in turn:
 //   replicas  all_reduce of the gradients (in group memory, one buffer), then the optimiser on every rank
 //   sharded   ShardedDataParallel: the optimiser's step
 //   bound     the bytes of `sharded` and hardly any arithmetic: each rank reads all ranks' gradients of its
 //             part, and its parameters and state, and writes these
+//
+// bf16 steps bfloat16 parameters and state as they are; masters has bfloat16 parameters and gradients with
+// float32 masters and state, the usual mixed precision.
 //
 // Expected of memory alone, bytes a parameter and rank, N = 2, AdamW: replicas 36 N, sharded (4 N + 24) / N
 // times N ranks that share one memory: 72 to 32, so 2.25 times as fast; see ZeRO's table in
@@ -48,7 +51,8 @@ struct Kind {
   std::string name;
   bool has_momentum() const { return name == "momentum"; }
   bool clips() const { return name == "clip"; }
-  at::ScalarType dtype() const { return name == "bf16" ? at::kBFloat16 : at::kFloat; }
+  bool has_masters() const { return name == "masters"; }
+  at::ScalarType dtype() const { return name == "bf16" || has_masters() ? at::kBFloat16 : at::kFloat; }
 };
 
 struct Net : torch::nn::Module {
@@ -90,25 +94,36 @@ class Replicas {
     for (at::Tensor& parameter : net_.parameters()) {
       parameter.mutable_grad() = flat_.narrow(0, begin, parameter.numel()).view(parameter.sizes()).detach();
       begin += parameter.numel();
+      stepped_.push_back(kind.has_masters() ? parameter.detach().to(at::kFloat) : parameter);
     }
     if (kind.has_momentum()) {
-      optimizer_ =
-          std::make_unique<dist::optim::SGD>(net_.parameters(), dist::optim::SGDOptions(1e-3).momentum(0.9));
+      optimizer_ = std::make_unique<dist::optim::SGD>(stepped_, dist::optim::SGDOptions(1e-3).momentum(0.9));
     } else {
-      optimizer_ = std::make_unique<dist::optim::AdamW>(net_.parameters(), dist::optim::AdamWOptions(1e-3));
+      optimizer_ = std::make_unique<dist::optim::AdamW>(stepped_, dist::optim::AdamWOptions(1e-3));
     }
   }
   double step() {
     return ms([&] {
       dist::all_reduce(flat_, dist::ReduceOp::AVG);
-      if (kind_.clips()) dist::clip_grad_norm_(net_.parameters(), 1.0);
+      if (kind_.clips()) dist::clip_grad_norm_(stepped_, 1.0);
+      if (kind_.has_masters()) return step_masters();
       optimizer_->step();
     });
   }
 
  private:
+  void step_masters() {
+    const at::NoGradGuard no_grad;
+    std::vector<at::Tensor> parameters = net_.parameters();
+    for (std::size_t i = 0; i < stepped_.size(); ++i)
+      stepped_[i].mutable_grad() = parameters[i].grad().to(at::kFloat);
+    optimizer_->step();
+    for (std::size_t i = 0; i < stepped_.size(); ++i) parameters[i].copy_(stepped_[i]);
+  }
+
   const Kind kind_;
   Net net_;
+  std::vector<at::Tensor> stepped_;
   at::Tensor flat_;
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
 };
@@ -119,7 +134,7 @@ template <typename Optimizer> class Sharded {
   Sharded(const Kind& kind, const Options& options)
       : kind_(kind),
         net_(std::make_shared<Net>(kind.dtype())),
-        model_(net_),
+        model_(net_, {.master_weights = kind.has_masters()}),
         optimizer_(model_.template optimizer<Optimizer>(options)) {}
   double step() {
     make_gradients(net_->parameters());
@@ -143,10 +158,13 @@ class Bound {
     const auto ranks = static_cast<std::size_t>(dist::get_world_size());
     const std::size_t total = WEIGHTS * static_cast<std::size_t>(WIDTH * WIDTH + WIDTH);
     gradient_elements_ = kind.name == "bf16" ? total / 2 : total;
+    if (kind.has_masters()) gradient_elements_ = total / 2;
     elements_ = gradient_elements_ / ranks;
     gradients_ = dist::world().allocate_shared(gradient_elements_ * sizeof(float));
     parameters_ = dist::comm::allocate_common(dist::world(), gradient_elements_ * sizeof(float));
-    for (int s = 0; s < states_; ++s) state_.emplace_back(elements_);
+    // Of masters: two of state and the master, of twice the bytes of a gradient.
+    const int streams = kind.has_masters() ? 6 : states_;
+    for (int s = 0; s < streams; ++s) state_.emplace_back(elements_);
     const std::uint64_t mine = dist::world().backend().place_of(gradients_.get()).value();
     std::vector<std::uint64_t> places(ranks);
     dist::comm::all_gather(dist::world(), std::span(&mine, 1), std::span(places)).wait();

@@ -146,7 +146,7 @@ def sharded_step(args):
     """Milliseconds from the last gradient to the last parameter of a step, 25 million parameters, two ranks of one thread and four on the
     same cores (bench/sharded_step.cpp). "replicas": all_reduce of the gradients and the optimiser on every rank. "sharded":
     ShardedDataParallel. "bound": the bytes of "sharded" with hardly any arithmetic. Of the slowest rank."""
-    kinds = {"adamw": (2, 1.8), "momentum": (2, 1.9), "clip": (2, 2.1), "bf16": (2, None), "adamw, 4 ranks": (4, 2.7)}
+    kinds = {"adamw": (2, 1.8), "momentum": (2, 1.9), "clip": (2, 2.1), "bf16": (2, None), "masters": (2, 1.9), "adamw, 4 ranks": (4, 2.7)}
     commands = {name: launch(args, ranks=ranks) + [args.build / "bench/sharded_step", name.partition(",")[0], "20"]
                 for name, (ranks, _) in kinds.items()}
 

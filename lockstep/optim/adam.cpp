@@ -66,9 +66,11 @@ class AdamSteps {
     const at::Tensor largest = c.amsgrad ? real_view(state.max_exp_avg_sq()) : at::Tensor();
     const auto call = c.amsgrad ? kernel_call(param, grad, {mean, square, largest}, parts)
                                 : kernel_call(param, grad, {mean, square}, parts);
-    if (!call)
-      return step_plainly(c, param, parts == nullptr ? grad : average_of(*parts, param), mean, square,
-                          largest);
+    if (!call) {
+      step_plainly(c, param, parts == nullptr ? grad : average_of(*parts, param), mean, square, largest);
+      if (parts != nullptr) write_rounded(*parts, param);
+      return;
+    }
     calls_.push_back(*call);
     coefficients_.push_back(c);
   }

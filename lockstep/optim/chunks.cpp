@@ -15,7 +15,7 @@ namespace lockstep::optim {
 namespace {
 
 constexpr std::size_t CHUNK = CHUNK_ELEMENTS;
-constexpr std::size_t AVERAGED_BYTES = std::size_t{16} << 10U;  // stay in the first cache
+constexpr std::size_t SCRATCH_BYTES = std::size_t{16} << 10U;
 constexpr std::int64_t LEAST_PER_THREAD =
     std::int64_t{1} << 15U;  // elements, below which another thread costs more than it gives
 
@@ -55,21 +55,40 @@ Chunk chunk_of(const KernelCall& call, std::size_t begin) {
   return chunk;
 }
 
-// A piece of `chunk`, which begins at element `begin` of its call, with the average of the call's parts.
-template <typename Work> void work_on_averages(const KernelCall& call, const Chunk& chunk, const Work& work) {
-  alignas(64) std::array<std::byte, AVERAGED_BYTES> average;
-  const std::array<std::byte*, 1> to = {average.data()};
-  std::vector<const std::byte*> from(call.parts.size());
-  const std::size_t most = AVERAGED_BYTES / size_of(call.dtype);
+using Scratch = std::array<std::byte, SCRATCH_BYTES>;
+
+// Averages elements [begin, begin + count) of the parts into `average`, in the call's dtype.
+void average_parts(const KernelCall& call, std::size_t begin, std::size_t count, Scratch& average) {
+  std::vector<const std::byte*> from;
+  for (const std::byte* part : call.parts) from.push_back(part + begin * size_of(call.part_dtype));
+  if (call.part_dtype == call.dtype) {
+    const std::array<std::byte*, 1> to = {average.data()};
+    return reduce(call.dtype, ReduceOp::AVG, from, to, count);
+  }
+  if (from.size() == 1) return widen(call.part_dtype, from[0], average.data(), count);
+  alignas(64) std::array<std::byte, SCRATCH_BYTES / 2> narrow_average;  // is rounded, as all_reduce rounds it
+  const std::array<std::byte*, 1> to = {narrow_average.data()};
+  reduce(call.part_dtype, ReduceOp::AVG, from, to, count);
+  widen(call.part_dtype, narrow_average.data(), average.data(), count);
+}
+
+// In pieces of which the scratch and what the work touches stay in the first cache.
+template <typename Work> void work_in_pieces(const KernelCall& call, const Chunk& chunk, const Work& work) {
+  alignas(64) Scratch average;
+  const std::size_t most = SCRATCH_BYTES / size_of(call.dtype);
   for (std::size_t begin = 0; begin < chunk.count; begin += most) {
     Chunk piece = chunk;
     advance(piece.buffers, begin * size_of(call.dtype));
-    piece.buffers.grad = average.data();
     piece.count = std::min(most, chunk.count - begin);
-    for (std::size_t rank = 0; rank < from.size(); ++rank)
-      from[rank] = call.parts[rank] + (chunk.begin + begin) * size_of(call.dtype);
-    reduce(call.dtype, ReduceOp::AVG, from, to, piece.count);
+    const std::size_t first = chunk.begin + begin;  // element of the call
+    if (!call.parts.empty()) {
+      average_parts(call, first, piece.count, average);
+      piece.buffers.grad = average.data();
+    }
     work(piece);
+    if (call.rounded.data != nullptr)
+      narrow(call.rounded.dtype, static_cast<const std::byte*>(piece.buffers.param),
+             call.rounded.data + first * size_of(call.rounded.dtype), piece.count);
   }
 }
 
@@ -102,7 +121,9 @@ std::optional<KernelCall> kernel_call(const at::Tensor& param, const at::Tensor&
   if (parts == nullptr) return kernel_call(param, grad, state);
   auto call = call_of(param, state);
   if (!call) return call;
-  if (parts->of_rank.size() == 1) {
+  call->part_dtype = parts->dtype.value_or(call->dtype);
+  call->rounded = parts->rounded;
+  if (parts->of_rank.size() == 1 && call->part_dtype == call->dtype) {
     call->buffers.grad = parts->of_rank[0];
   } else {
     call->parts = parts->of_rank;
@@ -111,11 +132,22 @@ std::optional<KernelCall> kernel_call(const at::Tensor& param, const at::Tensor&
 }
 
 at::Tensor average_of(const GradientParts& parts, const at::Tensor& param) {
+  const DType dtype = *kernel_dtype(param.scalar_type());
+  const DType part_dtype = parts.dtype.value_or(dtype);
+  const auto count = static_cast<std::size_t>(param.numel());
   at::Tensor average = at::empty_like(param);
-  const std::array<std::byte*, 1> to = {static_cast<std::byte*>(average.mutable_data_ptr())};
-  reduce(*kernel_dtype(param.scalar_type()), ReduceOp::AVG, parts.of_rank, to,
-         static_cast<std::size_t>(param.numel()));
+  auto* const data = static_cast<std::byte*>(average.mutable_data_ptr());
+  std::vector<std::byte> narrow_average(part_dtype == dtype ? 0 : count * size_of(part_dtype));
+  const std::array<std::byte*, 1> to = {part_dtype == dtype ? data : narrow_average.data()};
+  reduce(part_dtype, ReduceOp::AVG, parts.of_rank, to, count);
+  if (part_dtype != dtype) widen(part_dtype, narrow_average.data(), data, count);
   return average;
+}
+
+void write_rounded(const GradientParts& parts, const at::Tensor& param) {
+  if (parts.rounded.data == nullptr) return;
+  narrow(parts.rounded.dtype, static_cast<const std::byte*>(param.const_data_ptr()), parts.rounded.data,
+         static_cast<std::size_t>(param.numel()));
 }
 
 std::optional<KernelCall> kernel_call(const at::Tensor& grad) {
@@ -149,10 +181,10 @@ void for_chunks(std::span<const KernelCall> calls, const std::function<void(cons
     const auto first = std::lower_bound(starts.begin(), starts.end(), begin) - starts.begin();
     for (auto i = static_cast<std::size_t>(first); i < chunks.size() && starts[i] < end; ++i) {
       const KernelCall& call = calls[chunks[i].call];
-      if (call.parts.empty()) {
+      if (call.parts.empty() && call.rounded.data == nullptr) {
         work(chunks[i]);
       } else {
-        work_on_averages(call, chunks[i], work);
+        work_in_pieces(call, chunks[i], work);
       }
     }
   });

@@ -7,7 +7,8 @@
 //     kernels.sgd(chunk.dtype, c[chunk.call], chunk.buffers, chunk.count);
 //   });
 //
-// Parts    the work sees a chunk of a call with parts in pieces, each with the average as its gradient.
+// Parts    the work sees a chunk of a call with parts in pieces, each with the average as its gradient. So it
+//          does a chunk of a call with a rounded copy, which is written behind each piece.
 // Threads  as many as at::get_num_threads() says, one when there is little to do. Where a chunk begins
 //          depends on the tensors alone: sums made per chunk and added in order have the same bits with any
 //          number of threads.
@@ -35,6 +36,8 @@ struct KernelCall {
   StepBuffers buffers = {};
   std::size_t count = 0;
   std::vector<const std::byte*> parts = {};  // whose average is the gradient, in place of buffers.grad
+  DType part_dtype = DType::FLOAT32;
+  RoundedCopy rounded = {};
 };
 
 struct Chunk {
@@ -54,8 +57,10 @@ std::optional<KernelCall> kernel_call(const at::Tensor& param, const at::Tensor&
 // Parts, where there are any, take the place of `grad`.
 std::optional<KernelCall> kernel_call(const at::Tensor& param, const at::Tensor& grad,
                                       std::initializer_list<at::Tensor> state, const GradientParts* parts);
-// The average of the parts as a tensor like the parameter.
+// For who steps a parameter by tensor operations: the average of the parts as a tensor like the parameter,
+// and the rounded copy of the stepped parameter.
 at::Tensor average_of(const GradientParts& parts, const at::Tensor& param);
+void write_rounded(const GradientParts& parts, const at::Tensor& param);
 // Of a tensor that is only read.
 std::optional<KernelCall> kernel_call(const at::Tensor& grad);
 

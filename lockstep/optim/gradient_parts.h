@@ -6,21 +6,38 @@
 //   optimizer.look_up_gradients([&](const at::Tensor& parameter) { return &parts; });
 //   optimizer.step();                           // steps by (mine + theirs) / 2
 //
-// One part alone is the average itself. Each part has as many elements as the parameter, of its dtype, in the
-// same order in memory. The sum and the average have the bits of all_reduce with ReduceOp::AVG.
+// One part alone is the average itself. Each part has as many elements as the parameter, in the same order in
+// memory. The sum and the average have the bits of all_reduce with ReduceOp::AVG.
+//
+// Mixed precision: a float32 parameter may have parts of 16 bits, whose average is widened, and a copy of 16
+// bits, which the step writes in the same pass:
+//
+//   const dist::optim::GradientParts parts = {.of_rank = {mine, theirs}, .dtype = DType::BFLOAT16,
+//                                             .rounded = {weights, DType::BFLOAT16}};
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <vector>
+
+#include "lockstep/base/dtype.h"
 
 namespace lockstep::optim {
 
+// Where the stepped parameter goes, too, rounded to nearest even; nowhere if `data` is null.
+struct RoundedCopy {
+  std::byte* data = nullptr;
+  DType dtype = DType::BFLOAT16;
+};
+
 struct GradientParts {
   std::vector<const std::byte*> of_rank;
-  double factor = 1;  // of the average, as clipping makes it
+  double factor = 1;                // of the average, as clipping makes it
+  std::optional<DType> dtype = {};  // of the parts; default: the parameter's
+  RoundedCopy rounded = {};
 };
 
 // Of a parameter; null: none in this step. They live until the step has been made.

@@ -31,8 +31,11 @@ void SgdSteps::add(const SgdCoefficients& coefficients, const at::Tensor& param,
                    const at::Tensor& buffer, const GradientParts* parts) {
   const auto call =
       buffer.defined() ? kernel_call(param, grad, {buffer}, parts) : kernel_call(param, grad, {}, parts);
-  if (!call)
-    return step_plainly(coefficients, param, parts == nullptr ? grad : average_of(*parts, param), buffer);
+  if (!call) {
+    step_plainly(coefficients, param, parts == nullptr ? grad : average_of(*parts, param), buffer);
+    if (parts != nullptr) write_rounded(*parts, param);
+    return;
+  }
   calls_.push_back(*call);
   coefficients_.push_back(coefficients);
 }

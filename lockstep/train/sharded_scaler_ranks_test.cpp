@@ -1,6 +1,7 @@
 // GradScaler with the optimiser of a ShardedDataParallel, whose gradients are not averaged before somebody
 // looks at them.
 #include <gmock/gmock.h>
+#include <torch/nn/init.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/types.h>
 
@@ -8,6 +9,7 @@
 
 #include "lockstep/amp/grad_scaler.h"
 #include "lockstep/optim/adam.h"
+#include "lockstep/optim/sgd.h"
 #include "lockstep/parallel/zero/sharded_data_parallel.h"
 #include "testing/ranks.h"
 
@@ -52,6 +54,22 @@ RANKS_TEST(ShardedScaler, ClippingAfterUnscaleTakesTheNormOfWhatIsThere, Ranks(1
   }
   EXPECT_TRUE(scaler.step(optimizer));
   scaler.update();
+}
+
+// 2^-26 is no float16 number, nor is its norm. Scaled by 2^16 it is one, and what unscale_() makes of it is
+// float32: weights of 1 move by 2^16 * 2^-26.
+RANKS_TEST(ShardedScaler, UnscalesForMastersInFloat32, Ranks(1, 2, 3)) {
+  auto net = std::make_shared<torch::nn::LinearImpl>(300, 300);
+  net->to(at::kHalf);
+  torch::nn::init::ones_(net->weight);
+  ShardedDataParallel model(net, {.master_weights = true});
+  auto optimizer = model.optimizer<optim::SGD>(optim::SGDOptions(0x1p16));
+  GradScaler scaler({.init_scale = 0x1p16});
+  scaler.scale(net->weight.to(at::kFloat).sum() * 0x1p-26).backward();
+  scaler.unscale_(optimizer);
+  EXPECT_EQ(model.clip_grad_norm_(1.0), 300 * 0x1p-26);
+  EXPECT_TRUE(scaler.step(optimizer));
+  EXPECT_TRUE(net->weight.eq(1 - 0x1p-10).all().item<bool>());
 }
 
 }  // namespace

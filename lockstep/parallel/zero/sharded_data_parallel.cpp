@@ -50,8 +50,9 @@ template <typename Body> auto tell_others(const ProcessGroup& group, const Body&
 }
 
 std::shared_ptr<ShardedStep> make_step(const NamedTensors& trained, const ProcessGroup& group,
-                                       const std::string& model) {
-  auto step = tell_others(group, [&] { return std::make_shared<ShardedStep>(trained, group, model); });
+                                       const std::string& model, bool master_weights) {
+  auto step = tell_others(
+      group, [&] { return std::make_shared<ShardedStep>(trained, group, model, master_weights); });
   if (const auto shared = step->gradients().first_shared())
     ZERO_WRAPPER.refuse(
         group, lockstep::str("another live wrapper has parameter ", in_quotes(trained[*shared].first),
@@ -75,6 +76,14 @@ void guard_step(ShardedStep& step, const std::function<void()>& body) {
 }
 
 void after_step(ShardedStep& step) { step.end(); }
+
+NamedTensors masters_of(const ShardedStep& step, const std::vector<optim::ParameterShard>& shards) {
+  NamedTensors masters;
+  for (const optim::ParameterShard& shard : shards) {
+    if (step.parameters().masters().is_one(shard.tensor)) masters.emplace_back(shard.name, shard.tensor);
+  }
+  return masters;
+}
 
 std::vector<at::Tensor> tensors_of(const std::vector<optim::ParameterShard>& shards) {
   std::vector<at::Tensor> tensors;
@@ -108,9 +117,11 @@ ShardedDataParallelBase::ShardedDataParallelBase(const torch::nn::Module& module
       watch_(&module, parameters_) {
   group_.require_member("ShardedDataParallel");
   // First what needs all ranks, so that what is refused below is refused on all of them alike.
-  verify_same_model(
-      ZERO_WRAPPER,
-      describe_model(parameters_, buffers_, lockstep::str("broadcast_buffers ", broadcast_buffers_)), group_);
+  verify_same_model(ZERO_WRAPPER,
+                    describe_model(parameters_, buffers_,
+                                   lockstep::str("broadcast_buffers ", broadcast_buffers_,
+                                                 ", master_weights ", options.master_weights)),
+                    group_);
   trained_ = trained_of(parameters_, buffers_, group_);
   if (is_initialized()) install_caching_allocator();
   std::vector<at::Tensor> others = tensors_of(distinct(buffers_));
@@ -121,7 +132,7 @@ ShardedDataParallelBase::ShardedDataParallelBase(const torch::nn::Module& module
     const Acting acting(Purpose::FIRST_WEIGHTS, model_);
     broadcast_tensors(others, group_);
   }
-  step_ = make_step(trained_, group_, model_);
+  step_ = make_step(trained_, group_, model_, options.master_weights);
 }
 
 void ShardedDataParallelBase::before_forward(bool training) {
@@ -263,6 +274,7 @@ ShardedMemory ShardedDataParallelBase::memory() const {
   const bool is_shared = step_->parameters().copies() == SharedParameters::Copies::ONE;
   return {.parameters = static_cast<double>(step_->parameters().bytes()) / (is_shared ? group_.size() : 1),
           .gradients = static_cast<double>(step_->gradients().store().bytes()),
+          .masters = static_cast<double>(step_->parameters().masters().bytes()),
           .is_shared = is_shared};
 }
 

@@ -26,9 +26,8 @@
 //              optimizer.step(), clip_grad_norm_(), GradScaler's unscale_() of the optimiser,
 //              write_parameters() and load_state_dict(). backward() never communicates, so a rank that is
 //              late in it stalls nobody before the step.
-// Checkpoints  state.add("model", model).add("optimizer", optimizer): each rank writes its parts. They have
-// the
-//              names and shapes of a model with DistributedDataParallel, so either loads the other's, and any
+// Checkpoints  state.add("model", model).add("optimizer", optimizer): each rank writes its parts. Names and
+//              shapes are those of a model with DistributedDataParallel, so either loads the other's, and any
 //              number of ranks does (sharded_state.h). An optimiser of libtorch cannot be saved.
 // Memory       a rank, of P bytes of parameters and an optimiser with K bytes for each byte of them, N ranks
 //              of a machine: P / N for the one copy, P for this rank's gradients, K P / N for the state.
@@ -47,6 +46,10 @@
 //              for all. An in-place write of every rank would be made once per rank on the one copy, so the
 //              next forward refuses it by name, and likewise a parameter whose memory was replaced:
 //              torch::load(), to(), set_data().
+// Masters      master_weights = true: the optimiser of a model of 16 bits (`net->to(torch::kBFloat16)` before
+//              it is wrapped) steps float32 masters. Gradients are averaged in 16 bits and widened then, so
+//              clipping, unscale_() and the step are float32. The optimiser's checkpoint has the masters, as
+//              "state.NAME.master_weight". For float16 take a GradScaler (amp/grad_scaler.h).
 // Graphs       that were recorded before a step cannot run backward after it: libtorch's own error says that
 //              a variable was modified. Nor can a backward create a graph of the gradients.
 // Groups       `shm`, and `thread` within a process, have memory in common. Over tcp, mpi, gloo and several
@@ -90,12 +93,16 @@ namespace lockstep {
 struct ShardedDataParallelOptions {
   bool broadcast_buffers = true;                   // rank 0's buffers to all at each forward in training mode
   std::optional<ProcessGroup> process_group = {};  // default: world()
+  // 16-bit parameters are stepped in float32, of which each rank keeps its part, and then rounded. Without it
+  // they are stepped in 16 bits, where small changes round away.
+  bool master_weights = false;
 };
 
 // Bytes that this rank accounts for: an N-th of what N ranks share.
 struct ShardedMemory {
   double parameters = 0;
   double gradients = 0;
+  double masters = 0;      // float32, of this rank's part
   bool is_shared = false;  // one copy of the parameters for all ranks
 };
 

@@ -43,6 +43,8 @@ void guard_step(ShardedStep& step, const std::function<void()>& body);
 void after_step(ShardedStep& step);
 std::vector<at::Tensor> tensors_of(const std::vector<optim::ParameterShard>& shards);
 [[noreturn]] void refuse_to_save();
+// Those of the shards that are masters of 16-bit parameters, by the parameters' names.
+NamedTensors masters_of(const ShardedStep& step, const std::vector<optim::ParameterShard>& shards);
 // Of the parameters, by their shards.
 std::unordered_map<const void*, std::size_t> numbers_of(const ShardedStep& step);
 
@@ -93,7 +95,8 @@ class ShardedOptimizer : public Base, public PendingGradients, public HasCheckpo
   // For CheckpointState::add() (sharded_state.h). Throws InvalidArgument for an optimiser of libtorch, whose
   // state has no names.
   std::shared_ptr<CheckpointItem> checkpoint_item() override {
-    if constexpr (std::derived_from<Base, optim::Optimizer>) return zero::sharded_state_item(*this, shards_);
+    if constexpr (std::derived_from<Base, optim::Optimizer>)
+      return zero::sharded_state_item(*this, shards_, zero::masters_of(*step_, shards_));
     zero::refuse_to_save();
   }
 

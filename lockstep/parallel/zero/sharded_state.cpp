@@ -19,8 +19,11 @@ std::int64_t elements_of(const std::vector<std::int64_t>& shape, std::size_t fro
 
 class ShardedStateItem : public CheckpointItem {
  public:
-  ShardedStateItem(optim::Optimizer& optimizer, std::vector<optim::ParameterShard> shards)
+  ShardedStateItem(optim::Optimizer& optimizer, std::vector<optim::ParameterShard> shards,
+                   const NamedTensors& masters)
       : optimizer_(optimizer) {
+    for (const auto& [name, tensor] : masters)
+      masters_.emplace_back(lockstep::str("state.", name, ".master_weight"), tensor.detach());
     for (optim::ParameterShard& shard : shards) shards_.emplace(shard.name, std::move(shard));
   }
 
@@ -29,7 +32,9 @@ class ShardedStateItem : public CheckpointItem {
   // Numbers, as the count of steps, are the same on all ranks.
   ItemContents contents() override {
     ItemContents contents;
-    for (const auto& [name, tensor] : optimizer_.state_dict()) {
+    NamedTensors all = optimizer_.state_dict();
+    all.insert(all.end(), masters_.begin(), masters_.end());
+    for (const auto& [name, tensor] : all) {
       const optim::ParameterShard* const shard = shard_of(name);
       if (shard == nullptr || tensor.dim() == 0) {
         contents.tensors.emplace_back(name, tensor);
@@ -63,7 +68,14 @@ class ShardedStateItem : public CheckpointItem {
         throw InvalidArgument(lockstep::str(in_quotes(name), " is ", tensor.sizes(),
                                             " in the checkpoint and ", at::IntArrayRef(shard->shape),
                                             " in the model"));
-      parts.emplace_back(name, tensor.flatten().narrow(0, shard->offset, shard->tensor.numel()));
+      const at::Tensor part = tensor.flatten().narrow(0, shard->offset, shard->tensor.numel());
+      const auto master = std::find_if(masters_.begin(), masters_.end(),
+                                       [&](const auto& entry) { return entry.first == name; });
+      if (master == masters_.end()) {
+        parts.emplace_back(name, part);
+      } else {
+        master->second.copy_(part);
+      }
     }
     optimizer_.load_state_dict(parts);
   }
@@ -78,6 +90,7 @@ class ShardedStateItem : public CheckpointItem {
 
   optim::Optimizer& optimizer_;
   std::unordered_map<std::string, optim::ParameterShard> shards_;
+  NamedTensors masters_;  // by the names of their entries
 };
 
 class CommonTensorsItem : public CheckpointItem {
@@ -123,8 +136,9 @@ std::vector<Box> boxes_of(const std::vector<std::int64_t>& shape, std::int64_t b
 }
 
 std::shared_ptr<CheckpointItem> sharded_state_item(optim::Optimizer& optimizer,
-                                                   std::vector<optim::ParameterShard> shards) {
-  return std::make_shared<ShardedStateItem>(optimizer, std::move(shards));
+                                                   std::vector<optim::ParameterShard> shards,
+                                                   const NamedTensors& masters) {
+  return std::make_shared<ShardedStateItem>(optimizer, std::move(shards), masters);
 }
 
 std::shared_ptr<CheckpointItem> common_tensors_item(NamedTensors parameters, NamedTensors buffers,

@@ -32,9 +32,11 @@ struct Box {
 };
 std::vector<Box> boxes_of(const std::vector<std::int64_t>& shape, std::int64_t begin, std::int64_t count);
 
-// Of the optimiser whose parameters these are.
+// Of the optimiser whose parameters these are. `masters` are those of them that are float32 masters of 16-bit
+// parameters, by the parameters' names; they are saved as "state.NAME.master_weight".
 std::shared_ptr<CheckpointItem> sharded_state_item(optim::Optimizer& optimizer,
-                                                   std::vector<optim::ParameterShard> shards);
+                                                   std::vector<optim::ParameterShard> shards,
+                                                   const NamedTensors& masters);
 
 // Of tensors that all ranks have in common, which load() fills in place; `loaded` is called then.
 std::shared_ptr<CheckpointItem> common_tensors_item(NamedTensors parameters, NamedTensors buffers,

@@ -35,11 +35,12 @@ BucketPlan buckets_of(const NamedTensors& trained) {
 
 }  // namespace
 
-ShardedStep::ShardedStep(const NamedTensors& trained, const ProcessGroup& group, const std::string& model)
+ShardedStep::ShardedStep(const NamedTensors& trained, const ProcessGroup& group, const std::string& model,
+                         bool master_weights)
     : group_(group),
       plan_(shard_plan(sizes_of(trained), group.size(), optim::CHUNK_ELEMENTS)),
       layout_(shard_layout(sizes_of(trained), plan_, buckets_of(trained), group.rank())),
-      parameters_(trained, group, plan_),
+      parameters_(trained, group, plan_, master_weights),
       gradients_(trained, group, buckets_of(trained), [this] { return refusal(); }),
       meeting_(gradients_.store(), group, model),
       parts_(trained.size()) {}
@@ -104,7 +105,7 @@ void ShardedStep::begin(bool by_parts) {
   guard_meeting([&] { met_ = meeting_.hold(GradientMeeting::Reason::STEP, used); });
   if (!by_parts || met_.flats.empty()) return finish_average();
   for (std::size_t i = 0; i < layout_.pieces.size(); ++i) {
-    parts_[i] = {};
+    parts_[i] = {.dtype = layout_.pieces[i].dtype, .rounded = parameters_.masters().copy_of(i)};
     for (const std::byte* flat : met_.flats[layout_.pieces[i].bucket])
       parts_[i].of_rank.push_back(flat + layout_.pieces[i].begin);
   }
@@ -119,6 +120,7 @@ const optim::GradientParts* ShardedStep::parts(std::size_t parameter) const {
 void ShardedStep::end() {
   fail_point("zero.before_end");
   guard([&] {
+    if (stage_ != Stage::STEPPING) parameters_.masters().round();
     if (parameters_.copies() == SharedParameters::Copies::ONE) meeting_.end();
     parameters_.collect();
   });
@@ -139,19 +141,23 @@ void ShardedStep::average() {
 // Parameters have no .grad from now on: what lies there is no rank's own any more.
 void ShardedStep::finish_average() {
   const at::NoGradGuard no_grad;
-  if (met_.flats.empty()) {
-    average_by_messages();
-  } else {
-    average_in_place();
-  }
+  const bool by_messages = met_.flats.empty();
+  by_messages ? average_by_messages() : average_in_place();
+  take_averages();
+  if (by_messages) find_squares();
+  gradients_.drop();
+  stage_ = Stage::AVERAGED;
+}
+
+// Of a master the average is widened: whoever divides or clips it loses nothing.
+void ShardedStep::take_averages() {
   for (std::size_t i = 0; i < layout_.pieces.size(); ++i) {
     const at::Tensor& shard = parameters_.my_shard(i);
     if (!met_.used[i]) continue;
     shard.mutable_grad() = gradient_alias(gradients_.store().flat(layout_.pieces[i].bucket), shard.sizes(),
-                                          {1}, layout_.pieces[i].begin / shard.element_size());
+                                          {1}, layout_.pieces[i].begin / size_of(layout_.pieces[i].dtype))
+                               .to(shard.scalar_type());
   }
-  gradients_.drop();
-  stage_ = Stage::AVERAGED;
 }
 
 void ShardedStep::scale(double factor) { factor_ *= factor; }
@@ -167,14 +173,15 @@ void ShardedStep::apply_factor() {
 
 // The optimiser multiplies as it goes. Of 16 bits it would keep more of the product than .grad can hold.
 void ShardedStep::take_factor_along() {
-  const bool is_wide = std::all_of(layout_.pieces.begin(), layout_.pieces.end(), [](const ShardPiece& piece) {
-    return size_of(piece.dtype) >= sizeof(float);
-  });
-  if (!is_wide || factor_ == 1) return apply_factor();
+  for (std::size_t i = 0; i < layout_.pieces.size(); ++i) {
+    if (size_of(dtype_of(parameters_.my_shard(i).scalar_type())) < sizeof(float)) return apply_factor();
+  }
   for (std::size_t i = 0; i < layout_.pieces.size(); ++i) {
     if (!met_.used[i]) continue;
-    parts_[i] = {.of_rank = {my_flat(layout_.pieces[i].bucket) + layout_.pieces[i].begin}, .factor = factor_};
-    parameters_.my_shard(i).mutable_grad().reset();
+    const at::Tensor average = std::exchange(parameters_.my_shard(i).mutable_grad(), at::Tensor());
+    auto* const data = static_cast<std::byte*>(average.mutable_data_ptr());
+    parts_[i] = {.of_rank = {data}, .factor = factor_, .rounded = parameters_.masters().copy_of(i)};
+    met_.holders.emplace_back(data, [average](std::byte*) {});
   }
   factor_ = 1;
   stage_ = Stage::STEPPING;
@@ -217,15 +224,18 @@ void ShardedStep::average_by_messages() {
                          std::move(parts), ReduceOp::AVG)
         .wait();
   }
-  find_squares();
 }
 
 void ShardedStep::find_squares() {
   squares_.assign(layout_.chunks, 0);
   for_my_chunks([&](const ShardChunk& chunk) {
     const ShardPiece& piece = layout_.pieces[chunk.piece];
-    squares_[chunk.number] =
-        optim::step_kernels().square(piece.dtype, my_flat(piece.bucket) + chunk.byte, chunk.count);
+    const at::Tensor& average = parameters_.my_shard(chunk.piece).grad();
+    const std::size_t element = (chunk.byte - piece.begin) / size_of(piece.dtype);
+    squares_[chunk.number] = optim::step_kernels().square(
+        dtype_of(average.scalar_type()),
+        static_cast<const std::byte*>(average.const_data_ptr()) + element * average.element_size(),
+        chunk.count);
   });
 }
 

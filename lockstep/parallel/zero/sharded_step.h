@@ -48,7 +48,9 @@ class ShardedStep {
  public:
   enum class Stage { LOCAL, AVERAGED, STEPPING, TORN };
 
-  ShardedStep(const NamedTensors& trained, const ProcessGroup& group, const std::string& model);
+  // `master_weights`: 16-bit parameters are stepped in float32 (master_weights.h), and so are their averages.
+  ShardedStep(const NamedTensors& trained, const ProcessGroup& group, const std::string& model,
+              bool master_weights);
 
   Stage stage() const { return stage_; }
   const ShardPlan& plan() const { return plan_; }
@@ -88,6 +90,7 @@ class ShardedStep {
   void take_factor_along();
   void average_in_place();
   void average_by_messages();
+  void take_averages();
   void find_squares();
 
   const ProcessGroup group_;

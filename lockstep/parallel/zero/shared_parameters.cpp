@@ -31,7 +31,8 @@ at::Tensor tensor_over(const std::shared_ptr<void>& memory, std::byte* data, at:
 
 }  // namespace
 
-SharedParameters::SharedParameters(NamedTensors parameters, ProcessGroup group, const ShardPlan& plan)
+SharedParameters::SharedParameters(NamedTensors parameters, ProcessGroup group, const ShardPlan& plan,
+                                   bool master_weights)
     : parameters_(std::move(parameters)), group_(std::move(group)) {
   lay_out();
   reserve();
@@ -42,7 +43,8 @@ SharedParameters::SharedParameters(NamedTensors parameters, ProcessGroup group, 
   } else {
     comm::broadcast(group_, at(0), bytes_, DType::UINT8, GroupRank{0}).wait();
   }
-  mark_written();
+  if (master_weights) masters_ = MasterWeights(shards_);
+  count_versions();
   empty_cache();  // what the parameters had before
 }
 
@@ -123,7 +125,7 @@ void SharedParameters::collect() {
     const auto mine = parts[static_cast<std::size_t>(group_.rank())];
     comm::all_gather(group_, mine.data(), mine.size(), DType::UINT8, std::move(parts)).wait();
   }
-  mark_written();
+  count_versions();
 }
 
 void SharedParameters::write(const std::function<void()>& write) {
@@ -137,8 +139,13 @@ void SharedParameters::write(const std::function<void()>& write) {
   mark_written();
 }
 
-// A graph that saved a parameter is refused by autograd from now on: its values are others.
 void SharedParameters::mark_written() {
+  masters_.follow();
+  count_versions();
+}
+
+// A graph that saved a parameter is refused by autograd from now on: its values are others.
+void SharedParameters::count_versions() {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const at::Tensor& parameter = parameters_[i].second;
     parameter.unsafeGetTensorImpl()->bump_version();

@@ -34,6 +34,7 @@
 #include <vector>
 
 #include "lockstep/comm/process_group.h"
+#include "lockstep/parallel/zero/master_weights.h"
 #include "lockstep/parallel/zero/shard_plan.h"
 #include "lockstep/tensor/named_tensors.h"
 
@@ -43,13 +44,17 @@ class SharedParameters {
  public:
   enum class Copies { ONE, OWN };
 
-  SharedParameters(NamedTensors parameters, ProcessGroup group, const ShardPlan& plan);
+  SharedParameters(NamedTensors parameters, ProcessGroup group, const ShardPlan& plan, bool master_weights);
 
   Copies copies() const { return copies_; }
   std::size_t bytes() const { return bytes_; }  // of one copy
   const NamedTensors& parameters() const { return parameters_; }
-  // This rank's part, a leaf of one dimension over the same memory; of no elements where it has none.
-  const at::Tensor& my_shard(std::size_t parameter) const { return shards_[parameter]; }
+  // What this rank steps, a leaf of one dimension: the master of its part, else its part of the memory
+  // itself; of no elements where it has none.
+  const at::Tensor& my_shard(std::size_t parameter) const {
+    return masters_.has(parameter) ? masters_.of(parameter) : shards_[parameter];
+  }
+  const MasterWeights& masters() const { return masters_; }
   std::size_t my_offset(std::size_t parameter) const { return offsets_[parameter]; }
 
   // All ranks have written their parts before. Collective with a copy of each rank's own; then it blocks
@@ -81,6 +86,7 @@ class SharedParameters {
   void reserve();
   void move_in();
   void make_shards(const ShardPlan& plan);
+  void count_versions();
 
   const NamedTensors parameters_;
   const ProcessGroup group_;
@@ -88,7 +94,8 @@ class SharedParameters {
   std::size_t bytes_ = 0;
   std::shared_ptr<void> memory_;
   std::vector<Place> places_;         // by parameter
-  std::vector<at::Tensor> shards_;    // by parameter
+  std::vector<at::Tensor> shards_;    // by parameter: this rank's part of the memory
+  MasterWeights masters_;             // of the shards, if wanted
   std::vector<std::size_t> offsets_;  // by parameter, elements
   std::vector<Range> ranges_;         // by rank: what it steps
 };
