@@ -158,6 +158,14 @@ def async_checkpoint(args):
         "interval of 100 steps: with a save / without": ratio(row["interval step with save"] / row["interval step"])}}
 
 
+def offload(args):
+    """Milliseconds of AdamW's step of 64 million float32 parameters, one rank, one thread: its state in memory, in a file, and the disk's
+    bound: the same bytes read from one file and written to another at once, past the page cache (bench/offload.cpp)."""
+    runs = Competition({"lockstep": [args.build / "bench/offload", args.build, "5"]}, lambda output, _: objects(output)[0], args)
+    row = {way: round(statistics.median(run[way] for run in runs.values["lockstep"]), 1) for way in ("memory", "file", "bound")}
+    return runs.report() | {"unit": "ms", "medians": {"AdamW": row}, "ratios": {"the disk's bound / file": ratio(row["bound"] / row["file"])}}
+
+
 def slices(args):
     """Microseconds from the start of an all_reduce of 25 MiB to its result, by who reduces what (bench/slices.cpp): at rank 0, and
     at both."""
@@ -349,7 +357,7 @@ def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", default=ROOT / ".deps/venv/bin/python", type=pathlib.Path)
     parser.add_argument("--build", default=ROOT / "build", type=pathlib.Path)
-    parser.add_argument("--only", default="train_step,step_options,hooks,start_up,collectives,four_ranks,slices,optimizers,activation_checkpoint,checkpoint,async_checkpoint,sharded_step,sharded_train,loopback,connections,half_sums,two_nodes,slow_link,virtual_ranks")
+    parser.add_argument("--only", default="train_step,step_options,hooks,start_up,collectives,four_ranks,slices,optimizers,offload,activation_checkpoint,checkpoint,async_checkpoint,sharded_step,sharded_train,loopback,connections,half_sums,two_nodes,slow_link,virtual_ranks")
     parser.add_argument("--rounds", type=int, default=9, help="undisturbed runs of every competitor")
     parser.add_argument("--minutes", type=float, default=20, help="give up on a benchmark after this")
     parser.add_argument("--models", default=",".join(STEPS), help="of train_step")
@@ -368,7 +376,7 @@ def main():
              "command": f"bench/run.py --only {args.only} --rounds {args.rounds}"
                         + (f" --models {args.models}" if args.models != ",".join(STEPS) else "")
                         + (f" --disturbance {args.disturbance}" if args.disturbance != UNDISTURBED else "")}
-    benchmarks = {f.__name__: f for f in (train_step, step_options, hooks, start_up, collectives, four_ranks, slices, optimizers, activation_checkpoint, checkpoint,
+    benchmarks = {f.__name__: f for f in (train_step, step_options, hooks, start_up, collectives, four_ranks, slices, optimizers, offload, activation_checkpoint, checkpoint,
                                           async_checkpoint, sharded_step, sharded_train, loopback, connections, half_sums, two_nodes, slow_link, virtual_ranks)}
     for name in args.only.split(","):
         print(name, file=sys.stderr)

@@ -106,6 +106,7 @@ bool train_on(const Images& train, const dist::MNIST& test, const std::string& d
                    {"train_loss", loss},
                    {"test_accuracy", job.test_accuracy},
                    {"images_per_second", speed}});
+    metrics.sync();  // the next checkpoint counts on it
     run.metrics = metrics.size();
   }
   job.images_per_second = run.images_per_second;

@@ -131,6 +131,7 @@ void run(const Options& o) {
                            ", test accuracy ", 100 * accuracy, " %, ", std::lround(speed), " images/s"));
     scheduler.step();
     metrics.write({{"train_loss", loss}, {"test_accuracy", accuracy}, {"images_per_second", speed}});
+    metrics.sync();  // the next checkpoint counts on it
     written = metrics.size();
   }
   if (!dist::all_ranks_hold(dist::parameters_sha256(net->named_parameters().pairs())))  // *

@@ -4,6 +4,7 @@
 //   build/lockstep run -n 2 build/examples/apex_toy               # python -m torch.distributed.launch
 //                                                                 # --nproc_per_node=2 ...
 //   build/examples/apex_toy                                       # one process
+//   build/lockstep run -n 2 build/examples/apex_toy --checkpoint-dir runs/toy --resume
 #include <ATen/Parallel.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/loss.h>
@@ -12,7 +13,7 @@
 
 #include <cstdio>
 
-#include "examples/job.h"
+#include "examples/checkpoints.h"
 #include "lockstep/compat/apex/amp.h"
 #include "lockstep/compat/apex/parallel.h"
 
@@ -20,7 +21,14 @@ namespace apex = lockstep::compat::apex;
 namespace amp = apex::amp;
 namespace dist = lockstep;
 
-void train() {
+// What Apex's amp.state_dict() has: the loss scale.
+struct AmpState {
+  dist::NamedTensors state_dict() const { return amp::state_dict(optimizer); }
+  void load_state_dict(const dist::NamedTensors& state) { amp::load_state_dict(optimizer, state); }
+  amp::Optimizer optimizer;
+};
+
+void train(const CheckpointOptions& options) {
   // FOR DISTRIBUTED: the launcher has set the environment; alone, a job of one.
   dist::init_process_group("auto", {.init_method = "env://"});
   at::set_num_threads(1);  // for products this small
@@ -38,8 +46,15 @@ void train() {
   apex::parallel::DistributedDataParallel ddp(model);
 
   torch::nn::MSELoss loss_fn;
-  at::Tensor first, loss;
-  for (int t = 0; t < 500; ++t) {
+  at::Tensor loss;
+  double first = 0, last = 0;
+  int t = 0;
+  AmpState amp_state{optimizer};
+  Checkpoints checkpoints(options);
+  checkpoints.state.add("model", net).add("optimizer", sgd).add("amp", amp_state).add_value("t", t);
+  checkpoints.state.add_each_rank_value("first", first).add_each_rank_value("last", last);
+  checkpoints.resume();
+  while (t < 500) {
     optimizer.zero_grad();
     const auto y_pred = ddp(x);
     loss = loss_fn(y_pred, y);
@@ -48,10 +63,12 @@ void train() {
       scaled_loss.backward();
     }
     optimizer.step();
-    if (t == 0) first = loss.detach();
+    last = loss.item<double>();
+    if (t++ == 0) first = last;
+    checkpoints.after_step();
   }
-  if (dist::get_local_rank() == 0) std::printf("final loss = %.4f\n", loss.item<double>());
-  if (loss.item<double>() >= first.item<double>()) throw std::runtime_error("the loss did not fall");
+  if (dist::get_local_rank() == 0) std::printf("final loss = %.4f\n", last);
+  if (last >= first) throw std::runtime_error("the loss did not fall");
 }
 
-int main(int argc, char** argv) { return run_job(argc, argv, train); }
+int main(int argc, char** argv) { return run_training(argc, argv, train); }

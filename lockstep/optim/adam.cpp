@@ -1,7 +1,6 @@
 #include "lockstep/optim/adam.h"
 
 #include <ATen/ops/maximum.h>
-#include <ATen/ops/zeros_like.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
 
@@ -51,13 +50,14 @@ AdamCoefficients coefficients(const Options& options, bool decoupled, double ste
 class AdamSteps {
  public:
   template <typename Options, typename State>
-  void add(const Options& options, bool decoupled, State& state, const at::Tensor& key,
-           const at::Tensor& param, const at::Tensor& grad, const GradientParts* parts) {
+  void add(const StateMemory& memory, const Options& options, bool decoupled, State& state,
+           const at::Tensor& key, const at::Tensor& param, const at::Tensor& grad,
+           const GradientParts* parts) {
     if (!state.exp_avg().defined()) {
-      state.exp_avg(at::zeros_like(key));
-      state.exp_avg_sq(at::zeros_like(key));
+      state.exp_avg(memory.zeros_like(key));
+      state.exp_avg_sq(memory.zeros_like(key));
     }
-    if (options.amsgrad() && !state.max_exp_avg_sq().defined()) state.max_exp_avg_sq(at::zeros_like(key));
+    if (options.amsgrad() && !state.max_exp_avg_sq().defined()) state.max_exp_avg_sq(memory.zeros_like(key));
     state.step(state.step() + 1);
     AdamCoefficients c = coefficients(options, decoupled, static_cast<double>(state.step()));
     if (parts != nullptr) c.sign *= parts->factor;
@@ -75,11 +75,14 @@ class AdamSteps {
     coefficients_.push_back(c);
   }
 
-  void run() const {
+  void run(FileMemory* file) const {
     const auto kernel = step_kernels().adam;
-    for_chunks(calls_, [&](const Chunk& chunk) {
-      kernel(chunk.dtype, coefficients_[chunk.call], chunk.buffers, chunk.count);
-    });
+    for_chunks(
+        calls_,
+        [&](const Chunk& chunk) {
+          kernel(chunk.dtype, coefficients_[chunk.call], chunk.buffers, chunk.count);
+        },
+        file);
   }
 
  private:
@@ -138,14 +141,16 @@ void AdamW::check(const AdamWOptions& options) const { expect_adam_options(name(
 void Adam::update(const std::vector<Gradient>& gradients) {
   AdamSteps steps;
   for (const Gradient& g : gradients)
-    steps.add(options_of(g.group), /*decoupled=*/false, state_of(g.key), g.key, g.param, g.grad, g.parts);
-  steps.run();
+    steps.add(state_memory(), options_of(g.group), /*decoupled=*/false, state_of(g.key), g.key, g.param,
+              g.grad, g.parts);
+  steps.run(state_memory().file());
 }
 void AdamW::update(const std::vector<Gradient>& gradients) {
   AdamSteps steps;
   for (const Gradient& g : gradients)
-    steps.add(options_of(g.group), /*decoupled=*/true, state_of(g.key), g.key, g.param, g.grad, g.parts);
-  steps.run();
+    steps.add(state_memory(), options_of(g.group), /*decoupled=*/true, state_of(g.key), g.key, g.param,
+              g.grad, g.parts);
+  steps.run(state_memory().file());
 }
 
 template class TypedOptimizer<AdamOptions, torch::optim::AdamParamState>;

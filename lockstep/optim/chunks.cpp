@@ -16,6 +16,8 @@ namespace {
 
 constexpr std::size_t CHUNK = CHUNK_ELEMENTS;
 constexpr std::size_t SCRATCH_BYTES = std::size_t{16} << 10U;
+constexpr std::size_t STRETCH =
+    64;  // chunks that are read from a file while others are worked on: 16 MiB of float32
 constexpr std::int64_t LEAST_PER_THREAD =
     std::int64_t{1} << 15U;  // elements, below which another thread costs more than it gives
 
@@ -92,6 +94,30 @@ template <typename Work> void work_in_pieces(const KernelCall& call, const Chunk
   }
 }
 
+template <typename Work> void work_on(const KernelCall& call, const Chunk& chunk, const Work& work) {
+  if (call.parts.empty() && call.rounded.data == nullptr) {
+    work(chunk);
+  } else {
+    work_in_pieces(call, chunk, work);
+  }
+}
+
+// What the stretch of chunks that begins with `first` reads and writes, but for gradients. Chunks of a call
+// follow each other in memory.
+std::vector<MemoryRange> memory_of(const std::vector<Chunk>& chunks, std::size_t first) {
+  std::vector<MemoryRange> ranges;
+  const std::size_t end = std::min(first + STRETCH, chunks.size());
+  for (std::size_t begin = first, next = first; begin < end; begin = next) {
+    std::size_t bytes = 0;
+    for (next = begin; next < end && chunks[next].call == chunks[begin].call; ++next)
+      bytes += chunks[next].count * size_of(chunks[next].dtype);
+    const StepBuffers& buffers = chunks[begin].buffers;
+    for (const void* data : {buffers.param, buffers.state[0], buffers.state[1], buffers.state[2]})
+      if (data != nullptr) ranges.push_back({data, bytes});
+  }
+  return ranges;
+}
+
 // Without a gradient.
 std::optional<KernelCall> call_of(const at::Tensor& param, std::initializer_list<at::Tensor> state) {
   const auto dtype = kernel_dtype(param.scalar_type());
@@ -164,30 +190,32 @@ std::size_t chunk_count(std::span<const KernelCall> calls) {
   return chunks;
 }
 
-void for_chunks(std::span<const KernelCall> calls, const std::function<void(const Chunk&)>& work) {
+void for_chunks(std::span<const KernelCall> calls, const std::function<void(const Chunk&)>& work,
+                FileMemory* file) {
   std::vector<Chunk> chunks;
-  std::vector<std::int64_t> starts;  // of each chunk among all elements
-  std::int64_t total = 0;
+  std::vector<std::int64_t> starts = {0};  // of each chunk among all elements, and their end
   for (std::size_t i = 0; i < calls.size(); ++i) {
     for (std::size_t begin = 0; begin < calls[i].count; begin += CHUNK) {
       chunks.push_back(chunk_of(calls[i], begin));
       chunks.back().call = i;
       chunks.back().index = chunks.size() - 1;
-      starts.push_back(total);
-      total += static_cast<std::int64_t>(chunks.back().count);
+      starts.push_back(starts.back() + static_cast<std::int64_t>(chunks.back().count));
     }
   }
-  at::parallel_for(0, total, LEAST_PER_THREAD, [&](std::int64_t begin, std::int64_t end) {
-    const auto first = std::lower_bound(starts.begin(), starts.end(), begin) - starts.begin();
-    for (auto i = static_cast<std::size_t>(first); i < chunks.size() && starts[i] < end; ++i) {
-      const KernelCall& call = calls[chunks[i].call];
-      if (call.parts.empty() && call.rounded.data == nullptr) {
-        work(chunks[i]);
-      } else {
-        work_in_pieces(call, chunks[i], work);
-      }
-    }
-  });
+  const auto run = [&](std::size_t from, std::size_t to) {
+    at::parallel_for(starts[from], starts[to], LEAST_PER_THREAD, [&](std::int64_t begin, std::int64_t end) {
+      const auto first = std::lower_bound(starts.begin(), starts.end(), begin) - starts.begin();
+      for (auto i = static_cast<std::size_t>(first); i < to && starts[i] < end; ++i)
+        work_on(calls[chunks[i].call], chunks[i], work);
+    });
+  };
+  if (file == nullptr) return run(0, chunks.size());
+  if (!chunks.empty()) file->will_need(memory_of(chunks, 0));
+  for (std::size_t from = 0; from < chunks.size(); from += STRETCH) {
+    if (from + STRETCH < chunks.size()) file->will_need(memory_of(chunks, from + STRETCH));
+    run(from, std::min(from + STRETCH, chunks.size()));
+    file->is_done(memory_of(chunks, from));
+  }
 }
 
 at::Tensor widened(const at::Tensor& tensor) { return tensor.to(at::toOpMathType(tensor.scalar_type())); }

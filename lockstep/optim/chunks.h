@@ -24,6 +24,7 @@
 
 #include "lockstep/optim/gradient_parts.h"
 #include "lockstep/optim/step_kernels.h"
+#include "lockstep/os/file_memory.h"
 
 namespace lockstep::optim {
 
@@ -65,7 +66,10 @@ void write_rounded(const GradientParts& parts, const at::Tensor& param);
 std::optional<KernelCall> kernel_call(const at::Tensor& grad);
 
 std::size_t chunk_count(std::span<const KernelCall> calls);
-void for_chunks(std::span<const KernelCall> calls, const std::function<void(const Chunk&)>& work);
+// `file`: where parameters or state may lie. The work then goes through them a stretch after the other, while
+// the next is read and the last is written.
+void for_chunks(std::span<const KernelCall> calls, const std::function<void(const Chunk&)>& work,
+                FileMemory* file = nullptr);
 
 // A tensor of the dtype in which its numbers are computed with: float32 for float16 and bfloat16. Else the
 // tensor itself.

@@ -1,6 +1,5 @@
 #include "lockstep/optim/lamb.h"
 
-#include <ATen/ops/zeros_like.h>
 #include <torch/optim/adam.h>
 
 #include <algorithm>
@@ -84,13 +83,14 @@ class LambSteps {
     items_.push_back(item);
   }
 
-  void run(const NormReducer& reducer) {
-    run_moments(reducer);
-    for_chunks(calls_, [&](const Chunk& chunk) {
+  void run(const NormReducer& reducer, FileMemory* file) {
+    run_moments(reducer, file);
+    const auto apply = [&](const Chunk& chunk) {
       const LambItem& item = items_[places_[chunk.call]];
       step_kernels().lamb_apply(chunk.dtype, item.c, item.rate(sums_[places_[chunk.call]]), chunk.buffers,
                                 chunk.count);
-    });
+    };
+    for_chunks(calls_, apply, file);
     for (const auto& [place, param, u] : plain_)
       param.copy_(widened(param) - u * items_[place].rate(sums_[place]));
   }
@@ -102,14 +102,15 @@ class LambSteps {
   };
 
   // Moments, and the norms of whole parameters.
-  void run_moments(const NormReducer& reducer) {
+  void run_moments(const NormReducer& reducer, FileMemory* file) {
     std::vector<ChunkSquares> chunks(chunk_count(calls_));
-    for_chunks(calls_, [&](const Chunk& chunk) {
+    const auto moments = [&](const Chunk& chunk) {
       ChunkSquares& squares = chunks[chunk.index];
       squares = {.item = places_[chunk.call], .chunk = chunk.begin / CHUNK_ELEMENTS, .sums = {}};
       step_kernels().lamb_moments(chunk.dtype, items_[squares.item].c, chunk.buffers, chunk.count,
                                   squares.sums);
-    });
+    };
+    for_chunks(calls_, moments, file);
     std::vector<NormShard> shards;
     for (const LambItem& item : items_) shards.push_back(item.shard);
     add_up(sums_, chunks, shards, reducer);
@@ -169,8 +170,8 @@ void LAMB::update(const std::vector<Gradient>& gradients) {
     const LAMBOptions& options = options_of(g.group);
     auto& state = state_of(g.key);
     if (!state.exp_avg().defined()) {
-      state.exp_avg(at::zeros_like(g.key));
-      state.exp_avg_sq(at::zeros_like(g.key));
+      state.exp_avg(state_memory().zeros_like(g.key));
+      state.exp_avg_sq(state_memory().zeros_like(g.key));
     }
     state.step(state.step() + 1);
     const LambItem item = {&options,
@@ -179,7 +180,7 @@ void LAMB::update(const std::vector<Gradient>& gradients) {
                            {g.elements, g.offset}};
     steps.add(item, g.param, g.grad, real_view(state.exp_avg()), real_view(state.exp_avg_sq()));
   }
-  steps.run(norms());
+  steps.run(norms(), state_memory().file());
 }
 
 template class TypedOptimizer<LAMBOptions, torch::optim::AdamParamState>;

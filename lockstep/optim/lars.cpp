@@ -88,10 +88,11 @@ void LARS::update(const std::vector<Gradient>& gradients) {
     const Gradient& g = gradients[i];
     const SgdCoefficients c = coefficients(options_of(g.group), g.dims, ratios[i]);
     at::Tensor buffer;
-    if (c.has_momentum) buffer = real_view(zeros_like_once(state_of(g.key).momentum_buffer(), g.key));
+    if (c.has_momentum)
+      buffer = real_view(zeros_like_once(state_of(g.key).momentum_buffer(), g.key, state_memory()));
     steps.add(c, g.param, g.grad, buffer);
   }
-  steps.run();
+  steps.run(state_memory().file());
 }
 
 template class TypedOptimizer<LARSOptions, torch::optim::SGDParamState>;

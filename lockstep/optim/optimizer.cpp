@@ -151,6 +151,14 @@ void Optimizer::look_up_gradients(GradientLookup lookup) {
   lookup_ = std::move(lookup);
 }
 
+void Optimizer::keep_state_in(std::shared_ptr<FileMemory> file) {
+  if (!state_.empty())
+    throw InvalidArgument(lockstep::str(name(),
+                                        ": keep_state_in() after a step or a load, which have made state "
+                                        "in memory. Call it before"));
+  memory_ = StateMemory(std::move(file));
+}
+
 void Optimizer::expect_steppable(const at::Tensor& parameter, const at::Tensor& grad) const {
   if (grad.layout() != at::kStrided)
     throw InvalidArgument(
@@ -236,7 +244,7 @@ std::unique_ptr<Optimizer::State> Optimizer::fitting_state(Values& values, const
                                                            const at::Tensor& parameter) const {
   for (auto& [key, value] : values) {
     expect_shape(lockstep::str("load_state_dict: state.", printable(owner), '.', key), value, parameter);
-    if (key != "step") value = at::empty_like(parameter).copy_(value.expand(parameter.sizes()));
+    if (key != "step") value = memory_.zeros_like(parameter).copy_(value.expand(parameter.sizes()));
   }
   return state_from(values);
 }

@@ -64,6 +64,7 @@
 #include "lockstep/optim/gradient_parts.h"
 #include "lockstep/optim/norm_reducer.h"
 #include "lockstep/optim/parameter_shard.h"
+#include "lockstep/optim/state_memory.h"
 #include "lockstep/tensor/named_tensors.h"
 
 namespace lockstep::optim {
@@ -85,6 +86,9 @@ class Optimizer : public torch::optim::Optimizer {
   // and LAMB.
   void look_up_gradients(GradientLookup lookup);
   virtual bool takes_gradient_parts() const { return false; }
+  // Where the state of parameters is from now on, as long as it has none yet: in a file, through which each
+  // step goes once, reading ahead and writing behind. Throws InvalidArgument after the first step.
+  void keep_state_in(std::shared_ptr<FileMemory> file);
 
   // Calls `closure`, if there is one, with gradients enabled, and returns what it returns. Parameters without
   // a gradient stay.
@@ -134,6 +138,7 @@ class Optimizer : public torch::optim::Optimizer {
   // A state dict's tensors of one parameter may have its shape or no dimensions.
   void expect_shape(const std::string& where, const at::Tensor& value, const at::Tensor& parameter) const;
   const NormReducer& norms() const { return norms_; }
+  const StateMemory& state_memory() const { return memory_; }
 
  private:
   using Values = std::map<std::string, at::Tensor>;
@@ -161,6 +166,7 @@ class Optimizer : public torch::optim::Optimizer {
   std::unordered_map<const void*, Known> known_;  // by parameter
   NormReducer norms_;
   GradientLookup lookup_;
+  StateMemory memory_;
 };
 
 }  // namespace lockstep::optim

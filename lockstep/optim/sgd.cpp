@@ -1,6 +1,5 @@
 #include "lockstep/optim/sgd.h"
 
-#include <ATen/ops/zeros_like.h>
 #include <torch/optim/sgd.h>
 
 #include "lockstep/optim/option_checks.h"
@@ -40,15 +39,16 @@ void SgdSteps::add(const SgdCoefficients& coefficients, const at::Tensor& param,
   coefficients_.push_back(coefficients);
 }
 
-void SgdSteps::run() const {
+void SgdSteps::run(FileMemory* file) const {
   const auto kernel = step_kernels().sgd;
-  for_chunks(calls_, [&](const Chunk& chunk) {
-    kernel(chunk.dtype, coefficients_[chunk.call], chunk.buffers, chunk.count);
-  });
+  for_chunks(
+      calls_,
+      [&](const Chunk& chunk) { kernel(chunk.dtype, coefficients_[chunk.call], chunk.buffers, chunk.count); },
+      file);
 }
 
-at::Tensor& zeros_like_once(at::Tensor& state, const at::Tensor& parameter) {
-  if (!state.defined()) state = at::zeros_like(parameter);
+at::Tensor& zeros_like_once(at::Tensor& state, const at::Tensor& parameter, const StateMemory& memory) {
+  if (!state.defined()) state = memory.zeros_like(parameter);
   return state;
 }
 
@@ -97,11 +97,11 @@ void SGD::update(const std::vector<Gradient>& gradients) {
       c.nesterov = options.nesterov();
       at::Tensor& own = state_of(g.key).momentum_buffer();
       c.take = own.defined() ? 1 - options.dampening() : 1;
-      buffer = real_view(zeros_like_once(own, g.key));
+      buffer = real_view(zeros_like_once(own, g.key, state_memory()));
     }
     steps.add(c, g.param, g.grad, buffer, g.parts);
   }
-  steps.run();
+  steps.run(state_memory().file());
 }
 
 template class TypedOptimizer<SGDOptions, torch::optim::SGDParamState>;

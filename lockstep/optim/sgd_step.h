@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "lockstep/optim/chunks.h"
+#include "lockstep/optim/state_memory.h"
 
 namespace lockstep::optim {
 
@@ -18,7 +19,7 @@ class SgdSteps {
   // `buffer` is undefined without momentum.
   void add(const SgdCoefficients& coefficients, const at::Tensor& param, const at::Tensor& grad,
            const at::Tensor& buffer, const GradientParts* parts = nullptr);
-  void run() const;
+  void run(FileMemory* file) const;  // `file`: for_chunks()
 
  private:
   std::vector<KernelCall> calls_;
@@ -26,6 +27,6 @@ class SgdSteps {
 };
 
 // The momentum of a parameter, zeros the first time.
-at::Tensor& zeros_like_once(at::Tensor& state, const at::Tensor& parameter);
+at::Tensor& zeros_like_once(at::Tensor& state, const at::Tensor& parameter, const StateMemory& memory);
 
 }  // namespace lockstep::optim

@@ -22,6 +22,7 @@ class MetricsFile::Lines {
  public:
   virtual ~Lines() = default;
   virtual void write(const nlohmann::json& object) = 0;
+  virtual void sync() = 0;
   virtual std::uint64_t size() const = 0;
 };
 
@@ -51,6 +52,7 @@ class JsonLines : public MetricsFile::Lines {
  public:
   JsonLines(const std::string& path, std::uint64_t keep) : file_(path, keep, WHO) {}
   void write(const json& object) override { file_.append(json_text(in_words(object)) + "\n"); }
+  void sync() override { file_.sync(); }
   std::uint64_t size() const override { return file_.size(); }
 
  private:
@@ -104,6 +106,7 @@ class CsvTable : public MetricsFile::Lines {
     ++rows_;
   }
 
+  void sync() override { file_->sync(); }
   std::uint64_t size() const override { return rows_; }
 
  private:
@@ -145,6 +148,10 @@ MetricsFile& MetricsFile::operator=(MetricsFile&&) noexcept = default;
 
 void MetricsFile::write(const nlohmann::json& object) {
   if (lines_) lines_->write(object);
+}
+
+void MetricsFile::sync() {
+  if (lines_ != nullptr) lines_->sync();
 }
 
 std::uint64_t MetricsFile::size() const { return lines_ ? lines_->size() : 0; }

@@ -36,8 +36,8 @@ class Resume(unittest.TestCase):
         self.addCleanup(temporary.cleanup)
         self.folder = pathlib.Path(temporary.name)
 
-    def start(self, words, run, every, ranks=2, fail_point=None):
-        environment = os.environ | {"OMP_NUM_THREADS": "1"} | ({"LOCKSTEP_FAIL_POINT": fail_point} if fail_point else {})
+    def start(self, words, run, every, ranks=2, fail_point=None, **variables):
+        environment = os.environ | {"OMP_NUM_THREADS": "1"} | variables | ({"LOCKSTEP_FAIL_POINT": fail_point} if fail_point else {})
         words = [str(word).replace("RUN", str(self.folder / run)) for word in words]
         (self.folder / run).mkdir(exist_ok=True)
         return subprocess.Popen([LOCKSTEP, "run", "-n", str(ranks), "--no-prefix", "--no-logs", EXAMPLES / words[0], *words[1:],
@@ -108,6 +108,10 @@ class Resume(unittest.TestCase):
         self.check_output(*self.trial(["amp_accumulate_ddp"], every=3, stop=2, kill=2))
         self.check_last_checkpoints(1)
 
+    def test_apex_toy(self):
+        self.check_output(*self.trial(["apex_toy"], every=50, stop=2, kill=2))
+        self.check_last_checkpoints(1)
+
     def test_grad_checkpoint(self):
         self.check_output(*self.trial(["grad_checkpoint"], every=4, stop=1, kill=4))  # the kill is in the second of two trainings
         self.check_last_checkpoints(2)
@@ -118,13 +122,25 @@ class Resume(unittest.TestCase):
         self.check_last_checkpoints(1)
 
     def test_zero_killed_in_a_step(self):
-        """Survivors are told whether the step is torn, and the run that goes on ends as the one that nobody killed."""
+        """In each phase: survivors are told who was lost and whether the step is torn, and the run that goes on ends as the one that
+        nobody killed."""
         whole, _ = self.finish(self.start(["zero"], "whole", 7), 0)
-        for point, torn in (("zero.before_meeting", False), ("zero.before_end", True)):
+        for point, torn in (("zero.before_meeting", False), ("zero.stepping", True), ("zero.before_end", True)):
             with self.subTest(point=point):
                 _, err = self.finish(self.start(["zero"], point, 7, fail_point=f"{point}@1+16=kill"), 128 + signal.SIGKILL)
                 self.assertEqual("step 17 is torn" in err, torn, err)
+                self.assertRegex(err, "rank 1 of 2 .*SIGKILL")
                 self.check_output(whole, self.finish(self.start(["zero"], point, 7), 0)[0].partition("\n")[2])
+
+    def test_zero_stopped_in_a_step(self):
+        """A rank that stands still: the other one waits for the timeout, and says for whom."""
+        for point, torn in (("zero.before_meeting", False), ("zero.stepping", True), ("zero.before_end", True)):
+            with self.subTest(point=point):
+                job = self.start(["zero"], point, 7, fail_point=f"{point}@1+16=stop", LOCKSTEP_TIMEOUT="2")
+                _, err = job.communicate(timeout=PATIENCE)
+                self.assertNotEqual(job.returncode, 0)
+                self.assertEqual("step 17 is torn" in err, torn, err)
+                self.assertRegex(err, "waiting for rank 1")
 
     def test_virtual_ranks_on_other_numbers_of_processes(self):
         self.check_output(*self.trial(["virtual_ranks"], every=7, stop=2, kill=2, ranks=(2, 3, 1)))

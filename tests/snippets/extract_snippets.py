@@ -62,6 +62,7 @@ FIXTURES = {
     "lockstep/optim/reduce_lr_on_plateau.h": "double validate();",
     "lockstep/optim/norm_reducer.h": "extern optim::LAMB optimizer; extern std::vector<at::Tensor> shards;",
     "lockstep/optim/optimizer.h": "extern std::vector<at::Tensor> weights, biases;",
+    "lockstep/os/file_memory.h": "extern std::size_t bytes; extern int n; MemoryRange range(int); void work_on(MemoryRange range);",
     "lockstep/optim/parameter_shard.h": "extern at::Tensor flat;",
     "lockstep/parallel/ddp/distributed_data_parallel.h": "extern at::Tensor first_half, second_half;",
     "lockstep/parallel/gradients/hooks/hook_registry.h": "std::shared_ptr<CommHook> my_hook();",

@@ -17,11 +17,13 @@ bool is_narrow(const at::Tensor& tensor) {
 
 }  // namespace
 
-MasterWeights::MasterWeights(std::vector<at::Tensor> parts)
+MasterWeights::MasterWeights(std::vector<at::Tensor> parts, const optim::StateMemory& memory)
     : parts_(std::move(parts)), masters_(parts_.size()) {
   const at::NoGradGuard no_grad;
   for (std::size_t i = 0; i < parts_.size(); ++i) {
-    if (is_narrow(parts_[i])) masters_[i] = parts_[i].to(at::kFloat).requires_grad_(true);
+    if (!is_narrow(parts_[i])) continue;
+    const at::Tensor wide = parts_[i].detach().to(at::kFloat);
+    masters_[i] = memory.zeros_like(wide).copy_(wide).requires_grad_(true);
   }
 }
 

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "lockstep/optim/gradient_parts.h"
+#include "lockstep/optim/state_memory.h"
 
 namespace lockstep {
 
@@ -23,8 +24,8 @@ class MasterWeights {
  public:
   // No part has a master.
   MasterWeights() = default;
-  // Leaves of one dimension.
-  explicit MasterWeights(std::vector<at::Tensor> parts);
+  // Leaves of one dimension. The masters are in `memory`.
+  MasterWeights(std::vector<at::Tensor> parts, const optim::StateMemory& memory);
 
   bool has(std::size_t parameter) const { return !masters_.empty() && masters_[parameter].defined(); }
   bool is_one(const at::Tensor& tensor) const;

@@ -49,10 +49,15 @@ template <typename Body> auto tell_others(const ProcessGroup& group, const Body&
   }
 }
 
+std::string words_of(const std::optional<OffloadOptions>& offload) {
+  return offload ? lockstep::str(in_quotes(offload->folder), " with parameters ", offload->parameters)
+                 : "none";
+}
+
 std::shared_ptr<ShardedStep> make_step(const NamedTensors& trained, const ProcessGroup& group,
-                                       const std::string& model, bool master_weights) {
-  auto step = tell_others(
-      group, [&] { return std::make_shared<ShardedStep>(trained, group, model, master_weights); });
+                                       const std::string& model, const SharedParametersOptions& options) {
+  auto step =
+      tell_others(group, [&] { return std::make_shared<ShardedStep>(trained, group, model, options); });
   if (const auto shared = step->gradients().first_shared())
     ZERO_WRAPPER.refuse(
         group, lockstep::str("another live wrapper has parameter ", in_quotes(trained[*shared].first),
@@ -98,6 +103,12 @@ std::unordered_map<const void*, std::size_t> numbers_of(const ShardedStep& step)
   return numbers;
 }
 
+void refuse_offload() {
+  ZERO_WRAPPER.refuse(
+      "offload is for the optimisers of lockstep::optim; the state of libtorch's lies where libtorch puts "
+      "it");
+}
+
 void refuse_to_save() {
   ZERO_WRAPPER.refuse(
       "a checkpoint of an optimiser of libtorch is not possible, because its state has no names of "
@@ -117,11 +128,12 @@ ShardedDataParallelBase::ShardedDataParallelBase(const torch::nn::Module& module
       watch_(&module, parameters_) {
   group_.require_member("ShardedDataParallel");
   // First what needs all ranks, so that what is refused below is refused on all of them alike.
-  verify_same_model(ZERO_WRAPPER,
-                    describe_model(parameters_, buffers_,
-                                   lockstep::str("broadcast_buffers ", broadcast_buffers_,
-                                                 ", master_weights ", options.master_weights)),
-                    group_);
+  verify_same_model(
+      ZERO_WRAPPER,
+      describe_model(parameters_, buffers_,
+                     lockstep::str("broadcast_buffers ", broadcast_buffers_, ", master_weights ",
+                                   options.master_weights, ", offload ", words_of(options.offload))),
+      group_);
   trained_ = trained_of(parameters_, buffers_, group_);
   if (is_initialized()) install_caching_allocator();
   std::vector<at::Tensor> others = tensors_of(distinct(buffers_));
@@ -132,7 +144,8 @@ ShardedDataParallelBase::ShardedDataParallelBase(const torch::nn::Module& module
     const Acting acting(Purpose::FIRST_WEIGHTS, model_);
     broadcast_tensors(others, group_);
   }
-  step_ = make_step(trained_, group_, model_, options.master_weights);
+  step_ = make_step(trained_, group_, model_,
+                    {.master_weights = options.master_weights, .offload = options.offload});
 }
 
 void ShardedDataParallelBase::before_forward(bool training) {

@@ -50,6 +50,11 @@
 //              it is wrapped) steps float32 masters. Gradients are averaged in 16 bits and widened then, so
 //              clipping, unscale_() and the step are float32. The optimiser's checkpoint has the masters, as
 //              "state.NAME.master_weight". For float16 take a GradScaler (amp/grad_scaler.h).
+// Offload      offload = OffloadOptions{"/nvme/scratch"}: the optimiser's state and the masters lie in a file
+// of
+//              each rank, through which a step goes once, reading ahead and writing behind
+//              (os/file_memory.h); with .parameters = true the parameters lie in one, too. The bits are the
+//              same. For optimisers of Lockstep.
 // Graphs       that were recorded before a step cannot run backward after it: libtorch's own error says that
 //              a variable was modified. Nor can a backward create a graph of the gradients.
 // Groups       `shm`, and `thread` within a process, have memory in common. Over tcp, mpi, gloo and several
@@ -96,6 +101,7 @@ struct ShardedDataParallelOptions {
   // 16-bit parameters are stepped in float32, of which each rank keeps its part, and then rounded. Without it
   // they are stepped in 16 bits, where small changes round away.
   bool master_weights = false;
+  std::optional<OffloadOptions> offload = {};  // default: everything is in memory
 };
 
 // Bytes that this rank accounts for: an N-th of what N ranks share.

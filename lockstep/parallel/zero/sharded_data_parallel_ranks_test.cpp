@@ -13,6 +13,7 @@
 #include <torch/utils.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <random>
 
 #include "lockstep/optim/adam.h"
@@ -313,7 +314,8 @@ void spin_at_random(std::mt19937& random) {
 
 // The weight after many steps, in which each rank is late at random places if `is_late`.
 at::Tensor train_late(bool is_late) {
-  constexpr int MANY = 300;
+  const char* const asked = std::getenv("LOCKSTEP_TEST_LATE_STEPS");  // by hand: as many as one likes
+  const int steps = asked == nullptr ? 300 : std::atoi(asked);
   torch::manual_seed(5);
   auto net = std::make_shared<torch::nn::LinearImpl>(300, 300);
   ShardedDataParallel model(net);
@@ -322,7 +324,7 @@ at::Tensor train_late(bool is_late) {
   const auto wait = [&] {
     if (is_late && random() % 2 == 0) spin_at_random(random);
   };
-  for (int step = 0; step < MANY; ++step) {
+  for (int step = 0; step < steps; ++step) {
     const at::Tensor x =
         random_values({2, 300}, static_cast<std::uint64_t>(4 * step + get_rank()), at::kFloat);
     wait();

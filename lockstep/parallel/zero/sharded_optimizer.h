@@ -43,6 +43,7 @@ void guard_step(ShardedStep& step, const std::function<void()>& body);
 void after_step(ShardedStep& step);
 std::vector<at::Tensor> tensors_of(const std::vector<optim::ParameterShard>& shards);
 [[noreturn]] void refuse_to_save();
+[[noreturn]] void refuse_offload();
 // Those of the shards that are masters of 16-bit parameters, by the parameters' names.
 NamedTensors masters_of(const ShardedStep& step, const std::vector<optim::ParameterShard>& shards);
 // Of the parameters, by their shards.
@@ -58,7 +59,11 @@ class ShardedOptimizer : public Base, public PendingGradients, public HasCheckpo
                    const zero::GroupedShards& shards, const std::vector<Options>& options,
                    const Options& defaults)
       : Base(groups_of(shards, options), defaults), step_(std::move(step)) {
-    if constexpr (std::derived_from<Base, optim::Optimizer>) {
+    const std::shared_ptr<FileMemory>& file = step_->parameters().state_memory().holder();
+    if constexpr (!std::derived_from<Base, optim::Optimizer>) {
+      if (file != nullptr) zero::refuse_offload();
+    } else {
+      if (file != nullptr) Base::keep_state_in(file);
       for (std::size_t g = 0; g < shards.size(); ++g) {
         Base::add_param_group(shards[g], options[g]);
         shards_.insert(shards_.end(), shards[g].begin(), shards[g].end());

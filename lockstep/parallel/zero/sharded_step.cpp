@@ -36,11 +36,11 @@ BucketPlan buckets_of(const NamedTensors& trained) {
 }  // namespace
 
 ShardedStep::ShardedStep(const NamedTensors& trained, const ProcessGroup& group, const std::string& model,
-                         bool master_weights)
+                         const SharedParametersOptions& options)
     : group_(group),
       plan_(shard_plan(sizes_of(trained), group.size(), optim::CHUNK_ELEMENTS)),
       layout_(shard_layout(sizes_of(trained), plan_, buckets_of(trained), group.rank())),
-      parameters_(trained, group, plan_, master_weights),
+      parameters_(trained, group, plan_, options),
       gradients_(trained, group, buckets_of(trained), [this] { return refusal(); }),
       meeting_(gradients_.store(), group, model),
       parts_(trained.size()) {}

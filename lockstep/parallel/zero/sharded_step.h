@@ -48,9 +48,8 @@ class ShardedStep {
  public:
   enum class Stage { LOCAL, AVERAGED, STEPPING, TORN };
 
-  // `master_weights`: 16-bit parameters are stepped in float32 (master_weights.h), and so are their averages.
   ShardedStep(const NamedTensors& trained, const ProcessGroup& group, const std::string& model,
-              bool master_weights);
+              const SharedParametersOptions& options);
 
   Stage stage() const { return stage_; }
   const ShardPlan& plan() const { return plan_; }

@@ -14,6 +14,7 @@
 #include "lockstep/comm/collectives/barrier.h"
 #include "lockstep/comm/collectives/broadcast.h"
 #include "lockstep/comm/collectives/common_memory.h"
+#include "lockstep/parallel/zero/common_file.h"
 #include "lockstep/parallel/zero/zero_wrapper.h"
 #include "lockstep/tensor/caching_allocator.h"
 
@@ -32,10 +33,12 @@ at::Tensor tensor_over(const std::shared_ptr<void>& memory, std::byte* data, at:
 }  // namespace
 
 SharedParameters::SharedParameters(NamedTensors parameters, ProcessGroup group, const ShardPlan& plan,
-                                   bool master_weights)
+                                   const SharedParametersOptions& options)
     : parameters_(std::move(parameters)), group_(std::move(group)) {
+  if (options.offload)
+    state_memory_ = optim::StateMemory(std::make_shared<FileMemory>(options.offload->folder));
   lay_out();
-  reserve();
+  reserve(options.offload);
   move_in();
   make_shards(plan);
   if (copies_ == Copies::ONE) {
@@ -43,7 +46,7 @@ SharedParameters::SharedParameters(NamedTensors parameters, ProcessGroup group, 
   } else {
     comm::broadcast(group_, at(0), bytes_, DType::UINT8, GroupRank{0}).wait();
   }
-  if (master_weights) masters_ = MasterWeights(shards_);
+  if (options.master_weights) masters_ = MasterWeights(shards_, state_memory_);
   count_versions();
   empty_cache();  // what the parameters had before
 }
@@ -56,11 +59,22 @@ void SharedParameters::lay_out() {
   }
 }
 
-void SharedParameters::reserve() {
-  memory_ = comm::allocate_common(group_, bytes_);
-  if (memory_ != nullptr) return;
-  copies_ = Copies::OWN;
-  memory_ = group_.allocate_shared(bytes_);
+void SharedParameters::reserve(const std::optional<OffloadOptions>& offload) {
+  const bool in_file = offload && offload->parameters;
+  const std::size_t in_memory =
+      in_file ? ALIGNMENT : bytes_;  // tells all the same whether there is common memory
+  memory_ = comm::allocate_common(group_, in_memory);
+  if (memory_ == nullptr) {
+    copies_ = Copies::OWN;
+    if (in_file) {
+      const auto file = std::make_shared<FileMemory>(offload->folder);
+      memory_ = {file->allocate(bytes_), [file](void*) {}};
+    } else {
+      memory_ = group_.allocate_shared(bytes_);
+    }
+  } else if (in_file) {
+    memory_ = zero::common_file(group_, offload->folder, bytes_);
+  }
 }
 
 // With one copy rank 0's values count.

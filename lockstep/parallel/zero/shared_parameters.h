@@ -40,11 +40,23 @@
 
 namespace lockstep {
 
+// What lies in files instead of memory, so that a model may be larger than the machine's memory.
+struct OffloadOptions {
+  std::string folder;       // on a fast disk, the same for the ranks of a machine
+  bool parameters = false;  // the parameters, beside the optimiser's state and the masters
+};
+
+struct SharedParametersOptions {
+  bool master_weights = false;
+  std::optional<OffloadOptions> offload = {};
+};
+
 class SharedParameters {
  public:
   enum class Copies { ONE, OWN };
 
-  SharedParameters(NamedTensors parameters, ProcessGroup group, const ShardPlan& plan, bool master_weights);
+  SharedParameters(NamedTensors parameters, ProcessGroup group, const ShardPlan& plan,
+                   const SharedParametersOptions& options);
 
   Copies copies() const { return copies_; }
   std::size_t bytes() const { return bytes_; }  // of one copy
@@ -55,6 +67,7 @@ class SharedParameters {
     return masters_.has(parameter) ? masters_.of(parameter) : shards_[parameter];
   }
   const MasterWeights& masters() const { return masters_; }
+  const optim::StateMemory& state_memory() const { return state_memory_; }  // for the optimiser
   std::size_t my_offset(std::size_t parameter) const { return offsets_[parameter]; }
 
   // All ranks have written their parts before. Collective with a copy of each rank's own; then it blocks
@@ -83,7 +96,7 @@ class SharedParameters {
   std::atomic<std::uint64_t>& mark_of(int rank) const;
   std::byte* at(std::size_t byte) const { return static_cast<std::byte*>(memory_.get()) + byte; }
   void lay_out();
-  void reserve();
+  void reserve(const std::optional<OffloadOptions>& offload);
   void move_in();
   void make_shards(const ShardPlan& plan);
   void count_versions();
@@ -95,6 +108,7 @@ class SharedParameters {
   std::shared_ptr<void> memory_;
   std::vector<Place> places_;         // by parameter
   std::vector<at::Tensor> shards_;    // by parameter: this rank's part of the memory
+  optim::StateMemory state_memory_;   // of masters and optimiser
   MasterWeights masters_;             // of the shards, if wanted
   std::vector<std::size_t> offsets_;  // by parameter, elements
   std::vector<Range> ranges_;         // by rank: what it steps
