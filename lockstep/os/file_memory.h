@@ -12,16 +12,13 @@
 //   }
 //
 // Memory   while somebody goes through it in this way, at most two of his ranges and the one that is read
-// ahead are
-//          in memory.
+//          ahead are in memory.
 // Disk     allocate() reserves space, so a full disk is an error there and never later. The file goes with
-// the
-//          process, however that ends.
+//          the process, however that ends.
 // Threads  one at a time, but for the memory itself.
-// Fails    SystemError naming the folder: it is missing or not writable, the disk is full, the file would be
-// larger
-//          than `ulimit -f` permits, a page could not be written back. A disk that cannot read a page ends
-//          the process by SIGBUS, as it does for every mapped file.
+// Fails    SystemError naming the folder: it is missing or not writable, the disk is full, the file would
+//          be larger than `ulimit -f` permits, a page could not be written back. A disk that cannot read a
+//          page ends the process by SIGBUS, as it does for every mapped file.
 // Limits   a folder in tmpfs holds its files in memory, so nothing is gained there.
 #pragma once
 

@@ -20,11 +20,10 @@
 //           gets a column at the right, and the file is written anew for it. A key that is missing, or null,
 //           is an empty field. NaN and infinity are the same words; a list or an object is its JSON.
 // Text      What is not UTF-8 in a string is replaced.
-// Kills     Each line is with the kernel before write() returns, so a killed job leaves whole lines. A power
-// cut may
-//           lose the newest of them; call sync() before a checkpoint that counts on them.
-// Fails     SystemError that names the file. A CSV file that is to go on and is none: FormatError. What is no
-//           object and should become a row of a CSV file: InvalidArgument.
+// Kills     Each line is with the kernel before write() returns, so a killed job leaves whole lines. A
+//           power cut may lose the newest of them; call sync() before a checkpoint that counts on them.
+// Fails     SystemError that names the file. A CSV file that is to go on and is none: FormatError. What is
+//           no object and should become a row of a CSV file: InvalidArgument.
 // Plots     For TensorBoard there is SummaryWriter (summary_writer.h).
 #pragma once
 

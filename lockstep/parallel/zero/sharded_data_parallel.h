@@ -50,9 +50,8 @@
 //              it is wrapped) steps float32 masters. Gradients are averaged in 16 bits and widened then, so
 //              clipping, unscale_() and the step are float32. The optimiser's checkpoint has the masters, as
 //              "state.NAME.master_weight". For float16 take a GradScaler (amp/grad_scaler.h).
-// Offload      offload = OffloadOptions{"/nvme/scratch"}: the optimiser's state and the masters lie in a file
-// of
-//              each rank, through which a step goes once, reading ahead and writing behind
+// Offload      offload = OffloadOptions{"/nvme/scratch"}: the optimiser's state and the masters lie in a
+//              file of each rank, through which a step goes once, reading ahead and writing behind
 //              (os/file_memory.h); with .parameters = true the parameters lie in one, too. The bits are the
 //              same. For optimisers of Lockstep.
 // Graphs       that were recorded before a step cannot run backward after it: libtorch's own error says that
