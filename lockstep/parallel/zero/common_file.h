@@ -7,7 +7,7 @@
 // Collective  every rank of a group on one machine, with the same folder and bytes. Blocks until all have
 //             called.
 // File        has a name for the moment of this call, and none afterwards: it goes with the last rank. A job
-//             that is killed in that moment leaves ".lockstep-parameters-XXXXXX".
+//             that is killed in that moment leaves ".lockstep-memory-XXXXXX".
 // Fails       SystemError naming the folder: missing, not writable, full, or not the same folder for
 //             all ranks.
 #pragma once

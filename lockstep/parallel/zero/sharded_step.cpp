@@ -94,6 +94,12 @@ template <typename Body> void ShardedStep::guard_meeting(const Body& body) {
 void ShardedStep::begin(bool by_parts) {
   refuse_torn();
   fail_point("zero.before_meeting");
+  group_.backend().check_peers();  // a step that cannot begin leaves no mark
+  meet(by_parts);
+  fail_point("zero.stepping");
+}
+
+void ShardedStep::meet(bool by_parts) {
   ++number_;
   if (stage_ == Stage::AVERAGED) {
     parameters_.mark_step(number_);
@@ -110,7 +116,6 @@ void ShardedStep::begin(bool by_parts) {
       parts_[i].of_rank.push_back(flat + layout_.pieces[i].begin);
   }
   stage_ = Stage::STEPPING;
-  fail_point("zero.stepping");
 }
 
 const optim::GradientParts* ShardedStep::parts(std::size_t parameter) const {

@@ -84,6 +84,7 @@ class ShardedStep {
   std::string words_of_torn() const;
   template <typename Body> void guard(const Body& body);
   template <typename Body> void guard_meeting(const Body& body);
+  void meet(bool by_parts);
   void finish_average();
   void apply_factor();
   void take_factor_along();
