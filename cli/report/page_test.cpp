@@ -10,23 +10,23 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr std::int64_t MS = 1'000'000;
+constexpr std::int64_t MILLISECOND = 1'000'000;
 
 RankProfile profile_of(int rank) {
   RankProfile profile{.path = "trace.json", .rank = rank, .world_size = 4};
   for (int i = 0; i < 3; ++i) {
-    const std::int64_t start = i * 100 * MS;
-    profile.steps.push_back({start, start + 100 * MS});
-    profile.operations.push_back({start + 10 * MS, start + 60 * MS});
-    profile.backward.push_back({start + 30 * MS, start + 60 * MS});
-    profile.in_flight.push_back({start + 50 * MS, start + (75 + rank) * MS});
+    const std::int64_t start = i * 100 * MILLISECOND;
+    profile.steps.push_back({start, start + 100 * MILLISECOND});
+    profile.operations.push_back({start + 10 * MILLISECOND, start + 60 * MILLISECOND});
+    profile.backward.push_back({start + 30 * MILLISECOND, start + 60 * MILLISECOND});
+    profile.in_flight.push_back({start + 50 * MILLISECOND, start + (75 + rank) * MILLISECOND});
     profile.calls.push_back({"all_reduce",
                              "world",
                              rank,
                              static_cast<std::uint64_t>(i) + 1,
                              4000,
                              true,
-                             {start + (50 + rank) * MS, start + (75 + rank) * MS}});
+                             {start + (50 + rank) * MILLISECOND, start + (75 + rank) * MILLISECOND}});
   }
   return profile;
 }
@@ -87,7 +87,7 @@ TEST(ReportPage, OfManyRanksDrawsTheFastestTheMedianAndTheSlowest) {
   ReportInputs inputs{.title = "runs/7"};
   for (int rank = 0; rank < 7; ++rank) {
     inputs.profiles.push_back(profile_of(rank));
-    inputs.profiles.back().steps[2].end += rank * MS;
+    inputs.profiles.back().steps[2].end += rank * MILLISECOND;
   }
   EXPECT_THAT(report_page(inputs), AllOf(HasSubstr("<title>fastest rank, step 2: 100 ms</title>"),
                                          HasSubstr("<title>median rank, step 2: 103 ms</title>"),
