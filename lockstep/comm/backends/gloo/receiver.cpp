@@ -34,7 +34,7 @@ Streams::Moved Receiver::obey(std::uint64_t word) {
   return {};
 }
 
-// The packet at this place has been read and may be used again.
+// The packet at this place has been read, so Gloo may fill it again.
 void Receiver::take(std::size_t offset) {
   read_ = 0;
   {
@@ -70,8 +70,8 @@ void Receiver::run() {
   line_.drop_pair();
 }
 
-// Until the line closes; throws when its connection is broken. A waiting thread hears of that first of all,
-// even of packets that came before: they can still be had without waiting.
+// Runs until the line closes; throws when its connection is broken. Gloo reports a break before packets that
+// arrived earlier. Those can still be taken without waiting.
 void Receiver::count_arrivals() {
   for (bool is_broken = false;;) {
     try {

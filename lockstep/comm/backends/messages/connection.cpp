@@ -7,7 +7,8 @@
 namespace lockstep::messages {
 namespace {
 
-constexpr std::size_t READ_AT_ONCE = std::size_t{4} << 20U;  // then other connections have their turn
+// after that many bytes the other connections are served
+constexpr std::size_t READ_AT_ONCE = std::size_t{4} << 20U;
 
 void complete(Receive& receive) {
   receive.over = true;
@@ -46,6 +47,7 @@ bool Connection::pull() {
   return !pulls_.empty();
 }
 
+// Credit is returned a quarter of a window at a time: few frames, and the sender never runs out of it.
 void Connection::consumed(std::size_t bytes) {
   not_credited_ += cost_of(bytes);
   if (not_credited_ < EAGER_WINDOW / 4) return;
@@ -77,7 +79,7 @@ void Connection::break_off(const std::string& wrong) {
 
 void Connection::read() {
   receive();
-  write();  // what was asked for, behind the answers to all that came with it
+  write();  // sends what receive() has asked for, behind the answers to the frames that came with it
 }
 
 void Connection::receive() {

@@ -16,9 +16,9 @@
 namespace lockstep {
 namespace {
 
-constexpr int TAGS = 32768;  // that every MPI has
+constexpr int TAGS = 32768;  // every MPI has that many
 
-// Groups that share two ranks never share a tag: each rank counts, and a group takes the highest of its
+// Groups that share two ranks never share a tag. Each rank counts, and a group takes the highest count of its
 // ranks.
 std::atomic<int>& next_tag() {
   static std::atomic<int> next{1};
@@ -59,7 +59,7 @@ std::shared_ptr<mpi::Communicator> world_of(mpi::Module& module, int size, Deadl
 
 struct Announcement {
   long pid = 0;
-  int rank = -1;  // of the communicator
+  int rank = -1;  // rank in the communicator
   int tag = 0;
   std::string host;
 };

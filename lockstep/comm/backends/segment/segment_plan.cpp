@@ -23,7 +23,7 @@ MemoryFacts memory_facts() {
 }
 
 SegmentPlan segment_plan(int ranks, const MemoryFacts& facts) {
-  // A mapping begins at a huge page: up to one is lost in front of each.
+  // A mapping begins at a huge page, so up to one huge page is lost in front of each segment.
   const std::size_t share = facts.address_space / 2 / static_cast<std::size_t>(ranks);
   const std::size_t addresses = share > 2 * HUGE_PAGE ? share - HUGE_PAGE : share / 2;
   SegmentPlan plan{round_down(facts.physical), SegmentBound::MEMORY};
