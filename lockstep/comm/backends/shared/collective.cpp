@@ -16,7 +16,7 @@ class SlotFree : public Waitable {
       : context_(context), pending_(pending), previous_(sequence - SLOTS), what_(std::move(what)) {}
 
   bool ready() override {
-    pending_.advance(ALL_SLICES);  // it may be this rank's own old operation
+    pending_.advance(ALL_SLICES);  // the collective may be this rank's own old operation
     return context_.sequencer().all_finished(previous_);
   }
   std::uint64_t progress() const override { return awaited().size(); }
@@ -92,7 +92,7 @@ bool CollectiveOperation::find_part(int rank, std::size_t bytes, Source& part) {
 
 bool CollectiveOperation::copy_out(int rank, const Source& source, void* output, std::size_t& copied) {
   const Copied result = sources_.copy_out(rank, source, output, copied);
-  // If the owner is gone, the wait finds it.
+  // If the owner is gone, the wait reports it.
   if (result == Copied::UNREADABLE && context_->membership().is_alive(rank)) {
     context_->record_failure(
         {ErrorCode::ABORTED,
@@ -120,7 +120,7 @@ void CollectiveOperation::finish() {
   take_out();
   phase_ = Phase::LENDING;
   context_->sequencer().finish(sequence_);
-  context_->control().ring();  // for ranks that have lent what was read here
+  context_->control().ring();  // wakes ranks that have lent the data read here
   contribution_.retire();
 }
 
