@@ -3,16 +3,14 @@
 //
 //   MESSAGE   a whole message of at most EAGER_LIMIT bytes, of a collective or of send()
 //   OFFER     the sender has a larger message of `bytes` bytes, called `transfer` on this connection. To a
-//   rank
-//             of the same machine the payload says where it lies in the sender's memory (8 bytes)
+//             rank of the same machine the payload says where it lies in the sender's memory (8 bytes)
 //   ACCEPT    the receiver has a buffer for `transfer`
 //   CHUNK     the next bytes of `transfer`
 //   TAKEN     instead of ACCEPT: the receiver has read `bytes` bytes of `transfer` so far, out of the
 //             sender's memory
 //   GIVEN     the sender confirms that `transfer` stayed valid until TAKEN said that all of it was read
 //   CALL      the collective that the sender called. A waiting rank sends it, so that two ranks that only
-//   wait
-//             learn that they disagree
+//             wait learn that they disagree
 //   CREDIT    the receiver has released the memory of `bytes` bytes of MESSAGEs
 //   FAILURE   the group has failed: `count` is the ErrorCode, `root` the peer that it names, `label` the rank
 //             that reported it, and the payload its text
