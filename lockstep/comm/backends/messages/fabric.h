@@ -5,7 +5,7 @@
 //   auto running = std::make_shared<Running>(std::move(connections), my_rank);
 //   running->start();
 //   const Session session(running->fabric());  // lock; on leaving it, whatever became ready is carried on
-//                                              running->fabric().lines().to(3).post(header);
+//   running->fabric().lines().to(3).post(header);
 //
 // Threads     one lock guards everything here and in the groups. A calling thread writes what the link takes
 //             at once. The thread that serves the connections handles what arrives.

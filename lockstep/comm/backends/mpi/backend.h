@@ -2,7 +2,7 @@
 // group is made.
 //
 //   mpirun -n 4 ./train --backend mpi                          // or LOCKSTEP_BACKEND=mpi, or srun --mpi=...
-//                                                              init_process_group("mpi");
+//   init_process_group("mpi");
 //
 // What        The schedules, tags, groups, dtypes, operators, bits and errors are those of tcp. MPI moves
 //             bytes and does nothing else. So it does not matter that MPI has no bfloat16 and fixes no order

@@ -11,7 +11,7 @@
 //             of its own: it then exports lockstep_device_streams_1, a function that returns a DeviceStreams*
 //             that is not null. (Tests on machines without a GPU use this: tests/nccl, tests/cuda.)
 // Throws      InvalidArgument that says what to install or to set; DistBackendError that quotes NCCL's error.
-//             Threads     any.
+// Threads     any.
 #pragma once
 
 #include <string>

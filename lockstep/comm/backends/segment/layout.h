@@ -8,8 +8,7 @@
 //   | Header    | RankLine   | PostLine[rank], Share[rank]  | Letter   |   | blocks: staged messages,      |
 //   | failure,  | one per    | 64 times: collective number  | ring per |   | gradient buckets, the window  |
 //   | doorbell  | rank       | s in slot s % 64             | (src,dst)|   | of large reductions           |
-//               +-----------+------------+------------------------------+----------+
-//               +-------------------------------+
+//   +-----------+------------+------------------------------+----------+   +-------------------------------+
 //
 // A collective. Rank r posts number s by filling PostLine[s % 64][r] and then storing `sequence = s`
 // (release). It may do so once every rank has finished number s - 64. A rank that reads `sequence == s`

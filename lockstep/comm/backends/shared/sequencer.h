@@ -4,8 +4,7 @@
 //   if (sequencer.is_slot_free(sequencer.last() + 1)) sequencer.post(call, placement, offset, bytes);
 //   ...
 //   sequencer.finish(sequence);                        // this rank reads nothing of that collective any more
-//                                                      if (sequencer.all_finished(sequence))
-//                                                      use_its_memory_again();
+//   if (sequencer.all_finished(sequence)) use_its_memory_again();
 //
 // Collectives are posted in the order of their numbers and finished in any order.
 //
