@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-// There are as many as a program has models and layers.
+// The names are kept for good. A program has as many as it has models and layers.
 const std::string* kept(const std::string& name) {
   if (name.empty()) return nullptr;
   static std::mutex mutex;
