@@ -1,5 +1,6 @@
 #include "lockstep/comm/purpose.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <mutex>
@@ -31,6 +32,10 @@ bool is_of_a_loop(Purpose purpose) {
 bool is_of_batch_norm(Purpose purpose) {
   return purpose == Purpose::SYNC_BATCH_NORM_FORWARD || purpose == Purpose::SYNC_BATCH_NORM_BACKWARD;
 }
+
+// Their places are marks, which travel. The first one is the mark of every other caller.
+constexpr std::array<std::string_view, 5> WRAPPERS = {"", "DistributedDataParallel", "ShardedDataParallel",
+                                                      "ZeroRedundancyOptimizer", "virtual_ranks()"};
 
 constexpr std::string_view ALONE =
     "a forward in training mode on one rank alone (evaluate after eval(), under torch::NoGradGuard)";
@@ -77,9 +82,9 @@ std::string_view name_of(Purpose purpose) {
 std::string_view words_of(Purpose purpose) {
   constexpr std::array<std::string_view, PURPOSE_COUNT> WORDS = {
       "",
-      "for the comparison of models by DistributedDataParallel",
-      "for the first weights of a DistributedDataParallel",
-      "for the buffers of a DistributedDataParallel",
+      "for the comparison of models",
+      "for the first weights of a wrapped model",
+      "for the buffers of a wrapped model",
       "for the gradients of a DistributedDataParallel",
       "for the step times of a DistributedDataParallel",
       "for the forward of a SyncBatchNorm",
@@ -99,10 +104,17 @@ std::string_view words_of(Purpose purpose) {
 }
 
 std::string words_of_mark(Purpose purpose, std::int32_t mark) {
+  if (purpose == Purpose::MODEL_COMPARISON && mark > 0 && mark < static_cast<int>(WRAPPERS.size()))
+    return str("by ", WRAPPERS.at(static_cast<std::size_t>(mark)));
   if (purpose == Purpose::OVERFLOWS) return str("with the scale ", scale_of(mark));
   if (purpose == Purpose::GRADIENTS && mark != 0)
     return str("after ", mark, mark == 1 ? " forward()" : " forwards", " that an exception left");
   return {};
+}
+
+std::int32_t comparison_mark(std::string_view wrapper) {
+  const auto* const found = std::find(WRAPPERS.begin(), WRAPPERS.end(), wrapper);
+  return found == WRAPPERS.end() ? 0 : static_cast<std::int32_t>(found - WRAPPERS.begin());
 }
 
 std::string usual_cause(Purpose mine, std::int32_t my_mark, Purpose theirs, std::int32_t their_mark) {

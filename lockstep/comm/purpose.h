@@ -25,7 +25,7 @@ namespace LOCKSTEP_PUBLIC lockstep {
 
 enum class Purpose : std::uint8_t {
   PROGRAM,
-  MODEL_COMPARISON,
+  MODEL_COMPARISON,  // mark: comparison_mark()
   FIRST_WEIGHTS,
   BUFFERS,
   GRADIENTS,  // mark: forwards of this rank that an exception left behind
@@ -52,6 +52,10 @@ std::string_view name_of(Purpose purpose);
 std::string_view words_of(Purpose purpose);
 // The mark in words, "after 1 forward() that an exception left"; empty where there is nothing to say.
 std::string words_of_mark(Purpose purpose, std::int32_t mark);
+// The mark of MODEL_COMPARISON for the wrapper with that name. The text of a disagreement then names the
+// wrapper of each rank: "for the comparison of models by ShardedDataParallel". 0, without words, for an
+// unknown name.
+std::int32_t comparison_mark(std::string_view wrapper);
 
 // The usual reason why a rank with one purpose meets a rank with the other, or waits in vain for it, and what
 // to do: a sentence that begins with "; ". Empty if there is no usual reason. Pure.

@@ -133,7 +133,7 @@ std::optional<std::string> first_difference(const std::vector<std::string>& desc
 }
 
 void verify_same_model(const Wrapper& wrapper, const std::string& description, const ProcessGroup& group) {
-  const Acting acting(Purpose::MODEL_COMPARISON);
+  const Acting acting(Purpose::MODEL_COMPARISON, std::string(wrapper.name), comparison_mark(wrapper.name));
   const auto ranks = static_cast<std::size_t>(group.size());
   std::vector<at::Tensor> lengths;
   for (std::size_t rank = 0; rank < ranks; ++rank) lengths.push_back(at::empty({1}, at::kLong));

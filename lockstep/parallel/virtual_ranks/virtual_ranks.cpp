@@ -50,7 +50,7 @@ std::vector<Beginnings> all_beginnings(const Beginnings& own) {
   std::copy(values.begin(), values.end(), mine.mutable_data_ptr<std::int64_t>());
   std::vector<at::Tensor> gathered;
   for (int process = 0; process < get_world_size(); ++process) gathered.push_back(at::empty_like(mine));
-  const Acting acting(Purpose::MODEL_COMPARISON);
+  const Acting acting(Purpose::MODEL_COMPARISON, {}, comparison_mark("virtual_ranks()"));
   all_gather(gathered, mine);
   std::vector<Beginnings> all;
   for (const at::Tensor& one : gathered) {
