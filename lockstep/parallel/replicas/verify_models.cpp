@@ -37,7 +37,7 @@ std::string tensor_text(const at::Tensor& tensor) {
   std::string text = lockstep::str(tensor.sizes(), " ", name_of_type(tensor.scalar_type()));
   if (tensor.layout() != c10::kStrided) text += lockstep::str(" ", tensor.layout());
   if (!tensor.device().is_cpu())
-    text += lockstep::str(" on ", tensor.device().type());  // each rank has its own
+    text += lockstep::str(" on ", tensor.device().type());  // without the index: each rank has its own device
   return text;
 }
 
