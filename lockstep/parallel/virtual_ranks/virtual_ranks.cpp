@@ -23,11 +23,11 @@
 namespace lockstep {
 namespace {
 
-// What shows in the bits and must be alike in all processes before the first turn.
+// Facts that show in the bits, and must be equal in all processes before the first turn.
 struct Beginnings {
   std::int64_t threads = 0;
   std::int64_t origin = 0;
-  std::int64_t numbers = 0;  // hash of the generator that streams are copied from, or the seed
+  std::int64_t numbers = 0;  // hash of the generator from which streams are copied, or the seed
 };
 
 Beginnings own_beginnings(const VirtualRankHome& home) {
