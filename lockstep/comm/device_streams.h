@@ -2,9 +2,7 @@
 // tensor/ implements it with libtorch. A library under test that works on host memory brings its own
 // (nccl/library.h).
 //
-//   DeviceStreams::Event written = streams.record(nullptr);          // after all earlier work on the
-//                                                                    caller's
-//                                                                    // current stream
+//   DeviceStreams::Event written = streams.record(nullptr);  // after all earlier work of the caller's stream
 //   streams.wait(side, written);  // `side` goes on when that is done; no thread blocks
 //   nccl.all_reduce(..., streams.native_handle(side));
 //   streams.wait(nullptr, streams.record(side));  // the caller's stream goes on after the all_reduce

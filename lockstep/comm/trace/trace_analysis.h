@@ -3,9 +3,8 @@
 //
 //   std::puts(analyze(live_traces(4121)).c_str());
 //   // Rank 2 (pid 4121) is missing from all_reduce #118 (float32[1000000], sum) on group "world": its last
-//   // call was
-//   // all_reduce #117 (float32[1000000], sum), done 4.2 s before; ranks 0, 1 and 3 have waited in #118 for
-//   // 4.1 s.
+//   // call was all_reduce #117 (float32[1000000], sum), done 4.2 s before; ranks 0, 1 and 3 have waited in
+//   // #118 for 4.1 s.
 //
 // Ranks are those of the group that is named. Times are before the moment at which the rank's records were
 // read. A missing rank may itself wait in another group. The sentence about that other group comes first,

@@ -10,8 +10,7 @@
 //   average.settle();                         // .grad of all is the average
 //
 // Order   Rank 0 tells all ranks the order in which its gradients arrived. After that settle() lays out the
-//         buckets to
-//         suit it.
+//         buckets to suit it.
 // Threads one at a time: the Reducer calls it and holds its lock, except in wait().
 #pragma once
 

@@ -10,23 +10,17 @@
 //      ┌──────────────┐
 //      │ ACCUMULATING │  under no_sync, or an earlier one of several declared passes: nothing is communicated
 //      └──────────────┘
-//     any ── error ──▶ FAILED, for good: each later forward and backward throws the error again, gradients
-//     are
-//                      unspecified
+//     any ── error ──▶ FAILED, for good: each later forward and backward throws the error again, and
+//                      gradients are unspecified
 //
 // COLLECTING  each gradient is moved into its bucket as soon as autograd has accumulated it. A bucket is
-//             complete when
-//             all its gradients have arrived. Complete buckets start their all-reduce in index order, on
-//             every rank, from
-//             the first iteration on. With static_graph they do so from the second on, because the first one
-//             shows which
-//             gradients there are.
+//             complete when all its gradients have arrived. Complete buckets start their all-reduce in index
+//             order, on every rank, from the first iteration on. With static_graph they do so from the second
+//             on, because the first one shows which gradients there are.
 // WAITING     the lock of the Reducer is not held.
 // FAILED      a failure of this rank alone (a parameter without gradient, a sparse gradient) aborts the group
-//             with the
-//             reason. So its peers do not wait: they get an error that names the failure, in this backward or
-//             at their
-//             next collective.
+//             with the reason. So its peers do not wait: they get an error that names the failure, in this
+//             backward or at their next collective.
 #pragma once
 
 #include <exception>

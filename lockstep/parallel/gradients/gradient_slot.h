@@ -5,9 +5,8 @@
 // autograd view.
 //
 //   zero_grad()                autograd installs a new gradient. take_gradient() copies it into the bucket
-//                              while
-//                              it is in the cache, and installs the alias again. After an offer(), a large
-//                              gradient is made in the bucket itself (tensor/lent_places.h)
+//                              while it is in the cache, and installs the alias again. After an offer(), a
+//                              large gradient is made in the bucket itself (tensor/lent_places.h)
 //   zero_grad(false), no_sync  autograd adds to the alias in place, so take_gradient() has nothing to do
 //
 // A .grad with another holder stays the tensor it is. The program may have made it and keep it, such as a

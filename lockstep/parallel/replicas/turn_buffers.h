@@ -4,9 +4,7 @@
 //   TurnBuffers buffers(tensors, group, {0, 1}, /*broadcast=*/true);
 //   buffers.begin_round();
 //   buffers.begin_turn(0);
-//   buffers.before_forward();                // the buffers become those of virtual rank 0 before its forward
-//                                            of
-//                                            // the same number
+//   buffers.before_forward();                // as virtual rank 0's were before its forward of this number
 //   ...
 //   buffers.end_turn(0);
 //   buffers.end_round();                     // the model has those of this process's first virtual rank

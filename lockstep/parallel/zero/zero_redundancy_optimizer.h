@@ -39,13 +39,11 @@
 //               if (dist::get_rank() == 0) torch::save(optimizer, "optimizer.pt");
 //
 //             Until the next step, that rank can call state_dict(),
-//             save_state_dict(dist::state_dict(optimizer), file) and
-//             torch::save(optimizer, file). state_dict() is that of the optimiser without sharing, by number
-//             (optim/optimizer.h), and so are the files. Every rank loads the whole state with
-//             load_state_dict() or
+//             save_state_dict(dist::state_dict(optimizer), file) and torch::save(optimizer, file).
+//             state_dict() is that of the optimiser without sharing, by number (optim/optimizer.h), and so
+//             are the files. Every rank loads the whole state with load_state_dict() or
 //             torch::load(optimizer, file), which keep this rank's part. An optimiser that
-//             torch_optimizer_state.h does not
-//             know can step, but saving or loading it is an InvalidArgument.
+//             torch_optimizer_state.h does not know can step, but saving or loading it is an InvalidArgument.
 // GradScaler  skips a step on all ranks alike, as without sharing.
 // Join        dist::join({&ddp, &optimizer}, loop): a rank without inputs steps its parameters with the other
 //             ranks' averages.
