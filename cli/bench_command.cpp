@@ -1,4 +1,4 @@
-// lockstep bench VERB: times a collective. Started by a launcher it measures; started by hand it starts its
+// lockstep bench VERB: times a collective. If a launcher started it, it measures. Otherwise it starts its
 // ranks first.
 #include <CLI/CLI.hpp>
 #include <cstdio>
