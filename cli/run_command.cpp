@@ -134,8 +134,9 @@ void describe_options(CLI::App& app, RunOptions& options) {
   app.add_option("--grace", options.grace,
                  "seconds from asking ranks to stop until killing them; default 5, after a failing rank 0.5")
       ->type_name("SECONDS");
-  app.add_option("--max-restarts", options.max_restarts,
-                 "so often all ranks are stopped and started again after one has failed; default 0")
+  app.add_option(
+         "--max-restarts", options.max_restarts,
+         "number of times that all ranks are stopped and started again after one has failed; default 0")
       ->type_name("K");
   app.add_flag("--dry-run", options.dry_run, "print what every rank would get, and start nothing");
 }

@@ -46,12 +46,12 @@ constexpr std::string_view BY_ALL =
     "each writes its part";
 
 std::string cause_of_places(bool batch_norm) {
-  return str("; usually the ranks are at different places of their loops: inputs of uneven length (",
-             batch_norm
-                 ? "dist::join with throw_on_early_termination, since SyncBatchNorm cannot be stood in "
-                   "for"
+  return str(
+      "; usually the ranks are at different places of their loops: their inputs differ in length (use ",
+      batch_norm ? "dist::join with throw_on_early_termination, since no rank can stand in for another in "
+                   "SyncBatchNorm"
                  : "dist::join",
-             ", or a DistributedSampler, which gives all ranks equally many), or ", ALONE);
+      ", or a DistributedSampler, which gives all ranks the same number), or there was ", ALONE);
 }
 
 }  // namespace
@@ -124,11 +124,10 @@ std::string usual_cause(Purpose mine, std::int32_t my_mark, Purpose theirs, std:
                  "): call load_state_dict(), update(scale) and the options' init_scale alike on all ranks");
     }
     if (mine == Purpose::GRADIENTS) {
-      return str(
-          "; an exception ended a step on one rank alone (", my_mark, " and ", their_mark,
-          " forwards were left by one), so this backward would average different steps: let it end the loop "
-          "on that rank, skip the step on all ranks, or run a forward that may be tried again under "
-          "no_sync()");
+      return str("; an exception ended a step on one rank alone (", my_mark, " and ", their_mark,
+                 " forwards were left by one), so this backward would average different steps: end the loop "
+                 "on that rank, skip the step on all ranks, or run a forward that may be tried again under "
+                 "no_sync()");
     }
   }
   if (mine != theirs && (mine == Purpose::CHECKPOINT || theirs == Purpose::CHECKPOINT))

@@ -79,7 +79,7 @@ std::string difference(const std::vector<Fact>& expected, const std::vector<Fact
     const bool lacks = found.size() < expected.size();
     return lockstep::str("rank ", lacks ? std::size_t{0} : rank, " has ",
                          quoted_fact(lacks ? expected[i] : found[i]), ", which rank ",
-                         lacks ? rank : std::size_t{0}, " has not");
+                         lacks ? rank : std::size_t{0}, " does not have");
   }
   if (expected[i].kind == found[i].kind && expected[i].name == found[i].name) {
     return lockstep::str(found[i].kind, " \"", found[i].name, "\" is ", expected[i].text, " on rank 0 but ",

@@ -20,7 +20,7 @@ Streams::Moved Receiver::receive(std::span<std::byte> buffer) {
     return obey(length);
   }
   if (length > PAYLOAD || read_ > length)
-    return {0, line_.break_off({"what came is no packet", false}), false};
+    return {0, line_.break_off({"the received data is not a packet of Lockstep", false}), false};
   const std::size_t bytes = std::min<std::size_t>(buffer.size(), length - read_);
   std::memcpy(buffer.data(), line_.at(offset + sizeof length + read_), bytes);
   read_ += bytes;

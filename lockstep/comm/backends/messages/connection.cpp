@@ -74,7 +74,7 @@ void Connection::close(StreamEnd end, const std::string& reason) {
 }
 
 void Connection::break_off(const std::string& wrong) {
-  close(StreamEnd::BROKEN, "what came from it is no frame of Lockstep: " + wrong);
+  close(StreamEnd::BROKEN, "it sent data that is not a Lockstep frame: " + wrong);
 }
 
 void Connection::read() {

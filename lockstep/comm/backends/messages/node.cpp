@@ -102,7 +102,7 @@ void Node::withdraw(const LocalOwner& owner) {
   std::erase_if(state_->jobs, [&](const Job& job) { return job.owner.get() == &owner; });
   if (state_->running != &owner) return;
   lock.unlock();
-  state_->local->abort("the collective that this is a part of has failed", ErrorCode::ABORTED, -1);
+  state_->local->abort("the collective of this local part has failed", ErrorCode::ABORTED, -1);
   lock.lock();
   state_->ended.wait(lock, [&] { return state_->running != &owner; });
 }

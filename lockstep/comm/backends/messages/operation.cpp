@@ -55,7 +55,7 @@ std::uint64_t Operation::progress() const {
 std::string direction_of(const Operation& operation, int rank) {
   if (contains(operation.transfers().receiving_from(), rank)) return ", waiting to receive from it";
   if (contains(operation.transfers().sending_to(), rank)) return ", waiting to send to it";
-  if (contains(operation.waiting_in_node(), rank)) return ", waiting for what it shares on this machine";
+  if (contains(operation.waiting_in_node(), rank)) return ", waiting for its data in shared memory";
   return "";
 }
 

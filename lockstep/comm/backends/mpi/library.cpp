@@ -81,7 +81,7 @@ std::string choose_library(const LibraryFacts& facts) {
   if (is_known(facts.loaded)) return facts.loaded;
   if (!facts.loaded.empty())
     throw InvalidArgument(
-        "backend \"mpi\": this program brings an MPI that is neither Open MPI nor MPICH; "
+        "backend \"mpi\": this program is linked with an MPI that is neither Open MPI nor MPICH; "
         "compile "
         "mpi/module.cpp with its wrapper and set LOCKSTEP_MPI to the path of that module");
   if (facts.has_openmpi_launcher != facts.has_mpich_launcher)

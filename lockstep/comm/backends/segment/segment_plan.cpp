@@ -59,15 +59,15 @@ std::string explain(const SegmentPlan& plan, int rank) {
   switch (plan.bound) {
     case SegmentBound::MEMORY: return "";
     case SegmentBound::ADDRESSES:
-      return " (every rank maps the segments of all, and so many addresses has a process; fewer ranks on "
-             "this "
-             "machine have larger ones)";
+      return " (every rank maps the segments of all ranks, and the addresses of a process limit their size; "
+             "fewer ranks on this machine have larger segments)";
     case SegmentBound::ADDRESS_LIMIT:
-      return str(" (every rank maps the segments of all, and the address space of rank ", rank,
-                 " is limited; raise `ulimit -v`, h_vmem or the like, or start fewer ranks on this machine)");
+      return str(" (every rank maps the segments of all ranks, and the address space of rank ", rank,
+                 " is limited; raise `ulimit -v` or the limit of the batch system (h_vmem), or start fewer "
+                 "ranks on this machine)");
     case SegmentBound::FILE_LIMIT:
-      return str(" (the size of files of rank ", rank,
-                 " is limited, and shared memory is a file; raise `ulimit -f`)");
+      return str(" (shared memory is a file, and the size of files of rank ", rank,
+                 " is limited; raise `ulimit -f`)");
   }
   return "";
 }

@@ -77,11 +77,11 @@ void CollectiveOperation::check_guard() {
   const auto byte = guard_.first_change();
   guard_.end();
   if (!byte) return;
-  throw InvalidArgument(str(
-      describe(), " on ", text_of(context_->membership().place()), ": this rank's buffer of ", bytes,
-      " bytes was written at byte ", *byte,
-      " while the operation was in flight; between an asynchronous call and the end of its wait() nobody may "
-      "write there (found because LOCKSTEP_DEBUG is on)"));
+  throw InvalidArgument(str(describe(), " on ", text_of(context_->membership().place()),
+                            ": this rank's buffer of ", bytes, " bytes was written at byte ", *byte,
+                            " while the operation was in flight; between an asynchronous call and the end of "
+                            "its wait() no code may "
+                            "write there (found because LOCKSTEP_DEBUG is on)"));
 }
 
 bool CollectiveOperation::find_part(int rank, std::size_t bytes, Source& part) {
@@ -96,9 +96,10 @@ bool CollectiveOperation::copy_out(int rank, const Source& source, void* output,
   if (result == Copied::UNREADABLE && context_->membership().is_alive(rank)) {
     context_->record_failure(
         {ErrorCode::ABORTED,
-         str(describe(), ": rank ", context_->rank(), " may not read the memory of rank ", rank,
-             " any more, as it could when the group was made (process_vm_readv); "
-             "LOCKSTEP_DISABLE=peer_memory does without"),
+         str(describe(), ": rank ", context_->rank(), " can no longer read the memory of rank ", rank,
+             " (process_vm_readv), which it could when the group was made; LOCKSTEP_DISABLE=peer_memory "
+             "avoids "
+             "such reads"),
          rank, context_->rank()});
   }
   return result == Copied::ALL;
