@@ -92,7 +92,7 @@ TEST(Purpose, TheUsualCauseIsSaidWithWhatToDo) {
   EXPECT_THAT(cause(Purpose::GRADIENTS, Purpose::GRADIENTS, 0, 2), HasSubstr("0 and 2 forwards"));
   EXPECT_EQ(usual_cause_of_absence(Purpose::PROGRAM), "");
   EXPECT_THAT(usual_cause_of_absence(Purpose::NEW_GROUP), HasSubstr("by every one of its members"));
-  EXPECT_THAT(usual_cause_of_absence(Purpose::GRADIENTS), HasSubstr("inputs of uneven length"));
+  EXPECT_THAT(usual_cause_of_absence(Purpose::GRADIENTS), HasSubstr("inputs differ in length"));
 }
 
 }  // namespace
