@@ -15,9 +15,9 @@ namespace lockstep::optim {
 namespace {
 
 constexpr std::size_t CHUNK = CHUNK_ELEMENTS;
-constexpr std::size_t AVERAGED_BYTES = std::size_t{16} << 10U;  // stays in the first-level cache
-// in elements; below that another thread costs more than it gains
-constexpr std::int64_t LEAST_PER_THREAD = std::int64_t{1} << 15U;
+constexpr std::size_t AVERAGED_BYTES = std::size_t{16} << 10U;  // stay in the first cache
+constexpr std::int64_t LEAST_PER_THREAD =
+    std::int64_t{1} << 15U;  // elements, below which another thread costs more than it gives
 
 std::optional<DType> kernel_dtype(at::ScalarType type) {
   switch (type) {
@@ -55,8 +55,7 @@ Chunk chunk_of(const KernelCall& call, std::size_t begin) {
   return chunk;
 }
 
-// Runs the work on pieces of `chunk`, which begins at element `begin` of its call. Each piece has the average
-// of the call's parts as its gradient.
+// A piece of `chunk`, which begins at element `begin` of its call, with the average of the call's parts.
 template <typename Work> void work_on_averages(const KernelCall& call, const Chunk& chunk, const Work& work) {
   alignas(64) std::array<std::byte, AVERAGED_BYTES> average;
   const std::array<std::byte*, 1> to = {average.data()};
@@ -74,7 +73,7 @@ template <typename Work> void work_on_averages(const KernelCall& call, const Chu
   }
 }
 
-// Without the gradient.
+// Without a gradient.
 std::optional<KernelCall> call_of(const at::Tensor& param, std::initializer_list<at::Tensor> state) {
   const auto dtype = kernel_dtype(param.scalar_type());
   if (!dtype || !is_plain(param)) return std::nullopt;
@@ -135,7 +134,7 @@ std::size_t chunk_count(std::span<const KernelCall> calls) {
 
 void for_chunks(std::span<const KernelCall> calls, const std::function<void(const Chunk&)>& work) {
   std::vector<Chunk> chunks;
-  std::vector<std::int64_t> starts;  // place of each chunk's first element among all elements
+  std::vector<std::int64_t> starts;  // of each chunk among all elements
   std::int64_t total = 0;
   for (std::size_t i = 0; i < calls.size(); ++i) {
     for (std::size_t begin = 0; begin < calls[i].count; begin += CHUNK) {

@@ -1,5 +1,5 @@
-// Cuts tensors into chunks that threads share, in the form that the step kernels take. All optimisers go
-// through memory this way.
+// How the optimisers go through memory: tensors that the step kernels take, cut into chunks that threads
+// share.
 //
 //   std::vector<KernelCall> calls;
 //   if (auto call = kernel_call(param, grad, {buffer})) calls.push_back(*call);  // else: tensor operations
@@ -7,11 +7,10 @@
 //     kernels.sgd(chunk.dtype, c[chunk.call], chunk.buffers, chunk.count);
 //   });
 //
-// Parts    If a call's gradient is in parts, the work sees its chunk in pieces, each with the average as its
-//          gradient.
-// Threads  at::get_num_threads(), or one when there is little to do. The beginning of a chunk depends on the
-//          tensors alone. So sums made per chunk and added in order have the same bits with any number of
-//          threads.
+// Parts    the work sees a chunk of a call with parts in pieces, each with the average as its gradient.
+// Threads  as many as at::get_num_threads() says, one when there is little to do. Where a chunk begins
+//          depends on the tensors alone: sums made per chunk and added in order have the same bits with any
+//          number of threads.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -27,7 +26,7 @@
 
 namespace lockstep::optim {
 
-// Number of elements of a chunk. The last chunk of a call may have fewer.
+// A chunk has as many, but for the last one of its call.
 inline constexpr std::size_t CHUNK_ELEMENTS = std::size_t{1} << 16U;
 
 // All elements of one parameter.
@@ -35,7 +34,7 @@ struct KernelCall {
   DType dtype = DType::FLOAT32;
   StepBuffers buffers = {};
   std::size_t count = 0;
-  std::vector<const std::byte*> parts = {};  // their average is the gradient, in place of buffers.grad
+  std::vector<const std::byte*> parts = {};  // whose average is the gradient, in place of buffers.grad
 };
 
 struct Chunk {
@@ -47,27 +46,27 @@ struct Chunk {
   std::size_t count;
 };
 
-// Returns nothing unless they are dense CPU tensors of one floating-point dtype whose elements lie in the
-// same order. From now on the parameter counts as written to. So autograd notices if it was saved for a
-// backward that is still to come.
+// Nothing unless they are dense CPU tensors of one floating-point dtype whose elements lie in the same order.
+// The parameter counts as written to from now on: autograd notices if it was saved for a backward that is
+// still to come.
 std::optional<KernelCall> kernel_call(const at::Tensor& param, const at::Tensor& grad,
                                       std::initializer_list<at::Tensor> state);
-// If there are parts, they take the place of `grad`.
+// Parts, where there are any, take the place of `grad`.
 std::optional<KernelCall> kernel_call(const at::Tensor& param, const at::Tensor& grad,
                                       std::initializer_list<at::Tensor> state, const GradientParts* parts);
 // The average of the parts as a tensor like the parameter.
 at::Tensor average_of(const GradientParts& parts, const at::Tensor& param);
-// For a tensor that is only read.
+// Of a tensor that is only read.
 std::optional<KernelCall> kernel_call(const at::Tensor& grad);
 
 std::size_t chunk_count(std::span<const KernelCall> calls);
 void for_chunks(std::span<const KernelCall> calls, const std::function<void(const Chunk&)>& work);
 
-// Returns a tensor of the dtype for its arithmetic: float32 for float16 and bfloat16. Otherwise the tensor
-// itself.
+// A tensor of the dtype in which its numbers are computed with: float32 for float16 and bfloat16. Else the
+// tensor itself.
 at::Tensor widened(const at::Tensor& tensor);
 
-// Returns complex numbers as pairs of real ones; another tensor itself.
+// Complex numbers as pairs of real ones; other tensors themselves.
 at::Tensor real_view(const at::Tensor& tensor);
 
 }  // namespace lockstep::optim

@@ -67,7 +67,7 @@ at::Tensor step_moments(const LambCoefficients& c, const at::Tensor& param, cons
          p * c.weight_decay;
 }
 
-// Runs a step for all parameters: first the moments, then the norms of all, then the parameters.
+// All parameters of a step. Moments come first, then the norms of all, then the parameters.
 class LambSteps {
  public:
   void add(const LambItem& item, const at::Tensor& param, const at::Tensor& grad, const at::Tensor& mean,
@@ -101,7 +101,7 @@ class LambSteps {
     at::Tensor param, u;
   };
 
-  // Computes the moments, and the norms of whole parameters.
+  // Moments, and the norms of whole parameters.
   void run_moments(const NormReducer& reducer) {
     std::vector<ChunkSquares> chunks(chunk_count(calls_));
     for_chunks(calls_, [&](const Chunk& chunk) {
@@ -118,7 +118,7 @@ class LambSteps {
   std::vector<LambItem> items_;
   std::vector<SquareSums> sums_;  // by item
   std::vector<KernelCall> calls_;
-  std::vector<std::size_t> places_;  // number of the item of each call
+  std::vector<std::size_t> places_;  // item of each call
   std::vector<Plain> plain_;         // parameters that the kernels do not take
 };
 

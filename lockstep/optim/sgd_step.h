@@ -1,4 +1,4 @@
-// The step of SGD and LARS on any tensors: by a kernel where possible, else by tensor operations.
+// The step of SGD and LARS, on whatever tensors: by kernel where it can be, else by tensor operations.
 //
 //   SgdSteps steps;
 //   steps.add(coefficients, param, grad, buffer);                // of every parameter
@@ -25,7 +25,7 @@ class SgdSteps {
   std::vector<SgdCoefficients> coefficients_;
 };
 
-// Returns the momentum of a parameter; makes it with zeros the first time.
+// The momentum of a parameter, zeros the first time.
 at::Tensor& zeros_like_once(at::Tensor& state, const at::Tensor& parameter);
 
 }  // namespace lockstep::optim
