@@ -35,7 +35,7 @@ const Option* find_letter(const std::string& text, std::span<const Option> known
   return found == known.end() ? nullptr : &*found;
 }
 
-// The option that starts at arguments[next], with its value; moves `next` behind it.
+// Takes the option that starts at arguments[next], with its value. Moves `next` behind it.
 void take_option(std::span<const std::string> arguments, std::size_t& next, std::span<const Option> known,
                  std::vector<std::string>& options) {
   const std::string& word = arguments[next++];

@@ -1,5 +1,5 @@
-// Cuts the command line of `lockstep run` into our options and the user's program, before any parser sees it:
-// the program's own arguments may look like ours. Pure.
+// Separates the command line of `lockstep run` into our options and the user's program, before any parser
+// sees it. The program's own arguments may look like ours. Pure.
 //
 //   run -n 4 --no-prefix ./train --epochs 2      ours: -n 4 --no-prefix      program: ./train --epochs 2
 //   run -n 4 -- ./train                          the same, for programs after options that take no value
@@ -19,17 +19,17 @@ class UsageError : public std::runtime_error {
 };
 
 struct Option {
-  std::string name;    // "--log-dir"; underscores are as good as dashes
+  std::string name;    // "--log-dir"; underscores count as dashes
   std::string letter;  // "-n", or empty
   bool takes_value = false;
 };
 
 struct Arguments {
   std::vector<std::string> options;  // long names only, values as entries of their own
-  std::vector<std::string> program;  // empty: none was given
+  std::vector<std::string> program;  // empty if none was given
 };
 
-// Fails: UsageError for an option that is not in `known`, naming the nearest one, and for a program that
+// Throws UsageError for an option that is not in `known`, with the nearest known name, and for a program that
 // starts with '-'.
 Arguments split_arguments(std::span<const std::string> arguments, std::span<const Option> known);
 

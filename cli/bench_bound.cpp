@@ -24,7 +24,7 @@ double microseconds_now() {
       .count();
 }
 
-// The range of `count` that `rank` of `ranks` has.
+// The range of `count` that `rank` of `ranks` works on.
 struct Range {
   std::size_t begin, size;
 };
@@ -33,9 +33,9 @@ Range slice_of(std::size_t count, std::size_t rank, std::size_t ranks) {
   return {begin, count * (rank + 1) / ranks - begin};
 }
 
-// The threads of a measurement: each says in a cache line of its own how far it is and looks at those of the
-// others, which is the least that anybody can do who waits for all. They spin, yielding in case a CPU is not
-// theirs alone.
+// The threads of a measurement meet here. Each writes its progress to a cache line of its own and reads those
+// of the others. That is the least that a thread can do to wait for all. They spin, and yield in case a CPU
+// is shared.
 class Meeting {
  public:
   explicit Meeting(std::size_t threads) : flags_(threads) {}
@@ -62,7 +62,7 @@ void pin_to(int cpu) {
   cpu_set_t set;
   CPU_ZERO(&set);
   CPU_SET(static_cast<std::size_t>(cpu), &set);
-  pthread_setaffinity_np(pthread_self(), sizeof(set), &set);  // refused: where the scheduler puts it
+  pthread_setaffinity_np(pthread_self(), sizeof(set), &set);  // if refused, the scheduler chooses the CPU
 }
 
 std::vector<int> own_cpus() {
@@ -95,7 +95,7 @@ bool on_one_machine(const ProcessGroup& group) {
   return !boot_id().empty() && std::equal(all.begin() + 1, all.end(), all.begin());
 }
 
-// One measurement: the buffers of all ranks, and what each thread does with them.
+// One measurement: the buffers of all ranks, and the work of each thread.
 class Measurement {
  public:
   Measurement(Verb verb, std::size_t count, std::size_t ranks, std::vector<int> cpus)
@@ -138,7 +138,7 @@ class Measurement {
     }
   }
 
-  // Of the kind that the library's ranks share, first touched by whom it belongs to.
+  // Allocates the kind of memory that the library's ranks share. Its owner touches it first.
   void allocate(std::size_t rank) {
     constexpr std::size_t LINE = 16;  // floats
     const std::size_t apart = (count_ / LINE + 2) * LINE;
@@ -182,7 +182,7 @@ class Measurement {
   const std::vector<int> cpus_;
   const std::size_t rounds_;
   Meeting meeting_;
-  std::vector<std::shared_ptr<SharedMemory>> memory_;  // by rank, as the next
+  std::vector<std::shared_ptr<SharedMemory>> memory_;  // by rank; so are those below
   std::vector<BoundBuffers> buffers_;
   std::vector<std::vector<double>> starts_, ends_;  // by thread
   double best_ = std::numeric_limits<double>::max();
@@ -210,7 +210,7 @@ std::vector<bound::Move> bound_moves(Verb verb, int rank, std::size_t count,
                                      const std::vector<BoundBuffers>& ranks) {
   const auto me = static_cast<std::size_t>(rank);
   const std::size_t n = ranks.size();
-  const std::size_t share = count / n;  // of a verb that has parts; `count` is a multiple then
+  const std::size_t share = count / n;  // for verbs with parts; `count` is then a multiple
   const Range mine = slice_of(count, me, n);
   std::vector<bound::Move> moves;
   // NOLINTNEXTLINE(readability-non-const-parameter): `to` is kept, and written later

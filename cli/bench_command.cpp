@@ -1,4 +1,4 @@
-// lockstep bench VERB: times a collective. Started by a launcher it measures; started by hand it starts its
+// lockstep bench VERB: times a collective. If a launcher started it, it measures. Otherwise it starts its
 // ranks first.
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -60,7 +60,7 @@ void describe_options(CLI::App& app, BenchOptions& options) {
   app.add_flag("--no-bound", options.no_bound, "do not measure the machine's own bound beside");
   app.add_flag(
       "--tune", options.tune,
-      "without VERB: measure every way of an all_reduce of private memory through shared memory, and "
+      "without VERB: measure every path of an all_reduce of private memory through shared memory, and "
       "print the best\ntable of sizes as a value of LOCKSTEP_PATHS");
   app.add_flag("--json", options.json, "one JSON object per line");
 }

@@ -25,7 +25,7 @@ std::vector<double> last_of_all_ranks(const ProcessGroup& group, std::vector<dou
   return moments;
 }
 
-// The buffers of one size: `whole` has the operation's bytes, `part` a rank's share of them.
+// The buffers of one size: `whole` has the operation's bytes, `part` has a rank's share of them.
 struct Buffers {
   std::shared_ptr<void> memory;
   Floats whole, part, second;
@@ -72,8 +72,8 @@ void call(const ProcessGroup& group, Verb verb, const Buffers& b) {
   }
 }
 
-// What this rank's first and last element must be when every rank wrote rank + 1 everywhere; none: nothing to
-// check.
+// Expected first and last element of this rank's result, if every rank wrote rank + 1 everywhere. Empty:
+// nothing to check.
 std::vector<float> results(const ProcessGroup& group, Verb verb, const Buffers& b) {
   const auto ends = [](Floats x) {
     return x.empty() ? std::vector<float>() : std::vector<float>{x.front(), x.back()};
@@ -127,7 +127,7 @@ BenchRow measure(const ProcessGroup& group, const BenchSetting& setting, std::si
     comm::barrier(group);
     const double start = microseconds_now();
     call(group, setting.verb, buffers);
-    if (round < rounds / 5) continue;  // to warm up
+    if (round < rounds / 5) continue;  // the first rounds warm up
     starts.push_back(start);
     ends.push_back(microseconds_now());
   }

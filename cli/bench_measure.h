@@ -1,4 +1,4 @@
-// Times one collective on this rank's side of the world group; every rank calls it.
+// Times one collective on this rank of the world group. Every rank calls it.
 #pragma once
 
 #include <string>
@@ -13,9 +13,9 @@ struct BenchSetting {
   bool shared = true;  // buffers from the group's shared memory
 };
 
-// Each round: every rank writes its data anew, a barrier, the call. A round's time is from the last rank's
-// start to the last rank's end, by the clock that all ranks of a machine share. Throws InternalError when a
-// result is wrong.
+// In each round every rank writes new data, then a barrier, then the call. A round's time is from the last
+// rank's start to the last rank's end, by the clock that all ranks of a machine share. Throws InternalError
+// if a result is wrong.
 BenchRow measure(const ProcessGroup& group, const BenchSetting& setting, std::size_t bytes);
 
 }  // namespace lockstep::cli

@@ -1,4 +1,4 @@
-// What `lockstep bench` measures and how it says it; pure.
+// What `lockstep bench` measures, and its output. Pure.
 //
 //   parse_sizes("8,1K,25M")                        // {8, 1024, 26214400}
 //   bus_factor(Verb::ALL_REDUCE, 4)                // 1.5: busbw = algbw * 2 * (n - 1) / n
@@ -13,25 +13,26 @@
 
 namespace lockstep::cli {
 
-// Bytes; K, M and G are powers of 1024. UsageError for anything else.
+// Returns bytes; K, M and G are powers of 1024. UsageError for any other text.
 std::vector<std::size_t> parse_sizes(const std::string& text);
 
 // The verb of that name. UsageError that lists the names.
 Verb parse_verb(const std::string& name);
 
-// What turns bytes per second of the operation into those of the busiest link, as nccl-tests defines it:
-// comparable between verbs and numbers of ranks.
+// The factor from the operation's bytes per second to those of the busiest link, as nccl-tests defines it. It
+// makes verbs and numbers of ranks comparable.
 double bus_factor(Verb verb, int ranks);
 
-// How often one size is measured: about 256 MiB in all, at least 20 and at most 2000 times.
+// How many rounds one size is measured: about 256 MiB in all, at least 20 and at most 2000 rounds.
 std::size_t rounds_for(std::size_t bytes);
 
 struct BenchRow {
-  std::size_t bytes = 0;  // of the whole operation: what all_gather gathers, what reduce_scatter takes
+  // bytes of the whole operation: those that all_gather gathers, or that reduce_scatter takes
+  std::size_t bytes = 0;
   std::size_t count = 0;
   double median_us = 0;
   double best_us = 0;
-  std::optional<double> bound_us;  // bench_bound.h; none: the ranks are not on one machine
+  std::optional<double> bound_us;  // bench_bound.h; none if the ranks are not on one machine
 };
 
 std::string header_line();

@@ -24,7 +24,7 @@ using shared::PathTable;
 constexpr std::size_t WAYS = PATH_COUNT;
 constexpr double NEVER = std::numeric_limits<double>::infinity();
 
-// What a way costs more than the best at this size, in parts of it.
+// Returns how much longer a path takes than the best one at this size, as a share of the best time.
 double excess(const TuneTimes& times, std::size_t way, std::size_t size) {
   double best = NEVER;
   for (const auto& row : times.times) best = std::min(best, row[size].value_or(NEVER));
@@ -38,7 +38,7 @@ std::vector<std::size_t> sizes_to_measure() {
   return sizes;
 }
 
-// The median at each size of one job in which every all_reduce takes `path`, as rank 0 printed it.
+// Runs one job in which every all_reduce takes `path`. Returns the median at each size, as rank 0 printed it.
 std::vector<std::optional<double>> measure_path(Path path, int ranks, const std::vector<std::size_t>& sizes) {
   std::string list;
   for (const std::size_t bytes : sizes) list += str(list.empty() ? "" : ",", bytes);
@@ -75,9 +75,10 @@ TuneTimes measure_all(int ranks) {
   constexpr std::size_t ROUNDS = 3;
   TuneTimes result;
   result.bytes = sizes_to_measure();
-  std::array<std::vector<std::vector<double>>, WAYS> samples;  // by way and size
+  std::array<std::vector<std::vector<double>>, WAYS> samples;  // by path and size
   for (auto& way : samples) way.resize(result.bytes.size());
-  for (std::size_t round = 0; round < ROUNDS; ++round) {  // interleaved: a disturbance meets all ways
+  // interleaved, so that a disturbance affects all paths
+  for (std::size_t round = 0; round < ROUNDS; ++round) {
     for (std::size_t way = 0; way < WAYS; ++way) {
       std::vector<std::size_t> sizes = result.bytes;
       if (static_cast<Path>(way) == Path::INLINE)
@@ -115,9 +116,9 @@ void print(const TuneTimes& times, const PathTable& table) {
 
 PathTable best_paths(const TuneTimes& times) {
   const std::size_t sizes = times.bytes.size();
-  struct Best {  // of tables with some number of ranges for the first so many sizes
+  struct Best {  // The best tables with a given number of ranges, for the first sizes.
     double cost = NEVER;
-    std::size_t begin = 0;  // of the last range
+    std::size_t begin = 0;  // where the last range begins
     std::size_t way = 0;
   };
   std::vector<std::vector<Best>> best(WAYS + 1, std::vector<Best>(sizes + 1));

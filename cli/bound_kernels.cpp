@@ -6,7 +6,7 @@
 #include <xmmintrin.h>
 #endif
 
-// The loader chooses by the processor. Not under ThreadSanitizer, which is not set up yet when it does.
+// The loader chooses by the processor. Not under ThreadSanitizer, which is not ready when the loader chooses.
 #if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
 #define EVERY_PROCESSOR \
   __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"), optimize("O3")))
@@ -31,7 +31,7 @@ EVERY_PROCESSOR void add(const float* a, const float* b, float* sum, std::size_t
   for (std::size_t i = 0; i < count; ++i) sum[i] = a[i] + b[i];
 }
 
-// A piece of the sum, in place of the first result; for more than two inputs by way of memory on the stack.
+// Adds a piece in place of the first result; for more than two inputs, in memory on the stack first.
 void add_piece(const Move& move, std::size_t begin, std::size_t count) {
   float* const first = move.to[0] + begin;
   if (move.from.size() == 1) {

@@ -1,24 +1,13 @@
 #include "cli/checkpoint_texts.h"
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "cli/plan/sizes.h"
 #include "lockstep/base/str.h"
 
 namespace lockstep::cli {
 namespace {
-
-std::string size_text(std::uint64_t bytes) {
-  constexpr std::array UNITS = {"B", "kB", "MB", "GB", "TB"};
-  auto number = static_cast<double>(bytes);
-  std::size_t unit = 0;
-  for (; number >= 1000 && unit + 1 < UNITS.size(); ++unit) number /= 1000;
-  std::array<char, 32> text = {};
-  std::snprintf(text.data(), text.size(), unit == 0 ? "%.0f %s" : "%.1f %s", number, UNITS.at(unit));
-  return text.data();
-}
 
 std::string shape_text(const std::vector<std::int64_t>& shape) {
   std::string text;
@@ -67,7 +56,8 @@ std::string summary_text(const CheckpointIndex& index) {
   std::uint64_t bytes = 0;
   for (const CheckpointFile& file : index.files) bytes += file.bytes;
   return str("step ", index.step, ", ", index.ranks, index.ranks == 1 ? " rank, " : " ranks, ",
-             index.tensors.size(), index.tensors.size() == 1 ? " tensor, " : " tensors, ", size_text(bytes));
+             index.tensors.size(), index.tensors.size() == 1 ? " tensor, " : " tensors, ",
+             bytes_text(static_cast<double>(bytes)));
 }
 
 std::string contents_text(const CheckpointIndex& index) {

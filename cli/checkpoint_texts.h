@@ -1,5 +1,4 @@
-// What `lockstep ckpt` says about checkpoints. Pure, but for reading the tensors that differences_between()
-// compares.
+// The texts of `lockstep ckpt`. Pure, except that differences_between() reads the tensors that it compares.
 #pragma once
 
 #include <string>
@@ -10,12 +9,12 @@
 
 namespace lockstep::cli {
 
-// "step 1200, 2 ranks, 14 tensors, 1.6 MB": one line.
+// "step 1200, 2 ranks, 14 tensors, 1.60 MB": one line.
 std::string summary_text(const CheckpointIndex& index);
-// The items with their tensors and values.
+// Lists the items with their tensors and values.
 std::string contents_text(const CheckpointIndex& index);
 
-// One line for each item, tensor or value that differs. Of tensors with other bytes, how many elements
+// Returns one line for each item, tensor or value that differs. For a tensor, the line says how many elements
 // differ.
 std::vector<std::string> differences_between(CheckpointReader& one, CheckpointReader& other);
 

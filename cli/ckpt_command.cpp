@@ -1,4 +1,4 @@
-// lockstep ckpt: what is in checkpoints, whether it is whole, and what differs between two.
+// lockstep ckpt: lists checkpoints, verifies them, and compares two of them.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
@@ -23,8 +23,8 @@ namespace {
 
 struct CkptOptions {
   std::string path;
-  std::string other;   // diff
-  std::string output;  // convert
+  std::string other;   // for diff
+  std::string output;  // for convert
   std::string item = "model";
   bool all = false;
   int keep_last = 0;
@@ -74,7 +74,7 @@ void describe_options(CLI::App& app, CkptOptions& options) {
 
 bool is_checkpoint(const std::string& path) { return is_file(str(path, '/', CHECKPOINT_INDEX_NAME)); }
 
-// The checkpoints that a path means: itself, or all in it.
+// The checkpoints that a path names: itself, or all in the folder.
 std::vector<std::string> checkpoints_at(const std::string& path) {
   if (is_checkpoint(path)) return {path};
   std::vector<std::string> paths;

@@ -1,4 +1,4 @@
-// lockstep COMMAND [OPTIONS]: finds the command, and turns what went wrong into one line and an exit code.
+// lockstep COMMAND [OPTIONS]: finds the command. Turns an error into one line and an exit code.
 #include <cstdio>
 #include <exception>
 #include <string>

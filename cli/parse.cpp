@@ -12,7 +12,7 @@ using namespace std::string_literals;
 
 namespace {
 
-// About the first option that the command does not have.
+// Returns a hint about the first option that the command does not have.
 std::string hint_at_option(const CLI::App& app) {
   std::vector<const CLI::App*> commands = {&app};
   for (const CLI::App* command : app.get_subcommands()) commands.push_back(command);

@@ -1,4 +1,4 @@
-// Reading a command's options with CLI11, as all our commands do it.
+// Reads a command's options with CLI11, the same way for all commands.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -8,8 +8,8 @@
 
 namespace lockstep::cli {
 
-// Into what was added to `app`. Returns the exit code if nothing is left to do (--help was printed);
-// UsageError for a mistake.
+// Stores the options in the variables that were added to `app`. Returns the exit code if nothing is left to
+// do (--help was printed). UsageError for a mistake.
 std::optional<int> parse(CLI::App& app, const std::vector<std::string>& arguments);
 
 }  // namespace lockstep::cli

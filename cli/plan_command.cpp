@@ -1,4 +1,4 @@
-// lockstep plan: the bytes of a training on each rank, before there is one.
+// lockstep plan: the bytes of a training on each rank, before it is started.
 #include <CLI/CLI.hpp>
 #include <array>
 #include <cstdio>
@@ -21,7 +21,7 @@ namespace lockstep::cli {
 namespace {
 
 constexpr std::int64_t MOST_RANKS = 1 << 24;
-constexpr std::int64_t MOST = std::int64_t{1} << 40;  // of anything that is counted
+constexpr std::int64_t MOST = std::int64_t{1} << 40;  // limit of everything that is counted
 
 struct PlanOptions {
   std::string params, model;
@@ -48,7 +48,7 @@ constexpr std::array FORMS =
 constexpr std::array RECOMPUTES = std::to_array<Word<Recompute>>(
     {{"none", Recompute::NONE}, {"selective", Recompute::SELECTIVE}, {"full", Recompute::FULL}});
 
-// The row of a table with that name. UsageError with the names, and the nearest.
+// Returns the row of a table with that name. UsageError with the names, and the nearest one.
 template <typename Row, std::size_t count>
 const Row& chosen(std::string_view option, const std::string& word, const std::array<Row, count>& rows) {
   std::vector<std::string> names;
@@ -217,7 +217,7 @@ int plan_command(const std::vector<std::string>& arguments) {
     const PlanAnswer plan = answer(question);
     std::fputs((options.json ? plan_json(question, plan) : plan_text(question, plan)).c_str(), stdout);
     return anything_fits(plan) ? EXIT_SUCCESS : EXIT_FAILURE;
-  } catch (const Error& error) {  // a model file that is broken or not there
+  } catch (const Error& error) {  // a model file is broken or missing
     throw ProgramError(error.what(), EXIT_FAILURE);
   }
 }

@@ -1,4 +1,4 @@
-// lockstep report: what a run left in files, as one page of HTML.
+// lockstep report: makes one page of HTML from the files of a run.
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <cstdlib>
@@ -46,7 +46,7 @@ int write_report(const ReportOptions& options) {
   const std::string page = report_page(inputs);
   AtomicFile file(options.output);
   file.write(std::as_bytes(std::span(page)));
-  file.commit(/*durable=*/false);  // it can be made again
+  file.commit(/*durable=*/false);  // the file can be made again
   std::printf("%s: %zu metrics files, %zu profiler traces, %zu flight-recorder files\n",
               printable(options.output).c_str(), inputs.metrics.size(), inputs.profiles.size(),
               inputs.recorder_files.size());
@@ -64,7 +64,7 @@ int report_command(const std::vector<std::string>& arguments) {
     return write_report(options);
   } catch (const ProgramError&) {
     throw;
-  } catch (const Error& error) {  // a file that is broken, a page that cannot be written
+  } catch (const Error& error) {  // a file is broken, or the page cannot be written
     throw ProgramError(error.what(), EXIT_FAILURE);
   }
 }

@@ -1,4 +1,4 @@
-// lockstep run: from the command line to a LaunchSpec.
+// lockstep run: turns the command line into a LaunchSpec.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
@@ -29,7 +29,7 @@ namespace {
 constexpr int MAX_RANKS = 4096;
 
 const std::array OPTIONS = std::to_array<Option>({
-    {"--nproc-per-node", "-np", true},  // as mpirun and horovodrun spell it
+    {"--nproc-per-node", "-np", true},  // the spellings of mpirun and horovodrun
     {"--nproc-per-node", "-n", true},
     {"--backend", "", true},
     {"--virtual-ranks", "", true},
@@ -94,7 +94,8 @@ void describe_node_options(CLI::App& app, RunOptions& options) {
 }
 
 void describe_options(CLI::App& app, RunOptions& options) {
-  app.get_formatter()->label("OPTIONS", "OPTIONS] PROGRAM [ARGUMENTS");  // it puts the outer brackets itself
+  // CLI11 adds the outer brackets itself
+  app.get_formatter()->label("OPTIONS", "OPTIONS] PROGRAM [ARGUMENTS");
   app.footer(
       "On several machines start the same command on each, with its own --node-rank and the same secret "
       "file:\n"
@@ -133,8 +134,9 @@ void describe_options(CLI::App& app, RunOptions& options) {
   app.add_option("--grace", options.grace,
                  "seconds from asking ranks to stop until killing them; default 5, after a failing rank 0.5")
       ->type_name("SECONDS");
-  app.add_option("--max-restarts", options.max_restarts,
-                 "so often all ranks are stopped and started again after one has failed; default 0")
+  app.add_option(
+         "--max-restarts", options.max_restarts,
+         "number of times that all ranks are stopped and started again after one has failed; default 0")
       ->type_name("K");
   app.add_flag("--dry-run", options.dry_run, "print what every rank would get, and start nothing");
 }
@@ -177,7 +179,7 @@ NodePlace node_place(const RunOptions& options, int ranks) {
         "node 0");
   }
   if (place.master_port == 0) place.master_port = DEFAULT_PORT;
-  place.first_rank = place.node * ranks;  // until the launchers have told each other
+  place.first_rank = place.node * ranks;  // until the launchers have exchanged their numbers
   place.world_size = place.nodes * ranks;
   return place;
 }
@@ -240,10 +242,11 @@ LaunchSpec launch_spec(const RunOptions& options, std::vector<std::string> progr
     const int ranks = spec.place.world_size > 0 ? spec.place.world_size : spec.ranks;
     const int virtual_ranks = number_option("--virtual-ranks", options.virtual_ranks, ranks, 1 << 16);
     spec.environment.emplace_back("LOCKSTEP_VIRTUAL_RANKS", std::to_string(virtual_ranks));
-    // A rank's share of the cores depends on the number of ranks, and sums on the number of threads.
+    // A rank's share of the cores depends on the number of ranks, and the bits of sums depend on the number
+    // of threads.
     spec.environment.emplace_back("OMP_NUM_THREADS", env("OMP_NUM_THREADS").value_or("1"));
   }
-  if (!options.trace_dir.empty())  // ranks may change their folder
+  if (!options.trace_dir.empty())  // ranks may change their current folder
     spec.environment.emplace_back("LOCKSTEP_TRACE_DIR", absolute(options.trace_dir));
   if (!options.grace.empty()) {
     spec.stop_grace = grace_period(options.grace);
@@ -252,7 +255,8 @@ LaunchSpec launch_spec(const RunOptions& options, std::vector<std::string> progr
   return spec;
 }
 
-// Restarts are to come soon: survivors have less time to say what they saw, unless --grace gives them some.
+// Restarts must come soon. So surviving ranks have less time to report what they saw, unless --grace gives
+// them more.
 void set_restarts(LaunchSpec& spec, const RunOptions& options) {
   constexpr int MOST = 1000000;
   spec.max_restarts = number_option("--max-restarts", options.max_restarts, 0, MOST);

@@ -1,4 +1,4 @@
-// lockstep trace: what the ranks of a job did last, from their flight recorders or from files.
+// lockstep trace: shows the last calls of a job's ranks, from their flight recorders or from files.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -82,7 +82,7 @@ std::vector<std::string> files_in(const std::string& folder) {
 std::vector<RankTrace> from_files(const std::vector<std::string>& paths) {
   std::vector<std::string> files;
   for (const std::string& path : paths) {
-    std::error_code error;  // of a path that cannot be looked at: reading it as a file says why
+    std::error_code error;  // of a path that cannot be read; reading it as a file gives the reason
     if (!std::filesystem::is_directory(path, error)) {
       files.push_back(path);
       continue;
@@ -129,7 +129,7 @@ int trace_command(const std::vector<std::string>& arguments) {
   if (const auto exit_code = parse(app, arguments)) return *exit_code;
   try {
     return app.got_subcommand("dump") ? dump(options) : analyze_and_print(options);
-  } catch (const Error& error) {  // a file that is none, a folder that cannot be written
+  } catch (const Error& error) {  // a file is not a trace, or a folder cannot be written
     throw ProgramError(error.what(), EXIT_FAILURE);
   }
 }

@@ -12,15 +12,15 @@
 //   SELECTIVE   (16 e + 2) s b h            softmax, its dropout and the product with V are computed again
 //   FULL        e s b h                     its input
 //
-// Recomputing needs the layer's whole activations of NONE once more: the paper leaves these out, here one
-// layer's are counted. A vocabulary adds the dropout behind the embedding, the last layer norm, the input of
-// the output layer and the logits in float32: (1 + 2 e) s b h + 4 s b v.
+// Recomputing needs the layer's whole activations of NONE once more. The paper omits these; here one layer's
+// are counted. A vocabulary adds the dropout behind the embedding, the last layer norm, the input of the
+// output layer and the logits in float32: (1 + 2 e) s b h + 4 s b v.
 //
 // Source      Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models", 2022,
-// arXiv
-//             2205.05198, section 4. There e is 2; the terms with e are its elements of 2 bytes, counted.
-// Assumes     an MLP four times as wide as h with GeLU, attention that keeps its s x s matrices (a fused
-//             kernel keeps none: SELECTIVE's bytes without its cost), no tensor or pipeline parallelism.
+//             arXiv 2205.05198, section 4. There e is 2; the terms with e are its elements of 2 bytes,
+//             counted.
+// Assumes     an MLP four times as wide as h with GeLU; attention that keeps its s x s matrices (a fused
+//             kernel keeps none: SELECTIVE's bytes without its cost); no tensor or pipeline parallelism.
 #pragma once
 
 #include <cstdint>

@@ -26,7 +26,7 @@ std::string layer_of(const std::string& name) {
   return dot == std::string::npos ? name : name.substr(0, dot);
 }
 
-// The index's own number of parameters, which newer versions of Hugging Face's library write.
+// Returns the index's own number of parameters, which newer versions of Hugging Face's library write.
 std::optional<std::uint64_t> total_parameters(const std::string& path) {
   const auto index = nlohmann::json::parse(read_plain_file(path), nullptr, /*allow_exceptions=*/false);
   const auto metadata = index.find("metadata");
@@ -36,7 +36,7 @@ std::optional<std::uint64_t> total_parameters(const std::string& path) {
   return total->get<std::uint64_t>();
 }
 
-// Of a file, what the index says is read from it.
+// Adds those tensors of a file that the index reads from it.
 void add_named_tensors(const std::string& index, const SafetensorsFile& file,
                        const std::vector<std::string>& names, std::vector<SafetensorsTensor>& tensors) {
   std::unordered_set<std::string_view> missing(names.begin(), names.end());

@@ -3,23 +3,23 @@
 namespace lockstep::cli {
 namespace {
 
-constexpr std::int64_t MOST_UNITS = std::int64_t{1} << 40;  // ranks or machines that are tried
+constexpr std::int64_t MOST_UNITS = std::int64_t{1} << 40;  // limit of the search for ranks or machines
 
-// The setting on other ranks. Memory of its own does not depend on who shares the machine.
+// The same setting on other ranks. PRIVATE memory does not depend on which ranks share the machine.
 StateSetting on_units(StateSetting setting, StateForm form, std::int64_t units) {
   setting.nodes = units;
   if (form == StateForm::PRIVATE) setting.ranks_per_node = 1;
   return setting;
 }
 
-// What a rank holds of the layer that is computed, beside its share.
+// Bytes of a rank for the layer that is computed, besides its share.
 double live_bytes(const StateSetting& setting, StateForm form, ZeroStage stage) {
   if (setting.ranks() == 1 || stage < ZeroStage::TWO) return 0;
   const double gradients = setting.bytes.gradients * setting.live;
   if (stage == ZeroStage::TWO) return gradients;
   const double whole = setting.bytes.parameters * setting.live;
   if (form == StateForm::PRIVATE) return whole + gradients;
-  // The one copy of a single machine is whole already. Of several machines each gathers the layer once.
+  // On a single machine, the one copy is complete already. On several machines each gathers the layer once.
   return setting.nodes == 1 ? gradients : whole / static_cast<double>(setting.ranks_per_node) + gradients;
 }
 
@@ -57,7 +57,7 @@ std::optional<std::int64_t> ranks_that_fit(const StateSetting& setting, StateFor
   const auto fits = [&](std::int64_t units) {
     return state_row(on_units(setting, form, units), form, stage).total() <= memory;
   };
-  // From two ranks on, more of them never take more.
+  // From two ranks on, more ranks never take more.
   std::int64_t too_few = form == StateForm::PRIVATE ? setting.ranks() : setting.nodes;
   std::int64_t enough = too_few + 1;
   while (!fits(enough)) {

@@ -6,8 +6,9 @@
 //                              .nodes = 8, .ranks_per_node = 8};
 //   state_row(setting, StateForm::PRIVATE, ZeroStage::THREE).total();    // 1.875e9
 //
-// P parameters; p, g and K bytes of one, its gradient and its optimiser state; M nodes of N ranks, W = M N; l
-// parameters of the layer that is computed at the moment:
+// P is the number of parameters. p, g and K are the bytes of one parameter, its gradient and its optimiser
+// state. There are M nodes of N ranks, W = M N. l is the number of parameters of the layer that is computed
+// at the moment:
 //
 //            PRIVATE, each rank has memory of its own      SHARED, the ranks of a machine share memory
 //   ddp      p P        g P          K P                   as PRIVATE
@@ -15,11 +16,11 @@
 //   stage 2  p P        g P/W + g l  K P/W                 p P/N                    g P/W + g l  K P/W
 //   stage 3  p P/W + p l  g P/W + g l  K P/W               p P/W + p l/N (M > 1)    g P/W + g l  K P/W
 //
-// The parts with l are `live`; one rank alone has none. A rank of SHARED is charged the N-th part of what its
+// The parts with l are `live`; a single rank has none. A rank of SHARED counts the N-th part of what its
 // machine has once, as the kernel's Pss does.
 //
 // Source      Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models",
-//             2020, arXiv 1910.02054, section 3, for PRIVATE with l = 0; stage 3's (p + g) l is DeepSpeed's
+//             2020, arXiv 1910.02054, section 3, for PRIVATE with l = 0. Stage 3's (p + g) l is DeepSpeed's
 //             "largest layer".
 #pragma once
 
@@ -34,12 +35,12 @@ struct StatePrecision {
   std::string_view name;
   double parameters;  // bytes of a parameter
   double gradients;
-  double masters;  // of its float32 copy, which the optimiser steps
+  double masters;  // bytes of its float32 copy, which the optimiser steps
 };
 
 struct StateOptimizer {
   std::string_view name;
-  double moments;  // float32 values that it keeps of a parameter
+  double moments;  // number of float32 values that the optimiser keeps for a parameter
 };
 
 inline constexpr std::array PRECISIONS =
@@ -67,7 +68,7 @@ struct StateSetting {
   std::int64_t nodes = 1;
   std::int64_t ranks_per_node = 1;
   double live = 0;         // parameters
-  double buffers = 0;      // bytes of each rank beside its states and activations
+  double buffers = 0;      // bytes of each rank besides its states and activations
   double activations = 0;  // bytes of each rank
 
   std::int64_t ranks() const { return nodes * ranks_per_node; }
@@ -89,8 +90,8 @@ struct StateRow {
 
 StateRow state_row(const StateSetting& setting, StateForm form, ZeroStage stage);
 
-// The smallest number of ranks beyond the setting's with which a rank has at most `memory` bytes: of SHARED a
-// multiple of ranks_per_node. nullopt: with any number it has more.
+// Returns the smallest number of ranks, above the setting's, with which a rank has at most `memory` bytes.
+// For SHARED it is a multiple of ranks_per_node. nullopt if no number is enough.
 std::optional<std::int64_t> ranks_that_fit(const StateSetting& setting, StateForm form, ZeroStage stage,
                                            double memory);
 

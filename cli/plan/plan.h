@@ -1,4 +1,4 @@
-// What `lockstep plan` is asked and what it answers (plan_texts.h has the words). Pure.
+// The question and the answer of `lockstep plan` (plan_texts.h has the words). Pure.
 //
 //   PlanQuestion question{.states = {.parameters = 7.5e9, .ranks_per_node = 64}, .memory = 80e9};
 //   question.states.bytes = bytes_per_parameter(question.precision, question.optimizer);
@@ -21,24 +21,25 @@ struct PlanQuestion {
   StateSetting states;  // its activations are those of `transformer`
   StatePrecision precision = PRECISIONS[1];
   StateOptimizer optimizer = OPTIMIZERS[3];
-  std::optional<ZeroStage> stage;  // nullopt: all
-  std::optional<StateForm> form;   // nullopt: both
-  std::optional<double> memory;    // bytes of a rank
+  std::optional<ZeroStage> stage;  // nullopt: all stages
+  std::optional<StateForm> form;   // nullopt: both forms
+  std::optional<double> memory;    // bytes that a rank has
   std::optional<TransformerShape> transformer;
   Recompute recompute = Recompute::NONE;
-  std::string largest_layer;  // whose parameters states.live are; "": somebody gave the number
+  std::string largest_layer;  // the layer whose parameters states.live counts; "" if the user gave the number
 };
 
-// Of the rows of one form.
+// The verdict on the rows of one form.
 struct PlanVerdict {
   StateForm form = StateForm::PRIVATE;
   std::optional<ZeroStage> first;     // the first of the rows that fits the memory
-  ZeroStage last = ZeroStage::THREE;  // of the rows: the one of the fewest bytes
-  std::optional<std::int64_t> ranks;  // if none fits: how many ranks `last` needs, if any number is enough
+  ZeroStage last = ZeroStage::THREE;  // the row with the fewest bytes
+  // if none fits: the number of ranks with which `last` fits, if there is one
+  std::optional<std::int64_t> ranks;
 };
 
 struct PlanAnswer {
-  std::vector<StateRow> rows;         // what data parallelism takes is in the first form only
+  std::vector<StateRow> rows;         // data parallelism is in the first form only
   std::vector<PlanVerdict> verdicts;  // one for each form; empty without a memory
 };
 

@@ -30,7 +30,7 @@ constexpr std::array COLUMNS =
                                {"buffers", [](const StateRow& row) { return row.buffers; }},
                                {"activations", [](const StateRow& row) { return row.activations; }},
                                {"total", [](const StateRow& row) { return row.total(); }}});
-constexpr std::size_t ALWAYS_SHOWN = 3;  // so many of them also where all rows have 0
+constexpr std::size_t ALWAYS_SHOWN = 3;  // so many columns are shown even if all rows have 0
 
 std::string_view json_name(StateForm form) { return form == StateForm::PRIVATE ? "private" : "shared"; }
 

@@ -1,4 +1,4 @@
-// What `lockstep plan` says. Pure.
+// The texts of `lockstep plan`. Pure.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace lockstep::cli {
 
-// The setting, a table for each form, the activations, what fits.
+// The setting, a table for each form, the activations, and what fits.
 std::string plan_text(const PlanQuestion& question, const PlanAnswer& plan);
 
 // One object; sizes are whole bytes.

@@ -14,7 +14,7 @@
 namespace lockstep::cli {
 namespace {
 
-constexpr double LARGEST = 1e18;  // what is added up and multiplied then stays far from overflow
+constexpr double LARGEST = 1e18;  // keeps sums and products far from overflow
 
 struct SizeUnit {
   std::string_view name;
@@ -39,15 +39,15 @@ std::optional<double> parse_size_in(std::span<const SizeUnit> units, const std::
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc()) return std::nullopt;
   std::string_view unit(end, static_cast<std::size_t>(text.data() + text.size() - end));
-  if (unit.starts_with(' ')) unit.remove_prefix(1);  // as bytes_text() writes it
+  if (unit.starts_with(' ')) unit.remove_prefix(1);  // bytes_text() writes a space
   const auto found =
       std::find_if(units.begin(), units.end(), [&](const auto& row) { return row.name == unit; });
   if (found == units.end()) return std::nullopt;
   const double size = std::round(value * found->value);
-  return size >= 1 && size <= LARGEST ? std::optional(size) : std::nullopt;  // NaN is neither
+  return size >= 1 && size <= LARGEST ? std::optional(size) : std::nullopt;  // false for NaN
 }
 
-// The unit is the one in which at most three digits stand before the point.
+// Chooses the unit with at most three digits before the point.
 std::string size_in(std::span<const std::string_view> units, double size) {
   std::size_t unit = 0;
   for (; size >= 999.5 && unit + 1 < units.size(); ++unit) size /= 1000;

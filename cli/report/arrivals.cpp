@@ -14,9 +14,9 @@ struct Attendance {
   const ReportCall* call = nullptr;
 };
 
-// World ranks that have records of each group; none for a name that stands for several groups.
+// World ranks that have records of each group. Empty for a name of several groups.
 std::map<std::string, std::set<int>> attendance_by_group(const ClockCalls& calls) {
-  std::map<std::string, std::map<int, int>> seats;  // group, its rank, the world's
+  std::map<std::string, std::map<int, int>> seats;  // world rank, by group and rank in the group
   std::set<std::string> ambiguous;
   for (const RankCalls& rank : calls.ranks) {
     for (const ReportCall& call : rank.calls) {
@@ -46,7 +46,7 @@ Arrival arrival_of(const std::vector<Attendance>& present) {
 }
 
 ReportCall call_of_record(const GroupTrace& group, const TraceRecord& record, std::int64_t read_ns) {
-  // Groups of one name and other members are others.
+  // Groups with one name but other members are different groups.
   std::string name = group.name;
   if (name != "world") {
     name += " of ranks";

@@ -1,12 +1,11 @@
-// Who came last: of each collective the rank whose call began latest, the one that the others waited for.
-// Pure.
+// Finds, for each collective, the rank whose call began last: the rank that the others waited for. Pure.
 //
 //   const ClockCalls one = {"", {{0, calls_of_rank_0}, {1, calls_of_rank_1}}};
 //   for (const RankArrivals& rank : arrivals_of(one)) rank.buckets.last;     // times that rank came last
 //
-// Only starts by one clock are compared. A collective counts if every rank of its group that has records on
-// this clock has one of it, and there are two of these at least. Groups of one name that are not the same
-// group, because a rank of theirs is there twice, do not count.
+// Only starts by one clock are compared. A collective counts if at least two ranks of its group have records
+// on this clock, and each of them has one of the collective. A group name does not count if it names
+// different groups, because a rank is in it twice.
 #pragma once
 
 #include <cstddef>
@@ -32,9 +31,9 @@ struct ClockCalls {
 };
 
 struct ArrivalCount {
-  std::size_t collectives = 0;         // that count, of this rank's
-  std::size_t last = 0;                // of these, where this rank came last
-  std::vector<std::int64_t> lateness;  // nanoseconds behind the first rank, of these
+  std::size_t collectives = 0;         // number of this rank's collectives that count
+  std::size_t last = 0;                // in how many of these this rank came last
+  std::vector<std::int64_t> lateness;  // for these, nanoseconds after the first rank
 };
 
 struct RankArrivals {
@@ -43,11 +42,11 @@ struct RankArrivals {
   ArrivalCount others;
 };
 
-// One collective as all its ranks made it.
+// One collective with the calls of all its ranks.
 struct Arrival {
   bool is_bucket = false;
   int last = 0;               // rank
-  std::int64_t lateness = 0;  // nanoseconds behind the first
+  std::int64_t lateness = 0;  // nanoseconds after the first
   std::vector<int> ranks = {};
 };
 
@@ -57,7 +56,8 @@ std::map<CollectiveName, Arrival> arrivals(const ClockCalls& calls);
 std::vector<RankArrivals> arrivals_of(const ClockCalls& calls);
 
 ClockCalls calls_of(const std::vector<RankProfile>& profiles);
-// Of flight recorders: one for each host of each job. Of several records of one rank the latest counts.
+// For flight recorders: one result for each host of each job. Of several records of one rank the latest
+// counts.
 std::vector<ClockCalls> calls_of(const std::vector<RankTrace>& traces);
 
 }  // namespace lockstep::cli

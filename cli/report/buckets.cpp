@@ -14,7 +14,7 @@ constexpr double LANE_HEIGHT = 16, WORK_HEIGHT = 8, RANK_GAP = 12;
 constexpr std::size_t MOST_LANES = 8;
 constexpr std::size_t LAST_CALLS = 24;
 
-// The calls of a rank in a window, each on the first lane that is free.
+// The calls of a rank in a window, each on the first free lane.
 struct TimelineRank {
   int rank = 0;
   std::vector<std::pair<std::size_t, const ReportCall*>> calls;  // lane and call
@@ -87,7 +87,7 @@ class Timeline {
     return out;
   }
 
-  // One path: there are thousands of operations. Gaps that nobody can see are closed.
+  // Draws one path, because there are thousands of operations. Closes gaps that are too small to see.
   std::string draw_work(const Spans& spans, double y, const char* css_class) const {
     constexpr double VISIBLE = 0.3;
     std::string path;

@@ -1,4 +1,4 @@
-// The part of a report about collectives: when each rank was in which, and who came last. Pure.
+// The part of a report about collectives: when each rank was in which one, and which rank came last. Pure.
 #pragma once
 
 #include <optional>
@@ -9,17 +9,18 @@
 
 namespace lockstep::cli {
 
-// What a timeline shows of one clock.
+// The time window of one clock in a timeline.
 struct TimelineWindow {
   Span time;
   std::string what;  // "step 3 of the profile"
 };
 
-// The step of median length on the first rank that has steps, from the first start to the last end over all
-// ranks; without steps the last calls, as of a flight recorder. Nothing where there is no call.
+// The window of the step of median length on the first rank that has steps, from the first start to the last
+// end over all ranks. Without steps, that of the last calls, as in a flight recorder. Nothing if there is no
+// call.
 std::optional<TimelineWindow> window_of(const std::vector<RankProfile>& profiles, const ClockCalls& calls);
 
-// `profiles`: whose operations are drawn behind the calls; none for a flight recorder.
+// The operations of `profiles` are drawn behind the calls; none for a flight recorder.
 std::string timeline_html(const std::vector<RankProfile>& profiles, const ClockCalls& calls);
 std::string arrivals_html(const ClockCalls& calls);
 

@@ -59,7 +59,7 @@ std::string line_of(const Axes& axes, const std::vector<CurvePoint>& points, con
              "\"/>\n");
 }
 
-// Circles that say their values; of many points only some, and these cannot be seen.
+// Circles that show their values. Of many points only some get one, and these are invisible.
 std::string marks_of(const Axes& axes, const CurveChart& chart, const CurveChart::Series& series,
                      const std::string& css_class) {
   const std::vector<CurvePoint>& points = series.curve->points;
@@ -78,7 +78,7 @@ std::string marks_of(const Axes& axes, const CurveChart& chart, const CurveChart
   return out;
 }
 
-// Says what no line shows.
+// Lists the values that no line shows.
 std::string gaps_of(const CurveChart& chart) {
   std::string out;
   for (const CurveChart::Series& series : chart.series) {
@@ -94,7 +94,7 @@ std::string gaps_of(const CurveChart& chart) {
   return out;
 }
 
-// Lines of few points over those of many, which would hide them.
+// Draws lines of few points last, because those of many would hide them.
 std::vector<std::size_t> drawing_order(const CurveChart& chart) {
   std::vector<std::size_t> order(chart.series.size());
   std::iota(order.begin(), order.end(), 0U);

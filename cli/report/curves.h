@@ -1,4 +1,4 @@
-// The part of a report that draws what metrics files hold, and tables of it. Pure.
+// The part of a report that draws the values of metrics files, and their tables. Pure.
 #pragma once
 
 #include <string>
@@ -8,9 +8,9 @@
 
 namespace lockstep::cli {
 
-// One chart: keys that differ by "train_", "test_" and the like in front, of all files with the same x.
+// One chart: all keys that differ only by a prefix such as "train_" or "test_", of all files with the same x.
 struct CurveChart {
-  std::string key;  // without what is in front
+  std::string key;  // without the prefix
   std::string x;
   struct Series {
     std::string name;
@@ -21,10 +21,10 @@ struct CurveChart {
 
 // "train_loss" and "test/loss" are "loss".
 std::string chart_key(const std::string& key);
-// Losses first, else in the order in which the keys come.
+// Losses first, the others in the order of the keys.
 std::vector<CurveChart> charts_of(const std::vector<MetricsTable>& tables);
 
-// At most `limit` points: of each stretch of them the lowest and the highest, in order.
+// Returns at most `limit` points: the lowest and the highest of each stretch, in order.
 std::vector<CurvePoint> thinned(const std::vector<CurvePoint>& points, std::size_t limit);
 
 std::string summary_html(const std::vector<MetricsTable>& tables);

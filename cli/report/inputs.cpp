@@ -19,7 +19,7 @@ enum class FileKind { OTHER, JSON_LINES, CSV, PROFILE, RECORDER };
 
 // The first bytes of the file.
 std::string beginning_of(const std::string& path) {
-  constexpr std::size_t LENGTH = 4096;  // our traces name their kind in the first two hundred
+  constexpr std::size_t LENGTH = 4096;  // our traces name their kind in the first two hundred bytes
   std::string head(LENGTH, '\0');
   head.resize(PlainFile(path).read_at(0, std::as_writable_bytes(std::span(head))));
   return head;
@@ -74,7 +74,7 @@ void check_ranks(const std::vector<RankProfile>& profiles) {
   }
 }
 
-// As seen from the one folder that the report is about.
+// Makes paths relative to the one folder that the report is about.
 void shorten_paths(ReportInputs& inputs, const std::string& folder) {
   const auto shorten = [&](std::string& path) {
     path = std::filesystem::path(path).lexically_relative(folder).string();

@@ -1,11 +1,12 @@
-// What a report is made of: the files in folders, each recognised and read.
+// The inputs of a report: the files in folders, each recognised and read.
 //
 //   const ReportInputs inputs = read_inputs({"runs/7"});
 //
-// Folder      its files and those of the folders in it. Files are known by their beginning (a trace of the
-//             profiler, of a flight recorder) or their name (.jsonl, .csv); others are left out.
-// File        read as what it is; one that is no trace is JSON lines, or CSV if its name ends in .csv.
-// Fails       SystemError, FormatError, naming the file; InvalidArgument: two profiler traces of one rank.
+// Folder      its files and those of its folders. A file is recognised by its beginning (a trace of the
+//             profiler, of a flight recorder) or its name (.jsonl, .csv); others are left out.
+// File        A single file is read as its kind. If it is not a trace, it is JSON lines, or CSV if its name
+//             ends in .csv.
+// Fails       SystemError, FormatError that name the file; InvalidArgument: two profiler traces of one rank.
 #pragma once
 
 #include <cstddef>

@@ -6,8 +6,8 @@
 //
 // A curve     is a key with numbers, other than "step" and "epoch", and its values over x. NaN and infinity,
 //             also as the strings that MetricsFile writes, are points without a finite y.
-// Rows        without x, as the one that ends a run, are `remarks`: keys with their values as text.
-// Other keys  with no number at all (texts, lists, objects) are named in `not_drawn`.
+// Rows        without x, such as the one that ends a run, are `remarks`: keys with their values as text.
+// Other keys  without any number (texts, lists, objects) are named in `not_drawn`.
 #pragma once
 
 #include <cstddef>
@@ -39,7 +39,7 @@ struct MetricsTable {
 
 // Throws FormatError that names the file and the line.
 MetricsTable parse_json_lines(std::string_view text, const std::string& path);
-// The first line names the columns; an empty field is a key that its row lacks.
+// The first line names the columns. An empty field means that its row lacks the key.
 MetricsTable parse_csv_metrics(std::string_view text, const std::string& path);
 
 }  // namespace lockstep::cli

@@ -1,4 +1,4 @@
-// The page of a report: one HTML text with everything in it, without scripts, for light and dark screens.
+// The page of a report: one HTML text that contains everything, without scripts, for light and dark screens.
 // Pure.
 #pragma once
 

@@ -13,7 +13,7 @@ namespace {
 using EventJson = nlohmann::json;
 
 constexpr std::string_view CALL_PREFIX = "lockstep:";
-constexpr int EVENT_DEPTH = 2;  // of an event's object: in the list of events, in the whole
+constexpr int EVENT_DEPTH = 2;  // depth of an event's object: in the list of events, in the whole
 
 class ProfileParser {
  public:

@@ -1,5 +1,5 @@
-// One rank's profiler trace, as Profile::export_chrome_trace() writes it: its steps, and what each of them
-// went into. Pure.
+// One rank's profiler trace, as Profile::export_chrome_trace() writes it: its steps, and the parts of each.
+// Pure.
 //
 //   const RankProfile profile = parse_profile(text, "trace_0.json");
 //   const StepParts parts = parts_of(profile, profile.steps[3]);      // nanoseconds
@@ -7,7 +7,7 @@
 // Steps       ranges of the program (record_function) with the name "step", or "ProfilerStep#..." as those of
 //             Python's profiler.
 // Backward    operations with a thread of the forward pass ("Fwd thread id").
-// Memory      of a large trace only the spans of time are kept; each event is dropped once it was read.
+// Memory      Of a large trace only the spans of time are kept; each event is dropped once it has been read.
 #pragma once
 
 #include <cstdint>
@@ -41,16 +41,16 @@ struct RankProfile {
   std::vector<ReportCall> calls;
 };
 
-// They add up to the step.
+// The parts add up to the step.
 struct StepParts {
   std::int64_t backward = 0;
-  std::int64_t operations = 0;     // others than backward's
+  std::int64_t operations = 0;     // without those of backward
   std::int64_t communication = 0;  // exposed: calls in flight while no operation runs
   std::int64_t rest = 0;
 };
 
 StepParts parts_of(const RankProfile& profile, const Span& step);
-// The mean of all but the first step; of all if there are fewer than three.
+// The mean over all but the first step; over all if there are fewer than three.
 StepParts mean_parts(const RankProfile& profile);
 
 // Throws FormatError that names the file.

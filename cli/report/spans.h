@@ -1,4 +1,4 @@
-// Spans of time, and sets of them: what of a step was spent with what. Pure.
+// Spans of time, and sets of them, to find how a step's time was spent. Pure.
 //
 //   const Spans busy = merged({{0, 4}, {2, 6}});         // {{0, 6}}
 //   without(busy, merged({{1, 2}}));                     // {{0, 1}, {2, 6}}
@@ -20,9 +20,9 @@ struct Span {
 using Spans = std::vector<Span>;
 
 Spans merged(Spans spans);
-// Both merged; what of `spans` is in none of `others`.
+// Both are merged. Returns the parts of `spans` that are in none of `others`.
 Spans without(const Spans& spans, const Spans& others);
-// What of the merged `spans` is in the window.
+// Returns the parts of the merged `spans` that are in the window.
 Spans within(const Spans& spans, const Span& window);
 std::int64_t length_within(const Spans& spans, const Span& window);
 

@@ -87,13 +87,13 @@ std::string parts_table(const std::vector<const RankProfile*>& profiles) {
   return out + "</table>\n";
 }
 
-// A line: the length of each step.
+// One line: the length of each step.
 struct StepCourse {
   std::string name;
   std::vector<std::int64_t> lengths;
 };
 
-// One for each rank; of more ranks than there are colours the fastest, the median and the slowest.
+// One line for each rank. If there are more ranks than colours, the fastest, the median and the slowest.
 std::vector<StepCourse> courses_of(const std::vector<const RankProfile*>& profiles) {
   constexpr std::size_t MOST_LINES = 6;
   std::vector<StepCourse> ranks;

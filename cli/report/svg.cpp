@@ -75,7 +75,7 @@ Scale::Scale(double low, double high, double from, double to) : low_(low), high_
 }
 
 double Scale::operator()(double value) const {
-  // By halves, which do not overflow. What is far outside stays a number that a drawing can have.
+  // Halves do not overflow. A value far outside stays a number that a drawing can contain.
   const double share = (value / 2 - low_ / 2) / (high_ / 2 - low_ / 2);
   return from_ + std::clamp(share, -1.0, 2.0) * (to_ - from_);
 }
@@ -83,7 +83,7 @@ double Scale::operator()(double value) const {
 std::vector<double> Scale::ticks(int count) const {
   const double raw = (high_ / 2 - low_ / 2) / count * 2;
   const double power = std::pow(10, std::floor(std::log10(raw)));
-  // The round step that is nearest, on a logarithmic scale: limits are geometric means of neighbours.
+  // The round step that is nearest on a logarithmic scale: limits are geometric means of neighbours.
   double step = power;
   for (const auto& [limit, factor] : {std::pair(1.414, 2.0), std::pair(3.162, 5.0), std::pair(7.071, 10.0)})
     if (raw / power >= limit) step = factor * power;

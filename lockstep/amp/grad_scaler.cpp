@@ -35,8 +35,8 @@ std::vector<at::Tensor> parameters_of(torch::optim::Optimizer& optimizer) {
   return all;
 }
 
-// The dense values of a gradient. Adding up duplicates of a sparse float16 gradient may overflow, so it is
-// done first.
+// Returns the dense values of a gradient. The duplicates of a sparse float16 gradient are added up first,
+// because that may overflow.
 at::Tensor values_of(const at::Tensor& parameter) {
   at::Tensor& grad = parameter.mutable_grad();
   if (!grad.is_sparse()) return grad;
@@ -44,7 +44,7 @@ at::Tensor values_of(const at::Tensor& parameter) {
   return grad._values();
 }
 
-// Groups what one kernel call can take.
+// Tensors with the same key may be in one kernel call.
 using DeviceAndDtype = std::pair<at::Device, at::ScalarType>;
 struct KindLess {
   bool operator()(const DeviceAndDtype& a, const DeviceAndDtype& b) const {
@@ -139,7 +139,7 @@ void GradScaler::require_scaled(const char* call) const {
 at::Tensor GradScaler::scale(const at::Tensor& outputs) {
   if (!options_.enabled) return outputs;
   has_scaled_ = true;
-  // A tensor, not a number: it makes a 0-d float16 loss float32.
+  // A tensor and not a number, because that makes a 0-d float16 loss float32.
   return outputs.mul(at::full({}, scale_.value(), outputs.options().dtype(at::kFloat)));
 }
 

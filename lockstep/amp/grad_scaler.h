@@ -1,6 +1,6 @@
-// GradScaler: keeps float16 gradients away from zero by scaling the loss, and skips a step whose gradients
-// overflowed. What torch.amp.GradScaler is to Python, for any torch::optim::Optimizer, with all ranks of a
-// group agreeing.
+// GradScaler: scales the loss so that float16 gradients do not underflow, and skips a step whose gradients
+// overflowed. It is torch.amp.GradScaler of Python, for any torch::optim::Optimizer. All ranks of a group
+// agree.
 //
 //   dist::GradScaler scaler;
 //   for (auto& batch : loader) {
@@ -11,31 +11,30 @@
 //       loss = cross_entropy(ddp->forward(batch.data), batch.target);
 //     }
 //     scaler.scale(loss).backward();
-//     scaler.unscale_(optimizer);  // optional: to clip what the gradients really are
+//     scaler.unscale_(optimizer);  // optional: clipping then sees the true gradients
 //     torch::nn::utils::clip_grad_norm_(ddp.parameters(), 1.0);
 //     scaler.step(optimizer);  // skipped if a gradient is not finite
 //     scaler.update();  // once per iteration, after all optimisers' steps
 //   }
 //
-// Accumulation scale each micro-batch's loss, and unscale, step and update only where the optimiser steps:
-// the scale must not
-//              change in between.
-// Several      optimisers share one scaler and step or are skipped each by itself; one overflow among them
+// Accumulate   Scale each micro-batch's loss. Unscale, step and update only where the optimiser steps,
+//              because the scale must not change in between.
+// Several      optimisers may share one scaler. Each steps or is skipped by itself. One overflow among them
 //              lowers the scale.
-// Collective   unscale_() of each optimiser, or step() where it was not called: one all_reduce of 8 bytes, by
-//              which all ranks of the group skip together even if the gradients of one rank alone overflowed.
+// Collective   unscale_() of each optimiser, or step() if it was not called: one all_reduce of 8 bytes. By it
+//              all ranks of the group skip together, even if the gradients of one rank alone overflowed.
 //              Every rank calls them in the same order. A group of one rank, or none, sends nothing.
-// Overflow     last_overflow() says which parameter's gradient was not finite and on which rank: of the
-//              parameters in the optimiser's order the first, of the ranks that have it the lowest. (After
-//              DDP has averaged, every rank has it.) The first skips of a run are the scale finding its
-//              place; SKIPS_TO_WARN in a row are logged as a warning.
-// Differs      from Python: step() returns whether the step was taken; the scale lives on the host, so
-//              get_scale() costs nothing and unscale_() waits for the device.
-// Same scale   on all ranks: the all_reduce carries it. State loaded, or update(new_scale) called, on one
-//              rank alone is a Mismatch there that has both scales.
-// Fails        InvalidArgument: a process outside process_group, from the constructor. InvalidArgument, with
-//              the words of torch: calls in an order that cannot be (the table below), float16 gradients, an
-//              optimiser whose parameters have no gradient.
+// Overflow     last_overflow() says which parameter's gradient was not finite and on which rank. It is the
+//              first parameter in the optimiser's order, and the lowest rank that has it. (After DDP has
+//              averaged, every rank has it.) In the first steps of a run, skips are normal until the scale
+//              fits. SKIPS_TO_WARN skips in a row are logged as a warning.
+// Differs      from Python: step() returns whether the step was taken. The scale lives on the host, so
+//              get_scale() costs nothing, and unscale_() waits for the device.
+// Same scale   on all ranks: the all_reduce carries it. If one rank alone loads a state or calls
+//              update(new_scale), that is a Mismatch with both scales.
+// Fails        InvalidArgument from the constructor: a process outside process_group. InvalidArgument, with
+//              the words of torch: calls in a wrong order (the table below), float16 gradients, an optimiser
+//              whose parameters have no gradient.
 //
 //                        scale()    unscale_()     step()            update()
 //   after nothing        yes        error          error             error
@@ -62,7 +61,7 @@
 namespace lockstep {
 
 struct GradScalerOptions {
-  bool enabled = true;  // false: scale() and unscale_() do nothing, step() always steps
+  bool enabled = true;  // false: scale() and unscale_() do nothing, and step() always steps
   std::optional<ProcessGroup> process_group = {};  // default: world(), or this process alone
   NamedTensors parameters = {};  // names for last_overflow(): net->named_parameters().pairs()
 };
@@ -70,21 +69,21 @@ struct GradScalerOptions {
 struct GradOverflow {
   std::string parameter;            // "fc1.weight"; without names "parameter 3 of group 0 ([10, 84], Float)"
   int rank = 0;                     // of the scaler's group
-  std::int64_t skips_in_a_row = 0;  // iterations, this one included
+  std::int64_t skips_in_a_row = 0;  // number of skipped iterations, including this one
 };
 
-// The gradients of an optimiser times `factor`, in place. Returns the parameter, by its place among all of
-// the optimiser's, whose gradient is the first that was not finite; nothing if all are. Of this rank alone.
+// Multiplies the gradients of an optimiser by `factor`, in place. Returns the first parameter whose gradient
+// was not finite, by its place among all of the optimiser's; nothing if all are finite. On this rank alone.
 // `none_found`, if given, is set when no parameter has a gradient. Throws InvalidArgument for float16
 // gradients unless `allow_half`.
 std::optional<std::int64_t> unscale_gradients(torch::optim::Optimizer& optimizer, double factor,
                                               bool allow_half = false, bool* none_found = nullptr);
 
-// "fc1.weight", or its place, shape and dtype where `names` has no name for it.
+// Returns "fc1.weight", or the place, shape and dtype if `names` has no name for it.
 std::string parameter_name(torch::optim::Optimizer& optimizer, std::int64_t index, const NamedTensors& names);
 
-// Collective: the first of what the ranks of `group` found, and the lowest rank that found it; nothing if no
-// rank did. Throws Mismatch on all ranks if `scale` is not the same on all.
+// Returns the first parameter that any rank of `group` found, and the lowest rank that found it; nothing if
+// no rank did. Collective. Throws Mismatch on all ranks if `scale` is not the same on all.
 struct RankedParameter {
   std::int64_t index;
   int rank;
@@ -100,16 +99,17 @@ class GradScaler {
   GradScaler(const GradScaler&) = delete;
   GradScaler& operator=(const GradScaler&) = delete;
 
-  // The outputs times the scale, as part of the graph. A float16 loss becomes float32.
+  // Returns the outputs times the scale, as part of the graph. A float16 loss becomes float32.
   at::Tensor scale(const at::Tensor& outputs);
   std::vector<at::Tensor> scale(const std::vector<at::Tensor>& outputs);
 
   // Divides the gradients of the optimiser's parameters by the scale, in place (a sparse float16 one may be
   // replaced).
   void unscale_(torch::optim::Optimizer& optimizer);
-  // optimizer.step(), unless a gradient of a rank is not finite. Closures are not supported, as in torch.
+  // Calls optimizer.step(), unless a gradient on some rank is not finite. Closures are not supported, as in
+  // torch.
   bool step(torch::optim::Optimizer& optimizer);
-  // Lowers or raises the scale; or sets it.
+  // Lowers or raises the scale. The second form sets it.
   void update();
   void update(double new_scale);
 
@@ -122,11 +122,11 @@ class GradScaler {
   void set_backoff_factor(double factor);
   void set_growth_interval(std::int64_t interval);
 
-  // Of the last iteration that was skipped, if any was.
+  // The overflow of the last skipped iteration, if there was one.
   const std::optional<GradOverflow>& last_overflow() const { return last_overflow_; }
 
   // Scalars: scale, growth_factor, backoff_factor, growth_interval, _growth_tracker, and _hysteresis_tracker,
-  // which may be missing. Empty when disabled. Loading one that is empty or lacks an entry is an
+  // which may be missing. Empty if the scaler is disabled. Loading an empty or incomplete state is an
   // InvalidArgument, before anything changes.
   NamedTensors state_dict() const;
   void load_state_dict(const NamedTensors& state);

@@ -18,7 +18,7 @@
 namespace lockstep {
 namespace {
 
-// The states of random generators, and their way back.
+// Saves and restores the states of random generators.
 class RandomState {
  public:
   static RandomState of(const std::set<std::pair<at::DeviceType, int>>& devices) {
@@ -90,15 +90,15 @@ class CheckpointFrame : public std::enable_shared_from_this<CheckpointFrame> {
                   CheckpointRecorder::Again again)
       : options_(options), again_(std::move(again)), autocast_(AutocastState::of_this_thread()) {
     if (options.preserve_rng_state) random_ = RandomState::of(devices_of(inputs));
-    // Saved as an operation saves them: they notice changes in place, and inside another checkpoint its hooks
-    // take them.
+    // Inputs are saved as operations save them. So changes in place are noticed, and inside another
+    // checkpoint its hooks take them.
     for (const at::Tensor& input : inputs) inputs_.emplace_back(input, /*is_output=*/false);
   }
 
-  // In forward: forgets the tensor, and returns how to get it.
+  // In forward: drops the tensor, and returns the function that gives it back.
   SavedTensorsHooks::Unpack pack(const at::Tensor& tensor) {
     const std::lock_guard lock(mutex_);
-    auto wanted = std::make_shared<char>();  // lives as long as somebody may ask for the tensor
+    auto wanted = std::make_shared<char>();  // lives as long as the tensor can still be requested
     saved_.push_back({.metadata = Metadata(tensor), .wanted = wanted});
     return [frame = shared_from_this(), index = saved_.size() - 1, wanted] { return frame->unpack(index); };
   }
@@ -113,8 +113,8 @@ class CheckpointFrame : public std::enable_shared_from_this<CheckpointFrame> {
     Metadata metadata;
     std::weak_ptr<char> wanted;
   };
-  // What ends the second call when nothing more is needed. Not a std::exception: a function that catches
-  // those lets it pass.
+  // Thrown to end the second call when nothing more is needed. Not a std::exception, so that a function that
+  // catches those lets it pass.
   struct Enough {
     const void* run;
   };
@@ -123,7 +123,7 @@ class CheckpointFrame : public std::enable_shared_from_this<CheckpointFrame> {
     std::size_t count = 0;
   };
 
-  // The mutex is held from here on. A frame asks only frames outside it, for its inputs.
+  // The mutex is held from here on. A frame waits only for frames outside it, for its inputs.
   at::Tensor unpack(std::size_t index) {
     const std::lock_guard lock(mutex_);
     const int backward = torch::autograd::get_current_graph_task_id();
@@ -198,8 +198,8 @@ class CheckpointFrame : public std::enable_shared_from_this<CheckpointFrame> {
   // guarded by mutex_
   std::vector<Saved> saved_;
   bool forward_is_over_ = false;
-  int backward_ = -1;                   // autograd's number of the one that `recomputed_` is for
-  std::vector<at::Tensor> recomputed_;  // each until it is asked for
+  int backward_ = -1;                   // autograd's number of the backward that `recomputed_` belongs to
+  std::vector<at::Tensor> recomputed_;  // each is kept until it is requested
 };
 
 CheckpointRecorder::CheckpointRecorder(const CheckpointOptions& options,

@@ -1,5 +1,5 @@
-// autocast: inside the region, operations that gain from it run in float16 or bfloat16, and those that need
-// the range run in float32. What torch.autocast is to Python.
+// autocast: inside the region, operations that gain from it run in float16 or bfloat16. Operations that need
+// the range run in float32. It is Python's torch.autocast.
 //
 //   at::Tensor loss;
 //   {
@@ -8,19 +8,19 @@
 //   }                                                                 // as it was before
 //   loss.backward();  // outside: each gradient in its operation's dtype
 //
-// Which operations: libtorch's own lists for the device, the same that Python uses (on CPU matmul, linear,
-// conv and attention are lowered, most losses and norms raised; softmax stays what it was given). Parameters
-// stay float32, and so do their gradients. bfloat16 has the range of float32 and needs no scaling; for
-// float16 see grad_scaler.h.
+// The operations are those of libtorch's lists for the device, as in Python. On the CPU matmul, linear, conv
+// and attention are lowered, and most losses and norms raised; softmax keeps its dtype. Parameters stay
+// float32, and so do their gradients. bfloat16 has the range of float32 and needs no scaling; for float16 see
+// grad_scaler.h.
 //
-// Threads     the calling thread alone, as in Python. Another thread begins a region of its own.
-// Nesting     regions nest, also with enabled = false inside. They end in the order opposite to that in which
-//             they began.
-// Cache       a parameter is cast once per region, not once per use; the casts are dropped when the outermost
-//             region ends. After a parameter has changed inside a region (an optimiser's step), its cast is
-//             stale: step outside, as above.
+// Threads     The calling thread alone, as in Python. Another thread begins a region of its own.
+// Nesting     Regions nest, also with enabled = false inside. They end in the reverse order of their
+//             beginning.
+// Cache       A parameter is cast once per region, not once per use. The casts are dropped when the outermost
+//             region ends. If a parameter changes inside a region (an optimiser's step), its cast is stale.
+//             So step outside, as above.
 // Fails       InvalidArgument: another dtype than these two with enabled = true (Python warns and runs in
-//             full precision), or "meta" and other devices that have no autocast.
+//             full precision), or a device without autocast, such as "meta".
 // Source      torch/amp/autocast_mode.py of PyTorch 2.13 for the order in which state is kept and restored.
 #pragma once
 
@@ -47,14 +47,14 @@ class Autocast {
   const bool cache_before_;
 };
 
-// `dtype`: by default that of the device, bfloat16 on CPU and float16 on GPUs. `cache_enabled`: by default as
-// it is.
+// `dtype` defaults to that of the device, bfloat16 on the CPU and float16 on GPUs. `cache_enabled` defaults
+// to the present setting.
 [[nodiscard]] inline Autocast autocast(at::DeviceType device, std::optional<at::ScalarType> dtype = {},
                                        bool enabled = true, std::optional<bool> cache_enabled = {}) {
   return {device, dtype, enabled, cache_enabled};
 }
 
-// What autocast is set to on this thread, for all devices: for code that must run later as it would have run
+// The settings of autocast on this thread, for all devices. With it, code that runs later can run as it would
 // here.
 //
 //   const AutocastState state = AutocastState::of_this_thread();

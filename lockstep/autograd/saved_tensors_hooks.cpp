@@ -14,13 +14,13 @@ namespace {
 
 namespace autograd = torch::autograd;
 
-thread_local std::vector<const SavedTensorsHooks::Pack*> active;  // the innermost last
+thread_local std::vector<const SavedTensorsHooks::Pack*> active;  // the innermost is the last
 
-// Of one saved tensor.
+// The hooks of one saved tensor.
 class FunctionHooks : public autograd::SavedVariableHooks {
  public:
   explicit FunctionHooks(const SavedTensorsHooks::Pack* pack) : pack_(pack) {}
-  // Called at once, while the guard lives; pack_ is not looked at later.
+  // Called at once, while the guard lives; pack_ is not used later.
   void call_pack_hook(const at::Tensor& tensor) override { unpack_ = (*pack_)(tensor); }
   at::Tensor call_unpack_hook() override { return unpack_(); }
   std::optional<std::pair<c10::SafePyObject, c10::SafePyObject>> retrieve_unpack_hook_data() const override {
@@ -32,8 +32,8 @@ class FunctionHooks : public autograd::SavedVariableHooks {
   SavedTensorsHooks::Unpack unpack_;
 };
 
-// Answers for hooks, and leaves backward to libtorch's engine: a second one in a process gets no threads for
-// devices (initialize_device_threads_pool() starts them once).
+// Provides hooks, and leaves backward to libtorch's engine. A second real engine in a process would get no
+// threads for devices (initialize_device_threads_pool() starts them once).
 class HookedEngine : public autograd::Engine {
  public:
   static autograd::Engine& instance() {

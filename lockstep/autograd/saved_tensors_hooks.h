@@ -1,5 +1,5 @@
-// saved_tensors_hooks: decides what becomes of the tensors that operations keep for their backward. The
-// counterpart of torch.autograd.graph.saved_tensors_hooks, which libtorch has for Python alone.
+// saved_tensors_hooks: decides how the tensors that operations save for their backward are kept. The
+// counterpart of torch.autograd.graph.saved_tensors_hooks, which libtorch has only for Python.
 //
 //   {
 //     const auto guard = dist::saved_tensors_hooks([](const at::Tensor& tensor) {  // keeps them in half the
@@ -10,18 +10,18 @@
 //   }
 //   loss.backward();
 //
-// Pack         is called in forward for each tensor that an operation saves (parameters and inputs too), and
-//              returns what gives the tensor back. It does not keep the tensor unless what it returns does.
-//              It must not change it.
-// Unpack       is called when backward needs the tensor, once per backward and use, on the thread that
-//              backward runs on. Shape, dtype and device must be the tensor's.
-// Nesting      the innermost of this thread alone is called.
-// Threads      the hooks hold for operations of the calling thread. Backward may be anywhere.
+// Pack         is called in forward for each tensor that an operation saves (parameters and inputs too). It
+//              returns a function that gives the tensor back. Only that function keeps anything. Pack must
+//              not change the tensor.
+// Unpack       is that function. It is called when backward needs the tensor, once per backward and use, on
+//              the thread of that backward. Shape, dtype and device must be the tensor's.
+// Nesting      Only the innermost hooks of this thread are called.
+// Threads      The hooks hold for operations of the calling thread. Backward may run anywhere.
 // Fails        InvalidArgument inside a Python process, whose engine has hooks of its own: use Python's
-//              there. What pack throws leaves the operation, what unpack throws leaves backward(), with its
+//              there. An exception of pack leaves the operation, one of unpack leaves backward(), with its
 //              type.
-// How          libtorch asks its autograd engine for such hooks; the first call installs an engine for the
-//              process that answers. It is libtorch's in all else.
+// How          libtorch asks its autograd engine for such hooks. The first call installs an engine for the
+//              process that provides them. In all else it is libtorch's.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -44,7 +44,7 @@ class SavedTensorsHooks {
   const Pack pack_;
 };
 
-// Until the guard is destroyed. Guards end in the order opposite to that in which they began.
+// The hooks hold until the guard is destroyed. Guards end in the reverse order of their beginning.
 [[nodiscard]] inline SavedTensorsHooks saved_tensors_hooks(SavedTensorsHooks::Pack pack) {
   return SavedTensorsHooks(std::move(pack));
 }

@@ -1,5 +1,5 @@
-// A point in time by which something must have happened. Nested waits share one deadline by passing it on.
-// Only time counts in which this process could run (running_clock.h).
+// Deadline: the time by which a wait must have ended. Nested waits share one deadline by passing it on. Only
+// time in which this process could run counts (running_clock.h).
 //
 //   const Deadline deadline = Deadline::in(30s);
 //   while (!ready()) {
@@ -35,7 +35,7 @@ class Deadline {
     if (is_never()) return std::chrono::nanoseconds::max();
     return std::max(std::chrono::nanoseconds(0), std::chrono::nanoseconds(at_ - Clock::now()));
   }
-  // How long to sleep before the next look at it; nanoseconds::max() for never().
+  // How long to sleep before the deadline is checked again; nanoseconds::max() for never().
   std::chrono::nanoseconds nap() const {
     return is_never() ? std::chrono::nanoseconds::max()
                       : std::min<std::chrono::nanoseconds>(remaining(), LONGEST_NAP);
@@ -46,7 +46,7 @@ class Deadline {
   Clock::time_point at_;
 };
 
-// Waits on a condition variable until `done`; false when the deadline has passed before.
+// Waits on a condition variable until `done`. Returns false if the deadline passed before.
 template <class Condition, class Lock, class Done>
 bool wait_until(Condition& condition, Lock& lock, const Deadline& deadline, const Done& done) {
   while (!done()) {

@@ -1,4 +1,4 @@
-// Element types and reduction operators that collectives understand, below libtorch.
+// The element types and reduction operators of collectives, below libtorch.
 //
 //   dtype_of<float>()        == DType::FLOAT32
 //   size_of(DType::BFLOAT16) == 2

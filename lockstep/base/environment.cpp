@@ -163,7 +163,7 @@ JobEnvironment read(const Variables& names) {
   return job;
 }
 
-// Reads a number off the front; 0 when there is none.
+// Reads a number from the front of the text; 0 if there is none.
 long take_leading_number(std::string_view& text) {
   long value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -172,7 +172,8 @@ long take_leading_number(std::string_view& text) {
   return value;
 }
 
-// Slurm writes "2(x3),1": three machines with two tasks, then one with one. The entry of this machine.
+// Slurm writes "2(x3),1": three machines with two tasks, then one with one. Returns the entry of this
+// machine.
 int slurm_local_size(int world_size) {
   const std::string value = env("SLURM_STEP_TASKS_PER_NODE").value_or("");
   const long node = env_number("SLURM_NODEID", 0, MAX_RANKS).value_or(0);
@@ -195,7 +196,7 @@ int slurm_local_size(int world_size) {
   return JobEnvironment::UNKNOWN;
 }
 
-// By `lockstep run`, torchrun, or by hand.
+// Set by `lockstep run`, torchrun, or by hand.
 JobEnvironment by_rank_and_world_size() {
   const bool ours = env("LOCKSTEP_JOB_ID").has_value();
   const bool torchrun = env("TORCHELASTIC_RUN_ID").has_value();
@@ -215,7 +216,7 @@ JobEnvironment by_rank_and_world_size() {
   return job;
 }
 
-// Whether this process, and not one of its ancestors, is the task.
+// Returns whether this process, and not one of its ancestors, is the task.
 bool is_slurm_task() {
   std::error_code ignored;
   const std::string self = std::filesystem::read_symlink("/proc/self", ignored).string();
@@ -289,8 +290,8 @@ JobEnvironment job_environment() {
   if (env("RANK") || env("WORLD_SIZE")) return by_rank_and_world_size();
   const bool is_hydra = env("PMI_RANK") && env("HYDI_CONTROL_FD");
   const bool is_in_step = env("SLURM_STEP_ID") && env("SLURM_PROCID");
-  // An mpirun in an allocation starts its own processes with srun: what Slurm says is about those, not about
-  // the ranks.
+  // An mpirun in an allocation starts its own processes with srun. Slurm's variables then describe those
+  // processes, not the ranks.
   if (is_in_step && (is_slurm_task() || !(env("OMPI_COMM_WORLD_RANK") || is_hydra))) return in_slurm_step();
   if (env("OMPI_COMM_WORLD_RANK")) {
     JobEnvironment job = read({Launcher::OPEN_MPI, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",

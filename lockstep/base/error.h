@@ -1,19 +1,18 @@
-// The error family: every failure the library reports is one of these exceptions, and a program may catch any
-// of them.
+// The errors of the library. Every failure that it reports is one of these exceptions, and a program may
+// catch any of them.
 //
 //   try {
 //     dist::all_reduce(tensor);
 //   } catch (const dist::PeerLost& lost) {   // rank lost.peer() is gone; save what can be saved
-//   } catch (const dist::Error& error) {     // everything else of ours
+//   } catch (const dist::Error& error) {     // any other error of Lockstep
 //   }
 //
-// An error of a collective names rank, group, operation and sequence number, what was expected and what to
-// do:
+// An error of a collective names rank, group, operation, sequence number, the expected state and the remedy:
 //
 //   all_reduce #118 on group "world", rank 2 of 4: rank 3 (pid 4121) ended before it took part; the group
 //   is closed.
 //
-// Exceptions of libtorch (c10::Error) pass through untouched. Nothing here prints.
+// Exceptions of libtorch (c10::Error) pass through unchanged. Nothing here prints.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +31,7 @@ enum class ErrorCode : std::uint32_t {
   MISMATCH,          // ranks called different operations, or with different dtypes, counts, ops or roots
   ABORTED,           // the group was aborted or closed by this program
   STORE,             // rendezvous or key-value store
-  FORMAT,            // a file is not what it claims to be
+  FORMAT,            // the contents of a file do not have the expected format
   SYSTEM,            // the operating system refused; errno is kept
   INTERNAL,          // a bug of Lockstep
   SPAWN,             // a process that spawn() started has failed
@@ -61,15 +60,15 @@ class Timeout : public Error {
 class PeerLost : public Error {
  public:
   PeerLost(const std::string& message, int peer) : Error(ErrorCode::PEER_LOST, message), peer_(peer) {}
-  int peer() const { return peer_; }  // rank within the group that the message names
+  int peer() const { return peer_; }  // the rank, within the group, that the message names
 
  private:
   int peer_;
 };
 
 enum class MismatchKind : std::uint32_t {
-  CALLS,  // ranks called different things
-  SIZES,  // all called the same; sizes in their lists, which a call does not show, contradict each other
+  CALLS,  // ranks made different calls
+  SIZES,  // ranks made the same call; sizes in their lists, which a call does not show, contradict each other
 };
 
 class Mismatch : public Error {
@@ -101,7 +100,7 @@ class SystemError : public Error {
  public:
   // Appends the text of `error_number` (an errno value) to the message.
   SystemError(const std::string& message, int error_number);
-  // For a message that has that text already, as one that another rank sent.
+  // For a message that contains that text already, such as one from another rank.
   static SystemError with_message(const std::string& message, int error_number) {
     return {message, error_number, Complete()};
   }
@@ -115,7 +114,7 @@ class SystemError : public Error {
   int error_number_;
 };
 
-// In the words of the library that a backend is made of, such as NCCL. torch's name for it.
+// Quotes an error of a library below a backend, such as NCCL. The name is torch's.
 class DistBackendError : public Error {
  public:
   explicit DistBackendError(const std::string& message) : Error(ErrorCode::BACKEND, message) {}
@@ -139,7 +138,7 @@ class SpawnError : public Error {
   long pid_;
 };
 
-// Throws the member of the family that belongs to `code`. `peer` is used by PEER_LOST only.
+// Throws the error class that belongs to `code`. `peer` is used by PEER_LOST only.
 [[noreturn]] void throw_error(ErrorCode code, const std::string& message, int peer = -1);
 
 }  // namespace lockstep

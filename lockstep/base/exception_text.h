@@ -1,4 +1,4 @@
-// What an exception that was kept for later has to say.
+// The text of an exception that was kept for later.
 //
 //   log(LogLevel::WARNING, exception_text(work.exception()));
 #pragma once

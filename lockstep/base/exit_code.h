@@ -1,4 +1,4 @@
-// Exit codes by which a program tells what starts it something.
+// Exit codes by which a program gives its launcher a message.
 //
 //   return dist::EXIT_REQUEUE;  // the state is saved: start me again
 #pragma once

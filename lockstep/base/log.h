@@ -1,6 +1,6 @@
-// Where the library's few messages go (slow peers, fallbacks taken). The library itself never prints: with no
-// sink set, warnings and errors are dropped by programs that link the library alone and shown by programs
-// that call init_process_group() under a launcher, which installs a sink that writes one line to stderr.
+// The sink of the library's few messages (slow peers, fallbacks taken). The library itself never prints.
+// Without a sink, warnings and errors are dropped. A program that calls init_process_group() under a launcher
+// gets a sink that writes one line to stderr.
 //
 //   set_log_sink([](LogLevel level, const std::string& line) { my_logger(line); });
 //

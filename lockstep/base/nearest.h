@@ -1,4 +1,4 @@
-// The entry of a list that somebody probably meant.
+// Finds the entry of a list that a misspelt word probably means.
 //
 //   nearest("--verison", names) == "--version"
 #pragma once
@@ -10,8 +10,8 @@
 
 namespace LOCKSTEP_PUBLIC lockstep {
 
-// The entry of `candidates` that differs least from `word` (edits of one character, at most a third of it);
-// "" for none.
+// Returns the entry of `candidates` that differs least from `word` (edits of one character, at most a third
+// of it); "" if there is none.
 std::string nearest(const std::string& word, std::span<const std::string> candidates);
 
 }  // namespace lockstep

@@ -1,5 +1,5 @@
-// number_list({0, 2, 3, 4, 5, 8}): "0, 2-5, 8", for messages. Never long: of many pieces the first are shown,
-// "... and 12 more".
+// number_list({0, 2, 3, 4, 5, 8}): "0, 2-5, 8", for messages. The text is never long: of many parts the first
+// are shown, then "... and 12 more".
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-// In the order given. Three and more that follow each other are a range.
+// In the given order. Three or more consecutive numbers are a range.
 inline std::string number_list(const std::vector<int>& numbers) {
   constexpr std::size_t MOST_PIECES = 8;
   std::string text;

@@ -1,7 +1,7 @@
 // RunningClock: a clock that counts only time in which this process could run. Timeouts and deadlines are
-// measured with it, so a job that was paused (Ctrl-Z, SIGSTOP, a cgroup's freezer, `scontrol suspend`, a
-// virtual machine that stood still) goes on where it was, however long the pause. A rank that is stopped
-// alone still times out for the others: their clocks go on.
+// measured with it. So a job that was paused (Ctrl-Z, SIGSTOP, a cgroup's freezer, `scontrol suspend`, a
+// virtual machine that stood still) continues where it was, however long the pause. A rank that is stopped
+// alone still times out for the other ranks, because their clocks go on.
 //
 //   const auto begun = RunningClock::now();
 //   while (!ready()) {
@@ -9,16 +9,17 @@
 //     nap(1ms);                                          // or any other sleep, with a `const Nap` around it
 //   }
 //
-// The kernel tells nobody that it was stopped. So everybody who sleeps says how long it meant to sleep. A
-// sleep that takes SLACK longer than that was a stop, and what is beyond the slack does not count. Waits of
-// unknown length sleep for LONGEST_NAP at a time; a pause costs at most both together of a timeout. (A laptop
-// that sleeps stops the kernel's clock as well, and costs nothing.)
+// The kernel does not tell a process that it was stopped. So every sleep in the library says how long it was
+// meant to last. If it takes SLACK longer than that, the process was stopped, and the time beyond the slack
+// does not count. A wait of unknown length sleeps for LONGEST_NAP at a time. A pause therefore costs a
+// timeout at most LONGEST_NAP and SLACK. (A laptop that sleeps stops the kernel's clock as well, and costs
+// nothing.)
 //
-// SLACK is 500 ms. On a machine with far too much to do a nap of 10 ms may take 50 times as long, and that
-// still counts in full. Where naps take longer yet, each counts as nap and slack: a timeout then comes later,
-// by a bounded factor, and it comes. A debugger that holds a process stops its clock, and its alone: to debug
-// one rank of several, raise LOCKSTEP_TIMEOUT. A pause is noticed only by a thread that sleeps in a wait of
-// this library; while a program computes, it has no deadline.
+// SLACK is 500 ms. On an overloaded machine a nap of 10 ms may take 50 times as long, and still counts in
+// full. If naps take even longer, each counts as nap and slack. A timeout then comes later, by a bounded
+// factor, but it comes. A debugger that holds a process stops the clock of that process alone. To debug one
+// rank of several, raise LOCKSTEP_TIMEOUT. Only a thread that sleeps in a wait of this library notices a
+// pause. While a program computes, it has no deadline.
 #pragma once
 
 #include <algorithm>
@@ -31,14 +32,14 @@
 
 namespace LOCKSTEP_PUBLIC lockstep {
 
-// The sum of all pauses, from what sleepers tell. Several threads see the same pause: it counts once.
-// Threads: any.
+// The sum of all pauses, from the reports of sleeps. If several threads report the same pause, it counts
+// once. Threads: any.
 class RunningTime {
  public:
   using Time = std::chrono::steady_clock::time_point;
   static constexpr std::chrono::milliseconds SLACK{500};
 
-  // A sleep that began at `from`, was meant to last `asked` at most, and was over at `until`.
+  // Reports a sleep that began at `from`, was meant to last `asked` at most, and ended at `until`.
   void slept(Time from, std::chrono::nanoseconds asked, Time until) {
     if (until - from <= SLACK || until - from - SLACK <= asked) return;
     const std::lock_guard lock(mutex_);
@@ -48,7 +49,7 @@ class RunningTime {
     ends_.store(until.time_since_epoch().count(), std::memory_order_relaxed);
     stopped_.fetch_add((until - begin).count(), std::memory_order_release);
   }
-  // How long this process was stopped so far.
+  // How long this process has been stopped so far.
   std::chrono::nanoseconds stopped() const {
     return std::chrono::nanoseconds(stopped_.load(std::memory_order_acquire));
   }
@@ -64,10 +65,10 @@ class RunningTime {
   std::atomic<std::int64_t> stopped_{0};
 };
 
-// Of this process.
+// That of this process.
 inline RunningTime running_time;
 
-// What waits of this thread have somebody do now and then: see wait_reminder.h.
+// A function that waits of this thread call now and then: see wait_reminder.h.
 class DuringNaps {
  public:
   virtual void look() = 0;
@@ -82,7 +83,7 @@ struct RunningClock {
   using rep = duration::rep;
   using period = duration::period;
   using time_point = std::chrono::time_point<RunningClock>;
-  static constexpr bool is_steady = false;  // it steps back by the length of a stop when that is noticed
+  static constexpr bool is_steady = false;  // it is set back by the length of a stop when the stop is noticed
 
   static time_point now() {
     return time_point(std::chrono::steady_clock::now().time_since_epoch() - running_time.stopped());
@@ -93,10 +94,10 @@ struct RunningClock {
   }
 };
 
-// Whoever does not know how long it has to wait sleeps for as long at a time.
+// A wait of unknown length sleeps for this long at a time.
 inline constexpr std::chrono::milliseconds LONGEST_NAP{250};
 
-// Around a call that sleeps: tells the clock what was asked for and what it took.
+// Surrounds a call that sleeps: reports the meant and the actual duration to the clock.
 class Nap {
  public:
   explicit Nap(std::chrono::nanoseconds asked,

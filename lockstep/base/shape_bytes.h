@@ -1,4 +1,4 @@
-// How many bytes a tensor of a shape takes, for shapes that come from a file.
+// The bytes of a tensor of a shape that comes from a file.
 //
 //   const auto bytes = shape_bytes(shape, 4);       // nullopt: the shape is none
 #pragma once
@@ -13,8 +13,8 @@
 
 namespace LOCKSTEP_PUBLIC lockstep {
 
-// nullopt for a negative size, and where the sizes that are not 0 multiply to more than 2^63 - 1 bytes:
-// libtorch multiplies some of them also where another is 0, for the strides.
+// Returns nullopt for a negative size, and if the sizes that are not 0 multiply to more than 2^63 - 1 bytes.
+// libtorch multiplies some of them, for the strides, even if another size is 0.
 inline std::optional<std::uint64_t> shape_bytes(std::span<const std::int64_t> shape, std::size_t element) {
   std::uint64_t bytes = element;
   bool is_empty = false;

@@ -1,5 +1,5 @@
-// text_hash: 64 bits by which equal texts are recognised (FNV-1a); the same in every process. Not for
-// guarding against anybody.
+// text_hash: a hash of 64 bits (FNV-1a) by which equal texts are recognised. It is the same in every process.
+// It does not protect against attackers.
 //
 //   if (text_hash(mine) != text_hash(theirs)) ...
 #pragma once

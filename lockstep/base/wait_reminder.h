@@ -1,15 +1,16 @@
-// Long waits say now and then what they wait for. The outermost call says how it is called and after which
-// time; each wait below it says what it waits for; every sleep (Nap, running_clock.h) is an occasion.
+// WaitReminder: makes long waits log their reason now and then. The outermost call gives its name and the
+// time after which to log. Each wait below it says what it waits for. Every sleep (Nap, running_clock.h)
+// checks the time.
 //
 //   const WaitReminder reminder(5s, "init_process_group, rank 0 of 4", "this rank was started by torchrun");
 //   ...
-//   const Awaited awaited([&] { return "rank(s) " + number_list(missing); });      // in what reminder's
-//                                                                                  // scope calls
+//   const Awaited awaited([&] { return "rank(s) " + number_list(missing); });      // in a call within the
+//                                                                                  // reminder's scope
 //   wait();              // WARNING init_process_group, rank 0 of 4: waiting for 5 s for rank(s) 1, 3; this
 //                        // rank was started by torchrun
 //
-// Each wait is heard of after that time, after twice as long, and so on, through the log sink. Without a
-// reminder, an Awaited does nothing. Threads: a reminder serves the waits of its own thread.
+// A wait is logged after that time, after twice as long, and so on. Without a reminder, an Awaited does
+// nothing. Threads: a reminder serves the waits of its own thread.
 #pragma once
 
 #include <functional>
@@ -30,7 +31,7 @@ class Awaited {
   friend class WaitReminder;
   const std::function<std::string()> what_;
   const RunningClock::time_point begun_ = RunningClock::now();
-  int said_ = 0;  // times
+  int said_ = 0;  // number of messages so far
   Awaited* const outer_;
 };
 

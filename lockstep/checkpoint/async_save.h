@@ -1,11 +1,11 @@
-// AsyncSave: the save that goes on while the program trains, and the memory that it copies into.
+// AsyncSave: the save that runs while the program trains, and the memory that it copies into.
 //
 //   IDLE ──begin()──▶ WRITING ──▶ DONE or FAILED ──take()──▶ IDLE
 //
 // copy() copies this rank's pieces, and begin() starts a thread. The thread has a group of its own, so its
 // collectives do not meet those of the training. One per process; used by this room only.
 //
-// Threads: the one that trains, and its own.
+// Threads: the training thread and its own.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -27,11 +27,11 @@ class AsyncSave {
   static AsyncSave& of_this_process();
 
   bool is_writing() const;
-  // Waits for the thread; throws what it failed with, once.
+  // Waits for the thread. Throws the thread's error, once.
   void take();
-  // Copies what the save holds into the memory that is kept; not while the thread writes.
+  // Copies the data of the save into the kept memory. Not while the thread writes.
   void copy(PreparedSave& save);
-  // Lets the thread write it. `ranks` are those of the thread.
+  // Lets the thread write the save. `ranks` are those of the thread.
   void begin(CheckpointRanks ranks, PreparedSave save);
 
  private:
@@ -43,7 +43,7 @@ class AsyncSave {
   Stage stage_ = Stage::IDLE;   // guarded by mutex_
   std::exception_ptr failure_;  // guarded by mutex_
   std::thread thread_;
-  Pace pace_;          // of the thread, until somebody waits for it
+  Pace pace_;          // pace of the thread, until the program waits for it
   at::Tensor memory_;  // kept from save to save
 };
 

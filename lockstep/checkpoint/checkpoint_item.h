@@ -1,5 +1,5 @@
-// CheckpointItem: one named thing in a CheckpointState, as save_checkpoint() and load_checkpoint() see it.
-// Of interest to whoever adds a kind of their own.
+// CheckpointItem: one named part of a CheckpointState, as save_checkpoint() and load_checkpoint() see it. For
+// programs that add a kind of their own.
 //
 //   class Clock : public dist::CheckpointItem {
 //    public:
@@ -11,10 +11,10 @@
 //     double now_ = 0;
 //   };
 //
-// contents()  is called on every rank for each save and, to learn what may be filled in place, for each
-//             load.
+// contents()  is called on every rank for each save. It is also called for each load, which then knows the
+//             tensors that can be filled in place.
 // load()      is called on every rank after all bytes of the checkpoint were verified and every name was
-//             found. What it throws is thrown by load_checkpoint() on all ranks.
+//             found. If it throws, load_checkpoint() throws that error on all ranks.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -36,31 +36,32 @@ namespace lockstep {
 struct TensorShard {
   std::string name;
   std::vector<std::int64_t> shape;    // of the whole tensor
-  std::vector<std::int64_t> offsets;  // of `tensor` in it
+  std::vector<std::int64_t> offsets;  // offsets of `tensor` in the whole tensor
   at::Tensor tensor;
 };
 
 struct ItemContents {
-  NamedTensors tensors = {};             // the same on all ranks
-  NamedTensors first_rank_tensors = {};  // rank 0's count; those of a rank that differ are saved beside them
-  NamedTensors rank_tensors = {};        // this rank's own
+  NamedTensors tensors = {};  // the same on all ranks
+  // those of rank 0 count; if a rank's differ, they are saved beside them
+  NamedTensors first_rank_tensors = {};
+  NamedTensors rank_tensors = {};  // different on each rank
   std::vector<TensorShard> shards = {};
   std::optional<nlohmann::json> value = {};       // the same on all ranks
-  std::optional<nlohmann::json> rank_value = {};  // this rank's own
-  // Loading copies into these very tensors. Otherwise load() is given new ones, of whatever names the
+  std::optional<nlohmann::json> rank_value = {};  // different on each rank
+  // Loading copies into these very tensors. Otherwise load() gets new ones, under the names that the
   // checkpoint has for this item.
   bool in_place = false;
 };
 
 struct LoadedItem {
-  NamedTensors tensors = {};       // unless the item is filled in place
-  NamedTensors rank_tensors = {};  // the same, of this rank
+  NamedTensors tensors = {};       // empty if the item is filled in place
+  NamedTensors rank_tensors = {};  // the same, those of this rank
   std::optional<nlohmann::json> value = {};
   std::optional<nlohmann::json> rank_value = {};
-  int rank = 0;  // of this process, and how many there are
+  int rank = 0;  // rank of this process, and number of ranks
   int ranks = 1;
   int saved_ranks = 1;  // how many ranks saved the checkpoint
-  // To be added to LoadedCheckpoint::notes.
+  // Adds a sentence to LoadedCheckpoint::notes.
   std::function<void(const std::string&)> note = [](const std::string&) {};
 };
 
@@ -74,13 +75,13 @@ class CheckpointItem {
   // One word for `lockstep ckpt ls`.
   virtual std::string_view kind() const = 0;
   virtual ItemContents contents() = 0;
-  // Whether load() needs the tensor of that name, of those that the checkpoint has for this item; others are
-  // not read. Not asked about what is filled in place.
+  // Whether load() needs the tensor of that name, among those that the checkpoint has for this item. Others
+  // are not read. Not called for items that are filled in place.
   virtual bool wants(const std::string& /*name*/) const { return true; }
   virtual void load(const LoadedItem& loaded) = 0;
 };
 
-// What brings an item of its own: an optimiser or a model of which each rank holds a part.
+// An object that brings an item of its own: an optimiser or a model of which each rank holds a part.
 class HasCheckpointItem {
  public:
   HasCheckpointItem() = default;
@@ -88,11 +89,11 @@ class HasCheckpointItem {
   HasCheckpointItem(const HasCheckpointItem&) = delete;
   HasCheckpointItem& operator=(const HasCheckpointItem&) = delete;
 
-  // It refers to this object, which lives as long as it is used.
+  // The item refers to this object, which must live as long as the item is used.
   virtual std::shared_ptr<CheckpointItem> checkpoint_item() = 0;
 };
 
-// What has a state_dict() and takes it back.
+// An item for any object with a state_dict() that can load it again.
 class StateDictItem : public CheckpointItem {
  public:
   StateDictItem(std::function<NamedTensors()> save, std::function<void(const NamedTensors&)> load,

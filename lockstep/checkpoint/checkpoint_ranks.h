@@ -1,13 +1,13 @@
-// CheckpointRanks: how the ranks of a save or a load talk to each other, and how they fail together: what
-// goes wrong on one rank is thrown by all of them. Used by this room only.
+// CheckpointRanks: how the ranks of a save or a load exchange facts and fail together: an error on one rank
+// is thrown by all of them. Used by this room only.
 //
 //   CheckpointRanks ranks("save_checkpoint of step 1200", group);
 //   const nlohmann::json plan = ranks.on_rank_0([&] { return make_folder_and_say_its_name(); });
 //   ranks.all_try([&] { write_my_part(plan); });          // returns on all ranks or throws on all
 //
 // Collective  each function, on every rank. Without a group this process is alone and nothing is sent.
-// Throws      the first failure by rank, with its type, its errno, and the words "rank 1 of 2: …"; and what
-//             the group's collectives throw.
+// Throws      the failure of the lowest rank that has one, with its type, its errno, and the words "rank 1 of
+//             2: …"; and the errors of the group's collectives.
 #pragma once
 
 #include <exception>
@@ -31,9 +31,9 @@ class CheckpointRanks {
 
   // By rank, on every rank.
   std::vector<nlohmann::json> all_gather(const nlohmann::json& mine) const;
-  // Runs `act` on every rank; each rank's result, on every rank.
+  // Runs `act` on every rank. Returns each rank's result, on every rank.
   std::vector<nlohmann::json> all_try(const std::function<nlohmann::json()>& act) const;
-  // Runs `act` on rank 0; its result, on every rank.
+  // Runs `act` on rank 0. Returns its result, on every rank.
   nlohmann::json on_rank_0(const std::function<nlohmann::json()>& act) const;
 
  private:
@@ -44,8 +44,8 @@ class CheckpointRanks {
   std::optional<ProcessGroup> group_;
 };
 
-// The group that a call is about: the one given, else the world, else none, for a process without a job.
-// Throws InvalidArgument in a process outside of it.
+// Returns the group of a call: the given one, else the world, or none in a process without a job. Throws
+// InvalidArgument in a process outside of it.
 std::optional<ProcessGroup> checkpoint_group(const std::optional<ProcessGroup>& given, std::string_view call);
 
 }  // namespace lockstep

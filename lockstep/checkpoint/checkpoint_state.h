@@ -1,5 +1,5 @@
-// CheckpointState: what a run must find again when it goes on: models, optimisers, schedulers, the sampler's
-// place, random numbers, and the program's own tensors and values, each under a name.
+// CheckpointState: the state that a run needs to resume: models, optimisers, schedulers, the sampler's place,
+// random numbers, and the program's own tensors and values, each under a name.
 //
 //   int epoch = 0;
 //   dist::CheckpointState state;
@@ -14,26 +14,25 @@
 //                a torch::nn::Module or its holder: parameters and buffers, filled in place when loaded;
 //                an at::Tensor, also in place;
 //                a torch::optim::Optimizer, Lockstep's or libtorch's;
-//                a ZeroRedundancyOptimizer, or a ShardedDataParallel and its optimiser, of which each rank
-//                writes what is its part;
-//                a DistributedSampler with padding: its epoch, and how far the epoch has come;
-//                anything with state_dict() and load_state_dict(NamedTensors): LRScheduler,
+//                a ZeroRedundancyOptimizer, or a ShardedDataParallel and its optimiser: each rank writes its
+//                part;
+//                a DistributedSampler with padding: its epoch, and its place in the epoch;
+//                any class with state_dict() and load_state_dict(NamedTensors): LRScheduler,
 //                ReduceLROnPlateau, GradScaler, EarlyStopping, a class of the program's own.
-//              add_value() takes what nlohmann::json converts: numbers, strings, vectors, maps. NaN and
-//              infinity arrive as they are.
-//              add_each_rank() and add_each_rank_value() take what differs from rank to rank: a communication
-//              hook's error feedback, a rank's own counters.
-//              add_random_state() takes the generators of libtorch, of each rank.
-//              add_shard() takes the part of a tensor that this rank holds, where ranks share one.
+//              add_value() takes any type that nlohmann::json converts: numbers, strings, vectors, maps. NaN
+//              and infinity are kept. add_each_rank() and add_each_rank_value() are for state that differs
+//              from rank to rank: a communication hook's error feedback, a rank's own counters.
+//              add_random_state() takes the generators of libtorch, of each rank. add_shard() takes this
+//              rank's part of a tensor that ranks share.
 // Same names   on all ranks, in any order; save_checkpoint() and load_checkpoint() compare them.
-// Lifetime     the state refers to what was added. That must live as long as the state is used.
-// Other ranks  loaded by another number of ranks than saved it: what all ranks hold alike and shards are
-//              there in full. Of what is each rank's own a rank gets that of its number; for a rank that has
-//              none the item stays as it is, and LoadedCheckpoint::notes says so. The sampler goes on behind
-//              what all ranks together have consumed; if that does not divide by the new number of ranks, it
-//              begins some items earlier, and the notes say so.
-// Fails        InvalidArgument: a name that is empty or taken, or a tensor that no file can hold (sparse,
-//              quantised, without memory), named.
+// Lifetime     The state refers to the added objects. They must live as long as the state is used.
+// Other ranks  Another number of ranks may load the checkpoint. Items that are equal on all ranks, and
+//              shards, are loaded in full. Of a rank's own items, a rank gets those of its number. If there
+//              are none for it, the item stays as it is, and LoadedCheckpoint::notes says so. The sampler
+//              continues after the items that all ranks together have consumed. If their number does not
+//              divide by the new number of ranks, it begins some items earlier, and the notes say so.
+// Fails        InvalidArgument that names the item: a name that is empty or taken, or a tensor that no file
+//              can hold (sparse, quantised, without memory).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -60,13 +59,13 @@ namespace lockstep {
 
 class DistributedSampler;
 
-// What add() takes beside the kinds that it knows.
+// The kinds that add() takes besides those it knows.
 template <typename T>
 concept HasStateDict = requires(T& object, const NamedTensors& tensors) {
   { object.state_dict() } -> std::convertible_to<NamedTensors>;
   object.load_state_dict(tensors);
 };
-// With a torch::OrderedDict, as communication hooks have.
+// The same with a torch::OrderedDict, as communication hooks have.
 template <typename T>
 concept HasOrderedStateDict = requires(T& object) {
   { object.state_dict().pairs() } -> std::convertible_to<NamedTensors>;
@@ -81,7 +80,7 @@ class CheckpointState {
   CheckpointState& add(const std::string& name, HasCheckpointItem& object) {
     return add_item(name, object.checkpoint_item());
   }
-  // What is both an optimiser and that.
+  // A class that is both an optimiser and such an object.
   template <std::derived_from<HasCheckpointItem> T>
   requires std::derived_from<T, torch::optim::Optimizer> CheckpointState& add(const std::string& name,
                                                                               T& object) {
@@ -129,11 +128,11 @@ class CheckpointState {
   }
   CheckpointState& add_random_state(const std::string& name = "random");
 
-  // This rank's box of a tensor of `shape`: from `offsets` on, of the size of `tensor`.
+  // This rank's box of a tensor of `shape`, from `offsets` on, with the size of `tensor`.
   CheckpointState& add_shard(const std::string& name, std::vector<std::int64_t> shape,
                              std::vector<std::int64_t> offsets, const at::Tensor& tensor);
 
-  // For further kinds of one's own.
+  // For further kinds of a program's own.
   CheckpointState& add_item(const std::string& name, std::shared_ptr<CheckpointItem> item);
 
   struct Entry {

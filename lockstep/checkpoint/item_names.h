@@ -1,10 +1,10 @@
-// How tensors of a checkpoint are called. Pure.
+// Names of a checkpoint's tensors. Pure.
 //
 //   tensor_name("model", "fc.weight")            "model.fc.weight"
 //   rank_tensor_name("random", 3, "cpu")         "random@3.cpu": rank 3's own
 //   rank_name_of("model.bn.running_mean", 1)     "model@1.bn.running_mean"
 //
-// The name of an item has no '.' and no '@', so a tensor's name tells whose it is.
+// The name of an item has no '.' and no '@', so a tensor's name shows its item.
 #pragma once
 
 #include <map>
@@ -29,8 +29,8 @@ inline bool is_of_a_rank(const std::string& tensor) {
   return mark != std::string::npos && tensor[mark] == '@';
 }
 
-// What the bits of a resumed run depend on beside the checkpoint: libtorch, the CPU's instruction set,
-// threads.
+// The facts besides the checkpoint on which the bits of a resumed run depend: libtorch, the CPU's instruction
+// set, threads.
 std::map<std::string, std::string> made_with();
 
 }  // namespace lockstep

@@ -1,11 +1,11 @@
-// A program's JSON values as they stand in a checkpoint's index, which is a text: JSON has no words for NaN
-// and infinity, so these numbers become the object {"float": "NaN"} and an object with that one key becomes
+// A program's JSON values in the form of a checkpoint's index, which is a text. JSON cannot express NaN and
+// infinity, so such a number becomes the object {"float": "NaN"}. An object with that one key becomes
 // {"float": {…}}. Pure.
 //
 //   const nlohmann::json stored = value_to_text(value, "epoch");
 //   value == value_from_text(stored);
 //
-// Throws InvalidArgument, naming the item, for a string that is not UTF-8 and for binary values.
+// Throws InvalidArgument that names the item, for a string that is not UTF-8 and for binary values.
 #pragma once
 
 #include <nlohmann/json.hpp>

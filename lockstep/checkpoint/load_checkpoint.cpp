@@ -29,7 +29,7 @@ std::string listed(const std::vector<std::string>& texts) {
   return texts.size() > MOST_SHOWN ? str(list, "\n  and ", texts.size() - MOST_SHOWN, " more") : list;
 }
 
-// The paths to try, in this order.
+// Returns the paths to try, in order.
 json candidates(const std::string& folder, const LoadCheckpointOptions& options) {
   if (is_file(str(folder, '/', CHECKPOINT_INDEX_NAME))) return {folder};
   json paths = json::array();
@@ -129,7 +129,7 @@ WantedItem wanted_item(const std::string& name, const ItemContents& contents) {
   return item;
 }
 
-// Fills a state from one checkpoint whose names are known to fit.
+// Fills a state from one checkpoint. Its names are known to fit.
 class Filling {
  public:
   Filling(const CheckpointRanks& ranks, const Found& found, std::vector<std::string>& notes)
@@ -199,7 +199,7 @@ class Filling {
   std::vector<std::string>& notes_;
 };
 
-// What the bits of the resumed run depend on and is not as it was.
+// Returns the conditions of the bits that differ from those at the save.
 std::vector<std::string> differences_of_machines(const CheckpointIndex& index) {
   std::vector<std::string> notes;
   for (const auto& [what, now] : made_with()) {

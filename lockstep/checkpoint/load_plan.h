@@ -1,9 +1,9 @@
-// What a state wants from a checkpoint, compared with what is there. Pure.
+// Compares the tensors that a state wants from a checkpoint with those in it. Pure.
 //
 //   const std::vector<std::string> problems = problems_of(wants, index, /*strict=*/true);
 //
-// One sentence a problem: items and tensors that are missing (with the nearest name) or left over, shapes
-// and dtypes that differ.
+// Returns one sentence a problem: items and tensors that are missing (with the nearest name) or superfluous,
+// shapes and dtypes that differ.
 #pragma once
 
 #include <map>
@@ -22,8 +22,9 @@ struct WantedTensor {
 
 struct WantedItem {
   std::string name;
-  bool in_place = false;              // it has just these tensors; else it takes what is there
-  std::vector<WantedTensor> tensors;  // in place
+  // it has exactly these tensors; otherwise it takes those in the checkpoint
+  bool in_place = false;
+  std::vector<WantedTensor> tensors;  // those to be filled in place
   bool has_value = false;
   bool has_rank_value = false;
 };

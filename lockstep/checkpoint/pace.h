@@ -1,6 +1,6 @@
-// Pace: how fast a save in the background goes. It pauses three times as long as it works, so that what it
-// takes from the training (memory bandwidth, the kernel's own writing of pages, a core where none is idle)
-// stays small. When somebody waits for it, it pauses no more.
+// Pace: slows down a save in the background. It pauses three times as long as it works. So the save takes
+// little from the training: memory bandwidth, the kernel's own writing of pages, a core if none is idle. Once
+// the program waits for the save, there are no more pauses.
 //
 //   Pace pace;
 //   pace.begin();
@@ -9,7 +9,7 @@
 //   pace.pause();                  // as long as what lies behind asks for
 //   pace.hurry();                  // of another thread: ends the pause, and there are no more
 //
-// Threads: resume() and pause() are the writer's, the others any thread's.
+// Threads: the writer calls resume() and pause(); any thread may call the others.
 #pragma once
 
 #include <chrono>
@@ -20,9 +20,9 @@ namespace lockstep {
 
 class Pace {
  public:
-  void begin();   // of a save, before its thread: nobody waits for it yet
+  void begin();   // called before the thread of a save starts: the program does not wait for it yet
   void resume();  // work begins now
-  // False: it was hurried, so it ended early or did not begin.
+  // Returns false if hurry() ended the pause early or prevented it.
   bool pause();
   void hurry();
 
@@ -30,7 +30,7 @@ class Pace {
   std::mutex mutex_;
   std::condition_variable hurried_;
   bool is_hurried_ = false;                             // guarded by mutex_
-  std::chrono::steady_clock::time_point worked_since_;  // the writer's own
+  std::chrono::steady_clock::time_point worked_since_;  // used by the writer only
 };
 
 }  // namespace lockstep

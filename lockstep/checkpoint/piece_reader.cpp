@@ -14,7 +14,7 @@
 namespace lockstep {
 namespace {
 
-// What two boxes have in common; nullopt if nothing.
+// Returns the intersection of two boxes; nullopt if it is empty.
 std::optional<Box> common_part(const CheckpointPiece& piece, const Box& box) {
   Box common;
   for (std::size_t d = 0; d < box.sizes.size(); ++d) {
@@ -50,7 +50,8 @@ void PieceReader::read(const CheckpointPiece& piece, const at::Tensor& contiguou
 
 void PieceReader::fill(const at::Tensor& target, const std::string& name, const Box& box) {
   const at::NoGradGuard no_grad;
-  const at::Tensor detached = target.detach();  // shares the version, so autograd sees that values changed
+  // shares the version counter, so autograd sees that values changed
+  const at::Tensor detached = target.detach();
   const CheckpointTensor& tensor = index_.tensors.at(name);
   const at::ScalarType dtype = dtype_of_word(tensor.dtype);
   for (const CheckpointPiece& piece : tensor.pieces) {

@@ -4,8 +4,8 @@
 //   reader.fill(weight, "model.fc.weight", box_of({10, 84}));              // whole
 //   const at::Tensor exp_avg = reader.make("optimizer.state.0.exp_avg");
 //
-// A piece that lies whole in the wanted box, next to it in memory, is read straight into the tensor; of
-// others the common part is copied. Values are converted to the tensor's dtype and device.
+// A piece that lies whole in the wanted box, contiguous in memory, is read straight into the tensor. Of other
+// pieces the common part is copied. Values are converted to the tensor's dtype and device.
 //
 // Throws SystemError and FormatError that name the file.
 #pragma once

@@ -41,7 +41,8 @@ DeclaredTensor declared(const std::string& name, const at::Tensor& tensor) {
       .name = name, .dtype = std::string(dtype_word(tensor.scalar_type())), .shape = tensor.sizes().vec()};
 }
 
-// Of the first and last bytes of a contiguous tensor: what differs when ranks have trained apart.
+// Checksum of the first and last bytes of a contiguous tensor. These bytes differ if ranks have trained
+// apart.
 std::string fingerprint(const at::Tensor& tensor) {
   if (!tensor.is_contiguous() || tensor.numel() == 0 || tensor.is_conj() || tensor.is_neg()) return {};
   const std::int64_t some =
@@ -60,11 +61,11 @@ std::string bits_of(const at::Tensor& tensor) {
   return checksum_of({static_cast<const std::byte*>(bytes.const_data_ptr()), bytes.nbytes()});
 }
 
-// What this rank holds, by where it belongs.
+// The tensors and values that this rank holds, by kind.
 struct Inventory {
   NamedTensors replicated;
-  NamedTensors first_rank;  // rank 0's, unless a rank's differ
-  NamedTensors own;         // of this rank, under names of its own
+  NamedTensors first_rank;  // rank 0's, unless those of a rank differ
+  NamedTensors own;         // this rank's own, under names of its own
   std::vector<TensorShard> shards;
   std::map<std::string, std::string> kinds;
   std::map<std::string, json> values, rank_values;
@@ -117,7 +118,7 @@ class Collector {
   std::map<Place, std::string> places_;
 };
 
-// What a rank holds that all should hold alike, by part; one name per entry.
+// Returns what a rank holds that should be equal on all ranks, by part; one name per entry.
 std::map<std::string, json> alike_parts(const Inventory& inventory) {
   std::map<std::string, json> parts = {{"kinds", inventory.kinds},
                                        {"aliases", inventory.aliases},
@@ -136,7 +137,7 @@ std::map<std::string, json> alike_parts(const Inventory& inventory) {
   return parts;
 }
 
-// What ranks tell each other first: checksums of those parts, and in full what differs by rank.
+// The first message of a rank: checksums of those parts, and in full the parts that may differ by rank.
 json declaration_of(const Inventory& inventory, const std::map<std::string, json>& parts) {
   json own = {{"alike", json::object()},
               {"shards", json::array()},
@@ -151,7 +152,7 @@ json declaration_of(const Inventory& inventory, const std::map<std::string, json
   return own;
 }
 
-// A part of all ranks, in full, where their checksums of it differ; else nothing. Collective.
+// Returns a part of all ranks in full if their checksums of it differ; else nothing. Collective.
 std::vector<json> differing_part(const CheckpointRanks& ranks, const std::vector<json>& declarations,
                                  const std::string& part, const json& mine) {
   const auto differs = [&](const json& one) {
@@ -161,7 +162,7 @@ std::vector<json> differing_part(const CheckpointRanks& ranks, const std::vector
                                                                         : std::vector<json>();
 }
 
-// The first name that only one of them has, or that differs in them.
+// Returns the first name that only one of them has, or whose values differ.
 std::string difference(const json& ours, const json& theirs) {
   for (const auto& [name, value] : ours.items())
     if (!theirs.contains(name) || theirs.at(name) != value) return name;
@@ -202,7 +203,7 @@ std::vector<DeclaredShard> shards_of(const json& declaration) {
   return shards;
 }
 
-// Buffers are rank 0's, and another rank's own where they differ. `all` is empty if none does.
+// Buffers are rank 0's, and another rank's own if they differ. `all` is empty if no rank's differ.
 void settle_buffers(Inventory& inventory, std::vector<json>& declarations, const json& mine,
                     const std::vector<json>& all, int rank) {
   for (std::size_t r = 0; r < declarations.size(); ++r)
@@ -225,7 +226,7 @@ at::Tensor slice(const at::Tensor& tensor, const std::vector<std::int64_t>& base
   return part;
 }
 
-// The memory behind each planned piece of this rank.
+// Returns the memory of each planned piece of this rank.
 std::vector<PieceToWrite> pieces_of(const std::vector<PlannedPiece>& planned, const Inventory& inventory) {
   std::map<std::string, const at::Tensor*> whole;
   for (const NamedTensors* list : {&inventory.replicated, &inventory.own})
@@ -293,7 +294,7 @@ PreparedSave prepare_save(const CheckpointRanks& ranks, const std::string& folde
   settle_buffers(inventory, declarations, parts.at("buffers"), buffers, ranks.rank());
 
   PreparedSave save;
-  // Pure, of what all ranks have: it fails on all of them alike, or on none.
+  // Depends only on facts that all ranks have, so it fails on all of them or on none.
   try {
     std::vector<DeclaredTensor> replicated;
     for (const auto& [name, tensor] : inventory.replicated) replicated.push_back(declared(name, tensor));

@@ -1,5 +1,5 @@
-// PreparedSave: what one rank has to write of a checkpoint, once all ranks have agreed about it. Made on the
-// thread that trains; write_checkpoint() may then run on another.
+// PreparedSave: the data that one rank writes to a checkpoint, once all ranks have agreed about it. The
+// training thread makes it. write_checkpoint() may then run on another thread.
 //
 //   PreparedSave save = prepare_save(ranks, folder, state, options);          // collective
 //   const std::string path = write_checkpoint(ranks, save);                    // collective
@@ -23,15 +23,16 @@ namespace lockstep {
 
 struct PieceToWrite {
   PlannedPiece piece;
-  at::Tensor tensor;  // of the piece's box; any strides and device
+  at::Tensor tensor;  // box of the piece; any strides and device
 };
 
 struct PreparedSave {
   std::string folder;
   SaveCheckpointOptions options;
-  CheckpointIndex index;                       // but for files and pieces
-  std::vector<PieceToWrite> pieces;            // of this rank
-  std::map<std::string, std::string> aliases;  // of tensors that share memory: the name that was written
+  CheckpointIndex index;             // without files and pieces
+  std::vector<PieceToWrite> pieces;  // of this rank
+  // of tensors that share memory: the name under which they were written
+  std::map<std::string, std::string> aliases;
 };
 
 // Throws on all ranks alike: InvalidArgument, Mismatch.

@@ -17,7 +17,7 @@ std::string call_of(const char* name, const SaveCheckpointOptions& options) {
   return str(name, " of step ", options.step);
 }
 
-// A group of the same ranks for the thread that writes, made once for each group that saves.
+// Returns a group of the same ranks for the writing thread. It is made once for each group that saves.
 std::optional<ProcessGroup> group_of_thread(const std::optional<ProcessGroup>& group) {
   using Groups = std::map<std::weak_ptr<Backend>, ProcessGroup, std::owner_less<>>;
   static auto& made = *new Groups;  // outlives static destructors, as the thread does

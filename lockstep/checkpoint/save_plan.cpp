@@ -12,14 +12,14 @@
 namespace lockstep {
 namespace {
 
-// Elements of one step in dimension `d`.
+// Number of elements of one step in dimension `d`.
 std::int64_t stride_of(const std::vector<std::int64_t>& sizes, std::size_t d) {
   return std::accumulate(sizes.begin() + static_cast<std::ptrdiff_t>(d) + 1, sizes.end(), std::int64_t{1},
                          std::multiplies<>());
 }
 
-// `count` steps in dimension `d` from the element `first` on, one step in the dimensions before, all in those
-// behind.
+// A box of `count` steps in dimension `d` from the element `first` on, of one step in the dimensions before,
+// and of all in those behind.
 Box slab(const std::vector<std::int64_t>& shape, std::int64_t first, std::size_t d, std::int64_t count) {
   Box box = box_of(shape);
   std::int64_t rest = first;
@@ -38,14 +38,14 @@ std::string bracketed(const std::vector<std::int64_t>& numbers) {
   return str('[', text, ']');
 }
 
-// What may be cut: a box in the first of its dimensions that has more than one step.
+// The dimension in which a box can be cut: the first with more than one step.
 std::size_t cut_dimension(const Box& box) {
   std::size_t d = 0;
   while (d + 1 < box.sizes.size() && box.sizes[d] == 1) ++d;
   return d;
 }
 
-// The first `steps` of the cut dimension; `box` keeps the rest.
+// Cuts off the first `steps` of the cut dimension; `box` keeps the rest.
 Box cut_off(Box& box, std::size_t d, std::int64_t steps) {
   Box head = box;
   head.sizes[d] = steps;
@@ -54,7 +54,7 @@ Box cut_off(Box& box, std::size_t d, std::int64_t steps) {
   return head;
 }
 
-// A tensor that only some ranks hold: its boxes, and who holds each.
+// A tensor that only some ranks hold: its boxes, and the holders of each.
 struct SharedOut {
   DeclaredTensor tensor;
   std::map<Box, std::vector<std::size_t>> holders;
@@ -75,14 +75,14 @@ class Planner {
       expect_tiling(shared);
       plan_.tensors.push_back(shared.tensor);
     }
-    // Boxes of one holder leave no choice; the others then go to who has least.
+    // Boxes with one holder leave no choice. The others then go to the rank with the fewest bytes.
     for (const bool alone : {true, false})
       for (const auto& [name, shared] : tensors)
         for (const auto& [box, holders] : shared.holders)
           if ((holders.size() == 1) == alone) take(least_loaded(holders), shared.tensor, box);
   }
 
-  // One rank after the other takes of the tensors, in the order of their names, until it has its share.
+  // One rank after the other takes tensors, in the order of their names, until it has its share.
   void add_replicated(std::vector<DeclaredTensor> tensors) {
     std::sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
     std::uint64_t total = std::accumulate(bytes_.begin(), bytes_.end(), std::uint64_t{0});
@@ -141,7 +141,7 @@ class Planner {
                              [&](std::size_t a, std::size_t b) { return bytes_[a] < bytes_[b]; });
   }
 
-  // What the rank takes of `rest`: all, or as many rows as it has room for, at least one.
+  // Returns the part of `rest` for the rank: all of it, or as many rows as it has room for, at least one.
   Box part_for(std::size_t rank, std::uint64_t share, const DeclaredTensor& tensor, Box& rest) const {
     const bool is_last = rank + 1 == bytes_.size();
     const std::uint64_t room = share - std::min(share, bytes_[rank]);
@@ -199,7 +199,7 @@ std::vector<Box> boxes_of_range(const std::vector<std::int64_t>& shape, std::int
   std::vector<Box> boxes;
   if (shape.empty() && count == 1) boxes.push_back({});
   while (!shape.empty() && count > 0) {
-    // The outermost dimension of which a whole step begins here and fits.
+    // The outermost dimension in which a whole step begins here and fits.
     std::size_t d = 0;
     while (first % stride_of(shape, d) != 0 || count < stride_of(shape, d)) ++d;
     const std::int64_t stride = stride_of(shape, d);

@@ -1,5 +1,5 @@
-// Which rank writes which part of which tensor into a checkpoint. Pure: every rank makes the same plan of
-// the same declarations.
+// Decides which rank writes which part of which tensor into a checkpoint. Pure: every rank makes the same
+// plan from the same declarations.
 //
 //   const SavePlan plan = save_plan({{"model.fc.weight", "F32", {6, 4}}}, {{}, {}});
 //   std::cout << to_text(plan);
@@ -9,12 +9,12 @@
 //   rank 1, 48 bytes
 //     model.fc.weight [3, 0] + [3, 4]
 //
-// Replicated  tensors, which all ranks hold whole, are written once. Their bytes are spread over the ranks
-//             so that all write about equally many; the cut falls between rows.
-// Shards      are boxes of a tensor that some ranks hold (parts of a parameter, or what is one rank's own).
-//             Of several ranks that hold the same box, one writes it: the one with the least to write.
-// Pieces      of more than MOST_PIECE_BYTES are cut into several, so that a reader that needs a part reads
-//             and checks little more than that part.
+// Replicated  tensors, which all ranks hold whole, are written once. Their bytes are spread over the ranks so
+//             that each writes about the same number. Tensors are cut between rows.
+// Shards      are boxes of a tensor that some ranks hold (parts of a parameter, or a rank's own state). If
+//             several ranks hold the same box, the one with the fewest bytes to write writes it.
+// Pieces      of more than MOST_PIECE_BYTES are cut into several. So a reader that needs a part reads and
+//             checks little more than that part.
 #pragma once
 
 #include <cstdint>
@@ -37,8 +37,8 @@ struct Box {
 // The whole of a tensor.
 Box box_of(const std::vector<std::int64_t>& shape);
 std::int64_t elements_of(const Box& box);
-// The boxes, one after the other in memory, that make up `count` elements from `first` on of a contiguous
-// tensor; at most two for each dimension and one more.
+// Returns the boxes, in the order of memory, that make up `count` elements from `first` on of a contiguous
+// tensor. There are at most two for each dimension and one more.
 std::vector<Box> boxes_of_range(const std::vector<std::int64_t>& shape, std::int64_t first,
                                 std::int64_t count);
 
@@ -59,7 +59,7 @@ struct PlannedPiece {
   std::string tensor;
   Box box;
   std::uint64_t bytes = 0;
-  bool is_whole = false;  // the tensor
+  bool is_whole = false;  // the shard is the whole tensor
 };
 
 struct SavePlan {

@@ -16,10 +16,10 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t PORTION = std::size_t{256} << 10U;  // hashed, and written from the cache
+constexpr std::size_t PORTION = std::size_t{256} << 10U;  // a portion is hashed, and written from the cache
 constexpr std::size_t LENGTH_BYTES = 8;
 
-// As safetensors holds a piece: complex128 and complex32 as their parts.
+// A piece in safetensors' form: complex128 and complex32 as their parts.
 struct Stored {
   std::string dtype;
   std::vector<std::int64_t> shape;
@@ -33,7 +33,7 @@ Stored stored_as(const PieceToWrite& piece) {
   return stored;
 }
 
-// The tensor's name; of one of several pieces with the offsets behind it: "model.fc.weight#3,0".
+// The tensor's name. For one of several pieces the offsets follow: "model.fc.weight#3,0".
 std::string key_of(const PieceToWrite& piece, std::set<std::string>& taken) {
   std::string key = piece.piece.tensor;
   if (!piece.piece.is_whole) {
@@ -43,7 +43,7 @@ std::string key_of(const PieceToWrite& piece, std::set<std::string>& taken) {
       separator = ',';
     }
   }
-  while (!taken.insert(key).second) key += '\'';  // a tensor of that name
+  while (!taken.insert(key).second) key += '\'';  // a tensor has that name
   return key;
 }
 
@@ -90,7 +90,7 @@ std::string shard_name(int rank, int ranks) {
 
 WrittenShard write_shard(const std::string& folder, const std::string& name,
                          std::span<const PieceToWrite> pieces, bool durable, Pace* pace) {
-  // By falling element size, so that each lies at a multiple of its own: readers map the file.
+  // By falling element size, so that each piece lies at a multiple of its own, because readers map the file.
   std::vector<std::size_t> order(pieces.size());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {

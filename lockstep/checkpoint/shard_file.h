@@ -23,7 +23,7 @@ struct WrittenShard {
 
 std::string shard_name(int rank, int ranks);
 
-// `durable`: synced to the disk. `pace`: null writes as fast as it can.
+// `durable`: the file is synced to the disk. If `pace` is null, it is written as fast as possible.
 WrittenShard write_shard(const std::string& folder, const std::string& name,
                          std::span<const PieceToWrite> pieces, bool durable, Pace* pace);
 

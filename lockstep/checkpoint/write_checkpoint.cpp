@@ -21,7 +21,8 @@ namespace {
 using nlohmann::json;
 using namespace std::chrono_literals;
 
-constexpr std::chrono::milliseconds LOCK_PATIENCE = 30s;  // a job that was just killed may hold it a moment
+// a job that was just killed may hold it for a moment
+constexpr std::chrono::milliseconds LOCK_PATIENCE = 30s;
 
 json to_json(const WrittenShard& shard, const PreparedSave& save) {
   json pieces = json::array();
@@ -37,7 +38,7 @@ json to_json(const WrittenShard& shard, const PreparedSave& save) {
           {"pieces", pieces}};
 }
 
-// Rank 0's part: the folder while it has no name, and the step that gives it one.
+// Rank 0's part: makes the folder without its name, and later gives it the name.
 class Commit {
  public:
   explicit Commit(const PreparedSave& save)
@@ -53,11 +54,11 @@ class Commit {
     lock_.emplace(str(save_.folder, "/.lock"), LOCK_PATIENCE);
     for (const CheckpointEntry& entry : list_checkpoints(save_.folder)) {
       const std::string path = str(save_.folder, '/', checkpoint_name(entry.step));
-      if (entry.path != path) rename_path(entry.path, path);  // its writer died before it had a successor
+      if (entry.path != path) rename_path(entry.path, path);  // its writer died before there was a successor
     }
     const auto abandoned = abandoned_in(save_.folder);
-    // A writer that died may have given a checkpoint its name and not synced it: then the one that it
-    // replaced is the only one that a power cut leaves.
+    // A dead writer may have given a checkpoint its name without syncing it. After a power failure, only the
+    // checkpoint that it replaced would be left.
     if (save_.options.durable && !abandoned.empty()) sync_folder(save_.folder);
     for (const std::string& path : abandoned) {
       log(LogLevel::WARNING, str("checkpoints: removing ", in_quotes(path), ", which was not completed"));
@@ -106,7 +107,7 @@ class Commit {
     for (const auto& [name, written] : save_.aliases) index.tensors[name] = index.tensors.at(written);
   }
 
-  // The one step before which the old state counts and after which the new one does.
+  // The one step that makes the new state valid in place of the old one.
   void give_name() {
     if (!is_folder(final_)) return rename_path(unfinished_, final_);
     if (!exchange_paths(unfinished_, final_)) {
@@ -118,7 +119,7 @@ class Commit {
     remove_replaced(unfinished_);
   }
 
-  // What had the name before goes once the name of its successor is on the disk.
+  // The replaced checkpoint is removed once the name of its successor is on the disk.
   void remove_replaced(const std::string& replaced) {
     if (save_.options.durable) sync_folder(save_.folder);
     try {

@@ -1,6 +1,7 @@
-// Writing a prepared save: each rank its file, rank 0 the index, and then the name that makes it count.
+// Writes a prepared save: each rank its file, rank 0 the index, and then the name that makes the checkpoint
+// valid.
 //
-//   rank 0: lock the folder, remove what died, make .step-N.unfinished
+//   rank 0: lock the folder, remove remains of dead writers, make .step-N.unfinished
 //   all:    write and sync shard-R-of-N.safetensors in there
 //   rank 0: write and sync checkpoint.json; rename to step-N; sync the folder; remove old ones
 //
@@ -15,7 +16,7 @@
 
 namespace lockstep {
 
-// Collective. The checkpoint's path.
+// Collective. Returns the checkpoint's path.
 std::string write_checkpoint(const CheckpointRanks& ranks, const PreparedSave& save, Pace* pace = nullptr);
 
 }  // namespace lockstep

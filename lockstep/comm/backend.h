@@ -1,10 +1,10 @@
-// Backend: what one way of moving bytes between ranks must provide. Written by backend authors, not used by
-// programs.
+// Backend: the interface of a way to move bytes between ranks. Backend authors implement it; programs do not
+// use it.
 //
-// The free functions in comm/collectives/ check every argument once and then call start(); a backend may
-// rely on counts, roots, peers, dtypes and operators being valid. It serves every verb, and groups of one
-// rank too. Several operations of a group may be under way at once. How to add a backend, step by step:
-// CONTRIBUTING.md.
+// The free functions in comm/collectives/ check every argument once and then call start(). So a backend may
+// rely on valid counts, roots, peers, dtypes and operators. It serves every verb, and groups of one rank too.
+// Several operations of a group may be under way at once. CONTRIBUTING.md says step by step how to add a
+// backend.
 #pragma once
 
 #include <chrono>
@@ -45,7 +45,7 @@ inline constexpr int VERB_COUNT = 11;
 std::string_view name_of(Verb verb);
 constexpr bool is_message(Verb verb) { return verb == Verb::SEND || verb == Verb::RECV; }
 
-inline constexpr int ANY_SOURCE = -1;  // RECV: from whoever sends first
+inline constexpr int ANY_SOURCE = -1;  // RECV: from the rank that sends first
 
 // One rank's call, after validation. Counts are elements of `dtype`, ranks are those of the group. What a
 // verb uses:
@@ -62,31 +62,31 @@ inline constexpr int ANY_SOURCE = -1;  // RECV: from whoever sends first
 //   SEND            of the message   the message
 //   RECV            of the message                  the message
 //
-// Lists hold one entry per rank, which may differ in size. Sizes that belong together on two ranks (what one
-// contributes and the other expects) must be equal; a backend checks that and fails the group with Mismatch.
+// Lists hold one entry per rank, and entries may differ in size. Where one rank contributes what another
+// expects, the two sizes must be equal. A backend checks that and fails the group with Mismatch.
 struct Request {
   Verb verb = Verb::BARRIER;
   DType dtype = DType::UINT8;
   ReduceOp op = ReduceOp::SUM;  // ALL_REDUCE, REDUCE, REDUCE_SCATTER
-  // BROADCAST, REDUCE, GATHER, SCATTER: root; SEND, RECV: the peer, or ANY_SOURCE; else the mark of `acting`,
-  // equal on all ranks
+  // BROADCAST, REDUCE, GATHER, SCATTER: the root. SEND, RECV: the peer, or ANY_SOURCE. Otherwise: the mark of
+  // `acting`, which is equal on all ranks
   int root = 0;
-  int tag = 0;                          // SEND, RECV; negative tags are the library's own
-  ActingState acting;                   // on whose behalf
-  DeviceType device = DeviceType::CPU;  // whose memory the buffers are
+  int tag = 0;                          // SEND, RECV; negative tags belong to the library
+  ActingState acting;                   // the part of the library that makes the call
+  DeviceType device = DeviceType::CPU;  // the device whose memory holds the buffers
   std::size_t count = 0;
   const void* input = nullptr;
   void* output = nullptr;
   std::vector<std::span<const std::byte>> inputs;
   std::vector<std::span<std::byte>> outputs;
   bool is_whole = false;  // ALL_GATHER, REDUCE_SCATTER: on every rank the list is one buffer in equal parts
-  bool async_op =
-      true;  // false: the caller waits for it at once, so that it may be carried out within start()
-  std::shared_ptr<void> keep_alive;  // whatever owns the buffers; released when the work is done
+  bool async_op = true;   // false: the caller waits for it at once, so start() may complete it
+  std::shared_ptr<void> keep_alive;  // owner of the buffers; released when the work is done
 };
 
 struct GroupOptions {
-  std::chrono::milliseconds timeout = std::chrono::minutes(30);  // without progress, then the wait fails
+  // longest time without progress; then the wait fails
+  std::chrono::milliseconds timeout = std::chrono::minutes(30);
   std::chrono::milliseconds warn_after = std::chrono::seconds(5);
 };
 
@@ -110,36 +110,38 @@ class Backend {
   virtual int size() const = 0;
   virtual const std::string& group_name() const = 0;
 
-  // Posts the operation and returns it, or null if it is done already (a RECV never: it is asked where its
-  // message came from); what waiting for it means is in work.h. Throws when the group is closed, or when a
-  // rank has already posted something else for the same sequence number.
+  // Posts the operation and returns it, or null if it is complete already. (A RECV never returns null,
+  // because its caller asks where the message came from.) work.h says what waiting means. Throws when the
+  // group is closed, or when a rank has already posted another call for the same sequence number.
   virtual std::shared_ptr<WorkState> start(Request request) = 0;
 
-  // Memory that collectives on this group use in place, without copying; plain memory where a backend has
-  // none. Zeroed, 64-byte aligned. Throws SystemError when it cannot be reserved. Freed with the last
-  // reference.
+  // Returns memory that collectives on this group use in place, without copying; plain memory if the backend
+  // has no such memory. Zeroed, 64-byte aligned. Throws SystemError when it cannot be reserved. Freed with
+  // the last reference.
   virtual std::shared_ptr<void> allocate_shared(std::size_t bytes) = 0;
 
-  // For ranks that have memory in common (comm/collectives/common_memory.h); a backend whose ranks have none
-  // leaves these as they are. Null: none.
+  // For ranks that have memory in common (comm/collectives/common_memory.h). A backend without such memory
+  // does not override these functions. Null: there is none.
   //
-  // Memory like that of allocate_shared() which all ranks of the group hold. This rank, which makes it, holds
-  // it from now on, the others once they have called hold_common(). It is free when all have let it go.
+  // Makes memory like that of allocate_shared() which all ranks of the group hold. This rank holds it from
+  // now on, and each other rank once it has called hold_common(). The memory is free when all ranks have let
+  // it go.
   virtual std::shared_ptr<void> make_common(std::size_t /*bytes*/) { return nullptr; }
   virtual std::shared_ptr<void> hold_common(int /*maker*/, std::uint64_t /*place*/, std::size_t /*bytes*/) {
     return nullptr;
   }
-  // The place of memory of make_common() or allocate_shared(): a number that other ranks pass with this rank.
+  // Returns the place of memory of make_common() or allocate_shared(): a number that other ranks pass
+  // together with this rank.
   virtual std::optional<std::uint64_t> place_of(const void* /*memory*/) { return std::nullopt; }
-  // Where this process sees the memory of another rank. Mapped as long as it is held; whose it is and how
-  // long it means something is the ranks' agreement.
+  // Maps the memory of another rank into this process as long as the result is held. The ranks must agree on
+  // its owner and on how long it is valid.
   virtual std::shared_ptr<std::byte> memory_of(int /*rank*/, std::uint64_t /*place*/, std::size_t /*bytes*/) {
     return nullptr;
   }
 
-  // Makes the groups of a SplitRequest. The answer is the group of the part that this rank is in, or null.
-  // Destroying and making groups again does not grow anything. A backend implements this one; split() and
-  // split_over() are the two ways to call it.
+  // Makes the groups of a SplitRequest. Returns the group of the part that this rank is in, or null.
+  // Destroying groups and making them again uses no more memory each time. A backend implements this
+  // function; split() and split_over() are the two ways to call it.
   virtual std::shared_ptr<Backend> make_groups(const SplitRequest& split) = 0;
   // Every rank of this group calls it with the same arguments, in the same order as its collectives. Blocks
   // until all have called it. The caller has checked that the parts are disjoint and not empty.
@@ -147,32 +149,33 @@ class Backend {
                                  const GroupOptions& options) {
     return make_groups({parts, name, options, SplitRequest::Callers::EVERY_RANK});
   }
-  // The group of `members` alone, as MPI_Comm_create_group makes it: only they call it, and it blocks until
-  // all of them have. This rank is one of them. Two ranks make the groups that both are in in the same order;
-  // a rank that names other members fails this group with Mismatch. What the members tell each other are
-  // messages of this group, so other ranks may be anywhere in their programs.
+  // Makes a group of `members` alone, as MPI_Comm_create_group does. Only the members call it, and it blocks
+  // until all of them have. This rank is one of them. Two ranks make the groups that both are in in the same
+  // order. A rank that names other members fails this group with Mismatch. The members exchange messages of
+  // this group, so other ranks may be anywhere in their programs.
   std::shared_ptr<Backend> split_over(const std::vector<int>& members, const std::string& name,
                                       const GroupOptions& options) {
     return make_groups({{members}, name, options, SplitRequest::Callers::MEMBERS});
   }
 
-  // For a wait on another backend of this process, with no lock held: what it waits for may hang on
-  // operations of groups that make progress only in calls.
+  // Called by a wait on another backend of this process, with no lock held. That wait may depend on
+  // operations of this group, which make progress only in calls.
   virtual void help() {}
-  // For who waits for something else than this group's operations: fails the group if a rank that has not
-  // left it is dead, and throws its failure if it has one. Does not wait.
+  // Called by a wait that is not for this group's operations. Fails the group if a rank that has not left it
+  // is dead, and throws the group's failure if it has one. Does not wait.
   virtual void check_peers() {}
-  // Whether requests may have buffers in that device's memory.
+  // Returns whether buffers may be in that device's memory.
   virtual bool serves(DeviceType device) const { return device == DeviceType::CPU; }
-  // Of the device whose memory it serves besides the CPU's; -1: none.
+  // Index of the device whose memory it serves besides the CPU's; -1 if there is none.
   virtual int device_index() const { return -1; }
-  // Where this rank's records are kept; null where a backend keeps none.
+  // This rank's trace memory; null if the backend keeps none.
   virtual std::shared_ptr<TraceMemory> trace() const { return nullptr; }
 
   // Fails every pending and later operation, on every rank, with `reason`. `code` and `peer` are those of the
-  // error that made this rank call it; ABORTED and -1 where the program did.
+  // error that made this rank call it; ABORTED and -1 if the program called it.
   virtual void abort(const std::string& reason, ErrorCode code, int peer) = 0;
-  // Leaves the group: later calls here throw Aborted, peers that need this rank get PeerLost. Does not wait.
+  // Leaves the group. Later calls here throw Aborted, and peers that need this rank get PeerLost. Does not
+  // wait.
   virtual void close() = 0;
 };
 

@@ -1,14 +1,14 @@
-// DeviceStreams: what the core, which knows no CUDA, needs of a device's streams and events. tensor/ has the
-// one of libtorch; a library under test that works on host memory brings its own (see nccl/library.h).
+// DeviceStreams: the streams and events of a device, as an interface for the core, which knows no CUDA.
+// tensor/ implements it with libtorch. A library under test that works on host memory brings its own
+// (nccl/library.h).
 //
-//   DeviceStreams::Event written = streams.record(nullptr);          // behind everything on the caller's
-//                                                                    // current stream
-//   streams.wait(side, written);  // `side` goes on when that is done; nobody blocks
+//   DeviceStreams::Event written = streams.record(nullptr);  // after all earlier work of the caller's stream
+//   streams.wait(side, written);  // `side` goes on when that is done; no thread blocks
 //   nccl.all_reduce(..., streams.native_handle(side));
-//   streams.wait(nullptr, streams.record(side));  // the caller's stream goes on behind the all_reduce
+//   streams.wait(nullptr, streams.record(side));  // the caller's stream goes on after the all_reduce
 //
 // A null Stream is the caller's current one. Streams and events end with their last reference, which does not
-// block. This header stands alone: what is opened with dlopen may implement it. Threads: any.
+// block. This header stands alone, so that a library opened with dlopen may implement it. Threads: any.
 #pragma once
 
 #include <cstdint>
@@ -30,12 +30,12 @@ class DeviceStreams {
   DeviceStreams(const DeviceStreams&) = delete;
   DeviceStreams& operator=(const DeviceStreams&) = delete;
 
-  // Whose memory these streams work on. CPU: streams of a library that stands in for a device's; there the
-  // caller's current stream is the calling thread itself, so that work on it is done when it returns, and it
-  // blocks when it is to wait.
+  // The device whose memory these streams work on. CPU: a library stands in for a device. The caller's
+  // current stream is then the calling thread itself. Work on it is done when the call returns, and wait()
+  // blocks the thread.
   virtual DeviceType device_type() const = 0;
   virtual int device_count() const = 0;
-  // Of the calling thread.
+  // The calling thread's current device.
   virtual int current_device() const = 0;
   virtual void set_device(int index) = 0;
 
@@ -46,7 +46,7 @@ class DeviceStreams {
   virtual bool is_done(const Event& event) = 0;
 };
 
-// That device is the calling thread's in a scope.
+// Makes a device the calling thread's current one within a scope.
 class OnDevice {
  public:
   OnDevice(DeviceStreams& streams, int device) : streams_(streams), before_(streams.current_device()) {

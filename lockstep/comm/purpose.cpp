@@ -1,5 +1,6 @@
 #include "lockstep/comm/purpose.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <mutex>
@@ -10,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-// There are as many as a program has models and layers.
+// The names are kept for good. A program has as many as it has models and layers.
 const std::string* kept(const std::string& name) {
   if (name.empty()) return nullptr;
   static std::mutex mutex;
@@ -32,6 +33,10 @@ bool is_of_batch_norm(Purpose purpose) {
   return purpose == Purpose::SYNC_BATCH_NORM_FORWARD || purpose == Purpose::SYNC_BATCH_NORM_BACKWARD;
 }
 
+// Their places are marks, which travel. The first one is the mark of every other caller.
+constexpr std::array<std::string_view, 5> WRAPPERS = {"", "DistributedDataParallel", "ShardedDataParallel",
+                                                      "ZeroRedundancyOptimizer", "virtual_ranks()"};
+
 constexpr std::string_view ALONE =
     "a forward in training mode on one rank alone (evaluate after eval(), under torch::NoGradGuard)";
 
@@ -41,12 +46,12 @@ constexpr std::string_view BY_ALL =
     "each writes its part";
 
 std::string cause_of_places(bool batch_norm) {
-  return str("; usually the ranks are at different places of their loops: inputs of uneven length (",
-             batch_norm
-                 ? "dist::join with throw_on_early_termination, since SyncBatchNorm cannot be stood in "
-                   "for"
+  return str(
+      "; usually the ranks are at different places of their loops: their inputs differ in length (use ",
+      batch_norm ? "dist::join with throw_on_early_termination, since no rank can stand in for another in "
+                   "SyncBatchNorm"
                  : "dist::join",
-             ", or a DistributedSampler, which gives all ranks equally many), or ", ALONE);
+      ", or a DistributedSampler, which gives all ranks the same number), or there was ", ALONE);
 }
 
 }  // namespace
@@ -77,9 +82,9 @@ std::string_view name_of(Purpose purpose) {
 std::string_view words_of(Purpose purpose) {
   constexpr std::array<std::string_view, PURPOSE_COUNT> WORDS = {
       "",
-      "for the comparison of models by DistributedDataParallel",
-      "for the first weights of a DistributedDataParallel",
-      "for the buffers of a DistributedDataParallel",
+      "for the comparison of models",
+      "for the first weights of a wrapped model",
+      "for the buffers of a wrapped model",
       "for the gradients of a DistributedDataParallel",
       "for the step times of a DistributedDataParallel",
       "for the forward of a SyncBatchNorm",
@@ -99,10 +104,17 @@ std::string_view words_of(Purpose purpose) {
 }
 
 std::string words_of_mark(Purpose purpose, std::int32_t mark) {
+  if (purpose == Purpose::MODEL_COMPARISON && mark > 0 && mark < static_cast<int>(WRAPPERS.size()))
+    return str("by ", WRAPPERS.at(static_cast<std::size_t>(mark)));
   if (purpose == Purpose::OVERFLOWS) return str("with the scale ", scale_of(mark));
   if (purpose == Purpose::GRADIENTS && mark != 0)
     return str("after ", mark, mark == 1 ? " forward()" : " forwards", " that an exception left");
   return {};
+}
+
+std::int32_t comparison_mark(std::string_view wrapper) {
+  const auto* const found = std::find(WRAPPERS.begin(), WRAPPERS.end(), wrapper);
+  return found == WRAPPERS.end() ? 0 : static_cast<std::int32_t>(found - WRAPPERS.begin());
 }
 
 std::string usual_cause(Purpose mine, std::int32_t my_mark, Purpose theirs, std::int32_t their_mark) {
@@ -112,11 +124,10 @@ std::string usual_cause(Purpose mine, std::int32_t my_mark, Purpose theirs, std:
                  "): call load_state_dict(), update(scale) and the options' init_scale alike on all ranks");
     }
     if (mine == Purpose::GRADIENTS) {
-      return str(
-          "; an exception ended a step on one rank alone (", my_mark, " and ", their_mark,
-          " forwards were left by one), so this backward would average different steps: let it end the loop "
-          "on that rank, skip the step on all ranks, or run a forward that may be tried again under "
-          "no_sync()");
+      return str("; an exception ended a step on one rank alone (", my_mark, " and ", their_mark,
+                 " forwards were left by one), so this backward would average different steps: end the loop "
+                 "on that rank, skip the step on all ranks, or run a forward that may be tried again under "
+                 "no_sync()");
     }
   }
   if (mine != theirs && (mine == Purpose::CHECKPOINT || theirs == Purpose::CHECKPOINT))

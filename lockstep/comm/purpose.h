@@ -1,5 +1,5 @@
-// Purpose: on behalf of which part of the library a rank makes a call. It travels with the call to where
-// ranks compare calls, so that errors, warnings and traces say it:
+// Purpose: the part of the library for which a rank makes a call. It travels with the call to the place where
+// ranks compare calls, so that errors, warnings and traces name it:
 //
 //   rank 0 called all_gather(uint8[64]) for a checksum, rank 1 called all_reduce(float32[20], avg) for the
 //   gradients of a DistributedDataParallel
@@ -8,11 +8,11 @@
 //                                                                     // of the scope
 //   all_gather_into_tensor(all, own, group);
 //
-// Compared    ranks must call for the same purpose and with the same mark, as with the same dtype. A mark is
-//             a number of the part that acts, without a meaning to whoever carries it. It travels in place
-//             of a root, where a verb has none.
-// Not carried the name: which model, which layer. Each rank says its own one in its own messages.
-// Scopes      the innermost one counts. A thread that is in none calls for the program.
+// Compared    Ranks must call for the same purpose and with the same mark, as they must with the same dtype.
+//             A mark is a number that the calling part of the library chooses. It travels in place of a root,
+//             if the verb has none. Not carried the name of the model or layer. Each rank adds its own to its
+//             own messages.
+// Scopes      The innermost scope counts. A thread outside of any scope calls for the program.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ namespace LOCKSTEP_PUBLIC lockstep {
 
 enum class Purpose : std::uint8_t {
   PROGRAM,
-  MODEL_COMPARISON,
+  MODEL_COMPARISON,  // mark: comparison_mark()
   FIRST_WEIGHTS,
   BUFFERS,
   GRADIENTS,  // mark: forwards of this rank that an exception left behind
@@ -52,17 +52,21 @@ std::string_view name_of(Purpose purpose);
 std::string_view words_of(Purpose purpose);
 // The mark in words, "after 1 forward() that an exception left"; empty where there is nothing to say.
 std::string words_of_mark(Purpose purpose, std::int32_t mark);
+// The mark of MODEL_COMPARISON for the wrapper with that name. The text of a disagreement then names the
+// wrapper of each rank: "for the comparison of models by ShardedDataParallel". 0, without words, for an
+// unknown name.
+std::int32_t comparison_mark(std::string_view wrapper);
 
-// What usually makes two ranks disagree that called for these, or one wait in vain for the other, and what to
-// do: a sentence that begins with "; ". Empty if there is no usual cause. Pure.
+// The usual reason why a rank with one purpose meets a rank with the other, or waits in vain for it, and what
+// to do: a sentence that begins with "; ". Empty if there is no usual reason. Pure.
 std::string usual_cause(Purpose mine, std::int32_t my_mark, Purpose theirs, std::int32_t their_mark);
 std::string usual_cause_of_absence(Purpose mine);
 
-// For whom the calls of a thread are made.
+// The purpose of the calls that a thread makes.
 struct ActingState {
   Purpose purpose = Purpose::PROGRAM;
   std::int32_t mark = 0;
-  const std::string* name = nullptr;  // null: none; lives as long as the process
+  const std::string* name = nullptr;  // null if there is none; lives as long as the process
 };
 
 class Acting {

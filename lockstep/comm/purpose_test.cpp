@@ -59,6 +59,20 @@ TEST(Purpose, CallsOfDifferentPartsOrMarksDisagree) {
       "exception left");
 }
 
+TEST(Purpose, AComparisonOfModelsNamesTheWrapper) {
+  Call comparison{
+      .verb = Verb::ALL_GATHER, .dtype = DType::INT64, .purpose = Purpose::MODEL_COMPARISON, .count = 1};
+  EXPECT_EQ(describe(comparison), "all_gather(int64[1]) for the comparison of models");
+  for (const char* wrapper : {"DistributedDataParallel", "ShardedDataParallel", "ZeroRedundancyOptimizer"}) {
+    comparison.root = comparison_mark(wrapper);
+    EXPECT_EQ(describe(comparison),
+              std::string("all_gather(int64[1]) for the comparison of models by ") + wrapper);
+  }
+  EXPECT_EQ(comparison_mark("SomeWrapper"), 0);
+  EXPECT_EQ(words_of_mark(Purpose::MODEL_COMPARISON, 1000), "");
+  EXPECT_EQ(words_of_mark(Purpose::MODEL_COMPARISON, -1), "");
+}
+
 TEST(Purpose, TheUsualCauseIsSaidWithWhatToDo) {
   const auto cause = [](Purpose mine, Purpose theirs, std::int32_t a = 0, std::int32_t b = 0) {
     return usual_cause(mine, a, theirs, b);
@@ -78,7 +92,7 @@ TEST(Purpose, TheUsualCauseIsSaidWithWhatToDo) {
   EXPECT_THAT(cause(Purpose::GRADIENTS, Purpose::GRADIENTS, 0, 2), HasSubstr("0 and 2 forwards"));
   EXPECT_EQ(usual_cause_of_absence(Purpose::PROGRAM), "");
   EXPECT_THAT(usual_cause_of_absence(Purpose::NEW_GROUP), HasSubstr("by every one of its members"));
-  EXPECT_THAT(usual_cause_of_absence(Purpose::GRADIENTS), HasSubstr("inputs of uneven length"));
+  EXPECT_THAT(usual_cause_of_absence(Purpose::GRADIENTS), HasSubstr("inputs differ in length"));
 }
 
 }  // namespace

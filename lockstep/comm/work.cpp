@@ -35,9 +35,10 @@ void Work::add_callback(std::function<void(const Work&)> callback) const {
   callback(*this);
 }
 
-// Not from within a callback: they are in order.
+// Does nothing within a callback, because callbacks run in order.
 void Work::run_callbacks() const {
-  const std::shared_ptr<WorkState> state = state_;  // a callback may assign to the Work it came through
+  // a callback may assign to the Work through which it was called
+  const std::shared_ptr<WorkState> state = state_;
   while (true) {
     WorkState::Callback callback;
     {

@@ -38,17 +38,17 @@ namespace LOCKSTEP_PUBLIC lockstep {
 
 class Work;
 
-// What a backend keeps per started operation. Backends derive from it; users hold a Work.
+// The state that a backend keeps for a started operation. Backends derive from it; programs hold a Work.
 class WorkState {
  public:
   virtual ~WorkState() = default;
   // Returns when done, throws when failed. `timeout` without a value means the group's.
   virtual void wait(std::optional<std::chrono::nanoseconds> timeout) = 0;
-  // Makes what progress is possible without waiting; true when done or failed.
+  // Makes possible progress without waiting. Returns true when done or failed.
   virtual bool poll() = 0;
   // The failure, if it failed; null while pending and after success.
   virtual std::exception_ptr exception() const = 0;
-  // The rank a message was received from; -1 for everything but a finished recv.
+  // The rank that a message was received from; -1 for everything but a finished recv.
   virtual int source_rank() const { return -1; }
 
  private:
@@ -56,14 +56,14 @@ class WorkState {
   using Callback = std::function<void(const Work&)>;
 
   std::mutex callbacks_mutex_;
-  std::deque<Callback> callbacks_;  // that have not run; guarded by the mutex, as is:
-  bool seen_ = false;               // done or failed, by a call of a Work
-  bool running_ = false;            // a callback, which may itself ask for the work
+  std::deque<Callback> callbacks_;  // callbacks that have not run; guarded by the mutex, as is:
+  bool seen_ = false;               // a call of a Work has seen the operation done or failed
+  bool running_ = false;            // a callback is running, which may itself ask for the work
 };
 
 class Work {
  public:
-  Work() = default;  // a finished one
+  Work() = default;  // a finished work
   explicit Work(std::shared_ptr<WorkState> state) : state_(std::move(state)) {}
 
   void wait() { wait_for(std::nullopt); }
@@ -71,10 +71,10 @@ class Work {
   bool is_completed() const;
   bool is_success() const { return is_completed() && exception() == nullptr; }
   std::exception_ptr exception() const { return state_ ? state_->exception() : nullptr; }
-  std::string error_text() const;  // of exception(); empty without one
+  std::string error_text() const;  // text of exception(); empty if there is none
   int source_rank() const { return state_ ? state_->source_rank() : -1; }
 
-  const std::shared_ptr<WorkState>& state() const { return state_; }  // null for a finished one
+  const std::shared_ptr<WorkState>& state() const { return state_; }  // null for a finished work
 
   // work.add_callback([](const Work& done) { if (done.exception()) ...; });
   void add_callback(std::function<void(const Work&)> callback) const;

@@ -14,16 +14,16 @@ namespace {
 
 constexpr int MOST_TRAIN_FILES = 5;
 
-// As the archives of the binary versions unpack.
+// Folder names in the archives of the binary versions.
 constexpr const char* CIFAR10_FOLDER = "cifar-10-batches-bin";
 constexpr const char* CIFAR100_FOLDER = "cifar-100-binary";
 
-// All files, one after the other.
+// Reads all files, one after the other.
 CifarRecords read_files(const char* dataset, const std::string& directory, const char* below,
                         const std::vector<std::string>& files, const std::vector<int>& classes) {
   CifarRecords all;
   const std::string found = data_folder(directory, {below}, files);
-  const std::string& folder = found.empty() ? directory : found;  // which then says what is missing
+  const std::string& folder = found.empty() ? directory : found;  // the error then names the missing files
   for (const std::string& file : files) {
     CifarRecords records = read_cifar_records(existing_data_file(dataset, folder, file), classes);
     all.count += records.count;

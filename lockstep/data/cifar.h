@@ -33,7 +33,7 @@ struct CIFAR10Options {
 class CIFAR10 : public ImageDataset {
  public:
   static constexpr int CLASSES = 10;
-  // Red, green, blue: of the pixels of the training images, divided by 255.
+  // Red, green, blue: those of the pixels of the training images, divided by 255.
   static constexpr std::array<float, 3> MEAN = {0.4914F, 0.4822F, 0.4465F};
   static constexpr std::array<float, 3> STD = {0.2470F, 0.2435F, 0.2616F};
   static constexpr std::array<const char*, 10> NAMES = {"airplane", "automobile", "bird",  "cat",  "deer",

@@ -42,7 +42,7 @@ void BatchPlan::hand_out(std::int64_t batch) {
   if (sampler_->epoch() != epoch_)
     throw InvalidArgument(str("DataLoader: set_epoch(", sampler_->epoch(),
                               ") was called within a loop over epoch ", epoch_, "; call it between loops"));
-  if (batch % replicas_ == replicas_ - 1)  // all replicas have had theirs
+  if (batch % replicas_ == replicas_ - 1)  // all replicas have had a batch of this step
     sampler_->advance(static_cast<std::int64_t>(indices_of(batch).size()));
 }
 

@@ -7,18 +7,18 @@
 //     for (auto& batch : loader) step(batch.data, batch.target);
 //   }
 //
-// Order       the sampler's, whatever the number of workers.
-// Lifetime    the sampler must outlive the loader, and the data set too unless it was passed as a temporary.
+// Order       the sampler's, for any number of workers.
+// Lifetime    The sampler must outlive the loader. So must the data set, unless it was passed as a temporary.
 //             The threads live as long as the loop: leaving it early, by break or by an exception, ends them.
-// Resuming    sampler.state() after batch k and load_state() later: the next loop starts with batch k + 1.
-//             Batches that were only prefetched do not count.
-// Epochs      a data set with get_batch(indices, epoch) is given the sampler's epoch (data/dataset.h).
+// Resuming    Save sampler.state() after batch k, and call load_state() later: the next loop starts with
+//             batch k + 1. Batches that were only prefetched do not count.
+// Epochs      A data set with get_batch(indices, epoch) is given the sampler's epoch (data/dataset.h).
 // Virtual     ranks (job/virtual_ranks.h): the first batch of each virtual rank of this process, then the
-//             second of each, as virtual_steps() takes them.
-// Fails       what get_batch threw comes out of the loop when its batch is due. InvalidArgument: options out
+//             second of each. virtual_steps() takes them in this order.
+// Fails       An exception of get_batch leaves the loop when its batch is due. InvalidArgument: options out
 //             of range, or set_epoch() to another epoch within a loop.
-// libtorch    its data sets: data/torch_dataset.h. Its loader takes a DistributedSampler as it is.
-// Threads     one thread loops; get_batch is called on several, but never on more than `workers`.
+// libtorch    For its data sets see data/torch_dataset.h. Its loader takes a DistributedSampler.
+// Threads     One thread loops. get_batch is called on several threads, but never on more than `workers`.
 #pragma once
 
 #include <algorithm>
@@ -40,16 +40,16 @@ namespace lockstep {
 
 struct DataLoaderOptions {
   std::int64_t batch_size = 64;
-  int workers = 2;          // threads; 0: batches are made by the loop itself
-  bool drop_last = false;   // leave out a last batch that is not full
+  int workers = 2;          // number of threads; 0: the loop itself makes the batches
+  bool drop_last = false;   // leaves out a last batch that is not full
   int prefetch_factor = 2;  // batches ahead per worker
-  bool pin_memory = false;  // batches in page-locked memory, for copies to a GPU: data/pin_memory.h
+  bool pin_memory = false;  // puts batches into page-locked memory, for copies to a GPU: data/pin_memory.h
 };
 
 // Throws InvalidArgument.
 void check_data_loader_options(const DataLoaderOptions& options);
 
-// The part of a pass that does not depend on the data set: which indices come when. Used by DataLoader.
+// The part of a pass that does not depend on the data set: the order of the indices. Used by DataLoader.
 class BatchPlan {
  public:
   BatchPlan(DistributedSampler& sampler, const DataLoaderOptions& options);
@@ -61,9 +61,9 @@ class BatchPlan {
 
  private:
   DistributedSampler* sampler_;
-  std::vector<std::int64_t> indices_;  // all of the epoch, one replica's after the other's
+  std::vector<std::int64_t> indices_;  // those of the epoch, one replica's after the other's
   std::int64_t replicas_;
-  std::int64_t each_;  // indices of one replica
+  std::int64_t each_;  // number of indices of one replica
   std::int64_t epoch_;
   std::int64_t batch_size_;
   std::int64_t start_;
@@ -104,11 +104,11 @@ template <typename Data> class DataLoader {  // Data: a data set, or a reference
     std::shared_ptr<Pass> pass_;
   };
 
-  // A new pass over the epoch. One at a time.
+  // A new pass over the epoch. Only one at a time.
   Iterator begin() const { return Iterator(*this); }
   std::default_sentinel_t end() const { return {}; }
 
-  // Batches of a whole epoch, of all ranks that the sampler serves.
+  // Number of batches of a whole epoch, of all ranks that the sampler serves.
   std::int64_t size() const {
     const std::int64_t items = sampler_->size();
     const std::int64_t each = options_.drop_last ? items / options_.batch_size
@@ -117,7 +117,7 @@ template <typename Data> class DataLoader {  // Data: a data set, or a reference
   }
   std::size_t replicas() const { return sampler_->replicas(); }
   const DataLoaderOptions& options() const { return options_; }
-  // "" when batches are pinned, else why not.
+  // "" if batches are pinned, else the reason why not.
   const std::string& why_not_pinned() const { return why_not_pinned_; }
 
  private:

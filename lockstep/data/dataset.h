@@ -1,15 +1,15 @@
-// What a data set is: it knows its size and makes a batch of any of its items. No base class is needed.
+// A data set is any class that knows its size and makes a batch of its items. No base class is needed.
 //
 //   struct Squares {
 //     std::int64_t size() const { return 1000; }
 //     Batch get_batch(std::span<const std::int64_t> indices) const;  // or any other type instead of Batch
 //   };
 //
-// One whose items are drawn anew in each epoch (augmented images, windows at random places) has
-// get_batch(indices, epoch) instead; a loader passes the epoch of its sampler. The same three (seed, epoch,
-// index) give the same item, on any rank and any thread, so no state is kept: see data/sample_random.h.
+// A data set whose items are drawn anew in each epoch (augmented images, windows at random places) has
+// get_batch(indices, epoch) instead. A loader passes the epoch of its sampler. The same seed, epoch and index
+// give the same item, on any rank and any thread, so no state is kept: see data/sample_random.h.
 //
-// Threads     get_batch is const and is called on several threads of a loader at once.
+// Threads     get_batch is const, and is called on several threads of a loader at once.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -29,7 +29,7 @@ struct Batch {
 
 enum class Split { TRAIN, TEST };
 
-// Its items differ from epoch to epoch.
+// A data set whose items differ from epoch to epoch.
 template <typename T>
 concept EpochDataset = requires(const T& dataset, std::span<const std::int64_t> indices) {
   { dataset.size() } -> std::convertible_to<std::int64_t>;
@@ -42,7 +42,7 @@ concept Dataset = EpochDataset<T> || requires(const T& dataset, std::span<const 
   dataset.get_batch(indices);
 };
 
-// A batch of either kind of data set.
+// Makes a batch of either kind of data set.
 template <Dataset T>
 auto get_batch(const T& dataset, std::span<const std::int64_t> indices, std::int64_t epoch) {
   if constexpr (EpochDataset<T>) {

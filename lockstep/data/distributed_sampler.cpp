@@ -18,7 +18,7 @@
 namespace lockstep {
 namespace {
 
-// Every rank's permutation of 0 ... size - 1.
+// The permutation of 0 ... size - 1, the same on every rank.
 at::Tensor order(const DistributedSamplerState& state) {
   if (!state.shuffle) return at::arange(state.dataset_size, at::kLong);
   const at::Generator generator =
@@ -103,7 +103,7 @@ std::vector<std::int64_t> DistributedSampler::indices() const {
   const auto* const permutation = all.const_data_ptr<std::int64_t>();
   std::vector<std::int64_t> mine = positions();
   for (std::int64_t& place : mine)
-    place = permutation[place % shared_->state.dataset_size];  // past the end: the padding, from the head on
+    place = permutation[place % shared_->state.dataset_size];  // padding beyond the end repeats the head
   return mine;
 }
 
@@ -133,7 +133,7 @@ std::int64_t DistributedSampler::start_pass() {
   return shared.state.position;
 }
 
-// Before a pass begins: what the one before it shows.
+// Called before a pass begins. Logs the warning if the last two passes had the same order.
 void DistributedSampler::note_pass() const {
   const Shared& shared = *shared_;
   const DistributedSamplerState& state = shared.state;

@@ -6,13 +6,13 @@
 //     for (const auto index : sampler.indices()) use(index);     // or give the sampler to make_data_loader()
 //   }
 //
-// The order is that of Python's torch.utils.data.DistributedSampler, index for index: the permutation of a
-// generator seeded with seed + epoch, the same on every rank; its head repeated at its end until the number
-// of items divides evenly (or its tail cut, with drop_last); then rank r takes every num_replicas-th item
-// from the r-th on. All ranks get equally many.
+// The order is that of Python's torch.utils.data.DistributedSampler, index for index. A generator seeded with
+// seed + epoch makes a permutation, the same on every rank. Its head is repeated at its end until the number
+// of items divides evenly (or its tail is cut, with drop_last). Then rank r takes every num_replicas-th item
+// from the r-th on. All ranks get the same number.
 //
-// Evaluation  covers a data set exactly with `pad` off: nothing is repeated and nothing left out, so each
-//             item is on one rank, and of N items a rank gets N / num_replicas or one more, or none.
+// Evaluation  covers a data set exactly with `pad` off. No item is repeated or left out: each item is on one
+//             rank. Of N items a rank gets N / num_replicas, or one more.
 //
 //               DistributedSampler sampler(test.size(), {.shuffle = false, .pad = false});
 //               auto loader = make_data_loader(test, sampler, {.batch_size = 250});
@@ -21,12 +21,11 @@
 //               for (auto& batch : loader) totals.add_sum("correct", count_correct(batch));
 //               const double correct = totals.across_ranks().at("correct");
 //
-//             Ranks may get unequal numbers of batches, so such a loop has no collective in it. A forward
-//             without gradients has none. The outputs themselves are put together by gather_for_metrics()
-//             (train/gather_for_metrics.h). Virtual ranks do not count: each process gets its share. Such a
-//             sampler is no part of a checkpoint, because ranks are at different places.
-// Copies      are the same sampler: what one is told, all know. So a loader of libtorch, which keeps a copy,
-//             sees set_epoch():
+//             Ranks may get different numbers of batches, so such a loop must not contain a collective. A
+//             forward without gradients has none. gather_for_metrics() puts the outputs together
+//             (train/gather_for_metrics.h). Virtual ranks do not count: each process gets its share. Do not
+//             add such a sampler to a checkpoint, because ranks are at different places.
+// Copies      of a sampler share its state. So a loader of libtorch, which keeps a copy, sees set_epoch():
 //
 //               auto loader = torch::data::make_data_loader(std::move(dataset), sampler,
 //                                                           torch::data::DataLoaderOptions(64));
@@ -35,17 +34,16 @@
 //                 for (auto& batch : *loader) ...
 //               }
 //
-// Forgotten   set_epoch(): the second pass in a row over one epoch in the same shuffled order is said once,
-//             through the log sink. Seen are passes of loaders, ours and libtorch's, of which a batch was
-//             taken; a loop over indices() is not.
-// Resuming    state() after batch k, load_state() in a new process and set_epoch() with the state's epoch:
-//             the next pass starts with batch k + 1. What counts as consumed is what our loader has handed
-//             out, not what it has prefetched. libtorch's loader does not tell: with it all that it has asked
-//             for counts, max_jobs() batches more, so save at the end of an epoch.
-// Virtual     ranks (job/virtual_ranks.h): a sampler that is given no rank serves all virtual ranks of this
-// ranks       process, each its own items in its own order; one that is made within a turn serves that
-// virtual
-//             rank alone. Loaders take batches from them in turn: the first batch of each, then the second of
+// Forgotten   set_epoch(): the log sink gets one warning when two passes in a row run over one epoch in the
+//             same shuffled order. The passes of loaders count, Lockstep's and libtorch's, if a batch was
+//             taken. A loop over indices() does not count.
+// Resuming    Call state() after batch k. In a new process call load_state(), and set_epoch() with the
+//             state's epoch. The next pass starts with batch k + 1. Consumed are the batches that Lockstep's
+//             loader has handed out, not those that it has prefetched. With libtorch's loader all batches
+//             that it has asked for count, max_jobs() more. So save at the end of an epoch there.
+// Virtual     ranks (job/virtual_ranks.h): a sampler without a rank serves all virtual ranks of this process,
+//             each with its own items in its own order. A sampler made within a turn serves that virtual rank
+//             alone. Loaders take batches in turn: the first batch of each virtual rank, then the second of
 //             each.
 // Threads     one at a time.
 #pragma once
@@ -67,10 +65,11 @@ struct DistributedSamplerOptions {
   bool pad = true;  // false: ranks may get one item less than others; not with drop_last
 };
 
-// Where a sampler stands, and of what it is the sampler. Plain numbers, to be saved with a checkpoint.
+// The position of a sampler, and the facts that decide its order. Plain numbers, to be saved with a
+// checkpoint.
 struct DistributedSamplerState {
   std::int64_t epoch = 0;
-  // How many of this rank's indices have been consumed; with `pad` the same on every rank.
+  // Number of this rank's indices that have been consumed; with `pad` the same on every rank.
   std::int64_t position = 0;
 
   std::int64_t dataset_size = 0;
@@ -85,59 +84,61 @@ struct DistributedSamplerState {
 
 class DistributedSampler {
  public:
-  // Throws InvalidArgument for a negative size, num_replicas below 1, a rank outside of it, and drop_last
+  // Throws InvalidArgument for a negative size, num_replicas below 1, a rank out of range, and drop_last
   // without pad.
   explicit DistributedSampler(std::int64_t dataset_size, const DistributedSamplerOptions& options = {});
 
-  // Chooses the order. Another epoch than the present one starts at its beginning. Throws InvalidArgument
-  // when negative.
+  // Chooses the order. Another epoch than the present one starts at its beginning. Throws InvalidArgument if
+  // it is negative.
   void set_epoch(std::int64_t epoch);
   std::int64_t epoch() const { return shared_->state.epoch; }
 
-  // How many indices each rank gets in an epoch; without `pad` this rank.
+  // Number of indices that each rank gets in an epoch; without `pad`, that this rank gets.
   std::int64_t size() const;
 
-  // All of this rank's indices of this epoch, consumed or not. With several virtual ranks those of one after
+  // All of this rank's indices of this epoch, consumed or not. With several virtual ranks, those of one after
   // the other, size() of each.
   std::vector<std::int64_t> indices() const;
-  // For each of indices() its place in the epoch's order of all ranks. From dataset_size on it is padding.
+  // For each of indices() its place in the epoch's order of all ranks. Places from dataset_size on are
+  // padding.
   std::vector<std::int64_t> positions() const;
-  // How many ranks this sampler serves.
+  // Number of ranks that this sampler serves.
   std::size_t replicas() const { return replicas_; }
 
   const DistributedSamplerState& state() const { return shared_->state; }
 
-  // Throws InvalidArgument, naming both values, when `state` belongs to another data set, number of replicas,
-  // seed, shuffle, drop_last or pad, because the order would be another one; or when its position lies
-  // outside of the epoch.
+  // Throws InvalidArgument that names both values if `state` belongs to another data set, number of replicas,
+  // seed, shuffle, drop_last or pad, because its order would differ. Also throws if its position lies outside
+  // of the epoch.
   void load_state(const DistributedSamplerState& state);
 
-  // For loaders. A pass over indices() starts at the number that start_pass() returns: 0, but once after
-  // load_state() the saved position. advance() counts what has been handed to the program.
+  // Called by loaders. A pass over indices() starts at the number that start_pass() returns. That is 0, or
+  // once after load_state() the saved position. advance() counts the indices handed to the program.
   std::int64_t start_pass();
   void advance(std::int64_t count);
 
-  // For torch::data::make_data_loader(), which calls these at the beginning of an epoch and for each batch;
-  // nothing at the end. reset() throws InvalidArgument for another size than the data set's.
+  // Called by torch::data::make_data_loader() at the beginning of an epoch and for each batch. Returns none
+  // at the end. reset() throws InvalidArgument for another size than the data set's.
   using BatchRequestType = std::vector<std::size_t>;
   void reset(std::optional<std::size_t> new_size = std::nullopt);
   std::optional<BatchRequestType> next(std::size_t batch_size);
 
  private:
-  struct Shared {  // by all copies
+  struct Shared {  // state shared by all copies
     DistributedSamplerState state;
     bool resumes = false;       // load_state() was called and no pass has started since
     bool epoch_was_set = true;  // since the last pass began
-    std::uint64_t graphs = 0;   // recorded by autograd on this thread when the last pass began
+    // number of graphs that autograd had recorded on this thread when the last pass began
+    std::uint64_t graphs = 0;
     bool has_passed = false;
-    bool has_said = false;            // that set_epoch() was forgotten
-    std::vector<std::int64_t> order;  // of the pass of libtorch's loader
-    std::size_t turn = 0;             // of the replica that gets its next batch
+    bool has_said = false;            // the warning that set_epoch() was forgotten has been logged
+    std::vector<std::int64_t> order;  // the order of libtorch's loader in this pass
+    std::size_t turn = 0;             // the replica that gets its next batch
   };
   void note_pass() const;
 
   int rank_;                  // or the first of several virtual ranks
-  std::size_t replicas_ = 1;  // from that one on
+  std::size_t replicas_ = 1;  // number of ranks from that one on
   std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
 };
 

@@ -29,7 +29,7 @@ std::string curl_path(const std::vector<std::string>& environment) {
   return found.error_number == 0 ? found.path : "";
 }
 
-// Runs curl; "" or what it complained about.
+// Runs curl. Returns "" or curl's error.
 std::string fetch(const std::string& url, const std::string& file) {
   SpawnRequest request;
   request.environment = whole_environment();
@@ -71,7 +71,7 @@ std::string fetch(const std::string& url, const std::string& file) {
   return text.empty() ? str("curl ended with ", describe(status)) : printable(text);
 }
 
-// Fetches one file from one mirror; "" or what is wrong.
+// Fetches one file from one mirror. Returns "" or what is wrong.
 std::string fetch_checked(const std::string& directory, const DownloadFile& file, const std::string& mirror) {
   const fs::path part = fs::path(directory) / str('.', file.name, '-', random_hex(4), ".part");
   std::string problem = fetch(mirror + file.name + ".gz", part.string());

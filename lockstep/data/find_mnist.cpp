@@ -35,7 +35,7 @@ const std::array<DownloadFile, 4>& mnist_downloads() {
   return files;
 }
 
-// The files that `directory` lacks, as a list; empty when it has all.
+// Returns the files that `directory` lacks, as a list; empty if it has all.
 std::string missing_files(const std::string& directory) {
   std::string missing;
   for (const char* name : MNIST_FILES)
@@ -43,12 +43,12 @@ std::string missing_files(const std::string& directory) {
   return missing;
 }
 
-// `place` or the first folder below it that has all files; "" if there is none.
+// Returns `place` or the first folder below it that has all files; "" if there is none.
 std::string complete_folder(const fs::path& place, const std::vector<std::string>& below) {
   return data_folder(place.string(), below, {MNIST_FILES.begin(), MNIST_FILES.end()});
 }
 
-// Below a folder of several data sets: those of `dataset`, of both where it is "".
+// Subfolders of `dataset` in a folder of several data sets; those of both if it is "".
 std::vector<std::string> folders_of(const std::string& dataset) {
   std::vector<std::string> folders;
   if (dataset != NAME_FASHION) folders.assign(MNIST_FOLDERS.begin(), MNIST_FOLDERS.end());
@@ -57,15 +57,14 @@ std::vector<std::string> folders_of(const std::string& dataset) {
   return folders;
 }
 
-// Which data set a complete folder holds, by its training labels; "" for another one.
+// Returns which data set a complete folder holds, by its training labels; "" for another one.
 std::string identify(const std::string& directory) {
   const std::string sha256 = unpacked_sha256(data_file(directory, MNIST_FILES[1]));
   if (sha256 == mnist_downloads()[1].sha256) return NAME_MNIST;
   return sha256 == FASHION_TRAIN_LABELS ? NAME_FASHION : "";
 }
 
-// Of "data/../mnist/." the name is "mnist". A folder whose parents cannot be looked at keeps the name it was
-// given.
+// The name of "data/../mnist/." is "mnist". A folder whose parents cannot be read keeps the given name.
 std::string name_of_folder(const std::string& directory) {
   std::error_code error;
   const fs::path path = fs::weakly_canonical(directory, error);
@@ -87,7 +86,7 @@ FoundMnist given_directory(const FindMnistOptions& options) {
   return {found, dataset};
 }
 
-// The first folder with all files among the usual places; "" if there is none.
+// Returns the first of the usual places that has all files; "" if there is none.
 std::string usual_folder(const FindMnistOptions& options, const char* name) {
   std::vector<fs::path> roots;
   if (const auto folder = env("LOCKSTEP_DATA")) roots.emplace_back(*folder);
@@ -114,7 +113,7 @@ FoundMnist fashion(const FindMnistOptions& options) {
   return {found, NAME_FASHION};
 }
 
-// nullopt: done.
+// Returns nothing if it succeeds, else the reason.
 std::optional<std::string> try_download(const FindMnistOptions& options, const std::string& directory) {
   if (!options.may_download) return "another rank was to download it";
   options.say(str("MNIST is not on this machine; downloading it to ", directory));

@@ -36,7 +36,7 @@ std::int64_t ImageDataset::target(std::int64_t index) const {
   return targets_.const_data_ptr<std::int64_t>()[index];
 }
 
-// Plain loops, no tensor operations: loader threads must not start thread pools of their own.
+// Plain loops, no tensor operations, because loader threads must not start thread pools of their own.
 Batch ImageDataset::get_batch(std::span<const std::int64_t> indices) const {
   const auto count = static_cast<std::int64_t>(indices.size());
   const std::int64_t pixels = images_.size(2) * images_.size(3);

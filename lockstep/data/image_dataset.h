@@ -1,12 +1,12 @@
-// Images of one size with one class each, held in memory: what MNIST, CIFAR-10 and the like are.
+// ImageDataset: images of one size with one class each, held in memory, such as MNIST and CIFAR-10.
 //
 //   const CIFAR10 train("data/cifar10", Split::TRAIN);
 //   train.image(7);                                 // uint8 [3, 32, 32], no copy
 //   train.target(7);                                // its class
 //   Batch batch = train.get_batch(indices);         // data: float32 [n, 3, 32, 32], target: int64 [n]
 //
-// get_batch() makes pixels of (x / 255 - mean) / std, with mean and std of the channel. For augmented images
-// see data/transforms.h, which starts from image() and target().
+// get_batch() turns a pixel x into (x / 255 - mean) / std, with the mean and std of its channel. For
+// augmented images see data/transforms.h, which starts from image() and target().
 //
 // Fails       InvalidArgument: an index outside of the set.
 // Memory      one byte per pixel and channel; copies share it.
@@ -50,7 +50,7 @@ class ImageDataset {
   std::string name_;
   at::Tensor images_;
   at::Tensor targets_;
-  std::vector<std::array<float, 256>> normalised_;  // per channel: the float that each byte becomes
+  std::vector<std::array<float, 256>> normalised_;  // per channel: the normalised float of each byte
 };
 
 }  // namespace lockstep

@@ -16,7 +16,8 @@ std::string path_of(const std::string& directory, Split split, std::size_t file)
   return existing_data_file("MNIST", directory, MNIST_FILES[split == Split::TRAIN ? file : file + 2]);
 }
 
-// The one with both files of the split; `directory` if none has them, which then says what is missing.
+// Returns the folder with both files of the split. If none has them, returns `directory`, and the error for
+// it names the missing files.
 std::string folder_of(const std::string& directory, const std::array<const char*, 3>& below, Split split) {
   const std::size_t first = split == Split::TRAIN ? 0 : 2;
   const std::string found =

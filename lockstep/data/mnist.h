@@ -7,12 +7,12 @@
 //                                                                                 // dataset-fashion-mnist
 //
 // Files       DIRECTORY/train-images-idx3-ubyte (or train-images.idx3-ubyte) and train-labels-idx1-ubyte, or
-//             t10k-..., plain or with .gz, of images of any size; or below it where torchvision and Keras put
-//             them (MNIST_FOLDERS, FASHION_MNIST_FOLDERS); see find_mnist() for where they come from. Both
-//             sets have the same files: MNIST reads Fashion-MNIST, too, and only normalises it otherwise.
+//             t10k-..., plain or with .gz, with images of any size. They may lie in the subfolders that
+//             torchvision and Keras use (MNIST_FOLDERS, FASHION_MNIST_FOLDERS). find_mnist() finds them. Both
+//             sets have the same files, so MNIST reads Fashion-MNIST, too; only its normalisation differs.
 // Fails       SystemError: a file is missing or cannot be read. FormatError, naming the file: not an idx file
 //             of this kind, no images, another number of labels than of images, a label above 9.
-// What else a data set of images can do: data/image_dataset.h.
+// data/image_dataset.h has the other functions.
 #pragma once
 
 #include <array>
@@ -45,7 +45,7 @@ class FashionMNIST : public MNIST {
   FashionMNIST(const std::string& directory, Split split);
 };
 
-// Below a folder for data sets: torchvision's, Keras' and ours.
+// Subfolders of a folder for data sets: torchvision's, Keras' and ours.
 inline constexpr std::array<const char*, 3> MNIST_FOLDERS = {"MNIST/raw", "raw", "mnist"};
 inline constexpr std::array<const char*, 3> FASHION_MNIST_FOLDERS = {"FashionMNIST/raw", "raw",
                                                                      "fashion-mnist"};

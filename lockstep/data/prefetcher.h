@@ -6,10 +6,10 @@
 //   while (batches.has_next()) use(batches.next());
 //
 // Order       does not depend on the number of threads. With 0 workers next() makes the item itself.
-// Fails       what make(i) threw comes out of the call of next() that would have returned item i; the items
+// Fails       An exception of make(i) leaves the call of next() that would have returned item i. The items
 //             after it follow.
-// Threads     next() is called by one thread. The destructor lets calls of make() that are running finish,
-//             starts no more, and joins the threads; it may come at any time.
+// Threads     One thread calls next(). The destructor may run at any time. It waits for running calls of
+//             make(), starts no more, and joins the threads.
 #pragma once
 
 #include <algorithm>
@@ -26,9 +26,9 @@
 namespace lockstep {
 
 struct PrefetcherOptions {
-  std::int64_t count = 0;  // items in all
+  std::int64_t count = 0;  // number of all items
   int workers = 0;
-  int ahead = 1;  // items made and not yet handed out, at most
+  int ahead = 1;  // most items that are made and not yet handed out
 };
 
 template <typename Item> class Prefetcher {
@@ -105,7 +105,7 @@ template <typename Item> class Prefetcher {
   std::int64_t taken_ = 0;
   bool stops_ = false;
 
-  std::vector<std::jthread> threads_;  // last: joined before anything they use is destroyed
+  std::vector<std::jthread> threads_;  // the last member: joined before the data they use are destroyed
 };
 
 }  // namespace lockstep

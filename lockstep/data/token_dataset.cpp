@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::size_t HEADER_BYTES = 256 * sizeof(std::int32_t);
 
-// The headers of llm.c: what they begin with.
+// The first numbers of the headers of llm.c.
 struct HeaderKind {
   std::int32_t magic;
   std::int32_t version;
@@ -44,7 +44,7 @@ void check_options(const TokenDatasetOptions& options) {
 
 std::size_t size_of(at::ScalarType dtype) { return dtype == at::kUInt16 ? 2 : 4; }
 
-// How many bytes stand before the first token.
+// Returns the number of bytes before the first token.
 std::size_t header_bytes(const MappedFile& file, at::ScalarType dtype) {
   std::array<std::int32_t, 3> head{};
   if (file.bytes().size() < HEADER_BYTES) return 0;

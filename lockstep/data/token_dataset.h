@@ -1,5 +1,5 @@
-// TokenDataset: windows of a file of tokens, for language models. The file is mapped, not read: it may be
-// larger than memory, and the processes of a machine share what they look at.
+// TokenDataset: windows of a file of tokens, for language models. The file is mapped, not read. So it may be
+// larger than memory, and the processes of a machine share the pages that they use.
 //
 //   // uint16, one window after the other
 //   TokenDataset train("data/train.bin", {.block_size = 1024, .vocab_size = 50257});
@@ -9,19 +9,19 @@
 //   for (auto& batch : loader) step(batch.data, batch.target);
 //   // batch.data: int64 [8, 1024]; batch.target: the same places, one token later
 //
-// Files       raw tokens of 2 or 4 bytes, little-endian, as nanoGPT's prepare.py writes them; or with the
-//             header of llm.c: 256 int32, of which the first are 20240520, 1 and the number of tokens
+// Files       Raw tokens of 2 or 4 bytes, little-endian, as nanoGPT's prepare.py writes them. Or files with
+//             the header of llm.c: 256 int32, of which the first are 20240520, 1 and the number of tokens
 //             (uint16), or 20240801, 7 and the number (uint32).
-// Windows     size() of them, (tokens - 1) / block_size. Window i starts at token i * block_size or, with
-//             `random`, at a place that (seed, epoch, i) decide, each of the tokens - block_size possible
-//             ones equally likely: nanoGPT's get_batch, but the same with any number of ranks and loader
-//             threads.
-// Fails       SystemError: the file is missing or was cut since it was opened (noticed by the next
-//             get_batch). FormatError, naming the file: a number of bytes that holds no whole number of
-//             tokens, fewer tokens than one window needs, a header of another version, element type or number
-//             of tokens; from get_batch: a token not below vocab_size, with its place. InvalidArgument:
-//             options out of range, an index outside of the set.
-// Memory      address space; copies share the mapping.
+// Windows     There are size() of them, (tokens - 1) / block_size. Window i starts at token i * block_size.
+//             With `random`, (seed, epoch, i) decide its start, with the same probability for each of the
+//             tokens - block_size places. This is nanoGPT's get_batch, but the same with any number of ranks
+//             and loader threads.
+// Fails       SystemError: the file is missing or was cut since it was opened (the next get_batch notices).
+//             FormatError, naming the file: the bytes are not a whole number of tokens, there are fewer
+//             tokens than one window needs, or the header has another version, element type or number of
+//             tokens. FormatError from get_batch: a token is not below vocab_size, with its place.
+//             InvalidArgument: options out of range, an index outside of the set.
+// Memory      Address space only; copies share the mapping.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -37,10 +37,10 @@ class MappedFile;
 
 struct TokenDatasetOptions {
   std::int64_t block_size = 1024;
-  at::ScalarType dtype = at::kUInt16;  // of the file: kUInt16 or kUInt32
-  std::int64_t vocab_size = 0;         // a token must be below it; 0: not checked
+  at::ScalarType dtype = at::kUInt16;  // type of the file's tokens: kUInt16 or kUInt32
+  std::int64_t vocab_size = 0;         // every token must be below it; 0: not checked
   bool random = false;
-  std::uint64_t seed = 0;  // of the random places; the same on every rank
+  std::uint64_t seed = 0;  // seed of the random places; the same on every rank
 };
 
 class TokenDataset {
@@ -58,7 +58,7 @@ class TokenDataset {
 
   TokenDatasetOptions options_;
   std::shared_ptr<const MappedFile> file_;
-  std::size_t offset_ = 0;  // of the first token, in bytes
+  std::size_t offset_ = 0;  // offset of the first token, in bytes
   std::int64_t tokens_ = 0;
 };
 

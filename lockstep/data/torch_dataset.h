@@ -1,5 +1,5 @@
-// torch_dataset: a stateless data set of libtorch, with its transforms, as one of ours, and
-// make_data_loader() for it.
+// torch_dataset: makes a stateless data set of libtorch, with its transforms, usable by our loader.
+// make_data_loader() calls it.
 //
 //   auto set = torch::data::datasets::MNIST(folder).map(torch::data::transforms::Stack<>());
 //   dist::DistributedSampler sampler(*set.size());
@@ -7,15 +7,14 @@
 //   for (auto& batch : loader) step(batch.data, batch.target);            // what libtorch's loader gives:
 //                                                                         // here an Example<>
 //
-// The other way round, libtorch's loader with our sampler, needs nothing: torch::data::make_data_loader(set,
-// sampler, options).
+// libtorch's loader takes our sampler directly: torch::data::make_data_loader(set, sampler, options).
 //
-// Threads     libtorch's data sets need not be safe to call from several threads: each worker that is busy
-//             has a copy of its own, as in libtorch's loader. So a copy must be cheap (tensors are shared).
-// Fails       InvalidArgument: a data set that does not know its size. What its get_batch() throws comes out
-//             of the loop.
-// Limits      no stateful data sets (ChunkDataset): they choose their order themselves, and no sampler has a
-//             part in it.
+// Threads     libtorch's data sets need not be safe to call from several threads. So each busy worker has a
+//             copy of its own, as in libtorch's loader. A copy must be cheap (tensors are shared).
+// Fails       InvalidArgument: a data set that does not know its size. An exception of its get_batch() leaves
+//             the loop.
+// Limits      no stateful data sets (ChunkDataset), because they choose their order themselves, without a
+//             sampler.
 #pragma once
 
 #include <concepts>
@@ -73,7 +72,7 @@ template <StatelessTorchDataset Data> class TorchDataset {
     }
     const Data original;
     std::mutex mutex;
-    std::vector<std::unique_ptr<Data>> idle;  // copies that no thread is in
+    std::vector<std::unique_ptr<Data>> idle;  // copies that no thread is using
   };
 
   std::shared_ptr<Shared> shared_;

@@ -8,7 +8,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 
-// Plain loops, no tensor operations: loader threads must not start thread pools of their own.
+// Plain loops, no tensor operations, because loader threads must not start thread pools of their own.
 namespace lockstep::transforms {
 namespace {
 
@@ -65,9 +65,10 @@ at::Tensor RandomCrop::operator()(const at::Tensor& image, SampleRandom& random)
   const auto size = static_cast<std::int64_t>(image.element_size());
   const auto* const from = static_cast<const char*>(source.const_data_ptr());
   auto* to = static_cast<char*>(result.mutable_data_ptr());
-  const std::int64_t first = std::clamp<std::int64_t>(-left, 0, size_);  // columns of the result before ...
+  // columns of the result before this one,
+  const std::int64_t first = std::clamp<std::int64_t>(-left, 0, size_);
   const std::int64_t last =
-      std::clamp<std::int64_t>(columns - left, first, size_);  // ... and from here on are padding
+      std::clamp<std::int64_t>(columns - left, first, size_);  // and from this one on, are padding
   for (std::int64_t channel = 0; channel < image.size(0); ++channel) {
     for (std::int64_t y = top; y < top + size_; ++y, to += size_ * size) {
       const bool inside = y >= 0 && y < rows;

@@ -10,21 +10,22 @@
 //       transforms::Normalize({0.5, 0.5, 0.5}, {0.5, 0.5, 0.5})}), seed);
 //   auto loader = make_data_loader(train, sampler, {.batch_size = 128, .workers = 4});
 //
-// A transform is any function of an image, (channels, rows, columns), and random numbers; one of your own:
+// A transform is any function of an image, (channels, rows, columns), and random numbers. A program may write
+// its own:
 //
 //   const auto sometimes_negative = [](const at::Tensor& image, SampleRandom& random) {
 //     return random.uniform() < 0.1 ? 1 - image : image;
 //   };
 //
-// Same image  (seed, epoch, index) decide every random choice: an augmented image is the same on whatever
-//             rank and loader thread it is made, with any number of them, and in a run that goes on from a
-//             checkpoint. In Python it depends on the number of workers. A transform draws in turn from what
-//             Compose passes on, so one added at the end changes no other. The index that a
-//             DistributedSampler repeats to fill the last step is the same image twice.
-// Input       is never changed in place. RandomCrop and RandomHorizontalFlip take any dtype; ToTensor uint8;
-//             Normalize float32.
-// Fails       InvalidArgument, at once for arguments out of range, else for an image that is not as above.
-// Threads     a Transform is called on several threads at once. Those here run plain loops: no thread pool
+// Same image  (seed, epoch, index) decide every random choice. So an augmented image is the same on any rank
+//             and loader thread, for any number of them, and in a run that resumes from a checkpoint. In
+//             Python it depends on the number of workers. Transforms draw one after the other, so one added
+//             at the end changes no other. An index that a DistributedSampler repeats to fill the last step
+//             gives the same image twice.
+// Input       is never changed in place. RandomCrop and RandomHorizontalFlip take any dtype; ToTensor takes
+//             uint8; Normalize takes float32.
+// Fails       InvalidArgument: at once for arguments out of range, later for an image of another kind.
+// Threads     A Transform is called on several threads at once. Those here run plain loops, so no thread pool
 //             starts.
 #pragma once
 
@@ -40,7 +41,7 @@ namespace lockstep::transforms {
 
 using Transform = std::function<at::Tensor(const at::Tensor& image, SampleRandom& random)>;
 
-// One after the other.
+// Runs its transforms one after the other.
 class Compose {
  public:
   explicit Compose(std::vector<Transform> transforms);
@@ -51,10 +52,10 @@ class Compose {
 };
 
 struct RandomCropOptions {
-  std::int64_t padding = 0;  // zeros on each of the four sides before cropping
+  std::int64_t padding = 0;  // number of zeros on each of the four sides before cropping
 };
 
-// A square of `size` x `size` pixels at a random place.
+// Crops a square of `size` x `size` pixels at a random place.
 class RandomCrop {
  public:
   explicit RandomCrop(std::int64_t size, const RandomCropOptions& options = {});
@@ -65,7 +66,7 @@ class RandomCrop {
   std::int64_t padding_;
 };
 
-// Left and right exchanged, with probability p.
+// Exchanges left and right with probability p.
 class RandomHorizontalFlip {
  public:
   explicit RandomHorizontalFlip(double p = 0.5);
@@ -75,7 +76,7 @@ class RandomHorizontalFlip {
   double p_;
 };
 
-// uint8 from 0 to 255 to float32 from 0 to 1.
+// Converts uint8 from 0 to 255 into float32 from 0 to 1.
 struct ToTensor {
   at::Tensor operator()(const at::Tensor& image, SampleRandom& random) const;
 };
@@ -95,7 +96,7 @@ class Normalize {
   std::vector<double> std_;
 };
 
-// What can be transformed: an ImageDataset, or anything with these three.
+// A source that can be transformed: an ImageDataset, or any class with these three members.
 template <typename T>
 concept ImageSource = requires(const T& source, std::int64_t index) {
   { source.size() } -> std::convertible_to<std::int64_t>;
@@ -103,13 +104,12 @@ concept ImageSource = requires(const T& source, std::int64_t index) {
   { source.target(index) } -> std::convertible_to<std::int64_t>;
 };
 
-// Items number `indices` of a source, transformed and stacked. Used by TransformedDataset.
+// Transforms and stacks the items number `indices` of a source. Used by TransformedDataset.
 Batch transformed_batch(std::span<const std::int64_t> indices, std::int64_t epoch, std::uint64_t seed,
                         const Transform& transform, const std::function<at::Tensor(std::int64_t)>& image,
                         const std::function<std::int64_t(std::int64_t)>& target);
 
-// data: what the transform makes of each image, which must be of one shape and dtype within a batch; target:
-// int64 [n].
+// data: the transformed images, which must have one shape and dtype within a batch. target: int64 [n].
 template <ImageSource Source> class TransformedDataset {
  public:
   TransformedDataset(Source source, Transform transform, std::uint64_t seed)
@@ -129,7 +129,7 @@ template <ImageSource Source> class TransformedDataset {
   std::uint64_t seed_;
 };
 
-// `seed`: the same on every rank. The source is copied, which is cheap for those of this library.
+// `seed` is the same on every rank. The source is copied, which is cheap for those of this library.
 template <ImageSource Source>
 TransformedDataset<Source> transformed(Source source, Transform transform, std::uint64_t seed) {
   return TransformedDataset<Source>(std::move(source), std::move(transform), seed);

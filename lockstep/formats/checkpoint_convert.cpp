@@ -18,7 +18,7 @@ struct Chosen {
   std::string stored;
 };
 
-// The tensors of an item by their names in it, or all.
+// Returns the tensors of an item by their names in it, or all.
 std::vector<Chosen> chosen_tensors(const CheckpointIndex& index, const std::string& item) {
   std::vector<Chosen> chosen;
   for (const auto& [name, tensor] : index.tensors) {

@@ -5,11 +5,12 @@
 //   convert_checkpoint(reader, "", "everything.pt");              // all items, under their full names
 //
 // The ending decides: .safetensors, or .pt and .pth, which torch.load(weights_only=True) opens. The file
-// appears whole or not at all. One tensor at a time is in memory. What is each rank's own is left out.
+// appears whole or not at all. Only one tensor at a time is in memory. Tensors that belong to a single rank
+// are left out.
 //
-// Returns     how many tensors were written.
+// Returns     the number of tensors written.
 // Throws      InvalidArgument: another ending, an item that the checkpoint does not have or that has no
-//             tensors, complex128 in a .safetensors file; otherwise as CheckpointReader and AtomicFile.
+//             tensors, complex128 in a .safetensors file. Otherwise as CheckpointReader and AtomicFile.
 #pragma once
 
 #include <cstddef>

@@ -18,7 +18,7 @@ constexpr std::string_view PREFIX = "step-";
 constexpr std::string_view UNFINISHED = ".unfinished";
 constexpr std::string_view REPLACED = ".replaced";
 constexpr std::size_t STEP_DIGITS = 12;
-constexpr std::size_t PORTION = std::size_t{1} << 20U;  // of a file, while its checksum is made
+constexpr std::size_t PORTION = std::size_t{1} << 20U;  // of a file; its checksum is made portion by portion
 
 // "step-000000001200", between a prefix and a suffix: 1200.
 std::optional<std::int64_t> step_of(std::string_view name, std::string_view before, std::string_view after) {
@@ -48,7 +48,7 @@ std::string piece_checksum(const PlainFile& file, std::uint64_t begin, std::uint
   return checksum.text();
 }
 
-// The files, opened when the first piece of each is looked at.
+// The files. Each is opened when its first piece is read.
 class Files {
  public:
   Files(const std::string& checkpoint, const CheckpointIndex& index) : folder_(checkpoint), index_(index) {}
@@ -70,7 +70,7 @@ class Files {
     }
   }
 
-  // What no piece shows.
+  // Finds damage that no piece shows.
   void check_headers(std::vector<CheckpointDamage>& damage) const {
     for (std::size_t i = 0; i < index_.files.size(); ++i) {
       const CheckpointFile& file = index_.files[i];
@@ -82,7 +82,7 @@ class Files {
 
   void check_piece(const std::string& name, const CheckpointTensor& tensor, const CheckpointPiece& piece,
                    std::vector<CheckpointDamage>& damage) const {
-    if (!files_[piece.file]) return;  // said already
+    if (!files_[piece.file]) return;  // the missing file is in the list already
     bool is_short = false;
     const std::string found =
         piece_checksum(*files_[piece.file], piece.begin, bytes_of(piece, tensor), is_short);

@@ -18,14 +18,14 @@ namespace {
 using nlohmann::json;
 
 constexpr std::uint64_t INDEX_VERSION = 1;
-constexpr std::size_t MOST_PIECES = 16384;  // of one tensor; they are compared in pairs
+constexpr std::size_t MOST_PIECES = 16384;  // of one tensor; pieces are compared in pairs
 constexpr std::size_t MOST_INDEX_DIMENSIONS = 64;
 constexpr std::size_t MOST_FILES = 1U << 20U;
 constexpr int MOST_LEVELS = 200;
 
 [[noreturn]] void refuse(const std::string& defect) { throw FormatError(defect); }
 
-// The members of a JSON value, each read with its type, with the place for errors.
+// Reads the members of a JSON value, each with its type. Errors name the place.
 class IndexReader {
  public:
   IndexReader(const json& value, std::string where) : value_(value), where_(std::move(where)) {
@@ -156,7 +156,7 @@ bool lies_within(const CheckpointPiece& piece, const std::vector<std::int64_t>& 
   return true;
 }
 
-// Sorted by their first row, only those can meet that begin before another ends.
+// Sorted by their first row, only pieces can overlap of which one begins before the other ends.
 bool any_two_meet(const std::vector<CheckpointPiece>& pieces) {
   std::vector<const CheckpointPiece*> sorted;
   for (const CheckpointPiece& piece : pieces) sorted.push_back(&piece);
@@ -259,7 +259,7 @@ std::string defect_of_pieces(const std::vector<std::int64_t>& shape,
     if (piece.offsets.size() != shape.size() || piece.sizes.size() != shape.size())
       return "a piece has another number of dimensions";
     if (!lies_within(piece, shape)) return "a piece is empty or lies outside of the tensor";
-    // No more than all elements, so the sum of two cannot overflow.
+    // Not more than all elements, so the sum of two cannot overflow.
     covered += static_cast<std::uint64_t>(elements_of(piece));
     if (covered > *elements) return "its pieces overlap";
   }
@@ -274,7 +274,7 @@ std::string to_text(const CheckpointIndex& index) {
 }
 
 CheckpointIndex parse_checkpoint_index(std::string_view text) {
-  // dump() calls itself for each level.
+  // dump() recurses for each level.
   const auto limit_depth = [](int depth, json::parse_event_t /*event*/, const json& /*parsed*/) {
     if (depth > MOST_LEVELS) refuse(str("its values are nested more than ", MOST_LEVELS, " levels deep"));
     return true;

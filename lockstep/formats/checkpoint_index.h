@@ -1,5 +1,5 @@
-// CheckpointIndex: what a checkpoint holds and where its bytes lie. It is the file "checkpoint.json" of the
-// checkpoint's folder; the bytes are in safetensors files beside it.
+// CheckpointIndex: the contents of a checkpoint and the places of its bytes. It is the file "checkpoint.json"
+// of the checkpoint's folder. The bytes are in safetensors files beside it.
 //
 //   const CheckpointIndex index = parse_checkpoint_index(read_plain_file(folder + "/checkpoint.json"));
 //   const CheckpointTensor& weight = index.tensors.at("model.fc1.weight");
@@ -17,19 +17,19 @@
 //    "values": {"epoch": 3}}
 //
 // Piece       a box of its tensor: `sizes` elements in each dimension, from `offsets` on. Its bytes lie row
-//             by row from byte `begin` of its file, where the safetensors header calls it `key`. The pieces
-//             of a tensor cover each of its elements once. An empty tensor has none. Two tensors may share
-//             pieces: tied weights are written once.
-// Checksums   every byte of a file is in its header or in a piece, so one of the checksums covers it.
-// dtype       in safetensors' words, and "C128" and "C32" for complex128 and complex32, whose parts
-//             safetensors holds as F64 and F16 in one more dimension of two.
-// Items       what the program added, by name, and of what kind. A tensor's name is its item's name, a dot,
-//             and its name in the item's state dict.
-// Values      by item; those of one item that differ by rank are a list under "rank_values".
+//             by row from byte `begin` of its file, whose safetensors header calls it `key`. The pieces of a
+//             tensor cover each of its elements once. An empty tensor has none. Two tensors may share pieces,
+//             so tied weights are written once.
+// Checksums   Every byte of a file is in its header or in a piece, so one of the checksums covers it.
+// dtype       a name of safetensors, or "C128" and "C32" for complex128 and complex32. safetensors holds
+//             their parts as F64 and F16 in one more dimension of two.
+// Items       what the program added, by name, with its kind. A tensor's name is its item's name, a dot, and
+//             its name in the item's state dict.
+// Values      by item. If those of an item differ by rank, they are a list under "rank_values".
 //
-// Pure        nothing here opens a file. parse_checkpoint_index() throws FormatError, naming no file, for
-//             everything that is not as above: also pieces that overlap, leave a hole or end outside of their
-//             file, names of files with a '/', and a text that was changed (its checksum).
+// Pure        Nothing here opens a file. parse_checkpoint_index() throws FormatError without a file name for
+//             every other form: pieces that overlap, leave a hole or end outside of their file, file names
+//             with a '/', a changed text (its checksum).
 #pragma once
 
 #include <cstdint>
@@ -64,7 +64,7 @@ struct CheckpointTensor {
 struct CheckpointFile {
   std::string name;
   std::uint64_t bytes = 0;
-  std::uint64_t header_bytes = 0;  // what lies before the pieces: the safetensors header
+  std::uint64_t header_bytes = 0;  // size of the safetensors header before the pieces
   std::string header_xxh128;
 };
 
@@ -77,8 +77,8 @@ struct CheckpointIndex {
   ~CheckpointIndex();
 
   std::int64_t step = 0;
-  int ranks = 1;                                 // that saved it
-  std::map<std::string, std::string> made_with;  // what the bits of a resumed run depend on
+  int ranks = 1;                                 // number of ranks that saved it
+  std::map<std::string, std::string> made_with;  // conditions of the bits of a resumed run
   std::vector<CheckpointFile> files;
   std::map<std::string, std::string> items;
   std::map<std::string, CheckpointTensor> tensors;
@@ -93,7 +93,7 @@ std::size_t checkpoint_dtype_size(std::string_view dtype);
 std::int64_t elements_of(const CheckpointPiece& piece);
 std::uint64_t bytes_of(const CheckpointPiece& piece, const CheckpointTensor& tensor);
 
-// What is wrong with the pieces of a tensor: "" if they cover each element once.
+// Returns the fault of the pieces of a tensor; "" if they cover each element once.
 std::string defect_of_pieces(const std::vector<std::int64_t>& shape,
                              const std::vector<CheckpointPiece>& pieces);
 

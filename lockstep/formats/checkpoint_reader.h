@@ -6,7 +6,7 @@
 // Checks      the checksum of each piece that it reads.
 // Memory      one tensor, and one piece of it.
 // Throws      FormatError for damage, SystemError for files that cannot be read, InvalidArgument for a name
-//             that the checkpoint does not have; each names the file or the tensor.
+//             that the checkpoint does not have. Each names the file or the tensor.
 #pragma once
 
 #include <cstddef>

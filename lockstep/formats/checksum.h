@@ -1,5 +1,5 @@
 // Checksum: the XXH3 hash of 128 bits of a sequence of bytes, as 32 hexadecimal digits. It finds damage on
-// disks and in transfers; it is no protection against somebody who forges files.
+// disks and in transfers. It does not protect against deliberate forgery.
 //
 //   Checksum checksum;
 //   checksum.add(header);
@@ -27,7 +27,7 @@ class Checksum {
   Checksum& operator=(Checksum&&) noexcept;
 
   void add(std::span<const std::byte> bytes);
-  std::string text() const;  // of all bytes that were added so far
+  std::string text() const;  // the hash of all bytes added so far
 
  private:
   struct State;

@@ -37,7 +37,7 @@ class CsvParser {
     }
   }
 
-  // Up to the comma or the line's end.
+  // Reads up to the comma or the line's end.
   std::string field() {
     if (at_ < text_.size() && text_[at_] == '"') return quoted_field();
     const std::size_t end = std::min(text_.find_first_of(",\r\n", at_), text_.size());

@@ -17,9 +17,9 @@ namespace lockstep {
 namespace {
 
 constexpr std::size_t MOST_CHUNK_DIMENSIONS = 64;
-constexpr std::size_t MOST_CHUNKS = 16384;  // of one tensor; they are compared in pairs
+constexpr std::size_t MOST_CHUNKS = 16384;  // of one tensor; chunks are compared in pairs
 
-// What the metadata may mention. Nothing of it is imported or called.
+// The classes that the metadata may name. None of them is imported or called.
 constexpr auto RECORDS = std::to_array<std::string_view>({
     "torch.distributed.checkpoint.metadata.Metadata",
     "torch.distributed.checkpoint.metadata.TensorStorageMetadata",
@@ -59,7 +59,7 @@ constexpr auto RECORDS = std::to_array<std::string_view>({
     "torch.float8_e5m2fnuz",
 });
 
-// Where an item lies, by the tensor's name and the chunk's offsets.
+// Places of items, by the tensor's name and the chunk's offsets.
 using Places = std::map<std::pair<std::string, std::vector<std::int64_t>>, DcpChunk>;
 
 class MetadataReader {
@@ -90,7 +90,7 @@ class MetadataReader {
 
   [[noreturn]] static void refuse_metadata(const std::string& defect) { throw FormatError(defect); }
 
-  // "TensorStorageMetadata", of a record of that class; "" of anything else.
+  // Returns "TensorStorageMetadata" for a record of that class; "" for any other value.
   std::string class_of(std::uint32_t id) const {
     const PickleNode& value = node(id);
     if (value.kind != PickleKind::OBJECT && value.kind != PickleKind::CALL) return {};
@@ -153,7 +153,7 @@ class MetadataReader {
       const PickleNode& index = object(storage_data.items[i], "MetadataIndex");
       const PickleNode& info = object(storage_data.items[i + 1], "_StorageInfo");
       const auto offset = optional_field(index, "offset");
-      if (!offset || node(*offset).kind == PickleKind::NONE) continue;  // of what is no tensor
+      if (!offset || node(*offset).kind == PickleKind::NONE) continue;  // of an entry that is not a tensor
       DcpChunk chunk{.offsets = size(*offset, "an offset"),
                      .sizes = {},
                      .file = text(field(info, "relative_path"), "a path"),
@@ -194,7 +194,7 @@ class MetadataReader {
       tensor.chunks.push_back(place->second);
       tensor.chunks.back().sizes = size(field(chunk, "sizes"), "a size");
       if (const auto elements = shape_bytes(tensor.chunks.back().sizes, 1); !elements || *elements == 0) {
-        tensor.chunks.pop_back();  // an empty one holds nothing
+        tensor.chunks.pop_back();  // an empty chunk holds nothing
         continue;
       }
       pieces.push_back(

@@ -1,9 +1,9 @@
-// The file ".metadata" of a torch.distributed.checkpoint: which tensors it has, and where their chunks lie.
+// Parses the file ".metadata" of a torch.distributed.checkpoint: its tensors, and the places of their chunks.
 // Pure.
 //
 //   const DcpMetadata metadata = parse_dcp_metadata(bytes);
 //
-// Throws FormatError, which names no file.
+// Throws FormatError without a file name.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ namespace lockstep {
 
 struct DcpMetadata {
   std::vector<DcpTensor> tensors;    // by name
-  std::vector<std::string> skipped;  // names of what is no tensor
+  std::vector<std::string> skipped;  // names of entries that are not tensors
 };
 
 DcpMetadata parse_dcp_metadata(std::span<const std::byte> pickle);

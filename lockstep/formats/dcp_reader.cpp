@@ -36,7 +36,7 @@ std::vector<std::byte> DcpReader::read(const DcpTensor& tensor) {
   const std::size_t element = find_dtype(tensor.dtype)->size;
   std::uint64_t elements = 1;
   for (const std::int64_t size : tensor.shape) elements *= static_cast<std::uint64_t>(size);
-  // Before so much memory is taken: each chunk must be there.
+  // Before memory is taken, each chunk is checked.
   std::vector<std::vector<std::byte>> chunks;
   for (const DcpChunk& chunk : tensor.chunks) chunks.push_back(read_chunk(tensor, chunk));
   std::vector<std::byte> whole(elements * element);

@@ -1,15 +1,16 @@
 // DcpReader reads the folders that Python's torch.distributed.checkpoint writes: ".metadata", and files of
-// tensors or of their chunks. Nothing of them is run.
+// tensors or of their chunks. It runs no code of them.
 //
 //   DcpReader reader("checkpoint");
 //   for (const DcpTensor& tensor : reader.tensors()) use(tensor.name, reader.read(tensor));
 //
 // Names       are those of the flattened state dict: "model.fc1.weight", "optim.state.fc1.weight.exp_avg".
-// Skipped     what is no tensor ("optim.param_groups.0.lr"): Python pickles it whole. skipped() has the
-// names. Memory      the metadata, and a tensor twice. Fails       FormatError that names the file: metadata
-// with something else than the records of a checkpoint,
-//             chunks that overlap or leave a hole, an item that is not the tensor it should be, a file name
-//             that leads out of the folder. SystemError: a file that cannot be read.
+// Skipped     Entries that are not tensors ("optim.param_groups.0.lr"), because Python pickles them whole.
+//             skipped() has the names.
+// Memory      the metadata, and a tensor twice.
+// Fails       FormatError that names the file: metadata with other records than those of a checkpoint, chunks
+//             that overlap or leave a hole, an item that is not the expected tensor, a file name that leads
+//             out of the folder. SystemError: a file that cannot be read.
 // Source      torch/distributed/checkpoint/metadata.py and filesystem.py of PyTorch 2.13.
 #pragma once
 
@@ -25,7 +26,7 @@
 
 namespace LOCKSTEP_PUBLIC lockstep {
 
-// A box of a tensor, and where its item lies.
+// A box of a tensor, and the place of its item.
 struct DcpChunk {
   std::vector<std::int64_t> offsets;
   std::vector<std::int64_t> sizes;
@@ -57,7 +58,7 @@ class DcpReader {
   std::string folder_;
   std::vector<DcpTensor> tensors_;
   std::vector<std::string> skipped_;
-  std::map<std::string, std::shared_ptr<const PlainFile>> files_;  // that were opened
+  std::map<std::string, std::shared_ptr<const PlainFile>> files_;  // files that have been opened
 };
 
 // Whether the folder has the file ".metadata".

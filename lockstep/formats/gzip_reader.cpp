@@ -23,7 +23,7 @@ constexpr int GZIP_ONLY = 16 + MAX_WBITS;
 struct GzipReader::State {
   PlainFile file;
   std::uint64_t file_size = 0;
-  std::uint64_t position = 0;  // of what is read next
+  std::uint64_t position = 0;  // position of the next byte to read
   std::array<char, 32768> input{};
   std::size_t input_begin = 0;
   std::size_t input_end = 0;
@@ -80,8 +80,8 @@ struct GzipReader::State {
     return done;
   }
 
-  // Whether the rest of the file, behind a member, is zeros; then all of it has been read. Tapes and block
-  // devices are filled up so.
+  // Returns whether the rest of the file, after a member, is zeros; then all of it has been read. Tapes and
+  // block devices are padded like that.
   bool is_padding() {
     if (!has_member || input[input_begin] != '\0') return false;
     for (refill(); !input_is_empty(); refill()) {

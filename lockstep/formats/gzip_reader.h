@@ -1,16 +1,16 @@
-// GzipReader reads a file from front to back and unpacks it on the way if it is gzip, so that "images" and
-// "images.gz" are the same to whoever reads them.
+// GzipReader reads a file from front to back. It unpacks gzip on the way, so that a reader need not
+// distinguish "images" and "images.gz".
 //
 //   GzipReader reader("train-labels-idx1-ubyte.gz");
 //   std::vector<std::byte> buffer(4096);
 //   while (const std::size_t count = reader.read(buffer)) use(std::span(buffer).first(count));
 //
-// A file counts as gzip when it starts with the bytes 1f 8b, whatever its name is. Several gzip members in a
+// A file counts as gzip if it starts with the bytes 1f 8b, whatever its name is. Several gzip members in a
 // row read as one file, and zeros after the last one are padding, both as with the command gzip. Memory stays
-// below 100 KB whatever the file says.
+// below 100 KB for any file.
 //
-// Fails       SystemError when the file cannot be opened or read, or is a pipe or a folder; FormatError,
-//             naming the file, for a broken or cut gzip stream and for other bytes than zeros after its end.
+// Fails       SystemError if the file cannot be opened or read, or is a pipe or a folder. FormatError that
+//             names the file, for a broken or cut gzip stream and for other bytes than zeros after its end.
 #pragma once
 
 #include <cstddef>
@@ -30,11 +30,11 @@ class GzipReader {
   GzipReader(GzipReader&&) noexcept;
   GzipReader& operator=(GzipReader&&) noexcept;
 
-  // Fills `out` and returns its size; returns less only at the end of the file, then 0 for ever.
+  // Fills `out` and returns its size. Returns less only at the end of the file, and 0 after that.
   std::size_t read(std::span<std::byte> out);
 
-  // The most bytes the file can turn out to hold: its size or, for gzip, 1032 times that (deflate packs no
-  // tighter). A reader compares what a header claims with this before it allocates anything.
+  // The most bytes that the file can hold: its size or, for gzip, 1032 times that (the limit of deflate). A
+  // reader compares the size in a header with this before it allocates memory.
   std::uint64_t size_limit() const;
   bool is_gzip() const;
 

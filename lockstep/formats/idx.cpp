@@ -54,11 +54,11 @@ void check_magic(GzipReader& reader, int dimensions) {
                            " (magic number ", expected, ")"));
 }
 
-// The number of bytes the header promises, checked against what the file can hold.
+// Returns the number of bytes in the header, checked against what the file can hold.
 std::int64_t read_dims(GzipReader& reader, int dimensions, std::vector<std::int64_t>& dims) {
   constexpr auto TOO_MANY = static_cast<std::uint64_t>(IDX_MAX_BYTES) + 1;
   std::uint64_t count = 0;
-  std::uint64_t item = 1;  // bytes of one of `count`: too many are refused also where there is none
+  std::uint64_t item = 1;  // bytes of one of `count` items: too many are refused even if there are no items
   std::string product;
   for (int i = 0; i < dimensions; ++i) {
     const std::uint64_t size = read_number(reader, "the sizes");
@@ -89,7 +89,7 @@ IdxArray read_idx(const std::string& path, int dimensions) {
   check_magic(reader, dimensions);
   const auto total = static_cast<std::size_t>(read_dims(reader, dimensions, array.dims));
 
-  if (!reader.is_gzip()) array.bytes.reserve(total);  // the file's size has vouched for it
+  if (!reader.is_gzip()) array.bytes.reserve(total);  // the file's size limits it
   while (array.bytes.size() < total) {
     const std::size_t begin = array.bytes.size();
     const std::size_t wanted = std::min(CHUNK, total - begin);

@@ -13,10 +13,10 @@ namespace lockstep {
 namespace {
 
 constexpr std::size_t IMPORT_NAME_SHOWN = 100;
-constexpr std::size_t LONGEST_NUMBER = 128;   // bytes of a whole number
+constexpr std::size_t LONGEST_NUMBER = 128;   // in bytes
 constexpr std::uint32_t MARKER = UINT32_MAX;  // on the stack
 
-// The opcodes that are known; the rest is refused. Their letters are those of Python's pickletools.
+// The opcodes that are known; all others are refused. Their letters are those of Python's pickletools.
 enum class Opcode : unsigned char {
   MARK = '(',
   STOP = '.',
@@ -174,7 +174,7 @@ class Parser {
     import(std::string(node(module).text), std::string(node(name).text));
   }
 
-  // A dict of collections is a dict; any other call stays a record.
+  // An OrderedDict becomes a dict; any other call stays a record.
   void reduce(PickleKind kind) {
     std::vector<std::uint32_t> call = pop_some(2);
     if (!is(call[0], PickleKind::GLOBAL)) refuse("it calls what has no name");
@@ -185,7 +185,7 @@ class Parser {
     }
     push_items(kind, std::move(call));
   }
-  // A dict's state (the versions of a model's modules) tells nothing of its tensors.
+  // A dict's state (the versions of a model's modules) does not concern its tensors.
   void build() {
     const std::uint32_t state = pop();
     const std::uint32_t target = top();
@@ -199,7 +199,7 @@ class Parser {
   void big_number() {
     std::string_view text = take(little_endian(1));
     if (text.size() > LONGEST_NUMBER) refuse("a number is too long");
-    // A last byte that only repeats the sign says nothing.
+    // A last byte that only repeats the sign can be dropped.
     const auto sign = [&](std::size_t from_end) {
       return (static_cast<unsigned char>(text[text.size() - from_end]) & 0x80U) != 0;
     };
@@ -232,7 +232,7 @@ class Parser {
   std::unordered_map<std::uint32_t, std::uint32_t> memo_;
 };
 
-// Containers, the memo and the end. False at the end.
+// Handles containers, the memo and the end. Returns false at the end.
 bool Parser::step(Opcode opcode) {
   switch (opcode) {
     case Opcode::STOP: return false;
@@ -261,7 +261,7 @@ bool Parser::step(Opcode opcode) {
   return true;
 }
 
-// False: it is another opcode.
+// Returns false for any other opcode.
 bool Parser::step_value(Opcode opcode) {
   switch (opcode) {
     case Opcode::NONE: push({}); return true;

@@ -1,5 +1,5 @@
-// Parses a Python pickle into inert records: numbers, texts, containers, and what Python would import or
-// call. It runs nothing; a caller decides what each record means.
+// Parses a Python pickle into inert records: numbers, texts, containers, and imports and calls that Python
+// would make. It runs nothing. The caller decides what each record means.
 //
 //   const std::array<std::string_view, 1> known = {"collections.OrderedDict"};
 //   const Pickle pickle = parse_pickle(bytes, known);
@@ -7,8 +7,8 @@
 //
 // Nodes refer to each other by their index, so shared values are shared and cycles do no harm here.
 //
-// Fails       FormatError, which names no file: an opcode or a name to import that is not on the list, a
-//             stack that does not fit, a cut text. "it wants to call os.system, which is no tensor".
+// Fails       FormatError without a file name: an opcode or a name to import that is not on the list, a stack
+//             that does not fit, a cut text. "it wants to call os.system, which is no tensor".
 // Memory      at most in proportion to the bytes: each opcode makes at most one node.
 #pragma once
 
@@ -27,7 +27,7 @@ enum class PickleKind : std::uint8_t {
   NONE,
   BOOL,
   INT,      // fits an int64
-  BIG_INT,  // does not; `text` holds its bytes, little-endian, two's complement
+  BIG_INT,  // any other whole number; `text` holds its bytes, little-endian, two's complement
   FLOAT,
   TEXT,
   TUPLE,
@@ -36,7 +36,7 @@ enum class PickleKind : std::uint8_t {
   GLOBAL,      // `text` names it: "torch.FloatStorage"
   CALL,        // items: the callable, its tuple of arguments
   OBJECT,      // items: the class, its tuple of arguments
-  PERSISTENT,  // items: what names an object outside of the pickle
+  PERSISTENT,  // items: the name of an object outside of the pickle
 };
 
 struct PickleNode {

@@ -16,10 +16,10 @@ namespace {
 constexpr std::size_t PICKLED_NAME_SHOWN = 100;
 constexpr int DEEPEST = 64;                  // containers within containers
 constexpr std::size_t MOST_DIMENSIONS = 64;  // libtorch has no more
-// Values may occur several times, so what is read can be larger than the pickle: at most this often.
+// Values may occur several times, so the result can be larger than the pickle: at most by this factor.
 constexpr std::uint64_t MEMORY_FACTOR = 64;
 constexpr std::uint64_t MEMORY_BASE = 1 << 20;
-constexpr std::uint64_t ENTRY_BYTES = 64;  // beside its name, text and numbers
+constexpr std::uint64_t ENTRY_BYTES = 64;  // besides its name, text and numbers
 
 constexpr auto KNOWN_GLOBALS = std::to_array<std::string_view>({
     "collections.OrderedDict",
@@ -71,7 +71,7 @@ std::string_view without_torch(std::string_view name) {
   return name.starts_with(TORCH) ? name.substr(TORCH.size()) : name;
 }
 
-// The storage of a tensor: its number, and its dtype unless it is one of bytes.
+// The storage of a tensor: its number, and its dtype unless it is a storage of bytes.
 struct StorageUse {
   std::size_t number;
   const TensorDtype* dtype;
@@ -100,8 +100,8 @@ class Reader {
     memory_left_ -= bytes;
   }
 
-  // Containers may hold themselves and each other many times: depth, number and names of what comes out are
-  // bounded by the size of the pickle.
+  // Containers may hold themselves and each other many times. So depth, number and names of the results are
+  // limited by the size of the pickle.
   void visit(std::uint32_t id, const std::string& name, int depth) {
     if (depth > DEEPEST) refuse(name, "its containers are nested too deeply, or hold themselves");
     const PickleNode& value = node(id);
@@ -148,7 +148,7 @@ class Reader {
     }
   }
 
-  // What fits 64 bits without a sign is written with a ninth byte of 0.
+  // A number that fits 64 bits without a sign is written with a ninth byte of 0.
   static std::uint64_t unsigned_number(const PickleNode& value, const std::string& name) {
     if (value.text.size() != sizeof(std::uint64_t) + 1 || value.text.back() != 0)
       refuse(name, "it is a whole number of more than 64 bits");

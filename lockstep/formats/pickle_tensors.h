@@ -1,13 +1,13 @@
-// Makes named tensors and scalars of the pickle that torch.save writes: nested dicts, lists and tuples
-// become dotted names.
+// Makes named tensors and scalars of the pickle that torch.save writes. Nested dicts, lists and tuples become
+// dotted names.
 //
 //   const PickledState state = pickled_state(pickle_bytes);
 //   state.tensors[0].name;                           // "optimizer.state.0.exp_avg"
 //
-// Tensors refer to storages, and nothing is known here of the storages' bytes. That a tensor lies within its
-// storage is checked.
+// Tensors refer to storages, whose bytes are not known here. The functions check that each tensor lies within
+// its storage.
 //
-// Fails       FormatError, which names no file.
+// Fails       FormatError without a file name.
 #pragma once
 
 #include <cstddef>

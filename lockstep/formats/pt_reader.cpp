@@ -43,7 +43,7 @@ void refuse_other_formats(const PlainFile& file, std::uint64_t begin, std::uint6
         "torch.save(torch.load(path, weights_only=True), path)");
 }
 
-// The folder of the archive in which everything lies.
+// Returns the folder of the archive in which all records lie.
 std::string folder_of(const ZipReader& zip) {
   std::string folder;
   for (const ZipRecord& record : zip.records()) {
@@ -64,7 +64,7 @@ std::string folder_of(const ZipReader& zip) {
 
 void check_byte_order(const PlainFile& file, const ZipReader& zip, const std::string& folder) {
   const ZipRecord* const record = zip.find(folder + "/byteorder");
-  if (record == nullptr) return;  // an old file: little-endian
+  if (record == nullptr) return;  // an old file: always little-endian
   const std::vector<std::byte> bytes = read_record(file, *record, LONGEST_BYTE_ORDER);
   const std::string_view order(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   if (order != "little")
@@ -147,7 +147,7 @@ void PtReader::read_pieces(const PtTensor& tensor,
     return;
   }
   std::vector<std::byte> part(elements_spanned(tensor) *
-                              element);  // at most the storage, which is in the file
+                              element);  // at most as large as the storage, which is in the file
   read_at(tensor.storage, begin, part);
   gather_rows(tensor, part, PIECE, give);
 }

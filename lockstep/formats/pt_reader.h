@@ -1,6 +1,6 @@
-// PtReader reads the .pt files that Python's torch.save writes of a state dict, or of nested dicts, lists
-// and tuples of tensors, numbers and texts. No code of the file is run: an import that tensors do not need
-// is refused.
+// PtReader reads the .pt files in which Python's torch.save wrote a state dict, or nested dicts, lists and
+// tuples of tensors, numbers and texts. It runs no code of the file, and refuses every import that tensors do
+// not need.
 //
 //   const PtReader file("model.pt");
 //   for (const PtTensor& tensor : file.tensors()) {
@@ -9,13 +9,12 @@
 //   }
 //
 // Names       of nested values have dots: "optimizer.state.0.step" is d["optimizer"]["state"][0]["step"].
-// Storages    tensors that share memory in Python (tied weights, views) have the same storage number here.
-// Scalars     what is no tensor: numbers, texts, None, dtypes and devices by their names.
-// Memory      of the constructor: in proportion to the pickle and the zip directory. A strided tensor that
-//             is read takes the part of its storage in which it lies besides.
-// Fails       FormatError naming the file: the format before PyTorch 1.6, a TorchScript archive, a
-//             compressed or a cut record, anything else that is no such file. SystemError: it cannot be
-//             read.
+// Storages    Tensors that share memory in Python (tied weights, views) have the same storage number here.
+// Scalars     values that are not tensors: numbers, texts, None, dtypes and devices by their names.
+// Memory      The constructor needs memory in proportion to the pickle and the zip directory. Reading a
+//             strided tensor also takes the part of its storage in which it lies.
+// Fails       FormatError that names the file: the format before PyTorch 1.6, a TorchScript archive, a
+//             compressed or cut record, any other kind of file. SystemError: it cannot be read.
 // Threads     any number may read.
 #pragma once
 
@@ -46,8 +45,8 @@ class PtReader {
 
   // Copies a storage's bytes into `out`, which has storages()[number].size bytes.
   void read_storage(std::size_t number, std::span<std::byte> out) const;
-  // Copies the values of one of tensors() into `out`, which has size_of(tensor) bytes, conjugated and negated
-  // where the tensor says so.
+  // Copies the values of one of tensors() into `out`, which has size_of(tensor) bytes. Conjugates and negates
+  // them if the tensor says so.
   void read(const PtTensor& tensor, std::span<std::byte> out) const;
   // The same in pieces, for tensors that are larger than memory.
   void read_pieces(const PtTensor& tensor, const std::function<void(std::span<const std::byte>)>& take) const;

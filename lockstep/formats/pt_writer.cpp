@@ -119,7 +119,7 @@ class PickleText {
     text += value;
   }
   void number(std::uint64_t value) {
-    text += "\x8a\x09";  // LONG1 of nine bytes: the last one keeps the sign away
+    text += "\x8a\x09";  // LONG1 of nine bytes: the last one makes it positive
     little_endian(value, 8);
     text += '\0';
   }
@@ -201,7 +201,7 @@ void PtWriter::start() {
   begin_storages();
 }
 
-// Begins the storages up to one that has bytes.
+// Begins storages up to one that has bytes.
 void PtWriter::begin_storages() {
   while (missing_ == 0 && next_ < storages_.size()) {
     missing_ = storages_[next_];

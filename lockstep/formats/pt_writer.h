@@ -57,8 +57,8 @@ class PtWriter {
   std::vector<PtEntry> tensors_;
   std::vector<std::uint64_t> storages_;
   std::string pickle_;
-  std::size_t next_ = 0;       // storage that was not begun
-  std::uint64_t missing_ = 0;  // bytes of the storage before it
+  std::size_t next_ = 0;       // the next storage to begin
+  std::uint64_t missing_ = 0;  // bytes that the storage before it still needs
   ZipWriter zip_;
 };
 

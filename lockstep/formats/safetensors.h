@@ -1,5 +1,5 @@
-// Reads and writes safetensors, the format of model weights that holds names, dtypes, shapes and bytes and no
-// code.
+// Reads and writes safetensors, a format of model weights. A file holds names, dtypes, shapes and bytes, and
+// no code.
 //
 //   SafetensorsFile file("model.safetensors");
 //   for (const SafetensorsTensor& tensor : file.tensors()) {
@@ -15,12 +15,12 @@
 //
 // The rules are those of the reference implementation, https://github.com/huggingface/safetensors.
 //
-// Fails       FormatError, naming the file and the defect, for anything else: names that occur twice, an
-//             unknown dtype, a shape that overflows (also beside a 0, where libtorch multiplies the others)
-//             or does not fit its bytes, holes, overlaps, bytes that belong to nobody, a cut file.
-//             SystemError when the file cannot be read or written, or is none, but a named pipe or a folder.
+// Fails       FormatError that names the file and the defect, for any other form: a name that occurs twice,
+//             an unknown dtype, a shape that overflows (also beside a 0, where libtorch multiplies the
+//             others) or does not fit its bytes, holes, overlaps, bytes that belong to no tensor, a cut file.
+//             SystemError if the file cannot be read or written, or is a named pipe or a folder.
 // Time        in proportion to the header: 200,000 tensors take about as long as in Python.
-// Threads     different SafetensorsFile objects are independent; one belongs to one thread at a time.
+// Threads     Different SafetensorsFile objects are independent. One object belongs to one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -84,8 +84,8 @@ struct SafetensorsSource {
   std::span<const std::byte> bytes;  // row by row, little-endian
 };
 
-// Writes the file whole or not at all, as SafetensorsWriter does (formats/safetensors_writer.h), which needs
-// the bytes only piece by piece. Throws what that throws, and InvalidArgument for bytes that do not fit the
+// Writes the file whole or not at all, as SafetensorsWriter does (formats/safetensors_writer.h). That class
+// needs the bytes only piece by piece. Throws its errors, and InvalidArgument for bytes that do not fit the
 // shape.
 void write_safetensors(const std::string& path, const std::vector<SafetensorsSource>& tensors,
                        const SafetensorsMetadata& metadata = {{"format", "pt"}});

@@ -23,7 +23,7 @@ constexpr std::array DTYPE_SIZES = std::to_array<std::pair<std::string_view, std
     {"F8_E5M2", 1}, {"F8_E8M0", 1}, {"F8_E4M3FNUZ", 1}, {"F8_E5M2FNUZ", 1},
 });
 
-// A tensor's entry lies at depth 1 and its arrays at depth 2; deeper values belong to no safetensors file.
+// A tensor's entry lies at depth 1 and its arrays at depth 2. No safetensors file has deeper values.
 constexpr int DEEPEST_VALUE = 3;
 constexpr std::size_t NAME_SHOWN = 100;  // characters of a name in a message
 
@@ -52,7 +52,7 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
   return text + "]";
 }
 
-// Bytes that the shape needs.
+// Number of bytes of the shape.
 std::uint64_t byte_count(const SafetensorsTensor& tensor) {
   const auto count = shape_bytes(tensor.shape, safetensors_dtype_size(tensor.dtype));
   if (!count)
@@ -97,9 +97,8 @@ SafetensorsMetadata parse_metadata(const Json& entry) {
   return metadata;
 }
 
-// Takes the header's entries one after the other as they are parsed; nlohmann's own parser would keep the
-// last of two equal keys, follow any depth, and take a time that grows with the square of the number of
-// entries.
+// Takes the header's entries one after the other as they are parsed. nlohmann's own parser would keep the
+// last of two equal keys and follow any depth. Its time would grow with the square of the number of entries.
 class HeaderReader : public Json::json_sax_t {
  public:
   SafetensorsHeader header;
@@ -110,7 +109,7 @@ class HeaderReader : public Json::json_sax_t {
   bool number_unsigned(number_unsigned_t value) override { return put(value); }
   bool number_float(number_float_t value, const string_t& /*text*/) override { return put(value); }
   bool string(string_t& value) override { return put(std::move(value)); }
-  bool binary(binary_t& /*value*/) override { return false; }  // no JSON text has it
+  bool binary(binary_t& /*value*/) override { return false; }  // does not occur in JSON text
   bool start_object(std::size_t /*elements*/) override {
     keys_.emplace_back();
     return is_root() ? true : open(Json::object());
@@ -166,9 +165,9 @@ class HeaderReader : public Json::json_sax_t {
   }
 
   std::vector<std::unordered_set<std::string>>
-      keys_;                         // so far, of each object that is open, the header's first
-  std::string name_;                 // of the entry that comes
-  std::vector<Json> open_;           // of this entry: what has begun and not ended
+      keys_;                         // those read so far, of each open object; the header's first
+  std::string name_;                 // of the next entry
+  std::vector<Json> open_;           // parts of this entry that have begun and not ended
   std::vector<std::string> fields_;  // the last key of each of these
 };
 

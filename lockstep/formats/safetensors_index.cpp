@@ -17,7 +17,7 @@ constexpr std::size_t INDEX_NAME_SHOWN = 100;
 constexpr std::uint64_t MAX_BYTES = 100'000'000;
 constexpr int DEEPEST_METADATA = 64;  // of the values of "metadata"
 
-// Takes the entries one after the other as they are parsed; a parsed document would keep the last of two
+// Takes the entries one after the other as they are parsed. A parsed document would keep the last of two
 // equal names.
 class IndexParser : public Json::json_sax_t {
  public:
@@ -29,7 +29,7 @@ class IndexParser : public Json::json_sax_t {
   bool number_integer(number_integer_t /*value*/) override { return value(); }
   bool number_unsigned(number_unsigned_t /*value*/) override { return value(); }
   bool number_float(number_float_t /*value*/, const string_t& /*text*/) override { return value(); }
-  bool binary(binary_t& /*value*/) override { return false; }  // no JSON text has it
+  bool binary(binary_t& /*value*/) override { return false; }  // does not occur in JSON text
   bool string(string_t& text) override {
     if (!is_in_map()) return value();
     entries.emplace_back(name_, std::move(text));

@@ -5,8 +5,8 @@
 //     const SafetensorsFile shard(file);      // beside the index; it holds these names
 //   }
 //
-// Fails       FormatError naming the file: no such JSON, a name that occurs twice, a file name that is none
-//             of the index's own folder. SystemError: it cannot be read.
+// Fails       FormatError that names the file: another form of JSON, a name that occurs twice, a file name
+//             outside of the index's own folder. SystemError: it cannot be read.
 #pragma once
 
 #include <map>

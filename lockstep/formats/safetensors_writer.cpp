@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::uint64_t MOST_HEADER_BYTES = 100'000'000;
 constexpr std::uint64_t HEAD_LENGTH_BYTES = 8;
-constexpr std::size_t DATA_ALIGNMENT = 64;  // of the first tensor: readers map files, and processors want it
+constexpr std::size_t DATA_ALIGNMENT = 64;  // of the first tensor, because readers map files
 
 [[noreturn]] void refuse_writing(const std::string& path, const std::string& defect) {
   throw InvalidArgument(str("safetensors file ", in_quotes(path), " cannot be written: ", defect));

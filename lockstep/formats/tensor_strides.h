@@ -3,7 +3,7 @@
 //   std::vector<std::byte> part(elements_spanned(tensor) * element);     // from its first element
 //   gather_rows(tensor, part, 1 << 20, [&](std::span<std::byte> piece) { file.write(piece); });
 //
-// The tensors are checked before: their last element lies in their storage.
+// The tensors have been checked before: their last element lies in their storage.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ namespace lockstep {
 
 bool is_contiguous(const PtTensor& tensor);  // its values follow each other row by row
 
-// From the first element to the last, both included; 0 for a tensor without elements.
+// Number of elements from the first to the last, both included; 0 for a tensor without elements.
 std::uint64_t elements_spanned(const PtTensor& tensor);
 
 // Gives the values row by row, in pieces of at most `piece` bytes.

@@ -16,13 +16,13 @@ template <typename Number> std::string fixed_bytes(Number value) {
   return bytes;
 }
 
-// So that a checksum of data that hold checksums is as good as any.
+// The mask keeps a checksum useful for data that contain checksums.
 std::uint32_t masked_crc32c(std::string_view bytes) {
   constexpr std::uint32_t MASK = 0xA282EAD8;
   return std::rotr(crc32c(bytes), 15) + MASK;
 }
 
-// How Protocol Buffers mark what follows the number of a field.
+// The wire types of Protocol Buffers.
 enum class Wire : std::uint8_t { VARINT = 0, FIXED_64 = 1, BYTES = 2, FIXED_32 = 5 };
 
 std::string varint(std::uint64_t value) {

@@ -22,7 +22,8 @@ namespace lockstep {
 
 std::string tf_record(std::string_view data);
 
-// How many of the first `limit` bytes are whole records whose checksums are right, from the beginning on.
+// Returns how many of the first `limit` bytes are whole records with correct checksums, from the beginning
+// on.
 std::size_t whole_tf_records(std::string_view bytes, std::size_t limit);
 
 // The first Event of a file.

@@ -20,8 +20,8 @@ constexpr std::size_t LONGEST_NAME = 4096;
 constexpr std::size_t ZIP_NAME_SHOWN = 100;
 constexpr unsigned long ENCRYPTED = 1;  // bit of a record's flags
 
-// The archive as minizip sees it: a file that begins at 0. An exception must not pass through its C code, so
-// it waits here.
+// The archive as minizip sees it: a file that begins at 0. An exception must not pass through minizip's C
+// code, so it is kept here.
 struct Window {
   const PlainFile* file;
   std::uint64_t begin;

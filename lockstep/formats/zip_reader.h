@@ -1,5 +1,5 @@
-// ZipReader finds the records of a zip file that are stored as they are, so that their bytes can be read
-// straight from the file. Zip files of more than 4 GiB (zip64) are read too.
+// ZipReader finds the uncompressed records of a zip file, so that their bytes can be read straight from the
+// file. It also reads zip files of more than 4 GiB (zip64).
 //
 //   const PlainFile file("model.pt");
 //   const ZipReader zip(file, 0, file.size());
@@ -7,9 +7,9 @@
 //
 // The archive may be a range of a file, as the items of distributed checkpoints are.
 //
-// Fails       FormatError, which names no file: no zip archive, a record that is compressed or encrypted,
-//             lies outside the archive, overlaps another or has the name of another. SystemError: a failed
-//             read.
+// Fails       FormatError without a file name: the bytes are not a zip archive; a record is compressed or
+//             encrypted, lies outside the archive, overlaps another or has the name of another. SystemError:
+//             a failed read.
 // Memory      in proportion to the archive's directory; no record is read.
 #pragma once
 

@@ -1,5 +1,5 @@
-// ZipWriter writes a zip file of records that are stored as they are, each at a multiple of 64 bytes, so
-// that a reader can map them. The file appears whole or not at all (os/atomic_file.h).
+// ZipWriter writes a zip file of uncompressed records, each at a multiple of 64 bytes, so that a reader can
+// map them. The file appears whole or not at all (os/atomic_file.h).
 //
 //   ZipWriter zip("model.pt");
 //   zip.begin("model/data/0", 4096);
@@ -27,7 +27,7 @@ class ZipWriter {
  public:
   explicit ZipWriter(std::string path);
 
-  void begin(const std::string& name, std::uint64_t size);  // ends the record before
+  void begin(const std::string& name, std::uint64_t size);  // ends the previous record
   void write(std::span<const std::byte> bytes);
   void commit(bool durable = true);
 

@@ -33,7 +33,7 @@ void check_generation(const at::Tensor& tokens, const GenerateOptions& options) 
                                         ", expected int64 [n, t] with at least one token in a row"));
 }
 
-// Of the last place: [n, vocabulary].
+// Returns the logits of the last place: [n, vocabulary].
 at::Tensor last_logits(const at::Tensor& logits, const at::Tensor& window) {
   if (logits.dim() != 3 || logits.size(0) != window.size(0) ||
       (logits.size(1) != window.size(1) && logits.size(1) != 1))

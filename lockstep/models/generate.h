@@ -4,14 +4,14 @@
 //                                        {.max_new_tokens = 100, .do_sample = true, .temperature = 0.8,
 //                                         .top_k = 50});
 //
-// Greedy      without do_sample the likeliest token is taken, of equal ones the lowest.
-// Sampling    with do_sample one is drawn by softmax(logits / temperature), among the top_k likeliest.
-// Forward     is called once for each new token with all tokens before it, without gradients: there is no
+// Greedy      Without do_sample the most likely token is taken, of equal ones the lowest.
+// Sampling    With do_sample a token is drawn by softmax(logits / temperature), among the top_k most likely.
+// Forward     is called once for each new token with all tokens before it, without gradients. There is no
 //             cache of keys and values, so t new tokens cost t forwards.
-// Collective  no. Ranks that shall print the same sample draw from generators of the same seed. A `forward`
-//             that communicates is called equally often on ranks that hold the same tokens.
+// Collective  It is not. Ranks that must print the same sample draw from generators of the same seed. If
+//             `forward` communicates, it is called the same number of times on ranks with the same tokens.
 // Fails       InvalidArgument: options out of range, tokens that are not int64 [n, t] with t >= 1, logits of
-//             another shape. What `forward` throws.
+//             another shape. Also the errors of `forward`.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -23,19 +23,19 @@
 
 namespace lockstep::models {
 
-// The names and defaults of Hugging Face's GenerationConfig, but for top_k, which there is 50.
+// The names and defaults of Hugging Face's GenerationConfig, except for top_k, which is 50 there.
 struct GenerateOptions {
   std::int64_t max_new_tokens = 20;
   bool do_sample = false;                    // false: greedy
-  double temperature = 1;                    // below 1: the likely becomes likelier
-  std::int64_t top_k = 0;                    // 0: of all tokens
-  std::optional<std::int64_t> eos_token_id;  // ends a row, which repeats it until the longest row ends
-  std::optional<at::Generator> generator;    // of the draws; none: libtorch's own
-  std::int64_t context = 0;                  // `forward` sees so many of the last tokens; 0: all
+  double temperature = 1;                    // below 1, likely tokens become more likely
+  std::int64_t top_k = 0;                    // 0: samples from all tokens
+  std::optional<std::int64_t> eos_token_id;  // ends a row; the row repeats it until the longest row ends
+  std::optional<at::Generator> generator;    // used for the draws; none: libtorch's default
+  std::int64_t context = 0;                  // `forward` gets at most this many of the last tokens; 0: all
 };
 
-// int64 [n, t] to [n, t + new tokens]. `forward` answers the logits of tokens [n, t], as [n, t, vocabulary]
-// or for the last place alone as [n, 1, vocabulary].
+// Extends int64 [n, t] to [n, t + new tokens]. `forward` returns the logits of tokens [n, t], as [n, t,
+// vocabulary] or for the last place alone as [n, 1, vocabulary].
 at::Tensor generate(const std::function<at::Tensor(const at::Tensor& tokens)>& forward,
                     const at::Tensor& tokens, const GenerateOptions& options = {});
 

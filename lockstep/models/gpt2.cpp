@@ -23,13 +23,13 @@ namespace {
 
 namespace nn = torch::nn;
 
-// Of the weights that add to the residual stream: two in each block, so that the sum's variance does not grow
-// with n_layer.
+// Deviation of the weights that add to the residual stream. Each block has two, so this keeps the sum's
+// variance from growing with n_layer.
 double residual_deviation(const GPT2Config& config) {
   return config.initializer_range / std::sqrt(2.0 * static_cast<double>(config.n_layer));
 }
 
-// Drawn once: nn::Embedding by itself would draw from another distribution first.
+// Draws the weights only once: nn::Embedding would first draw them from another distribution.
 nn::Embedding embedding(std::int64_t rows, const GPT2Config& config) {
   const at::Tensor weight = at::empty({rows, config.n_embd}).normal_(0, config.initializer_range);
   return nn::Embedding(nn::EmbeddingOptions(rows, config.n_embd)._weight(weight));
@@ -54,7 +54,7 @@ void check_tokens(const at::Tensor& tokens, std::int64_t n_positions) {
                                         " (n_positions)"));
 }
 
-// Puts a module into eval mode, and each part of it back into its own mode in the end.
+// Puts a module into eval mode. The destructor restores the mode of each part of it.
 class EvalMode {
  public:
   explicit EvalMode(nn::Module& module) : module_(module), was_training_(module.is_training()) {
@@ -63,7 +63,8 @@ class EvalMode {
   }
   ~EvalMode() {
     module_.train(was_training_);
-    for (auto& [part, was_training] : parts_) part->train(was_training);  // from the outside in
+    // outer parts first, because train() sets inner parts, too
+    for (auto& [part, was_training] : parts_) part->train(was_training);
   }
   EvalMode(const EvalMode&) = delete;
   EvalMode& operator=(const EvalMode&) = delete;

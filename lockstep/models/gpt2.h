@@ -1,4 +1,5 @@
-// GPT-2 with the names, shapes and formulas of Hugging Face's GPT2LMHeadModel, so that files go both ways.
+// GPT-2 with the names, shapes and formulas of Hugging Face's GPT2LMHeadModel, so that each reads the other's
+// files.
 //
 //   models::GPT2 net(models::GPT2Config::small());           // or {.n_embd = 128, .n_layer = 4, .n_head = 4}
 //   models::load_gpt2(*net, "gpt2/model.safetensors");       // models/gpt2_files.h
@@ -6,7 +7,8 @@
 //   at::Tensor loss = models::next_token_loss(logits, batch.target);
 //   at::Tensor continued = net->generate(batch.data, {.max_new_tokens = 50});  // models/generate.h
 //
-// One block's activations at a time, computed again in backward (autograd/activation_checkpoint.h):
+// To keep the activations of one block at a time and compute the others again in backward
+// (autograd/activation_checkpoint.h):
 //
 //   models::GPT2 net(models::GPT2Config::small());
 //   net->transformer->run_block = [](models::GPT2Block block, const at::Tensor& x) {
@@ -15,25 +17,25 @@
 //
 // Names       transformer.wte.weight [vocab_size, n_embd], transformer.wpe.weight, and of block 0
 //             transformer.h.0.ln_1.weight, transformer.h.0.attn.c_attn.weight, ...; transformer.ln_f.bias.
-//             Weights of Conv1D are [in, out], the transposed of a torch::nn::Linear.
-// Tied        the output layer is transformer.wte.weight itself: one parameter, whose gradient is the sum of
+//             Weights of Conv1D are [in, out], the transpose of a torch::nn::Linear's.
+// Tied        The output layer is transformer.wte.weight itself: one parameter, whose gradient is the sum of
 //             both uses. parameters() of libtorch lists a tensor under each of its names, and an optimiser
-//             would step it twice; so the tied model has no parameter named lm_head.weight. With
+//             would step it twice. So the tied model has no parameter named lm_head.weight. With
 //             tie_word_embeddings = false it has one.
 // Blocks      pre-layer-norm: x += attn(ln_1(x)); x += mlp(ln_2(x)). The attention is
 //             scaled_dot_product_attention, causal; the activation is gelu_new, the tanh approximation.
 // Dropout     while is_training(): embd_pdrop, attn_pdrop and resid_pdrop, from libtorch's generators, which
 //             set_seed(seed, rank) sets (train/reproducible.h).
-// Weights     initially normal of deviation initializer_range (0.02), those of the two c_proj of a block
-//             divided by sqrt(2 n_layer), as they add to the residual stream that often; biases 0, layer
-//             norms 1 and 0. The distribution is Hugging Face's, not the order of its random draws. Each
-//             tensor is drawn where it is made, in the order of names.
-// Tokens      are numbers below vocab_size. Turning text into GPT-2's own tokens (byte-level BPE of
-//             vocab.json and merges.txt) is left to Python's tokenizers: no library of Debian 12 does it
-//             (sentencepiece reads neither file). data/token_dataset.h reads what they wrote; bytes are
-//             tokens too, with vocab_size = 256 (examples/13_gpt2.cpp).
-// Fails       InvalidArgument: a config out of range (gpt2_config.h), input that is not int64 or int32
-//             [n, t] with 1 <= t <= n_positions. A token beyond the vocabulary is libtorch's IndexError.
+// Weights     are initially normal of deviation initializer_range (0.02). Those of the two c_proj of a block
+//             are divided by sqrt(2 n_layer), because 2 n_layer of them add to the residual stream. Biases
+//             are 0, layer norms 1 and 0. The distribution is Hugging Face's, not the order of its random
+//             draws. Each tensor is drawn when it is made, in the order of names.
+// Tokens      are numbers below vocab_size. GPT-2's own tokens (byte-level BPE of vocab.json and merges.txt)
+//             are made by Python's tokenizers, because no library of Debian 12 makes them (sentencepiece
+//             reads neither file). data/token_dataset.h reads files of tokens. Bytes are tokens too, with
+//             vocab_size = 256 (examples/13_gpt2.cpp).
+// Fails       InvalidArgument: a config out of range (gpt2_config.h), input that is not int64 or int32 [n, t]
+//             with 1 <= t <= n_positions. A token beyond the vocabulary is libtorch's IndexError.
 // Source      Radford et al. (2019); Vaswani et al. (2017) for attention; Hendrycks and Gimpel (2016), GELU.
 #pragma once
 
@@ -64,7 +66,7 @@ struct GPT2AttentionImpl : torch::nn::Module {
   explicit GPT2AttentionImpl(const GPT2Config& config);
   at::Tensor forward(const at::Tensor& x);
 
-  Conv1D c_attn{nullptr};  // to query, key and value, one beside the other
+  Conv1D c_attn{nullptr};  // to query, key and value, side by side
   Conv1D c_proj{nullptr};
   torch::nn::Dropout resid_dropout{nullptr};
 
@@ -95,7 +97,7 @@ struct GPT2BlockImpl : torch::nn::Module {
 };
 TORCH_MODULE(GPT2Block);
 
-// All but the output layer: tokens [n, t] to the last layer norm's output [n, t, n_embd].
+// All but the output layer. Maps tokens [n, t] to the last layer norm's output [n, t, n_embd].
 struct GPT2ModelImpl : torch::nn::Module {
   explicit GPT2ModelImpl(const GPT2Config& config);
   at::Tensor forward(const at::Tensor& tokens);
@@ -106,8 +108,8 @@ struct GPT2ModelImpl : torch::nn::Module {
   torch::nn::ModuleList h{nullptr};  // of GPT2Block
   torch::nn::LayerNorm ln_f{nullptr};
 
-  // Runs a block; empty: block->forward(x). A program sets it for activation checkpointing, which lies above
-  // this room, for timing, or for blocks on several devices. Answers the block's output.
+  // Runs a block and returns its output; empty: block->forward(x). A program sets it for activation
+  // checkpointing (a room above this one), for timing, or for blocks on several devices.
   std::function<at::Tensor(GPT2Block block, const at::Tensor& x)> run_block;
 };
 TORCH_MODULE(GPT2Model);
@@ -116,8 +118,8 @@ struct GPT2Impl : torch::nn::Module {
   explicit GPT2Impl(const GPT2Config& config = {});
   at::Tensor forward(const at::Tensor& tokens);
 
-  // The tokens and what follows them, as generate() of models/generate.h; in eval mode, without gradients.
-  // The training mode is afterwards what it was.
+  // Returns the tokens and their continuation, as generate() of models/generate.h, in eval mode, without
+  // gradients. Restores the training mode afterwards.
   at::Tensor generate(const at::Tensor& tokens, const GenerateOptions& options = {});
 
   const GPT2Config& config() const { return config_; }
@@ -133,8 +135,8 @@ struct GPT2Impl : torch::nn::Module {
 TORCH_MODULE(GPT2);
 
 // The mean cross entropy of each place's token, in float32 at least. `targets` is int64 of the logits' shape
-// without the last dimension and holds what should come next: TokenDataset's batch.target. Places that hold
-// `ignore_index` count for nothing; when all do, the loss is NaN, as in torch. For tokens alone:
+// without the last dimension, and holds the next tokens: TokenDataset's batch.target. Places with
+// `ignore_index` do not count. If all places have it, the loss is NaN, as in torch. For tokens alone:
 //
 //   at::Tensor logits = net->forward(tokens);
 //   loss = models::next_token_loss(logits.slice(1, 0, -1), tokens.slice(1, 1));

@@ -15,7 +15,7 @@ namespace {
 using ConfigJson = nlohmann::ordered_json;
 
 constexpr std::uint64_t MAX_CONFIG_BYTES = 1'000'000;
-constexpr std::int64_t END_OF_TEXT = 50256;  // GPT-2's token, which Python takes for granted
+constexpr std::int64_t END_OF_TEXT = 50256;  // GPT-2's token, which Python assumes
 
 // Calls visit(name, field) for each field, in the order of declaration.
 template <typename Config, typename Visit> void for_each_field(Config& config, const Visit& visit) {
@@ -60,7 +60,7 @@ void read_field(const ConfigJson& json, const char* name, T& field, const std::s
   field = found->template get<T>();
 }
 
-// Models that have our names and would give other logits.
+// Refuses models that have the same names but would give other logits.
 void refuse_other_formulas(const ConfigJson& json, const std::string& path) {
   const auto refuse = [&](const char* name, const auto& value, const char* expected) {
     throw InvalidArgument(str("GPT-2 config ", in_quotes(path), ": ", name, " is ", value, ", expected ",
@@ -132,7 +132,7 @@ void write_gpt2_config(const GPT2Config& config, const std::string& path) {
   ConfigJson json = {
       {"architectures", {"GPT2LMHeadModel"}}, {"model_type", "gpt2"}, {"activation_function", "gelu_new"}};
   for_each_field(config, [&](const char* name, const auto& field) { json[name] = field; });
-  if (config.n_inner == 0) json["n_inner"] = nullptr;  // Hugging Face's word for 4 * n_embd
+  if (config.n_inner == 0) json["n_inner"] = nullptr;  // Hugging Face's form of 4 * n_embd
   if (config.vocab_size <= END_OF_TEXT) json["bos_token_id"] = json["eos_token_id"] = nullptr;
   const std::string text = json.dump(2) + "\n";
   AtomicFile file(path);

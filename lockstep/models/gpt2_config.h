@@ -12,10 +12,10 @@
 //   parameters   124,439,808  354,823,168  774,030,080  1,557,611,200
 //
 // Fails       InvalidArgument: a size that is not positive, n_embd that n_head does not divide, a dropout
-//             probability outside of [0, 1], a config.json of a model that is computed otherwise (below).
-//             FormatError, naming the file: no JSON, a value of another type. SystemError: it cannot be read
-//             or written.
-// Source      Radford et al.: Language Models are Unsupervised Multitask Learners (2019), table 2; the
+//             probability outside of [0, 1], a config.json of a model with other formulas (below).
+//             FormatError, naming the file: no JSON, a value of another type. SystemError: the file cannot be
+//             read or written.
+// Source      Radford et al.: Language Models are Unsupervised Multitask Learners (2019), table 2. The
 //             defaults are those of Hugging Face's GPT2Config.
 #pragma once
 
@@ -46,18 +46,18 @@ struct GPT2Config {
   std::int64_t inner_size() const { return n_inner > 0 ? n_inner : 4 * n_embd; }
   std::int64_t parameters_of_block() const;  // each of the n_layer blocks
   std::int64_t parameter_count() const;      // of the whole model; a tied weight counts once
-  void check() const;                        // throws InvalidArgument, naming each field that is wrong
+  void check() const;                        // throws InvalidArgument that names each wrong field
 
   bool operator==(const GPT2Config&) const = default;
 };
 
-// A config.json of Hugging Face's. Fields that it lacks have the defaults above; fields that change nothing
-// here (vocabulary, generation, summaries) are passed over. Throws InvalidArgument, naming the field: another
+// Reads a config.json of Hugging Face's. Missing fields have the defaults above. Fields that change nothing
+// here (vocabulary, generation, summaries) are ignored. Throws InvalidArgument that names the field: another
 // "model_type" than gpt2, another activation than gelu_new (or gelu_pytorch_tanh, the same), cross-attention,
 // scale_attn_weights = false, scale_attn_by_inverse_layer_idx.
 GPT2Config read_gpt2_config(const std::string& path);
 
-// Writes the same, whole or not at all, so that Hugging Face's GPT2LMHeadModel.from_pretrained takes it.
+// Writes such a file, whole or not at all. Hugging Face's GPT2LMHeadModel.from_pretrained reads it.
 void write_gpt2_config(const GPT2Config& config, const std::string& path);
 
 }  // namespace lockstep::models

@@ -26,7 +26,7 @@ std::string path_in(const std::string& folder, const char* name) {
   return (std::filesystem::path(folder) / name).string();
 }
 
-// The file with the weights, or the folder itself if it is one of torch.distributed.checkpoint.
+// Returns the file with the weights, or the folder itself if it is one of torch.distributed.checkpoint.
 std::string weights_at(const std::string& path) {
   if (!is_folder(path)) return path;
   for (const char* name : {"model.safetensors", "model.safetensors.index.json"})
@@ -44,7 +44,7 @@ std::string full_name(const std::string& name) {
   return name.starts_with("transformer.") || name == OUTPUT ? name : "transformer." + name;
 }
 
-// The file's tensors by the model's names.
+// Returns the file's tensors by the model's names.
 Values values_by_our_names(const std::string& file) {
   Values values;
   for (auto& [name, value] : without_wrapper_prefix(load_tensors(file))) {

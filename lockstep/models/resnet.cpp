@@ -27,7 +27,7 @@ nn::Sequential stage(Block block, int blocks, std::int64_t in, std::int64_t plan
   return result;
 }
 
-// In the order and with the calls of torchvision, because each draws random numbers.
+// Uses the order and the calls of torchvision, because each draws random numbers.
 void initialise(ResNetImpl& net, bool zero_init_residual) {
   for (const auto& module : net.modules(/*include_self=*/false)) {
     if (auto* const conv = module->as<nn::Conv2d>())

@@ -1,5 +1,5 @@
-// ResNet-18, -34 and -50 with the names, shapes and initial values of torchvision's, so that files go both
-// ways.
+// ResNet-18, -34 and -50 with the names, shapes and initial values of torchvision's, so that each reads the
+// other's files.
 //
 //   auto net = models::resnet18({.num_classes = 10, .stem = models::Stem::CIFAR});
 //   DistributedDataParallel ddp(net);
@@ -10,11 +10,11 @@
 //   weights = torchvision.models.resnet18(weights="DEFAULT").state_dict()
 //   safetensors.torch.save_file(weights, "resnet18.safetensors")
 //
-// Source      He, Zhang, Ren, Sun: Deep Residual Learning for Image Recognition (2015), table 1 and figure 5;
-//             as in torchvision the stride of a bottleneck is at its 3x3 convolution ("ResNet v1.5"). The
-//             CIFAR stem, a 3x3 convolution of stride 1 without max-pool, is that of the paper's section 4.2;
-//             with the other one images of 32 x 32 shrink to 1 x 1.
-// Weights     initially as torchvision makes them: after the same torch::manual_seed() bit for bit the same
+// Source      He, Zhang, Ren, Sun: Deep Residual Learning for Image Recognition (2015), table 1 and figure 5.
+//             As in torchvision the stride of a bottleneck is at its 3x3 convolution ("ResNet v1.5"). The
+//             CIFAR stem, a 3x3 convolution of stride 1 without max-pool, is that of the paper's section 4.2.
+//             With the other stem images of 32 x 32 shrink to 1 x 1.
+// Weights     Initially as torchvision makes them: bit for bit the same after the same torch::manual_seed()
 //             (Stem::IMAGENET).
 // Fails       InvalidArgument: options out of range.
 #pragma once
@@ -46,7 +46,7 @@ enum class Block {
   BOTTLENECK,  // 1x1, 3x3, and 1x1 to four times as many channels
 };
 
-// One residual block: relu(norm(conv(...)) + x), or + downsample(x) where the shape changes.
+// One residual block: relu(norm(conv(...)) + x), or + downsample(x) if the shape changes.
 struct ResidualBlockImpl : torch::nn::Module {
   ResidualBlockImpl(Block block, std::int64_t in, std::int64_t planes, std::int64_t stride);
   at::Tensor forward(const at::Tensor& x);
@@ -57,12 +57,12 @@ struct ResidualBlockImpl : torch::nn::Module {
   torch::nn::BatchNorm2d bn2{nullptr};
   torch::nn::Conv2d conv3{nullptr};  // of a bottleneck
   torch::nn::BatchNorm2d bn3{nullptr};
-  torch::nn::Sequential downsample{nullptr};  // where the shape changes
+  torch::nn::Sequential downsample{nullptr};  // if the shape changes
 };
 TORCH_MODULE(ResidualBlock);
 
 struct ResNetImpl : torch::nn::Module {
-  // `blocks`: how many in each of the four stages.
+  // `blocks` has the number of blocks in each of the four stages.
   ResNetImpl(Block block, const std::array<int, 4>& blocks, const ResNetOptions& options);
   at::Tensor forward(const at::Tensor& x);
 

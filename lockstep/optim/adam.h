@@ -10,8 +10,8 @@
 //   x = v, with amsgrad: x = max(x, v)   t: steps of this parameter, from 1
 //   p -= lr / (1 - beta1^t) * m / (sqrt(x) / sqrt(1 - beta2^t) + eps)
 //
-// The only differences of the two are where weight_decay enters and its default: 0 for Adam, 0.01 for AdamW.
-// All else: optimizer.h.
+// The two differ only in the place of weight_decay and its default: 0 for Adam, 0.01 for AdamW. optimizer.h
+// has the rest.
 #pragma once
 
 #include <torch/arg.h>

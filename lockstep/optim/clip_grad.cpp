@@ -29,7 +29,7 @@ std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& parameters) 
   return found;
 }
 
-// The sum of powers whose root is the norm; of the norm of order infinity, the largest value itself.
+// Returns the sum of powers whose root is the norm; for the norm of order infinity, the largest value itself.
 double power_sum(const std::vector<at::Tensor>& tensors, double norm_type) {
   if (norm_type == 2) return optim::square_sum(tensors);
   double total = 0;
@@ -81,7 +81,7 @@ void clip_grads_with_norm_(const std::vector<at::Tensor>& parameters, double max
   const std::vector<at::Tensor> grads = gradients_of(parameters);
   expect_dense(grads, "clip_grads_with_norm_");
   const double factor = max_norm / (total_norm + 1e-6);
-  if (factor >= 1) return;  // not for NaN
+  if (factor >= 1) return;  // false for NaN, too
   const at::NoGradGuard no_grad;
   for (const at::Tensor& grad : grads) grad.mul_(factor);
 }

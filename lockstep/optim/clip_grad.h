@@ -4,20 +4,21 @@
 //   const double norm = dist::clip_grad_norm_(ddp.parameters(), 1.0);
 //   optimizer.step();
 //
-// clip_grad_norm_  scales all gradients by max_norm / (norm + 1e-6) if that is below 1, where `norm` is the
-//                  norm of all of them as one vector, and returns `norm` from before. norm_type p >= 1, or
-//                  infinity: the largest absolute value; the 2-norm is found in one pass, in float64, with
-//                  the same bits for any number of threads. A norm that is not finite: InvalidArgument with
-//                  error_if_nonfinite, and nothing is changed; otherwise, as in torch, infinity makes all
-//                  gradients zero or NaN, and NaN makes them NaN.
-// clip_grad_value_ brings every element into [-clip_value, clip_value]; NaN stays.
+// clip_grad_norm_  scales all gradients by max_norm / (norm + 1e-6) if that is below 1. `norm` is the norm of
+//                  all gradients as one vector, before scaling, and is returned. norm_type p >= 1, or
+//                  infinity: the largest absolute value. The 2-norm is computed in one pass, in float64, with
+//                  the same bits for any number of threads. A norm that is not finite is an InvalidArgument
+//                  with error_if_nonfinite, and nothing is changed. Otherwise, as in torch, infinity makes
+//                  all gradients zero or NaN, and NaN makes them NaN. clip_grad_value_ clips every element to
+//                  [-clip_value, clip_value]; NaN stays.
 //
-// Ranks      neither communicates, but for a norm over the ranks of a reducer (norm_reducer.h), where each
-//            rank has a part of the gradients. After DDP's backward every rank has the same gradients, so the
-//            same norm, and clips alike, as one process with the whole batch would. Under no_sync gradients
-//            are this rank's alone: clip only before a step. Divide by GradScaler's scale first (unscale_).
-// Parameters without gradient are passed over; no gradient at all gives 0. A sparse gradient is an
-// InvalidArgument: its duplicates would have to be added up first (coalesce it).
+// Ranks      Neither communicates, except for a norm over the ranks of a reducer (norm_reducer.h), where each
+//            rank has a part of the gradients. After DDP's backward every rank has the same gradients. So all
+//            have the same norm and clip alike, as one process with the whole batch would. Under no_sync
+//            gradients are this rank's alone, so clip only before a step. Divide by GradScaler's scale first
+//            (unscale_). Parameters without gradient are skipped; if there is no gradient at all, the norm is
+//            0. A sparse gradient is an InvalidArgument, because its duplicates would have to be added up
+//            first (coalesce it).
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -87,7 +87,7 @@ void GradientAccumulation::MicroBatch::backward(const at::Tensor& summed_loss, d
   if (is_last()) owner_.normalise();
 }
 
-// DDP has divided by the number of ranks, which the sum over all tokens must not be.
+// DDP has divided by the number of ranks. The sum over all tokens must not be divided by it.
 void GradientAccumulation::normalise() {
   double ranks = 1;
   if (group_) {

@@ -1,5 +1,5 @@
 // GradientAccumulation: several micro-batches make one step of the optimiser, as if they had been one batch.
-// DDP communicates in the last of them only.
+// DDP communicates only in the last of them.
 //
 //   dist::GradientAccumulation accumulation(ddp, {.steps = 4, .micro_batches = loader.size()});
 //   for (auto& batch : loader) {
@@ -13,36 +13,34 @@
 //     }
 //   }
 //
-// Last group  with micro_batches, the number of next() in an epoch, the last group of each epoch may be
-//             incomplete: 10 in steps of 4 make groups of 4, 4 and 2, and a loss of the last group is divided
-//             by 2. Without it every group has `steps` micro-batches, and one may reach into the next epoch;
-//             pending() says how many wait for their step.
-// Unequal     a mean of means is the mean over all samples only if micro-batches are equally large. Where
-//             they are not (tokens
-// sizes       that are padded, a smaller last batch) give the sum of the losses and how many there are of
-//             them:
+// Last group  With micro_batches, the number of next() in an epoch, the last group of each epoch may be
+//             incomplete. For example, 10 in steps of 4 make groups of 4, 4 and 2, and a loss of the last
+//             group is divided by 2. Without it every group has `steps` micro-batches, and a group may reach
+//             into the next epoch; pending() says how many wait for their step.
+// Unequal     sizes: a mean of means is the mean over all samples only if all micro-batches have the same
+//             size. Otherwise (padded tokens, a smaller last batch) pass the sum of the losses and their
+//             number:
 //
 //               auto sum = cross_entropy(
 //                   logits, target,
 //                   CrossEntropyFuncOptions().reduction(torch::kSum).ignore_index(-100));
 //               micro.backward(sum, (target != -100).sum().item<double>());
 //
-//             Gradients are then divided by the number that all micro-batches of the group have together on
-//             all ranks, so that every token counts the same wherever it is. One all_reduce of a number and
-//             one pass over the gradients per step.
+//             Gradients are then divided by that number over all micro-batches of the group on all ranks. So
+//             every token counts the same. This costs one all_reduce of a number and one pass over the
+//             gradients per step.
 // Without DDP GradientAccumulation accumulation(net->parameters(), {.steps = 4});
-// Mixed       micro.backward(scaler.scale(loss)) works as backward of a loss does.
-// precision
-// Ranks       call it alike: every rank has the same number of micro-batches, and uses the same form of
+// Precision   micro.backward(scaler.scale(loss)) works as backward of a loss does (mixed precision).
+// Ranks       All call it alike: every rank has the same number of micro-batches, and uses the same form of
 //             backward().
-// BatchNorm   sees micro-batches, not the batch that they make: its statistics, and so the gradients, are not
-//             those of one batch.
-// Resuming    state_dict() has how many micro-batches were begun, so that a run that goes on within an epoch
-//             divides its last group as before. It is taken between two groups: gradients that wait for
-//             their step are not in it.
+// BatchNorm   sees micro-batches, not the whole batch. So its statistics, and the gradients, are not those of
+//             one batch.
+// Resuming    state_dict() has the number of micro-batches begun, so that a run that resumes within an epoch
+//             divides its last group as before. Take it between two groups, because it does not contain
+//             gradients that wait for their step.
 // Fails       InvalidArgument: no steps; both forms of backward() in one group; a negative or infinite number
 //             of losses; a sum and its number with virtual ranks (job/virtual_ranks.h); a state_dict() within
-//             a group, or one that is loaded and is none.
+//             a group, or an invalid one.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -63,8 +61,8 @@ struct GradientAccumulationOptions {
   std::optional<std::int64_t> micro_batches = {};  // per epoch
 };
 
-// How large the group is that the micro-batch with this number, counted from 0 over all epochs, belongs to,
-// and which of its group it is.
+// Size of the group of this micro-batch, and its place in the group. Micro-batches are counted from 0 over
+// all epochs.
 struct AccumulationPlace {
   std::int64_t index = 0;
   std::int64_t size = 1;
@@ -77,13 +75,13 @@ class GradientAccumulation {
    public:
     bool is_last() const {
       return place_.index + 1 == place_.size;
-    }  // the optimiser's turn, after backward()
+    }  // after its backward() the optimiser steps
     std::int64_t index() const { return place_.index; }
     std::int64_t group_size() const { return place_.size; }
 
-    // Of the mean over the micro-batch.
+    // `mean_loss` is the mean over the micro-batch.
     void backward(const at::Tensor& mean_loss);
-    // Of the sum of `count` losses.
+    // `summed_loss` is the sum of `count` losses.
     void backward(const at::Tensor& summed_loss, double count);
 
    private:
@@ -95,7 +93,7 @@ class GradientAccumulation {
     std::shared_ptr<void> no_sync_;
   };
 
-  // `ddp` is a DistributedDataParallel, or whatever has its no_sync(), parameters() and process_group(). It
+  // `ddp` is a DistributedDataParallel, or another class with no_sync(), parameters() and process_group(). It
   // outlives this object.
   template <typename Ddp>
   requires requires(Ddp& ddp) {
@@ -111,11 +109,11 @@ class GradientAccumulation {
   GradientAccumulation(const GradientAccumulation&) = delete;
   GradientAccumulation& operator=(const GradientAccumulation&) = delete;
 
-  // Before the forward of each micro-batch. Keep the answer until its backward is done, and let it go before
-  // the next.
+  // Call it before the forward of each micro-batch. Keep the result until its backward is done, and destroy
+  // it before the next.
   [[nodiscard]] MicroBatch next();
 
-  // Micro-batches begun since the last complete group.
+  // Number of micro-batches begun since the last complete group.
   std::int64_t pending() const;
 
   NamedTensors state_dict() const;
@@ -132,7 +130,7 @@ class GradientAccumulation {
   std::function<std::shared_ptr<void>()> no_sync_;
   std::int64_t begun_ = 0;
   Form form_ = Form::UNKNOWN;
-  double count_ = 0;  // of losses in this group on this rank
+  double count_ = 0;  // number of losses in this group on this rank
 };
 
 }  // namespace lockstep

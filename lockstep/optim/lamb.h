@@ -11,26 +11,28 @@
 // Variants    bias_correction(false)     u without the two divisions, as version 3 of the paper
 //             max_weight_norm(10)        the paper's phi: min(|p|, 10) in place of |p|
 //             min_trust_ratio(0.01), max_trust_ratio(10)    the ratio clamped
-//             max_grad_norm(1)           first all gradients of all groups together are scaled down to that
-//                                        norm. One number for the whole optimiser: that of the defaults
-//                                        counts, those of groups do not
+//             max_grad_norm(1)           first scales down all gradients of all groups together to that norm.
+//                                        It is one number for the whole optimiser: that of the defaults.
+//                                        Those of groups do not count
 //             grad_averaging(false)      m = beta1 * m + grad
-//             adapt_without_decay(false) ratio = 1 where there is no weight decay
-//             adapt(false)               of a group: ratio = 1, which is AdamW but for the place of the decay
-// Excluded    with exclude_1d, the default, parameters of at most one dimension (biases, scales and shifts of
+//             adapt_without_decay(false) ratio = 1 for parameters without weight decay
+//             adapt(false)               of a group: ratio = 1. That is AdamW except for the place of the
+//                                        decay
+// Excluded    With exclude_1d, the default, parameters of at most one dimension (biases, scales and shifts of
 //             normalisation) have neither weight decay nor adaptation, as in the BERT trainings of the paper.
-//             To choose otherwise, make groups.
+//             For another choice, make groups.
 //
-//   as TF Addons          LAMBOptions(lr).weight_decay(0.01), excluded as named there
-//   as Apex's FusedLAMB
-//   LAMBOptions(lr).weight_decay(0.01).max_grad_norm(1).adapt_without_decay(false).exclude_1d(false) as
-//   DeepSpeed's
-//   LAMBOptions(lr).eps(1e-8).weight_decay(0).min_trust_ratio(0.01).max_trust_ratio(10).exclude_1d(false) as
-//   pytorch-lamb LAMBOptions(lr).weight_decay(0).bias_correction(false).max_weight_norm(10).exclude_1d(false)
+//   as TF Addons         LAMBOptions(lr).weight_decay(0.01), excluded as named there
+//   as Apex's FusedLAMB  LAMBOptions(lr).weight_decay(0.01).max_grad_norm(1).adapt_without_decay(false)
+//                        .exclude_1d(false)
+//   as DeepSpeed's       LAMBOptions(lr).eps(1e-8).weight_decay(0).min_trust_ratio(0.01).max_trust_ratio(10)
+//                        .exclude_1d(false)
+//   as pytorch-lamb      LAMBOptions(lr).weight_decay(0).bias_correction(false).max_weight_norm(10)
+//                        .exclude_1d(false)
 //
-// Ratios are found in float64 from this rank's values; with gradients averaged by DDP they are the same bits
-// on every rank. Of shards they are those of the whole parameter (reduce_norms). A step reads parameters, m
-// and v twice. All else: optimizer.h.
+// Ratios are computed in float64 from this rank's values. With gradients averaged by DDP they have the same
+// bits on every rank. For shards they are those of the whole parameter (reduce_norms). A step reads
+// parameters, m and v twice. optimizer.h has the rest.
 #pragma once
 
 #include <torch/arg.h>

@@ -19,7 +19,7 @@ double decay_of(const LARSOptions& options, std::int64_t dims) {
   return is_excluded(options, dims) ? 0 : options.weight_decay();
 }
 
-// `sums` are of the parameter and, with joint_norm, of gradient and decay together.
+// `sums` are those of the parameter and, with joint_norm, of gradient and decay together.
 double trust_ratio(const LARSOptions& options, const SquareSums& sums) {
   const double of_param = std::sqrt(sums.param);
   const double of_grad = std::sqrt(sums.update);

@@ -10,28 +10,28 @@
 //   buf = momentum * buf + lr * ratio * d
 //   p -= nesterov ? lr * ratio * d + momentum * buf : buf    Algorithm 1 of the paper has no nesterov
 //
-// Variants    joint_norm(true) ratio = trust_coefficient * |p| / (|d| + eps), as SimCLR and MLPerf's
-//             reference lr_in_momentum(false) buf = momentum * buf + ratio * d; p -= lr * buf: a change of lr
-//             acts at once on all that
-//                                    the momentum holds (Goyal et al., 2017, call the difference momentum
-//                                    correction)
+// Variants    joint_norm(true)       ratio = trust_coefficient * |p| / (|d| + eps), as SimCLR and MLPerf's
+//                                    reference
+//             lr_in_momentum(false)  buf = momentum * buf + ratio * d; p -= lr * buf. A change of lr then
+//                                    acts at once on the whole momentum (Goyal et al., 2017, call the
+//                                    difference momentum correction)
 //             clip(true)             ratio = min(ratio / lr, 1): LARS never steps further than SGD, as Apex's
 //                                    LARC with clip
 //             adapt(false)           of a group: ratio = 1, plain SGD with momentum
-// Excluded    with exclude_1d, the default, parameters of at most one dimension (biases, scales and shifts of
-//             normalisation) have neither weight decay nor adaptation, as all published results with large
-//             batches have it. The paper's Algorithm 1 knows no exclusion: exclude_1d(false). To choose
-//             otherwise, make groups.
+// Excluded    With exclude_1d, the default, parameters of at most one dimension (biases, scales and shifts of
+//             normalisation) have neither weight decay nor adaptation, as in all published results with large
+//             batches. The paper's Algorithm 1 knows no exclusion: exclude_1d(false). For another choice,
+//             make groups.
 //
-//   as in the paper    LARSOptions(lr).momentum(0.9).weight_decay(5e-4).exclude_1d(false)
-//   as SimCLR          LARSOptions(lr).momentum(0.9).weight_decay(1e-6).joint_norm(true)
-//   as Apex's LARC
-//   LARSOptions(lr).momentum(0.9).trust_coefficient(0.02).eps(1e-8).clip(true).lr_in_momentum(false)
-//                      .exclude_1d(false); where a norm is 0, LARC leaves out the weight decay, too
+//   as in the paper  LARSOptions(lr).momentum(0.9).weight_decay(5e-4).exclude_1d(false)
+//   as SimCLR        LARSOptions(lr).momentum(0.9).weight_decay(1e-6).joint_norm(true)
+//   as Apex's LARC   LARSOptions(lr).momentum(0.9).trust_coefficient(0.02).eps(1e-8).clip(true)
+//                    .lr_in_momentum(false).exclude_1d(false); if a norm is 0, LARC omits the weight decay,
+//                    too
 //
-// Ratios are found in float64 from this rank's parameters and gradients; with gradients averaged by DDP they
-// are the same bits on every rank. Of shards they are those of the whole parameter (reduce_norms). A step
-// reads parameters and gradients twice. All else: optimizer.h.
+// Ratios are computed in float64 from this rank's parameters and gradients. With gradients averaged by DDP
+// they have the same bits on every rank. For shards they are those of the whole parameter (reduce_norms). A
+// step reads parameters and gradients twice. optimizer.h has the rest.
 #pragma once
 
 #include <torch/arg.h>

@@ -18,7 +18,7 @@
 namespace lockstep::optim {
 namespace {
 
-// Whether the options are of this type; their momentum is then `value`.
+// If the options are of this type, sets their momentum to `value` and returns true.
 template <typename Options> bool set_momentum_of(torch::optim::OptimizerOptions& options, double value) {
   auto* own = dynamic_cast<Options*>(&options);
   if (own == nullptr) return false;

@@ -1,5 +1,5 @@
-// Schedulers: they set the learning rates of an optimiser's parameter groups as training goes on, with the
-// names, arguments and values of torch.optim.lr_scheduler. For any torch::optim::Optimizer, Lockstep's or
+// Schedulers set the learning rates of an optimiser's parameter groups as training goes on. Names, arguments
+// and values are those of torch.optim.lr_scheduler. They serve any torch::optim::Optimizer, Lockstep's or
 // libtorch's.
 //
 //   dist::optim::CosineAnnealingLR scheduler(optimizer, /*t_max=*/90);
@@ -8,27 +8,26 @@
 //     scheduler.step();
 //   }
 //
-// Warm-up, then anything: a scheduler of one's own plan (lr_schedules.h).
+// A plan of the program's own, such as a warm-up before another schedule (lr_schedules.h):
 //
 //   namespace schedule = dist::optim::schedule;
 //   dist::optim::SequentialLR scheduler(optimizer,
 //                                       {schedule::linear(0.01, 1, 5), schedule::cosine(85)}, {5});
 //
-// Base rates   are those that the groups have when the scheduler is made, which at once sets the rates of
-//              step 0. Make one scheduler per optimiser; several at once are a ChainedScheduler, in which
-//              each takes what the one before it gives as its base. (torch's schedulers multiply what they
-//              find, and torch's LambdaLR and cosine with eta_min overwrite it.) A group that is added later
-//              is scheduled from the next step on, its rate at that time being its base.
-// Steps        in what unit they are counted is the program's choice. step() goes to the next; step(3.5) to
-//              any.
+// Base rates   are the groups' rates when the scheduler is made. It sets the rates of step 0 at once. Make
+//              one scheduler per optimiser. Several at once are a ChainedScheduler, in which each takes the
+//              result of the one before as its base. (torch's schedulers multiply the present rate; torch's
+//              LambdaLR and cosine with eta_min overwrite it.) A group added later is scheduled from the next
+//              step on, with its rate at that time as base.
+// Steps        The program chooses the unit. step() goes to the next step; step(3.5) to any.
 // State        state_dict() and load_state_dict() as the optimiser's (save_state_dict() writes it,
-//              load_tensors() reads it). Loading sets the rates of that step. What a schedule is made of is
-//              not saved: make it with the same arguments.
-// Ranks        no communication: every rank counts the same steps. A ReduceLROnPlateau must see the same
-//              metric on every rank: all_reduce it before.
-// Lifetime     the optimiser outlives its scheduler.
-// Fails        InvalidArgument: arguments out of range, a number of schedules that is not 1 or that of the
-//              groups, a state dict that is not one.
+//              load_tensors() reads it). Loading sets the rates of that step. The arguments of a schedule are
+//              not saved, so construct it with the same ones.
+// Ranks        No communication: every rank counts the same steps. A ReduceLROnPlateau must see the same
+//              metric on every rank, so all_reduce it before.
+// Lifetime     The optimiser outlives its scheduler.
+// Fails        InvalidArgument: arguments out of range, a number of schedules that is neither 1 nor that of
+//              the groups, an invalid state dict.
 #pragma once
 
 #include <torch/optim/optimizer.h>
@@ -66,7 +65,7 @@ class LRScheduler {
   torch::optim::Optimizer& optimizer() { return optimizer_; }
 
  private:
-  // What else changes at a step.
+  // Sets what else changes at a step.
   virtual void apply(double /*epoch*/) {}
 
   torch::optim::Optimizer& optimizer_;
@@ -136,11 +135,11 @@ class CosineAnnealingWarmRestarts : public LRScheduler {
 };
 
 // cycle_momentum moves `momentum`, or the first of `betas`, of Lockstep's and libtorch's optimisers that have
-// one of them, and is an InvalidArgument with others.
+// one of them. With other optimisers it is an InvalidArgument.
 class OneCycleLR : public LRScheduler {
  public:
   OneCycleLR(torch::optim::Optimizer& optimizer, const schedule::OneCycleOptions& options);
-  // A highest rate for each group, in place of options.max_lr.
+  // `max_lrs` has a highest rate for each group, in place of options.max_lr.
   OneCycleLR(torch::optim::Optimizer& optimizer, const std::vector<double>& max_lrs,
              const schedule::OneCycleOptions& options);
 
@@ -149,7 +148,7 @@ class OneCycleLR : public LRScheduler {
   std::function<double(double step)> momentum_;  // empty without cycle_momentum
 };
 
-// Of schedules, not of schedulers: schedule::linear(...), not LinearLR(optimizer, ...).
+// Takes schedules, not schedulers: schedule::linear(...), not LinearLR(optimizer, ...).
 class SequentialLR : public LRScheduler {
  public:
   SequentialLR(torch::optim::Optimizer& optimizer, std::vector<Schedule> schedules,

@@ -20,10 +20,10 @@ void expect_steps(const char* what, std::int64_t value) { expect(value >= 1, wha
 
 double number(std::int64_t value) { return static_cast<double>(value); }
 
-// From 1 to 0 as `share` goes from 0 to 1.
+// Goes from 1 to 0 as `share` goes from 0 to 1.
 double half_cosine(double share) { return (1 + std::cos(std::numbers::pi * share)) / 2; }
 
-// A piece of a one-cycle schedule: until `end`, from one value to another.
+// A part of a one-cycle schedule: until step `end`, from one value to another.
 struct Phase {
   double end;
   double from;
@@ -52,7 +52,7 @@ void check(const schedule::OneCycleOptions& o) {
   expect(o.final_div_factor > 0, "final_div_factor", o.final_div_factor, "above 0");
 }
 
-// The last phase is described by what it goes down to.
+// `last` is the value at which the last phase ends.
 std::vector<Phase> phases_of(const schedule::OneCycleOptions& o, double low, double high, double last) {
   const double rise = o.pct_start * number(o.total_steps);
   const double end = number(o.total_steps) - 1;

@@ -1,16 +1,16 @@
-// Learning-rate schedules as pure functions of the step: what the schedulers of lr_scheduler.h follow, and
-// what can be combined.
+// Learning-rate schedules as pure functions of the step. They can be combined, and the schedulers of
+// lr_scheduler.h follow them.
 //
 //   namespace schedule = dist::optim::schedule;
 //   const auto plan = schedule::sequential({schedule::linear(0.01, 1.0, 5), schedule::cosine(85)}, {5});
 //   plan(0, 0.1);  // the rate of step 0 for a group whose base is 0.1: 0.001
 //   dist::optim::LRScheduler scheduler(optimizer, plan);
 //
-// A schedule gives the rate of a step, counted from 0 in steps or epochs as the program counts them, for a
-// group whose own rate is `base_lr`. Steps may be fractions, 3.5 for the middle of the fourth epoch. Values
-// are those of the torch.optim.lr_scheduler of the same name, by its closed formula: nothing accumulates, and
-// a job that resumes at step 1000 has the rate of step 1000. Throws InvalidArgument for arguments out of
-// range, where a schedule is made.
+// A schedule returns the rate of a step for a group whose own rate is `base_lr`. Steps are counted from 0, in
+// steps or epochs as the program chooses. They may be fractions: 3.5 is the middle of the fourth epoch.
+// Values are those of the torch.optim.lr_scheduler of the same name, by its closed formula. Nothing
+// accumulates, so a job that resumes at step 1000 has the rate of step 1000. A function that makes a schedule
+// throws InvalidArgument for arguments out of range.
 #pragma once
 
 #include <cstdint>
@@ -51,33 +51,34 @@ enum class Anneal { COS, LINEAR };
 struct OneCycleOptions {
   double max_lr = 0;
   std::int64_t total_steps = 0;
-  double pct_start = 0.3;  // the share of the steps in which the rate rises
+  double pct_start = 0.3;  // share of the steps in which the rate rises
   Anneal anneal_strategy = Anneal::COS;
   bool cycle_momentum = true;  // OneCycleLR moves momentum, or beta1, the other way
   double base_momentum = 0.85;
   double max_momentum = 0.95;
   double div_factor = 25;         // it starts at max_lr / div_factor
   double final_div_factor = 1e4;  // and ends at the start's rate divided by this
-  bool three_phase = false;       // down to the start's rate as it came up, then further
+  bool three_phase = false;       // falls to the first rate in as many steps as it rose, then further
 };
-// Smith and Topin, 2017. Does not depend on base_lr. Stays where it is after total_steps, which in torch is
-// an error.
+// Smith and Topin, 2017. Does not depend on base_lr. The rate stays constant after total_steps, which in
+// torch is an error.
 Schedule one_cycle(const OneCycleOptions& options);
-// Its momentum.
+// The momentum of that cycle.
 std::function<double(double step)> one_cycle_momentum(const OneCycleOptions& options);
 
-// schedules[i] from milestones[i - 1] on, where its step is 0.
+// From milestones[i - 1] on it is schedules[i], whose own step is 0 there.
 Schedule sequential(std::vector<Schedule> schedules, std::vector<std::int64_t> milestones);
-// Each takes what the one before it gives as its base: factors multiply.
+// Each schedule takes the result of the one before as its base, so factors multiply.
 Schedule chained(std::vector<Schedule> schedules);
 
 }  // namespace schedule
 
-// The linear scaling rule (Goyal et al., 2017): base_lr was found good for base_batch samples per step, all
-// ranks together.
+// The linear scaling rule (Goyal et al., 2017). base_lr is the good rate for base_batch samples per step, of
+// all ranks together.
 double linear_scaling(double base_lr, std::int64_t base_batch, std::int64_t batch);
 
-// The rate of one step, from base_lr up to max_lr in warmup_steps and back to base_lr at total_steps.
+// The rate of one step. It rises from base_lr to max_lr in warmup_steps and falls back to base_lr at
+// total_steps.
 double linear_warmup_cosine_decay(double step, std::int64_t warmup_steps, std::int64_t total_steps,
                                   double base_lr, double max_lr);
 

@@ -13,7 +13,8 @@ double plain_square(const at::Tensor& tensor) {
   return wide.mul(wide).sum().item().toDouble();
 }
 
-// By shard: how many chunks the whole parameters before it have, at least one each; and of all.
+// Returns, by shard, the number of chunks of the whole parameters before it, at least one each. The last
+// entry is the number of all chunks.
 std::vector<std::size_t> first_chunks(std::span<const NormShard> shards) {
   std::vector<std::size_t> first = {0};
   for (const NormShard& shard : shards) {
@@ -64,8 +65,8 @@ void add_up(std::vector<SquareSums>& sums, std::span<const ChunkSquares> chunks,
     return;
   }
   const std::vector<std::size_t> first = first_chunks(shards);
-  std::vector<double> table(
-      2 * first.back());  // a chunk of which this rank has nothing adds zero, which is exact
+  std::vector<double> table(2 *
+                            first.back());  // a chunk without elements on this rank adds zero, which is exact
   const auto put = [&](std::size_t item, std::size_t chunk, const SquareSums& squares) {
     const std::size_t own = static_cast<std::size_t>(shards[item].offset) / CHUNK_ELEMENTS + chunk;
     const std::size_t at = 2 * std::min(first[item] + own, first[item + 1] - 1);

@@ -1,6 +1,7 @@
-// Sums of squares over whole tensors, in float64, with the same bits for any number of threads, and for any
-// number of ranks that share a parameter, if their shards begin at multiples of CHUNK_ELEMENTS: each chunk's
-// sum is found by one rank, and all ranks add the sums of a parameter's chunks in their order.
+// Sums of squares over whole tensors, in float64, with the same bits for any number of threads. If shards
+// begin at multiples of CHUNK_ELEMENTS, the bits are also the same for any number of ranks that share a
+// parameter. One rank computes the sum of a chunk, and all ranks add the sums of a parameter's chunks in
+// their order.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,9 +15,9 @@
 
 namespace lockstep::optim {
 
-// Where the elements of a tensor lie in a whole parameter, in real numbers.
+// The place of a tensor's elements in a whole parameter, in real numbers.
 struct NormShard {
-  std::int64_t elements = 0;  // of the whole parameter
+  std::int64_t elements = 0;  // number of elements of the whole parameter
   std::int64_t offset = 0;
 };
 
@@ -27,7 +28,7 @@ struct NormItem {
   NormShard shard;
 };
 
-// Of chunk `chunk` of an item's own elements.
+// The sums of chunk `chunk` of an item's own elements.
 struct ChunkSquares {
   std::size_t item = 0;
   std::size_t chunk = 0;
@@ -37,12 +38,12 @@ struct ChunkSquares {
 // |param|^2 and |grad + weight_decay * param|^2 of each whole parameter; real tensors.
 std::vector<SquareSums> square_sums(const std::vector<NormItem>& items, const NormReducer& reducer);
 
-// Adds the chunks, those of all ranks of the reducer, to the sums of items, which are this rank's alone
-// before. All ranks have the same items.
+// Adds the chunks of all ranks of the reducer to the sums of items. Before, the sums are this rank's alone.
+// All ranks have the same items.
 void add_up(std::vector<SquareSums>& sums, std::span<const ChunkSquares> chunks,
             std::span<const NormShard> shards, const NormReducer& reducer);
 
-// |t|^2 over all of them together; real or complex. Of this rank.
+// t|^2 over all tensors together; real or complex. On this rank alone.
 double square_sum(const std::vector<at::Tensor>& tensors);
 // The same over the ranks of the reducer; real tensors.
 double square_sum(const std::vector<at::Tensor>& tensors, std::span<const NormShard> shards,

@@ -1,4 +1,4 @@
-// The definitions of OptionsOf (options_of.h). Each optimiser's source includes this and says
+// The definitions of OptionsOf (options_of.h). Each optimiser's source includes this header and uses
 // LOCKSTEP_OPTIONS(its options).
 #pragma once
 
@@ -23,7 +23,7 @@ std::unique_ptr<torch::optim::OptimizerOptions> OptionsOf<Derived>::clone() cons
   return std::make_unique<Derived>(static_cast<const Derived&>(*this));
 }
 
-// What the archive lacks (an older one, or one of libtorch's) keeps its value.
+// A field that the archive lacks (an older one, or one of libtorch's) keeps its value.
 template <typename Derived> void OptionsOf<Derived>::serialize(torch::serialize::InputArchive& archive) {
   Derived::fields(static_cast<Derived&>(*this), [&](const char* name, auto& value) {
     c10::IValue found;
@@ -46,7 +46,7 @@ template <typename Derived> void OptionsOf<Derived>::set_lr(double lr) {
 
 template <typename Derived> void OptionsOf<Derived>::inherit(const Derived& defaults) {
   const Derived unset;
-  // One walk over three objects: fields come in the same order.
+  // Walks over three objects at once: fields come in the same order.
   std::vector<const void*> of_unset;
   std::vector<const void*> of_defaults;
   Derived::fields(unset, [&](const char*, const auto& value) { of_unset.push_back(&value); });
@@ -60,8 +60,7 @@ template <typename Derived> void OptionsOf<Derived>::inherit(const Derived& defa
   });
 }
 
-// ------------------------------------------------------------------------------------------------- as
-// tensors of a state dict
+// ---- as tensors of a state dict
 
 inline at::Tensor tensor_of(double value) { return at::scalar_tensor(value, at::kDouble); }
 inline at::Tensor tensor_of(bool value) { return at::scalar_tensor(value, at::kBool); }
@@ -91,7 +90,7 @@ template <typename Derived> NamedTensors tensors_of(const Derived& options) {
   return tensors;
 }
 
-// What a group of Python's optimisers has besides, which means nothing here.
+// Entries of groups of Python's optimisers that have no meaning here.
 inline const std::set<std::string>& python_only_options() {
   static const std::set<std::string> names = {"foreach",        "fused",      "capturable",
                                               "differentiable", "initial_lr", "decoupled_weight_decay"};

@@ -1,7 +1,7 @@
-// OptionsOf<SGDOptions>: what the options of an optimiser of this room have in common, so that they are what
-// libtorch expects of a torch::optim::OptimizerOptions: they can be cloned, written to archives under the
-// names that libtorch uses, and their learning rate read and set without knowing their type. An options class
-// lists its fields once:
+// OptionsOf<SGDOptions>: base class of the options of this room's optimisers. It implements what libtorch
+// expects of a torch::optim::OptimizerOptions. Options can be cloned and written to archives under libtorch's
+// names. Their learning rate can be read and set without knowing their type. An options class lists its
+// fields once:
 //
 //   template <typename Self, typename Visit> static void fields(Self& self, const Visit& visit) {
 //     visit("lr", self.lr_);
@@ -27,8 +27,8 @@ template <typename Derived> class OptionsOf : public torch::optim::OptimizerOpti
   double get_lr() const override;
   void set_lr(double lr) override;
 
-  // As libtorch merges the options of a parameter group: a field that has the value it has in `Derived()`
-  // counts as not set and becomes that of `defaults`.
+  // Merges as libtorch merges the options of a parameter group: a field with the value that it has in
+  // `Derived()` counts as not set, and takes that of `defaults`.
   void inherit(const Derived& defaults);
 };
 

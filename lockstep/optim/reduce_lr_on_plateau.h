@@ -7,11 +7,11 @@
 //     scheduler.step(loss);
 //   }
 //
-// A metric improves when it is better than the best so far by more than the threshold: with REL below best *
-// (1 - threshold), with ABS below best - threshold; with MAX above, with the sign turned round. When more
-// than `patience` steps in a row have not improved, every group's rate becomes max(lr * factor, min_lr),
-// unless that changes it by eps or less, and the next `cooldown` steps count nothing. NaN never improves.
-// State and lifetime: lr_scheduler.h.
+// A metric improves when it is better than the best so far by more than the threshold. With REL it must be
+// below best * (1 - threshold), with ABS below best - threshold; with MAX above, with the sign reversed.
+// After more than `patience` steps in a row without improvement, every group's rate becomes max(lr * factor,
+// min_lr), unless that changes it by eps or less. The next `cooldown` steps count nothing. NaN never
+// improves. State and lifetime: lr_scheduler.h.
 #pragma once
 
 #include <torch/optim/optimizer.h>

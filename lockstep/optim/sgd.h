@@ -8,7 +8,7 @@
 //   buf = momentum * buf + (1 - dampening) * g             the first time: buf = g
 //   p -= lr * (nesterov ? g + momentum * buf : buf)        without momentum: p -= lr * g
 //
-// All else: optimizer.h.
+// optimizer.h has the rest.
 #pragma once
 
 #include <torch/arg.h>

@@ -4,7 +4,7 @@
 //   state.fc1.weight.exp_avg     param_groups.fc1.weight.lr                             by parameter name
 //
 // The form by name is that of Python's torch.distributed.checkpoint with flatten_optimizer_state_dict. It has
-// no entry "params", by which the two are told apart.
+// no entry "params", which distinguishes the two forms.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +15,9 @@
 namespace lockstep::optim {
 
 struct StateEntry {
-  bool is_option = false;  // of a parameter group
-  std::string owner;       // the number or name of a parameter; by number, of a group for options
+  bool is_option = false;  // an option of a parameter group
+  // number or name of a parameter; in the form by number, number of the group for an option
+  std::string owner;
   std::string key;
 };
 

@@ -33,7 +33,7 @@ using BaseState = torch::optim::OptimizerParamState;
 
 constexpr std::size_t MOST_PROBLEMS_SHOWN = 10;
 
-// What does not fit, collected so that one error says all of it.
+// Collects all mismatches, so that one error lists them.
 class Problems {
  public:
   template <typename... Parts> void add(const Parts&... parts) { list_.push_back(lockstep::str(parts...)); }
@@ -53,7 +53,8 @@ class Problems {
   std::vector<std::string> list_;
 };
 
-// ------------------------------------------------------------- the five optimisers, each with its fields
+// ---- the five optimisers, each with its fields
+//
 // options(): all options, by Python's names. state(): all values of a parameter's state; the last argument
 // says whether step() needs the value under these options.
 
@@ -128,7 +129,7 @@ struct AdaGrad {
   using Options = torch::optim::AdagradOptions;
   using State = torch::optim::AdagradParamState;
   static constexpr const char* NAME = "Adagrad";
-  static constexpr bool NEEDS_STATE = true;  // it is made by the constructor
+  static constexpr bool NEEDS_STATE = true;  // the constructor makes it
   static void options(auto& o, const auto& visit) {
     visit("lr", o.lr());
     visit("lr_decay", o.lr_decay());
@@ -169,7 +170,7 @@ template <typename Kind> const typename Kind::Options& options_of(const optim::P
   return *options;
 }
 
-// ------------------------------------------------------------------------------------------------- saving
+// ---- saving
 
 template <typename Kind> NamedTensors state_of(const Base& optimizer) {
   NamedTensors tensors;
@@ -201,7 +202,7 @@ template <typename Kind> NamedTensors state_of(const Base& optimizer) {
   return tensors;
 }
 
-// ------------------------------------------------------------------------------------------------ loading
+// ---- loading
 
 struct Entries {
   std::map<std::size_t, Values> states;  // by the parameter's number in the state
@@ -235,7 +236,7 @@ void set_options(const Values& values, std::size_t group, typename Kind::Options
     else
       problems.add("param_groups.", group, '.', key, " has ", found->second.numel(), " values, not ", count);
   });
-  // Options of Python that change the step, and the only value under which libtorch takes the same one.
+  // Options of Python that change the step, with the only value that libtorch's step corresponds to.
   const std::map<std::string, bool> fixed = {{"maximize", false},
                                              {"decoupled_weight_decay", std::is_same_v<Kind, AdamW>}};
   for (const auto& [key, tensor] : values) {
@@ -255,7 +256,7 @@ void set_options(const Values& values, std::size_t group, typename Kind::Options
   }
 }
 
-// The state of one parameter; what does not fit is added to `problems`.
+// Returns the state of one parameter. Adds mismatches to `problems`.
 template <typename Kind>
 std::unique_ptr<BaseState> state_from(Values values, std::size_t number, const at::Tensor& parameter,
                                       const typename Kind::Options& options, Problems& problems) {
@@ -290,7 +291,7 @@ template <typename Kind> struct Loaded {
   ska::flat_hash_map<void*, std::unique_ptr<BaseState>> states;
 };
 
-// The parameters of one group take their states out of `states`.
+// Takes the states of one group's parameters out of `states`.
 template <typename Kind>
 void load_group(const optim::ParamGroup& group, std::size_t g, const at::Tensor& numbers,
                 std::map<std::size_t, Values>& states, Loaded<Kind>& loaded, Problems& problems) {

@@ -20,7 +20,7 @@ template <typename OptionsType, typename StateType> class TypedOptimizer : publi
   using Optimizer::Optimizer;
 
   const OptionsType& options_of(std::size_t group) const;
-  // The state of a parameter, made empty when it is first asked for.
+  // Returns the state of a parameter; makes an empty one the first time.
   StateType& state_of(const at::Tensor& parameter);
 
   std::unique_ptr<Options> group_options(const Options& options) const final;
@@ -30,7 +30,7 @@ template <typename OptionsType, typename StateType> class TypedOptimizer : publi
   NamedTensors state_as_tensors(const State& state) const final;
   std::unique_ptr<State> state_from(const std::map<std::string, at::Tensor>& tensors) const final;
 
-  // Throws InvalidArgument, naming the option.
+  // Throws InvalidArgument that names the option.
   virtual void check(const OptionsType& options) const = 0;
 };
 

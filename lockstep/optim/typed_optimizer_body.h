@@ -98,13 +98,14 @@ std::unique_ptr<torch::optim::OptimizerParamState> TypedOptimizer<O, S>::state_f
   return state;
 }
 
-// The form that libtorch's optimisers write.
+// Writes the form that libtorch's optimisers write.
 template <typename O, typename S>
 void TypedOptimizer<O, S>::save(torch::serialize::OutputArchive& archive) const {
   torch::optim::serialize<S, O>(archive, *this);
 }
 
-// libtorch's own function would have changed some groups by the time it finds that another one does not fit.
+// Checks first. libtorch's own function would have changed some groups before it finds that another does not
+// fit.
 template <typename O, typename S> void TypedOptimizer<O, S>::load(torch::serialize::InputArchive& archive) {
   torch::serialize::InputArchive state_archive;
   torch::serialize::InputArchive groups_archive;

@@ -1,5 +1,4 @@
-// Wrapper: the wrapper of a model whose name an error begins with. gradients/ and replicas/ serve any
-// wrapper.
+// Wrapper: the class or function by whose name an error begins. gradients/ and replicas/ serve any wrapper.
 //
 //   constexpr Wrapper WRAPPER{"DistributedDataParallel"};
 //   WRAPPER.refuse("bucket_cap_mb is 0");     // InvalidArgument: DistributedDataParallel: bucket_cap_mb is 0
@@ -14,7 +13,7 @@
 namespace lockstep {
 
 struct Wrapper {
-  std::string_view name;  // of a string that lives as long as the program
+  std::string_view name;  // refers to a string that lives as long as the program
 
   std::string on(const ProcessGroup& group) const;
   // Both throw InvalidArgument.

@@ -61,7 +61,7 @@ void delete_block(void* block) {
   if (!return_lent_place(block)) cache().free(block);
 }
 
-// The context of a DataPtr is its data pointer, which libtorch demands of an allocator with a raw_deleter().
+// libtorch demands that an allocator with a raw_deleter() uses the data pointer as the context of a DataPtr.
 struct CachingAllocator : c10::Allocator {
   c10::DataPtr allocate(std::size_t bytes) override {
     void* block = make_block(bytes);
@@ -94,7 +94,8 @@ bool install_caching_allocator() {
   static std::once_flag once;
   if (is_switched_off()) return false;
   std::call_once(once, [] {
-    // Made now: a child that is forked while another thread makes them would wait for that thread for ever.
+    // Made now. Otherwise a child that is forked while another thread makes the cache would wait for that
+    // thread for ever.
     cache();
     c10::profiledCPUMemoryReporter();
     c10::SetAllocator(c10::DeviceType::CPU, &allocator(), HIGHEST_PRIORITY);

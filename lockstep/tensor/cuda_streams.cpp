@@ -23,7 +23,7 @@ class CudaStreams : public DeviceStreams {
   void set_device(int index) override { cuda().setDevice(device(index)); }
 
   Stream make_stream(int index) override {
-    // Of a high priority, so that gradients do not wait for the rest of backward.
+    // High priority, so that gradients do not wait for the rest of backward.
     constexpr bool IS_URGENT = true;
     return std::make_shared<c10::Stream>(cuda().getStreamFromGlobalPool(device(index), IS_URGENT));
   }

@@ -17,8 +17,8 @@ namespace {
 using Tensors = std::vector<at::Tensor>;
 using torch::autograd::AutogradContext;
 
-// A collective as a linear map from this rank's inputs to this rank's results, and the map that carries
-// gradients back. The latter is made of this file's functions, so it has gradients itself.
+// A collective as a linear map from this rank's inputs to its results, and the map that carries gradients
+// back. The second map is made of this file's functions, so it has gradients itself.
 struct Map : torch::CustomClassHolder {
   std::function<Tensors(const Tensors& inputs)> forward;
   std::function<Tensors(const Tensors& gradients)> backward;
@@ -47,7 +47,7 @@ Tensors apply(const Tensors& inputs, std::function<Tensors(const Tensors&)> forw
   return LinearMap::apply(at::TensorList(inputs), map);  // a plain vector would not count as variables
 }
 
-// What is kept of a tensor to make others like it.
+// The facts about a tensor that are needed to make others like it.
 struct Shape {
   std::vector<std::int64_t> sizes;
   at::TensorOptions options;

@@ -5,22 +5,22 @@
 //   at::Tensor y = F::all_reduce(x);                       // x stays as it is
 //   loss_of(y).backward();                                 // x.grad is the sum of all ranks' gradients of y
 //
-// Forward     the verb of collectives.h of the same name, out of place: results are new tensors.
-// Backward    the adjoint, so the gradients are those of one process that computes the whole:
+// Forward     The verb of the same name in collectives.h, out of place: results are new tensors.
+// Backward    The adjoint, so that the gradients are those of one process that computes everything:
 //               all_reduce <-> all_reduce (SUM, AVG)    all_gather <-> reduce_scatter
 //               broadcast <-> reduce                    gather <-> scatter          all_to_all <-> all_to_all
-//             and again through a backward with create_graph: every backward is made of the functions here.
-// Who         every rank of `group`, forward and backward: each rank calls backward() through its result, in
-//             the same order of calls. So either all ranks pass tensors that require gradients or none does,
-//             also where a rank's values do not matter (the receivers of broadcast and scatter). A rank that
-//             does not come makes the others fail at the deadline with its name.
-// Results     that only one rank receives (reduce, gather) are zeros elsewhere, and gradients of those zeros
-//             are dropped.
-// Differs     from torch: tensors named `output` give sizes and dtype, and are not written; the answer is the
-//             result.
-// Fails       InvalidArgument: a process outside the group; an operator that is not SUM or AVG where
-//             gradients are needed (MIN, MAX, PRODUCT have no gradient that one collective gives). Otherwise
-//             as collectives.h.
+//             Every backward is made of the functions here, so a backward with create_graph works too.
+// Who         Every rank of `group`, in forward and backward. Each rank calls backward() through its result,
+//             in the same order of calls. So either all ranks pass tensors that require gradients, or none
+//             does. That holds even if a rank's values do not matter (the receivers of broadcast and
+//             scatter). If a rank does not call, the other ranks fail at the deadline and name it.
+// Results     of reduce and gather are zeros on all ranks but the receiver. Gradients of those zeros are
+//             dropped.
+// Differs     from torch: tensors named `output` give sizes and dtype, and are not written. The function
+//             returns the result.
+// Fails       InvalidArgument: a process outside the group; an operator other than SUM or AVG where gradients
+//             are needed. (No single collective gives the gradients of MIN, MAX and PRODUCT.) Otherwise as
+//             collectives.h.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -38,21 +38,21 @@ at::Tensor all_reduce(const at::Tensor& tensor, ReduceOp op = ReduceOp::SUM,
 
 at::Tensor broadcast(const at::Tensor& tensor, Peer src, const ProcessGroup& group = world());
 
-// Zeros on every other rank than `dst`.
+// The result is zeros on every rank but `dst`.
 at::Tensor reduce(const at::Tensor& tensor, Peer dst, ReduceOp op = ReduceOp::SUM,
                   const ProcessGroup& group = world());
 
-// All of one shape.
+// All ranks pass the same shape.
 std::vector<at::Tensor> all_gather(const at::Tensor& tensor, const ProcessGroup& group = world());
 
-// All of one shape. Zeros on every other rank than `dst`.
+// All ranks pass the same shape. The result is zeros on every rank but `dst`.
 std::vector<at::Tensor> gather(const at::Tensor& tensor, Peer dst = 0, const ProcessGroup& group = world());
 
-// tensors[r] of `src` for rank r, all of one shape. Every rank passes such a list; that of the receivers
-// gives the shape.
+// Rank r gets tensors[r] of `src`, all of one shape. Every rank passes a list; that of a receiver gives the
+// shape.
 at::Tensor scatter(const std::vector<at::Tensor>& tensors, Peer src = 0, const ProcessGroup& group = world());
 
-// Rank r gets the combination of everybody's input_list[r], which have the shape of `output`.
+// Rank r gets the combination of all ranks' input_list[r]. All have the shape of `output`.
 at::Tensor reduce_scatter(const at::Tensor& output, const std::vector<at::Tensor>& input_list,
                           ReduceOp op = ReduceOp::SUM, const ProcessGroup& group = world());
 

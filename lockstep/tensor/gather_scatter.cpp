@@ -1,4 +1,4 @@
-// The collectives in which ranks hold different parts: gather, scatter and what is made of them.
+// The collectives in which ranks hold different parts: gather, scatter and those made of them.
 #include <ATen/ATen.h>
 
 #include <numeric>
@@ -18,7 +18,8 @@ void expect_list(const TensorCall& call, const char* name, std::size_t length, b
   if (!is_root && length != 0) call.refuse(name, " must not be given on a rank that is not the ", role);
 }
 
-// `whole` cut along dimension 0 into `splits` rows for each rank (equal parts if there are none).
+// Cuts `whole` along dimension 0 into `splits` rows for each rank, or into equal parts if there are no
+// splits.
 template <typename Bytes>
 std::vector<Bytes> split_rows(const TensorCall& call, const TensorBuffer& whole, const char* name,
                               const std::vector<std::int64_t>& splits, int ranks) {

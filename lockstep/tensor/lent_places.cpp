@@ -16,7 +16,7 @@ struct Offer {
   void* place;
   std::size_t bytes;
   at::Tensor owner;
-  std::size_t skip;  // tensors of this size that are made before the one it is for
+  std::size_t skip;  // number of tensors of this size to be made before the one that the place is for
 };
 
 struct Made {
@@ -35,7 +35,7 @@ thread_local std::vector<Offer> offers;
 thread_local std::vector<Watch> watches;
 
 struct Loans {
-  std::atomic<std::size_t> count{0};  // so that freeing anything else costs one load
+  std::atomic<std::size_t> count{0};  // so that a free of other memory costs one load
   std::mutex mutex;
   std::unordered_map<const void*, at::Tensor> owners;  // by place
 };
@@ -82,7 +82,7 @@ std::optional<std::size_t> number_of_tensor(const void* who, const at::Tensor& t
   if (watch == watches.end()) return std::nullopt;
   const auto& made = watch->made;
   const void* block = tensor.const_data_ptr();
-  // The last one: those before in the same memory are gone.
+  // The last one counts, because earlier tensors in the same memory are gone.
   const auto last = std::find_if(made.rbegin(), made.rend(), [&](const Made& m) { return m.block == block; });
   if (last == made.rend() || last->bytes != tensor.nbytes()) return std::nullopt;
   const auto is_equal = [&](const Made& m) { return m.bytes == last->bytes; };
@@ -112,7 +112,7 @@ void* take_offered_place(std::size_t bytes) {
   const std::lock_guard lock(all.mutex);
   const bool is_new = all.owners.try_emplace(place, std::move(offer->owner)).second;
   offers.erase(offer);
-  if (!is_new) return nullptr;  // offered although it is lent
+  if (!is_new) return nullptr;  // the place was offered although it is lent
   all.count.fetch_add(1, std::memory_order_release);
   return place;
 }
@@ -120,7 +120,8 @@ void* take_offered_place(std::size_t bytes) {
 bool return_lent_place(void* block) {
   Loans& all = loans();
   if (all.count.load(std::memory_order_acquire) == 0) return false;
-  at::Tensor owner;  // goes after the lock: it may be the last reference, and comes back here
+  // destroyed after the lock is released, because the last reference returns to this function
+  at::Tensor owner;
   const std::lock_guard lock(all.mutex);
   const auto loan = all.owners.find(block);
   if (loan == all.owners.end()) return false;

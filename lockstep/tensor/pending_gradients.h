@@ -1,9 +1,9 @@
-// PendingGradients: an optimiser whose parameters have no .grad before somebody wants to see it, because the
-// ranks have not averaged their gradients yet.
+// PendingGradients: an optimiser whose parameters may have no .grad yet, because the ranks have not averaged
+// their gradients.
 //
 //   if (auto* pending = dynamic_cast<PendingGradients*>(&optimizer)) pending->make_gradients();
 //
-// Called by what looks at gradients between backward() and step(): GradScaler.
+// GradScaler calls it, because it looks at gradients between backward() and step().
 #pragma once
 
 namespace lockstep {
@@ -15,7 +15,7 @@ class PendingGradients {
   PendingGradients(const PendingGradients&) = delete;
   PendingGradients& operator=(const PendingGradients&) = delete;
 
-  // Every parameter has its .grad afterwards. Collective.
+  // Makes the .grad of every parameter. Collective.
   virtual void make_gradients() = 0;
 };
 

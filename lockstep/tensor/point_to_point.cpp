@@ -6,7 +6,7 @@
 namespace lockstep {
 namespace {
 
-// Refuses what is no rank of the group in the words of the call.
+// Refuses a number that is not a rank of the group, and names the call.
 Peer source(Peer src, const ProcessGroup& group, const char* verb) {
   if (src.is_any()) return src;
   return GroupRank{src.in(group, verb, "src")};

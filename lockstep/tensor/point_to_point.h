@@ -2,22 +2,22 @@
 //
 //   if (dist::get_rank() == 0) dist::send(x, /*dst=*/1);
 //   if (dist::get_rank() == 1) dist::recv(x, /*src=*/0);
-//   const int sender = dist::recv(x, std::nullopt);                   // from whoever sends first
+//   const int sender = dist::recv(x, std::nullopt);                   // from the rank that sends first
 //
 //   for (auto& work : dist::batch_isend_irecv({{dist::isend, mine, right}, {dist::irecv, theirs, left}}))
 //     work.wait();
 //
-// Who         the two ranks. A process outside the group is warned once and returns at once; recv then
+// Who         the two ranks. A process outside the group logs one warning and returns at once; recv then
 //             returns -1.
-// src, dst    ranks of the whole job, as in torch; GroupRank{1} is torch's group_src=1 (peer.h). std::nullopt
-//             or ANY_SOURCE as src: any rank; recv and Work::source_rank() tell which it was, as a rank of
+// src, dst    ranks of the whole job, as in torch. GroupRank{1} is torch's group_src=1 (peer.h). std::nullopt
+//             or ANY_SOURCE as src means any rank. recv and Work::source_rank() return that rank as a rank of
 //             the whole job.
 // tag         >= 0. Messages from one rank to another with one tag arrive in the order sent.
-// Tensors     as in collectives.h; both ends have the same dtype and number of elements (else Mismatch on
+// Tensors     as in collectives.h. Both ends have the same dtype and number of elements (else Mismatch on
 //             both).
-// Blocks      recv until it is here; send until the tensor may be used again, over tcp from 64 KiB on when
-//             the receiver has asked (comm/collectives/point_to_point.h). isend and irecv return at once;
-//             touch their tensors only after wait().
+// Blocks      recv blocks until the message has arrived. send blocks until the tensor may be used again. Over
+//             tcp, a message of 64 KiB or more waits for its receiver (comm/collectives/point_to_point.h).
+//             isend and irecv return at once; touch their tensors only after wait().
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -44,7 +44,7 @@ struct P2POp {
   int tag = 0;
 };
 
-// Starts them all; one Work each, in order. All of one group.
+// Starts all of them and returns one Work for each, in order. All must be of one group.
 std::vector<Work> batch_isend_irecv(const std::vector<P2POp>& ops);
 
 }  // namespace lockstep

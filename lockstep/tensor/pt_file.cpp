@@ -17,7 +17,7 @@
 namespace lockstep {
 namespace {
 
-// What is written for each tensor: on the CPU, without autograd, and no larger than it need be.
+// Prepares each tensor for the file: on the CPU, without autograd, and without storage that it does not need.
 class Preparation {
  public:
   explicit Preparation(const NamedTensors& tensors) {
@@ -52,7 +52,7 @@ class Preparation {
 
   static const void* address(const at::Tensor& tensor) { return tensor.storage().unsafeGetStorageImpl(); }
 
-  // A lone view would carry the whole of its storage into the file, and a storage in a file has one dtype.
+  // A single view would carry its whole storage into the file. And a storage in a file has one dtype.
   bool must_leave_storage(const at::Tensor& tensor) const {
     const Storage& storage = storages_.at(address(tensor));
     return (storage.users == 1 && tensor.storage().nbytes() > tensor.nbytes()) ||

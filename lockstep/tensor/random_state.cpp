@@ -38,7 +38,7 @@ void set_state(const char* function, const at::Device& device, const at::Tensor&
   const std::lock_guard<std::mutex> lock(generator.mutex());
   try {
     generator.set_state(state.contiguous());
-  } catch (const c10::Error& error) {  // bytes that are no state of the engine
+  } catch (const c10::Error& error) {  // the bytes are not a state of the engine
     throw InvalidArgument(lockstep::str(function, ": ", error.what_without_backtrace()));
   }
 }

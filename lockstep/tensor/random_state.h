@@ -1,4 +1,4 @@
-// The state of the random numbers, so that a run that resumes draws what the run that stopped would have
+// The state of the random numbers. With it, a resumed run draws the numbers that the stopped run would have
 // drawn.
 //
 //   const at::Tensor state = dist::get_rng_state();
@@ -6,18 +6,19 @@
 //   dist::set_rng_state(state);
 //   const at::Tensor again = torch::rand({3});        // the same numbers
 //
-// The names are torch's: get_rng_state is torch.get_rng_state, get_rng_state_all is
-// torch.cuda.get_rng_state_all. The bytes are Python's, too: a state that either side saved sets the other.
+// The names are torch's: get_rng_state is torch.get_rng_state, and get_rng_state_all is
+// torch.cuda.get_rng_state_all. The bytes are Python's, too, so each side can set a state that the other has
+// saved.
 //
-// Covers      the default generators: initial values of layers, torch::rand, dropout, random_split.
-//             Generators that a program made itself keep their own state (at::Generator::get_state()). The
+// Covers      the default generators: initial values of layers, torch::rand, dropout, random_split. A
+//             generator that the program made has a state of its own (at::Generator::get_state()). The
 //             samplers and transforms of lockstep draw from their seed and the epoch, not from these
 //             generators.
-// Ranks       each rank has its own state, and seeds that differ (set_seed) make it differ. Nothing here
-//             communicates.
-// Threads     a default generator belongs to all threads; the functions take its lock.
-// Fails       InvalidArgument, before anything changes: a tensor that is no state, states of another number
-//             of devices.
+// Ranks       Each rank has its own state, and different seeds (set_seed) make the states differ. Nothing
+//             here communicates.
+// Threads     All threads share a default generator; the functions take its lock.
+// Fails       InvalidArgument, before anything changes: a tensor that is not a state, or states for another
+//             number of devices.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -26,12 +27,12 @@
 
 namespace lockstep {
 
-// Of the default CPU generator: 5,056 bytes, as a uint8 tensor of its own.
+// The state of the default CPU generator: 5,056 bytes, as a new uint8 tensor.
 at::Tensor get_rng_state();
 void set_rng_state(const at::Tensor& state);
 
-// Of the default generator of every CUDA device, in order; none on a machine without CUDA. Starts CUDA if no
-// tensor has.
+// The state of the default generator of every CUDA device, in order; empty on a machine without CUDA. Starts
+// CUDA if no tensor has.
 std::vector<at::Tensor> get_rng_state_all();
 void set_rng_state_all(const std::vector<at::Tensor>& states);
 

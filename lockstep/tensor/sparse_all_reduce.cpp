@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-// What ranks tell each other first: dtype, sparse_dim, sizes; then how many elements they have.
+// Ranks first tell each other dtype, sparse_dim and sizes, then their numbers of elements.
 constexpr std::int64_t HEADER = 3;
 constexpr std::int64_t MOST_DIMENSIONS = 64;
 
@@ -18,7 +18,8 @@ at::Tensor description_of(const at::Tensor& tensor) {
   description[0] = static_cast<std::int64_t>(tensor.scalar_type());
   description[1] = tensor.sparse_dim();
   description[2] = tensor._nnz();
-  for (std::int64_t i = 0; i < tensor.dim(); ++i) description[HEADER + i] = tensor.size(i) + 1;  // 0: no more
+  // so that 0 means that there are no more dimensions
+  for (std::int64_t i = 0; i < tensor.dim(); ++i) description[HEADER + i] = tensor.size(i) + 1;
   return description;
 }
 

@@ -1,11 +1,11 @@
-// all_reduce of sparse COO tensors: everybody gets everybody's indices and values and adds them up. Called by
-// all_reduce().
+// all_reduce of sparse COO tensors: every rank gathers the indices and values of all ranks and adds them up.
+// Called by all_reduce().
 //
-// Who     every rank of `group`. Sizes, sparse_dim and dtype must agree (Mismatch, on every rank alike);
-//         numbers of elements need not. The tensor becomes the coalesced sum, equal on every rank: ranks are
-//         added in order.
+// Who     Every rank of `group`. Sizes, sparse_dim and dtype must agree (else Mismatch, on every rank). The
+//         numbers of elements need not. The tensor becomes the coalesced sum. It is equal on every rank,
+//         because all add up in rank order.
 // Blocks  until done: three exchanges.
-// Fails   InvalidArgument: an operator that is not SUM, a dtype that is not carried, not on the CPU.
+// Fails   InvalidArgument: an operator other than SUM, an unsupported dtype, a tensor that is not on the CPU.
 //         Otherwise as all_gather.
 #pragma once
 

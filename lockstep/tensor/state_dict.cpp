@@ -55,7 +55,7 @@ at::Tensor load(const SafetensorsFile& file, const SafetensorsTensor& stored) {
   return tensor;
 }
 
-// The tensors of a model that lies in several files.
+// Loads the tensors of a model that lies in several files.
 NamedTensors load_index(const std::string& path) {
   NamedTensors tensors;
   for (const auto& [shard, names] : read_safetensors_index(path)) {
@@ -73,7 +73,7 @@ NamedTensors load_index(const std::string& path) {
   return tensors;
 }
 
-// The tensors of a folder of torch.distributed.checkpoint.
+// Loads the tensors of a folder of torch.distributed.checkpoint.
 NamedTensors load_dcp(const std::string& path) {
   NamedTensors tensors;
   DcpReader reader(path);

@@ -13,7 +13,7 @@ namespace {
 
 using Buffers = std::list<TensorBuffer>;
 
-// Here, because every program that has tensors for a group has this file.
+// Defined here because every program that uses tensors with a group links this file.
 [[maybe_unused]] const bool are_streams_offered = offer_cuda_streams();
 
 // all_reduce on group "world", rank 0 of 2:
@@ -21,7 +21,7 @@ std::string prefix_of(const char* verb, const ProcessGroup& group) {
   return str(verb, " on group \"", group.name(), "\", rank ", group.rank(), " of ", group.size(), ": ");
 }
 
-// The work of a call: copies results back into tensors that were not contiguous, and knows its tensors.
+// The work of a call: copies results back into tensors that are not contiguous, and holds the tensors.
 class TensorWork : public WorkState {
  public:
   TensorWork(Work work, const char* verb, ProcessGroup group, std::shared_ptr<Buffers> buffers)
@@ -62,7 +62,7 @@ class TensorWork : public WorkState {
     return tensors;
   }
 
-  // Once the operation is over.
+  // Called once the operation is over.
   void copy_back() {
     if (!std::exchange(has_copies_, false)) return;
     const c10::NoGradGuard no_grad;
@@ -147,13 +147,13 @@ const TensorBuffer& TensorCall::add(const at::Tensor& tensor, bool is_result) {
            "); pass a clone()");
   }
   if (tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg()) {
-    // Without a detached alias, which costs more than all else here: a small call feels it.
+    // No detached alias is made, because that would take most of the time of a small call.
     buffers_->push_back({tensor, tensor, *dtype, is_result, tensor.storage()});
     return buffers_->back();
   }
   const at::Tensor plain = tensor.detach().resolve_conj().resolve_neg();
-  // Any dense layout (channels-last, transposed) may travel as it lies in memory only if all ranks have the
-  // same strides, which nobody checks; so everything but the default layout goes through a copy.
+  // Another dense layout (channels-last, transposed) could travel unchanged only if all ranks had the same
+  // strides. Nobody checks that, so every layout but the default goes through a copy.
   const at::Tensor memory = plain.is_contiguous() ? plain : plain.contiguous();
   buffers_->push_back({tensor.detach(), memory, *dtype, is_result});
   return buffers_->back();

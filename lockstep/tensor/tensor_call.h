@@ -1,5 +1,5 @@
-// TensorCall: one call of a verb on tensors. Turns tensors of any strides into memory that the verbs of comm/
-// take, and copies results back. Used by the verbs of this room.
+// TensorCall: one call of a verb on tensors. It turns tensors of any strides into memory that the verbs of
+// comm/ take, and copies results back. Used by the verbs of this room.
 //
 //   TensorCall call("all_reduce", group);
 //   if (!call.is_member()) return {};
@@ -7,7 +7,7 @@
 //   return call.finish(comm::all_reduce(group, x.data(), x.count(), x.dtype, op, async_op, call.keep()),
 //                      async_op);
 //
-// Fails  InvalidArgument, naming verb, group and rank, before anything is sent.
+// Fails  InvalidArgument that names verb, group and rank, before anything is sent.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -33,8 +33,8 @@ struct TensorBuffer {
   at::Tensor memory;
   DType dtype;
   bool is_result;
-  at::Storage storage =
-      {};  // of a tensor that is its own memory: stays, whatever becomes of the tensor meanwhile
+  // set if the tensor is its own memory: keeps the memory even if the program replaces the tensor's storage
+  at::Storage storage = {};
 
   void* data() const { return memory.data_ptr(); }
   std::size_t count() const { return static_cast<std::size_t>(memory.numel()); }
@@ -46,32 +46,32 @@ class TensorCall {
  public:
   TensorCall(const char* verb, const ProcessGroup& group);
 
-  // For the device that the tensors are on, of which all must be.
+  // The group for the device of the tensors, which must all be on one device.
   ProcessGroup group() const { return group_.on(device_); }
 
-  // False in a process outside the group, which is warned of once per verb (as torch does) and does nothing.
+  // Returns false in a process outside the group, which does nothing. It logs a warning once per verb, as
+  // torch does.
   bool is_member() const;
 
-  // Outside autograd, and with inference tensors allowed, as torch's collectives are. The answers live as
-  // long as the call.
+  // Outside autograd, and with inference tensors allowed, as in torch's collectives. The results live as long
+  // as the call.
   const TensorBuffer& read(const at::Tensor& tensor);
-  const TensorBuffer& write(const at::Tensor& tensor);  // it receives a result
-  // The bytes of each, in order, all of `dtype`.
+  const TensorBuffer& write(const at::Tensor& tensor);  // the tensor receives a result
+  // The bytes of each tensor, in order. All must have `dtype`.
   std::vector<std::span<const std::byte>> read_all(const std::vector<at::Tensor>& tensors, DType dtype);
   std::vector<std::span<std::byte>> write_all(const std::vector<at::Tensor>& tensors, DType dtype);
-  // One buffer with the elements of all tensors (at least one, of one dtype), each of which receives its part
-  // of the result.
+  // One buffer with the elements of all tensors (at least one, all of one dtype). Each tensor receives its
+  // part of the result.
   TensorBuffer write_flat(const std::vector<at::Tensor>& tensors);
   DType dtype_of_first(const std::vector<at::Tensor>& tensors);
-  // One tensor per rank; one part of `part`'s size per rank.
+  // Throws unless there is one tensor per rank; or one part of `part`'s size per rank.
   void expect_one_per_rank(const char* name, std::size_t length) const;
   void expect_whole(const TensorBuffer& whole, const char* name, const TensorBuffer& part) const;
   void expect_dtype(const TensorBuffer& buffer, DType dtype, const char* which) const;
 
   // Holds the tensors until the work is done.
   std::shared_ptr<void> keep() const { return buffers_; }
-  // Copies results back: now, or with async_op, where the verb of comm/ has not waited, when the work is
-  // waited for.
+  // Copies results back: at once, or for a started Work of comm/, when the program waits for it.
   Work finish(Work work, bool async_op) const;
 
   template <typename... Parts> [[noreturn]] void refuse(const Parts&... reason) const {
@@ -89,7 +89,7 @@ class TensorCall {
   DeviceType device_ = DeviceType::CPU;  // of the tensors
 };
 
-// `whole` cut into one equal part per rank.
+// Cuts `whole` into one equal part per rank.
 template <typename Bytes> std::vector<Bytes> equal_parts(Bytes whole, int ranks) {
   std::vector<Bytes> parts;
   const std::size_t size = whole.size() / static_cast<std::size_t>(ranks);
@@ -97,12 +97,12 @@ template <typename Bytes> std::vector<Bytes> equal_parts(Bytes whole, int ranks)
   return parts;
 }
 
-// The tensors into which the operation of `work` writes here, in the order of its arguments, as torch's
-// Work.result(). To be looked at after wait(). None for what writes nothing here (send, barrier, gather on
-// other ranks than the root).
+// The tensors of this rank into which the operation of `work` writes, in the order of its arguments, as
+// torch's Work.result(). Look at them after wait(). Empty if the operation writes nothing here (send,
+// barrier, gather on other ranks than the root).
 std::vector<at::Tensor> result(const Work& work);
 
-// The element type below libtorch; nullopt for one that collectives do not carry.
+// The element type of collectives; nullopt if they do not support it.
 std::optional<DType> carried_dtype(at::ScalarType type);
 
 }  // namespace lockstep

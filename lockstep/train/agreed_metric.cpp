@@ -16,7 +16,7 @@
 namespace lockstep {
 namespace {
 
-// As few digits as tell it from every other number.
+// Returns the fewest digits that distinguish it from every other number.
 std::string digits_of(double value) {
   std::array<char, 40> text = {};
   const auto end = std::to_chars(text.data(), text.data() + text.size(), value);

@@ -1,12 +1,12 @@
-// agreed_metric(): one metric for all ranks, and a check that they decide on the same grounds. EarlyStopping
-// and BestCheckpoints decide by it; used by this room only.
+// agreed_metric(): one metric for all ranks, and a check that all ranks decide by the same numbers.
+// EarlyStopping and BestCheckpoints use it.
 //
 //   const double metric = agreed_metric("EarlyStopping::step", mine, {{"best", best_}}, group);
 //
 // Collective  one all_gather, which blocks. Without a group this process is alone and nothing is sent.
-// Returns     on all ranks the same bits: the metric itself if all ranks give the same one, else the mean
+// Returns     the same bits on all ranks: the metric itself if all ranks give the same one, else the mean
 //             over the ranks in their order. NaN on one rank is NaN for all.
-// Throws      Mismatch on all ranks, naming the number and two ranks that have it differently; the group
+// Throws      Mismatch on all ranks that names the number and two ranks with different values; the group
 //             stays usable. InvalidArgument in a process outside of the group.
 #pragma once
 
@@ -22,14 +22,14 @@
 
 namespace lockstep {
 
-// By name; equally many on all ranks.
+// By name; the same names on all ranks.
 using AlikeNumbers = std::vector<std::pair<std::string, double>>;
 
-// `given`: default is the world, or this process alone where there is no job.
+// `given` defaults to the world, or to this process alone if there is no job.
 double agreed_metric(const std::string& call, double metric, const AlikeNumbers& alike,
                      const std::optional<ProcessGroup>& given);
 
-// The tensor of that name. Throws InvalidArgument, naming `call`, when there is none.
+// Returns the tensor of that name. Throws InvalidArgument that names `call` if there is none.
 at::Tensor state_entry(const std::string& call, const NamedTensors& tensors, const std::string& name);
 
 }  // namespace lockstep

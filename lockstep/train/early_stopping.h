@@ -7,24 +7,25 @@
 //   }
 //   if (rank == 0) std::printf("best %f, of epoch %ld\n", stopping.best(), *stopping.best_step());
 //
-// With an accuracy, which is better when larger:
+// For an accuracy, which is better when larger:
 //
 //   dist::EarlyStopping stopping({.patience = 5, .mode = dist::MetricMode::MAX});
 //
-// Improves    a metric that is better than the best so far by more than min_delta. The first one does. NaN
-//             never does, nor does an infinite metric of the wrong sign.
-// Stops       after `patience` calls of step() in a row that did not improve, as Lightning and Keras count.
+// Improves    A metric improves if it is better than the best so far by more than min_delta. The first one
+//             does. NaN never does, nor does an infinite metric of the wrong sign.
+// Stops       after `patience` calls of step() in a row without improvement, as Lightning and Keras count.
 //             step() may be called further; a metric that improves lifts the stop.
 // Collective  step(): every rank of the group gives its metric. One all_gather of some bytes, which blocks.
-//             If all ranks give the same number, that one counts, to the bit. If they differ, the mean over
-//             the ranks counts, and NaN on one rank counts as NaN. So no rank ever stops alone. Where each
-//             sample is to count alike, give Mean::across_ranks() or Metrics::across_ranks(). A process
-//             without a job is alone.
-// State       for checkpoints: CheckpointState::add("stopping", stopping). Options are not saved: make it
-//             with the same ones. A run that goes on after its stop has should_stop() at once.
+//             If all ranks give the same number, that one counts, to the bit. Otherwise the mean over the
+//             ranks counts, and NaN on one rank counts as NaN. So no rank ever stops alone. To weight each
+//             sample alike, pass Mean::across_ranks() or Metrics::across_ranks(). A process without a job is
+//             alone.
+// State       for checkpoints: CheckpointState::add("stopping", stopping). Options are not saved, so
+//             construct it with the same ones. If a run resumes after its stop, should_stop() is true at
+//             once.
 // Fails       InvalidArgument: patience below 1, min_delta that is negative or NaN, a process outside of the
-//             group, a state dict that is none. Mismatch, on all ranks: options or state that differ from
-//             rank to rank, named.
+//             group, an invalid state dict. Mismatch, on all ranks, that names it: options or state that
+//             differ from rank to rank.
 // Threads     one at a time.
 #pragma once
 
@@ -45,31 +46,31 @@ struct EarlyStoppingOptions {
   std::optional<ProcessGroup> process_group = {};  // default: world(), or this process alone
 };
 
-// Of one process, and pure: what EarlyStopping has decided so far.
+// The state of EarlyStopping in one process.
 struct EarlyStoppingState {
-  double best = std::numeric_limits<double>::quiet_NaN();  // none yet
+  double best = std::numeric_limits<double>::quiet_NaN();  // NaN: none yet
   std::int64_t best_step = -1;
   std::int64_t steps = 0;
-  std::int64_t bad_steps = 0;  // in a row, the last ones
+  std::int64_t bad_steps = 0;  // number of the last steps in a row without improvement
 
   bool operator==(const EarlyStoppingState&) const = default;
 };
-// What the next metric makes of it.
+// Returns the state after the next metric. Pure.
 EarlyStoppingState next_state(EarlyStoppingState state, double metric, const EarlyStoppingOptions& options);
 
 class EarlyStopping {
  public:
   explicit EarlyStopping(const EarlyStoppingOptions& options = {});
 
-  // Whether to stop.
+  // Returns should_stop().
   bool step(double metric);
   bool should_stop() const { return state_.bad_steps >= options_.patience; }
 
-  // The best metric, as all ranks agreed on it. NaN while there is none.
+  // The best metric, as all ranks agreed on it. NaN if there is none.
   double best() const { return state_.best; }
-  // The call of step() that brought it, from 0 on. Nothing while there is none.
+  // The number of the call of step() with the best metric, from 0. None if there is none.
   std::optional<std::int64_t> best_step() const;
-  // How many of the last calls in a row did not improve.
+  // Number of the last calls in a row without improvement.
   std::int64_t num_bad_steps() const { return state_.bad_steps; }
 
   // "best", "best_step", "steps", "bad_steps"

@@ -22,15 +22,16 @@ namespace {
 
 using Numbers = std::vector<std::int64_t>;
 
-// What one rank brings: its rows without padding, and for each its place in the epoch and the item's index.
+// The contribution of one rank: its rows without padding, and for each its place in the epoch and the item's
+// index.
 struct Share {
   at::Tensor rows;
-  Numbers places;  // position and index in turn
+  Numbers places;  // position and index, alternating
 };
 
 std::int64_t count_of(const at::Tensor& rows) { return rows.defined() && rows.dim() > 0 ? rows.size(0) : 0; }
 
-// In the order of the sampler's indices: the first replica's batches, then the second's.
+// Returns the rows in the order of the sampler's indices: the first replica's batches, then the second's.
 at::Tensor rows_of(const std::vector<at::Tensor>& batches, std::size_t replicas) {
   if (batches.size() % replicas != 0)
     throw InvalidArgument(lockstep::str("there are ", batches.size(), " batches of ", replicas,
@@ -95,7 +96,8 @@ std::string words_of(const nlohmann::json& description) {
                        " rows of shape ", description.at("shape").dump());
 }
 
-// The description of the rows of all ranks. Those of a rank without rows do not count if another has some.
+// Returns the common description of all ranks' rows. That of a rank without rows does not count if another
+// rank has some.
 nlohmann::json common_description(const std::vector<nlohmann::json>& all, const std::string& place) {
   for (std::size_t r = 0; r < all.size(); ++r) {
     if (all[r].contains("problem"))
@@ -131,13 +133,13 @@ std::vector<at::Tensor> gather_rows(const at::Tensor& mine, const Numbers& count
   return all;
 }
 
-// Of which position the epoch's order ends, for all ranks.
+// Returns the position at which the epoch's order ends, for all ranks.
 std::int64_t end_of(const DistributedSampler& sampler) {
   const DistributedSamplerState& state = sampler.state();
   return state.drop_last ? state.dataset_size / state.num_replicas * state.num_replicas : state.dataset_size;
 }
 
-// The rows' order by index. Throws unless their positions are those of whole rounds over all ranks.
+// Returns the rows' order by index. Throws unless their positions are those of whole rounds over all ranks.
 at::Tensor order_of(const at::Tensor& places, const Numbers& counts, const DistributedSampler& sampler,
                     const std::string& place) {
   const auto* const pair = places.const_data_ptr<std::int64_t>();
@@ -179,7 +181,7 @@ at::Tensor gather(const Make& make_share, const DistributedSampler& sampler, con
   try {
     share = make_share();
     mine = description_of(share);
-  } catch (const std::exception& error) {  // told to all ranks
+  } catch (const std::exception& error) {  // all ranks are told
     mine = {{"problem", error.what()}};
   }
   const std::vector<nlohmann::json> all = comm::all_gather_object(group, mine);

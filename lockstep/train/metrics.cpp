@@ -16,8 +16,8 @@
 namespace lockstep {
 namespace {
 
-// The first all_reduce has the same size whatever the names, so that ranks with other names can say so.
-// It holds a hash of all names, in pieces h of 16 bits, as h and h*h, and then sum and weight of each entry.
+// The first all_reduce has the same size for all names, so that ranks whose names differ can find out. It
+// holds a hash of all names, in pieces h of 16 bits, as h and h*h, and then sum and weight of each entry.
 constexpr std::size_t PIECES = 4;
 constexpr std::size_t FIRST_ENTRIES = 28;
 constexpr std::size_t FIRST_NUMBERS = 2 * (PIECES + FIRST_ENTRIES);
@@ -32,8 +32,8 @@ std::uint64_t hash_of(const std::vector<std::string>& titles) {
   return hash;
 }
 
-// Numbers are equal on all ranks exactly if n times the sum of their squares is the square of their sum.
-// All these are integers below 2^53.
+// Numbers are equal on all ranks exactly if n times the sum of their squares is the square of their sum. All
+// these are integers below 2^53.
 bool are_alike(std::span<const double> sums, int ranks) {
   for (std::size_t i = 0; i < PIECES; ++i) {
     const auto sum = static_cast<std::uint64_t>(sums[2 * i]);
@@ -102,7 +102,7 @@ double Metrics::Entry::value() const {
   return weight > 0 ? sum / weight : std::numeric_limits<double>::quiet_NaN();
 }
 
-// What ranks compare, in order.
+// The names that ranks compare, in order.
 std::vector<std::string> Metrics::titles() const {
   std::vector<std::string> titles;
   for (const auto& [name, entry] : entries_)

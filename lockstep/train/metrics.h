@@ -12,18 +12,17 @@
 //   std::printf("loss %.4f, accuracy %.4f\n", totals.at("loss"), totals.at("correct") / totals.at("images"));
 //   metrics.reset();
 //
-// In one line, of values that a program has anyway:
+// In one line, for values that a program already has:
 //
 //   const auto means = dist::Metrics().add_mean("loss", 0.25).add_sum("tokens", 4096).across_ranks();
 //
-// Names        of means and sums must be the same on all ranks, in any order. Those that the constructor is
-//              given are there from the beginning, so also on a rank that adds nothing; others begin with the
-//              first add.
-// Values       numbers, or tensors of one element, which are detached. All is kept and added up in float64.
-// Collective   across_ranks(): every rank of the group. One all_reduce of 512 bytes, which blocks; of more
-//              than 28 names a second one. One metric alone: train/mean.h.
-// Fails        InvalidArgument: an empty name, a name of a mean and of a sum, a negative weight, a process
-//              outside of the group. Mismatch, on all ranks: names that differ, of which one is named; the
+// Names        of means and sums must be the same on all ranks, in any order. Names given to the constructor
+//              exist from the beginning, even on a rank that adds nothing. Others begin with the first add.
+// Values       numbers, or tensors of one element, which are detached. They are added up in float64.
+// Collective   across_ranks(): every rank of the group. One all_reduce of 512 bytes, which blocks; for more
+//              than 28 names a second one. For one metric alone see train/mean.h.
+// Fails        InvalidArgument: an empty name, one name for a mean and a sum, a negative weight, a process
+//              outside of the group. Mismatch, on all ranks: names that differ, one of which is named; the
 //              group stays usable.
 // Threads      one at a time.
 #pragma once
@@ -58,11 +57,12 @@ class Metrics {
     return add_sum(name, value.item<double>());
   }
 
-  // By name. A mean is NaN while no rank (in the first, this rank) has added any weight; a sum is 0 then.
+  // By name. A mean is NaN if no rank has added any weight, and a sum is then 0. The first function is for
+  // this rank alone.
   std::map<std::string, double> of_this_rank() const;
   std::map<std::string, double> across_ranks(const ProcessGroup& group = world()) const;
 
-  // Keeps the names.
+  // Sets all values to zero. Keeps the names.
   void reset();
 
  private:

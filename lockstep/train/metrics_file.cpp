@@ -32,7 +32,7 @@ using nlohmann::json;
 
 constexpr const char* WHO = "metrics";
 
-// Numbers for which JSON has no words become strings.
+// Numbers that JSON cannot express become strings.
 json in_words(json value) {
   if (value.is_number_float() && !std::isfinite(value.get<double>())) {
     const auto number = value.get<double>();
@@ -66,7 +66,7 @@ std::string csv_field(const json& value) {
   return json::parse(json_text(words)).get<std::string>();  // UTF-8 from here on
 }
 
-// The rows are counted, and not their bytes, because a new column changes the bytes.
+// Counts rows and not their bytes, because a new column changes the bytes.
 class CsvTable : public MetricsFile::Lines {
  public:
   CsvTable(const std::string& path, std::uint64_t keep) : path_(path) {

@@ -20,8 +20,8 @@ namespace lockstep {
 
 std::string parameters_sha256(const std::vector<std::pair<std::string, at::Tensor>>& parameters);
 
-// Collective: every rank of `group` gives its checksum; true on every rank if all are equal. Throws
-// InvalidArgument when the string is not 64 characters long, and in a process outside the group.
+// Every rank of `group` gives its checksum. Returns true on every rank if all are equal. Collective. Throws
+// InvalidArgument if the string is not 64 characters long, and in a process outside the group.
 bool all_ranks_hold(const std::string& sha256, const ProcessGroup& group = world());
 
 }  // namespace lockstep

@@ -25,7 +25,7 @@ namespace {
 namespace kineto = torch::autograd::profiler;
 namespace impl = torch::profiler::impl;
 
-std::atomic<bool> is_taken = false;  // by the profile there is
+std::atomic<bool> is_taken = false;  // a profile exists
 
 std::int64_t unix_nanoseconds() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
@@ -54,7 +54,7 @@ std::set<impl::ActivityType> activities_of(const ProfileOptions& options) {
 }
 
 ProfilerEvent event_of(const kineto::KinetoEvent& event) {
-  constexpr int USER_ANNOTATION = 1;  // libkineto::ActivityType, of which Python makes is_user_annotation
+  constexpr int USER_ANNOTATION = 1;  // libkineto::ActivityType, from which Python makes is_user_annotation
   ProfilerEvent out;
   out.name = event.name();
   out.start_ns = static_cast<std::int64_t>(event.startNs());
@@ -156,12 +156,12 @@ Profile::~Profile() {
   if (!state_->place) return;
   if (state_->thread != std::this_thread::get_id()) {
     static_cast<void>(
-        state_->place.release());  // libtorch's profiler cannot be ended from here, and stays in use
+        state_->place.release());  // libtorch's profiler cannot be ended from here, so it stays in use
     return;
   }
   try {
     state_->stop();
-  } catch (const std::exception&) {  // what was profiled is gone, as it is without stop()
+  } catch (const std::exception&) {  // the profile is lost, as it is without stop()
   }
 }
 

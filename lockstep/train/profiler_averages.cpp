@@ -19,7 +19,7 @@ struct Node {
   const ProfilerEvent* event;
   int parent = NONE;
   std::vector<int> children = {};
-  std::int64_t memory = 0;  // with that of children
+  std::int64_t memory = 0;  // including that of children
 };
 
 bool is_counted(const ProfilerEvent& event) {
@@ -55,7 +55,7 @@ void find_parents(std::vector<Node>& nodes) {
   }
 }
 
-// An event whose only child has its name becomes one with it. Returns which are left.
+// An event whose only child has its name becomes one with it. Returns which events are left.
 std::vector<bool> join_repeated(std::vector<Node>& nodes) {
   std::vector<bool> is_left(nodes.size(), true);
   for (std::size_t i = 0; i < nodes.size(); ++i) {  // parents come before children
@@ -85,7 +85,7 @@ class Averages {
  public:
   Averages(KeyAverages& rows, bool by_shape) : rows_(rows), by_shape_(by_shape) {}
 
-  // `self` of times and memory, in nanoseconds and bytes.
+  // Adds `self` times and memory, in nanoseconds and bytes.
   void add(const ProfilerEvent& event, std::int64_t self_ns, std::int64_t memory, std::int64_t self_memory) {
     const bool is_user_annotation = event.kind == Kind::USER_ANNOTATION;
     const std::string shapes = by_shape_ ? text_of(event.input_shapes) : "";
@@ -113,8 +113,8 @@ class Averages {
   std::map<std::tuple<std::string, bool, std::string>, std::size_t> index_;
 };
 
-// Gives the memory events to the innermost operation that was open on their thread, and to all around it.
-// Returns those in none.
+// Assigns the memory events to the innermost operation that was open on their thread, and to all around it.
+// Returns the events outside of operations.
 std::vector<const ProfilerEvent*> give_memory(const ProfilerTrace& trace, std::vector<Node>& nodes) {
   std::map<std::uint64_t, std::vector<int>> of_thread;
   for (int i = 0; i < static_cast<int>(nodes.size()); ++i) {
@@ -126,7 +126,7 @@ std::vector<const ProfilerEvent*> give_memory(const ProfilerTrace& trace, std::v
   for (const ProfilerEvent& event : trace.events) {
     if (event.kind != Kind::MEMORY) continue;
     const std::vector<int>& candidates = of_thread[event.thread];
-    // The last that started by then, or one of those around it.
+    // The last operation that had started by then, or one of those around it.
     const auto behind =
         std::upper_bound(candidates.begin(), candidates.end(), event.start_ns,
                          [&](std::int64_t at, int i) { return at < node_of(i).event->start_ns; });

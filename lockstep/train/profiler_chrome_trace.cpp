@@ -16,7 +16,7 @@ using Kind = ProfilerEvent::Kind;
 
 constexpr std::int64_t FIRST_LANE = 1 << 30;  // above every thread's number
 constexpr std::int64_t BASE = std::int64_t{1}
-                              << 52U;  // ns: microseconds with three digits are exact in a double
+                              << 52U;  // in ns: microseconds with three digits are exact in a double
 
 class ChromeTrace {
  public:
@@ -76,7 +76,8 @@ class ChromeTrace {
     put(out);
   }
 
-  // Calls of a group may overlap, events of a track may not: a call goes to the first lane that is free.
+  // Calls of a group may overlap, but events of a track must not. So a call goes to the first free track of
+  // the group.
   void put(const GroupTrace& group) {
     const std::int64_t first = next_lane_;
     std::vector<std::int64_t> free_at;

@@ -9,11 +9,11 @@
 //    "backend": "shm", "sequence": 118,
 //      "bytes": 4000000, "call": "all_reduce(float32[1000000], sum)", "state": "done", "rank": 2}}, …]}
 //
-// Times are microseconds since baseTimeNanoseconds, which is the same for all ranks (of 52 days), so that
-// traces of several ranks can be laid side by side as well as their machines' clocks agree. Calls on a group
-// are a track "lockstep GROUP (BACKEND)", and more than one where they overlap; each appears once, also if it
-// was waited for later. One that had not ended has "state": "posted" and the profile's end. Of messages
-// "peer" and "tag" take the place of "sequence".
+// Times are microseconds since baseTimeNanoseconds, which is the same for all ranks within 52 days. So traces
+// of several ranks can be compared as well as their machines' clocks agree. Calls on a group are on a track
+// "lockstep GROUP (BACKEND)", or on several if they overlap. Each call appears once, even if it was waited
+// for later. A call that had not ended has "state": "posted" and the profile's end. A message has "peer" and
+// "tag" in place of "sequence".
 #pragma once
 
 #include <functional>
@@ -24,11 +24,11 @@
 
 namespace lockstep {
 
-// In pieces, in order.
+// Writes it in pieces, in order.
 void write_chrome_trace(const ProfilerTrace& trace, const std::function<void(std::string_view)>& write);
 
-// "{rank}" in `path` is replaced; without it, ranks of a world of several write "trace_rank_2.json" in place
-// of "trace.json".
+// Replaces "{rank}" in `path`. Without it, ranks of a world of several write "trace_rank_2.json" in place of
+// "trace.json".
 std::string path_of_rank(const std::string& path, int rank, int world_size);
 
 }  // namespace lockstep

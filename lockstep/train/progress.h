@@ -1,5 +1,5 @@
-// Progress: tells a person how training goes. On a terminal one line that is written over; otherwise one
-// plain line per interval, so that a log file stays readable.
+// Progress: shows a person how training goes. On a terminal it is one line that is overwritten. Otherwise it
+// is one plain line per interval, so that a log file stays readable.
 //
 //   Progress progress(stdout, {.total_steps = steps,
 //                              .unit = "images",
@@ -9,11 +9,11 @@
 //
 //   step 420/938  loss 0.0832  12840 images/s  0:21 left
 //
-// A run that goes on from a checkpoint says with `first_step` how many steps were done before it. They count
-// in "420/938" and not in the time left, which is judged by the speed of this run.
+// A run that resumes from a checkpoint passes in `first_step` how many steps were done before it. They count
+// in "420/938", but not for the time left, which follows from the speed of this run.
 //
-// Give all ranks but one a null stream: nothing is shown then. A program prints, the library does not: the
-// stream is the caller's.
+// Give all ranks but one a null stream, so that only one shows progress. The library itself never prints, so
+// the stream is the caller's.
 #pragma once
 
 #include <chrono>
@@ -23,15 +23,16 @@
 
 namespace lockstep {
 
-// What `lockstep run` says about the terminal that rank 0's output goes to; 0 when it is none, or on other
-// ranks.
+// Width of the terminal that rank 0's output goes to, as `lockstep run` reports it. 0 if there is none, and
+// on other ranks.
 int terminal_columns_for_rank_0();
 
 struct ProgressOptions {
-  std::int64_t total_steps = 0;                                  // of the whole job
-  std::int64_t first_step = 0;                                   // done before, by the run that goes on here
-  std::string unit = "samples";                                  // what step() counts: images, tokens, ...
-  int columns = 0;                                               // of the terminal; 0: plain lines
+  std::int64_t total_steps = 0;  // of the whole job
+  std::int64_t first_step = 0;   // done before this run, which resumes
+  // the unit that step() counts: images, tokens, ...
+  std::string unit = "samples";
+  int columns = 0;                                               // width of the terminal; 0: plain lines
   std::chrono::milliseconds interval = std::chrono::seconds(5);  // between plain lines
 };
 
@@ -41,9 +42,9 @@ class Progress {
 
   Progress(std::FILE* out, const ProgressOptions& options);
 
-  // After every step; `count` is how many of the unit all ranks together have processed in it.
+  // Call it after every step. `count` is the number of units that all ranks together have processed in it.
   void step(double loss, std::int64_t count);
-  // A whole line, above the progress line if there is one.
+  // Shows a whole line, above the progress line if there is one.
   void say(const std::string& line);
 
  private:
@@ -51,7 +52,7 @@ class Progress {
 
   std::FILE* out_;
   const ProgressOptions options_;
-  std::int64_t steps_;  // with those done before
+  std::int64_t steps_;  // including those done before
   double loss_ = 0;
   // since the last line that was shown
   std::int64_t count_ = 0;
@@ -59,7 +60,7 @@ class Progress {
   Clock::time_point shown_;
 };
 
-// The text without the carriage return: a pure function, for tests.
+// The text without the carriage return. Pure, for tests.
 std::string progress_text(std::int64_t step, std::int64_t total_steps, double loss, double per_second,
                           const std::string& unit, double seconds_left);
 

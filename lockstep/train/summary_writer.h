@@ -4,8 +4,8 @@
 //   writer.add_scalar("train/loss", 0.25, 100);             // tag, value, step
 //   writer.add_text("options", "`--lr 0.1`", 0);            // Markdown
 //
-// and then `tensorboard --logdir runs`. A run that goes on from a checkpoint goes on with its file. What the
-// run that was stopped wrote after that checkpoint is cut off, because it comes again:
+// Then run `tensorboard --logdir runs`. A run that resumes from a checkpoint continues its file. Events that
+// the earlier run wrote after that checkpoint are cut off, because the new run writes them again:
 //
 //   std::uint64_t written = 0;                              // part of the checkpoint's state
 //   state.add_value("summary", written);
@@ -14,16 +14,16 @@
 //   writer.add_scalar("train/loss", 0.25, 100);
 //   written = writer.size();
 //
-// File      LOG_DIR/events.out.tfevents.0.lockstep, one for each folder; the folder is made. The name is
-//           always the same, so that a run that goes on finds it. Without `keep` an earlier run's file is
+// File      LOG_DIR/events.out.tfevents.0.lockstep, one for each folder. A missing folder is made. The name
+//           is always the same, so that a run that resumes finds it. Without `keep` an earlier run's file is
 //           replaced.
 // Values    are float32, as Python writes them. NaN and infinity are kept.
-// Kills     Each event is with the kernel before add_scalar() returns; flush() waits for the disk. Of a file
-//           that a power cut has damaged, the whole records before the damage are kept.
+// Kills     Each event is with the kernel before add_scalar() returns; flush() waits for the disk. If a power
+//           failure has damaged the file, the whole records before the damage are kept.
 // Cost      a system call for each event.
-// Ranks     one of them writes, usually rank 0. Nothing is communicated.
+// Ranks     One rank writes, usually rank 0. Nothing is communicated.
 // Threads   one at a time.
-// Watching  a TensorBoard that has read what is cut off goes on after it is started again.
+// Watching  A TensorBoard that has read events which are then cut off must be started again.
 // Fails     SystemError that names the folder or the file.
 #pragma once
 
@@ -43,9 +43,9 @@ class SummaryWriter {
 
   void add_scalar(std::string_view tag, double value, std::int64_t step);
   void add_text(std::string_view tag, std::string_view text, std::int64_t step);
-  void flush();  // until what was added is on the disk
+  void flush();  // returns when all events are on the disk
 
-  std::uint64_t size() const { return file_ ? file_->size() : 0; }  // bytes, so far
+  std::uint64_t size() const { return file_ ? file_->size() : 0; }  // in bytes
 
  private:
   void put(std::string_view event);

@@ -21,7 +21,7 @@ SIZE = 4
 BACKEND = peers_support.BACKEND
 HAS_CONNECTIONS = BACKEND != "shm"
 # Over connections a rank sees no other machine's processes: it names the direction.
-STATE = "waiting (?:to receive from it|to send to it|for what it shares)" if HAS_CONNECTIONS else r"which is stopped \(SIGSTOP\)"
+STATE = "waiting (?:to receive from it|to send to it|for its data in shared memory)" if HAS_CONNECTIONS else r"which is stopped \(SIGSTOP\)"
 PORT = "" if BACKEND.endswith("gloo") else r":\d+"  # Gloo has one for each two
 PLACE = r" at [\d.]+" + PORT if HAS_CONNECTIONS else ""  # behind a pid
 TRIALS = int(os.environ.get("PEERS_TEST_TRIALS", "20"))

@@ -71,7 +71,7 @@ class Mpi(LauncherTest):
             mpirun(self, OTHER[which])
             result = self.launch(which, 2, LOCKSTEP_MPI=OTHER[which], LOCKSTEP_TIMEOUT="5")
             self.assertNotEqual(result.returncode, 0)
-            self.assertIn("has 1 process(es), the group 2; start the job with the mpirun of this MPI", result.stdout)
+            self.assertIn("has 1 process(es), and the group has 2 ranks; start the job with the mpirun of this MPI", result.stdout)
 
     def test_without_an_mpi_launcher(self):
         result = self.run_command([PROGRAM], {"RANK": "0", "WORLD_SIZE": "1", "LOCKSTEP_MPI": "/nowhere/lockstep_mpi.so"})

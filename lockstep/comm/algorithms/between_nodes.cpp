@@ -1,15 +1,15 @@
-// all_reduce between nodes whose ranks share memory. Rank i of each node is in lane i, as many lanes as the
-// smallest node has ranks. Each segment goes through four steps, of which those of four segments run side by
-// side:
+// all_reduce between nodes whose ranks share memory. Rank i of each node is in lane i. There are as many
+// lanes as the smallest node has ranks. Each segment passes through four steps. Four segments are under way
+// at once, each in another step:
 //
 //   reduce    in each node: the rank of lane i combines slice i of its node's contributions
-//   scatter   in each lane: the rank of node n combines part n of what the nodes have for its slice
-//   gather    in each lane: everybody gets all parts of the slice
-//   spread    in each node: everybody gets all slices
+//   scatter   in each lane: the rank of node n combines part n of all nodes' sums of its slice
+//   gather    in each lane: each rank gets all parts of the slice
+//   spread    in each node: each rank gets all slices
 //
-// So each node sends 2 (M - 1) / M of the bytes, M nodes, through all of its ranks at once. What is small has
-// one lane, and its nodes' sums go to all other nodes in one step, "exchange", instead of scatter and gather;
-// so do those of two nodes, which send as many bytes in either way.
+// So each of M nodes sends 2 (M - 1) / M of the bytes, through all of its ranks at once. Small data use one
+// lane, and each node sends its sum to all other nodes in one step, "exchange", instead of scatter and
+// gather. So do two nodes, because both ways send the same number of bytes there.
 //
 // The scheme: Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms, section 4 (SMP clusters).
 #include <algorithm>
@@ -57,14 +57,14 @@ class BetweenNodes {
   static int to_int(std::size_t value) { return static_cast<int>(value); }
   std::size_t nodes() const { return shape_.nodes.size(); }
 
-  // Of segment k: the part that lane `lane` has.
+  // The slice of lane `lane` in segment k.
   Slice slice(std::size_t k, std::size_t lane) const {
     if (lane >= lanes_) return {};
     const std::size_t begin = k * segment_;
     const Slice inside = slice_of(std::min(segment_, bytes_ - begin), to_int(lanes_), to_int(lane));
     return {begin + inside.offset, inside.bytes};
   }
-  // Of this rank's slice of segment k: the part that node `node` combines.
+  // Of this rank's slice of segment k, the part that node `node` combines.
   Slice part(std::size_t k, std::size_t node) const {
     const Slice whole = slice(k, local_);
     const Slice inside = slice_of(whole.bytes, to_int(nodes()), to_int(node));
@@ -94,7 +94,7 @@ class BetweenNodes {
     return all;
   }
 
-  // All of it is one segment.
+  // All data are one segment.
   void exchange(Step& step) const {
     const Slice mine = slice(0, local_);
     if (mine.bytes == 0 && bytes_ > 0) return;
@@ -135,12 +135,12 @@ class BetweenNodes {
   const Shape& shape_;
   const std::size_t bytes_;
   const bool is_small_;
-  const bool exchanges_;   // instead of scatter and gather
-  std::size_t node_ = 0;   // this rank's
-  std::size_t local_ = 0;  // its number there, and its lane
+  const bool exchanges_;   // uses exchange() instead of scatter and gather
+  std::size_t node_ = 0;   // this rank's node
+  std::size_t local_ = 0;  // index of this rank in its node, and its lane
   std::size_t lanes_ = 1;
-  std::size_t segment_ = 1;  // bytes
-  std::size_t block_ = 0;    // of scratch, for what another node has for one combine
+  std::size_t segment_ = 1;  // in bytes
+  std::size_t block_ = 0;    // bytes of scratch for another node's data in one combine
 };
 
 }  // namespace

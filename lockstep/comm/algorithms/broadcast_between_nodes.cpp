@@ -1,14 +1,15 @@
-// broadcast to nodes whose ranks share memory: the bytes come to each node once.
+// broadcast to nodes whose ranks share memory: the bytes reach each node once.
 //
-// What is small goes to one rank of each node, along a binomial tree of the nodes, and from there to its
-// node. What is large is cut into segments, and these go through up to four steps, of which those of as many
-// segments run side by side. Lane i is rank i of each node, as many lanes as the smallest node has ranks:
+// Small data go to one rank of each node, along a binomial tree of the nodes, and from there to the other
+// ranks of the node. Large data are cut into segments, which pass through up to four steps. Several segments
+// are under way at once, each in another step. Lane i is rank i of each node. There are as many lanes as the
+// smallest node has ranks:
 //
-//   share     in the root's node: everybody gets the segment
-//   scatter   in each lane: its rank of the root's node sends slice i of the segment, or if there are more
-//             than two nodes to each other node a part of it
-//   gather    in each lane, if there are more than two nodes: those exchange their parts
-//   spread    in each other node: everybody gets all slices
+//   share     in the root's node: each rank gets the segment
+//   scatter   in each lane: the rank of the root's node sends slice i of the segment. If there are more than
+//             two nodes, it sends each other node a part of the slice
+//   gather    in each lane, if there are more than two nodes: the other nodes exchange their parts
+//   spread    in each other node: each rank gets all slices
 //
 // So no node sends more than all bytes once, through all of its ranks at the same time.
 #include <algorithm>
@@ -33,12 +34,13 @@ class BroadcastBetweenNodes {
   const std::vector<int>& ranks() const { return shape_.nodes[here_.node]; }
   bool is_roots_node() const { return here_.node == root_.node; }
   std::size_t nodes() const { return shape_.nodes.size(); }
-  // Nodes counted from the root's on.
+  // Place of this rank's node, counted from the root's node.
   std::size_t place() const { return (here_.node + nodes() - root_.node) % nodes(); }
   const std::vector<int>& node_at(std::size_t place) const {
     return shape_.nodes[(root_.node + place) % nodes()];
   }
-  // Who receives for its node, and sends on. Not the same rank for all roots.
+  // The rank that receives for its node, and sends on. It depends on the root, so that different roots use
+  // different ranks.
   int leader(std::size_t place) const {
     return place == 0 ? shape_.root : node_at(place)[root_.local % node_at(place).size()];
   }
@@ -96,7 +98,7 @@ class BroadcastBetweenNodes {
     const Slice inside = slice_of(whole.bytes, static_cast<int>(lanes_), static_cast<int>(lane));
     return {whole.offset + inside.offset, inside.bytes};
   }
-  // Of this lane's slice: what the node at that place, 1, 2, ..., has from the root's.
+  // Of this lane's slice, the part that the node at `place` (1, 2, ...) receives from the root's node.
   Slice part(std::size_t k, std::size_t place) const {
     const Slice whole = slice(k, here_.local);
     const Slice inside = slice_of(whole.bytes, static_cast<int>(nodes() - 1), static_cast<int>(place) - 1);

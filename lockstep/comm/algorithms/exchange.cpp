@@ -1,5 +1,6 @@
-// all_gather, gather, scatter, all_to_all: everything goes directly from where it is to where it belongs, in
-// one step. Empty contributions travel as well, because the receiver must learn whether it expects the same.
+// all_gather, gather, scatter, all_to_all: each contribution goes straight from its rank to its destination,
+// in one step. Empty contributions travel as well, so that the receiver can check that it expects an empty
+// one.
 #include "lockstep/comm/algorithms/schedule.h"
 
 namespace lockstep::algorithms {
@@ -9,7 +10,7 @@ enum class Part {
   NONE,
   ONE,
   LIST
-};  // what a rank gives or gets: nothing, its single buffer, or one buffer per rank
+};  // the buffers that a rank gives or gets: none, its single buffer, or one per rank
 
 struct Roles {
   Part gives = Part::NONE;
@@ -44,7 +45,8 @@ Schedule exchange(const Shape& shape) {
   if (mine.gives != Part::NONE && mine.gets != Part::NONE) {
     step.copies.push_back({from(shape.rank), to(shape.rank), given(shape.rank)});
   }
-  for (int ahead = 1; ahead < shape.size; ++ahead) {  // not all to rank 0 first
+  // each rank begins with the next one, so that not all send to rank 0 first
+  for (int ahead = 1; ahead < shape.size; ++ahead) {
     const int peer = (shape.rank + ahead) % shape.size;
     const Roles theirs = roles_of(shape, peer);
     if (mine.gives != Part::NONE && theirs.gets != Part::NONE)

@@ -1,18 +1,17 @@
-// all_gather and reduce_scatter between nodes whose ranks share memory: what belongs to one rank crosses
-// between two nodes once.
+// all_gather and reduce_scatter between nodes whose ranks share memory: the data of one rank cross between
+// two nodes once.
 //
-// Of every other rank of the group one rank of each node is in charge: of rank i of another node rank i,
-// modulo its node's ranks.
+// For every rank of another node, one rank of this node is in charge. For rank i of that node, it is rank i
+// modulo the number of ranks here.
 //
-//   all_gather      Each rank sends its part to who is in charge of it in each other node; what has come
-//                   there goes to all ranks of the node. Those of one's own node have been gathered
-//                   meanwhile.
-//   reduce_scatter  In each node who is in charge of a rank combines what the node has for it, and sends it
-//                   there. That rank combines what comes from the nodes.
+//   all_gather      Each rank sends its part to the rank in charge of it in each other node. Those ranks pass
+//                   it on to all ranks of their node. Meanwhile each node gathers its own ranks' parts.
+//   reduce_scatter  In each node, the rank in charge of rank r combines the node's contributions for r, and
+//                   sends the sum to r. Rank r combines the sums of the nodes.
 //
-// Segments of the parts go through the two halves side by side. Parts may differ in size. All ranks of a node
-// have as many things to do together as the node that needs most of it: node by node, a round for as many of
-// its ranks as this node has.
+// Both halves work at the same time, on successive segments of the parts. Parts may differ in size. All ranks
+// of a node take part in the same number of local collectives, which the node with the most work decides.
+// They come node by node: a round serves as many of that node's ranks as this node has.
 #include <algorithm>
 
 #include "lockstep/comm/algorithms/schedule.h"
@@ -24,10 +23,10 @@ std::size_t at(int rank) { return static_cast<std::size_t>(rank); }
 
 std::size_t segment_count(std::size_t bytes) {
   return std::max<std::size_t>(
-      1, (bytes + SEGMENT - 1) / SEGMENT);  // what is empty travels, too, to be compared
+      1, (bytes + SEGMENT - 1) / SEGMENT);  // an empty part travels, too, so that it is compared
 }
 
-// Segment k of a part.
+// Returns segment k of a part.
 Slice segment_of(std::size_t bytes, std::size_t k) {
   const std::size_t begin = std::min(bytes, k * SEGMENT);
   return {begin, std::min(SEGMENT, bytes - begin)};
@@ -35,7 +34,7 @@ Slice segment_of(std::size_t bytes, std::size_t k) {
 
 class PartsBetweenNodes {
  public:
-  // `sizes` of the parts, by rank.
+  // `sizes` are those of the parts, by rank.
   PartsBetweenNodes(const Shape& shape, const std::vector<std::size_t>& sizes)
       : shape_(shape),
         sizes_(sizes),
@@ -74,19 +73,19 @@ class PartsBetweenNodes {
   }
 
  private:
-  // Ranks `first` and following of another node, one for each rank of this one.
+  // Ranks of another node from `first` on, one for each rank of this node.
   struct Round {
     std::size_t node = 0;
     std::size_t first = 0;
-    std::size_t number = 0;  // of all rounds
+    std::size_t number = 0;  // counts all rounds
   };
 
   std::size_t mine() const { return shape_.count * shape_.element; }
   const std::vector<int>& here() const { return shape_.nodes[home_.node]; }
   bool shares() const { return here().size() > 1; }
-  std::size_t others() const { return shape_.nodes.size() - 1; }  // nodes
+  std::size_t others() const { return shape_.nodes.size() - 1; }  // number of other nodes
   std::size_t node_ahead(std::size_t ahead) const { return (home_.node + ahead) % shape_.nodes.size(); }
-  // Who is in charge of this rank there.
+  // Returns the rank of that node that is in charge of this rank.
   int in_charge(std::size_t node) const {
     const auto& ranks = shape_.nodes[node];
     return ranks[home_.local % ranks.size()];
@@ -101,15 +100,15 @@ class PartsBetweenNodes {
     }
     return all;
   }
-  // Of whom this rank is in charge in that round; -1: nobody.
+  // Returns the rank that this rank is in charge of in that round; -1 if none.
   int charge(const Round& round) const {
     const auto& ranks = shape_.nodes[round.node];
     const std::size_t number = round.first + home_.local;
     return number < ranks.size() ? ranks[number] : -1;
   }
 
-  // Of scratch: first what is to be sent, of even and of odd segments, then what has come from each other
-  // node.
+  // Layout of the scratch memory: first the data to be sent, of even and of odd segments, then the data from
+  // each other node.
   std::size_t block() const { return (std::min(longest_, SEGMENT) + 63) / 64 * 64; }
   Place block_of(const Round& round, std::size_t k) const {
     return {Area::SCRATCH, (k % 2 * rounds().size() + round.number) * block()};
@@ -119,7 +118,7 @@ class PartsBetweenNodes {
     return {Area::SCRATCH, (sent + (node < home_.node ? node : node - 1)) * block()};
   }
 
-  // The parts of a node's ranks from `first` on, one for each rank of this node.
+  // The parts of the ranks of `node` from `first` on, one for each rank of this node.
   Local parts_of(Verb verb, std::size_t node, std::size_t first, std::size_t k) const {
     const auto& ranks = shape_.nodes[node];
     const Area area = verb == Verb::ALL_GATHER ? Area::OUTPUTS : Area::INPUTS;
@@ -195,7 +194,7 @@ class PartsBetweenNodes {
   const Shape& shape_;
   const std::vector<std::size_t>& sizes_;
   const Home home_;
-  const std::size_t longest_;  // of all parts
+  const std::size_t longest_;  // bytes of the longest part
 };
 
 }  // namespace

@@ -1,12 +1,12 @@
-// reduce between nodes whose ranks share memory. Each segment goes through two steps, of which those of two
-// segments run side by side:
+// reduce between nodes whose ranks share memory. Each segment passes through two steps. Two segments are
+// under way at once, each in another step:
 //
-//   combine   in each node: every rank of another node than the root's has a slice of the node's sum; the
-//             root has all of its own's
-//   send      each slice to the root, which combines what the nodes have
+//   combine   in each node: in the root's node, the root combines the whole segment. In every other node,
+//             each rank combines a slice of it
+//   send      each rank of another node sends its slice to the root, which combines the nodes' sums
 //
-// So each node sends the bytes once, through all of its ranks, instead of once for each of them. What is
-// small is one slice.
+// So each node sends the bytes once, through all of its ranks, instead of once for each rank. Small data are
+// one slice.
 #include <algorithm>
 
 #include "lockstep/comm/algorithms/schedule.h"
@@ -37,14 +37,14 @@ class ReduceBetweenNodes {
 
  private:
   bool is_root() const { return shape_.rank == shape_.root; }
-  bool is_at_root() const { return home_.node == root_home_.node; }  // or on its node
+  bool is_at_root() const { return home_.node == root_home_.node; }  // true for every rank of the root's node
   bool shares() const { return shape_.nodes[home_.node].size() > 1; }
   std::size_t block() const { return (std::min(bytes_, SEGMENT) + 63) / 64 * 64; }
   Slice segment(std::size_t k) const {
     const std::size_t begin = k * SEGMENT;
     return {begin, std::min(SEGMENT, bytes_ - begin)};
   }
-  // Of segment k: what rank `local` of that node has of its sum.
+  // Of the sum of segment k in that node, the slice of rank `local`.
   Slice slice(std::size_t k, std::size_t node, std::size_t local) const {
     const Slice whole = segment(k);
     if (node == root_home_.node) return local == root_home_.local ? whole : Slice{whole.offset, 0};
@@ -53,7 +53,7 @@ class ReduceBetweenNodes {
     const Slice inside = slice_of(whole.bytes, static_cast<int>(slices), static_cast<int>(local));
     return {whole.offset + inside.offset, inside.bytes};
   }
-  // What is empty travels once, to be compared.
+  // An empty part is sent once, so that it is compared.
   bool travels(const Slice& part, std::size_t local) const {
     return part.bytes > 0 || (bytes_ == 0 && local == 0);
   }
@@ -61,7 +61,8 @@ class ReduceBetweenNodes {
   Place sum_here(std::size_t k) const {
     if (!shares()) return {Area::INPUT, segment(k).offset};
     if (is_root()) return {Area::OUTPUT, segment(k).offset};
-    return {Area::SCRATCH, is_at_root() ? 0 : k % 2 * block()};  // beside the root: nothing
+    // in the root's node: nothing is stored beside the root's sum
+    return {Area::SCRATCH, is_at_root() ? 0 : k % 2 * block()};
   }
 
   void combine_here(Step& step, std::size_t k) const {

@@ -1,4 +1,4 @@
-// all_reduce, reduce, reduce_scatter: every combine gets all ranks' contributions as they were given.
+// all_reduce, reduce, reduce_scatter: each combine gets the contributions of all ranks, unchanged.
 #include <algorithm>
 
 #include "lockstep/comm/algorithms/schedule.h"
@@ -6,13 +6,13 @@
 namespace lockstep::algorithms {
 namespace {
 
-// Where the contribution of each rank lies during a combine: this rank's own, and one block of scratch for
-// each other, or two if one is filled while the other is combined.
+// Places of the ranks' contributions during a combine: this rank's own buffer, and one block of scratch for
+// each other rank. There are two blocks if one is filled while the other is combined.
 class Contributions {
  public:
   Contributions(const Shape& shape, std::size_t bytes) : shape_(shape), block_((bytes + 63) / 64 * 64) {}
 
-  // Of the even or the odd ones.
+  // `number` chooses the even or the odd blocks.
   Place of(int rank, const Place& own, std::size_t number = 0) const {
     if (rank == shape_.rank) return own;
     const int block = rank < shape_.rank ? rank : rank - 1;
@@ -44,8 +44,8 @@ Schedule all_to_all(const Shape& shape, std::size_t bytes) {
   return {{std::move(step)}, all.scratch_bytes()};
 }
 
-// Step k scatters segment k, combines segment k - 1 meanwhile and gathers segment k - 2; all but the first
-// begin early. So the connections never rest. Within a segment rank r combines part r.
+// Step k scatters segment k, combines segment k - 1 meanwhile and gathers segment k - 2. All steps but the
+// first are early, so the connections never rest. Within a segment rank r combines part r.
 Schedule combine_parts(const Shape& shape, std::size_t bytes) {
   const std::size_t segment = SEGMENT / 2 * static_cast<std::size_t>(shape.size);
   const std::size_t segments = segments_of(bytes, segment);
@@ -86,7 +86,7 @@ Schedule combine_parts(const Shape& shape, std::size_t bytes) {
 
 Schedule all_reduce(const Shape& shape) {
   const std::size_t bytes = shape.count * shape.element;
-  // Two ranks send as many bytes in either way.
+  // Two ranks send the same number of bytes in both ways.
   const std::size_t at_once = shape.size == 2 ? SEGMENT : SMALL;
   return bytes <= at_once || shape.size == 1 ? all_to_all(shape, bytes) : combine_parts(shape, bytes);
 }
@@ -113,7 +113,7 @@ Schedule reduce(const Shape& shape) {
   return schedule;
 }
 
-// Outputs may differ in size from rank to rank, so ranks differ in how many steps they take; labels count
+// Outputs may differ in size from rank to rank, so ranks take different numbers of steps. Labels count
 // segments.
 Schedule reduce_scatter(const Shape& shape) {
   const auto at = [](int rank) { return static_cast<std::size_t>(rank); };

@@ -1,10 +1,10 @@
-// barrier and broadcast: one thing to everybody.
+// barrier and broadcast: one rank's data for all ranks.
 #include "lockstep/comm/algorithms/schedule.h"
 
 namespace lockstep::algorithms {
 
 // Dissemination (Hensgen, Finkel, Manber 1988): after step k a rank has heard, directly or not, of the
-// 2^(k+1) - 1 before it.
+// 2^(k+1) - 1 ranks before it.
 Schedule barrier(const Shape& shape) {
   Schedule schedule;
   std::uint32_t label = 0;
@@ -20,7 +20,7 @@ Schedule barrier(const Shape& shape) {
 
 namespace {
 
-// Ranks counted from the root on: `distance` has the power of two that a rank is behind its parent.
+// Ranks are counted from the root. `distance` becomes the power of two by which a rank is behind its parent.
 Schedule binomial_tree(const Shape& shape, std::size_t bytes) {
   Schedule schedule;
   const int place = (shape.rank - shape.root + shape.size) % shape.size;
@@ -42,8 +42,8 @@ Schedule binomial_tree(const Shape& shape, std::size_t bytes) {
   return schedule;
 }
 
-// The root cuts the buffer into one part for each other rank; those pass their part on to each other. The
-// root sends each byte once instead of log2(size) times.
+// The root cuts the buffer into one part for each other rank. These ranks pass their parts on to each other.
+// The root sends each byte once instead of log2(size) times.
 Schedule scatter_and_gather(const Shape& shape, std::size_t bytes) {
   Schedule schedule;
   const int place = (shape.rank - shape.root + shape.size) % shape.size;

@@ -1,5 +1,5 @@
-// ForkGuard: whether this process is a fork of the one that made a group. Threads, locks and connections of
-// the group are the parent's: a fork may not touch them.
+// ForkGuard: knows whether this process was forked from the one that made a group. Threads, locks and
+// connections of the group belong to the parent, so the child must not touch them.
 //
 //   const ForkGuard fork_guard_{};                      // a member of the group
 //   fork_guard_.refuse("split", place());               // throws Aborted in a fork

@@ -1,5 +1,6 @@
-// GroupFailure: what ended a group, and every sentence that its ranks read about it. Backends fill in who and
-// what; they write no sentence of their own, so the same failure reads the same over all of them.
+// GroupFailure: the failure that ended a group, and every sentence that its ranks get about it. Backends pass
+// ranks, operations and reasons. They write no sentence of their own, so the same failure reads the same in
+// all of them.
 //
 //   record(peer_lost(rank(),
 //                    {.rank = 3, .description = "rank 3 (pid 4121)", .has_left = false, .last_call = "barrier
@@ -38,16 +39,18 @@ struct GroupPlace {
 };
 std::string text_of(const GroupPlace& place);
 
-// What a waiting rank calls its wait where it is for no operation of the group.
+// The name of a wait that is not for an operation of the group.
 inline constexpr const char* A_WAIT_OUTSIDE = "a wait outside of the group";
 
-// ---- failures; `reporter` is the rank that finds them
+// ---- failures; `reporter` is the rank that found them
 
-// Somebody called abort(). `code` and `peer` are those of the error behind it; ABORTED and -1: none.
+// The program or the library called abort(). `code` and `peer` are those of the error behind it; ABORTED and
+// -1 if there is none.
 GroupFailure aborted(int reporter, const std::string& reason, ErrorCode code, int peer);
-// An error met this rank alone in the middle of an operation, so the others would wait for its part.
+// This rank alone has an error in the middle of an operation, so the other ranks would wait for its part.
 GroupFailure given_up(int reporter, const std::string& operation, const std::exception_ptr& error);
-// `late`: list_of_late(); `cause`: usual_cause() of the operation; `peer`: the first late rank, or -1.
+// `late` is list_of_late(), `cause` is usual_cause() of the operation, and `peer` is the first late rank, or
+// -1.
 GroupFailure timed_out(int reporter, std::chrono::nanoseconds patience, const std::string& late,
                        const std::string& cause, int peer);
 GroupFailure mismatched(int reporter, const std::string& disagreement,
@@ -56,28 +59,28 @@ GroupFailure mismatched(int reporter, const std::string& disagreement,
 struct LostPeer {
   int rank = 0;
   std::string description;  // "rank 3 (pid 4121 at 10.0.0.2:4711)"
-  bool has_left = false;    // it said good-bye
-  std::string unreachable;  // why it cannot be reached; empty: it is dead, or has left
-  std::string last_call;    // its last collective; empty: it made none
+  bool has_left = false;    // it said goodbye
+  std::string unreachable;  // why it cannot be reached; empty if it is dead or has left
+  std::string last_call;    // its last collective; empty if it made none
 };
-// `direction`: what the operation needed of the peer, ", waiting to send to it", or empty. `cause` is said of
-// one that has left.
+// `direction` says what the operation needed from the peer: ", waiting to send to it", or empty. `cause` is
+// added for a peer that has left.
 GroupFailure peer_lost(int reporter, const LostPeer& lost, const std::string& operation,
                        const std::string& direction, const std::string& cause);
 
-// Ranks that somebody waits for: at most eight by name, then how many more.
+// Lists ranks that are waited for: at most eight by name, then how many more.
 std::string list_of_late(const std::vector<int>& late, const std::function<std::string(int)>& describe);
-// What the log says while a rank waits.
+// The log message of a waiting rank.
 std::string waiting_text(const std::string& operation, const GroupPlace& place,
                          std::chrono::nanoseconds waited, const std::string& late);
 
-// ---- what every later call throws
+// ---- thrown by every later call
 
 [[noreturn]] void throw_failure(const std::string& what, const GroupPlace& place, const GroupFailure& failure,
                                 const std::string& trace_note = {});
 // This rank has called destroy_process_group() or close().
 [[noreturn]] void throw_left(const std::string& what, const GroupPlace& place);
-// This process is a fork of the rank.
+// This process was forked from the rank.
 [[noreturn]] void throw_forked(const std::string& what, const GroupPlace& place);
 
 }  // namespace lockstep

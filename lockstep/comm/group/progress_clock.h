@@ -1,5 +1,5 @@
-// ProgressClock: how long an operation has made no progress, and what the waiting rank has to do about it.
-// The same for all backends, and pure: it is told the time.
+// ProgressClock: measures how long an operation has made no progress, and decides what the waiting rank does.
+// It is the same for all backends. Pure: the caller passes the time.
 //
 //   ProgressClock clock(timeout, warn_after);
 //   while (!operation.is_done()) {
@@ -46,18 +46,18 @@ class ProgressClock {
 
   std::chrono::nanoseconds timeout() const { return timeout_; }
   std::chrono::nanoseconds waited(Time now) const { return now - changed_; }
-  // Until then look() says GO_ON.
+  // look() returns GO_ON until then.
   Time next() const { return std::min(changed_ + timeout_, warned_ + warn_after_); }
 
  private:
   static constexpr std::chrono::nanoseconds LONGEST =
-      std::chrono::hours(24 * 365 * 10);  // sums stay in range
+      std::chrono::hours(24 * 365 * 10);  // so that sums do not overflow
 
   const std::chrono::nanoseconds timeout_;
   const std::chrono::nanoseconds warn_after_;
   bool has_begun_ = false;
   std::uint64_t progress_ = 0;  // at the last look
-  Time changed_;                // when the progress did
+  Time changed_;                // when the progress last changed
   Time warned_;
 };
 

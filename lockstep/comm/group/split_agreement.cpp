@@ -13,9 +13,9 @@ namespace {
 
 constexpr int TAG = -1;  // of the messages between members; a program's tags are not negative
 
-// What a caller tells the others.
+// The message of a caller.
 struct Ticket {
-  std::uint64_t arguments = 0;  // their hash
+  std::uint64_t arguments = 0;  // hash of the arguments
   std::uint64_t number = 0;
 };
 struct Text {
@@ -27,7 +27,7 @@ struct TicketWithText {
   Text text;
 };
 
-// Two lists that are long enough look alike in a message, so the hash is of every number.
+// Two long lists can look alike in a message, because it is shortened. So the hash is of every number.
 std::uint64_t hash_of(const SplitRequest& split) {
   std::string text = str(static_cast<int>(split.callers), ' ', split.name);
   for (const auto& part : split.parts) {
@@ -45,7 +45,7 @@ Request request_for_new_group(Verb verb, std::size_t bytes) {
   return request;
 }
 
-// Every rank's `mine`, which holds no pointers.
+// Returns every rank's `mine`, which must hold no pointers.
 template <typename T> std::vector<T> gather_from_all(Backend& backend, const T& mine) {
   std::vector<T> all(static_cast<std::size_t>(backend.size()));
   Request request = request_for_new_group(Verb::ALL_GATHER, sizeof(T));
@@ -56,15 +56,15 @@ template <typename T> std::vector<T> gather_from_all(Backend& backend, const T& 
   return all;
 }
 
-// The same of some ranks, by their ranks, through messages: all receives and sends are under way before the
-// first is waited for, so no order among the members matters.
+// The same for some ranks, through messages. All receives and sends are under way before the first is waited
+// for, so no order among the members matters.
 template <typename T>
 std::vector<T> gather_from(Backend& backend, const std::vector<int>& members, const T& mine) {
   struct Buffers {
     T mine;
     std::vector<T> all;
   };
-  // The group's failure ends this wait while messages may still be on their way.
+  // A failure of the group ends this wait while messages may still be on their way, so they keep the buffers.
   const auto buffers = std::make_shared<Buffers>(Buffers{mine, std::vector<T>(backend.size())});
   std::vector<std::shared_ptr<WorkState>> under_way;
   for (const Verb verb : {Verb::RECV, Verb::SEND}) {
@@ -105,15 +105,15 @@ SplitAgreement agree_everybody(Backend& backend, const SplitRequest& split, cons
     return ticket.arguments != all.front().arguments;
   });
   if (other == all.end()) return agreement;
-  // Every rank sees the same tickets, so all of them come here or none.
+  // Every rank sees the same tickets, so either all ranks come here or none.
   const auto texts = gather_from_all(backend, Text(describe_split(split)));
   const auto rank = static_cast<int>(other - all.begin());
   agreement.disagreement = disagreement_of(0, texts[0], rank, texts[static_cast<std::size_t>(rank)]);
   return agreement;
 }
 
-// A member may see a ticket that differs while others still wait for somebody: each ticket has its text, and
-// the failure of the group tells the others.
+// A member may see a ticket that differs while other members still wait. Each ticket has its text, and the
+// failure of the group tells the others.
 SplitAgreement agree_members(Backend& backend, const SplitRequest& split, const Ticket& mine) {
   SplitAgreement agreement;
   const std::vector<int>& members = split.parts.front();

@@ -16,11 +16,11 @@ struct Shelves {
   // guarded by mutex
   bool is_in_use = false;
   CycleClock::Pair began;
-  std::map<const FlightRecorder*, std::deque<trace::Record>> kept;  // of each recorder there is
-  std::vector<GroupTrace> over;                                     // of recorders that are gone
+  std::map<const FlightRecorder*, std::deque<trace::Record>> kept;  // overwritten records, by recorder
+  std::vector<GroupTrace> over;                                     // the calls of recorders that are gone
 };
 
-// Never destroyed: groups may outlive everything else that is static.
+// Never destroyed, because groups may outlive all other static objects.
 Shelves& shelves() {
   static auto& all = *new Shelves;
   return all;
@@ -37,8 +37,8 @@ void copy(const trace::Record& from, trace::Record& to) {
   to.end.store(from.end.load(RELAXED), RELAXED);
 }
 
-// What the ring has and what was kept, since `began`. A record may be in both: it is kept before it is
-// overwritten.
+// Adds the calls in the ring and those that were kept, since `began`. A call may be in both: it is kept
+// before it is overwritten.
 void add_calls(const FlightRecorder& recorder, const std::deque<trace::Record>& kept,
                std::vector<GroupTrace>& all) {
   std::optional<GroupTrace> ring = recorder.read();
@@ -50,7 +50,7 @@ void add_calls(const FlightRecorder& recorder, const std::deque<trace::Record>& 
   }
   for (const TraceRecord& record : ring->records) by_number.insert_or_assign(record.number, record);
   ring->records.clear();
-  // By the same line through the same moments as the records.
+  // `began` is converted with the same two moments as the records.
   const std::int64_t began = CycleClock::nanoseconds(shelves().began.count, times.first, times.now);
   for (const auto& [number, record] : by_number) {
     if (record.state == CallState::POSTED || record.end_ns >= began) ring->records.push_back(record);
@@ -97,7 +97,7 @@ void CallArchive::leave(const FlightRecorder& recorder) noexcept {
   if (place == shelves().kept.end()) return;
   try {
     if (shelves().is_in_use) add_calls(recorder, place->second, shelves().over);
-  } catch (const std::bad_alloc&) {  // the group's calls are lost to the archive
+  } catch (const std::bad_alloc&) {  // the archive loses the group's calls
   }
   shelves().kept.erase(place);
 }
@@ -107,7 +107,7 @@ void CallArchive::keep(const FlightRecorder& recorder, const trace::Record& reco
   if (!shelves().is_in_use) return;
   try {
     copy(record, shelves().kept[&recorder].emplace_back());
-  } catch (const std::bad_alloc&) {  // this call is lost to the archive
+  } catch (const std::bad_alloc&) {  // the archive loses this call
   }
 }
 

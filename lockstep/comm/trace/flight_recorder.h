@@ -1,6 +1,6 @@
-// FlightRecorder: what this rank has called on a group and when, kept so that others can read it when it
-// hangs or has died. Always on. For backend authors; people use `lockstep trace dump` and `lockstep trace
-// analyze`.
+// FlightRecorder: the last calls of this rank on a group, with their times. Other processes can read them
+// when the rank hangs or has died. Always on. For backend authors; people use `lockstep trace dump` and
+// `lockstep trace analyze`.
 //
 //   FlightRecorder recorder(memory, {"world", "shm", rank, size, {}});         // once per group, under the
 //                                                                              // backend's lock:
@@ -8,14 +8,13 @@
 //   ...
 //   recorder.finish(ticket, FlightRecorder::DONE);
 //
-// Cost        about 20 ns for both calls: two readings of the cycle counter and plain stores. No lock, no
+// Cost        About 20 ns for both calls: two readings of the cycle counter and plain stores. No lock, no
 //             system call, no allocation, no formatting.
-// Keeps       the last RECORDS (256) calls. A call that has not ended is not overwritten as long as the ring
-//             has another place nearby; finish() of one that was overwritten does nothing. What is
-//             overwritten while there is a CallArchive goes there.
-// Threads     calls of one recorder are ordered by the caller (its group's lock). Readers are never waited
-//             for.
-// Fork        a child must not use its parent's recorder: the memory is not there.
+// Keeps       The last RECORDS (256) calls. A call that has not ended is not overwritten as long as the ring
+//             has another place nearby; finish() of an overwritten call does nothing. A CallArchive gets the
+//             overwritten calls.
+// Threads     The caller orders the calls of one recorder (its group's lock). Readers are never waited for.
+// Fork        A child must not use its parent's recorder, because it does not have the memory.
 #pragma once
 
 #include <algorithm>
@@ -36,7 +35,7 @@ class FlightRecorder {
  public:
   enum Outcome : std::uint64_t { DONE = 0, FAILED = 1 };
   struct Ticket {
-    std::uint64_t stamp = 0;  // 0: of no call
+    std::uint64_t stamp = 0;  // 0: no call
     std::size_t slot = 0;
   };
 
@@ -45,7 +44,7 @@ class FlightRecorder {
   FlightRecorder(const FlightRecorder&) = delete;
   FlightRecorder& operator=(const FlightRecorder&) = delete;
 
-  // `sequence`: the collective's number in its group; 0 for a message, which has a tag.
+  // `sequence` is the collective's number in its group. It is 0 for a message, which has a tag.
   Ticket start(const Call& call, std::uint64_t sequence, int tag = 0) noexcept {
     std::size_t slot = next_ % trace::RECORDS;
     for (std::size_t passed = 0; passed < NEARBY && is_open(records_[slot]); ++passed)
@@ -73,7 +72,7 @@ class FlightRecorder {
     record.end.store(clock_.now() * 2 + outcome, std::memory_order_release);
   }
 
-  // Where a message from any source came from, before finish().
+  // Sets the source of a message from any source, before finish().
   void set_peer(const Ticket& ticket, int peer) noexcept {
     trace::Record& record = records_[ticket.slot];
     if (ticket.stamp == 0 || record.stamp.load(std::memory_order_relaxed) != ticket.stamp) return;
@@ -81,18 +80,19 @@ class FlightRecorder {
     record.call.store(call | static_cast<std::uint64_t>(peer) << 32U, std::memory_order_relaxed);
   }
 
-  // This rank has left the group; what it did there stays for a while.
+  // This rank has left the group. Its records stay for a while.
   void leave() const noexcept;
 
-  // The group's first failure, as this rank learns it: kept with the records, told to the launcher
-  // (os/failure_note.h). Writes a trace file if LOCKSTEP_TRACE_DIR says where. Returns what the error's
-  // message should add: "; lockstep trace analyze FILE says ...", or nothing. Later calls return the same.
-  // Never throws for lack of a file; it says so in what it returns. `peer`: the rank of the group that is the
-  // cause; below 0: `reporter`, who found the failure, or was the only one it met.
+  // Records the group's first failure, as this rank learns it: in the trace memory, and for the launcher
+  // (os/failure_note.h). Writes a trace file if LOCKSTEP_TRACE_DIR names a folder. Returns the end of the
+  // error's message, "; lockstep trace analyze FILE says ...", or nothing. Later calls return the same. If
+  // the file cannot be written, the text says so, and nothing is thrown. `peer` is the rank of the group that
+  // caused the failure. Below 0, `reporter` is the cause: it found the failure, or the failure met that rank
+  // alone.
   const std::string& note_failure(const std::string& what, ErrorCode code, int peer, int reporter);
 
   // For CallArchive, from any thread.
-  std::optional<GroupTrace> read() const;  // nothing in a fork
+  std::optional<GroupTrace> read() const;  // nothing in a forked child
   TraceTimes times() const { return memory_->times(); }
 
  private:
@@ -111,15 +111,16 @@ class FlightRecorder {
 
   int world_rank(int of) const;
 
-  // Gives the archive what the slot holds; of another one if that call is still open. Returns which.
+  // Gives the archive the record in the slot. If that call is still open, gives it the record of another
+  // slot. Returns the slot that is free now.
   std::size_t make_room(std::size_t slot) noexcept;
-  static inline std::atomic<bool> is_archived = false;  // there is a CallArchive
+  static inline std::atomic<bool> is_archived = false;  // a CallArchive exists
 
   const std::shared_ptr<TraceMemory> memory_;
   const CycleClock clock_;
   const TraceMemory::Ring ring_;
-  const unsigned made_in_;              // generation of forks
-  const std::vector<int> world_ranks_;  // by rank of the group; empty: the same
+  const unsigned made_in_;              // generation of forked processes
+  const std::vector<int> world_ranks_;  // by rank of the group; empty: equal to the ranks
   trace::Record* const records_;
   std::size_t next_ = 0;
   std::uint64_t last_stamp_ = 0;

@@ -46,7 +46,8 @@ std::string condition(const RankTrace& process) {
   return "";
 }
 
-// What a rank does that others wait for: "it is stopped (SIGSTOP); its last call was ..., done 4.2 s before".
+// Says where a rank is that others wait for: "it is stopped (SIGSTOP); its last call was ..., done 4.2 s
+// before".
 std::string whereabouts(const GroupView& view, const Member& member) {
   if (member.process == nullptr)
     return "no records of it were found: it has not joined the job, has ended, or runs on another machine";
@@ -98,10 +99,10 @@ std::string names_of(const GroupView& view, const std::vector<const Member*>& me
   return members.size() == 1 ? full_name(view, *members[0]) : list_of(ranks_of(members));
 }
 
-// A collective in which somebody waits, and where everybody is with regard to it.
+// A collective in which some rank waits, and each rank's place relative to it.
 struct Front {
   std::uint64_t sequence = 0;
-  const TraceRecord* call = nullptr;  // of the first who waits
+  const TraceRecord* call = nullptr;  // the call of the first waiting rank
   std::vector<const Member*> waiting, missing, past;
 };
 
@@ -137,7 +138,7 @@ std::string longest_wait(const Front& front) {
   return for_how_long(longest);
 }
 
-// Those who called the same, told together: "ranks 0 and 1 called ..., rank 2 called ...".
+// Lists the ranks by their calls: "ranks 0 and 1 called ..., rank 2 called ...".
 std::string disagreement(const GroupView& view, std::uint64_t sequence) {
   std::vector<std::pair<const TraceRecord*, std::vector<int>>> opinions;
   for (const Member& member : view.members) {
@@ -182,7 +183,7 @@ std::string sentence_about_missing(const GroupView& view, const Front& front) {
   return text;
 }
 
-// All have called it, alike, and some are not through.
+// For a collective that all ranks have called alike, and that some have not completed.
 std::string sentence_about_unfinished(const GroupView& view, const Front& front) {
   std::string text =
       str("all ranks have called ", describe(*front.call), on(view), " and ", names_of(view, front.waiting),
@@ -213,7 +214,7 @@ std::vector<GroupView> group_views(const std::map<int, RankTrace>& ranks) {
         }
       }
       Member& member = view->members[static_cast<std::size_t>(group.rank)];
-      if (member.process != &process) continue;  // a file that contradicts itself
+      if (member.process != &process) continue;  // the file contradicts itself
       if (member.group == nullptr || member.group->is_closed) member.group = &group;
     }
   }

@@ -1,4 +1,4 @@
-// What is wrong in one group, found by comparing its members' records. For trace_analysis.cpp.
+// Finds the faults of one group by comparing its members' records. For trace_analysis.cpp.
 #pragma once
 
 #include <map>
@@ -12,8 +12,8 @@ namespace lockstep::trace {
 
 struct Member {
   int rank = 0;                        // in the group
-  const RankTrace* process = nullptr;  // null: no records of that rank were found
-  const GroupTrace* group = nullptr;   // null: it has not joined the group
+  const RankTrace* process = nullptr;  // null if no records of that rank were found
+  const GroupTrace* group = nullptr;   // null if the rank has not joined the group
 };
 
 struct GroupView {
@@ -28,15 +28,16 @@ struct Finding {
   std::vector<int> waiters;   // ranks of the world that wait
 };
 
-// Every group that a rank has not left, by name and members.
+// Returns every group that some rank has not left, by name and members.
 std::vector<GroupView> group_views(const std::map<int, RankTrace>& ranks);
 
 std::optional<Finding> find_in_collectives(const GroupView& view);
 std::vector<Finding> find_in_messages(const GroupView& view);
-// "failed on rank 2: ...", of the first rank that was told so; empty if the group has not failed.
+// "failed on rank 2: ...", as the first rank with a failure recorded it; empty if the group has not failed.
 std::string failure_of(const GroupView& view);
 
-// The oldest call that the rank is still in, in any group; null: none. `group` is told which.
+// Returns the oldest call that the rank has not completed, in any group; null if none. `group` becomes that
+// call's group.
 const TraceRecord* oldest_open(const RankTrace& process, const GroupTrace** group);
 
 // ---- words

@@ -10,7 +10,7 @@ namespace lockstep::trace {
 
 std::vector<std::string> distinct_job_names(const std::vector<JobClaim>& claims) {
   std::map<std::pair<std::string, int>, std::set<long>> pids;  // by name and rank
-  std::set<std::string> shared;                                // by two jobs
+  std::set<std::string> shared;                                // names that two jobs have
   for (const JobClaim& claim : claims) {
     if (claim.job.empty() || !claim.is_alive) continue;
     std::set<long>& same = pids[{claim.job, claim.rank}];

@@ -15,7 +15,7 @@ namespace {
 
 struct FoundTraces {
   RankTrace trace;
-  std::set<pid_t> holders;  // processes that have the memory open: its owner, and the other ranks
+  std::set<pid_t> holders;  // processes that have the memory open: its owner and the other ranks
 };
 
 std::set<pid_t> descendants(pid_t root, const std::vector<ProcessEntry>& processes) {
@@ -38,18 +38,18 @@ void look_at(pid_t pid, std::map<Identity, FoundTraces>& found) {
       const auto trace = read_trace(memory.bytes());
       if (!trace) continue;
       FoundTraces& entry = found[{trace->pid, trace->rank, trace->world}];
-      // Until it has joined, a process may have a file of its own besides: which says that it waits.
+      // Until it has joined, a process may have a second file, which says that it waits.
       const std::int64_t joining_ns = std::max(entry.trace.joining_ns, trace->joining_ns);
       if (entry.trace.groups.empty()) entry.trace = *trace;
       entry.trace.joining_ns = joining_ns;
       entry.holders.insert(pid);
     } catch (const SystemError&) {
-      // Somebody else's file that happens to have the name, or a process that ends right now.
+      // The file belongs to another program and happens to have the name, or its process is just ending.
     }
   }
 }
 
-// The namespace of the rank or, when it has ended, of a process that still holds its records.
+// Returns the namespace of the rank. If the rank has ended, that of a process that still holds its records.
 std::string network_of(const FoundTraces& entry) {
   std::string network = network_namespace(static_cast<pid_t>(entry.trace.pid));
   for (auto holder = entry.holders.begin(); network.empty() && holder != entry.holders.end(); ++holder)
@@ -73,7 +73,8 @@ bool any_of(const std::set<pid_t>& pids, const std::set<pid_t>& wanted) {
   return std::any_of(pids.begin(), pids.end(), [&](pid_t pid) { return wanted.count(pid) != 0; });
 }
 
-// Whoever shares a job's name or a holder with what is wanted belongs to it: ranks hold each other's records.
+// A process belongs to the wanted job if it shares the job's name or a holder with a wanted process, because
+// ranks hold each other's records.
 std::vector<RankTrace> of_job(const std::map<Identity, FoundTraces>& found, std::set<pid_t> wanted) {
   std::set<std::string> jobs;
   std::vector<RankTrace> traces;

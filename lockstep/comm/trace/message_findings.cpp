@@ -1,4 +1,4 @@
-// Messages that wait for their other end.
+// Finds messages whose other end is missing.
 #include <algorithm>
 #include <tuple>
 
@@ -43,10 +43,10 @@ std::string waiting_for_peer(const GroupView& view, const Member& member, const 
   return text;
 }
 
-using Channel = std::tuple<int, int, int>;  // from, to, tag
+using Channel = std::tuple<int, int, int>;  // source, destination, tag
 
-// All calls of all members are here and none received from anywhere: then sends less receives are what lies
-// about.
+// Returns whether sends minus receives is the number of messages under way. That needs all calls of all
+// members, and no receive from any source.
 bool can_be_counted(const GroupView& view) {
   return std::all_of(view.members.begin(), view.members.end(), [](const Member& member) {
     if (member.group == nullptr || member.group->calls != member.group->records.size()) return false;
@@ -86,7 +86,7 @@ std::vector<Finding> find_in_messages(const GroupView& view) {
       if (member_of(view, record.call.root) != nullptr)
         finding.culprits.push_back(world_rank(record.call.root));
       findings.push_back(std::move(finding));
-      break;  // those behind it wait for the same or for it
+      break;  // later messages wait for the same rank, or for this message
     }
   }
   if (!can_be_counted(view)) return findings;

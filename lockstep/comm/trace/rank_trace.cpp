@@ -73,13 +73,13 @@ std::string_view name_of(CallState state) {
   return "?";
 }
 
-// The seqlock of trace_layout.h, from the reader's side.
+// The reader's side of the seqlock of trace_layout.h.
 std::optional<TraceRecord> read_record(const Record& record, const TraceTimes& times) {
   const std::uint64_t stamp = record.stamp.load(std::memory_order_acquire);
   if (stamp == 0 || stamp % 2 != 0) return std::nullopt;
   TraceRecord out;
   out.number = stamp / 2;
-  // First, so that what finish() changed before it is seen.
+  // Loaded first, so that the fields that finish() changed before it are seen.
   const std::uint64_t end = record.end.load(std::memory_order_acquire);
   out.sequence = record.sequence.load(std::memory_order_relaxed);
   out.call =
@@ -91,7 +91,7 @@ std::optional<TraceRecord> read_record(const Record& record, const TraceTimes& t
   out.start_ns = nanoseconds(start, times);
   if (end == 0) return out;
   out.state = end % 2 == 0 ? CallState::DONE : CallState::FAILED;
-  // The clock's halves: the upper bit is that of the start, and a call is not as long as the machine is old.
+  // `end` lacks the clock's upper bit, which is that of the start. No call lasts long enough to change it.
   out.end_ns = nanoseconds(end / 2 | (start & (std::uint64_t{1} << 63U)), times);
   return out;
 }

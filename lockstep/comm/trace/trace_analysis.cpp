@@ -24,14 +24,14 @@ std::map<int, RankTrace> latest_by_rank(const std::vector<RankTrace>& traces) {
   return latest;
 }
 
-// Of a group that some have left, only what was wrong before matters, and the failure says that.
+// If some ranks have left the group, only earlier faults matter, and the failure says those.
 bool is_over(const GroupView& view) {
   return std::all_of(view.members.begin(), view.members.end(), [](const trace::Member& member) {
     return member.group == nullptr || member.group->is_closed;
   });
 }
 
-// Behind the findings whose waiters it waits for.
+// Puts a finding after the findings about the ranks that its missing ranks wait for.
 std::vector<Finding> causes_first(std::vector<Finding> findings) {
   std::vector<Finding> ordered;
   const auto waits_for = [](const Finding& finding, const Finding& other) {
@@ -46,7 +46,7 @@ std::vector<Finding> causes_first(std::vector<Finding> findings) {
       });
     };
     auto next = std::find_if(findings.begin(), findings.end(), is_cause);
-    if (next == findings.end()) next = findings.begin();  // they wait for each other in a circle
+    if (next == findings.end()) next = findings.begin();  // the findings wait for each other in a circle
     ordered.push_back(std::move(*next));
     findings.erase(next);
   }
@@ -79,7 +79,7 @@ std::string about_joining(const std::map<int, RankTrace>& ranks) {
              ", where all ", first->size, " ranks of the job meet");
 }
 
-// Of those that do not wait in init_process_group.
+// About ranks that do not wait in init_process_group.
 std::string about_quiet(std::map<int, RankTrace> ranks) {
   std::erase_if(ranks, [](const auto& entry) { return entry.second.joining_ns != 0; });
   if (ranks.empty()) return "";
@@ -111,7 +111,7 @@ std::vector<std::vector<RankTrace>> by_job(const std::vector<RankTrace>& traces)
   std::vector<std::vector<RankTrace>> jobs;
   for (const RankTrace& trace : traces) {
     const auto same = std::find_if(jobs.begin(), jobs.end(), [&](const auto& job) {
-      // Without a job's name, a process alone is a job.
+      // Without a job's name, each single process is a job.
       return job[0].job == trace.job && (!trace.job.empty() || trace.size > 1 || job[0].pid == trace.pid);
     });
     if (same == jobs.end()) {

@@ -40,7 +40,7 @@ std::string text_of(const OrderedJson& json) {
   return json.dump(-1, ' ', /*ensure_ascii=*/false, OrderedJson::error_handler_t::replace);
 }
 
-// `whole` with one more field, a list of `parts` of which each begins a line.
+// Returns `whole` with one more field, the list `parts`, each on a line of its own.
 std::string with_list(const OrderedJson& whole, const char* field, const std::vector<std::string>& parts) {
   std::string text = text_of(whole);
   text.pop_back();
@@ -129,7 +129,7 @@ RankTrace rank_of(const OrderedJson& json) {
   if (trace.size < 1 || trace.size > MAX_WORLD || trace.rank < 0 || trace.rank >= trace.size)
     throw FormatError("a rank that its job does not have");
   trace.pid = json.at("pid");
-  trace.program = printable(json.value("program", std::string()));  // earlier versions do not say
+  trace.program = printable(json.value("program", std::string()));  // files of earlier versions have no name
   trace.joining_ns = json.value("joining_ns", std::int64_t{0});
   trace.host = printable(json.at("host").get<std::string>());
   trace.job = printable(json.at("job").get<std::string>());
@@ -142,7 +142,7 @@ RankTrace rank_of(const OrderedJson& json) {
   return trace;
 }
 
-// This rank's own memory and that of the others which it holds.
+// Returns this rank's trace and those of other ranks whose memory it holds.
 std::vector<RankTrace> traces_within_reach(const TraceMemory& memory) {
   std::vector<RankTrace> traces;
   if (auto own = read_trace(memory.bytes())) traces.push_back(std::move(*own));
@@ -181,7 +181,8 @@ void write_trace(const std::string& path, const std::vector<RankTrace>& traces) 
   const std::string text = trace_text(traces);
   AtomicFile file(path, AtomicFile::Access::PRIVATE);
   file.write(std::as_bytes(std::span(text)));
-  file.commit(/*durable=*/false);  // a rank that fails is soon killed, and a busy disk may need seconds
+  // not durable: a launcher soon kills a rank that fails, and a busy disk may need seconds
+  file.commit(/*durable=*/false);
 }
 
 std::vector<RankTrace> read_trace_file(const std::string& path) {

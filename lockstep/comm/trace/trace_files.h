@@ -1,4 +1,4 @@
-// Trace files: what the ranks of a job did last, as JSON.
+// Trace files: the last calls of the ranks of a job, as JSON.
 //
 //   {"lockstep_trace": 1, "ranks": [{"rank": 0, "size": 2, "pid": 4121, "program": "train",
 //     "host": "a", "job": "1f…", "world": 1,
@@ -10,8 +10,8 @@
 //         "count": 1000000, "bytes": 4000000,
 //         "state": "posted", "start_ns": 87…, "end_ns": 0}]}]}]}
 //
-// A record is a line. "root" is the root or the peer (-1: any); "state" posted, done or failed; times are of
-// steady_clock on the rank's machine.
+// Each record is one line. "root" is the root or the peer (-1: any). "state" is posted, done or failed. Times
+// are of steady_clock on the rank's machine.
 #pragma once
 
 #include <string>
@@ -25,17 +25,18 @@ namespace lockstep {
 class TraceMemory;
 
 std::string trace_text(const std::vector<RankTrace>& traces);
-// Throws FormatError, naming `path` and what is wrong.
+// Throws FormatError that names `path` and the fault.
 std::vector<RankTrace> parse_trace(std::string_view text, const std::string& path);
 
-// Whole or not at all, and for this user alone (0600). Throws SystemError.
+// Writes the whole file or nothing, readable by this user alone (0600). Throws SystemError.
 void write_trace(const std::string& path, const std::vector<RankTrace>& traces);
-// Throws SystemError (missing, a pipe, a folder), FormatError (anything else, an empty file, too).
+// Throws SystemError if the file is missing, a pipe or a folder. Throws FormatError for any other fault, and
+// for an empty file.
 std::vector<RankTrace> read_trace_file(const std::string& path);
 
-// One file in $LOCKSTEP_TRACE_DIR, "rank2-pid4121.json", with the records of this rank and of all others that
-// can be read here; the folder is made (0700). Returns what to add to the error that this belongs to; empty
-// if the variable is not set.
+// Writes one file into $LOCKSTEP_TRACE_DIR, "rank2-pid4121.json". It has the records of this rank and of all
+// ranks whose memory can be read here. Makes the folder if it is missing (0700). Returns the end of the
+// error's message; empty if the variable is not set.
 std::string write_failure_trace(const TraceMemory& memory);
 
 }  // namespace lockstep

@@ -1,18 +1,17 @@
-// The flight recorder's memory: one memory file per rank and world, named "lockstep-trace", with a ring of
-// records per group. While a rank waits in init_process_group there is a file of the header alone, too.
-// Written by one process, read by any other at any moment, also while the writer is stopped or after its
-// death.
+// The flight recorder's memory: one memory file per rank and world, named "lockstep-trace". It has a ring of
+// records per group. A rank that waits in init_process_group has one more file, which is only a header. One
+// process writes the memory. Any process may read it at any moment, even while the writer is stopped or after
+// its death.
 //
 //   [ TraceHeader, 4 KiB ][ ring 0 ][ ring 1 ] ... [ ring RINGS - 1 ]
-//
-// A ring's pages are taken when it is first used.
-//   (fewer rings where the size of files is limited)
 //   ring: [ RingHeader ][ world rank of each member ... ][ RECORDS records of one cache line ]
 //
-// Record: `stamp` is 2n - 1 while call number n is being written and 2n from then on. The writer stores 2n -
-// 1, a release fence, the fields, 2n with release; a reader loads the stamp with acquire, the fields, an
-// acquire fence, the stamp again, and has seen call n if both were 2n. `end` is filled in later, by itself:
-// until then it is 0.
+// A ring takes memory only once it is used. There are fewer rings where the size of files is limited.
+//
+// A record's `stamp` is 2n - 1 while call number n is being written, and 2n from then on. The writer stores
+// 2n - 1, a release fence, the fields, and 2n with release. A reader loads the stamp with acquire, the
+// fields, an acquire fence, and the stamp again. It has seen call n if both stamps were 2n. `end` is written
+// later, separately, and is 0 until then.
 #pragma once
 
 #include <atomic>
@@ -26,33 +25,36 @@ namespace LOCKSTEP_PUBLIC trace {
 
 inline constexpr const char* FILE_NAME = "lockstep-trace";
 inline constexpr std::uint64_t MAGIC = 0x3330454341525453;  // "STRACE03" in memory
-inline constexpr std::size_t RECORDS = 256;                 // the last so many calls of a rank on a group
-inline constexpr std::size_t RINGS = 256;                   // groups of a rank that are recorded at once
+// number of calls that are kept for a rank on a group
+inline constexpr std::size_t RECORDS = 256;
+// number of groups of a rank that are recorded at once
+inline constexpr std::size_t RINGS = 256;
 inline constexpr std::size_t HEADER_BYTES = 4096;
 inline constexpr std::size_t RING_BYTES = 32768;
 inline constexpr std::size_t LINE_BYTES = 64;
 
 struct TraceHeader {
-  std::atomic<std::uint64_t> magic;  // last, with release
+  std::atomic<std::uint64_t> magic;  // stored last, with release
   std::int64_t pid;
   std::uint64_t process_start;  // process_stat()
   std::int32_t rank;            // in the world
   std::int32_t size;
-  std::uint32_t counts_cycles;  // what the records' times are: CycleClock
-  std::uint32_t world;          // which of this process, from 1
-  std::uint64_t first_count;    // CycleClock::Pair when this was made
+  std::uint32_t counts_cycles;  // unit of the records' times: CycleClock
+  std::uint32_t world;          // counts the worlds of this process, from 1
+  std::uint64_t first_count;    // CycleClock::Pair at the creation of this memory
   std::int64_t first_nanoseconds;
   char job[128];
   char program[64];
-  std::uint32_t is_joining;  // 1: of a rank that waits in init_process_group, without rings
+  std::uint32_t is_joining;  // 1: the rank waits in init_process_group, and there are no rings
 };
 
 enum class RingState : std::uint32_t { FREE, OPEN, CLOSED };
 
 struct RingHeader {
-  std::atomic<std::uint32_t> state;       // RingState; what follows is published by OPEN
-  std::atomic<std::uint32_t> generation;  // odd while the ring is given to another group, 2 more behind it
-  std::int32_t rank;                      // in the group
+  std::atomic<std::uint32_t> state;  // RingState; OPEN publishes the fields below
+  // odd while the ring is being given to another group; 2 more afterwards
+  std::atomic<std::uint32_t> generation;
+  std::int32_t rank;  // in the group
   std::int32_t size;
   std::uint32_t lists_members;  // 0: member r is rank r of the world
   std::atomic<std::uint32_t> has_failed;
@@ -63,13 +65,13 @@ struct RingHeader {
 
 struct alignas(LINE_BYTES) Record {
   std::atomic<std::uint64_t> stamp;
-  std::atomic<std::uint64_t> sequence;  // of a collective; 0: a message
+  std::atomic<std::uint64_t> sequence;  // number of the collective; 0 for a message
   std::atomic<std::uint64_t>
-      call;  // verb, dtype, op, purpose: a byte each; root, mark or peer in the upper half
+      call;  // verb, dtype, op and purpose, a byte each; root, mark or peer in the upper half
   std::atomic<std::uint64_t> count;
   std::atomic<std::uint64_t> tag;
   std::atomic<std::uint64_t> start;
-  std::atomic<std::uint64_t> end;  // twice the count of the clock, and 1 more if it failed
+  std::atomic<std::uint64_t> end;  // twice the clock's count, plus 1 if the call failed
 };
 static_assert(sizeof(Record) == LINE_BYTES);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && sizeof(TraceHeader) <= HEADER_BYTES);

@@ -26,11 +26,13 @@ std::string job_name() {
     const JobIdentity identity = job_identity(job_environment());
     return identity.job.empty() ? identity.launcher : identity.job;
   } catch (const InvalidArgument&) {
-    return {};  // init_process_group() was told rank and size, and the environment is nobody's
+    // the program passed rank and size to init_process_group(), so the environment does not describe this
+    // rank
+    return {};
   }
 }
 
-// The file of a process whose files are limited (ulimit -f) has room for fewer groups.
+// The file has room for fewer groups where the size of files is limited (ulimit -f).
 std::size_t rings_that_fit() {
   const std::size_t room = largest_file();
   return room <= trace::HEADER_BYTES
@@ -38,7 +40,7 @@ std::size_t rings_that_fit() {
              : std::min(trace::RINGS, (room - trace::HEADER_BYTES) / trace::RING_BYTES);
 }
 
-// The rest is zero, as new memory is.
+// The other bytes are zero, as in all new memory.
 void put(const std::string& text, char* place, std::size_t size) { text.copy(place, size - 1); }
 
 // NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables): how many this process has had
@@ -94,7 +96,7 @@ void TraceMemory::share(Meeting& meeting, Deadline deadline) {
   }
 }
 
-// The rings of the last groups that are over are kept for a while, for whoever asks what happened.
+// The rings of the last groups that are gone are kept for a while, so that their records can still be read.
 std::byte* TraceMemory::free_ring() {
   if (fork_generation() != made_in_) return nullptr;
   constexpr std::size_t KEPT = 8;

@@ -1,5 +1,5 @@
-// TraceMemory: the memory file in which a rank's flight recorders keep their records (trace_layout.h), and
-// those of the other ranks on this machine, held open so that they can be read when their owners are dead.
+// TraceMemory: the memory file of a rank's flight recorders (trace_layout.h). It also keeps the files of the
+// other ranks on this machine open, so that they can be read when their owners are dead.
 //
 //   const auto memory = TraceMemory::create(rank, size);
 //   memory->share(meeting, deadline);          // collective; where descriptors can be passed
@@ -28,20 +28,20 @@ struct TracedGroup {
   std::string backend;
   int rank = 0;
   int size = 1;
-  std::vector<int> world_ranks = {};  // by rank; empty: the same
+  std::vector<int> world_ranks = {};  // by rank; empty: equal to the ranks
 };
 
 class TraceMemory {
  public:
-  // Of this process as `rank` of a world of `size`. Throws SystemError.
+  // Makes the file of this process as `rank` of a world of `size`. Throws SystemError.
   static std::shared_ptr<TraceMemory> create(int rank, int size);
 
-  // While the result lives, whoever looks (live_traces) is told that this process waits in
-  // init_process_group. Throws SystemError.
+  // While the result lives, live_traces() shows that this process waits in init_process_group. Throws
+  // SystemError.
   static std::shared_ptr<SharedMemory> announce(int rank, int size);
 
-  // Passes this rank's file to all others and keeps theirs. Collective; does nothing where descriptors cannot
-  // be passed.
+  // Passes this rank's file to all other ranks and keeps theirs. Collective. Does nothing where descriptors
+  // cannot be passed.
   void share(Meeting& meeting, Deadline deadline);
 
   CycleClock clock() const { return clock_; }
@@ -50,16 +50,16 @@ class TraceMemory {
   std::span<const std::byte> bytes() const { return {memory_->data(), memory_->size()}; }
   const std::vector<Fd>& others() const { return others_; }
 
-  // ---- for FlightRecorder
+  // ---- called by FlightRecorder
   struct Ring {
     trace::RingHeader* header = nullptr;
     trace::Record* records = nullptr;
-    std::shared_ptr<void>
-        own;  // memory that nobody else can read: of more than RINGS groups at once, and of a fork
+    // memory that no other process can read: for more than RINGS groups at once, and in a forked child
+    std::shared_ptr<void> own;
   };
   Ring open(const TracedGroup& group);
   void close(const Ring& ring);
-  // Writes what all ranks that can be read here did last into $LOCKSTEP_TRACE_DIR. See
+  // Writes the last calls of all ranks that can be read here into $LOCKSTEP_TRACE_DIR. See
   // FlightRecorder::note_failure.
   std::string write_file();
 
@@ -81,8 +81,8 @@ class TraceMemory {
   std::vector<Fd> others_;
   std::mutex mutex_;
   // guarded by mutex_
-  std::size_t opened_ = 0;         // rings that were ever used
-  std::deque<std::byte*> closed_;  // of them, those whose groups are over; the latest is last
+  std::size_t opened_ = 0;         // number of rings that were ever used
+  std::deque<std::byte*> closed_;  // those of them whose groups are gone; the latest is last
 };
 
 }  // namespace lockstep

@@ -97,17 +97,16 @@ void cast_model(torch::nn::Module& module, const Properties& properties) {
   }
 }
 
-// ------------------------------------------------------------------------------------------------------------
-// optimiser
+// ---- optimiser
 
 struct Optimizer::State {
   struct Parameter {
     at::Tensor model;
-    at::Tensor master;  // undefined: the optimiser steps the model's own
+    at::Tensor master;  // undefined if the optimiser steps the model's own parameter
   };
   struct Loss {
     LossScale scale;
-    std::optional<std::int64_t> overflow;  // of this rank: the first parameter that was not finite
+    std::optional<std::int64_t> overflow;  // on this rank: the first parameter that was not finite
     bool used = false;                     // since the last step
   };
 
@@ -129,7 +128,7 @@ struct Optimizer::State {
   const InitializeOptions options;
   std::vector<Parameter> parameters;
   std::vector<Loss> losses;
-  double on_gradients = 1;  // what the model's gradients are multiplied by at this moment
+  double on_gradients = 1;  // present factor of the model's gradients
   std::exception_ptr failure;
 };
 
@@ -152,7 +151,7 @@ Optimizer::Optimizer(torch::optim::Optimizer& optimizer, const Properties& prope
       }
       if (properties.master_weights) {
         one.master = parameter.detach().clone().set_requires_grad(parameter.requires_grad());
-        auto& states = optimizer.state();  // momentum and the like go with the values
+        auto& states = optimizer.state();  // momentum and other state move with the values
         if (auto old = states.find(parameter.unsafeGetTensorImpl()); old != states.end()) {
           auto kept = std::move(old->second);
           states.erase(old);
@@ -189,7 +188,7 @@ void Optimizer::State::multiply_gradients(double factor) {
   }
 }
 
-// Where there are masters, their gradients take over the model's.
+// If there are masters, their gradients take over the model's.
 void Optimizer::State::unscale(int loss_id) {
   Loss& loss = losses[static_cast<std::size_t>(loss_id)];
   const c10::NoGradGuard no_grad;
@@ -204,7 +203,7 @@ void Optimizer::State::unscale(int loss_id) {
     at::_amp_foreach_non_finite_check_and_unscale_(values, found, at::full({}, inverse, number));
     if (is_dynamic() && found.item<float>() != 0) {
       if (!loss.overflow) loss.overflow = static_cast<std::int64_t>(i);
-      values.zero_();  // the step is skipped; the next loss is not to blame
+      values.zero_();  // the step is skipped; the next loss must not be blamed
     }
     if (!one.master.defined()) continue;
     at::Tensor& sum = one.master.mutable_grad();
@@ -263,8 +262,7 @@ bool Optimizer::step() {
   return true;
 }
 
-// -----------------------------------------------------------------------------------------------------------
-// scaled loss
+// ---- scaled loss
 
 ScaledLoss::ScaledLoss(const at::Tensor& loss, const Optimizer& optimizer, int loss_id, bool delay_unscale)
     : optimizer_(optimizer),
@@ -277,7 +275,7 @@ ScaledLoss::ScaledLoss(const at::Tensor& loss, const Optimizer& optimizer, int l
                              " losses; see num_losses of initialize()"));
   }
   const double scale = state.scale_of(loss_id);
-  // What was there before joins in: multiplying by a power of two and back is exact.
+  // Scales the earlier gradients, too: multiplying by a power of two and back is exact.
   state.multiply_gradients(scale / state.on_gradients);
   state.on_gradients = scale;
   state.losses[static_cast<std::size_t>(loss_id)].used = true;
@@ -326,7 +324,7 @@ NamedTensors state_dict(const Optimizer& optimizer) {
 void load_state_dict(const Optimizer& optimizer, const NamedTensors& state) {
   const std::map<std::string, at::Tensor> entries(state.begin(), state.end());
   auto& losses = optimizer.state().losses;
-  for (const bool check : {true, false}) {  // nothing changes unless all is there
+  for (const bool check : {true, false}) {  // nothing changes unless all entries exist
     for (std::size_t i = 0; i < losses.size(); ++i) {
       const auto scale = entries.find(lockstep::str("loss_scaler", i, ".loss_scale"));
       const auto unskipped = entries.find(lockstep::str("loss_scaler", i, ".unskipped"));

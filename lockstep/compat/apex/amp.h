@@ -27,24 +27,23 @@
 // The output of O1, O2 and O3 is float32 again (or cast_model_outputs), so that a loss outside the model is
 // computed in it.
 //
-// Loss scale   dynamic: from 2^16, half at each overflow, double after 2000 clean steps, at most 2^24
-//              (loss_scale.h). It moves in optimizer.step(), once for each loss that was scaled since the
-//              step before.
-// Accumulation several scale_loss() before one step(): gradients add up as if unscaled. With delay_unscale
-// they stay scaled, which
-//              saves a pass; the last one before step() must unscale.
-// Several      losses: num_losses, and loss_id of scale_loss(), give each its own scale, which falls when the
-//              gradients that this loss added overflow (they are then set to zero: the step is skipped in any
-//              case). Several models or optimisers: initialize each pair by itself.
+// Loss scale   Dynamic: from 2^16, halved at each overflow, doubled after 2000 clean steps, at most 2^24
+//              (loss_scale.h). It changes in optimizer.step(), once for each loss that was scaled since the
+//              previous step.
+// Accumulate   Several scale_loss() before one step(): gradients add up as if unscaled. With delay_unscale
+//              they stay scaled, which saves a pass; the last one before step() must unscale.
+// Several      losses: num_losses, and loss_id of scale_loss(), give each loss its own scale. It falls when
+//              the gradients that this loss added overflow. (They are then set to zero, because the step is
+//              skipped in any case.) Several models or optimisers: initialize each pair by itself.
 // Collective   optimizer.step() after a dynamic scale: one all_reduce of 8 bytes per loss, so that all ranks
 //              skip together.
-// Masters      O2 copies them in initialize(), before all ranks have rank 0's values: wrap the model in
-//              apex::parallel's DistributedDataParallel, which gives them those too, or make the same model
-//              on every rank.
+// Masters      O2 copies them in initialize(), before all ranks have rank 0's values. Wrap the model in
+//              apex::parallel's DistributedDataParallel, which broadcasts them too, or make the same model on
+//              every rank.
 // Differs      from Apex: O1 patches no functions; autocast holds within the model's forward, with libtorch's
-//              lists. Gradients of two optimisers on one parameter are unscaled by whichever comes first.
-// Fails        InvalidArgument: a level that is none; an option that the level has no use for (Apex's rules);
-//              a parameter of the optimiser that is not float32; step() while gradients are still scaled.
+//              lists. If two optimisers share a parameter, the first one that steps unscales its gradient.
+// Fails        InvalidArgument: an unknown level; an option that the level does not use (Apex's rules); a
+//              parameter of the optimiser that is not float32; step() while gradients are still scaled.
 // Source       NVIDIA/apex before cb65b8ed (2025-05): apex/amp/frontend.py, handle.py, _process_optimizer.py,
 //              scaler.py.
 #pragma once
@@ -69,23 +68,23 @@
 
 namespace lockstep::compat::apex::amp {
 
-// The keyword arguments of amp.initialize. What is not set is the level's.
+// The keyword arguments of amp.initialize. Those that are not set follow from the level.
 struct InitializeOptions {
   bool enabled = true;
   std::optional<at::ScalarType> cast_model_type = {};  // O0, O2, O3
   std::optional<bool> keep_batchnorm_fp32 = {};        // O2, O3
   std::optional<bool> master_weights = {};             // O2, O3
-  std::optional<double> loss_scale = {};               // a fixed one; 0: dynamic
+  std::optional<double> loss_scale = {};               // a fixed scale; 0: dynamic
   std::optional<at::ScalarType> cast_model_outputs = {};
   int num_losses = 1;
   double min_loss_scale = 0;
   double max_loss_scale = 16777216;
-  at::ScalarType half = at::kHalf;  // not Apex's: at::kBFloat16
-  std::optional<ProcessGroup> process_group =
-      {};  // that skips together; default: world(), or this process alone
+  at::ScalarType half = at::kHalf;  // Apex has only kHalf; at::kBFloat16 is possible here
+  // the group that skips together; default: world(), or this process alone
+  std::optional<ProcessGroup> process_group = {};
 };
 
-// What a level comes to with those on top.
+// The properties of a level, changed by these options.
 struct Properties {
   std::optional<at::ScalarType> cast_model_type;
   std::optional<at::ScalarType> autocast;
@@ -96,18 +95,19 @@ struct Properties {
 };
 Properties properties_of(const std::string& opt_level, const InitializeOptions& options);
 
-// The device that a model's parameters are on, and its inputs cast as its level says.
+// The first function returns the device of a model's parameters. The second casts its inputs as its level
+// says.
 at::DeviceType device_of(const torch::nn::Module& module);
 at::Tensor cast_floating(const at::Tensor& tensor, std::optional<at::ScalarType> dtype);
 
-// An optimiser with its level. A value that is cheap to copy; the optimiser itself must live as long.
+// An optimiser with its level. A value that is cheap to copy. The optimiser itself must live as long.
 class Optimizer {
  public:
   Optimizer(torch::optim::Optimizer& optimizer, const Properties& properties,
             const InitializeOptions& options);
 
   void zero_grad(bool set_to_none = true);
-  // Returns false where it was skipped, on all ranks, because a gradient of a rank was not finite.
+  // Returns false if the step was skipped, on all ranks, because a gradient of some rank was not finite.
   bool step();
   std::vector<torch::optim::OptimizerParamGroup>& param_groups();  // of the masters, with O2
   torch::optim::Optimizer& get() const;                            // for learning rate schedules
@@ -122,7 +122,7 @@ class Optimizer {
 
 std::vector<at::Tensor> masters_of(const Optimizer& optimizer);
 
-// A model with its level: forward() casts what goes in and out. A value that is cheap to copy.
+// A model with its level: forward() casts inputs and outputs. A value that is cheap to copy.
 template <typename ModuleType> class Model {
  public:
   Model(std::shared_ptr<ModuleType> module, const Properties& properties, Optimizer optimizer)
@@ -138,8 +138,8 @@ template <typename ModuleType> class Model {
   }
   ModuleType* operator->() const { return module_.get(); }
   const std::shared_ptr<ModuleType>& ptr() const { return module_; }
-  // The float32 masters of its parameters; none but with O2. apex::parallel::DistributedDataParallel gives
-  // all ranks rank 0's.
+  // The float32 masters of its parameters; none except with O2. apex::parallel::DistributedDataParallel gives
+  // all ranks those of rank 0.
   std::vector<at::Tensor> masters() const { return masters_of(optimizer_); }
 
  private:
@@ -172,7 +172,7 @@ std::pair<Model<ModuleType>, Optimizer> initialize(std::shared_ptr<ModuleType> m
                                                    const std::string& opt_level = "O1",
                                                    const InitializeOptions& options = {}) {
   const Properties properties = properties_of(opt_level, options);
-  Optimizer with_level(optimizer, properties, options);  // remembers float32 values before the model is cast
+  Optimizer with_level(optimizer, properties, options);  // copies float32 values before the model is cast
   cast_model(*module, properties);
   return {Model<ModuleType>(std::move(module), properties, with_level), with_level};
 }
@@ -184,8 +184,8 @@ std::pair<Model<ModuleType>, Optimizer> initialize(const torch::nn::ModuleHolder
   return initialize(module.ptr(), optimizer, opt_level, options);
 }
 
-// The scaled loss; when it goes, the gradients are unscaled. If backward() threw, they are left alone. What
-// the unscaling throws is thrown by optimizer.step().
+// The scaled loss. Its destructor unscales the gradients. If backward() threw, it leaves them alone. An error
+// of the unscaling is thrown by optimizer.step().
 class ScaledLoss {
  public:
   ScaledLoss(const at::Tensor& loss, const Optimizer& optimizer, int loss_id, bool delay_unscale);
@@ -209,10 +209,11 @@ class ScaledLoss {
   return {loss, optimizer, loss_id, delay_unscale};
 }
 
-// What the optimiser steps: the float32 masters with O2, else the model's own parameters.
+// The parameters that the optimiser steps: the float32 masters with O2, else the model's own.
 std::vector<at::Tensor> master_params(const Optimizer& optimizer);
 
-// Of every loss: "loss_scaler0.loss_scale" and "loss_scaler0.unskipped". Loading needs as many losses.
+// For every loss: "loss_scaler0.loss_scale" and "loss_scaler0.unskipped". Loading needs the same number of
+// losses.
 NamedTensors state_dict(const Optimizer& optimizer);
 void load_state_dict(const Optimizer& optimizer, const NamedTensors& state);
 

@@ -10,12 +10,12 @@
 //              allreduce_always_fp32     float16 gradients travel and add up as float32
 //              gradient_average          divide by the number of ranks
 //              gradient_predivide_factor divide by it before the sum, so that float16 does not overflow, and
-//              by the rest after. As
-//                                        in Apex the division before takes place without gradient_average,
-//                                        too
-//              The others of Apex concern streams and communicators of GPUs.
-// Everything else, what is collective and what fails: parallel/ddp/distributed_data_parallel.h. Buckets are
-// Lockstep's: in the order of the parameters, not as they arrived in the first backward.
+//              by
+//                                        the rest after. As in Apex, the division before the sum takes place
+//                                        without gradient_average, too
+//              The other options of Apex concern streams and communicators of GPUs.
+// Other facts  parallel/ddp/distributed_data_parallel.h says what is collective and what fails. Buckets are
+//              Lockstep's: in the order of the parameters, not as they arrived in the first backward.
 // Source       NVIDIA/apex before cb65b8ed (2025-05): apex/parallel/distributed.py.
 #pragma once
 
@@ -39,12 +39,12 @@ struct DistributedDataParallelOptions {
   std::optional<ProcessGroup> process_group = {};  // default: world()
 };
 
-// The same in Lockstep's words.
+// The same as options of Lockstep's wrapper.
 lockstep::DistributedDataParallelOptions options_of(const DistributedDataParallelOptions& options,
                                                     const NamedTensors& parameters);
 // Gives every rank rank 0's values.
 void broadcast_all(const std::vector<at::Tensor>& tensors, const ProcessGroup& group);
-// Null where DDP's own average does it.
+// Null if DDP's own average does it.
 std::shared_ptr<CommHook> hook_of(const DistributedDataParallelOptions& options);
 
 template <typename Model> class DistributedDataParallel {
@@ -82,12 +82,12 @@ template <typename Model> class DistributedDataParallel {
   lockstep::DistributedDataParallel<void> ddp_;
 };
 
-// Averages gradients when it is told to: Reducer reducer(net->parameters()); ...backward(); reducer.reduce();
+// Averages gradients on request: Reducer reducer(net->parameters()); ...backward(); reducer.reduce();
 class Reducer {
  public:
   // Collective: every rank gets rank 0's values.
   explicit Reducer(std::vector<at::Tensor> parameters, const ProcessGroup& group = world());
-  // Collective, and every rank has a gradient for the same parameters.
+  // Collective. Every rank must have a gradient for the same parameters.
   void reduce() const;
 
  private:

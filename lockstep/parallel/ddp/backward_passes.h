@@ -1,5 +1,5 @@
-// BackwardPasses: the backward passes of one model: which of them averages, and to which one a gradient
-// belongs.
+// BackwardPasses: counts the backward passes of one model. It decides which pass averages, and to which pass
+// a gradient belongs.
 //
 //   BackwardPasses passes(/*per_step=*/1);
 //   const bool averages = passes.begin();       // a first gradient has come
@@ -7,7 +7,7 @@
 //   passes.is_followed(backward);               // true: another gradient of it belongs to the same pass
 //   passes.averaged();
 //
-// Several backwards make one pass where autograd runs one inside another, on one thread (reentrant
+// Several backwards are one pass if autograd runs one inside another, on one thread (reentrant
 // checkpointing).
 #pragma once
 
@@ -21,20 +21,20 @@ class BackwardPasses {
  public:
   explicit BackwardPasses(int per_step) : per_step_(per_step) {}
 
-  // Whether a backward that begins now counts as one of the step's. Returns what was set before.
+  // Says whether a backward that begins now counts as one of the step's. Returns the earlier setting.
   bool set_synchronised(bool on) { return std::exchange(synchronised_, on); }
   bool is_synchronised() const { return synchronised_; }
 
-  // Begins a pass on this thread. Returns whether it is the one of its step that averages.
+  // Begins a pass on this thread. Returns whether it is the pass of its step that averages.
   bool begin();
-  // The next pass is the last one of its step.
+  // Makes the next pass the last one of its step.
   void pass_over_declared() { declared_ = per_step_ - 1; }
   void averaged();
   void turn_ended() {
     declared_ = 0;
-  }  // of a virtual rank before the last; the next one has passes of its own
+  }  // for a virtual rank before the last, because the next one has passes of its own
 
-  std::uint64_t number() const { return number_; }  // of passes so far
+  std::uint64_t number() const { return number_; }  // number of passes so far
   bool has_averaged() const { return has_averaged_; }
   bool is_on_this_thread() const { return thread_ == std::this_thread::get_id(); }
   void follow(int backward) { followed_ = backward; }

@@ -219,7 +219,7 @@ RANKS_TEST(DifferentPlaces, APeerThatLeftDuringBackwardIsExplained, Ranks(2), Ba
   EXPECT_THAT(loop,
               ThrowsMessage<PeerLost>(AllOf(
                   HasSubstr("for the gradients of a DistributedDataParallel (TinyNet, bucket 0) on group"),
-                  HasSubstr("has left the group"), HasSubstr("inputs of uneven length (dist::join"))));
+                  HasSubstr("has left the group"), HasSubstr("inputs differ in length (use dist::join"))));
 }
 
 RANKS_TEST(DifferentPlaces, ATimeoutIsExplained, Ranks(2), Backends("shm", "tcp"),

@@ -1,4 +1,4 @@
-// The name under which DistributedDataParallel speaks in errors.
+// The name of DistributedDataParallel in errors.
 #pragma once
 
 #include "lockstep/parallel/wrapper.h"

@@ -65,7 +65,7 @@ std::string join(const std::vector<std::string>& names) {
   return text;
 }
 
-// What every rank must have set alike, as text.
+// The settings that must be equal on all ranks, as text.
 std::string settings_of(const ReducerOptions& options, bool broadcast_buffers) {
   return lockstep::str("bucket_cap ", options.caps.bytes, " bytes, first bucket ", options.caps.first_bytes,
                        " bytes, find_unused_parameters ", options.find_unused_parameters, ", static_graph ",
@@ -75,8 +75,8 @@ std::string settings_of(const ReducerOptions& options, bool broadcast_buffers) {
                        options.virtual_ranks ? options.virtual_ranks->virtual_ranks : 0);
 }
 
-// A rank that cannot have its buckets tells the others, which would otherwise wait for it in their first
-// backward.
+// If a rank cannot make its buckets, it tells the other ranks. Otherwise they would wait for it in their
+// first backward.
 std::shared_ptr<Reducer> make_reducer(const NamedTensors& parameters, const ProcessGroup& group,
                                       const ReducerOptions& options) {
   try {
@@ -87,10 +87,10 @@ std::shared_ptr<Reducer> make_reducer(const NamedTensors& parameters, const Proc
   }
 }
 
-// What a wrapper announces to a Join before it communicates.
+// The announcements that a wrapper makes to a Join before it communicates.
 enum Announced : std::uint32_t { BUFFERS, AVERAGE, NOTHING };
 
-// By what an average over all `ranks`, to which those without inputs contributed zeros, must be multiplied.
+// The factor for an average over all `ranks` to which the ranks without inputs contributed zeros.
 double factor_of(const JoinRound& round, const JoinOptions& options, int ranks) {
   const bool over_active = !options.divide_by_initial_world_size && round.active > 0;
   return over_active ? static_cast<double>(ranks) / round.active : 1.0;
@@ -104,7 +104,7 @@ std::function<double()> announce_average(JoinMembership& membership, int ranks) 
   };
 }
 
-// On a rank that has no more inputs.
+// Takes the place of a rank that has no more inputs.
 class StandIn : public JoinHook {
  public:
   StandIn(ProcessGroup group, std::shared_ptr<Reducer> reducer, std::vector<at::Tensor> parameters,
@@ -152,7 +152,7 @@ DistributedDataParallelBase::DistributedDataParallelBase(const torch::nn::Module
     settings.model = name_of_model(*module);
     find_sparse(*module, distinct(parameters_), settings.sparse_gradients);
   }
-  // First what needs all ranks, so that what is refused below is refused on all of them alike.
+  // Collective checks come first, so that all later refusals are the same on all ranks.
   verify_same_model(DDP_WRAPPER,
                     describe_model(parameters_, buffers_, settings_of(settings, broadcast_buffers_)), group_);
   const NamedTensors chosen =
@@ -198,7 +198,7 @@ void DistributedDataParallelBase::before_forward(bool training) {
   if (trains && reducer_->is_synchronised()) give_buffers();
 }
 
-// Collective. To a forward in training that is averaged.
+// Collective. Called by a training forward that is averaged.
 void DistributedDataParallelBase::give_buffers() {
   if (virtual_replica_) {
     const Acting acting(Purpose::BUFFERS, model_);
@@ -367,7 +367,7 @@ torch::OrderedDict<std::string, at::Tensor> DistributedDataParallelBase::state_d
 // NOLINTNEXTLINE(readability-make-member-function-const): it changes the model
 void DistributedDataParallelBase::load_state_dict(const torch::OrderedDict<std::string, at::Tensor>& state) {
   const auto own = state_dict();
-  std::vector<std::pair<at::Tensor, at::Tensor>> copies;  // to, from
+  std::vector<std::pair<at::Tensor, at::Tensor>> copies;  // destination and source
   std::unordered_set<std::string> loaded;
   for (const auto& item : state) {
     std::string name = item.key();

@@ -254,7 +254,7 @@ TEST(VerifyModels, NamesTheFirstDifferenceAndBothSides) {
   const std::string no_buffer =
       describe_model({{"a", torch::ones({1}, torch::requires_grad())}}, {}, "cap 25");
   EXPECT_THAT(first_difference({fewer, no_buffer}),
-              Optional(std::string("rank 0 has buffer \"mean\" [3] float32, which rank 1 has not")));
+              Optional(std::string("rank 0 has buffer \"mean\" [3] float32, which rank 1 does not have")));
   EXPECT_THAT(first_difference({describe_model({}, {}, "cap 1"), describe_model({}, {}, "cap 2")}),
               Optional(std::string("option \"settings\" is cap 1 on rank 0 but cap 2 on rank 1")));
   EXPECT_THAT(

@@ -1,5 +1,5 @@
-// ForwardNotes: what the forwards since the last backward have told: which parameters their outputs depend
-// on, and how many forwards an exception left behind (left_forwards.h).
+// ForwardNotes: facts from the forwards since the last backward. They are the parameters on which their
+// outputs depend, and the number of forwards that an exception left behind (left_forwards.h).
 //
 //   ForwardNotes notes(parameters.size());
 //   notes.reach(hooks.reachable_from(outputs));    // or reach_all(), where outputs cannot be looked into
@@ -20,7 +20,7 @@ class ForwardNotes {
  public:
   explicit ForwardNotes(std::size_t parameters) : parameters_(parameters) {}
 
-  // Has no state that needs a lock.
+  // Needs no lock.
   LeftForwards& left() { return left_; }
 
   void reach(const std::vector<bool>& reachable) {
@@ -28,7 +28,7 @@ class ForwardNotes {
     for (std::size_t i = 0; i < reachable.size(); ++i) (*reached_)[i] = (*reached_)[i] || reachable[i];
   }
   void reach_all() { reached_.emplace(parameters_, true); }
-  // Forwards were looked into, and depend on no parameter.
+  // Returns whether outputs were searched and depend on no parameter.
   bool is_none_reached() const {
     return reached_ && std::find(reached_->begin(), reached_->end(), true) == reached_->end();
   }

@@ -1,5 +1,6 @@
-// Finds the tensors in whatever a forward returns: a tensor, optional, pair, tuple, array, vector, map,
-// pointer to any of these, nested as you like, or your own struct through one function beside it:
+// Finds the tensors in the result of a forward. The result may be a tensor, optional, pair, tuple, array,
+// vector, map or pointer to any of these, nested in any way. For a struct of its own, a program defines one
+// function beside it:
 //
 //   struct Detections {
 //     torch::Tensor boxes;
@@ -10,8 +11,9 @@
 //     outputs.visit(detections.scores);
 //   }
 //
-// Needed by find_unused_parameters alone. A type it cannot look into is no error: `complete` is then false,
-// and unused parameters are found at the end of backward instead of at its beginning.
+// Needed by find_unused_parameters and static_graph alone. A type that cannot be searched is no error:
+// `complete` is then false, and unused parameters are found at the end of backward instead of at its
+// beginning.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -48,7 +50,7 @@ template <typename... Parts> inline constexpr bool is_tuple<std::tuple<Parts...>
 template <typename T> inline constexpr bool is_pair = false;
 template <typename First, typename Second> inline constexpr bool is_pair<std::pair<First, Second>> = true;
 
-template <typename T> inline constexpr bool holds_at_most_one = false;  // can be asked and dereferenced
+template <typename T> inline constexpr bool holds_at_most_one = false;  // it can be tested and dereferenced
 template <typename T> inline constexpr bool holds_at_most_one<std::optional<T>> = true;
 template <typename T> inline constexpr bool holds_at_most_one<std::shared_ptr<T>> = !std::is_void_v<T>;
 template <typename T, typename Deleter>

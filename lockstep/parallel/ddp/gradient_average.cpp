@@ -42,7 +42,7 @@ void GradientAverage::start_exchange(bool used, bool order) {
     exchange_.start_used(flags);
   }
   const BucketStore& store = gradients_.store();
-  if (!order || store.buckets() < 2) return;  // on every rank: there is nothing to start earlier
+  if (!order || store.buckets() < 2) return;  // on every rank: no bucket could start earlier
   exchange_.start_order(arrival_order(arrivals.order(), store.size()));
 }
 

@@ -9,9 +9,9 @@
 //   average.wait();
 //   average.settle();                         // .grad of all is the average
 //
-// Order  Rank 0 tells all ranks in which order its gradients came; after that settle() lays the buckets out
-//        to suit it.
-// Threads one at a time: the Reducer drives it and holds its lock, except in wait().
+// Order   Rank 0 tells all ranks the order in which its gradients arrived. After that settle() lays out the
+//         buckets to suit it.
+// Threads one at a time: the Reducer calls it and holds its lock, except in wait().
 #pragma once
 
 #include <cstddef>
@@ -29,7 +29,7 @@ namespace lockstep {
 
 class GradientAverage {
  public:
-  // The gradients outlive it. `model` is the model's name in messages, or empty.
+  // The gradients outlive it. `model` is the model's name in messages; it may be empty.
   GradientAverage(ModelGradients& gradients, const ProcessGroup& group, const BucketCaps& caps,
                   std::string model);
   GradientAverage(const GradientAverage&) = delete;
@@ -38,19 +38,20 @@ class GradientAverage {
 
   // Between backward passes.
   void set_hook(std::shared_ptr<CommHook> hook) { reduction_.set_hook(std::move(hook)); }
-  std::shared_ptr<CommHook> hook() const { return reduction_.hook(); }  // null: none
+  std::shared_ptr<CommHook> hook() const { return reduction_.hook(); }  // null if there is none
 
   // The mark travels with each call of this pass (comm/purpose.h).
   void begin_pass(std::int32_t mark) { mark_ = mark; }
-  std::size_t started() const { return reduction_.started(); }  // buckets
+  std::size_t started() const { return reduction_.started(); }  // number of buckets
   void start_complete();
-  // After start_complete() has started all: tells which parameters were used here, and in which order
-  // gradients came.
+  // Called after start_complete() has started all buckets. Sends which parameters were used here, and the
+  // order of the gradients.
   void start_exchange(bool used, bool order);
-  void wait();                                             // and reduces sparse gradients
+  void wait();                                             // also reduces sparse gradients
   void scale(double factor) { gradients_.scale(factor); }  // between wait() and settle()
   void settle();
-  void end_turn() { gradients_.end_turn(); }  // in place of settle(), but in a virtual rank's last turn
+  // called in place of settle() in every turn of a virtual rank but the last
+  void end_turn() { gradients_.end_turn(); }
 
   std::string table() const;  // the plan, one line per bucket
   DistributedDataParallelStats stats() const;
@@ -59,8 +60,8 @@ class GradientAverage {
  private:
   struct Counts {
     DistributedDataParallelStats stats;  // without the counts of the store and the reduction
-    std::uint64_t sparse_bytes = 0;      // sent in this step
-    std::uint64_t earlier_copied = 0;    // bytes, up to the end of the last step
+    std::uint64_t sparse_bytes = 0;      // bytes of sparse gradients sent in this step
+    std::uint64_t earlier_copied = 0;    // bytes copied up to the end of the last step
     std::uint64_t earlier_sent = 0;
   };
   void follow_order();

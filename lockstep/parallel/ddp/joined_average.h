@@ -1,11 +1,11 @@
-// JoinedAverage: what a Join (job/join.h) makes of the averages of one model: it is told of each before it
-// begins, and says by what the result must be multiplied.
+// JoinedAverage: connects the averages of one model with a Join (job/join.h). The Join hears of each average
+// before it begins, and returns the factor by which the result must be multiplied.
 //
 //   average.set_announce(announce);
 //   average.begin();                        // a backward that averages; announces it
 //   gradients.scale(average.take_factor());
 //
-// A rank without inputs stands in: it announces nothing, and knows the factor from the others.
+// A rank without inputs announces nothing; the other ranks tell it the factor.
 #pragma once
 
 #include <functional>
@@ -15,8 +15,9 @@ namespace lockstep {
 
 class JoinedAverage {
  public:
-  // Called when a backward that will be averaged begins, before it communicates. May return a function, which
-  // is called when the averages have arrived, and says by what they must be multiplied.
+  // Called when a backward that will be averaged begins, before it communicates. May return a function. That
+  // function is called when the averages have arrived, and returns the factor by which they must be
+  // multiplied.
   using Announce = std::function<std::function<double()>()>;
 
   void set_announce(Announce announce) { announce_ = std::move(announce); }
@@ -29,13 +30,13 @@ class JoinedAverage {
   }
   void end_stand_in() { stands_in_ = false; }
   bool stands_in() const { return stands_in_; }
-  // Of this backward: ranks may have run unequally many forwards.
+  // For this backward: ranks may have run different numbers of forwards.
   bool is_joined() const { return static_cast<bool>(factor_); }
   double take_factor() { return factor_ ? std::exchange(factor_, {})() : 1.0; }
 
  private:
   Announce announce_;
-  std::function<double()> factor_;  // of the averages of this backward
+  std::function<double()> factor_;  // returns the factor of this backward's averages
   bool stands_in_ = false;
 };
 

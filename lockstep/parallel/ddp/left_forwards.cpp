@@ -12,7 +12,7 @@ namespace {
 using torch::autograd::variable_list;
 using Count = std::shared_ptr<std::atomic<std::int32_t>>;
 
-// What one forward returned; the nodes of its outputs hold it.
+// The result of one forward. The nodes of its outputs hold it.
 class Result {
  public:
   explicit Result(Count count) : count_(std::move(count)), exceptions_(std::uncaught_exceptions()) {}
@@ -26,7 +26,7 @@ class Result {
  private:
   const Count count_;
   const int exceptions_;
-  std::atomic<bool> reached_ = false;  // by a backward
+  std::atomic<bool> reached_ = false;  // a backward has reached it
 };
 
 class Hook : public torch::autograd::FunctionPreHook {

@@ -1,14 +1,14 @@
-// LeftForwards: how many forwards of this rank an exception left behind, so that no backward will ever go
-// through what they returned. A rank that catches such an exception and goes on with its next batch is one
-// step behind its peers from then on.
+// LeftForwards: counts the forwards of this rank that an exception left behind, so that no backward will ever
+// pass through their results. A rank that catches such an exception and goes on with its next batch is one
+// step behind its peers.
 //
 //   const LeftForwards::Attempt attempt(left);      // counts a forward that throws
 //   auto outputs = module->forward(batch);
 //   attempt.watch(tensors_of(outputs));             // and one whose outputs are destroyed by an exception
 //                                                   // before their backward
 //
-// Not seen    an exception before forward; outputs that live on outside of the block that the exception left,
-//             that are no part of a graph, or that cannot be looked into (forward_outputs.h); a step that is
+// Not seen    An exception before forward. Outputs that live on outside of the block that the exception left,
+//             that are not part of a graph, or that cannot be searched (forward_outputs.h). A step that is
 //             skipped without an exception.
 // Cost        a small object per output, held by its node in the graph.
 #pragma once
@@ -34,7 +34,7 @@ class LeftForwards {
 
    private:
     const LeftForwards& left_;
-    const int exceptions_;  // in flight when it began
+    const int exceptions_;  // number in flight when it began
   };
 
   std::int32_t count() const { return *count_; }

@@ -37,7 +37,7 @@ std::vector<at::Tensor> tensors_of(const NamedTensors& dense, const NamedTensors
   return tensors;
 }
 
-// Why a backward that brought these parameters no gradient is refused.
+// Returns why a backward without gradients for these parameters is refused.
 std::string words_of_missing(const std::vector<std::string>& names, const ReducerOptions& options,
                              const ModelGradients& gradients, const ParameterClaims& claims) {
   const std::string who = str(names.size() == 1 ? "parameter " : "parameters ", list_of(names));
@@ -74,7 +74,7 @@ std::shared_ptr<Reducer> Reducer::create(const NamedTensors& parameters, const P
   return std::shared_ptr<Reducer>(new Reducer(dense, sparse, group, options));
 }
 
-// The hooks are a member and go when the Reducer goes: a plain pointer is enough.
+// The hooks are a member and are destroyed with the Reducer, so a plain pointer is enough.
 Reducer::Reducer(const NamedTensors& dense, const NamedTensors& sparse, const ProcessGroup& group,
                  const ReducerOptions& options)
     : group_(group),
@@ -96,14 +96,13 @@ Reducer::Reducer(const NamedTensors& dense, const NamedTensors& sparse, const Pr
   if (turns_) average_->set_hook(turns_->sum());
 }
 
-// ---------------------------------------------------------------------------------------------------- entry
-// points
+// ---- entry points
 
 void Reducer::before_forward(const std::optional<std::string>& mistake) {
   Lock lock(mutex_);
   fail_on_error(lock, [&] {
     state_.rethrow_failure();
-    gradients_->end_pass();  // of a backward that was left by an exception
+    gradients_->end_pass();  // of a backward that an exception left
     if (state_.is(State::ACCUMULATING)) state_.transition(State::IDLE);  // likewise, on this rank alone
     if (!state_.is(State::IDLE)) {
       refuse(
@@ -215,12 +214,14 @@ void Reducer::on_gradient(std::size_t index, const at::Tensor& incoming) {
 void Reducer::on_end_of_backward(std::uint64_t pass) {
   Lock lock(mutex_);
   if (pass != passes_.number() || !state_.is_in_backward()) return;
-  // A backward inside this one has ended (reentrant checkpointing): more gradients may come, unless all have.
+  // A backward inside this one has ended (reentrant checkpointing). More gradients may arrive, unless all
+  // have.
   if (AutogradHooks::ended_inside_another_backward() && !gradients_->arrivals().all_arrived()) return;
   fail_on_error(lock, [&] { end_pass(lock); });
 }
 
-// It may have gone through a graph without parameters of ours, as that of a gradient penalty.
+// The backward may have passed through a graph without parameters of this model, as that of a gradient
+// penalty.
 void Reducer::on_end_of_backward_through_outputs() {
   Lock lock(mutex_);
   if (!state_.is_in_backward() || !passes_.is_on_this_thread()) return;
@@ -228,8 +229,7 @@ void Reducer::on_end_of_backward_through_outputs() {
   fail_on_error(lock, [&] { end_pass(lock); });
 }
 
-// ------------------------------------------------------------------------------------------------- failure
-// and state
+// ---- failure and state
 
 template <typename Body> void Reducer::fail_on_error(Lock& lock, Body body) {
   try {
@@ -243,8 +243,7 @@ template <typename Body> void Reducer::fail_on_error(Lock& lock, Body body) {
 
 void Reducer::refuse(const std::string& reason) const { DDP_WRAPPER.refuse(group_, reason); }
 
-// ------------------------------------------------------------------------------------------------------ one
-// backward
+// ---- one backward
 
 // Finds or begins the backward pass that a gradient belongs to.
 void Reducer::join_pass() {
@@ -262,7 +261,7 @@ void Reducer::join_pass() {
   } else if (passes_.is_followed(backward)) {
     return;
   } else if (state_.is(State::WAITING) || !passes_.is_on_this_thread()) {
-    // Autograd runs a backward inside another one on the same thread, so another thread means another caller.
+    // Autograd runs a backward inside another one on the same thread. So another thread means another caller.
     refuse("two threads are in backward() on one model; take turns, or wrap one model for each");
   }
   passes_.follow(backward);
@@ -282,7 +281,7 @@ void Reducer::begin_pass() {
   }
   state_.transition(averages ? State::COLLECTING : State::ACCUMULATING);
   if (averages) joined_.begin();
-  // in a join, ranks may have fewer steps
+  // in a join, ranks may have different numbers of steps
   average_->begin_pass(joined_.is_joined() ? 0 : forwards_.left().count());
   gradients_->begin_pass(claims_);
   const std::vector<std::size_t> unreached = forwards_.take_unreached();
@@ -304,8 +303,7 @@ void Reducer::accept(std::size_t index, const at::Tensor& incoming) {
   average_->start_complete();
 }
 
-// --------------------------------------------------------------------------------------------------- end of
-// backward
+// ---- end of backward
 
 void Reducer::end_pass(Lock& lock) {
   gradients_->end_pass();
@@ -317,8 +315,8 @@ void Reducer::end_pass(Lock& lock) {
   }
 }
 
-// A rank that misses gradients takes part with zeros before it says so: by then all ranks have come through
-// this backward, so that each of them can find and name what it misses itself.
+// A rank that misses gradients takes part with zeros before it reports them. By then all ranks have finished
+// this backward, so that each of them can find and name its own missing gradients.
 void Reducer::average(Lock& lock) {
   const bool learns_graph = options_.static_graph && !passes_.has_averaged();
   const bool finds_unused = options_.find_unused_parameters || learns_graph;
@@ -336,7 +334,7 @@ void Reducer::average(Lock& lock) {
     average_->wait();
     const double factor = joined_.take_factor();
     if (factor != 1) average_->scale(factor);
-  } catch (const Aborted&) {  // perhaps by a peer that misses the same
+  } catch (const Aborted&) {  // perhaps by a peer that misses the same gradients
     if (missing.empty()) throw;
   }
   lock.lock();

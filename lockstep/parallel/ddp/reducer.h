@@ -1,13 +1,13 @@
-// Reducer: averages the gradients of one model over the ranks of a group while backward runs. The heart of
-// DistributedDataParallel, which is what a program uses.
+// Reducer: averages the gradients of one model over the ranks of a group while backward runs. It is the core
+// of DistributedDataParallel, which programs use.
 //
-// reducer_state.h draws its states, backward_passes.h says which backward averages.
+// reducer_state.h draws its states. backward_passes.h says which backward averages.
 //
-// Threads     autograd may call the hooks on any thread: one mutex guards everything. A gradient that arrives
-//             on another thread for another backward while one is under way is an error.
-// Shared      with another live wrapper: parameter_claims.h says which of them take a gradient, and .grad of
-//             a shared parameter never lies in a bucket, so that each reads what autograd made and none sees
-//             the other's average under way.
+// Threads     autograd may call the hooks on any thread, so one mutex guards everything. While a backward is
+//             under way, a gradient of another backward on another thread is an error.
+// Shared      parameters: parameter_claims.h says which wrapper takes a gradient. The .grad of a shared
+//             parameter never lies in a bucket. So each wrapper reads the gradient that autograd made, and
+//             none sees another's average under way.
 // Virtual     ranks: virtual_turns.h. A backward of a turn before the last adds to sums of this process.
 #pragma once
 
@@ -42,8 +42,8 @@ enum class TurnEvent;
 struct ReducerOptions {
   BucketCaps caps;
   int backward_passes_per_step = 1;
-  bool find_unused_parameters = false;        // looks for them in each forward
-  bool static_graph = false;                  // finds them once, in place of that
+  bool find_unused_parameters = false;        // searches for them in each forward
+  bool static_graph = false;                  // instead finds them once
   std::vector<std::string> sparse_gradients;  // names of parameters
   std::string model = {};                     // its name, for messages
   std::optional<VirtualRankPlan> virtual_ranks = {};
@@ -51,37 +51,38 @@ struct ReducerOptions {
 
 class Reducer : public std::enable_shared_from_this<Reducer> {
  public:
-  // `parameters`: distinct leaves that require gradients, equal on every rank of the group.
+  // `parameters` are distinct leaves that require gradients, equal on every rank of the group.
   static std::shared_ptr<Reducer> create(const NamedTensors& parameters, const ProcessGroup& group,
                                          const ReducerOptions& options);
 
-  // Repeats the error of a failed reducer. Finds a backward that was left by an exception, and changed
+  // Throws the error of a failed reducer again. Finds a backward that an exception left, and changed
   // parameters. Fails with `mistake`, if there is one.
   void before_forward(const std::optional<std::string>& mistake);
   void after_forward();
-  // Whether the next two are worth calling: the options need them, and not under no_sync.
+  // Whether the next two functions have to be called: the options need them, and no_sync is not on.
   bool wants_outputs() const;
-  // find_unused_parameters: parameters that no tensor in `outputs` depends on will not hold back their
-  // buckets. static_graph: a backward through `outputs` has ended when it has, however many ran inside it.
-  // Outputs that could not be looked into are none: any parameter may get a gradient.
+  // find_unused_parameters: a parameter on which no tensor in `outputs` depends does not hold back its
+  // bucket. static_graph: when a backward through `outputs` has ended, the pass has ended, however many
+  // backwards ran inside it. `outputs` is none if they could not be searched; then any parameter may get a
+  // gradient.
   void note_outputs(const std::optional<std::vector<at::Tensor>>& outputs);
-  // If the outputs depend on no parameter at all, no gradient will ever arrive: takes part in the average
-  // with zeros, so that peers whose outputs do need not wait. For training; blocks until they have come
-  // through their backward.
+  // If the outputs depend on no parameter at all, no gradient will ever arrive. This rank then takes part in
+  // the average with zeros, so that its peers need not wait. For training. Blocks until the peers have
+  // finished their backward.
   void take_part_if_unreached();
-  // Of this rank, compared with the others' when a bucket is: forwards that are to be averaged and that an
-  // exception left behind.
+  // The forwards of this rank that an exception left behind and that count for an average. Ranks compare
+  // their number with each bucket.
   LeftForwards& left_forwards() { return forwards_.left(); }
 
-  // Whether a backward that begins now is to be averaged. Returns what was set before.
+  // Says whether a backward that begins now will be averaged. Returns the earlier setting.
   bool set_synchronised(bool on);
   bool is_synchronised() const;
 
-  // Throws InvalidArgument for a second one, or after the first backward. Not collective: the caller has
-  // compared them.
+  // Throws InvalidArgument for a second hook, or after the first backward. Not collective: the caller has
+  // compared the hooks.
   void register_comm_hook(std::shared_ptr<CommHook> hook);
 
-  // What `question` answers of the average: its table, its counts, its hook.
+  // Asks the average `question`, about its table, its counts or its hook.
   template <typename Question> auto ask(Question question) const {
     const std::lock_guard lock(mutex_);
     return question(static_cast<const GradientAverage&>(*average_));
@@ -89,11 +90,11 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
 
   // For a Join.
   void set_announce(JoinedAverage::Announce announce);
-  // This rank has no more inputs: takes part in an average of the others with zeros. Its gradients become
-  // that average, times `factor`.
+  // For a rank without further inputs: takes part in an average of the other ranks with zeros. Its gradients
+  // become that average, times `factor`.
   void stand_in(double factor);
 
-  // For the turns of virtual ranks, of a reducer that was made for them.
+  // For the turns of virtual ranks, if the reducer was made for them.
   void on_turn(TurnEvent event, int virtual_rank = 0);
 
  private:
@@ -107,10 +108,10 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   void on_end_of_backward(std::uint64_t pass);
   void on_end_of_backward_through_outputs();
 
-  // The following need the lock.
+  // The following functions are called with the lock held.
   template <typename Body>
   void fail_on_error(Lock& lock,
-                     Body body);  // becomes FAILED when `body` throws, and lets the exception pass
+                     Body body);  // becomes FAILED if `body` throws, and rethrows the exception
   [[noreturn]] void refuse(const std::string& reason) const;
   void join_pass();
   void begin_pass();
@@ -132,8 +133,8 @@ class Reducer : public std::enable_shared_from_this<Reducer> {
   BackwardPasses passes_;
   ForwardNotes forwards_;
   JoinedAverage joined_;
-  const std::shared_ptr<VirtualTurns> turns_;  // null: without virtual ranks
-  AutogradHooks hooks_;                        // goes first: no hook is called after that
+  const std::shared_ptr<VirtualTurns> turns_;  // null without virtual ranks
+  AutogradHooks hooks_;                        // destroyed first: no hook is called after that
 };
 
 }  // namespace lockstep

@@ -7,7 +7,7 @@
 namespace lockstep {
 namespace {
 
-// After these the group is closed already, for every rank.
+// Returns whether the error has closed the group already, for every rank.
 bool came_from_the_group(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
@@ -27,7 +27,7 @@ void ReducerState::rethrow_failure() const {
 }
 
 void ReducerState::fail(const std::exception_ptr& error) {
-  if (is(State::FAILED)) return;  // the first failure is the one to report
+  if (is(State::FAILED)) return;  // the first failure is reported
   transition(State::FAILED);
   failure_ = error;
   if (came_from_the_group(error)) return;

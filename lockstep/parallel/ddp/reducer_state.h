@@ -1,4 +1,5 @@
-// ReducerState: where a Reducer is between the backward passes of its model, and the failure that ended it.
+// ReducerState: the state of a Reducer between the backward passes of its model, and the failure that ended
+// it.
 //
 //             first gradient of a backward that is to be averaged        backward ends, all buckets started
 //      ┌──────┐ ─────────────────────────────────────────────▶ ┌────────────┐ ───────────────▶ ┌─────────┐
@@ -9,16 +10,16 @@
 //      ┌──────────────┐
 //      │ ACCUMULATING │  under no_sync, or an earlier one of several declared passes: nothing is communicated
 //      └──────────────┘
-//      any ── error ──▶ FAILED, for good: each later forward and backward repeats the error, gradients are
-//                       unspecified
+//     any ── error ──▶ FAILED, for good: each later forward and backward throws the error again, and
+//                      gradients are unspecified
 //
-// COLLECTING  each gradient is taken into its bucket the moment autograd has accumulated it. A bucket whose
-//             gradients are all there is complete; complete buckets start their all-reduce in index order, on
-//             every rank, from the first iteration on; with static_graph from the second on, because the
-//             first shows which gradients there are.
+// COLLECTING  each gradient is moved into its bucket as soon as autograd has accumulated it. A bucket is
+//             complete when all its gradients have arrived. Complete buckets start their all-reduce in index
+//             order, on every rank, from the first iteration on. With static_graph they do so from the second
+//             on, because the first one shows which gradients there are.
 // WAITING     the lock of the Reducer is not held.
 // FAILED      a failure of this rank alone (a parameter without gradient, a sparse gradient) aborts the group
-//             with the reason, so that its peers get an error that names it instead of waiting, in this
+//             with the reason. So its peers do not wait: they get an error that names the failure, in this
 //             backward or at their next collective.
 #pragma once
 
@@ -33,12 +34,12 @@ class ReducerState {
  public:
   enum class State { IDLE, COLLECTING, ACCUMULATING, WAITING, FAILED };
 
-  // The claims outlive it: they are told whether a pass is under way.
+  // The claims outlive it. They are told whether a pass is under way.
   ReducerState(ProcessGroup group, ParameterClaims& claims) : group_(std::move(group)), claims_(claims) {}
 
   bool is(State state) const { return state_ == state; }
   bool is_in_backward() const { return is(State::COLLECTING) || is(State::ACCUMULATING); }
-  void transition(State next);  // throws InternalError for one that is not drawn
+  void transition(State next);  // throws InternalError for a transition that is not drawn
   void fail(const std::exception_ptr& error);
   void rethrow_failure() const;  // does nothing unless FAILED
 

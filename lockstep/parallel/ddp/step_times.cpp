@@ -63,7 +63,7 @@ double StepClock::lap(Time now) {
 
 void StepClock::forward_begins(Time now) {
   current_.between += lap(now);
-  last_gradient_.reset();  // of a pass that averaged nothing
+  last_gradient_.reset();  // it may be of a pass that averaged nothing
 }
 
 void StepClock::forward_ended(Time now) { current_.forward += lap(now); }

@@ -1,5 +1,5 @@
-// Where the time of a training step goes, on one rank and beside the others. Pure: readings of a clock in,
-// seconds out.
+// Where the time of a training step goes, on one rank and compared with other ranks. Pure: readings of a
+// clock in, seconds out.
 //
 //   dist::StepTimes times = ddp.stats().last_step;
 //   std::cout << to_string(ddp.compare_ranks());              // collective
@@ -9,10 +9,10 @@
 //      1     1.1 ms    18.9 ms    20.2 ms          9.1 ms ( 0.4 ms)   8.8 ms later
 //   rank 1 came last, 8.8 ms after rank 0; its forward took 18.9 ms, that of the others 10.1 ms
 //
-// between        from the end of one average to the next forward: optimiser, loading data; what is before the
-//                first step is not counted. Also between the passes of one step.
-// forward        inside forward(), buffers that are broadcast included
-// backward       from the end of the last forward to the last gradient, the loss included
+// between        from the end of one average to the next forward: optimiser, loading of data. Time before the
+//                first step is not counted. Includes the time between the passes of one step.
+// forward        inside forward(), including the broadcast of buffers
+// backward       from the end of the last forward to the last gradient, including the loss
 // communication  from the start of the first bucket, or the last gradient, until the last average has arrived
 // exposed        the part of it that backward did not hide: starting buckets, and waiting after the last
 //                gradient
@@ -26,7 +26,7 @@
 
 namespace lockstep {
 
-struct StepTimes {  // seconds
+struct StepTimes {  // in seconds
   double between = 0;
   double forward = 0;
   double backward = 0;
@@ -35,20 +35,19 @@ struct StepTimes {  // seconds
   double waited = 0;
 };
 
-// Takes the time of one step after the other. Every call is one reading of a clock; a step ends with
-// averaged().
+// Measures one step after the other. Every call takes one reading of a clock; a step ends with averaged().
 class StepClock {
  public:
   using Time = std::chrono::steady_clock::time_point;
   void forward_begins(Time now);
   void forward_ended(Time now);
-  void backward_ended(Time now);  // this one: the last gradient is there
+  void backward_ended(Time now);  // the last gradient of this backward has arrived
   void starting(Time from, Time to);
   void averaged(Time now);
   const StepTimes& last() const { return last_; }
 
  private:
-  double lap(Time now);  // since the last event
+  double lap(Time now);  // time since the last event
 
   StepTimes current_;
   StepTimes last_;
@@ -59,7 +58,7 @@ class StepClock {
 
 struct RankTimes {
   std::vector<StepTimes> ranks;
-  double lag(std::size_t rank) const;  // seconds after the first rank
+  double lag(std::size_t rank) const;  // in seconds after the first rank
   std::size_t last_to_arrive() const;
 };
 

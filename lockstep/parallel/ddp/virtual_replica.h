@@ -1,5 +1,5 @@
-// VirtualReplica: a DistributedDataParallel's part in the turns of virtual ranks: gradients through its
-// Reducer, and the buffers of each virtual rank.
+// VirtualReplica: connects a DistributedDataParallel with the turns of virtual ranks: its gradients through
+// the Reducer, and the buffers of each virtual rank.
 //
 //   const auto replica = std::make_shared<VirtualReplica>(reducer, names, TurnBuffers(...));
 //   add_virtual_rank_member(replica);
@@ -17,14 +17,14 @@
 
 namespace lockstep {
 
-// Throws InvalidArgument for what is not possible with virtual ranks. They are the world's and take turns:
-// what all of them must do at once, or what depends on the number of processes, is refused.
+// Throws InvalidArgument for options that virtual ranks exclude. Virtual ranks belong to the world and take
+// turns. So options are refused that need all of them at once, or that depend on the number of processes.
 void check_for_virtual_ranks(const ReducerOptions& options, const ProcessGroup& group,
                              const NamedTensors& parameters);
 
 class VirtualReplica : public VirtualRankMember {
  public:
-  // The buffers' names, in their order.
+  // `names` are the buffers' names, in their order.
   VirtualReplica(std::shared_ptr<Reducer> reducer, std::vector<std::string> names, TurnBuffers buffers);
 
   void before_forward() { buffers_.before_forward(); }

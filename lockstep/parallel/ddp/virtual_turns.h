@@ -1,5 +1,5 @@
-// VirtualTurns: how one Reducer goes through the turns of virtual ranks
-// (parallel/virtual_ranks/virtual_ranks.h). Each turn has one backward that is averaged; that of the last
+// VirtualTurns: leads one Reducer through the turns of virtual ranks
+// (parallel/virtual_ranks/virtual_ranks.h). Each turn has one backward that is averaged. The one of the last
 // turn averages over all virtual ranks.
 //
 //   VirtualTurns turns(current_virtual_rank_plan(), get_rank(), parameters);
@@ -36,14 +36,14 @@ class VirtualTurns {
  public:
   VirtualTurns(const VirtualRankPlan& plan, int process, std::vector<at::Tensor> parameters);
 
-  // What reduces the buckets.
+  // The sum that reduces the buckets.
   const std::shared_ptr<VirtualSum>& sum() const { return sum_; }
   // Returns a mistake of the program, as a sentence.
   std::optional<std::string> on(TurnEvent event, int virtual_rank, GradientArrivals& arrivals);
   std::optional<std::string> begin_pass(bool averages);
   bool is_last_turn() const { return sum_->is_last_turn(); }
-  // All gradients of an averaged backward are there: adds up which parameters the virtual ranks used. In the
-  // last turn the arrivals say it of all turns.
+  // All gradients of an averaged backward have arrived. Collects which parameters the virtual ranks used. In
+  // the last turn, `arrivals` gets those of all turns.
   void note_used(GradientArrivals& arrivals);
 
  private:
@@ -53,14 +53,14 @@ class VirtualTurns {
 
   const int virtual_ranks_;
   const int processes_;
-  const int first_;  // virtual rank of this process
+  const int first_;  // first virtual rank of this process
   const std::shared_ptr<VirtualSum> sum_;
   TurnGradients gradients_;
   State state_ = State::OUTSIDE;
   int turn_ = 0;
-  int averaged_ = 0;        // turns of this round
+  int averaged_ = 0;        // number of averaged turns in this round
   bool has_kept_ = false;   // this turn's virtual rank has gradients that were not averaged
-  std::vector<bool> used_;  // in this round
+  std::vector<bool> used_;  // parameters used in this round
 };
 
 }  // namespace lockstep

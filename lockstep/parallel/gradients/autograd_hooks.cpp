@@ -24,7 +24,7 @@ struct AutogradHooks::Accumulators {
     std::uintptr_t key = 0;
   };
   std::vector<Hooked> hooked;    // by parameter
-  std::vector<Hooked> replaced;  // of graphs that may still be alive
+  std::vector<Hooked> replaced;  // of graphs that may still exist
   std::unordered_map<const autograd::Node*, std::size_t> index_of;
 
   void let_go(const Hooked& one) {
@@ -61,7 +61,7 @@ void AutogradHooks::hook(std::size_t parameter) {
 void AutogradHooks::renew() {
   auto& all = *accumulators_;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    if (!parameters_[i].requires_grad()) continue;  // has no accumulator meanwhile
+    if (!parameters_[i].requires_grad()) continue;  // such a parameter has no accumulator
     if (autograd::impl::try_get_grad_accumulator(parameters_[i]) == all.hooked[i].node) continue;
     all.replaced.push_back(std::move(all.hooked[i]));
     hook(i);
@@ -102,8 +102,8 @@ void AutogradHooks::at_end_of_backward(std::function<void()> callback) {
   autograd::Engine::get_default_engine().queue_callback(std::move(callback));
 }
 
-// Not through a leaf: hooks on it would pile up, and its own accumulator is in the graph of the backward that
-// is meant.
+// A leaf is no good place for a hook: hooks on it would accumulate, and its own accumulator is in the graph
+// of the backward anyway.
 void AutogradHooks::at_end_of_backward_through(const std::vector<at::Tensor>& outputs,
                                                const std::function<void()>& callback) {
   for (const at::Tensor& output : outputs) {

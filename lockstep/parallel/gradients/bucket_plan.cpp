@@ -37,7 +37,7 @@ std::size_t align_up(std::size_t elements, DType dtype, std::size_t lines = 1) {
 
 using Kind = std::pair<std::size_t, DType>;  // group and dtype of a bucket
 
-// The bucket of one kind that still takes gradients.
+// The bucket of one kind that still accepts gradients.
 struct OpenBucket {
   BucketSpec spec;
   std::size_t cap = 0;
@@ -51,7 +51,7 @@ BucketPlan bucket_plan(std::span<const BucketParameter> parameters, std::span<co
   check(parameters, order, caps);
   if (shards == 0) throw InvalidArgument("bucket_plan: a bucket has at least one shard");
   std::map<Kind, OpenBucket> open;
-  std::vector<std::pair<std::size_t, BucketSpec>> closed;  // with the arrival of the last gradient
+  std::vector<std::pair<std::size_t, BucketSpec>> closed;  // each with the arrival of its last gradient
   const auto close = [&](OpenBucket& bucket) {
     bucket.spec.shards = shards;
     if (shards > 1) bucket.spec.elements = align_up(bucket.spec.elements, bucket.spec.dtype, shards);

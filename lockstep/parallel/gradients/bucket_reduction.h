@@ -17,7 +17,7 @@
 // The only bucket of a store is the first and the last: IDLE becomes STARTED.
 //
 // Collective  start_next() and finish(): every rank calls them in the same order.
-// Fails       with the error of the group or the hook; after that the reduction is of no more use.
+// Fails       with the error of the group or the hook. The reduction cannot be used after that.
 //             InternalError: more buckets started than there are, or other buckets or another hook while it
 //             is not IDLE.
 #pragma once
@@ -44,31 +44,33 @@ class BucketReduction {
   BucketReduction& operator=(const BucketReduction&) = delete;
   ~BucketReduction() = default;
 
-  // From now on the hook reduces the buckets. While IDLE.
+  // Makes the hook reduce the buckets from now on. While IDLE.
   void set_hook(std::shared_ptr<CommHook> hook);
-  std::shared_ptr<CommHook> hook() const { return hooked_ ? hooked_->hook : nullptr; }  // null: none
-  // The store has been laid out in other buckets. While IDLE.
+  // null if there is none
+  std::shared_ptr<CommHook> hook() const { return hooked_ ? hooked_->hook : nullptr; }
+  // The store has new buckets. While IDLE.
   void follow_store();
 
-  // Buckets before this one have been started.
+  // number of buckets that have been started
   std::size_t started() const { return next_; }
   bool are_all_started() const { return next_ == store_.buckets(); }
-  // Its gradients have all come. The mark travels with the call (comm/purpose.h).
+  // Starts the next bucket, whose gradients have all arrived. The mark travels with the call
+  // (comm/purpose.h).
   void start_next(std::int32_t mark);
   // Waits for all buckets that were started.
   void finish();
-  // Every rank gets the whole result.
+  // The part of the bucket that holds the result on this rank: here all of it.
   BucketRange owned(std::size_t bucket) const;
-  std::uint64_t bytes_sent() const;  // contributed by this rank, ever
+  std::uint64_t bytes_sent() const;  // bytes that this rank has contributed since construction
 
  private:
   enum class State { IDLE, STARTING, STARTED };
   struct Hooked {
     std::shared_ptr<CommHook> hook;
     std::shared_ptr<std::atomic<std::uint64_t>> sent;
-    ProcessGroup group;                                           // counts in `sent`
+    ProcessGroup group;                                           // counts its bytes in `sent`
     std::vector<std::shared_ptr<const GradBucket::Parts>> parts;  // by bucket
-    std::vector<HookStep> steps;                                  // of the buckets started
+    std::vector<HookStep> steps;                                  // of the buckets that were started
   };
   void require_idle() const;
   void reduce(std::size_t bucket);
@@ -80,10 +82,10 @@ class BucketReduction {
   const std::string model_;
   State state_ = State::IDLE;
   std::size_t next_ = 0;
-  std::vector<Work> works_;  // without a hook
+  std::vector<Work> works_;  // used without a hook
   std::unique_ptr<Hooked> hooked_;
-  std::vector<std::string> names_;  // "SimpleCNN, bucket 1", as far as they were needed
-  std::uint64_t bytes_sent_ = 0;    // without a hook
+  std::vector<std::string> names_;  // "SimpleCNN, bucket 1", made when first needed
+  std::uint64_t bytes_sent_ = 0;    // counted without a hook
 };
 
 }  // namespace lockstep

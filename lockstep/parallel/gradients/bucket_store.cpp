@@ -71,7 +71,8 @@ void BucketStore::leave_out(std::size_t parameter) {
   slots_[parameter].contribute_nothing_new(is_held(parameter, {}));
 }
 
-// A tensor that was made in a place meant for a gradient keeps it, and the whole bucket moves.
+// If another tensor was made in a place meant for a gradient, it keeps that memory, and the whole bucket
+// moves.
 void BucketStore::make_room(std::size_t parameter) {
   const GradientSlot& slot = slots_[parameter];
   slot.end_offer();
@@ -113,7 +114,7 @@ void BucketStore::settle(std::size_t parameter, bool used_by_any_rank) {
   slots_[parameter].settle(used_by_any_rank);
 }
 
-// Old buckets go as soon as the last of their gradients has moved.
+// An old bucket is freed as soon as the last of its gradients has moved.
 void BucketStore::follow(BucketPlan plan) {
   plan_ = std::move(plan);
   flats_.clear();

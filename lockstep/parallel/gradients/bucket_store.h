@@ -10,12 +10,11 @@
 //   all_reduce(store.flat(0), ...);
 //   store.settle(2, true);                  // .grad is the average
 //
-// Moving  A bucket moves to new memory when something else lives in one of its slots: an earlier .grad that
-//         the program keeps over zero_grad(), or a tensor that took a place meant for a gradient
-//         (gradient_places.h). A bucket with a gradient missing is not in flight, so moving it is safe.
-// Kept    A .grad that another holder has stays the tensor it is (gradient_holders.h): it is copied in and
-//         copied back.
-// Threads one at a time: the caller holds a lock.
+// Moving  A bucket moves to new memory when another tensor lives in one of its slots. It may be an earlier
+//         .grad that the program keeps over zero_grad(), or a tensor that took a place meant for a gradient
+//         (gradient_places.h). A bucket with a gradient missing is not being sent, so moving it is safe.
+// Kept    A .grad that has another holder stays the tensor it is (gradient_holders.h). It is copied in and
+//         copied back. Threads one at a time: the caller holds a lock.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -40,39 +39,42 @@ std::vector<BucketParameter> sizes_of(const NamedTensors& parameters);
 
 class BucketStore {
  public:
-  // Distinct leaves that require gradients, equal on every rank of the group; the plan is of their sizes.
+  // `parameters` are distinct leaves that require gradients, equal on every rank of the group. The plan is
+  // for their sizes.
   BucketStore(const NamedTensors& parameters, ProcessGroup group, BucketPlan plan);
   BucketStore(const BucketStore&) = delete;
   BucketStore& operator=(const BucketStore&) = delete;
   ~BucketStore() = default;
 
-  std::size_t size() const { return slots_.size(); }  // parameters
+  std::size_t size() const { return slots_.size(); }  // number of parameters
   const GradientSlot& slot(std::size_t parameter) const { return slots_[parameter]; }
   const BucketPlan& plan() const { return plan_; }
   std::size_t buckets() const { return flats_.size(); }
   const at::Tensor& flat(std::size_t bucket) const { return flats_[bucket]; }
   const std::vector<std::size_t>& bucket_of() const { return bucket_of_; }  // by parameter
   std::size_t bytes() const;                                                // of all buckets
-  std::uint64_t bytes_copied() const { return bytes_copied_; }              // from fresh gradients, ever
+  // from new gradients, since construction
+  std::uint64_t bytes_copied() const { return bytes_copied_; }
 
-  // Moves buckets of which the program keeps gradients, then offers the slots to this thread's next gradients
-  // until end_pass(). Parameter i is number i of `claims`; the .grad of one that several wrappers share stays
-  // outside of its bucket.
+  // Moves buckets that still hold gradients which the program keeps. Then offers the slots to this thread's
+  // next gradients until end_pass(). Parameter i is number i of `claims`. If several wrappers share a
+  // parameter, its .grad stays outside of its bucket.
   void begin_pass(const ParameterClaims& claims);
   void end_pass();
-  // Makes the bucket hold the parameter's .grad, of which `incoming` is new. Needs a slot without refusal().
+  // Makes the bucket hold the parameter's .grad. `incoming` is its new part. The slot must have no refusal().
   void take(std::size_t parameter, const at::Tensor& incoming);
-  // The bucket holds the .grad of earlier backwards, else zeros. The .grad stays as it is until settle().
+  // Makes the bucket hold the .grad of earlier backwards, or zeros. The .grad stays as it is until settle().
   void leave_out(std::size_t parameter);
-  // Makes .grad undefined, or zero where another holder has it. Between passes, before those of a step.
+  // Makes .grad undefined, or zero if it has another holder. Between passes, before those of a step.
   void drop_gradients();
   // Multiplies all buckets.
   void scale(double factor);
-  // Makes .grad the part of the bucket. That of a parameter left out stays unless a rank used it.
+  // Makes .grad the part of the bucket. The .grad of a parameter that was left out stays as it is, unless
+  // some rank used the parameter.
   void settle(std::size_t parameter, bool used_by_any_rank);
-  // Lays the same parameters out in other buckets. Gradients keep their values. Between passes.
+  // Lays out the same parameters in other buckets. Gradients keep their values. Between passes.
   void follow(BucketPlan plan);
-  // The plan with the names of parameters, one line per bucket.
+  // The plan with the parameters' names, one line per bucket.
   std::string table() const;
 
  private:

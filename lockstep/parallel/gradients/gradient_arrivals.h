@@ -1,5 +1,5 @@
-// GradientArrivals: which gradients have come in this backward, and which buckets are complete. Pure: numbers
-// only.
+// GradientArrivals: which gradients have arrived in this backward, and which buckets are complete. Pure:
+// numbers only.
 //
 //   GradientArrivals arrivals(3);
 //   arrivals.lay_out({0, 0, 1}, 2);       // parameters 0 and 1 in bucket 0, parameter 2 in bucket 1
@@ -7,7 +7,7 @@
 //   arrivals.add(2);
 //   arrivals.is_complete(1);              // true: nothing in the way of its reduction
 //
-// A gradient counts once: with the last gradient that its parameter is expected to get in this backward, or
+// A parameter counts once. It counts with the last gradient that it is expected to get in this backward, or
 // with leave_out().
 //
 //   ┌──────────┐  watch_graph()  ┌─────────┐  learn_graph()  ┌────────┐
@@ -31,7 +31,8 @@ class GradientArrivals {
 
   explicit GradientArrivals(std::size_t parameters) : progress_(parameters) {}
 
-  // The first parameters lie in these of `buckets` buckets, the others in none. Between passes.
+  // Element i of `bucket_of` is the bucket of parameter i. Parameters beyond its end are in no bucket.
+  // Between passes.
   void lay_out(std::vector<std::size_t> bucket_of, std::size_t buckets);
   void watch_graph();
   void learn_graph();  // Throws InternalError unless the graph was watched.
@@ -40,33 +41,33 @@ class GradientArrivals {
   void begin_pass();
   // Parameter `index` got a gradient.
   void add(std::size_t index);
-  // It gets none in this backward (any more). Does nothing a second time.
+  // Parameter `index` gets no (more) gradient in this backward. Does nothing a second time.
   void leave_out(std::size_t index);
   void end_step();  // forgets which parameters were used
-  // By parameter. Empty: none.
+  // By parameter. Empty if none was used.
   std::vector<bool> used() const;
   void set_used(const std::vector<bool>& used);
 
   bool is_counted(std::size_t index) const { return progress_[index].counted; }
   bool was_used(std::size_t index) const { return progress_[index].used; }  // since the last end_step()
   bool is_outside_of_graph(std::size_t index) const { return progress_[index].expected == 0; }
-  // Fewer gradients have come than the graph has.
+  // Returns whether fewer gradients have arrived than the graph has.
   bool is_short(std::size_t index) const { return progress_[index].gradients < progress_[index].expected; }
   unsigned expected(std::size_t index) const { return progress_[index].expected; }
-  // Why one more gradient of it must not come, where `is_started` says whether its bucket has been started.
+  // Returns why one more gradient of it must not arrive. `is_started`: its bucket has been started.
   Lateness lateness(std::size_t index, bool is_started) const;
 
   bool is_complete(std::size_t bucket) const { return missing_[bucket] == 0; }
   bool are_all_complete() const;
-  // All gradients that are expected have come; false as long as the graph is watched.
+  // Returns whether all expected gradients have arrived; false as long as the graph is watched.
   bool all_arrived() const { return arrived_ == progress_.size(); }
-  // Parameters in buckets, once per gradient, in the order in which the gradients of this backward came.
+  // Parameters in buckets, once per gradient, in the order in which the gradients of this backward arrived.
   const std::vector<std::size_t>& order() const { return order_; }
 
  private:
   struct Progress {
-    unsigned expected = 1;   // gradients that make it count
-    unsigned gradients = 0;  // in this backward
+    unsigned expected = 1;   // number of gradients after which it counts
+    unsigned gradients = 0;  // number in this backward
     bool used = false;
     bool counted = false;
   };
@@ -75,7 +76,7 @@ class GradientArrivals {
   Graph graph_ = Graph::ONE_EACH;
   std::vector<Progress> progress_;
   std::vector<std::size_t> bucket_of_;
-  std::vector<std::size_t> missing_;  // gradients that have not been counted, by bucket
+  std::vector<std::size_t> missing_;  // number of gradients that have not been counted, by bucket
   std::vector<std::size_t> order_;
   std::size_t arrived_ = 0;
 };

@@ -10,7 +10,7 @@ bool is_dense(const at::Tensor& tensor) { return tensor.defined() && tensor.layo
 std::vector<std::size_t> kept_buckets(const std::vector<at::Tensor>& flats,
                                       const std::vector<const GradientSlot*>& slots,
                                       const std::vector<std::size_t>& bucket_of) {
-  std::vector<std::size_t> known(flats.size(), 1);  // references to a bucket's memory
+  std::vector<std::size_t> known(flats.size(), 1);  // expected number of references to each bucket's memory
   std::vector<bool> is_loose(flats.size(), false);
   std::vector<bool> is_kept(flats.size(), false);
   for (std::size_t i = 0; i < slots.size(); ++i) {

@@ -13,14 +13,14 @@ constexpr int MOST_WATCHED = 3;
 void GradientPlaces::begin_pass(const std::vector<const GradientSlot*>& slots) {
   end_pass();
   if (state_ == State::OFF || !is_caching_allocator_installed()) return;
-  // A gradient that is added to is made in another place than one that is new.
+  // Autograd makes a new gradient in another place than the sum of an old and a new one.
   const auto has_gradient = [](const GradientSlot* slot) { return slot->has_gradient(); };
   const auto with_gradient = std::count_if(slots.begin(), slots.end(), has_gradient);
   is_in_pass_ = true;
   was_wrong_ = false;
   if (state_ == State::OFFERING) {
     for (const Known& known : known_) slots[known.parameter]->offer(this, known.number);
-  } else if (with_gradient <= 1) {  // the one whose hook begins this backward
+  } else if (with_gradient <= 1) {  // one gradient may exist: the one whose hook begins this backward
     known_.clear();
     watch_tensors(this);
   } else {

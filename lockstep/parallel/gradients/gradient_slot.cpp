@@ -11,8 +11,8 @@
 namespace lockstep {
 namespace {
 
-// The strides that AccumulateGrad gives a gradient: the parameter's own when they cover memory without gaps
-// or overlap, else those of a contiguous tensor.
+// The strides that AccumulateGrad gives a gradient: the parameter's own if they cover memory without gaps or
+// overlap, else those of a contiguous tensor.
 std::vector<std::int64_t> gradient_strides(const at::Tensor& parameter) {
   if (parameter.is_non_overlapping_and_dense()) return parameter.strides().vec();
   std::vector<std::int64_t> strides(static_cast<std::size_t>(parameter.dim()));
@@ -79,15 +79,15 @@ std::optional<std::string> GradientSlot::refusal() const {
 }
 
 void GradientSlot::offer(const void* who, std::size_t skip) const {
-  if (!alias_.device().is_cpu()) return;  // places are the CPU allocator's
+  if (!alias_.device().is_cpu()) return;  // only the CPU allocator takes offers
   if (is_apart_ || has_gradient() || is_lent(alias_.const_data_ptr())) return;
   offer_place(who, alias_.data_ptr(), alias_.nbytes(), flat_, skip);
 }
 
 void GradientSlot::end_offer() const { withdraw_place(alias_.const_data_ptr()); }
 
-// A gradient that somebody else has a handle of is copied, so that they keep what this rank computed. (Who
-// keeps a view that it was made from sees the average, as after any change of .grad in place.)
+// A gradient with another holder is copied, so that the holder keeps the values of this rank. (The holder of
+// a view of it sees the average, as after any change of .grad in place.)
 bool GradientSlot::is_occupied() const {
   if (!is_lent(alias_.const_data_ptr()) || is_installed()) return false;
   return !is_in_place() || parameter_.grad().use_count() > 1;
@@ -96,7 +96,7 @@ bool GradientSlot::is_occupied() const {
 void GradientSlot::move_to(const at::Tensor& flat, std::size_t offset) {
   const c10::NoGradGuard no_grad;
   const bool was_installed = is_installed();
-  // The parameter may have other strides by now, and those of the bucket are the same on every rank.
+  // The parameter's strides may have changed, but those of the bucket must be the same on every rank.
   const at::Tensor moved = gradient_alias(flat, alias_.sizes(), alias_.strides(), offset);
   moved.copy_(alias_);
   flat_ = flat;

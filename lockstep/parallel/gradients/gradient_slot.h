@@ -1,16 +1,16 @@
-// One parameter's place in a bucket: moves its gradient into the bucket and makes .grad an alias of that
-// place.
+// GradientSlot: one parameter's place in a bucket. It moves the gradient into the bucket and makes .grad an
+// alias of that place.
 //
-// The alias has the parameter's own strides and is detached: an autograd view would make libtorch's
-// zero_grad() throw.
+// The alias has the parameter's own strides. It is detached, because libtorch's zero_grad() throws on an
+// autograd view.
 //
-//   zero_grad()                autograd installs a fresh gradient; take_gradient() copies it into the bucket,
-//                              still warm in cache, and re-installs the alias. A large gradient was made in
-//                              the bucket to begin with if offer() was called before (tensor/lent_places.h)
-//   zero_grad(false), no_sync  autograd adds to the alias in place; take_gradient() finds nothing to do
+//   zero_grad()                autograd installs a new gradient. take_gradient() copies it into the bucket
+//                              while it is in the cache, and installs the alias again. After an offer(), a
+//                              large gradient is made in the bucket itself (tensor/lent_places.h)
+//   zero_grad(false), no_sync  autograd adds to the alias in place, so take_gradient() has nothing to do
 //
-// A .grad that is not the slot's alone stays the tensor it is: one that the user made and keeps, as a view of
-// a flat buffer of all gradients, or one that another wrapper averages, too. It is copied into the bucket,
+// A .grad with another holder stays the tensor it is. The program may have made it and keep it, such as a
+// view of a flat buffer of all gradients, or another wrapper averages it, too. It is copied into the bucket,
 // and settle() copies the average back.
 #pragma once
 
@@ -22,7 +22,8 @@
 
 namespace lockstep {
 
-// Part of a flat tensor as a gradient of that shape and these strides, from element `offset` on. Detached.
+// Returns a part of a flat tensor as a gradient of that shape and strides, from element `offset` on.
+// Detached.
 at::Tensor gradient_alias(const at::Tensor& flat, at::IntArrayRef sizes, at::IntArrayRef strides,
                           std::size_t offset);
 
@@ -40,27 +41,29 @@ class GradientSlot {
   bool is_apart() const { return is_apart_; }
   bool is_installed() const;  // .grad is the alias
 
-  // How the parameter is no longer the one that was wrapped, if so.
+  // Returns how the parameter differs from the one that was wrapped, if it does.
   std::optional<std::string> change() const;
-  // Why the gradient cannot travel in this bucket (sparse, another dtype or shape, none), if so.
+  // Returns why the gradient cannot travel in this bucket (sparse, another dtype or shape, none), if it
+  // cannot.
   std::optional<std::string> refusal() const;
-  // Offers the place to the gradient that autograd is about to make, after `skip` other tensors of its size,
-  // if there is none to add to. See withdraw_places().
+  // Offers the place to the gradient that autograd is about to make, after `skip` other tensors of its size.
+  // Does nothing if there is a .grad to add to. See withdraw_places().
   void offer(const void* who, std::size_t skip) const;
   void end_offer() const;
-  // Something that is not this gradient alone was made in the place and lives: move_to() comes before the
+  // Returns whether another tensor than this gradient lives in the place. If so, call move_to() before the
   // next two.
   bool is_occupied() const;
-  // To another place, of this one or another bucket, with what this one holds.
+  // Moves to another place, of this bucket or another, together with the values.
   void move_to(const at::Tensor& flat, std::size_t offset);
-  // From now on .grad lies outside the bucket; or no longer.
+  // Says whether .grad lies outside of the bucket from now on.
   void keep_apart(bool on);
-  // Makes the bucket hold .grad, and .grad the alias, unless it `stays`. Returns the bytes copied. Needs
-  // has_gradient() and no refusal().
+  // Makes the bucket hold .grad, and .grad the alias, unless it `stays`. Returns the bytes copied. There must
+  // be a gradient and no refusal().
   std::size_t take_gradient(bool stays);
 
-  // This rank has no new gradient: the bucket holds what .grad held before, else zeros, and .grad is left
-  // alone until settle() says whether another rank had one. Only then does .grad become the average.
+  // This rank has no new gradient. The bucket then holds the values that .grad had before, or zeros. .grad is
+  // left alone until settle() says whether another rank had a gradient. Only then does .grad become the
+  // average.
   void contribute_nothing_new(bool stays);
   void settle(bool used_by_any_rank);
 
@@ -77,9 +80,9 @@ class GradientSlot {
   at::Tensor flat_;
   at::Tensor alias_;
   bool is_apart_ = false;
-  bool stays_ = false;  // .grad, until settle()
+  bool stays_ = false;  // .grad stays the tensor it is until settle()
   bool nothing_new_ = false;
-  at::Tensor kept_;  // what the alias held when nothing new was contributed
+  at::Tensor kept_;  // values of the alias, if nothing new was contributed
 };
 
 }  // namespace lockstep

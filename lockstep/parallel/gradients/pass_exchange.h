@@ -1,5 +1,5 @@
-// PassExchange: the two small facts about a backward that ranks tell one another beside its gradients: which
-// parameters some rank used, and in which order rank 0's gradients came.
+// PassExchange: two small facts about a backward that ranks exchange beside its gradients. They are which
+// parameters some rank used, and in which order rank 0's gradients arrived.
 //
 //   PassExchange exchange(group);
 //   exchange.start_used(flags);            // flags[i]: this rank used parameter i
@@ -30,10 +30,10 @@ class PassExchange {
   void start_order(const std::vector<std::size_t>& order);
   void wait();
 
-  // True of every parameter where ranks told nothing. The answer stays until forget_used().
+  // True for every parameter if nothing was exchanged. The answer stays until forget_used().
   bool was_used(std::size_t parameter) const;
   void forget_used() { used_.reset(); }
-  // Empty unless start_order() was called since.
+  // Empty unless start_order() was called since the last call.
   std::optional<std::vector<std::size_t>> take_order();
 
  private:

@@ -1,11 +1,11 @@
-// The gradient of one parameter whose gradients are sparse, as of torch::nn::Embedding with sparse(true): it
-// lies in no bucket, and only the rows that some rank touched travel.
+// SparseGradient: the gradient of one parameter whose gradients are sparse, as of torch::nn::Embedding with
+// sparse(true). It lies in no bucket. Only the rows that some rank touched travel.
 //
 //   SparseGradient gradient("table", weight);
 //   gradient.reduce(group);              // or contribute_nothing_new() before it
 //   gradient.settle(true);               // .grad is the average, coalesced
 //
-// Cost  reduce() blocks until all ranks have come: two small exchanges and one of the rows.
+// Cost  reduce() blocks until all ranks have called it: two small exchanges and one of the rows.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -28,18 +28,18 @@ class SparseGradient {
   const at::Tensor& parameter() const { return parameter_; }
   bool has_gradient() const { return parameter_.grad().defined(); }
 
-  // As GradientSlot's.
+  // See GradientSlot.
   std::optional<std::string> change() const;
   std::optional<std::string> refusal() const;
-  // What .grad is now is contributed, whatever another wrapper of the parameter makes of it until reduce().
+  // Contributes the present .grad, even if another wrapper of the parameter changes it before reduce().
   void take_gradient() { taken_ = parameter_.grad(); }
-  // This rank has no new gradient: it contributes what .grad held before, and .grad is left alone until
-  // settle().
+  // This rank has no new gradient. It contributes the values that .grad had before, and .grad is left alone
+  // until settle().
   void contribute_nothing_new() {
     nothing_new_ = true;
     taken_.reset();
   }
-  // Returns the bytes contributed.
+  // Returns the number of bytes contributed.
   std::size_t reduce(const ProcessGroup& group);
   void scale(double factor) { average_.mul_(factor); }  // between reduce() and settle()
   void settle(bool used_by_any_rank);

@@ -1,5 +1,5 @@
-// TurnGradients: what .grad is for each virtual rank of this process, whose turns follow one another on one
-// model. Every virtual rank begins with the .grad that a process of its own would have.
+// TurnGradients: the .grad of each virtual rank of this process, whose turns follow one another on one model.
+// Every virtual rank begins with the .grad that a process of its own would have.
 //
 //   TurnGradients gradients(parameters);
 //   if (const auto mistake = gradients.begin_round()) refuse(*mistake);
@@ -8,12 +8,12 @@
 //   gradients.keep(0, used);                 // the turn ends, and its gradients were not averaged
 //   gradients.begin_turn(1);                 // .grad is as it was before the first turn
 //
-// Round   one loop over the virtual ranks. What .grad is at its beginning, every virtual rank begins with:
-//         none, zeros, or an average to add to.
-// Kept    gradients under no_sync go on in the next round where the virtual rank left them. zero_grad()
-//         between the rounds drops them for all. Each virtual rank of the process then holds gradients of
-//         its own.
-// Tensor  a .grad that is there stays the tensor that it is; turns copy values into it.
+// Round   One loop over the virtual ranks. Every virtual rank begins with the .grad that the round began
+//         with: none, zeros, or an average to add to.
+// Kept    Gradients under no_sync are kept for the next round of the same virtual rank. zero_grad() between
+//         the rounds drops those of all virtual ranks. Each virtual rank of the process then holds gradients
+//         of its own.
+// Tensor  An existing .grad stays the tensor it is; turns copy values into it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -30,13 +30,13 @@ class TurnGradients {
  public:
   explicit TurnGradients(std::vector<at::Tensor> parameters) : parameters_(std::move(parameters)) {}
 
-  // What is wrong with gradients that are kept, as a sentence.
+  // Returns the fault of gradients that are kept, as a sentence.
   std::optional<std::string> begin_round();
-  // Returns which parameters got the gradients that were kept; empty: nothing was kept.
+  // Returns which parameters got gradients that were kept; empty if nothing was kept.
   std::vector<bool> begin_turn(int virtual_rank);
   void keep(int virtual_rank, std::vector<bool> used);
   void end_round();
-  // Forgets all that was kept.
+  // Forgets all kept gradients.
   void drop() { kept_.clear(); }
 
  private:

@@ -19,7 +19,7 @@ std::byte* data_of(const at::Tensor& tensor) { return static_cast<std::byte*>(te
 
 std::size_t elements_of(const at::Tensor& tensor) { return static_cast<std::size_t>(tensor.numel()); }
 
-// `left` + `right` into `into`, which may be one of them.
+// Stores `left` + `right` in `into`, which may be one of them.
 void add(DType dtype, std::byte* into, const std::byte* left, const std::byte* right, std::size_t count) {
   const std::array<const std::byte*, 2> inputs = {left, right};
   reduce(dtype, ReduceOp::SUM, inputs, std::span(&into, 1), count);
@@ -37,7 +37,7 @@ void copy_widened(const at::Tensor& from, const at::Tensor& to) {
   }
 }
 
-// The first of `from`, into all of `to`.
+// Rounds the first tensor of `from` into all of `to`.
 void copy_narrowed(const at::Tensor& from, const at::Tensor& to) {
   if (is_16_bits(to.scalar_type())) {
     narrow(dtype_of(to.scalar_type()), data_of(from), data_of(to), elements_of(to));
@@ -109,7 +109,7 @@ HookStep VirtualSum::run(const GradBucket& bucket) {
   return plan_.one_root_each ? reduce_root(root, bucket) : exchange(roots, bucket);
 }
 
-// The new leaf is added to its left neighbour where there is one, and only else copied.
+// Adds the new leaf to its left neighbour, or copies it if there is none.
 void VirtualSum::keep(Sums& sums, const at::Tensor& values) const {
   const bool has_spare = !sums.spare.empty() && sums.spare.back().numel() == values.numel();
   at::Tensor leaf = values;
@@ -140,9 +140,9 @@ HookStep VirtualSum::reduce_root(const at::Tensor& root, const GradBucket& bucke
           }};
 }
 
-// A message has, for each process, its part of each of our roots.
+// The message to each process has its part of each of this process's roots.
 HookStep VirtualSum::exchange(const std::vector<at::Tensor>& roots, const GradBucket& bucket) {
-  constexpr std::int64_t LINE = 16;  // elements; parts of whole cache lines
+  constexpr std::int64_t LINE = 16;  // in elements: parts are whole cache lines
   const auto processes = static_cast<std::int64_t>(plan_.shares.size());
   const auto count = static_cast<std::int64_t>(roots.size());
   const std::int64_t elements = roots[0].numel();

@@ -1,6 +1,6 @@
-// VirtualSum: the average of a bucket over virtual ranks (job/virtual_ranks.h), in place of a plain
-// all_reduce. As a communication hook it is run once for each virtual rank of this process. All but the last
-// add to sums that this process keeps; the last one starts the communication.
+// VirtualSum: averages a bucket over virtual ranks (job/virtual_ranks.h), in place of a plain all_reduce. It
+// runs as a communication hook, once for each virtual rank of this process. All runs but the last add to sums
+// that this process keeps. The last one starts the communication.
 //
 //   VirtualSum sum(current_virtual_rank_plan(), get_rank());
 //   sum.begin_round();
@@ -8,16 +8,15 @@
 //   sum.begin_turn(1);                                       // the last turn
 //   HookStep step = sum.run(bucket);                         // the bucket becomes the average
 //
-// Order      the tree over all virtual ranks (job/virtual_rank_plan.h). Sums lie as in a binary counter,
-//            one for each level of the tree. float16 and bfloat16 are added up in float32 and rounded once,
-//            at the end. So the bits are those of DistributedDataParallel on as many processes as there are
-//            virtual ranks.
-// Between    one subtree each: an all_reduce and one division. Otherwise each process gets one part in N of
-// processes  all processes' subtrees (all_to_all), adds up the rest of the tree there, divides, and all
-// gather
-//            the parts.
-// Memory     log2 of the share and one more sums of a bucket; 16-bit numbers as float32. With an exchange
-//            also the message of this process's subtrees, and one part in N of all subtrees.
+// Order      The tree over all virtual ranks (job/virtual_rank_plan.h). Sums are stored as in a binary
+//            counter, one for each level of the tree. float16 and bfloat16 are added in float32 and rounded
+//            once, at the end. So the bits are those of DistributedDataParallel with one process for each
+//            virtual rank.
+// Processes  If each process has one subtree of the tree, one all_reduce and one division follow. Otherwise
+//            each of N processes gets one N-th of all processes' subtrees (all_to_all). It adds up the rest
+//            of the tree there and divides. Then all gather the parts.
+// Memory     log2 of the number of virtual ranks here, plus one, sums of a bucket; 16-bit numbers as float32.
+//            With all_to_all also the message with this process's subtrees, and one N-th of all subtrees.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -36,9 +35,9 @@ class VirtualSum : public CommHook {
  public:
   VirtualSum(VirtualRankPlan plan, int process);
 
-  // Forgets what a round that was left has added up.
+  // Forgets the sums of a round that was left.
   void begin_round();
-  // run() is for this virtual rank from now on.
+  // From now on run() is for this virtual rank.
   void begin_turn(int virtual_rank) { turn_ = virtual_rank; }
   bool is_last_turn() const { return turn_ == share().last(); }
 
@@ -46,11 +45,11 @@ class VirtualSum : public CommHook {
   HookStep run(const GradBucket& bucket) override;
 
  private:
-  struct Sums {  // of one bucket
+  struct Sums {  // those of one bucket
     explicit Sums(int virtual_ranks) : tree(virtual_ranks) {}
     VirtualTree tree;
-    std::vector<at::Tensor> partial;  // as the tree's
-    std::vector<at::Tensor> spare;    // memory of earlier ones
+    std::vector<at::Tensor> partial;  // the sums of the tree
+    std::vector<at::Tensor> spare;    // memory of earlier sums, for reuse
     void forget();
   };
   const VirtualShare& share() const { return plan_.shares[process_]; }
@@ -64,7 +63,7 @@ class VirtualSum : public CommHook {
   const std::size_t process_;
   int turn_ = 0;
   std::vector<Sums> sums_;  // by bucket
-  HookMemory wide_;         // the root of 16-bit numbers
+  HookMemory wide_;         // sum of all, for 16-bit numbers
   HookMemory messages_;
   HookMemory parts_;
   HookMemory gathered_;

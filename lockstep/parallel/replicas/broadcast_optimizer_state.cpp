@@ -20,7 +20,7 @@ std::string place_in(const ProcessGroup& group) {
                        " of ", group.size());
 }
 
-// Dense copies in the CPU's memory. The root's tensors are the optimiser's own.
+// Returns dense copies in the CPU's memory. The root's tensors are the optimiser's own.
 NamedTensors on_cpu(const NamedTensors& tensors) {
   NamedTensors copies;
   for (const auto& [name, tensor] : tensors)
@@ -28,7 +28,7 @@ NamedTensors on_cpu(const NamedTensors& tensors) {
   return copies;
 }
 
-// Names, dtypes and shapes of the root's state, or why there is none.
+// Returns names, dtypes and shapes of the root's state, or the reason why it has none.
 nlohmann::json description_of(const NamedTensors& state) {
   nlohmann::json entries = nlohmann::json::array();
   for (const auto& [name, tensor] : state)
@@ -45,7 +45,7 @@ NamedTensors like(const nlohmann::json& entries) {
   return state;
 }
 
-// The same memory as bytes, so that the dtype does not matter.
+// Returns views of the same memory as bytes, so that the dtype does not matter.
 std::vector<at::Tensor> bytes_of(const NamedTensors& state) {
   std::vector<at::Tensor> bytes;
   for (const auto& [name, tensor] : state)
@@ -53,7 +53,7 @@ std::vector<at::Tensor> bytes_of(const NamedTensors& state) {
   return bytes;
 }
 
-// Throws on all ranks what `problem` says on one.
+// Throws on all ranks if `problem` is not empty on one.
 void fail_together(const std::string& problem, const ProcessGroup& group) {
   const std::vector<std::string> all = comm::all_gather_object(group, problem);
   for (std::size_t r = 0; r < all.size(); ++r) {
@@ -76,7 +76,7 @@ void broadcast_optimizer_state(torch::optim::Optimizer& optimizer, Peer root, co
     try {
       state = on_cpu(state_dict(optimizer));
       description = description_of(state);
-    } catch (const std::exception& error) {  // told to all ranks
+    } catch (const std::exception& error) {  // all ranks are told
       description = error.what();
     }
   }
@@ -89,7 +89,7 @@ void broadcast_optimizer_state(torch::optim::Optimizer& optimizer, Peer root, co
   if (!is_root) {
     try {
       load_state_dict(optimizer, state);
-    } catch (const std::exception& error) {  // told to all ranks
+    } catch (const std::exception& error) {  // all ranks are told
       problem = error.what();
     }
   }

@@ -1,24 +1,25 @@
-// broadcast_optimizer_state(): gives every rank the optimiser state of one, as Horovod's function of that
-// name. For state that only rank 0 has read, or that ranks may have differently.
+// broadcast_optimizer_state(): gives every rank the optimiser state of one rank, as Horovod's function of
+// that name. Use it for state that only rank 0 has read, or that may differ between ranks.
 //
 //   torch::optim::AdamW optimizer(net->parameters(), torch::optim::AdamWOptions(1e-3));
 //   if (dist::get_rank() == 0) dist::load_state_dict(optimizer, dist::load_tensors("optimizer.safetensors"));
 //   dist::broadcast_optimizer_state(optimizer);
 //
-// What        momenta, step counts and all else that the root has for its parameters, in every dtype, and all
-//             options of every group, as the learning rate. Parameters themselves are not part of it:
-//             DistributedDataParallel sends those. Nor is a scheduler: add it to what is loaded, or step it.
-// Afterwards  each rank has the root's state to the bit, also for parameters of which it had none; what it
-//             had and the root has not is gone. The root's optimiser is not changed.
-// Optimisers  those of torch_optimizer_state.h: torch::optim::SGD, Adam, AdamW, RMSprop and Adagrad, and
-//             all of lockstep::optim. Each rank has one of the same class, over the same parameters in the
-//             same order. Not for optimisers of shards, of which each rank has its own.
-// Root        a rank of the whole job, or GroupRank{1}: of the group, as everywhere (peer.h).
-// Collective  every rank of the group. Some small objects, then the bytes, by way of the CPU's memory, where
-//             each rank has the state once more meanwhile. Blocks.
-// Fails       on all ranks alike, with the group usable: InvalidArgument for an optimiser whose state
-//             cannot be had (LBFGS), or that the root's state does not fit, naming the rank. Ranks that it
-//             fits have it then. A process outside of the group throws InvalidArgument.
+// What        The momenta, step counts and other state of the root's parameters, in every dtype, and all
+//             options of every group, such as the learning rate. Parameters themselves are not part of it,
+//             because DistributedDataParallel sends those. A scheduler is not part of it either: load it on
+//             every rank, or step it.
+// Afterwards  Each rank has the root's state to the bit, also for parameters without state before. State that
+//             the root does not have is dropped. The root's optimiser is not changed.
+// Optimisers  those of torch_optimizer_state.h: torch::optim::SGD, Adam, AdamW, RMSprop and Adagrad, and all
+//             of lockstep::optim. Each rank has one of the same class, over the same parameters in the same
+//             order. It is not for optimisers of shards, because each rank has state of its own there.
+// Root        a rank of the whole job, or GroupRank{1}, a rank of the group (peer.h).
+// Collective  every rank of the group. Some small objects are sent, then the bytes. They go through the CPU's
+//             memory, where each rank holds the state a second time meanwhile. Blocks.
+// Fails       on all ranks alike, and the group stays usable: InvalidArgument that names the rank, if an
+//             optimiser has no readable state (LBFGS), or the root's state does not fit it. Ranks that it
+//             fits have the new state then. A process outside of the group throws InvalidArgument.
 #pragma once
 
 #include <torch/optim/optimizer.h>

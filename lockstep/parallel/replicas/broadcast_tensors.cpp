@@ -11,8 +11,9 @@ namespace lockstep {
 namespace {
 
 constexpr std::size_t PACK_BYTES = std::size_t{25} << 20;
-constexpr std::size_t ALONE_BYTES = std::size_t{1} << 20;  // from here on a copy costs more than a collective
-constexpr std::size_t ALIGNMENT = 64;                      // satisfies every dtype
+// from this size on a copy costs more than a collective
+constexpr std::size_t ALONE_BYTES = std::size_t{1} << 20;
+constexpr std::size_t ALIGNMENT = 64;  // enough for every dtype
 
 std::size_t aligned(std::size_t bytes) { return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
 
@@ -20,7 +21,7 @@ void broadcast_pack(const std::vector<at::Tensor>& tensors, std::size_t bytes, c
                     GroupRank root) {
   const at::Tensor pack = at::empty({static_cast<std::int64_t>(bytes)},
                                     at::TensorOptions(tensors.front().device()).dtype(at::kByte));
-  std::vector<at::Tensor> places;  // of each tensor, within the pack
+  std::vector<at::Tensor> places;  // views of the pack, one for each tensor
   std::size_t offset = 0;
   for (const at::Tensor& tensor : tensors) {
     const auto length = static_cast<std::int64_t>(tensor.nbytes());
@@ -62,7 +63,7 @@ void broadcast_tensors(const std::vector<at::Tensor>& tensors, const ProcessGrou
     bytes = 0;
   };
   for (const at::Tensor& tensor : tensors) {
-    const at::Tensor data = without_repeats(tensor.variable_data());  // a version counter of its own
+    const at::Tensor data = without_repeats(tensor.variable_data());  // has a version counter of its own
     if (data.nbytes() == 0) continue;
     if (data.nbytes() >= ALONE_BYTES && carried_dtype(data.scalar_type())) {
       broadcast(data, root, group);

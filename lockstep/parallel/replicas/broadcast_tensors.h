@@ -1,13 +1,13 @@
-// Gives every rank the tensors of rank 0, or of another `root`, small ones packed together: a model of a
-// thousand small tensors costs a few collectives.
+// Gives every rank the tensors of rank 0, or of another `root`. Small tensors are packed together, so that a
+// model of a thousand small tensors costs few collectives.
 //
 //   broadcast_tensors({net->conv1->weight, net->conv1->bias}, group);
 //
-// Collective  every rank of the group; same shapes and dtypes in the same order. Strides may differ, but what
-//             expand() made is so on all ranks.
-// Blocks      until this rank's tensors hold the root's values; the root as long as
-//             comm/collectives/broadcast.h says.
-// Result      written outside autograd: version counters do not change, so a graph that saved a buffer (batch
+// Collective  Every rank of the group; same shapes and dtypes in the same order. Strides may differ, but a
+//             tensor of expand() is one on all ranks.
+// Blocks      until this rank's tensors hold the root's values. comm/collectives/broadcast.h says how long
+//             the root blocks.
+// Result      Written outside autograd: version counters do not change. So a graph that saved a buffer (batch
 //             normalisation under two forwards) can still run backward.
 #pragma once
 
@@ -20,9 +20,9 @@
 
 namespace lockstep {
 
-// Whether several elements are one place in memory, as expand() makes them.
+// Whether several elements lie at one place in memory, as expand() makes them.
 bool repeats(const at::Tensor& tensor);
-// Each place in memory once: a view of the tensor, or itself.
+// A view that has each place in memory once, or the tensor itself.
 at::Tensor without_repeats(const at::Tensor& tensor);
 
 void broadcast_tensors(const std::vector<at::Tensor>& tensors, const ProcessGroup& group,

@@ -41,7 +41,7 @@ void BufferWatch::forward_begins(const NamedTensors& buffers) {
 std::optional<std::string> BufferWatch::change(const NamedTensors& buffers) const {
   const auto because = [](const std::string& name, const char* what) {
     return str("buffer \"", printable(name), "\" ", what,
-               ", so DDP sends round a tensor that the model does not use. Change buffers in place "
+               ", so the ranks exchange a tensor that the model does not use. Change buffers in place "
                "(copy_(), add_()), or wrap the model again");
   };
   if (module_ != nullptr) {

@@ -1,13 +1,13 @@
-// Notices that a model uses another tensor than the buffer that was registered: after `running = running + 1`
-// the member is a new tensor, and the one that DDP sends round is no longer the model's.
+// BufferWatch: notices that a model no longer uses the buffer that was registered. After `running = running +
+// 1` the member is a new tensor, and DDP goes on sending the registered one.
 //
 //   BufferWatch watch(net.get());
 //   watch.forward_begins(buffers);
 //   if (const auto change = watch.change(buffers)) DDP_WRAPPER.refuse(group, *change);
 //
-// A member cannot be looked at from outside, but a tensor knows how many refer to it: one to which the model
-// had a reference of its own when the first forward began, and to which only registry and wrapper refer now,
-// has been let go. A buffer that was never held beside its registry is not judged.
+// A member cannot be looked at from outside, but a tensor knows how many references it has. If the model had
+// a reference of its own when the first forward began, and only registry and wrapper refer to the tensor now,
+// the model has let it go. A buffer without a reference besides its registry is not judged.
 //
 // Cost  of forward_begins(): one comparison after the first.
 #pragma once
@@ -26,13 +26,12 @@ namespace lockstep {
 
 class BufferWatch {
  public:
-  // `module` is null for a list of tensors; it outlives the watch.
+  // `module` is null for a list of tensors. It outlives the watch.
   explicit BufferWatch(const torch::nn::Module* module) : module_(module) {}
 
-  // `buffers` is the wrapper's list, which holds each of its tensors once per name; nothing else of the
-  // wrapper does.
+  // `buffers` is the wrapper's list. It must be the wrapper's only reference to each tensor, once per name.
   void forward_begins(const NamedTensors& buffers);
-  // What changed, as a sentence.
+  // Returns the change as a sentence.
   std::optional<std::string> change(const NamedTensors& buffers) const;
 
  private:
@@ -41,7 +40,7 @@ class BufferWatch {
 
   const torch::nn::Module* module_;
   bool has_begun_ = false;
-  std::unordered_set<const void*> held_;  // by the model, when the first forward began
+  std::unordered_set<const void*> held_;  // the model held a reference to them when the first forward began
 };
 
 }  // namespace lockstep

@@ -28,7 +28,7 @@ void check_tensor(const Wrapper& wrapper, const std::string& name, const at::Ten
   }
 }
 
-// All tensors are on the CPU, or on this rank's device of a group that serves it.
+// All tensors must be on the CPU, or on this rank's device if the group serves it.
 void check_device(const Wrapper& wrapper, const std::string& name, const at::Device& device,
                   const at::Device& first, const ProcessGroup& group) {
   const std::string who = lockstep::str("\"", printable(name), "\" is on ", device);

@@ -1,9 +1,9 @@
-// The checks of a model before a wrapper wraps it; each refusal is an InvalidArgument that names the tensor.
+// The checks of a model before it is wrapped. Each refusal is an InvalidArgument that names the tensor.
 //
 //   const NamedTensors trained =
 //       check_model(DDP_WRAPPER, parameters, buffers, options.device_ids, sparse, group);
 //
-// Made after the ranks have compared their models, so that all ranks refuse alike.
+// The checks run after the ranks have compared their models, so that all ranks refuse alike.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,12 +25,12 @@ NamedTensors distinct(const NamedTensors& tensors);
 // "SimpleCNN" of (anonymous namespace)::SimpleCNNImpl.
 std::string name_of_model(const torch::nn::Module& module);
 
-// The parameters that are trained, each once.
+// Returns the trained parameters, each once.
 NamedTensors check_model(const Wrapper& wrapper, const NamedTensors& parameters, const NamedTensors& buffers,
                          const std::vector<int>& device_ids, const std::vector<std::string>& sparse,
                          const ProcessGroup& group);
 
-// Throws unless all of them are on that device and of that dtype already.
+// Throws unless all of them already are on that device and have that dtype.
 void refuse_move(const Wrapper& wrapper, const NamedTensors& tensors, const std::optional<at::Device>& device,
                  const std::optional<at::ScalarType>& dtype);
 

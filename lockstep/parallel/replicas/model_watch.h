@@ -1,11 +1,11 @@
-// Notices that a model is no longer the one that was wrapped, where DDP would train on one rank alone: a
-// parameter registered or unfrozen since.
+// ModelWatch: notices that a parameter was registered or unfrozen after the model was wrapped. DDP would then
+// train it on each rank alone.
 //
 //   ModelWatch watch(net.get(), parameters);
 //   if (const auto change = watch.change()) DDP_WRAPPER.refuse(group, *change);
 //
-// What was frozen since is not a change: nobody sends its gradient, and the backward that misses it says so.
-// Nor is a module without trainable parameters, as another activation function.
+// A parameter frozen since is not a change: no rank sends its gradient, and a backward that misses it says
+// so. A module without trainable parameters, such as another activation function, is not a change either.
 //
 // Cost  of change(): some comparisons of pointers per module and parameter.
 #pragma once
@@ -24,16 +24,17 @@ namespace lockstep {
 
 class ModelWatch {
  public:
-  // `module` is null for a list of tensors; it and the tensors outlive the watch.
+  // `module` is null for a list of tensors. It and the tensors outlive the watch.
   ModelWatch(const torch::nn::Module* module, const NamedTensors& parameters);
 
-  // What changed, as a sentence.
+  // Returns the change as a sentence.
   std::optional<std::string> change();
 
  private:
-  struct Part {  // a module, and what was registered in it itself
+  struct Part {  // a module and its own registered tensors
     const torch::nn::Module* module;
-    std::vector<std::shared_ptr<torch::nn::Module>> children;  // kept alive: an address means this module
+    // kept alive, so that an address identifies a module
+    std::vector<std::shared_ptr<torch::nn::Module>> children;
     std::vector<at::Tensor> parameters;
     bool is_same() const;
   };

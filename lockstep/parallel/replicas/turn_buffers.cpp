@@ -13,7 +13,7 @@
 namespace lockstep {
 namespace {
 
-// To the bit: a NaN equals itself.
+// Compares bits: a NaN equals itself.
 bool is_same(const at::Tensor& a, const at::Tensor& b) {
   const at::Tensor left = a.contiguous();
   const at::Tensor right = b.contiguous();
@@ -30,8 +30,8 @@ TurnBuffers::TurnBuffers(std::vector<at::Tensor> buffers, ProcessGroup group, st
       virtual_ranks_(std::move(virtual_ranks)),
       broadcast_(broadcast) {}
 
-// The memory of the buffers, with version counters of its own: a graph that saved a buffer can still run
-// backward.
+// Views of the buffers' memory with version counters of their own, so that a graph that saved a buffer can
+// still run backward.
 TurnBuffers::Values TurnBuffers::places() const {
   Values places;
   for (const at::Tensor& buffer : buffers_) places.push_back(without_repeats(buffer.variable_data()));

@@ -37,7 +37,7 @@ std::string tensor_text(const at::Tensor& tensor) {
   std::string text = lockstep::str(tensor.sizes(), " ", name_of_type(tensor.scalar_type()));
   if (tensor.layout() != c10::kStrided) text += lockstep::str(" ", tensor.layout());
   if (!tensor.device().is_cpu())
-    text += lockstep::str(" on ", tensor.device().type());  // each rank has its own
+    text += lockstep::str(" on ", tensor.device().type());  // without the index: each rank has its own device
   return text;
 }
 
@@ -79,7 +79,7 @@ std::string difference(const std::vector<Fact>& expected, const std::vector<Fact
     const bool lacks = found.size() < expected.size();
     return lockstep::str("rank ", lacks ? std::size_t{0} : rank, " has ",
                          quoted_fact(lacks ? expected[i] : found[i]), ", which rank ",
-                         lacks ? rank : std::size_t{0}, " has not");
+                         lacks ? rank : std::size_t{0}, " does not have");
   }
   if (expected[i].kind == found[i].kind && expected[i].name == found[i].name) {
     return lockstep::str(found[i].kind, " \"", found[i].name, "\" is ", expected[i].text, " on rank 0 but ",
@@ -133,7 +133,7 @@ std::optional<std::string> first_difference(const std::vector<std::string>& desc
 }
 
 void verify_same_model(const Wrapper& wrapper, const std::string& description, const ProcessGroup& group) {
-  const Acting acting(Purpose::MODEL_COMPARISON);
+  const Acting acting(Purpose::MODEL_COMPARISON, std::string(wrapper.name), comparison_mark(wrapper.name));
   const auto ranks = static_cast<std::size_t>(group.size());
   std::vector<at::Tensor> lengths;
   for (std::size_t rank = 0; rank < ranks; ++rank) lengths.push_back(at::empty({1}, at::kLong));

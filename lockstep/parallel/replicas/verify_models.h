@@ -2,7 +2,8 @@
 //
 //   verify_same_model(DDP_WRAPPER, describe_model(parameters, buffers, "bucket_cap_mb=25"), group);
 //
-// A difference is a Mismatch on every rank, in the same words: what, on which rank, and both versions:
+// A difference is a Mismatch on every rank, in the same words. It names the wrapper, the tensor, the ranks
+// and both versions:
 //
 //   parameter "fc1.weight" is [120, 784] float32 on rank 0 but [128, 784] float32 on rank 2
 //

@@ -21,13 +21,13 @@ namespace {
 
 struct Converted {
   std::weak_ptr<const torch::nn::Module>
-      layer;  // expired: the tensor below is another one at the same address
+      layer;  // if expired, another tensor now has the address of this layer's tensor
   std::optional<ProcessGroup> process_group;
   bool affine = true;
   std::string name;
 };
 
-// By the tensor through which the kernel knows a layer.
+// Finds a layer by the tensor by which the kernel recognises it.
 class ConvertedLayers {
  public:
   void add(const at::Tensor& tensor, Converted layer) {
@@ -53,7 +53,7 @@ ConvertedLayers& converted_layers() {
   return layers;
 }
 
-// A converted layer and the group over which it normalises now: nothing in eval mode or alone.
+// A converted layer and the group over which it normalises now; no group in eval mode or for one rank.
 struct LayerCall {
   bool affine = true;
   std::optional<ProcessGroup> group;
@@ -87,7 +87,7 @@ at::Tensor batch_norm(const at::Tensor& input, const std::optional<at::Tensor>& 
                                 cudnn_enabled);
 }
 
-// For good: taking a kernel away while another thread is in it is not possible.
+// The kernel stays for good, because it cannot be removed while another thread runs it.
 void install_kernel() {
   static const bool installed = [] {
     for (const auto key : {c10::DispatchKey::CPU, c10::DispatchKey::CUDA, c10::DispatchKey::AutogradCPU,
@@ -113,7 +113,8 @@ bool convert_as(torch::nn::Module& module, const std::optional<ProcessGroup>& pr
         "known; make it with torch::nn::BatchNorm2d norm(...) or use SyncBatchNorm");
   }
   const bool affine = layer->bias.defined();
-  // A layer without any tensor gets one to be known by. It is not registered, and the kernel takes it away.
+  // A layer without any tensor gets one, by which it is recognised. It is not registered, and the kernel
+  // takes it away.
   if (!layer->running_mean.defined() && !layer->weight.defined()) layer->weight = at::ones({1});
   const at::Tensor& known_by = layer->running_mean.defined() ? layer->running_mean : layer->weight;
   converted_layers().add(known_by,

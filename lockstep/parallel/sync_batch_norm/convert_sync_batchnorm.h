@@ -6,25 +6,25 @@
 //   dist::DistributedDataParallel ddp(net);
 //
 // In place    Python puts a new layer into the tree. In C++ a model calls its layers through typed members,
-//             which nobody but the model can replace; so here the layers stay, with parameters, buffers,
-//             options and names, and from now on their forward in training mode is SyncBatchNorm's. An
-//             optimiser made before stays valid, print() and state dicts do not change. Sequential,
-//             ModuleList, ModuleDict, AnyModule and members alike.
-// What        every torch::nn::BatchNorm1d, BatchNorm2d and BatchNorm3d of `module` and below it, once; also
-//             classes derived from these. InstanceNorm, GroupNorm, LayerNorm know no batch. A layer of one's
-//             own that calls at::batch_norm with tensors of its own is not found: let it call
-//             sync_batch_norm().
-// How         the first call adds a kernel to the operator aten::batch_norm of this process (as any extension
-//             may) which recognises the layers by their running_mean or weight and passes everything else on.
-//             So it holds for the tensors these are: to(), load() and load_state_dict() keep them; clone()
-//             makes a new, unconverted layer.
-// Limits      libtorch itself refuses a rank's own batch with one value per channel (one sample, no spatial
-//             dimensions) before this function could know: SyncBatchNorm takes it. CPU and CUDA; on a GPU the
-//             group is one over nccl.
-// Collective  no, but forward and backward are from now on: on every rank of process_group, whose default is
-//             world(). Converting again changes the group.
+//             which nobody but the model can replace. So here the layers stay, with parameters, buffers,
+//             options and names. Their forward in training mode becomes SyncBatchNorm's. An optimiser made
+//             before stays valid. print() and state dicts do not change. It works in Sequential, ModuleList,
+//             ModuleDict, AnyModule and for members.
+// What        Every torch::nn::BatchNorm1d, BatchNorm2d and BatchNorm3d in `module` and below it, once, and
+//             classes derived from these. InstanceNorm, GroupNorm and LayerNorm do not depend on the batch. A
+//             program's own layer that calls at::batch_norm with tensors of its own is not found. Such a
+//             layer can call sync_batch_norm().
+// How         The first call adds a kernel to the operator aten::batch_norm of this process, as any extension
+//             may. The kernel recognises converted layers by their running_mean or weight, and passes all
+//             other calls on. to(), load() and load_state_dict() keep these tensors, and so the conversion.
+//             clone() makes a new, unconverted layer.
+// Limits      libtorch itself refuses a rank's batch with one value per channel (one sample, no spatial
+//             dimensions) before the kernel runs; SyncBatchNorm accepts it. CPU and CUDA; on a GPU the group
+//             must be one over nccl.
+// Collective  The call itself is not. From now on forward and backward are, on every rank of process_group
+//             (default: world()). Converting again changes the group.
 // Fails       InvalidArgument: `module` itself is a BatchNorm that no shared_ptr or ModuleHolder holds; a
-//             process outside process_group. Messages about a layer have its name in `module`.
+//             process outside process_group. Messages about a layer name it as `module` does.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -37,11 +37,11 @@
 
 namespace lockstep {
 
-// Returns how many layers were converted.
+// Returns the number of converted layers.
 std::size_t convert_sync_batchnorm(torch::nn::Module& module,
                                    const std::optional<ProcessGroup>& process_group = {});
 
-// For a ModuleHolder or a shared_ptr: returns it, so that Python's way of writing works.
+// For a ModuleHolder or a shared_ptr. Returns it, so that Python's way of writing works.
 template <typename Pointer>
 requires(!std::derived_from<Pointer, torch::nn::Module> && requires(Pointer & pointer) {
   { *pointer } -> std::convertible_to<torch::nn::Module&>;

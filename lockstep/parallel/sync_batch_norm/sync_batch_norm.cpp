@@ -33,15 +33,15 @@ using Tensors = std::vector<at::Tensor>;
   throw InvalidArgument("SyncBatchNorm: " + what);
 }
 
-// The type in which statistics and parameters meet the input.
+// The type of statistics and parameters for this input.
 at::ScalarType stats_type(const at::Tensor& input) {
   return c10::isReducedFloatingType(input.scalar_type()) ? at::kFloat : input.scalar_type();
 }
 
-// Of the joined batch.
+// Statistics of the joined batch.
 struct BatchStats {
-  at::Tensor mean;      // C float64s, as is
-  at::Tensor variance;  // with bias: divided by count
+  at::Tensor mean;      // C float64s, not rounded
+  at::Tensor variance;  // biased: divided by count
   double count = 0;     // values per channel
 };
 
@@ -51,7 +51,8 @@ at::Tensor own_moments(const at::Tensor& input) {
   const auto options = input.options().dtype(at::kDouble);
   if (input.numel() == 0) return at::zeros({1 + 2 * channels}, options);
   const auto count = static_cast<double>(input.numel() / channels);
-  const at::Tensor unused = at::zeros({channels}, input.options().dtype(stats_type(input)));  // says the type
+  // only its type is used
+  const at::Tensor unused = at::zeros({channels}, input.options().dtype(stats_type(input)));
   const auto [mean, variance] = at::batch_norm_update_stats(input, unused, unused.clone(), /*momentum=*/0.0);
   return at::cat({at::full({1}, count, options), mean.to(at::kDouble), variance.to(at::kDouble) * count});
 }
@@ -81,7 +82,7 @@ void update_running(const at::Tensor& running_mean, const at::Tensor& running_va
   update(running_var, stats.variance * (stats.count / (stats.count - 1)));
 }
 
-// One value per channel, along dimension 1 of something with `dims` dimensions.
+// Shapes one value per channel for dimension 1 of a tensor with `dims` dimensions.
 at::Tensor along_channels(const at::Tensor& values, std::int64_t dims) {
   std::vector<std::int64_t> sizes(static_cast<std::size_t>(dims), 1);
   sizes[1] = values.numel();

@@ -1,9 +1,9 @@
-// rank_seed: the seed of one rank's random numbers, of the seed of a run. Pure.
+// rank_seed: derives the seed of one rank's random numbers from the seed of a run. Pure.
 //
 //   at::manual_seed(rank_seed(42, get_rank()));
 //
 // Rank 0 gets the seed itself. Other ranks get a number mixed from both, so that no two pairs of seed and
-// rank meet: seed 42 on rank 1 is not seed 43 on rank 0, as it is with seed + rank.
+// rank give the same one. With seed + rank, seed 42 on rank 1 would be seed 43 on rank 0.
 #pragma once
 
 #include <cstdint>

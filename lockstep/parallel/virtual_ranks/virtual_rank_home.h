@@ -1,6 +1,6 @@
-// VirtualRankHome: what a process keeps of its virtual ranks between loops: their random numbers, and who
-// has a state for each of them. One per process, new with each job; virtual_ranks.h and
-// virtual_rank_states.h use it.
+// VirtualRankHome: the data that a process keeps about its virtual ranks between loops: their random numbers,
+// and the objects that have a state for each of them. There is one per process, new with each job.
+// virtual_ranks.h and virtual_rank_states.h use it.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ namespace lockstep {
 struct VirtualRankHome {
   std::uint64_t job = 0;  // detail::virtual_job_number()
   RandomStreams streams;
-  std::uint64_t seed = 0;  // of streams that were seeded
-  bool has_begun = false;  // processes have compared what they begin with
+  std::uint64_t seed = 0;  // of seeded streams
+  bool has_begun = false;  // processes have compared their random numbers and threads
   bool is_in_round = false;
   std::vector<std::weak_ptr<VirtualRankMember>> members;  // in the order in which they were made
 

@@ -10,10 +10,10 @@
 namespace lockstep {
 namespace {
 
-// "3.random_state": of virtual rank 3.
+// "3.random_state" is that of virtual rank 3.
 std::string prefix_of(int virtual_rank) { return str(virtual_rank, '.'); }
 
-// 0 in a job without virtual ranks; every process of one with them has some.
+// 0 in a job without virtual ranks; otherwise every process has some.
 int count_of(const std::vector<VirtualRankState>& states) {
   return states.empty() ? 0 : virtual_world_size();
 }

@@ -1,12 +1,12 @@
-// VirtualRankMember: an object that has a state of its own for each virtual rank, and is told of their
-// turns. A DistributedDataParallel is one.
+// VirtualRankMember: an object with a state of its own for each virtual rank. It is told of their turns. A
+// DistributedDataParallel is one.
 //
 //   class Replica : public VirtualRankMember { ... };
 //   const auto replica = std::make_shared<Replica>();
 //   add_virtual_rank_member(replica);            // until it is destroyed
 //
 // Calls  begin_round, then begin_turn and end_turn for each virtual rank of this process in order, then
-//        end_round. A round that an exception or a break left ends with leave_round(). A member that is
+//        end_round. If an exception or a break leaves a round, it ends with leave_round(). A member that is
 //        added during a round is told from the next one on.
 #pragma once
 
@@ -29,8 +29,8 @@ class VirtualRankMember {
   virtual void end_round() = 0;
   virtual void leave_round() noexcept = 0;
 
-  // Between rounds: copies of what the virtual rank has for itself, and back. Names and shapes are those of
-  // state() of any virtual rank.
+  // Called between rounds: copies of the virtual rank's own state, and back. Names and shapes are the same
+  // for every virtual rank.
   virtual NamedTensors state(int virtual_rank) const = 0;
   virtual void load_state(int virtual_rank, const NamedTensors& state) = 0;
 };

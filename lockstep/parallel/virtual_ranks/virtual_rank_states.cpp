@@ -39,7 +39,7 @@ const VirtualRankState& state_of(const std::vector<VirtualRankState>& states, in
   return *found;
 }
 
-// The state with its members' tensors, each as the member's own state names and shapes them.
+// The state with its members' tensors, with the names and shapes of each member's own state.
 struct Parts {
   at::Tensor random_state;
   std::vector<NamedTensors> members;

@@ -23,11 +23,11 @@
 namespace lockstep {
 namespace {
 
-// What shows in the bits and must be alike in all processes before the first turn.
+// Facts that show in the bits, and must be equal in all processes before the first turn.
 struct Beginnings {
   std::int64_t threads = 0;
   std::int64_t origin = 0;
-  std::int64_t numbers = 0;  // hash of the generator that streams are copied from, or the seed
+  std::int64_t numbers = 0;  // hash of the generator from which streams are copied, or the seed
 };
 
 Beginnings own_beginnings(const VirtualRankHome& home) {
@@ -50,7 +50,7 @@ std::vector<Beginnings> all_beginnings(const Beginnings& own) {
   std::copy(values.begin(), values.end(), mine.mutable_data_ptr<std::int64_t>());
   std::vector<at::Tensor> gathered;
   for (int process = 0; process < get_world_size(); ++process) gathered.push_back(at::empty_like(mine));
-  const Acting acting(Purpose::MODEL_COMPARISON);
+  const Acting acting(Purpose::MODEL_COMPARISON, {}, comparison_mark("virtual_ranks()"));
   all_gather(gathered, mine);
   std::vector<Beginnings> all;
   for (const at::Tensor& one : gathered) {

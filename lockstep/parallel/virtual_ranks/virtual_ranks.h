@@ -1,5 +1,5 @@
-// virtual_ranks(): the turns of this process's virtual ranks (job/virtual_ranks.h). A training loop that
-// runs forward and backward in it gives the same bits on any number of processes.
+// virtual_ranks(): loops over the turns of this process's virtual ranks (job/virtual_ranks.h). A training
+// loop that runs forward and backward in it gives the same bits on any number of processes.
 //
 //   init_process_group("auto", {.virtual_ranks = 4});           // on 1, 2, 3 or 4 processes
 //   seed_virtual_ranks(42);
@@ -13,20 +13,19 @@
 //
 //   for (const int v : virtual_ranks()) train_on(shares[v]);   // the same turns without a loader
 //
-// Turn        between its beginning and its end the process acts for one virtual rank: .grad, the model's
-//             buffers and libtorch's default CPU random numbers are that rank's, and get_virtual_rank() is
-//             its number. Each turn has as many averaged backwards of each DistributedDataParallel as it has
-//             steps in the loop: one.
-// Average     made by the backward of the last turn, over all virtual ranks.
-// Random      numbers drawn in a turn are the virtual rank's; outside of turns they are the process's.
-// Streams     of random numbers begin where the process's generator stands at the first loop, or as
+// Turn        During a turn the process acts for one virtual rank. .grad, the model's buffers and libtorch's
+//             default CPU random numbers are that rank's, and get_virtual_rank() is its number. Each turn has
+//             as many averaged backwards of each DistributedDataParallel as the loop has steps: one.
+// Average     The backward of the last turn averages over all virtual ranks.
+// Random      numbers drawn in a turn are the virtual rank's. Outside of turns they are the process's.
+// Streams     of random numbers begin at the state of the process's generator at the first loop, or as
 //             seed_virtual_ranks() says.
-// Collective  the first loop of a job, and the first one after seed_virtual_ranks() and after a load:
-//             processes compare random numbers and threads, because both show in the bits. Mismatch names
-//             the process that differs.
+// Collective  the first loop of a job, and the first one after seed_virtual_ranks() or a load. Processes
+//             compare random numbers and threads, because both show in the bits. Mismatch names the process
+//             that differs.
 // Without     virtual ranks the loop has one turn, this rank's, and does nothing else.
-// Leaving     by break or an exception ends the round: what it added up is forgotten. The other processes
-//             wait for the average, as in any step that one rank skips.
+// Leaving     by break or an exception ends the round, and its sums are dropped. The other processes wait for
+//             the average, as in any step that one rank skips.
 // Throws      InvalidArgument: a loop within a loop; virtual_steps() over a loader that is not for this
 //             process's virtual ranks.
 // Threads     one loop at a time, on the thread that trains.
@@ -44,14 +43,14 @@
 
 namespace lockstep {
 
-// Each virtual rank's random numbers as set_seed(seed, v) gives them, and each process's own as
-// set_seed(seed, 0) does, so that a model made afterwards has the same first weights everywhere. Without
-// virtual ranks it is set_seed(seed, get_rank()). Not within a turn: InvalidArgument.
+// Gives each virtual rank v the random numbers of set_seed(seed, v), and each process those of set_seed(seed,
+// 0). So a model made afterwards has the same first weights everywhere. Without virtual ranks it is
+// set_seed(seed, get_rank()). Not within a turn: InvalidArgument.
 void seed_virtual_ranks(std::uint64_t seed);
 
 namespace detail {
 
-// The turns of one round, one after the other.
+// The turns of one round, in order.
 class VirtualRound {
  public:
   VirtualRound();  // begins the first turn
@@ -62,7 +61,7 @@ class VirtualRound {
   bool is_over() const { return turn_ == ranks_.size(); }
   int virtual_rank() const { return ranks_[turn_]; }
   void end_turn();
-  void begin_turn();  // the next one, if there is one
+  void begin_turn();  // begins the next one, if there is one
   void next() {
     end_turn();
     begin_turn();
@@ -116,9 +115,9 @@ class VirtualRanks {
 
 inline VirtualRanks virtual_ranks() { return {}; }
 
-// The steps of an epoch: for each the batches of this process's virtual ranks, each in its turn. The loader
-// gives them one after the other, as one with a DistributedSampler does. A step whose loop is left, or not
-// run, is passed over.
+// The steps of an epoch. Each step has one batch for each of this process's virtual ranks, each in its turn.
+// The loader gives them one after the other, as a loader with a DistributedSampler does. A step whose loop is
+// left, or not run, is skipped.
 template <typename Loader> class VirtualSteps {
  public:
   class Step {
@@ -161,7 +160,8 @@ template <typename Loader> class VirtualSteps {
 
     decltype(std::declval<Loader&>().begin()) batch_;
     decltype(std::declval<Loader&>().end()) end_;
-    std::size_t left_ = detail::local_virtual_rank_count();  // batches of this step, the present one included
+    // number of batches left in this step, including the present one
+    std::size_t left_ = detail::local_virtual_rank_count();
     std::optional<detail::VirtualRound> round_;
   };
 

@@ -1,12 +1,12 @@
-// gather_named_tensors(): one rank gets the named tensors of all, which may differ in number, names and
+// gather_named_tensors(): one rank gets the named tensors of all ranks, which may differ in number, names and
 // shapes.
 //
 //   const NamedTensors all = gather_named_tensors(own, group, /*root=*/GroupRank{0});
 //
 // Result      on the root, in the CPU's memory: its own tensors themselves, then those of each other rank in
-//             the order of ranks. Empty elsewhere.
-// Collective  every rank of the group. Names and shapes travel first, then one message a tensor, so the
-//             root needs room for the result alone. Blocks until this rank's part is done.
+//             rank order. Empty on other ranks.
+// Collective  every rank of the group. Names and shapes travel first, then one message per tensor. So the
+//             root needs memory for the result alone. Blocks until this rank's part is done.
 // Fails       as gather_object, send and recv do.
 #pragma once
 

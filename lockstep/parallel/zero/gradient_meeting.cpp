@@ -17,7 +17,7 @@ constexpr std::uint64_t NOWHERE = ~std::uint64_t{0};
 
 std::size_t words_of_bits(std::size_t bits) { return (bits + BITS - 1) / BITS; }
 
-// The places of the buckets, then a bit per parameter.
+// Message of a rank: the places of the buckets, then a bit per parameter.
 Words message(const BucketStore& store, const ProcessGroup& group, const std::vector<bool>& used) {
   Words words;
   for (std::size_t b = 0; b < store.buckets(); ++b)

@@ -1,5 +1,5 @@
-// GradientMeeting: tells all ranks that this rank's backward passes of a step are over, where its gradients
-// lie, and which parameters they are of.
+// GradientMeeting: tells all ranks that this rank has finished the backward passes of a step, where its
+// gradients lie, and which parameters they belong to.
 //
 //   GradientMeeting meeting(store, group);
 //   const Met met = meeting.hold(GradientMeeting::Reason::STEP, used);     // returns when all ranks are here
@@ -7,9 +7,9 @@
 //   met.used[3];                         // some rank has a gradient of parameter 3
 //
 // Collective  hold(): every rank, for the same reason.
-// Order       what a rank wrote before it called is seen by all others when they return. Until the next call
-//             the gradients of all ranks stay as they are, if no rank writes to them.
-// Fails       Mismatch for other reasons; PeerLost, Timeout, Aborted as any collective.
+// Order       Data that a rank wrote before its call is visible to all ranks when they return. Until the next
+//             call the gradients of all ranks stay as they are, if no rank writes to them.
+// Fails       Mismatch if the reasons differ; PeerLost, Timeout, Aborted as any collective.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +26,7 @@ namespace lockstep {
 struct Met {
   std::vector<bool> used;                            // by parameter
   std::vector<std::vector<const std::byte*>> flats;  // by bucket, by rank; empty without memory in common
-  std::vector<std::shared_ptr<std::byte>> holders;   // of the memory of `flats`
+  std::vector<std::shared_ptr<std::byte>> holders;   // keep the memory of `flats` mapped
 };
 
 class GradientMeeting {
@@ -37,7 +37,7 @@ class GradientMeeting {
   GradientMeeting(const BucketStore& store, ProcessGroup group, std::string model)
       : store_(store), group_(std::move(group)), model_(std::move(model)) {}
 
-  // `used`: by parameter, whether this rank has a gradient of it.
+  // `used` says for each parameter whether this rank has a gradient of it.
   Met hold(Reason reason, const std::vector<bool>& used) const;
   // Returns when all ranks have called it.
   void end() const;

@@ -20,7 +20,7 @@ LocalGradients::LocalGradients(const NamedTensors& parameters, const ProcessGrou
 
 void LocalGradients::renew() {
   const std::lock_guard lock(mutex_);
-  if (std::exchange(is_in_backward_, false)) store_.end_pass();  // an exception has left that backward
+  if (std::exchange(is_in_backward_, false)) store_.end_pass();  // an exception left that backward
   for (std::size_t i = 0; i < store_.size(); ++i) {
     if (const auto change = store_.slot(i).change())
       ZERO_WRAPPER.refuse(group_,
@@ -48,7 +48,7 @@ void LocalGradients::on_gradient(std::size_t parameter, const at::Tensor& incomi
     followed_ = -1;
   }
   if (const int backward = AutogradHooks::current_backward(); backward != followed_) {
-    followed_ = backward;  // also one inside another (reentrant checkpointing)
+    followed_ = backward;  // or one inside another (reentrant checkpointing)
     AutogradHooks::at_end_of_backward([this] { on_end_of_backward(); });
   }
   expect_fit(parameter);

@@ -1,5 +1,5 @@
-// LocalGradients: what the backward passes of this rank have added up since the last step, in the group's
-// memory, where the other ranks can read it. Never communicates.
+// LocalGradients: the sums of this rank's backward passes since the last step, in the group's memory, where
+// the other ranks can read them. It never communicates.
 //
 //   LocalGradients gradients(trained, group, layout);
 //   loss.backward();                                 // .grad of each parameter lies in its bucket now
@@ -7,7 +7,7 @@
 //   gradients.store().flat(0);                       // for all ranks to read
 //   gradients.drop();                                // .grad of all is undefined
 //
-// Threads  autograd may call the hooks on any thread; one mutex guards everything.
+// Threads  autograd may call the hooks on any thread, so one mutex guards everything.
 #pragma once
 
 #include <cstddef>
@@ -27,10 +27,11 @@ namespace lockstep {
 
 class LocalGradients {
  public:
-  // `refusal` says why a backward must not add gradients now, if so.
+  // Returns why a backward must not add gradients now; nothing if it may.
   using Refusal = std::function<std::optional<std::string>()>;
 
-  // Distinct leaves that require gradients, equal on every rank of the group; the plan is of their sizes.
+  // `parameters` are distinct leaves that require gradients, equal on every rank of the group. The plan is
+  // for their sizes.
   LocalGradients(const NamedTensors& parameters, const ProcessGroup& group, BucketPlan layout,
                  Refusal refusal);
   LocalGradients(const LocalGradients&) = delete;
@@ -38,12 +39,12 @@ class LocalGradients {
   ~LocalGradients() = default;
 
   const BucketStore& store() const { return store_; }
-  // A parameter that another live wrapper has, too.
+  // The first parameter that another live wrapper has, too.
   std::optional<std::size_t> first_shared() const { return claims_.first_shared(); }
-  // Before a forward: follows gradient accumulators that libtorch has made since. Throws InvalidArgument for
-  // a parameter that is not what it was.
+  // Called before a forward: follows gradient accumulators that libtorch has made since. Throws
+  // InvalidArgument for a parameter that has changed.
   void renew();
-  // Makes the buckets hold every parameter's .grad. By parameter: whether there was one.
+  // Makes the buckets hold every parameter's .grad. Returns, by parameter, whether there was one.
   std::vector<bool> complete();
   void drop();
 
@@ -60,7 +61,7 @@ class LocalGradients {
   BucketStore store_;
   bool is_in_backward_ = false;
   int followed_ = -1;    // autograd's number of the backward whose end is awaited
-  AutogradHooks hooks_;  // goes first: no hook is called after that
+  AutogradHooks hooks_;  // destroyed first: no hook is called after that
 };
 
 }  // namespace lockstep

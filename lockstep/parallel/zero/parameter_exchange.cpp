@@ -13,14 +13,14 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t ALIGNMENT = 64;  // bytes: a cache line, and the widest vector register
+constexpr std::size_t ALIGNMENT = 64;  // in bytes: a cache line, and the widest vector register
 
-// In elements.
+// Size in elements.
 std::int64_t padded(const at::Tensor& parameter) {
   return static_cast<std::int64_t>(round_up(parameter.nbytes(), ALIGNMENT) / parameter.itemsize());
 }
 
-// From `offset` on, with the parameter's own strides where these leave no gaps.
+// The place from `offset` on, with the parameter's own strides if these leave no gaps.
 at::Tensor place_in(const at::Tensor& flat, std::int64_t offset, const at::Tensor& parameter) {
   const at::Tensor elements = flat.narrow(0, offset, parameter.numel());
   if (!parameter.is_non_overlapping_and_dense()) return elements.view(parameter.sizes());

@@ -31,14 +31,14 @@ std::vector<std::size_t> in_one_list(const NumbersByGroup& numbers) {
   return all;
 }
 
-// `count` numbers from `first` on.
+// Returns the `count` numbers from `first` on.
 at::Tensor numbers_from(std::size_t first, std::size_t count) {
   std::vector<std::int64_t> numbers(count);
   std::iota(numbers.begin(), numbers.end(), static_cast<std::int64_t>(first));
   return at::tensor(numbers, at::kLong);
 }
 
-// The numbers that the state has for the parameters of each group.
+// Returns the numbers that the state uses for the parameters of each group.
 NumbersByGroup saved_numbers(const NamedTensors& whole, const ShapesByGroup& shapes) {
   std::map<std::size_t, at::Tensor> lists;
   std::size_t groups = 0;

@@ -1,12 +1,12 @@
-// The state dict of an optimiser of which each rank steps a part, in the numbers of the whole optimiser, and
-// back. Pure. `mine` is a rank's row of ParameterPartition::of_rank.
+// Converts the state dict of a rank's part of an optimiser to the numbers of the whole optimiser, and back.
+// Pure. `mine` is a rank's row of ParameterPartition::of_rank.
 //
 //   local optimiser of a rank with parameters 4 and 1        the whole
 //   state.0.exp_avg, state.1.exp_avg                         state.4.exp_avg, state.1.exp_avg
 //   param_groups.0.params = [0, 1]                           param_groups.0.params = [0, 1, 2, 3, 4]
 //   param_groups.0.lr                                        param_groups.0.lr
 //
-// Ranks have the entries of their own parameters, and those of all groups.
+// A rank has the entries of its own parameters, and those of all groups.
 #pragma once
 
 #include <cstdint>
@@ -20,17 +20,18 @@ namespace lockstep {
 
 using ShapesByGroup = std::vector<std::vector<std::vector<std::int64_t>>>;
 
-// The entries "state." of a local optimiser, with the numbers of the whole.
+// Returns the "state." entries of a local optimiser, with the numbers of the whole.
 NamedTensors state_of_parameters(const NamedTensors& local, const NumbersByGroup& mine);
-// The entries "param_groups." of a local optimiser, or of the whole, for groups of so many parameters.
+// Returns the "param_groups." entries of a local or whole optimiser, for groups of `group_sizes` parameters.
 NamedTensors options_of_groups(const NamedTensors& tensors, const std::vector<std::size_t>& group_sizes);
 
-// What the local optimiser of a rank loads of the whole's state. Throws InvalidArgument, on all ranks alike
-// if all have the same: a state by parameter name, other groups than these, a shape that does not fit, state
-// of a parameter that no group has.
+// Returns the part of the whole's state that the local optimiser of a rank loads. Throws InvalidArgument, on
+// all ranks alike if all have the same state: a state by parameter name, other groups than these, a shape
+// that does not fit, state of a parameter that no group has.
 NamedTensors local_part(const NamedTensors& whole, const ShapesByGroup& shapes, const NumbersByGroup& mine);
 
-// Whether a rank needs this entry of the whole's state, of a state dict whose numbers are in order.
+// Returns whether a rank needs this entry of the whole's state, if the numbers of the state dict are in
+// order.
 bool is_needed(const std::string& entry, const NumbersByGroup& mine);
 
 }  // namespace lockstep

@@ -18,7 +18,7 @@ ShardLayout shard_layout(std::span<const BucketParameter> parameters, const Shar
   ShardLayout layout;
   layout.pieces.resize(parameters.size());
   layout.ranges.assign(buckets.size(), std::vector<BucketRange>(static_cast<std::size_t>(plan.ranks)));
-  std::vector<std::size_t> offsets(parameters.size());  // elements
+  std::vector<std::size_t> offsets(parameters.size());  // in elements
   for (std::size_t b = 0; b < buckets.size(); ++b) {
     for (const BucketEntry& entry : buckets[b].entries) {
       layout.pieces[entry.parameter].bucket = b;

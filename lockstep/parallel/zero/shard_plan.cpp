@@ -8,7 +8,8 @@
 namespace lockstep {
 namespace {
 
-// Where in the parameter the stretch of a rank ends that ends `bytes` behind the parameter's beginning.
+// The rank's stretch ends `bytes` bytes after the parameter's beginning. Returns that place within the
+// parameter.
 std::size_t cut_at(const BucketParameter& parameter, double bytes, std::size_t granule) {
   const double element = bytes / static_cast<double>(size_of(parameter.dtype));
   if (element >= static_cast<double>(parameter.count)) return parameter.count;
@@ -32,7 +33,7 @@ ShardPlan shard_plan(std::span<const BucketParameter> parameters, int ranks, std
   for (const BucketParameter& parameter : parameters) total += bytes_of(parameter);
   ShardPlan plan = {
       .ranks = ranks, .shards = {}, .bytes = std::vector<std::size_t>(static_cast<std::size_t>(ranks))};
-  double before = 0;  // bytes
+  double before = 0;  // in bytes
   int rank = 0;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const BucketParameter& parameter = parameters[i];

@@ -1,20 +1,21 @@
-// Tells every rank which part of which parameter it steps. Pure: sizes in, table out.
+// shard_plan(): decides which part of which parameter each rank steps. Pure: sizes in, table out.
 //
 //   const std::vector<BucketParameter> parameters = {{100000, DType::FLOAT32}, {100000, DType::FLOAT32}};
 //   const ShardPlan plan = shard_plan(parameters, /*ranks=*/2);
 //   plan.shards[0];        // parameter 0, elements 0 to 100000, of rank 0
 //   std::cout << to_string(plan);
 //
-// The parameters in their order, laid end to end, are cut into as many stretches of equal bytes as there are
-// ranks. A cut inside a parameter moves to the nearest multiple of `granule` elements of that parameter, or
-// to its end. So a rank has one stretch, at most one part of each parameter, and a share that differs from an
-// equal one by less than a granule.
+// The parameters are laid end to end in their order and cut into as many stretches of equal bytes as there
+// are ranks. A cut inside a parameter moves to the nearest multiple of `granule` elements of that parameter,
+// or to its end. So a rank has one stretch, at most one part of each parameter, and a share that differs from
+// an equal one by less than a granule.
 //
-// Granule  as many elements as a chunk of the optimisers (optim/chunks.h): a norm that is added chunk by
-//          chunk has the same bits whoever has which chunk. A model of less than a granule a rank is not cut
-//          evenly, and its parameters not at all if they are smaller.
+// Granule  as many elements as a chunk of the optimisers (optim/chunks.h). So a norm that is added chunk by
+//          chunk has the same bits for every assignment of chunks to ranks. A model of less than a granule
+//          per rank is not cut evenly, and a parameter smaller than a granule is not cut at all.
 // Fails    InvalidArgument: no ranks, a granule of no elements.
-// Source   Rajbhandari et al., "ZeRO", SC 2020, section 5.1: the states of one N-th of the parameters a rank.
+// Source   Rajbhandari et al., "ZeRO", SC 2020, section 5.1: each of N ranks has the states of one N-th of
+//          the parameters.
 #pragma once
 
 #include <cstddef>
@@ -27,17 +28,17 @@
 namespace lockstep {
 
 struct ShardSpec {
-  std::size_t parameter = 0;  // index into the parameters given
-  std::size_t offset = 0;     // elements
+  std::size_t parameter = 0;  // index into the list of parameters
+  std::size_t offset = 0;     // in elements
   std::size_t count = 0;
-  int rank = 0;  // that steps it
+  int rank = 0;  // the rank that steps it
   bool operator==(const ShardSpec&) const = default;
 };
 
 struct ShardPlan {
   int ranks = 1;
   std::vector<ShardSpec> shards;   // by parameter, then by rank; none is empty
-  std::vector<std::size_t> bytes;  // of the parameters' parts, by rank
+  std::vector<std::size_t> bytes;  // bytes of the parameters' parts, by rank
   bool operator==(const ShardPlan&) const = default;
 };
 

@@ -71,7 +71,7 @@ std::vector<std::size_t> sizes_of(const std::vector<optim::ParamGroup>& groups) 
   return sizes;
 }
 
-// On a rank that has no more inputs.
+// Takes the place of a rank that has no more inputs.
 class StepsOn : public JoinHook {
  public:
   explicit StepsOn(std::function<void()> step) : step_(std::move(step)) {}
@@ -81,7 +81,7 @@ class StepsOn : public JoinHook {
   std::function<void()> step_;
 };
 
-// Saved as the whole optimiser's state, of which each rank writes and reads what it owns.
+// Saved as the whole optimiser's state. Each rank writes and reads the state that it owns.
 class SharedOutItem : public CheckpointItem {
  public:
   SharedOutItem(ZeroRedundancyOptimizerBase& optimizer, std::function<ItemContents()> contents)
@@ -127,7 +127,7 @@ void ZeroRedundancyOptimizerBase::refuse_norm_of_all(double max_grad_norm) {
                     "clip_grad_norm_() on all parameters before step() instead"));
 }
 
-// Collective: what is refused is refused on all ranks alike.
+// Collective, so that all ranks refuse alike.
 void ZeroRedundancyOptimizerBase::verify(const std::vector<optim::ParamGroup>& groups) const {
   NamedTensors named;
   for (std::size_t g = 0; g < groups.size(); ++g)
@@ -153,7 +153,7 @@ optim::ParamGroup ZeroRedundancyOptimizerBase::my_part(const std::vector<optim::
   return part;
 }
 
-// Makes the group one of this optimiser's, with the options as the local optimiser has completed them.
+// Adds the group to this optimiser, with the options as the local optimiser has completed them.
 void ZeroRedundancyOptimizerBase::take_group(const std::vector<at::Tensor>& parameters, std::size_t number) {
   param_groups_.emplace_back(parameters, local_->param_groups()[number].options().clone());
 }
@@ -178,14 +178,14 @@ void ZeroRedundancyOptimizerBase::add_param_group(const optim::ParamGroup& group
   try {
     kind_.add_group(*local_, my_part(groups, groups.size() - 1));
   } catch (...) {
-    partition_ = std::move(before);  // a refused group leaves nothing behind
+    partition_ = std::move(before);  // a refused group leaves no trace
     throw;
   }
   take_group(group.params(), groups.size() - 1);
   place_parameters();
 }
 
-// What schedulers and the program have set since.
+// Copies the options that schedulers and the program have set since.
 void ZeroRedundancyOptimizerBase::give_options() {
   std::size_t shared_out = 0;
   for (const NumbersByGroup& rank : partition_.of_rank)
@@ -206,7 +206,7 @@ at::Tensor ZeroRedundancyOptimizerBase::run_step(const LossClosure& closure, boo
   give_options();
   consolidated_.reset();
   at::Tensor loss = local_->step(closure);
-  // Behind the closure, in which a wrapper may have announced averages of its own.
+  // Comes after the closure, in which a wrapper may have announced averages of its own.
   if (announces) Join::notify_join_context(*this)->wait();
   exchange_.run();
   return loss;
@@ -252,7 +252,7 @@ void ZeroRedundancyOptimizerBase::load_state_dict(const NamedTensors& tensors) {
     param_groups_[g].set_options(local_->param_groups()[g].options().clone());
 }
 
-// In the form of an optimiser without sharing, which is made for it.
+// Saves in the form of an optimiser without sharing, which is made for this purpose.
 void ZeroRedundancyOptimizerBase::save(torch::serialize::OutputArchive& archive) const {
   const NamedTensors whole_state = state_dict();
   const auto whole = kind_.make(param_groups_);

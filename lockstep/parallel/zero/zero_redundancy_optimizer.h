@@ -1,6 +1,6 @@
-// ZeroRedundancyOptimizer: shares an optimiser's state out over the ranks that train one model, as
-// torch.distributed.optim.ZeroRedundancyOptimizer. Each rank has the state of its parameters alone, about one
-// N-th, and steps these; then every rank gets the parameters of all.
+// ZeroRedundancyOptimizer: shares an optimiser's state among the ranks that train one model, as
+// torch.distributed.optim.ZeroRedundancyOptimizer. Each of N ranks has the state of its own parameters alone,
+// about one N-th, and steps these. Then every rank gets the parameters of all ranks.
 //
 //   dist::DistributedDataParallel ddp(net);
 //   const auto options = dist::optim::AdamWOptions(1e-3).weight_decay(0.1);
@@ -11,57 +11,57 @@
 //     optimizer.step();
 //   }
 //
-// Parameter groups, and parameters that stay where they lie:
+// With parameter groups, and with parameters that stay in their memory:
 //
 //   std::vector<dist::optim::ParamGroup> groups;
 //   groups.emplace_back(ddp.parameters(), std::make_unique<torch::optim::AdamOptions>(1e-3));
 //   dist::ZeroRedundancyOptimizer<torch::optim::Adam> optimizer(groups, torch::optim::AdamOptions(),
 //                                                               {.parameters_as_bucket_view = false});
 //
-// Optimisers  any torch::optim::Optimizer that is made of parameter groups and options: those of
-//             lockstep::optim, libtorch's but LBFGS (which looks at all parameters at once), a program's own.
-//             Norms of LARS and LAMB are of whole parameters, which one rank has. LAMB's max_grad_norm is of
-//             all gradients and refused: clip_grad_norm_() before step() does the same.
-// Gradients   every rank has those of all parameters, averaged, as DistributedDataParallel leaves them.
+// Optimisers  Any torch::optim::Optimizer that is made of parameter groups and options: those of
+//             lockstep::optim, libtorch's except LBFGS (which looks at all parameters at once), a program's
+//             own. Norms of LARS and LAMB are of whole parameters, which one rank has. LAMB's max_grad_norm
+//             is of all gradients and refused. Call clip_grad_norm_() before step() instead.
+// Gradients   Every rank has those of all parameters, averaged, as DistributedDataParallel leaves them.
 //             Without averages each rank steps with its own gradients.
 // The bits    of the parameters are those of the same optimiser that steps everything on every rank.
-// Partition   parameter_partition.h: Python's. A parameter has one owner. Options of groups are those of all
-//             ranks: schedulers and programs change param_groups() as they do without sharing, alike on all
-//             ranks, and each step gives them to the local optimiser first.
-// Bucket view parameters_as_bucket_view, the default, moves the parameters into flat memory that the ranks
-//             share, and each rank copies what it lacks from there. Otherwise each owner broadcasts its
-//             parameters from where they lie, which takes several times as long.
-// State       CheckpointState::add("optimizer", optimizer) saves it with each rank writing what it owns, and
-//             any number of ranks loads it, into this class or into the optimiser without sharing, and from
-//             that one. state_dict(), save_state_dict(dist::state_dict(optimizer), file) and
-//             torch::save(optimizer, file) take the whole state from the rank to which all ranks have
-//             consolidated it since the last step:
+// Partition   parameter_partition.h: Python's. A parameter has one owner. Options of groups are the same on
+//             all ranks. Schedulers and programs change param_groups() as they do without sharing, alike on
+//             all ranks. Each step first copies them to the local optimiser. Bucket view
+//             parameters_as_bucket_view, the default, moves the parameters into flat memory that the ranks
+//             share. Each rank then copies the other ranks' parameters from there. Without it, each owner
+//             broadcasts its parameters from their memory, which takes several times as long.
+// State       With CheckpointState::add("optimizer", optimizer), each rank writes the state that it owns. Any
+//             number of ranks loads it, into this class or into the optimiser without sharing, and from that
+//             one. For other files, all ranks first consolidate the whole state on one rank:
 //
 //               optimizer.consolidate_state_dict(/*to=*/0);
 //               if (dist::get_rank() == 0) torch::save(optimizer, "optimizer.pt");
 //
+//             Until the next step, that rank can call state_dict(),
+//             save_state_dict(dist::state_dict(optimizer), file) and torch::save(optimizer, file).
 //             state_dict() is that of the optimiser without sharing, by number (optim/optimizer.h), and so
-//             are the files. load_state_dict() and torch::load(optimizer, file), on every rank with the whole
-//             state, keep this rank's part. An optimiser that torch_optimizer_state.h does not know steps as
-//             the others do; to save or load it is an InvalidArgument.
+//             are the files. Every rank loads the whole state with load_state_dict() or
+//             torch::load(optimizer, file), which keep this rank's part. An optimiser that
+//             torch_optimizer_state.h does not know can step, but saving or loading it is an InvalidArgument.
 // GradScaler  skips a step on all ranks alike, as without sharing.
-// Join        dist::join({&ddp, &optimizer}, loop): a rank without inputs steps its parameters with the
-//             others' averages.
+// Join        dist::join({&ddp, &optimizer}, loop): a rank without inputs steps its parameters with the other
+//             ranks' averages.
 // Collective  construction, add_param_group(), step(), consolidate_state_dict(): every rank of the group,
-// with
-//             the same parameters in the same order. step() blocks until this rank has all parameters; a
+//             with the same parameters in the same order. step() blocks until this rank has all parameters. A
 //             closure runs on every rank.
-// Fails       InvalidArgument, on all ranks alike: no parameters; one that is sparse, made by expand(), on
-//             another device, no leaf, or there twice; a group that was added through a
+// Fails       InvalidArgument, on all ranks alike: no parameters; a parameter that is sparse, made by
+//             expand(), on another device, not a leaf, or listed twice; a group that was added through a
 //             torch::optim::Optimizer&; state_dict() on a rank without the whole state; a state that does not
-//             fit. Mismatch: ranks list different parameters. What the local optimiser throws in step() on
-//             one rank, it throws there alone: the others hear of that rank's end, or of its absence.
-// Differs     from Python: step() forgets a consolidated state, where Python goes on to return the old one.
-//             Dtypes may be mixed, also in a bucket view, where frozen parameters lie, too. `to` is a rank of
-//             the whole job, as everywhere (peer.h).
-// Limits      no overlap_with_ddp: step() begins when the gradients are there. Options that a local optimiser
-//             changes itself do not show in param_groups().
-// Lifetime    stays where it is. The destructor does not communicate.
+//             fit. Mismatch: ranks list different parameters. An error of the local optimiser in step() is
+//             thrown on that rank alone. The other ranks hear of that rank's end, or wait for it until the
+//             deadline.
+// Differs     from Python: step() drops a consolidated state, where Python goes on to return the old one.
+//             Dtypes may be mixed, also in a bucket view, which has frozen parameters, too. `to` is a rank of
+//             the whole job (peer.h).
+// Limits      no overlap_with_ddp: step() begins when the gradients are complete. Options that a local
+//             optimiser changes itself do not show in param_groups().
+// Lifetime    The object must not move. The destructor does not communicate.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -95,7 +95,7 @@ struct ZeroRedundancyOptions {
   bool parameters_as_bucket_view = true;           // Python's default is false
 };
 
-// What all local optimisers have in common; made by ZeroRedundancyOptimizer below.
+// The common part of all forms. ZeroRedundancyOptimizer below makes it.
 class ZeroRedundancyOptimizerBase : public torch::optim::Optimizer,
                                     public Joinable,
                                     public NamedState,
@@ -105,15 +105,16 @@ class ZeroRedundancyOptimizerBase : public torch::optim::Optimizer,
   ZeroRedundancyOptimizerBase& operator=(const ZeroRedundancyOptimizerBase&) = delete;
   ~ZeroRedundancyOptimizerBase() override = default;
 
-  // Steps this rank's parameters and gives every rank all of them. Returns what the closure returned here.
+  // Steps this rank's parameters and gives every rank all parameters. Returns the closure's result on this
+  // rank.
   at::Tensor step(LossClosure closure = nullptr) override;
   // Earlier parameters keep their owners.
   void add_param_group(const optim::ParamGroup& group);
 
-  // Gives the whole state to rank `to`. Tensors that this rank owns are the optimiser's own, no copies.
+  // Gives the whole state to rank `to`. Tensors that this rank owns are the optimiser's own, not copies.
   void consolidate_state_dict(Peer to = 0);
   NamedTensors state_dict() const override;
-  // On this rank only: call it on every rank. Copies.
+  // Loads on this rank only, so call it on every rank. Copies.
   void load_state_dict(const NamedTensors& tensors) override;
   void save(torch::serialize::OutputArchive& archive) const override;
   void load(torch::serialize::InputArchive& archive) override;
@@ -123,7 +124,7 @@ class ZeroRedundancyOptimizerBase : public torch::optim::Optimizer,
   const ProcessGroup& join_process_group() const override { return group_; }
 
   const ProcessGroup& process_group() const { return group_; }
-  // Who steps what.
+  // Which rank steps which parameters.
   const ParameterPartition& partition() const { return partition_; }
 
  protected:
@@ -153,7 +154,8 @@ class ZeroRedundancyOptimizerBase : public torch::optim::Optimizer,
   LocalKind kind_;
   ParameterPartition partition_;
   ParameterExchange exchange_;
-  std::unique_ptr<torch::optim::Optimizer> local_;  // of this rank's parameters, in the same groups
+  // the optimiser of this rank's parameters, in the same groups
+  std::unique_ptr<torch::optim::Optimizer> local_;
   std::optional<NamedTensors> consolidated_;
 };
 
@@ -163,7 +165,7 @@ class ZeroRedundancyOptimizer : public ZeroRedundancyOptimizerBase {
                 "LBFGS looks at all parameters at once, and its ranks would go different ways");
 
  public:
-  // An option that a group leaves at its default is that of `defaults`, as the local optimiser has it.
+  // An option that a group leaves at its default takes the value in `defaults`, as in the local optimiser.
   template <std::derived_from<torch::optim::OptimizerOptions> Defaults>
   ZeroRedundancyOptimizer(const std::vector<optim::ParamGroup>& groups, const Defaults& defaults,
                           const ZeroRedundancyOptions& options = {})

@@ -1,4 +1,4 @@
-// The name under which ShardedDataParallel speaks in errors.
+// The name of ShardedDataParallel in errors.
 #pragma once
 
 #include "lockstep/parallel/wrapper.h"

@@ -13,9 +13,9 @@
 namespace lockstep {
 namespace {
 
-// All ranks are here when connecting begins, so nobody has a reason to take longer.
+// All ranks have met when connecting begins, so no rank has a reason to take longer.
 constexpr std::chrono::seconds LONGEST_STEP{10};
-// After which a rank that is not connected yet asks the meeting whether all are still there.
+// A rank that is not connected after this time asks the meeting whether all ranks are still there.
 constexpr std::chrono::milliseconds ROUND{100};
 
 std::string as_hex(std::span<const char> bytes) {
@@ -94,13 +94,13 @@ class GlooMesh {
     }
   }
 
-  // Every rank has an address for each other one, more than one message holds.
+  // Each rank has one address for every other rank, which is more than one message holds.
   std::size_t address_bytes() const {
     return size() < 2 ? 1 : streams_->address_for(rank() == 0 ? 1 : 0).size();
   }
   int per_round() const { return static_cast<int>((MAX_MESSAGE_BYTES - 32) / (2 * address_bytes())); }
 
-  // Those that are for ranks first, first + 1, ...
+  // Exchanges the addresses for ranks first, first + 1, and so on.
   void exchange_addresses(int first) {
     const int last = std::min(size(), first + per_round());
     std::string mine;
@@ -122,8 +122,8 @@ class GlooMesh {
     return streams_->wait_connected(gloo::TimePoint::clock::now() + ROUND, error);
   }
 
-  // One round, the same on all ranks. That a rank has ended only the meeting knows: for Gloo it is one that
-  // has not come yet.
+  // One round, the same on all ranks. Only the meeting knows that a rank has ended; Gloo just finds it not
+  // connected.
   bool all_are_connected(Deadline deadline) {
     gloo::Text error = {};
     const int missing = wait_connected(error);
@@ -143,7 +143,7 @@ class GlooMesh {
     return all;
   }
 
-  // All ranks come here. One that has ended after it took part in the round is missed in the next.
+  // All ranks come here. The next round finds a rank that ended after it took part in this one.
   [[noreturn]] void throw_missing(int from, int to, const std::string& reason) {
     meeting_.exchange("not connected", {}, deadline_);
     const messages::PeerProcess& peer = peers_[static_cast<std::size_t>(to)];
@@ -160,7 +160,7 @@ class GlooMesh {
   const std::chrono::nanoseconds step_;
   std::unique_ptr<gloo::Streams> streams_;
   std::vector<messages::PeerProcess> peers_;
-  std::vector<std::vector<char>> theirs_;  // where they listen for this rank
+  std::vector<std::vector<char>> theirs_;  // where the other ranks listen for this rank
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Bell: the lock of all lines of a mesh (mesh_streams.h), and the news for a thread that waits for any of
-// them.
+// Bell: the lock of all lines of a mesh (mesh_streams.h), and the condition by which a thread waits for news
+// of any line.
 //
 //   { const auto lock = bell.lock();  arrived_++; }
 //   bell.ring();
@@ -19,7 +19,7 @@ class Bell {
  public:
   std::unique_lock<std::mutex> lock() { return std::unique_lock(mutex_); }
   void ring() { rung_.notify_all(); }
-  // TimePoint::max(): without a deadline.
+  // TimePoint::max() means no deadline.
   template <class IsOver>
   void wait(std::unique_lock<std::mutex>& lock, TimePoint deadline, const IsOver& is_over) {
     if (deadline == TimePoint::max()) {

@@ -28,12 +28,11 @@ Module& open_library_at(const std::string& path) {
   if (path.empty())
     throw InvalidArgument(
         str("backend \"gloo\" needs ", FILE_NAME, ", and it is in none of ", module_folders(),
-            "; install libgloo-dev and build Lockstep again: it makes the module where it finds Gloo"));
+            "; install libgloo-dev and build Lockstep again, which then makes this module"));
   if (!CAN_DEEPBIND)
     throw InvalidArgument(
-        "backend \"gloo\" is not for a build with -fsanitize=thread or address, which "
-        "allow no "
-        "RTLD_DEEPBIND; take backend \"tcp\" there");
+        "backend \"gloo\" cannot run in a build with -fsanitize=thread or address, which do not permit "
+        "RTLD_DEEPBIND; use backend \"tcp\" there");
   using Entry = Module* (*)();
   void* const entry = open_module("gloo", path, RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND, MODULE_ENTRY);
   return *reinterpret_cast<Entry>(entry)();  // NOLINT: what dlsym is for

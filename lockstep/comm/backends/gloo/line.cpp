@@ -12,7 +12,7 @@ Line::Line(int rank, ::gloo::transport::Context& context, Bell& bell)
       memory_(std::make_unique_for_overwrite<std::byte[]>(MEMORY)),
       buffer_(context.createUnboundBuffer(memory_.get(), MEMORY)) {}
 
-// Nobody else deletes the pair while the line is not closed.
+// Only the connecting thread deletes the pair, and only after the line is closed.
 void Line::stop_connecting() {
   {
     const auto lock = bell_.lock();
@@ -38,7 +38,7 @@ void Line::end() {
   if (state_ != State::CLOSED) state_ = State::ENDED;
 }
 
-// An abort that finds nobody waiting is kept for the next wait.
+// Gloo keeps an abort that finds no waiting thread for the next wait.
 void Line::close() {
   if (state_ == State::CLOSED) return;
   state_ = State::CLOSED;

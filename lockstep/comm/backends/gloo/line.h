@@ -1,13 +1,12 @@
-// Line: this rank's unbound buffer of Gloo to one other rank, and its state. A Sender and a Receiver use it,
-// each with a thread.
-//
+// Line: this rank's unbound buffer of Gloo to one other rank, and its state. A Sender and a Receiver use it.
+// Each of them has a thread.
 //   CONNECTING --connected()--> OPEN
 //       |                        |
 //       +--a call of Gloo fails--+--> BROKEN: nothing can be sent --end()--> ENDED: nothing more will arrive
 //
-//   close() leads from each of them to CLOSED: both threads come to an end.
+// close() leads from each state to CLOSED, which ends both threads.
 //
-// Threads: the bell's lock for what says so; the others take it themselves.
+// Threads: the bell's lock for the functions marked so; all others take it themselves.
 #pragma once
 
 #include <gloo/transport/context.h>
@@ -32,18 +31,18 @@ class Line {
 
   int rank() const { return rank_; }
   Bell& bell() const { return bell_; }
-  std::span<const char> address() const { return address_; }  // where this process listens for the other
+  std::span<const char> address() const { return address_; }  // where this process listens for the other rank
   std::byte* at(std::size_t offset) const { return &memory_[offset]; }
   ::gloo::transport::UnboundBuffer& buffer() const { return *buffer_; }
 
-  // Blocks until the pair is connected; throws what Gloo does.
+  // Blocks until the pair is connected. Throws Gloo's errors.
   void connect(const std::vector<char>& theirs) { context_.getPair(rank_)->connect(theirs); }
   // Ends a connect() that blocks.
   void stop_connecting();
-  // By the thread that connected, when the line is closed.
+  // Called by the thread that connected, when the line is closed.
   void drop_pair() { context_.getPair(rank_).reset(); }
 
-  // Null, or why it failed; the line is broken then.
+  // Makes a call of Gloo. Returns null, or the reason why it failed; the line is broken then.
   template <class Call> const char* call(const Call& call) {
     try {
       const HeldPipeSignal held;
@@ -53,10 +52,10 @@ class Line {
       return break_off(break_of(error));
     }
   }
-  // The first reason counts; returns that.
+  // Returns the first reason that was given.
   const char* break_off(const Break& found);
 
-  // ---- with the bell's lock
+  // ---- with the bell's lock held
   bool is_open() const { return state_ == State::OPEN; }
   bool is_broken() const { return state_ == State::BROKEN || state_ == State::ENDED; }
   bool has_ended() const { return state_ == State::ENDED; }
@@ -66,7 +65,7 @@ class Line {
   void connected();
   void end();
   void close();
-  // Until `is_over`, which is asked when the state has changed or somebody has called tell_threads().
+  // Waits until `is_over`. It is evaluated when the state has changed or tell_threads() was called.
   template <class IsOver> void wait(std::unique_lock<std::mutex>& lock, const IsOver& is_over) {
     changed_.wait(lock, is_over);
   }
@@ -79,7 +78,7 @@ class Line {
   ::gloo::transport::Context& context_;
   Bell& bell_;
   const std::vector<char> address_;
-  const std::unique_ptr<std::byte[]> memory_;  // packets out, packets in
+  const std::unique_ptr<std::byte[]> memory_;  // the ring of outgoing packets, then that of incoming ones
   const std::unique_ptr<::gloo::transport::UnboundBuffer> buffer_;
   std::condition_variable changed_;
   // guarded by the bell's lock

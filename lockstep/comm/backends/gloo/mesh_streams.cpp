@@ -14,7 +14,7 @@ void put(const std::string& text, Text& into) {
 
 MeshStreams::MeshStreams(const Place& place, const std::shared_ptr<::gloo::transport::Device>& device)
     : context_(device->createContext(place.rank, place.size)) {
-  constexpr int GLOO_TIMES = 5;  // its timeout is how long it waits for a connection
+  constexpr int GLOO_TIMES = 5;  // Gloo waits so many timeouts for a connection
   context_->setTimeout(std::max(place.patience / GLOO_TIMES, std::chrono::milliseconds(1)));
   for (int r = 0; r < place.size; ++r)
     members_.push_back(r == place.rank ? nullptr : std::make_unique<Member>(r, *context_, bell_));
@@ -74,7 +74,7 @@ std::size_t MeshStreams::wait(std::span<Ready> ready, TimePoint deadline) {
   return count;
 }
 
-// With the bell's lock.
+// Called with the bell's lock held.
 std::size_t MeshStreams::collect(std::span<Ready> ready) const {
   std::size_t count = 0;
   for (const auto& member : members_) {

@@ -1,8 +1,8 @@
-// MeshStreams: the streams of gloo/module.h, over unbound buffers of Gloo: a line (line.h) to each other
-// rank.
+// MeshStreams: implements the streams of gloo/module.h over unbound buffers of Gloo, with a line (line.h) to
+// each other rank.
 //
-//   receiver (thread)   connects, then waitRecv again and again: counts arrived packets (receiver.h)
-//   sender (thread)     waitSend, when few packets are free: counts the packets that have gone (sender.h)
+//   receiver (thread)   connects, then calls waitRecv in a loop and counts packets that arrive (receiver.h)
+//   sender (thread)     calls waitSend when few packets are free, and counts sent packets (sender.h)
 #pragma once
 
 #include <gloo/transport/context.h>
@@ -20,7 +20,7 @@
 
 namespace lockstep::gloo {
 
-// As much of it as there is room for.
+// Copies as much of `text` as fits.
 void put(const std::string& text, Text& into);
 
 class MeshStreams final : public Streams {
@@ -53,10 +53,10 @@ class MeshStreams final : public Streams {
   Member& at(int member) const { return *members_.at(static_cast<std::size_t>(member)); }
   std::size_t collect(std::span<Ready> ready) const;
 
-  // Before the members, whose buffers are to go first.
+  // Declared before the members, because their buffers must be destroyed first.
   const std::shared_ptr<::gloo::transport::Context> context_;
   Bell bell_;
-  std::vector<std::unique_ptr<Member>> members_;  // by rank, null for this one
+  std::vector<std::unique_ptr<Member>> members_;  // by rank; null for this rank
   bool woken_ = false;                            // guarded by the bell's lock
 };
 

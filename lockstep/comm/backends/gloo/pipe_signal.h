@@ -1,5 +1,5 @@
-// Gloo's writev raises SIGPIPE on the thread that calls it when the other side has gone, which would end a
-// process that does not ignore this signal. For gloo/module.cpp.
+// Blocks SIGPIPE. Gloo's writev raises it on the calling thread when the other side has gone, and it would
+// end a process that does not ignore it. For gloo/module.cpp.
 //
 //   const HeldPipeSignal held;  // while this thread calls Gloo; a signal that came is taken back
 //   hold_pipe_signal_for_ever();                 // on a thread of the module's own

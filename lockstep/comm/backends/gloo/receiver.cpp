@@ -20,7 +20,7 @@ Streams::Moved Receiver::receive(std::span<std::byte> buffer) {
     return obey(length);
   }
   if (length > PAYLOAD || read_ > length)
-    return {0, line_.break_off({"what came is no packet", false}), false};
+    return {0, line_.break_off({"the received data is not a packet of Lockstep", false}), false};
   const std::size_t bytes = std::min<std::size_t>(buffer.size(), length - read_);
   std::memcpy(buffer.data(), line_.at(offset + sizeof length + read_), bytes);
   read_ += bytes;
@@ -34,7 +34,7 @@ Streams::Moved Receiver::obey(std::uint64_t word) {
   return {};
 }
 
-// The packet at this place has been read and may be used again.
+// The packet at this place has been read, so Gloo may fill it again.
 void Receiver::take(std::size_t offset) {
   read_ = 0;
   {
@@ -70,8 +70,8 @@ void Receiver::run() {
   line_.drop_pair();
 }
 
-// Until the line closes; throws when its connection is broken. A waiting thread hears of that first of all,
-// even of packets that came before: they can still be had without waiting.
+// Runs until the line closes; throws when its connection is broken. Gloo reports a break before packets that
+// arrived earlier. Those can still be taken without waiting.
 void Receiver::count_arrivals() {
   for (bool is_broken = false;;) {
     try {

@@ -1,13 +1,13 @@
-// Receiver: the half of a line (line.h) that reads packets. Its thread connects, then counts the packets that
-// arrive.
+// Receiver: the reading half of a line (line.h). Its thread connects, then counts the packets that arrive.
 //
-// All packets of the incoming ring are asked for beforehand, and one that has been read is asked for again.
-// Gloo sends nothing that was not asked for, so a rank that does not read stops the rank that writes to it.
+// All packets of the incoming ring are requested from Gloo beforehand. A packet that has been read is
+// requested again. Gloo sends nothing that was not requested, so a rank that does not read stops the rank
+// that writes to it.
 //
-// Gloo tells of a broken connection where somebody waits for something to come, so each line waits for
-// something that never comes (WATCH) as well.
+// Gloo reports a broken connection only to a wait for something that arrives. So each line also waits for a
+// packet that never comes (WATCH).
 //
-// Threads: one at a time, but for the functions that need the bell's lock.
+// Threads: one at a time, except for the functions that need the bell's lock.
 #pragma once
 
 #include <cstdint>
@@ -22,10 +22,10 @@ namespace lockstep::gloo {
 
 class Receiver {
  public:
-  // `sender`: of the same line, for questions and answers that come in.
+  // `sender` is that of the same line. It answers questions that come in.
   Receiver(Line& line, Sender& sender) : line_(line), sender_(sender) {}
 
-  // `theirs`: the address where the other rank listens for this one.
+  // `theirs` is the address where the other rank listens for this one.
   void start(std::span<const char> theirs) {
     theirs_.assign(theirs.begin(), theirs.end());
     thread_ = std::thread([this] { run(); });
@@ -36,7 +36,7 @@ class Receiver {
 
   Streams::Moved receive(std::span<std::byte> buffer);
 
-  bool is_readable() const { return arrived_ > taken_ || line_.has_ended(); }  // with the bell's lock
+  bool is_readable() const { return arrived_ > taken_ || line_.has_ended(); }  // with the bell's lock held
 
  private:
   Streams::Moved obey(std::uint64_t word);
@@ -48,7 +48,7 @@ class Receiver {
   Sender& sender_;
   std::vector<char> theirs_;
   std::thread thread_;
-  std::size_t read_ = 0;  // of the packet that is being read
+  std::size_t read_ = 0;  // bytes of the current packet that have been read
   // guarded by the bell's lock
   std::uint64_t arrived_ = 0;
   std::uint64_t taken_ = 0;

@@ -43,7 +43,7 @@ void Sender::want_write(bool wanted) {
   if (wanted) line_.bell().ring();
 }
 
-// The packet whose payload is in its place. Null, or why not.
+// Sends the packet whose payload is already in its place. Returns null, or the reason why it cannot.
 const char* Sender::send_packet(std::uint64_t length, std::size_t payload) {
   const std::size_t offset = outgoing(sent_);
   std::memcpy(line_.at(offset), &length, sizeof length);

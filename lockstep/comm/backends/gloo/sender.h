@@ -1,11 +1,11 @@
-// Sender: the half of a line (line.h) that writes packets. A thread waits until Gloo needs a packet no more,
-// when few are free.
+// Sender: the writing half of a line (line.h). When few packets are free, a thread waits until Gloo has
+// released some.
 //
-// What the kernel has need not arrive: a connection closed on one side while the other side writes (it asks
-// for packets again) is reset, and what was on its way is lost. So flushed() asks whether all has been read
-// (HAVE_YOU_READ) and waits for the answer (HAVE_READ). For these two packets there is always room.
+// Data in the kernel need not arrive. If this side closes while the other side writes (it requests packets
+// again), the connection is reset and data on its way is lost. So flushed() asks whether all has been read
+// (HAVE_YOU_READ) and waits for the answer (HAVE_READ). Room for these two packets is reserved.
 //
-// Threads: one at a time, but for the functions that need the bell's lock.
+// Threads: one at a time, except for the functions that need the bell's lock.
 #pragma once
 
 #include <array>
@@ -31,14 +31,14 @@ class Sender {
 
   // Copies as much as there is room for.
   Streams::Moved send(const std::array<std::span<const std::byte>, 2>& parts);
-  // Whether the other side has read all that was sent, or is gone; asks it.
+  // Returns whether the other side has read everything that was sent, or is gone. Asks the other side.
   bool flushed();
   void want_write(bool wanted);
-  // The other side has asked; it has read. Null, or why it cannot be told.
+  // Answers the question whether this side has read. Returns null, or the reason why it cannot.
   const char* answer() { return send_packet(HAVE_READ, 0); }
   void note_answer();
 
-  bool is_writable() const { return wants_write_ && has_room(); }  // with the bell's lock
+  bool is_writable() const { return wants_write_ && has_room(); }  // with the bell's lock held
 
  private:
   bool has_room() const { return sent_ - gone_ < SLOTS - KEPT; }
@@ -48,14 +48,14 @@ class Sender {
 
   Line& line_;
   std::thread thread_;
-  std::uint64_t written_ = 0;  // packets with bytes,
-  std::uint64_t known_ = 0;    // those that have been read, as the other side said,
-  std::uint64_t asked_ = 0;    // and those after which it is being asked; 0: it is not
+  std::uint64_t written_ = 0;  // packets of data that were written
+  std::uint64_t known_ = 0;    // of these, packets that the other side has confirmed as read
+  std::uint64_t asked_ = 0;    // value of written_ about which the other side is being asked; 0: none
   // guarded by the bell's lock
   bool wants_write_ = false;
-  bool drains_ = false;     // the thread is to see packets go
-  std::uint64_t sent_ = 0;  // packets given to Gloo,
-  std::uint64_t gone_ = 0;  // and those of them that it needs no more
+  bool drains_ = false;     // the thread must wait until Gloo has released packets
+  std::uint64_t sent_ = 0;  // packets given to Gloo
+  std::uint64_t gone_ = 0;  // of these, packets that Gloo has released
 };
 
 }  // namespace lockstep::gloo

@@ -11,8 +11,8 @@ struct Break {
   bool by_peer = false;
 };
 
-// Gloo's exceptions have no code: their text alone tells whether the other process ended (Gloo's own words,
-// and two of strerror's). The reason is without the place in Gloo's source: "[pair.cc:589] Connection closed
+// Gloo's exceptions have no code. Only their text tells whether the other process ended (Gloo's own words,
+// and two of strerror's). The reason leaves out the place in Gloo's source: "[pair.cc:589] Connection closed
 // by peer [127.0.0.1]:4711".
 inline Break break_of(const std::exception& error) {
   const std::string text = error.what();

@@ -12,6 +12,7 @@ void CallBook::add(const std::shared_ptr<Operation>& operation) {
   if (operation->is_collective()) queued_.push_back(operation);
 }
 
+// Collectives begin in the order of their calls, so one with local parts also holds up those behind it.
 std::shared_ptr<Operation> CallBook::next() {
   if (active_ == ACTIVE_LIMIT || queued_.empty()) return nullptr;
   const bool is_local = queued_.front()->has_local_parts();

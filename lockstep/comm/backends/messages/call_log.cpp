@@ -33,6 +33,7 @@ std::optional<CallLog::Disagreement> CallLog::hear(int rank, std::uint64_t seque
   return Disagreement{sequence, rank, mine, theirs};
 }
 
+// `up_to(call, ranks)`: those of `ranks` whose last known call is not later than `call`.
 std::vector<int> CallLog::late(std::uint64_t sequence, int self, const std::vector<int>& direct) const {
   std::vector<int> others(last_heard_.size());
   std::iota(others.begin(), others.end(), 0);

@@ -15,15 +15,15 @@
 namespace lockstep::messages {
 namespace {
 
-// Whether it matters in which order it is combined.
+// Whether the result depends on the order in which the contributions are combined.
 bool is_rounded(const Request& request) {
   return can_reduce(request.dtype, ReduceOp::AVG) && request.op != ReduceOp::MIN &&
          request.op != ReduceOp::MAX;
 }
 
-// Sums of nodes must give the bits that all contributions in one tree give. Those of half precision would be
-// rounded more than once if they travelled as such; as float32 they are twice the bytes, which is less than
-// what all ranks send where a node has more than two.
+// Sums over nodes must give the same bits as one tree over all contributions. Partial sums of half precision
+// would be rounded more than once, so they travel as float32, in twice the bytes. This is still less than
+// what all ranks would send, where a node has more than two ranks.
 Route route_of(const Request& request, const Node* node) {
   if (node == nullptr) return Route::FLAT;
   const bool reduces = request.verb == Verb::REDUCE;
@@ -57,8 +57,8 @@ CollectiveOperation::CollectiveOperation(std::shared_ptr<Core> core, Request req
 
 Node* CollectiveOperation::node() const { return core().roster().node().get(); }
 
-// Of a reduce_scatter of several steps the output is written while inputs are still needed, over which it may
-// lie.
+// A reduce_scatter of several steps writes the output while it still needs inputs. The output may overlap
+// one.
 bool CollectiveOperation::overwrites_inputs() const {
   if (request().verb != Verb::REDUCE_SCATTER || schedule_.steps.size() < 2 || wide_) return false;
   const auto begin = reinterpret_cast<std::uintptr_t>(request().output);
@@ -85,7 +85,7 @@ Header CollectiveOperation::header() const {
   return header;
 }
 
-// Shared with the ranks of the node, who then copy nothing.
+// The copy is in memory shared with the ranks of the node, which then copy nothing.
 void CollectiveOperation::widen() {
   constexpr std::size_t ALIGNMENT = 64;
   const std::size_t bytes = WideCopy::bytes(request()) + ALIGNMENT;
@@ -116,6 +116,8 @@ std::byte* CollectiveOperation::at(const algorithms::Place& place) const {
   return base == nullptr ? nullptr : base + place.offset;
 }
 
+// Ends the step that is under way, then begins the next one. After the last step it copies the result to its
+// place.
 void CollectiveOperation::step() {
   if (in_step_) {
     combine(schedule_.steps[at_].combines);
@@ -135,6 +137,8 @@ void CollectiveOperation::step() {
   begin(schedule_.steps[at_]);
 }
 
+// The order matters: the local parts run in the background while this rank combines `meanwhile`. Transfers of
+// the next step are posted now if they do not depend on this one (`early`).
 void CollectiveOperation::begin(const algorithms::Step& step) {
   constexpr std::size_t ALIGNMENT = 64;
   if (!scratch_ && schedule_.scratch_bytes > 0) {
@@ -202,7 +206,8 @@ Request CollectiveOperation::request_of(const algorithms::Local& local) const {
     made.input = made.output = at(local.parts[0].place);
     return made;
   }
-  // Unused there; ranks that disagree about it are told.
+  // A reduction ignores `root`. The field carries the caller's verb, operator and root instead, so that ranks
+  // of the node that disagree about them get an error.
   made.root = (static_cast<int>(call_.verb) * 64 + static_cast<int>(call_.op)) ^ call_.root;
   const algorithms::Local::Part& own = local.parts[static_cast<std::size_t>(node()->local()->rank())];
   made.count = own.bytes / size_of(made.dtype);
@@ -233,9 +238,9 @@ void CollectiveOperation::post_local(const algorithms::Local& local) {
 
 namespace {
 
-// What a rank of the node did, or is taken to have done, is heard of over its connection, too: errors are
-// those of the whole group. Of a disagreement about calls all ranks hear; `sizes` is what a disagreement
-// about sizes is about, which no call shows.
+// Returns true for an error that all ranks of the group will hear of. The death or departure of a rank of
+// this node shows on its connection too, and ranks that disagree about calls hear each other's calls. Only
+// sizes in lists do not show in a call: then `sizes` becomes the sentence that says how they differ.
 bool is_of_the_group(const std::exception_ptr& error, std::string& sizes) {
   try {
     std::rethrow_exception(error);
@@ -251,7 +256,7 @@ bool is_of_the_group(const std::exception_ptr& error, std::string& sizes) {
 
 }  // namespace
 
-// Without the lock.
+// Called without the lock.
 void CollectiveOperation::local_ended(const std::exception_ptr& error) {
   const Session session(core().roster().fabric());
   if (!is_pending()) return;

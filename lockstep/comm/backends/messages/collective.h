@@ -1,5 +1,5 @@
-// CollectiveOperation: carries out a schedule (comm/algorithms/schedule.h), one step after the other. The
-// parts of a step within this machine go to the node (node.h).
+// CollectiveOperation: executes a schedule (comm/algorithms/schedule.h) step by step. The node executes the
+// parts of a step that stay within this machine (node.h).
 #pragma once
 
 #include <cstdlib>
@@ -14,8 +14,8 @@
 
 namespace lockstep::messages {
 
-// The way of a collective: messages between all ranks, or nodes first, as the dtype of the call or in float32
-// (wide_copy.h).
+// The route of a collective. FLAT: messages between all ranks. NODES: sums within each node first, in the
+// dtype of the call. NODES_IN_FLOAT32: the same in float32 (wide_copy.h).
 enum class Route { FLAT, NODES, NODES_IN_FLOAT32 };
 
 class CollectiveOperation final : public Operation, public LocalOwner {
@@ -39,7 +39,7 @@ class CollectiveOperation final : public Operation, public LocalOwner {
   void post_local(const algorithms::Local& local);
   void withdraw() override;
   void widen();
-  // What the schedule is of: what was called, or the same in float32.
+  // Returns the request that the schedule was made for: the caller's, or its copy in float32.
   const Request& carried_out() const { return wide_ ? wide_->request() : request(); }
   std::byte* at(const algorithms::Place& place) const;
   bool overwrites_inputs() const;
@@ -53,10 +53,10 @@ class CollectiveOperation final : public Operation, public LocalOwner {
   algorithms::Schedule schedule_;
   std::unique_ptr<std::byte, Free> scratch_;
   std::shared_ptr<WideCopy> wide_;
-  std::vector<std::byte> aside_;  // the output, until all is done
+  std::vector<std::byte> aside_;  // the output, until the operation is done
   const bool has_local_parts_;
-  int local_parts_ = 0;     // under way
-  bool lost_node_ = false;  // a rank of this node is gone, has failed or called something else
+  int local_parts_ = 0;     // parts within the node that are under way
+  bool lost_node_ = false;  // a rank of this node is gone, has failed or made a different call
   std::size_t at_ = 0;
   bool in_step_ = false;
 };

@@ -7,7 +7,8 @@
 namespace lockstep::messages {
 namespace {
 
-constexpr std::size_t READ_AT_ONCE = std::size_t{4} << 20U;  // then other connections have their turn
+// after that many bytes the other connections are served
+constexpr std::size_t READ_AT_ONCE = std::size_t{4} << 20U;
 
 void complete(Receive& receive) {
   receive.over = true;
@@ -46,6 +47,7 @@ bool Connection::pull() {
   return !pulls_.empty();
 }
 
+// Credit is returned a quarter of a window at a time: few frames, and the sender never runs out of it.
 void Connection::consumed(std::size_t bytes) {
   not_credited_ += cost_of(bytes);
   if (not_credited_ < EAGER_WINDOW / 4) return;
@@ -72,12 +74,12 @@ void Connection::close(StreamEnd end, const std::string& reason) {
 }
 
 void Connection::break_off(const std::string& wrong) {
-  close(StreamEnd::BROKEN, "what came from it is no frame of Lockstep: " + wrong);
+  close(StreamEnd::BROKEN, "it sent data that is not a Lockstep frame: " + wrong);
 }
 
 void Connection::read() {
   receive();
-  write();  // what was asked for, behind the answers to all that came with it
+  write();  // sends what receive() has asked for, behind the answers to the frames that came with it
 }
 
 void Connection::receive() {

@@ -1,14 +1,15 @@
-// Connection: the frames between this process and one other, over one link (link.h), which never blocks.
+// Connection: exchanges frames between this process and one other process, over one link (link.h). It never
+// blocks.
 //
 //   Outgoing     frames in the order posted, and between two of them chunks of large messages (outgoing.h)
 //   Incoming     bytes of the link, cut into frames (incoming.h)
 //   Pulls        large messages that are read out of the memory of a process of the same machine (pulls.h)
 //
-// The connection carries what one says to another: an ACCEPT that came in lets chunks go out, a pulled
-// message is answered, and a small message that the receiver took out of its memory gives the sender credit.
-// It hands all other frames to a FrameReceiver.
+// The connection answers what concerns single transfers. An ACCEPT that arrives lets chunks go out. A pulled
+// message is confirmed. A small message that the receiver has released gives its sender credit. All other
+// frames go to a FrameReceiver.
 //
-// Threads: all functions with the fabric's lock.
+// Threads: all functions are called with the fabric's lock held.
 #pragma once
 
 #include <map>
@@ -25,19 +26,19 @@
 
 namespace lockstep::messages {
 
-// Whom a connection hands frames to.
+// The object to which a connection hands frames.
 class FrameReceiver {
  public:
   virtual ~FrameReceiver() = default;
   struct Destination {
-    std::shared_ptr<Receive> receive;  // who waits for it, or
-    bool keep = false;                 // whether arrived() wants the payload; else it is dropped
+    std::shared_ptr<Receive> receive;  // the receive that waits for the payload, or null
+    bool keep = false;                 // whether arrived() wants the payload; otherwise it is dropped
   };
-  // There is something to pull() over the connection to `peer`.
+  // The connection to `peer` has a message to pull().
   virtual void has_to_pull(int peer) = 0;
-  // Where the payload of this MESSAGE goes.
+  // Returns the destination of the payload of this MESSAGE.
   virtual Destination place_for(int peer, const Header& header) = 0;
-  // A whole frame: a kept MESSAGE, OFFER, CALL, FAILURE or GOODBYE.
+  // A whole frame has arrived: a kept MESSAGE, OFFER, CALL, FAILURE or GOODBYE.
   virtual void arrived(int peer, const Header& header, std::vector<std::byte> payload) = 0;
 
  protected:
@@ -48,21 +49,22 @@ class FrameReceiver {
 
 class Connection {
  public:
-  // `peer` is what the receiver is told. `memory`: of the other process, if this one can read it.
+  // `peer` is the number that the receiver is told. `memory` is the other process's memory, if this process
+  // can read it.
   Connection(std::unique_ptr<Link> link, int peer, FrameReceiver& receiver,
              const std::optional<PeerMemory>& memory = std::nullopt);
 
-  // Writes at once what the link takes.
+  // Writes at once as much as the link takes.
   void post(const Header& header, const std::string& text = {}) { outgoing_.post(header, text); }
   void post(const std::shared_ptr<Send>& send) { outgoing_.post(send); }
-  // Asks for the message of an OFFER, which came with `payload`.
+  // Asks for the message of an OFFER. `payload` is the OFFER's payload.
   void accept(const Header& offer, std::span<const std::byte> payload,
               const std::shared_ptr<Receive>& receive);
-  // Reads a piece of what lies in the other process. False when there is no more.
+  // Reads one piece of the other process's memory. Returns false when nothing is left to read.
   bool pull();
-  // The memory of a kept MESSAGE is free again.
+  // The receiver has released the memory of a kept MESSAGE.
   void consumed(std::size_t bytes);
-  // `owner` lets go of the transfer; its memory is not touched after this returns.
+  // After this returns, the connection neither touches the send's memory nor calls its owner.
   void cancel(Send& send) { outgoing_.cancel(send); }
   void cancel(Receive& receive);
 
@@ -76,9 +78,10 @@ class Connection {
   StreamEnd end() const { return end_; }
   const std::string& closed_because() const { return closed_because_; }
   void close(StreamEnd end, const std::string& reason);
-  // Of a closed connection: sends that never got through, and never will.
+  // Returns the sends of a closed connection that were not completed, and never will be.
   std::vector<std::shared_ptr<Send>> abandoned() { return outgoing_.abandoned(); }
-  // Everything posted has reached the other side's kernel, or leaves this process even if it ends next.
+  // Everything posted has reached the peer's kernel, or will leave this process even if the process ends
+  // next.
   bool flushed() const { return outgoing_.flushed(); }
 
  private:

@@ -27,7 +27,7 @@ GroupFailure failure_in(const Header& header, const std::vector<std::byte>& payl
           static_cast<int>(header.label), static_cast<MismatchKind>(header.op & 1U)};
 }
 
-// Tells the others which collective this rank has called.
+// Tells the other ranks which collective this rank has called.
 void announce(const Roster& roster, const Operation& operation) {
   Header header;
   header.kind = Kind::CALL;
@@ -89,6 +89,8 @@ void Core::over(const Operation& operation) {
   activate_next();
 }
 
+// A send to a gone rank is dropped at once. It fails the group only if the operation cannot complete without
+// that rank.
 void Core::post(const std::shared_ptr<Send>& send) {
   if (!roster_.is_gone(send->peer)) return roster_.to(send->peer).post(send);
   send->over = true;
@@ -124,7 +126,7 @@ void Core::lost_node(const CollectiveOperation& operation, const std::string& si
   for (const int rank : ranks) {
     if (rank != roster_.rank() && roster_.is_gone(rank)) check_gone(rank);
   }
-  // Other disagreements are about calls, of which all ranks hear. Sizes in lists are not shown by a call.
+  // All ranks hear of a disagreement about calls by themselves. The sizes in a list do not show in a call.
   if (!presence_.is_member() || sizes.empty() || has_equal_counts(operation.request().verb)) return;
   record(mismatched(roster_.rank(),
                     str(list_of_late(ranks, [](int rank) { return str("rank ", rank); }),
@@ -179,8 +181,8 @@ void Core::record(GroupFailure failure) {
   if (presence_.is_member()) fail_with(std::move(failure));
 }
 
-// Also one that another rank found is passed on: this rank may now leave or end because of it, and nobody is
-// to take that for the cause.
+// Passes on a failure that another rank found, too. This rank may leave or end next because of it, and no
+// other rank may take that for the cause.
 void Core::fail_with(GroupFailure failure) {
   presence_.fail(std::move(failure));
   const GroupFailure& first = *presence_.failure();
@@ -206,6 +208,7 @@ void Core::record_gone(int rank, const Operation& operation) {
                    usual_cause_of_absence(operation.request().acting.purpose)));
 }
 
+// The operations are held until the lock is released, because dropping their sends may end them.
 void Core::check_gone(int rank) {
   const auto operations = calls_.pending();
   for (const auto& operation : operations) operation->transfers().drop_sends_to(rank);

@@ -1,11 +1,11 @@
-// Core: a group over messages while operations are under way: its ranks (roster.h), this rank's presence,
-// the operations that it called (call_book.h), the messages between them (mailbox.h), and the records of its
-// calls. Operations and the fabric use it; a Group is the Backend around it.
+// Core: a group over messages while operations are under way. It holds the group's ranks (roster.h), this
+// rank's presence (presence.h), its operations (call_book.h), its messages (mailbox.h), and the records of
+// its calls. Operations and the fabric use the core; a Group is the Backend around it.
 //
-// A failure is recorded by the rank that sees it first and sent to all others, who pass it on; a rank keeps
-// the first that it sees or is sent. A rank whose connection ends without a goodbye is dead, one that said
-// goodbye has left: both fail the operations that need something from it, which fails the group. Messages
-// that a rank had sent before are still received.
+// The rank that sees a failure first records it and sends it to all other ranks, which pass it on. Each rank
+// keeps the first failure that it sees or is sent. A rank whose connection ends without a goodbye is dead. A
+// rank that said goodbye has left. Both fail the operations that need data from that rank, and this fails the
+// group. Messages that the rank had sent before are still received.
 //
 // Threads: the fabric's lock.
 #pragma once
@@ -40,25 +40,26 @@ class Core {
   Mailbox& mailbox() { return mailbox_; }
   FlightRecorder& recorder() { return recorder_; }
 
-  // ---- for the group
-  // A new operation, and the disagreement that its call has shown.
+  // ---- called by the group
+  // Begins an operation. `disagreement` is the one that its call has revealed, if any.
   void begin(const std::shared_ptr<Operation>& operation,
              const std::optional<CallLog::Disagreement>& disagreement);
-  // The group has failed, unless it has already or this rank has left it.
+  // Records the failure, unless the group has failed already or this rank has left it.
   void record(GroupFailure failure);
   void leave();
 
-  // ---- for operations
+  // ---- called by operations
   void post(const std::shared_ptr<Send>& send);
   void post(const std::shared_ptr<Receive>& receive, const Operation& operation);
-  void over(const Operation& operation);  // done or failed
-  // Tells the others which collective this rank waits for, after a while.
+  void over(const Operation& operation);  // the operation is done or failed
+  // Tells the other ranks which collective this rank waits for, once it has waited for a while.
   void announce_if_due(CallBook::Time now);
-  // Something went wrong in this rank's node: tells the others what it called, and looks who is gone.
-  // `sizes`: what its ranks disagree about, if they called the same with other sizes.
+  // The part of `operation` within this rank's node has failed. Tells the other ranks what this rank called,
+  // and checks which ranks are gone. `sizes` says how sizes differ, if the ranks of the node made the same
+  // call with different sizes.
   void lost_node(const CollectiveOperation& operation, const std::string& sizes);
 
-  // ---- for the fabric; `peer` is a rank of it
+  // ---- called by the fabric; `peer` is a rank of the fabric
   FrameReceiver::Destination place_for(int peer, const Header& header);
   void arrived(int peer, const Header& header, std::vector<std::byte> payload);
   void lost(int peer);

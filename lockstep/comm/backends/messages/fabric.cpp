@@ -19,6 +19,7 @@ FrameReceiver::Destination Fabric::place_for(int peer, const Header& header) {
   return group ? group->place_for(peer, header) : Destination{};
 }
 
+// Before a failure or goodbye is handled, operations complete with what had arrived before it.
 void Fabric::arrived(int peer, const Header& header, std::vector<std::byte> payload) {
   const auto group = find(header.group);
   if (header.kind == Kind::FAILURE || header.kind == Kind::GOODBYE) carry_on();
@@ -29,6 +30,7 @@ void Fabric::arrived(int peer, const Header& header, std::vector<std::byte> payl
   }
 }
 
+// groups_ may change while groups are told, so their ids are copied first.
 void Fabric::tell_of_loss(int peer) {
   carry_on();
   for (const auto& send : lines_.to(peer).abandoned()) {
@@ -58,6 +60,7 @@ std::vector<std::shared_ptr<void>> Fabric::settle() {
   return std::exchange(held_, {});
 }
 
+// Only one thread serves the connections. A rank that does not get the turn sleeps until there is news.
 void Fabric::wait(Session& session, Deadline::Clock::time_point until) {
   const Turns::Waiting waiting(turns_);
   const auto span = until - Deadline::Clock::now();
@@ -82,7 +85,7 @@ void Fabric::poll() {
 void Fabric::turn(Deadline deadline) {
   const auto events = lines_.await(deadline);
   const Session session(*this);
-  if (turns_.is_a_waiters()) lines_.wake();  // a rank that waits may have missed what woke this thread
+  if (turns_.is_a_waiters()) lines_.wake();  // a waiting rank may have missed the event that woke this thread
   serve(events);
 }
 

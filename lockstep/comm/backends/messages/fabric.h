@@ -1,18 +1,17 @@
-// Fabric: what serves the connections of this process (lines.h): the ranks that wait and one thread
-// (turns.h), under one lock; and the groups whose messages the connections carry. There is one fabric per
-// world; groups made of its ranks share the connections.
+// Fabric: serves the connections of this process (lines.h) and knows the groups whose messages they carry.
+// Waiting ranks and one thread take turns at serving (turns.h), under one lock. There is one fabric per
+// world. Groups made of its ranks share the connections.
 //
 //   auto running = std::make_shared<Running>(std::move(connections), my_rank);
 //   running->start();
 //   const Session session(running->fabric());  // lock; on leaving it, whatever became ready is carried on
 //   running->fabric().lines().to(3).post(header);
 //
-// Threads     one lock for everything here and in the groups. The thread that holds it does the work:
-//             callers do what can be written at once, and the one that serves the connections does what
-//             arrives.
-// Lifetime    the thread ends with the last group. A group or operation whose last reference goes while the
-//             lock is held is destroyed after the lock is released (hold_until_unlocked), by the thread
-//             itself if need be.
+// Threads     one lock guards everything here and in the groups. A calling thread writes what the link takes
+//             at once. The thread that serves the connections handles what arrives.
+// Lifetime    the fabric's thread ends with the last group. The last reference to a group or operation may go
+//             while the lock is held. The object is then destroyed after the lock is released
+//             (hold_until_unlocked), by the thread itself if need be.
 #pragma once
 
 #include <cstddef>
@@ -39,29 +38,29 @@ class Fabric final : public FrameReceiver {
   int rank() const { return rank_; }
   std::unique_lock<std::mutex> lock() { return std::unique_lock(mutex_); }
 
-  // ---- with the lock
+  // ---- with the lock held
   Lines& lines() { return lines_; }
   Turns& turns() { return turns_; }
   void add(std::uint64_t id, const std::shared_ptr<Core>& group) { groups_[id] = group; }
   void remove(std::uint64_t id) { groups_.erase(id); }
-  // For groups led by this rank: unique in the world together with the rank.
+  // Returns a number for a group led by this rank. Number and rank together are unique in the world.
   std::uint32_t next_group() { return ++last_group_; }
-  // `operation` has nothing left to wait for and can carry on.
+  // `operation` has nothing left to wait for, so the next settle() carries it on.
   void ready(std::shared_ptr<Operation> operation) { ready_.push_back(std::move(operation)); }
   void hold_until_unlocked(std::shared_ptr<void> object) { held_.push_back(std::move(object)); }
-  // Returns when there may be news for those who wait, or at the time given. Serves the connections
-  // meanwhile, if nobody does.
+  // Returns when there may be news for waiting ranks, or at the given time. Serves the connections meanwhile,
+  // unless another thread does.
   void wait(Session& session, Deadline::Clock::time_point until);
-  // Everything that is ready. Comes before news of a failure too: what had arrived by then is not undone by
-  // it.
+  // Carries on every operation that is ready. This comes before news of a failure too: what had arrived by
+  // then stays complete.
   void carry_on();
-  // Carries on and tells waiters. What is to be released after unlocking is returned.
+  // Carries on operations and wakes waiting ranks. Returns the objects to release after unlocking.
   std::vector<std::shared_ptr<void>> settle();
   void end_silent();
 
-  // ---- without it
+  // ---- without the lock
   void poll();  // serves what has arrived
-  void run();   // the thread, until stop()
+  void run();   // body of the fabric's thread, until stop()
   void stop();
 
  private:
@@ -92,18 +91,18 @@ class Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  void settle() { keep(fabric_.settle()); }  // and keep the lock
+  void settle() { keep(fabric_.settle()); }  // keeps the lock
   std::unique_lock<std::mutex>& lock() { return lock_; }
 
  private:
   void keep(std::vector<std::shared_ptr<void>> released);
 
   Fabric& fabric_;
-  std::vector<std::shared_ptr<void>> released_;  // after the lock, which is declared later
+  std::vector<std::shared_ptr<void>> released_;  // released after the lock, because lock_ is declared later
   std::unique_lock<std::mutex> lock_;
 };
 
-// A fabric and its thread; the last reference stops it, from whichever thread.
+// A fabric and its thread. The last reference stops the thread, from any thread.
 class Running {
  public:
   Running(Connections connections, int rank)
@@ -113,8 +112,8 @@ class Running {
   Running& operator=(const Running&) = delete;
 
   Fabric& fabric() { return *fabric_; }
-  // Begins to read; the first group has been added by then, or what others have sent to it already would be
-  // lost.
+  // Begins to read. The first group must have been added before, or frames that other ranks have sent to it
+  // would be lost.
   void start();
 
  private:

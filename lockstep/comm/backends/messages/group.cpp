@@ -82,8 +82,8 @@ std::shared_ptr<void> Group::allocate_shared(std::size_t bytes) {
   return {memory, std::free};
 }
 
-// The id of the new groups comes from the first of the ranks that make them, which gives out each one once;
-// together with that rank's number it is unique in the world.
+// The id of the new groups comes from the first of the ranks that make them. That rank gives out each number
+// once, so number and rank together are unique in the world.
 std::uint64_t Group::agree_on_id(const SplitRequest& split) {
   const int leader = split.callers == SplitRequest::Callers::MEMBERS ? split.parts.front().front() : 0;
   std::uint64_t id = 0;
@@ -106,7 +106,7 @@ std::shared_ptr<Backend> Group::make_groups(const SplitRequest& split) {
   const std::uint64_t id = agree_on_id(split);
   Node::Part here;
   if (roster().node()) {
-    // Messages between members need no order among the collectives of this group.
+    // A group that only its members make needs no order among the collectives of this group.
     if (split.callers == SplitRequest::Callers::EVERY_RANK) finish_collectives();
     here = roster().node()->split(split);
   }
@@ -129,7 +129,7 @@ std::shared_ptr<Group> Group::make_part(const std::vector<int>& part, Membership
   return make(std::move(membership));
 }
 
-// What ranks of a node do together from here on comes behind the parts of all earlier collectives.
+// Parts that ranks of a node run together from here on come after the local parts of all earlier collectives.
 void Group::finish_collectives() {
   CallBook::Operations earlier;
   {
@@ -147,8 +147,8 @@ void Group::abort(const std::string& reason, ErrorCode code, int peer) {
   core_->record(aborted(rank(), reason, code, peer));
 }
 
-// What this rank has sent, the news of a failure above all, is to leave the process even if it ends next: a
-// connection that is closed with something unread discards what it has not sent.
+// Waits until the data that this rank has sent, above all the news of a failure, will leave the process even
+// if the process ends next. A socket that is closed with unread data discards what it has not sent.
 void Group::close() {
   constexpr std::chrono::milliseconds LONGEST{1000};
   if (roster().is_fork()) return;

@@ -1,5 +1,5 @@
-// Group: a process group over messages, as a Backend. The work is done by its Core, which lives as long as
-// an operation does.
+// Group: a process group over messages, as a Backend. Its Core does the work, and lives as long as any
+// operation does.
 //
 // Threads: any.
 #pragma once
@@ -16,8 +16,8 @@ namespace lockstep::messages {
 class Group final : public Backend {
  public:
   static std::shared_ptr<Group> make(Membership membership);
-  // The group of all ranks that are connected; `membership` has everything but what follows from the
-  // connections.
+  // Makes the group of all connected ranks. `membership` holds all its fields except those that follow from
+  // the connections.
   static ProcessGroup make_world(Connections connections, Membership membership);
 
   std::string_view name() const override { return roster().backend_name(); }

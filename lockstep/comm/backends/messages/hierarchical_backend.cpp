@@ -15,7 +15,8 @@ namespace {
 
 using algorithms::Nodes;
 
-// Some ranks of a meeting, while all others do the same with theirs: every exchange is one of the whole.
+// Some ranks of a meeting as a meeting of their own. All other ranks must do the same at the same time,
+// because each exchange is one of the whole meeting.
 class PartOfMeeting : public Meeting {
  public:
   PartOfMeeting(Meeting& whole, std::vector<int> ranks) : whole_(whole), ranks_(std::move(ranks)) {
@@ -53,6 +54,8 @@ struct FoundNodes {
   std::unique_ptr<Hub> hub;  // of this rank's node; null if it is alone there
 };
 
+// Ranks that seem to share a machine prove it by passing a descriptor. A rank whose proof fails is a node of
+// its own.
 FoundNodes find_nodes(Meeting& meeting, Deadline deadline) {
   const Nodes perhaps = ranks_by_machine(meeting, deadline);
   PartOfMeeting part(meeting, node_of(perhaps, meeting.rank()));
@@ -66,7 +69,7 @@ FoundNodes find_nodes(Meeting& meeting, Deadline deadline) {
   return found;
 }
 
-// Of the ranks of this machine, by rank, if this one can read it.
+// Returns, by rank, the memory of each other rank of this machine that this rank can read.
 std::vector<std::optional<PeerMemory>> memories_of(Meeting& meeting, const std::vector<int>& here,
                                                    const std::vector<messages::PeerProcess>& peers,
                                                    Deadline deadline) {
@@ -80,7 +83,7 @@ std::vector<std::optional<PeerMemory>> memories_of(Meeting& meeting, const std::
   return memories;
 }
 
-// Whoever is lost is named to all ranks, also by those who only hear of it from its machine.
+// Every rank throws if one has failed, and names that rank. Ranks of other machines learn of it only here.
 void tell_failures(Meeting& meeting, const std::exception_ptr& mine, Deadline deadline) {
   const auto all = meeting.exchange(mine ? exception_text(mine) : "", {}, deadline);
   if (mine) std::rethrow_exception(mine);

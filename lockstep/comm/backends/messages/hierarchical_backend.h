@@ -1,36 +1,38 @@
-// Ranks as processes of several machines, of which some share one: over shared memory inside a machine and
-// messages between machines, which any carrier carries.
+// hierarchical: a group of processes on several machines, where some ranks share a machine. Data moves over
+// shared memory inside a machine, and between machines over messages of any carrier.
 //
 //   init_process_group("auto");  // "hierarchical": over TCP, as "auto" has it
 //   init_process_group("hierarchical+gloo");  // over Gloo; "hierarchical+mpi": over MPI
 //   // job/ does this
 //   ProcessGroup world = make_hierarchical_group(GLOO_CARRIER, meeting, "world", {}, deadline);
 //
-// all_reduce  in each machine by all of its ranks, between the machines by as many connections as the
-//             smallest has ranks, in each machine again, pipelined (comm/algorithms/between_nodes.cpp). Each
-//             machine sends 2 (M - 1) / M of the bytes, M machines, instead of as much for every rank.
-// broadcast   comes to each machine once, through as many connections, and is spread there.
+// all_reduce  is pipelined in three stages: in each machine by all of its ranks, between the machines, in
+//             each machine again. As many connections serve between two machines as the smaller machine has
+//             ranks (comm/algorithms/between_nodes.cpp). Each machine sends 2 (M - 1) / M of the bytes for M
+//             machines, instead of that much for every rank.
+// broadcast   reaches each machine once, over as many connections, and is spread there.
 // all_gather  sends each rank's part to each other machine once, where it is spread.
-// reduce_scatter   combines in each machine what it has for a rank, and sends that rank the sum.
-// reduce      combines in each machine, and its ranks send the root a slice of the sum each.
-// Bits        are those of one machine. What would round differently therefore goes the way of the carrier
-//             alone, between all ranks: sums and products of floating point unless every machine has the same
-//             power of two of ranks, with numbers in a row (the last one may have fewer). Those of float16
-//             and bfloat16 travel as float32, so that they are rounded once, which needs memory for a copy as
-//             large, and saves nothing between machines of two ranks, where they go the way of the carrier,
-//             too, as those of reduce do.
-// The rest    of the verbs and messages go over the carrier, between ranks of one machine too: barrier,
-//             gather, scatter, all_to_all, send and recv. What is larger than 64 KiB is copied once there,
-//             out of the sender's memory by the receiver, where the kernel lets it (os/peer_memory.h). Errors
+// reduce_scatter   combines in each machine its contributions to a rank's result, and sends that rank the
+//                  sum.
+// reduce      combines in each machine, whose ranks then each send the root a slice of the sum.
+// Bits        are those of one machine. Some calls would round differently if machines summed first: sums and
+//             products of floating point. They are exchanged between all ranks, over the carrier alone,
+//             unless every machine has the same power of two of ranks, numbered in a row (the last machine
+//             may have fewer). Sums of float16 and bfloat16 travel as float32, so that they are rounded once.
+//             That needs memory for a copy as float32, and saves nothing between machines of two ranks. So
+//             there, and in reduce, such sums are exchanged between all ranks too.
+// The rest    of the verbs go over the carrier, between ranks of one machine too: barrier, gather, scatter,
+//             all_to_all, send and recv. Between two ranks of a machine, the receiver reads a message above
+//             64 KiB once, out of the sender's memory, if the kernel permits that (os/peer_memory.h). Errors
 //             and deadlines are the carrier's: tcp/backend.h, gloo/backend.h, mpi/backend.h.
-// Groups      of ranks that are all on one machine are groups over shared memory, of ranks that are each on
-//             another one groups of the carrier ("gloo").
-// Memory      allocate_shared() gives memory that this machine's ranks share: all_reduce copies nothing
+// Groups      whose ranks are all on one machine use shared memory alone. Groups whose ranks are each on a
+//             machine of their own use the carrier alone ("gloo").
+// Memory      allocate_shared() gives memory that this machine's ranks share. all_reduce copies nothing
 //             there.
-// Machines    Ranks are on one when a descriptor could be passed between all of them (same_machine.h). Those
-//             whose LOCKSTEP_NODE differ count as on different ones.
+// Machines    Ranks share a machine if a descriptor could be passed between all of them (same_machine.h).
+//             Ranks whose LOCKSTEP_NODE differ count as on different machines.
 // CUDA        memory in the same two levels is "hierarchical+nccl" (nccl/backend.h).
-// One machine alone gives the group of "shm"; a machine for each rank that of the carrier.
+// One machine alone gives the group of "shm". One rank on each machine gives the group of the carrier.
 #pragma once
 
 #include <string>
@@ -39,7 +41,7 @@
 
 namespace lockstep {
 
-// Collective over the meeting's ranks; for what it throws see shm_backend.h and the carrier.
+// Collective over the meeting's ranks. Throws what shm_backend.h and the carrier's backend.h list.
 ProcessGroup make_hierarchical_group(const messages::Carrier& carrier, Meeting& meeting,
                                      const std::string& group_name, const GroupOptions& options,
                                      Deadline deadline);

@@ -1,8 +1,7 @@
-// Inbox: brings the messages of a group that arrive together with the receives that wait for them, whichever
-// is first.
+// Inbox: matches the messages of a group with the receives that wait for them, whichever comes first.
 //
-// A message of a collective is known by source, sequence number and label. Messages of send() are matched by
-// source and tag, in the order sent on one side and in the order of the calls on the other.
+// A message of a collective is identified by source, sequence number and label. A message of send() is
+// matched by source and tag, in the order of sends on one side and of receives on the other.
 //
 // Threads: the fabric's lock.
 #pragma once
@@ -23,18 +22,18 @@ class Inbox {
  public:
   struct Arrived {
     int source = 0;
-    Header header;  // MESSAGE, with its payload here, or OFFER
+    Header header;  // of a MESSAGE, with its payload below, or of an OFFER
     std::vector<std::byte> payload;
   };
 
   void post(const std::shared_ptr<Receive>& receive, bool collective);
   void keep(Arrived message);
-  // The receive that waits for this message; it does not wait any longer.
+  // Returns the receive that waits for this message, and removes it.
   std::shared_ptr<Receive> take_receive(int source, const Header& header);
-  // The message that this receive wants, if it is here.
+  // Returns the message that this receive wants, if it has arrived.
   std::optional<Arrived> take_message(const Receive& receive, bool collective);
   void forget(const Receive& receive);
-  // All that is here, which nobody will ask for.
+  // Removes and returns all messages here. No receive will ask for them any more.
   std::vector<Arrived> take_all();
 
  private:

@@ -48,7 +48,7 @@ bool Incoming::place(std::shared_ptr<Receive> receive, bool keep) {
   return true;
 }
 
-// A payload that nobody wants goes into the staging memory, which is empty then.
+// A payload that no receive wants goes into the staging memory, which is empty then.
 std::span<std::byte> Incoming::payload_target() {
   if (is_received()) return receive_->data.subspan(receive_->arrived, left_);
   if (keep_) return std::span(kept_).last(left_);
@@ -70,7 +70,7 @@ void Incoming::take_staged() {
   took(bytes);
 }
 
-// What is staged moves to the beginning, so that there is space for the rest of its frame.
+// Moves the staged bytes to the beginning, so that there is space for the rest of their frame.
 Incoming::Found Incoming::nothing() {
   std::memmove(staging_.data(), staging_.data() + begin_, staged());
   end_ -= begin_;

@@ -47,7 +47,8 @@ void Lines::serve(const std::vector<Links::Event>& events, const OnLoss& on_loss
   pull();
 }
 
-// After this process was stopped, nothing is known of that time: it gives the others as much time again.
+// After this process was stopped, nothing is known about the machines' silence meanwhile. So each machine
+// gets the full time again.
 void Lines::end_silent(const OnLoss& on_loss) {
   if (silence_.count() == 0 || RunningClock::since_stop() < silence_) return;
   for (int r = 0; r < static_cast<int>(peers_.size()); ++r) {

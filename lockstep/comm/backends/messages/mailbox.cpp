@@ -63,7 +63,7 @@ std::optional<GroupFailure> Mailbox::match(const std::shared_ptr<Receive>& recei
   return std::nullopt;
 }
 
-// The memory of a kept MESSAGE is free again.
+// The memory of a kept MESSAGE is released, so its sender gets credit.
 void Mailbox::give_credit(int source, const Header& header) const {
   if (header.kind == Kind::MESSAGE && !roster_.is_dead(source)) roster_.to(source).consumed(header.bytes);
 }

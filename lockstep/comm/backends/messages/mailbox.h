@@ -1,5 +1,5 @@
-// Mailbox: the messages of one group: each that arrives is brought together with the receive that waits for
-// it (inbox.h), whichever is first, and compared with it. A message that nobody waits for yet is kept.
+// Mailbox: the messages of one group. It matches each message that arrives with the receive that waits for it
+// (inbox.h), whichever comes first, and compares the two. A message for which no receive waits yet is kept.
 //
 //   if (auto message = mailbox.take_message(*receive, true))
 //     failure = mailbox.match(receive, std::move(*message));
@@ -8,7 +8,7 @@
 //   ...
 //   if (auto failure = mailbox.deliver(source, header, std::move(payload))) fail_with(*failure);
 //
-// A failure is a message that does not fit its receive: the group ends. Threads: the fabric's lock.
+// A failure is a message that does not fit its receive; it ends the group. Threads: the fabric's lock.
 #pragma once
 
 #include <cstdint>
@@ -26,30 +26,30 @@ class Mailbox {
  public:
   explicit Mailbox(const Roster& roster) : roster_(roster), sent_(static_cast<std::size_t>(roster.size())) {}
 
-  // Of the next message of send() to this rank.
+  // Number of this rank's next message of send() to `rank`.
   std::uint64_t next_number(int rank) { return sent_.at(static_cast<std::size_t>(rank))++; }
 
-  // ---- a receive is posted
+  // ---- when a receive is posted
   std::optional<Inbox::Arrived> take_message(const Receive& receive, bool collective) {
     return inbox_.take_message(receive, collective);
   }
   void wait_for(const std::shared_ptr<Receive>& receive, bool collective) {
     inbox_.post(receive, collective);
   }
-  // Its memory is not touched after this returns.
+  // The receive's memory is not touched after this returns.
   void forget(Receive& receive);
   std::optional<GroupFailure> match(const std::shared_ptr<Receive>& receive, Inbox::Arrived message);
 
-  // ---- a message arrives
-  // Where the payload of a MESSAGE goes (FrameReceiver::place_for).
+  // ---- when a message arrives
+  // The destination of a MESSAGE's payload (FrameReceiver::place_for).
   struct Place {
     FrameReceiver::Destination destination;
     std::optional<GroupFailure> failure;
   };
   Place place_for(int source, const Header& header);
-  // An OFFER, or a MESSAGE that was kept.
+  // Takes an OFFER, or a MESSAGE that was kept.
   std::optional<GroupFailure> deliver(int source, const Header& header, std::vector<std::byte> payload);
-  // All that is here, which nobody will ask for.
+  // Drops all messages here, because no receive will ask for them any more.
   void empty();
 
  private:
@@ -58,7 +58,7 @@ class Mailbox {
 
   const Roster& roster_;
   Inbox inbox_;
-  std::vector<std::uint64_t> sent_;  // messages, by rank
+  std::vector<std::uint64_t> sent_;  // number of messages sent, by rank
 };
 
 }  // namespace lockstep::messages

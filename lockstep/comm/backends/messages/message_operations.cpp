@@ -29,7 +29,7 @@ std::string ReceiveOperation::describe() const { return describe_message(request
 bool ReceiveOperation::needs(int rank) const {
   const Roster& roster = core().roster();
   const auto peers = transfers().receiving_from();
-  // One that has left and then ended its process is not missed while another may still send.
+  // A rank that has left and then ended is not missed while another rank may still send.
   const bool died = roster.is_dead(rank) && !roster.has_left(rank);
   return std::any_of(peers.begin(), peers.end(), [&](int peer) {
     return peer == rank || (peer == ANY_SOURCE && (died || roster.everybody_is_gone()));

@@ -1,4 +1,4 @@
-// SendOperation, ReceiveOperation: a message of send() and of recv().
+// SendOperation, ReceiveOperation: one call of send() and one of recv().
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@ namespace lockstep::messages {
 
 class SendOperation final : public Operation {
  public:
-  // `number`: of the message, among those to its receiver.
+  // `number` counts the messages to that receiver.
   SendOperation(std::shared_ptr<Core> core, Request request, std::uint64_t number);
   std::string describe() const override;
   bool needs(int rank) const override { return rank == request().root; }

@@ -10,17 +10,18 @@
 namespace lockstep::messages {
 namespace {
 
-// That who waits spends with the parts of ranks that are about to come; a change to the thread takes a few
-// microseconds.
+// How long a waiting rank waits for the other ranks of a part before it leaves the part to the thread. A
+// change to the thread takes a few microseconds.
 constexpr std::chrono::microseconds MOMENT{200};
-// Bytes of all parts. Above, connections are better served meanwhile.
+// Limit for all parts together, in bytes. During larger parts a waiting rank had better serve the
+// connections.
 constexpr std::size_t SMALL_PARTS = std::size_t{1} << 20U;
 
 int index_in(const std::vector<int>& ranks, int rank) {
   return static_cast<int>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
 }
 
-// The nodes of a part, by its own ranks.
+// The nodes of a part, as numbers of its own ranks.
 algorithms::Nodes nodes_of(const std::vector<int>& part, const algorithms::Nodes& nodes) {
   algorithms::Nodes result;
   std::vector<bool> is_placed(nodes.size());
@@ -95,13 +96,13 @@ void Node::wake_thread() {
   state_->for_thread.notify_one();
 }
 
-// Also ends what other ranks of the node wait for there, of an operation that will fail for them too.
+// Aborts the node's group, which also ends the waits of its other ranks. Their operation will fail anyway.
 void Node::withdraw(const LocalOwner& owner) {
   std::unique_lock lock(state_->mutex);
   std::erase_if(state_->jobs, [&](const Job& job) { return job.owner.get() == &owner; });
   if (state_->running != &owner) return;
   lock.unlock();
-  state_->local->abort("the collective that this is a part of has failed", ErrorCode::ABORTED, -1);
+  state_->local->abort("the collective of this local part has failed", ErrorCode::ABORTED, -1);
   lock.lock();
   state_->ended.wait(lock, [&] { return state_->running != &owner; });
 }
@@ -180,7 +181,7 @@ void Node::Helper::work() {
   }
 }
 
-// True when it is done; false when the thread goes on with it.
+// Returns true when the job is done, and false when the thread goes on with it.
 bool Node::help_with(Job& job) {
   job.begun = state_->local->start(std::move(job.request));
   if (!job.begun) return true;
@@ -198,9 +199,11 @@ bool Node::help_with(Job& job) {
   return true;
 }
 
+// A part that lies on this node alone becomes a group over shared memory. Any other part becomes a Node,
+// whose group over shared memory has the part's ranks on this node.
 Node::Part Node::split(const SplitRequest& split) const {
-  std::vector<std::vector<int>> whole;  // parts of this node alone, by its ranks
-  std::vector<std::vector<int>> mixed;  // this node's ranks of the others
+  std::vector<std::vector<int>> whole;  // parts that lie on this node alone, as ranks of the node
+  std::vector<std::vector<int>> mixed;  // of all other parts, the ranks on this node
   const std::vector<int>* own = nullptr;
   bool is_whole = false;
   for (const auto& part : split.parts) {
@@ -221,7 +224,7 @@ Node::Part Node::split(const SplitRequest& split) const {
     }
   }
   const auto& local = state_->local;
-  if (!local) {  // this rank alone
+  if (!local) {  // this rank is alone on its node
     return own == nullptr || is_whole
                ? Part{}
                : Part{nullptr, make(nodes_of(*own, nodes_), index_in(*own, rank_), nullptr)};

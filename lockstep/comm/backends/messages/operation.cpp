@@ -16,7 +16,7 @@ bool contains(const std::vector<int>& list, int value) {
 
 }  // namespace
 
-// Its record begins with it.
+// The operation's record begins with it.
 Operation::Operation(std::shared_ptr<Core> core, Request request, std::uint64_t sequence)
     : core_(std::move(core)),
       request_(std::move(request)),
@@ -47,7 +47,7 @@ std::exception_ptr Operation::exception() const {
   return exception_;
 }
 
-// One that has not begun goes on when the group does.
+// An operation that has not begun makes progress when the group does.
 std::uint64_t Operation::progress() const {
   return transfers_.progress() + (state_ == State::QUEUED ? core_->calls().progress() : 0);
 }
@@ -55,7 +55,7 @@ std::uint64_t Operation::progress() const {
 std::string direction_of(const Operation& operation, int rank) {
   if (contains(operation.transfers().receiving_from(), rank)) return ", waiting to receive from it";
   if (contains(operation.transfers().sending_to(), rank)) return ", waiting to send to it";
-  if (contains(operation.waiting_in_node(), rank)) return ", waiting for what it shares on this machine";
+  if (contains(operation.waiting_in_node(), rank)) return ", waiting for its data in shared memory";
   return "";
 }
 
@@ -70,13 +70,13 @@ void Operation::carry_on() {
   if (is_pending()) state_ = State::WAITING;
 }
 
-// By an error of this rank alone: the others must not wait for its part.
+// This rank alone has an error. The other ranks must not wait for its part, so the group fails.
 void Operation::give_up(const std::exception_ptr& error) {
   fail(error);
   core_->record(given_up(core_->roster().rank(), describe(), error));
 }
 
-// The last transfer of a step may end within the step, which then goes on by itself.
+// If the last transfer of a step ends within carry_on(), its loop goes on. Otherwise the fabric carries on.
 void Operation::step_is_over() {
   if (state_ != State::STEPPING) core_->roster().fabric().ready(shared_from_this());
 }

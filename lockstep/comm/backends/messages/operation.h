@@ -1,5 +1,5 @@
-// Operation: one call of a group over messages: a state machine that the fabric carries on when messages
-// have come or gone.
+// Operation: one call of a group over messages. It is a state machine that the fabric carries on when
+// messages have come or gone.
 //
 //   QUEUED --carry_on()--> STEPPING --step() has posted transfers--> WAITING
 //     |                      |   ^--------all are over, carry_on()-----|
@@ -7,8 +7,8 @@
 //     |                      |                                         |
 //     +----------------------+--a step throws, the group fails or is left: fail()--> FAILED
 //
-// All transfers of a failed operation are cancelled before its waiters hear of it, so the caller may free
-// its buffers.
+// All transfers of a failed operation are cancelled before its waiters hear of it, so the caller may free its
+// buffers.
 //
 // Kinds: CollectiveOperation (collective.h), SendOperation and ReceiveOperation (message_operations.h).
 #pragma once
@@ -28,35 +28,35 @@ class Core;
 
 class Operation : public WorkState, public std::enable_shared_from_this<Operation> {
  public:
-  // `sequence`: of a collective, from 1; 0 for a message.
+  // `sequence` is the number of a collective, from 1; 0 for a message.
   Operation(std::shared_ptr<Core> core, Request request, std::uint64_t sequence = 0);
 
   void wait(std::optional<std::chrono::nanoseconds> timeout) override;
   bool poll() override;
   std::exception_ptr exception() const override;
 
-  // ---- with the fabric's lock
+  // ---- with the fabric's lock held
   virtual std::string describe() const = 0;  // "all_reduce #118"
   virtual bool has_local_parts() const { return false; }
-  // Whether it cannot complete without something that has yet to come from, or to be taken by, this rank.
+  // Returns whether the operation cannot complete unless `rank` still sends or takes something.
   virtual bool needs(int rank) const = 0;
-  virtual std::vector<int> waiting_in_node() const { return {}; }  // ranks for something in shared memory
+  virtual std::vector<int> waiting_in_node() const { return {}; }  // ranks of this node that it waits for
 
   const Request& request() const { return request_; }
   std::uint64_t sequence() const { return sequence_; }
   bool is_collective() const { return !is_message(request_.verb); }
   bool is_pending() const { return state_ != State::DONE && state_ != State::FAILED; }
-  std::uint64_t progress() const;  // changes whenever something happened
+  std::uint64_t progress() const;  // changes whenever a transfer moves or ends
   Transfers& transfers() { return transfers_; }
   const Transfers& transfers() const { return transfers_; }
 
-  void carry_on();  // takes steps until something has to be waited for
+  void carry_on();  // takes steps until there is something to wait for
   void step_is_over();
   void fail(std::exception_ptr exception);
 
  protected:
-  virtual void step() = 0;    // nothing is under way: post the next transfers, or finish()
-  virtual void withdraw() {}  // what is under way elsewhere than in transfers
+  virtual void step() = 0;    // posts the next transfers, or calls finish(); nothing is under way before
+  virtual void withdraw() {}  // ends work that is not a transfer
   void finish();
   void give_up(const std::exception_ptr& error);
 
@@ -76,7 +76,7 @@ class Operation : public WorkState, public std::enable_shared_from_this<Operatio
   std::exception_ptr exception_;
 };
 
-// What the operation waits for from this rank, for messages: ", waiting to send to it", or empty.
+// Says what the operation waits for from this rank, for messages: ", waiting to send to it"; may be empty.
 std::string direction_of(const Operation& operation, int rank);
 
 }  // namespace lockstep::messages

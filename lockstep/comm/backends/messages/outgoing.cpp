@@ -69,7 +69,7 @@ void Outgoing::answer(Kind kind, std::uint32_t transfer, std::uint64_t bytes) {
   post(header);
 }
 
-// An offer that is not found was cancelled meanwhile: the receiver hears that its group has failed.
+// An offer that is not found was cancelled meanwhile. The receiver hears that its group has failed.
 void Outgoing::accepted(const Header& header) {
   const auto offer = offered_.find(header.transfer);
   if (offer == offered_.end()) return;
@@ -78,6 +78,7 @@ void Outgoing::accepted(const Header& header) {
   offered_.erase(offer);
 }
 
+// TAKEN for a part of the message counts as progress. TAKEN for all of it is confirmed with GIVEN.
 void Outgoing::taken(const Header& header) {
   const auto offer = offered_.find(header.transfer);
   if (offer == offered_.end()) return;  // cancelled meanwhile, as above
@@ -93,7 +94,7 @@ void Outgoing::taken(const Header& header) {
 void Outgoing::cancel(Send& send) {
   send.owner = nullptr;
   const auto is_it = [&](const auto& other) { return other.get() == &send; };
-  if (current_ && is_it(current_->send)) current_->own();  // a frame that was begun is finished
+  if (current_ && is_it(current_->send)) current_->own();  // a frame that was begun must be finished
   for (Frame& frame : queue_) {
     if (is_it(frame.send)) frame.own();
   }
@@ -138,7 +139,7 @@ void Outgoing::write() {
   if (can_write()) note(has_ended);
 }
 
-// The link tells of room only while a frame waits for it.
+// The link reports room only while a frame waits for it.
 void Outgoing::note(bool has_ended) {
   const State next = has_ended ? State::BROKEN : current_ ? State::BLOCKED : State::IDLE;
   if ((next == State::BLOCKED) != (state_ == State::BLOCKED)) link_.want_write(next == State::BLOCKED);

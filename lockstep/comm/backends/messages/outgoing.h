@@ -1,11 +1,11 @@
-// Outgoing: the half of a connection (connection.h) that writes. Frames go out in the order posted. Between
-// two frames go chunks of large messages that the receiver has asked for, one of each message in turn.
+// Outgoing: the writing half of a connection (connection.h). Frames go out in the order posted. Between two
+// frames go chunks of the large messages that the receiver has asked for, one chunk of each message in turn.
 //
 //   post(send) --fits the window--> MESSAGE in the queue --------------------------> sent
 //              --else-------------> OFFER, waits for ACCEPT --> CHUNK, CHUNK, ... -> sent
 //                                          or for TAKEN of all of it, GIVEN ------> sent
 //
-// The state is that of the link:
+// The states are those of the link:
 //
 //   IDLE --the link is full--> BLOCKED: the link tells when there is room --> IDLE
 //     |                           |
@@ -32,7 +32,7 @@ namespace lockstep::messages {
 
 class Outgoing {
  public:
-  // `shows_memory`: an OFFER says where the message lies, for a receiver that reads it there.
+  // `shows_memory`: an OFFER says where the message lies, for a receiver that can read this process's memory.
   Outgoing(Link& link, bool shows_memory) : link_(link), shows_memory_(shows_memory) {}
 
   // Both write at once as much as the link takes.
@@ -40,18 +40,19 @@ class Outgoing {
   void post(const std::shared_ptr<Send>& send);
   void answer(Kind kind, std::uint32_t transfer, std::uint64_t bytes = 0);
 
-  // ---- what the receiver says
+  // ---- answers of the receiver
   void accepted(const Header& header);
   void taken(const Header& header);
   void credited(std::size_t bytes) { in_window_ -= std::min(in_window_, bytes); }
 
-  // `owner` lets go of the transfer; its memory is not touched after this returns.
+  // After this returns, the send's memory is not touched and its owner is not called.
   void cancel(Send& send);
   void write();
-  // Everything posted has reached the other side's kernel, or leaves this process even if it ends next.
+  // Everything posted has reached the peer's kernel, or will leave this process even if the process ends
+  // next.
   bool flushed() const;
   void close() { state_ = State::CLOSED; }
-  // After close(): sends that never got through, and never will.
+  // After close(): the sends that were not completed, and never will be.
   std::vector<std::shared_ptr<Send>> abandoned();
 
  private:
@@ -59,10 +60,10 @@ class Outgoing {
 
   struct Frame {
     Header header;
-    std::vector<std::byte> owned;        // the payload, or
-    std::shared_ptr<Send> send;          // whose data it is a part of
-    std::span<const std::byte> payload;  // where it is
-    void own();                          // makes a copy, so that the send's data is not needed
+    std::vector<std::byte> owned;        // the payload, or it is empty, and
+    std::shared_ptr<Send> send;          // the payload is a part of this send's data
+    std::span<const std::byte> payload;  // the bytes of the payload
+    void own();                          // copies the payload, so that the send's data is no longer needed
   };
 
   bool can_write() const { return state_ == State::IDLE || state_ == State::BLOCKED; }
@@ -79,9 +80,9 @@ class Outgoing {
   std::optional<Frame> current_;
   std::size_t current_written_ = 0;
   std::map<std::uint32_t, std::shared_ptr<Send>> offered_;
-  std::deque<std::shared_ptr<Send>> streams_;  // accepted
+  std::deque<std::shared_ptr<Send>> streams_;  // accepted: their chunks are being sent
   std::uint32_t last_transfer_ = 0;
-  std::size_t in_window_ = 0;  // cost of MESSAGEs that the receiver may still hold
+  std::size_t in_window_ = 0;  // cost of the MESSAGEs that the receiver may still hold
 };
 
 }  // namespace lockstep::messages

@@ -1,4 +1,4 @@
-// Presence: whether this rank is in its group still, and the group's first failure, which every later call
+// Presence: whether this rank is still in its group, and the group's first failure, which every later call
 // throws.
 //
 //   MEMBER --fail()--> FAILED --leave()--> LEFT
@@ -17,19 +17,19 @@ namespace lockstep::messages {
 
 class Presence {
  public:
-  // What `place` points to lives longer.
+  // `place` refers to texts that must live longer than the presence.
   explicit Presence(const GroupPlace& place) : place_(place) {}
 
   bool is_member() const { return state_ == State::MEMBER; }
   bool has_left() const { return state_ == State::LEFT; }
-  // The first failure: this rank must be a member.
+  // Records the first failure. This rank must be a member.
   void fail(GroupFailure failure);
-  // The failure's message ends with it: where the trace is.
+  // Adds a last sentence to the failure's message, which says where the trace is.
   void add_note(std::string note) { note_ = std::move(note); }
   void leave() { state_ = State::LEFT; }
 
   const std::optional<GroupFailure>& failure() const { return failure_; }
-  // `what`: the call that cannot be made, or cannot go on.
+  // `what` names the call that cannot be made, or cannot go on.
   [[noreturn]] void throw_unusable(const std::string& what) const;
   std::exception_ptr failure_of(const std::string& what) const;
 

@@ -10,7 +10,8 @@ namespace lockstep::messages {
 namespace {
 
 constexpr std::size_t PIECE_BYTES = std::size_t{512} << 10U;
-constexpr std::size_t TELL_BYTES = std::size_t{64} << 20U;  // then the sender hears that it goes on
+// bytes after which the sender is told that the receiver goes on reading
+constexpr std::size_t TELL_BYTES = std::size_t{64} << 20U;
 
 }  // namespace
 

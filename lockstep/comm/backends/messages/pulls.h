@@ -1,12 +1,12 @@
 // Pulls: messages that a connection (connection.h) reads out of the other process's memory, in order, piece
-// by piece. Two processes of one machine copy a large message once so, instead of into the kernel and out of
-// it.
+// by piece. Two processes of one machine thus copy a large message once. A socket would copy it into the
+// kernel and out again.
 //
 //   add() --read_piece(), again and again--> all is here --take_given()--> received
 //                     |--unreadable: the caller asks for it instead
 //
-// A message counts as received when the sender has said that it had not withdrawn it by then (GIVEN), because
-// a caller whose call has failed may use its buffer again.
+// A message counts as received when the sender confirms (GIVEN) that the data stayed valid until it was read.
+// The reason: a caller whose call has failed may reuse its buffer.
 //
 // Threads: the fabric's lock.
 #pragma once
@@ -25,27 +25,29 @@ namespace lockstep::messages {
 
 class Pulls {
  public:
-  // What read_piece() has done: a PIECE; one of which the sender is TOLD, `bytes` in all; or the message is
-  // UNREADABLE because the sender has withdrawn it, or the kernel allows it no more.
+  // What read_piece() has done. PIECE: it read one. TOLD: it read one, and the sender must be told that
+  // `bytes` have been read in all. UNREADABLE: the sender has withdrawn the message, or the kernel no longer
+  // permits the read.
   enum class Outcome { PIECE, TOLD, UNREADABLE };
   struct Piece {
     Outcome outcome = Outcome::PIECE;
     std::uint32_t transfer = 0;
     std::uint64_t bytes = 0;
-    std::shared_ptr<Receive> receive;  // of an UNREADABLE one
+    std::shared_ptr<Receive> receive;  // of an UNREADABLE message
   };
 
-  // `memory`: of the other process, if this one can read it.
+  // `memory` is the other process's memory, if this process can read it.
   explicit Pulls(const std::optional<PeerMemory>& memory) : memory_(memory) {}
 
   bool can_read() const { return memory_.has_value(); }
   bool empty() const { return waiting_.empty(); }
-  // `payload` of the OFFER says where the message lies; false if it does not.
+  // `payload` of the OFFER says where the message lies. Returns false if it does not.
   bool add(std::uint32_t transfer, std::span<const std::byte> payload,
            const std::shared_ptr<Receive>& receive);
-  // Of the first message. There must be one.
+  // Reads a piece of the first message. There must be one.
   Piece read_piece();
-  // The receive of which all is here, at the sender's GIVEN. Null if it was forgotten.
+  // Returns the receive whose whole message the sender confirms with GIVEN. Null if the receive was
+  // forgotten.
   std::shared_ptr<Receive> take_given(std::uint32_t transfer);
   void forget(const Receive& receive);
   void clear();
@@ -59,7 +61,7 @@ class Pulls {
 
   const std::optional<PeerMemory> memory_;
   std::deque<Waiting> waiting_;
-  std::map<std::uint32_t, std::shared_ptr<Receive>> complete_;  // was all of it there?
+  std::map<std::uint32_t, std::shared_ptr<Receive>> complete_;  // read completely, and not yet confirmed
 };
 
 }  // namespace lockstep::messages

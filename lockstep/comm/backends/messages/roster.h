@@ -1,11 +1,11 @@
-// Roster: the ranks of one group, from this rank's side: how each is reached, how people call it, and
+// Roster: the ranks of one group, as this rank sees them: how each is reached, how messages name it, and
 // whether it is gone.
 //
 //   roster.to(3).post(header);               // rank 3 of the group, which may be another rank of the fabric
 //   if (roster.is_gone(3)) ...               // it has said goodbye, or its connection has ended
 //
-// Threads: what the membership says by any; everything about connections and the gone with the fabric's
-// lock.
+// Threads: any thread may ask about the membership. Questions about connections and gone ranks need the
+// fabric's lock.
 #pragma once
 
 #include <memory>
@@ -26,13 +26,13 @@ namespace lockstep::messages {
 struct Membership {
   std::shared_ptr<Running> running;
   std::uint64_t id = 0;    // the same on all ranks
-  std::vector<int> ranks;  // of the fabric, in the order of the group's
+  std::vector<int> ranks;  // ranks of the fabric, in the order of the group's ranks
   int rank = 0;
   std::string name;
-  const Carrier* carrier = nullptr;  // that carries the messages: a constant
+  const Carrier* carrier = nullptr;  // the carrier of the messages: a constant
   GroupOptions options;
   std::shared_ptr<TraceMemory> trace;  // of this rank
-  std::shared_ptr<Node> node;          // null: no two ranks are on one machine
+  std::shared_ptr<Node> node;          // null if every rank is alone on its machine
 };
 
 class Roster {
@@ -50,11 +50,13 @@ class Roster {
 
   bool is_fork() const { return fork_guard_.is_fork(); }
   void refuse_fork(std::string_view what) const { fork_guard_.refuse(what, place()); }
-  // In a fork: the fabric's thread and lock are the parent's, so nothing of it may be touched or ended here.
+  // Called in a forked child. The fabric's thread and lock are the parent's, so the child must not touch or
+  // end them.
   void abandon();
 
   int fabric_rank(int rank) const { return membership_.ranks.at(static_cast<std::size_t>(rank)); }
-  int group_rank(int peer) const;  // of a rank of the fabric; -1 if it is not a member
+  // returns the rank in this group of a rank of the fabric; -1 if it is not a member
+  int group_rank(int peer) const;
   Connection& to(int rank) const { return fabric().lines().to(fabric_rank(rank)); }
   void send_to_all(Header header, const std::string& text = {}) const;
 

@@ -1,8 +1,8 @@
-// Send, Receive: one message on its way, between the operation that wants it and the connection that carries
+// Send, Receive: one message under way, between the operation that wants it and the connection that carries
 // it.
 //
-// Both are known to the connection and to their operation. An operation that gives up (its group failed or
-// was left) cancels them: `owner` becomes null and the memory is not touched from then on, because the caller
+// Both the connection and the operation hold a reference. An operation that gives up (its group failed or was
+// left) cancels its transfers: `owner` becomes null, and the memory is not touched from then on. The caller
 // may free it at once.
 #pragma once
 
@@ -21,8 +21,8 @@ struct Receive;
 // All functions are called with the fabric's lock held.
 class TransferOwner {
  public:
-  virtual void moved() = 0;              // some bytes have
-  virtual void sent(Send& send) = 0;     // all bytes are in the kernel
+  virtual void moved() = 0;              // some bytes have moved
+  virtual void sent(Send& send) = 0;     // the kernel has taken all bytes
   virtual void dropped(Send& send) = 0;  // the peer is gone
   virtual void received(Receive& receive) = 0;
 
@@ -38,8 +38,8 @@ struct Send {
   int peer = 0;  // rank of the owner's group
   Header header;
   std::span<const std::byte> data;
-  bool ahead = false;     // of its owner's next step
-  std::size_t taken = 0;  // bytes that frames have been made of
+  bool ahead = false;     // belongs to the next step of its owner
+  std::size_t taken = 0;  // number of bytes that are in frames already
   bool over = false;
 };
 
@@ -50,10 +50,10 @@ struct Receive {
   std::uint32_t label = 0;
   std::span<std::byte> data;
   std::size_t whole = 0;
-  bool ahead = false;  // of its owner's next step
+  bool ahead = false;  // belongs to the next step of its owner
   std::size_t arrived = 0;
   bool over = false;
-  const Request* request = nullptr;  // of the operation, which lives as long as the owner
+  const Request* request = nullptr;  // the operation's request, which lives as long as the owner
 };
 
 }  // namespace lockstep::messages

@@ -42,7 +42,8 @@ void Transfers::moved() {
   core_->calls().count_progress();
 }
 
-// A message of send() that is dropped is not over: the operation needs its receiver, who is gone.
+// In a collective, a dropped message counts as over. The operation of send() needs its receiver, which is
+// gone.
 void Transfers::dropped(Send& send) {
   if (operation_.is_collective()) over(send.ahead);
 }
@@ -65,7 +66,7 @@ void Transfers::advance() {
   under_way_ = std::exchange(ahead_, 0);
 }
 
-// Each may end the operation, which then has no transfers.
+// Each call of dropped() may end the operation, which then has no transfers.
 void Transfers::drop_sends_to(int rank) {
   for (std::size_t i = 0; i < sends_.size() && operation_.is_pending(); ++i) {
     Send& send = *sends_[i];

@@ -1,5 +1,5 @@
-// Transfers: the messages of one operation that are under way, and how far they are. What else a step waits
-// for, its parts within the node, is counted here too.
+// Transfers: the messages of one operation that are under way, and their progress. It also counts the parts
+// within the node that a step waits for.
 //
 //   transfers.send(3, header, data);                 // of this step
 //   transfers.send(1, header, more, /*ahead=*/true); // of the next one already
@@ -33,13 +33,13 @@ class Transfers final : public TransferOwner {
   bool are_under_way() const { return under_way_ > 0; }
   void advance();
 
-  std::uint64_t progress() const { return progress_; }  // changes whenever something happened
+  std::uint64_t progress() const { return progress_; }  // changes whenever a transfer moves or ends
   std::vector<int> receiving_from() const;
   std::vector<int> sending_to() const;
-  int source() const { return receives_.front()->peer; }  // of the only receive
+  int source() const { return receives_.front()->peer; }  // source of the only receive
 
-  void drop_sends_to(int rank);  // which is gone
-  // Their memory is not touched after this returns.
+  void drop_sends_to(int rank);  // `rank` is gone
+  // The transfers' memory is not touched after this returns.
   void cancel();
 
   void moved() override;
@@ -52,10 +52,10 @@ class Transfers final : public TransferOwner {
 
   Core* const core_;
   Operation& operation_;
-  std::vector<std::shared_ptr<Send>> sends_;  // of this step, and of the next that are ahead
+  std::vector<std::shared_ptr<Send>> sends_;  // of this step, and those of the next step that are ahead
   std::vector<std::shared_ptr<Receive>> receives_;
-  std::size_t under_way_ = 0;  // of this step
-  std::size_t ahead_ = 0;      // of the next one
+  std::size_t under_way_ = 0;  // number of transfers of this step
+  std::size_t ahead_ = 0;      // number of transfers of the next step
   std::uint64_t progress_ = 0;
 };
 

@@ -8,16 +8,17 @@
 namespace lockstep::messages {
 namespace {
 
-// After which the thread serves what nobody waits for, when nothing of this rank is pending: news of others
-// who fail or leave.
+// How long the thread waits before it serves the connections while nothing of this rank is pending. It then
+// hears of ranks that fail or leave.
 constexpr std::chrono::milliseconds REST{1};
-constexpr std::chrono::milliseconds LONG_REST{20};  // while somebody waits
+constexpr std::chrono::milliseconds LONG_REST{20};  // the same while a rank waits
 
 }  // namespace
 
 Turns::Waiting::~Waiting() {
   --turns_.waiting_;
-  if (turns_.waiting_ > 0 && turns_.is_nobodys()) turns_.changed_.notify_one();  // another one's turn
+  // it may be another rank's turn
+  if (turns_.waiting_ > 0 && turns_.is_nobodys()) turns_.changed_.notify_one();
 }
 
 bool Turns::begin_turn() {
@@ -55,7 +56,7 @@ void Turns::end_turn_of_thread() {
   changed_.notify_one();
 }
 
-// To look is a change between threads, too.
+// Even to look at the state costs a change between threads, so the thread sleeps longer while a rank serves.
 void Turns::rest(std::unique_lock<std::mutex>& lock) {
   was_served_ = false;
   called_.wait_for(lock, server_ == Server::WAITER ? LONG_REST : REST,

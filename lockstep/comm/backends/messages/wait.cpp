@@ -11,13 +11,13 @@ namespace {
 
 using Clock = Deadline::Clock;
 
-// A waiting rank looks this often after groups over shared memory of this process, which have no thread of
+// How often a waiting rank helps this process's other groups over shared memory, which have no thread of
 // their own.
 constexpr std::chrono::milliseconds HELP{1};
-constexpr std::chrono::seconds LOOK{1};  // after machines that do not answer
+constexpr std::chrono::seconds LOOK{1};  // how often it looks for silent machines
 
-// The ranks that have not made this call at all, down to the end of the chain: a rank that the operation
-// exchanges something with may be waiting too.
+// Returns the ranks at the end of the chain, which have not made this call. A rank that the operation
+// exchanges data with may only be waiting for one of them.
 std::vector<int> late_ranks(Core& core, const Operation& operation) {
   std::vector<int> direct = operation.transfers().receiving_from();
   for (const auto& more : {operation.transfers().sending_to(), operation.waiting_in_node()}) {
@@ -68,7 +68,7 @@ void Wait::run() {
   core_.roster().fabric().turns().serve_pending();
 }
 
-// False at the deadline.
+// Returns false at the deadline.
 bool Wait::look_at_clock(Time now) {
   switch (clock_.look(now, operation_.progress())) {
     case ProgressClock::Verdict::GO_ON: return true;
@@ -91,7 +91,7 @@ void Wait::look_at_machines(Time now) {
   look_ = now + LOOK;
 }
 
-// Until there is nothing to help with. Parts are posted with the lock, so none is overlooked.
+// Works until there is no part to help with. Parts are posted with the lock held, so none is overlooked.
 void Wait::help() {
   while (helper_->has_work()) {
     session_.lock().unlock();

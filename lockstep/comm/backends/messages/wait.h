@@ -1,6 +1,6 @@
-// Wait: a rank waits for one operation. It serves the connections, helps its node (node.h), tells the others
-// which collective it called, warns, and at the deadline it fails the group, with the names of the late
-// ranks.
+// Wait: makes a rank wait for one operation. Meanwhile the rank serves the connections, helps its node
+// (node.h), and tells the other ranks which collective it called. It warns, and at the deadline it fails the
+// group with the names of the late ranks.
 //
 //   Session session(core.roster().fabric());
 //   Wait(core, session, operation, timeout).run();
@@ -18,10 +18,11 @@ namespace lockstep::messages {
 
 class Wait {
  public:
-  // `timeout` without a value means the group's.
+  // Without a `timeout`, the group's counts.
   Wait(Core& core, Session& session, Operation& operation, std::optional<std::chrono::nanoseconds> timeout);
 
-  // Returns when the operation is done or failed, or records the failure that ends it.
+  // Returns when the operation is done or failed. At the deadline it records the failure that ends the
+  // operation.
   void run();
 
  private:
@@ -36,8 +37,8 @@ class Wait {
   Session& session_;
   Operation& operation_;
   ProgressClock clock_;
-  Time look_;                           // at machines, the next time
-  std::optional<Node::Helper> helper_;  // of a rank that shares memory with others
+  Time look_;                           // next time to look at silent machines
+  std::optional<Node::Helper> helper_;  // only if this rank shares memory with others
 };
 
 }  // namespace lockstep::messages

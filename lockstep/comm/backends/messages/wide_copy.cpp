@@ -5,7 +5,7 @@
 namespace lockstep::messages {
 namespace {
 
-// A buffer begins at a cache line of its own.
+// Each buffer begins at a cache line of its own.
 std::size_t wide_bytes(std::size_t count) {
   constexpr std::size_t LINE = 64;
   return (count * sizeof(float) + LINE - 1) / LINE * LINE;
@@ -27,7 +27,7 @@ WideCopy::WideCopy(const Request& request, std::shared_ptr<void> memory)
     : memory_(std::move(memory)), wide_(request) {
   auto* next = static_cast<std::byte*>(memory_.get());
   wide_.dtype = DType::FLOAT32;
-  wide_.keep_alive = nullptr;  // of the buffers that this is a copy of
+  wide_.keep_alive = nullptr;  // would keep the caller's buffers, which this is a copy of
   wide_.output = next;
   if (request.verb == Verb::ALL_REDUCE) {
     wide_.input = next;

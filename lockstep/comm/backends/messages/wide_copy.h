@@ -1,5 +1,5 @@
-// WideCopy: what a request for a sum of float16 or bfloat16 gives, as float32, so that partial sums which
-// travel between nodes are not rounded on their way: the result is rounded once, as that of one machine.
+// WideCopy: the copy in float32 of a request for a sum of float16 or bfloat16. Partial sums then travel
+// between nodes without being rounded on their way. The result is rounded once, as on one machine.
 //
 //   const auto wide = std::make_shared<WideCopy>(request, memory);   // WideCopy::bytes(request) of it
 //   ... the same verb with wide->request() ...
@@ -16,7 +16,7 @@ namespace lockstep::messages {
 class WideCopy {
  public:
   static std::size_t bytes(const Request& request);
-  // ALL_REDUCE or REDUCE_SCATTER. `memory`: 64-byte aligned; kept until the copy ends.
+  // `request` is an ALL_REDUCE or REDUCE_SCATTER. `memory` is 64-byte aligned, and kept until the copy ends.
   WideCopy(const Request& request, std::shared_ptr<void> memory);
 
   const Request& request() const { return wide_; }

@@ -34,17 +34,19 @@ void Header::set(const Call& call) {
 
 std::string check(const Header& header) {
   if (header.magic != Header().magic || header.version != Header().version)
-    return "it does not begin as a frame";
+    return "it does not begin with the magic number and version of a frame";
   if (header.kind < Kind::MESSAGE || header.kind > Kind::GOODBYE)
-    return str("there is no frame of kind ", static_cast<int>(header.kind));
+    return str(static_cast<int>(header.kind), " is not a kind of frame");
   if (header.verb >= VERB_COUNT || header.dtype >= DTYPE_COUNT || header.op >= REDUCE_OP_COUNT ||
       header.purpose >= PURPOSE_COUNT)
-    return str("there is no verb ", static_cast<int>(header.verb), ", dtype ", static_cast<int>(header.dtype),
-               ", op ", static_cast<int>(header.op), " or purpose ", static_cast<int>(header.purpose));
+    return str("one of these is unknown: verb ", static_cast<int>(header.verb), ", dtype ",
+               static_cast<int>(header.dtype), ", op ", static_cast<int>(header.op), ", purpose ",
+               static_cast<int>(header.purpose));
   if (header.payload > largest_payload(header.kind))
-    return str("a frame of ", header.payload, " bytes is too large");
+    return str("a payload of ", header.payload, " bytes is above the limit of ",
+               largest_payload(header.kind));
   if (header.kind == Kind::MESSAGE && header.payload != header.bytes)
-    return str("a message of ", header.bytes, " bytes came with ", header.payload);
+    return str("a message of ", header.bytes, " bytes has a payload of ", header.payload);
   return "";
 }
 

@@ -16,9 +16,9 @@
 namespace lockstep {
 namespace {
 
-constexpr int TAGS = 32768;  // that every MPI has
+constexpr int TAGS = 32768;  // every MPI has that many
 
-// Groups that share two ranks never share a tag: each rank counts, and a group takes the highest of its
+// Groups that share two ranks never share a tag. Each rank counts, and a group takes the highest count of its
 // ranks.
 std::atomic<int>& next_tag() {
   static std::atomic<int> next{1};
@@ -52,14 +52,15 @@ std::shared_ptr<mpi::Communicator> world_of(mpi::Module& module, int size, Deadl
   if (world != nullptr && world->size() < size)
     failure = str(
         "backend \"mpi\": MPI_COMM_WORLD of ", module.library(), " has ", world->size(),
-        " process(es), the group ", size,
+        " process(es), and the group has ", size,
+        " ranks"
         "; start the job with the mpirun of this MPI (mpirun.openmpi, mpirun.mpich) or with srun --mpi=...");
   return world;
 }
 
 struct Announcement {
   long pid = 0;
-  int rank = -1;  // of the communicator
+  int rank = -1;  // rank in the communicator
   int tag = 0;
   std::string host;
 };
@@ -78,7 +79,7 @@ std::shared_ptr<mpi::Communicator> mpi_duplicate(const MpiHandle& handle, Deadli
   constexpr const char* WHERE = "init_process_group_from_mpi: ";
   if (handle.handle != nullptr && handle.size != module.handle_size())
     throw InvalidArgument(str(WHERE, "an MPI_Comm of ", module.library(), " has ", module.handle_size(),
-                              " bytes, this handle has ", handle.size,
+                              " bytes, and this handle has ", handle.size,
                               "; a handle of Fortran goes to init_process_group_from_mpi_fortran"));
   std::string failure = module.start_in_host();
   if (!failure.empty()) throw InvalidArgument(WHERE + failure);

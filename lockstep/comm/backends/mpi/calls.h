@@ -1,4 +1,4 @@
-// The lock around every call of MPI in this process, and whether MPI may be called still. For the module
+// The lock around every call of MPI in this process, and whether MPI may still be called. For the module
 // alone.
 //
 //   const std::lock_guard lock(calls());
@@ -16,8 +16,8 @@ namespace lockstep::mpi {
 std::mutex& calls();
 
 // Guarded by calls():
-inline bool over = false;       // MPI is being finalised: nothing is sent or received any more,
-inline bool finalized = false;  // and nothing of MPI may be called
+inline bool over = false;       // MPI is being finalised: no message is sent or received any more
+inline bool finalized = false;  // no function of MPI may be called any more
 
 std::string error_text(const char* call, int code);
 

@@ -23,7 +23,7 @@ std::string file_of(const std::string& name) { return "lockstep_mpi_" + name + "
 
 std::string path_of(const std::string& name) { return find_module(file_of(name)); }
 
-// An MPI that the program brought, by the symbols that only one of them has.
+// Finds the MPI that the program was linked with, by symbols that only one of the MPIs has.
 std::string loaded_library() {
   if (dlsym(RTLD_DEFAULT, "ompi_mpi_comm_world") != nullptr) return "openmpi";
   if (dlsym(RTLD_DEFAULT, "MPIR_Dup_fn") != nullptr ||
@@ -58,7 +58,7 @@ std::string path_to_open() {
 
 Module& open_library_at(const std::string& path) {
   using Entry = Module* (*)();
-  // Global, because plugins of Open MPI look there for its symbols; MPI does not survive being unloaded.
+  // Global, because plugins of Open MPI look there for its symbols. MPI does not survive being unloaded.
   void* const entry = open_module("mpi", path, RTLD_NOW | RTLD_GLOBAL, MODULE_ENTRY);
   return *reinterpret_cast<Entry>(entry)();  // NOLINT: what dlsym is for
 }
@@ -81,7 +81,7 @@ std::string choose_library(const LibraryFacts& facts) {
   if (is_known(facts.loaded)) return facts.loaded;
   if (!facts.loaded.empty())
     throw InvalidArgument(
-        "backend \"mpi\": this program brings an MPI that is neither Open MPI nor MPICH; "
+        "backend \"mpi\": this program is linked with an MPI that is neither Open MPI nor MPICH; "
         "compile "
         "mpi/module.cpp with its wrapper and set LOCKSTEP_MPI to the path of that module");
   if (facts.has_openmpi_launcher != facts.has_mpich_launcher)

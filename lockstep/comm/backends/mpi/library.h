@@ -1,12 +1,12 @@
-// Which MPI this process uses, and opening its module (mpi/module.h). Nothing of MPI is in the process before
-// that.
+// Decides which MPI this process uses, and opens its module (mpi/module.h). No part of MPI is in the process
+// before that.
 //
 //   mpi::Module& module = mpi::open_library();
 //   for (const mpi::Found& one : mpi::find_libraries()) std::cout << one.name << " " << one.path << "\n";
 //
-// Which       LOCKSTEP_MPI (openmpi, mpich, or the path of a module); else the one that is in this process
-//             already, because the program was built with it; else the launcher's: OMPI_* or PMI_* variables;
-//             else the only one there is.
+// Which       LOCKSTEP_MPI (openmpi, mpich, or the path of a module) decides. Without it, an MPI that the
+//             program was built with, then the launcher's MPI (OMPI_* or PMI_* variables), then the only MPI
+//             there is.
 // Where       module_file.h.
 // Throws      InvalidArgument that says what to install, what to set, or why the module cannot be loaded.
 #pragma once
@@ -20,19 +20,20 @@ namespace lockstep::mpi {
 
 struct Found {
   std::string name;  // openmpi, mpich
-  std::string path;  // of its module; empty: there is none
+  std::string path;  // of its module; empty if there is none
 };
 std::vector<Found> find_libraries();
 
-// The same one for the rest of the process. Threads: any.
+// Returns the same module for the rest of the process. Threads: any.
 Module& open_library();
-// The module in this file. A process has one MPI: not beside open_library() or another file.
+// Opens the module in this file. A process has one MPI, so call this neither with two files nor beside
+// open_library().
 Module& open_library_at(const std::string& path);
 
-// What it does without opening anything: the facts that choose, and the choice ("" if they leave it open).
+// The choice, without opening anything: the facts that decide, and the name ("" if they leave it open). Pure.
 struct LibraryFacts {
-  std::string wanted;  // LOCKSTEP_MPI
-  std::string loaded;  // what is in the process
+  std::string wanted;  // value of LOCKSTEP_MPI
+  std::string loaded;  // name of the MPI that is in the process already
   bool has_openmpi_launcher = false;
   bool has_mpich_launcher = false;
   std::vector<std::string> there;  // names of the modules found

@@ -9,10 +9,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int AT_ONCE = 50;  // rounds
+constexpr int AT_ONCE = 50;  // number of rounds without a pause
 constexpr std::chrono::milliseconds LIVELY{20};
 constexpr std::chrono::microseconds SHORT_REST{50};
-constexpr int PART = 20;  // of the time since the last byte
+constexpr int PART = 20;  // the pause is one such part of the time since the last byte
 constexpr std::chrono::milliseconds LONGEST_REST{50};
 
 class MpiLink final : public messages::Link {

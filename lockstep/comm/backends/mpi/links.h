@@ -2,10 +2,10 @@
 //
 //   MpiLinks links(module, communicator->open(tag, {0, 1, 2}));
 //
-// MPI cannot be waited for together with anything else, and a call that blocks in it keeps a core busy:
-// wait() asks again and again, at once for a moment, then every 50 us for 20 ms after the last byte, then
-// less and less often: what has taken a while may take a twentieth of it longer, and at most 50 ms. So a
-// second of waiting is a hundred questions, not a thousand.
+// A process cannot wait for MPI and for another event at once, and a blocking call of MPI keeps a core busy.
+// So wait() polls: without pause for a moment, then every 50 us for 20 ms after the last byte, then less and
+// less often. The pause is at most a twentieth of the time since the last byte, and at most 50 ms. A second
+// of waiting thus costs a hundred polls, not a thousand.
 #pragma once
 
 #include <atomic>
@@ -28,7 +28,7 @@ class MpiLinks final : public messages::Links {
   void wake() override;
   void failed() override { module_.expect_no_farewell(); }
 
-  // For links: something was sent, so an answer may come soon.
+  // Called by links: data was sent, so an answer may come soon.
   void stir();
   Streams& streams() { return *streams_; }
 

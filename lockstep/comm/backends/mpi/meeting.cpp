@@ -13,7 +13,7 @@
 namespace lockstep {
 namespace {
 
-constexpr int TAG = 0;  // of meetings alone
+constexpr int TAG = 0;  // reserved for meetings
 constexpr std::chrono::microseconds REST{200};
 
 struct Header {
@@ -32,7 +32,7 @@ std::vector<int> everybody(int size) {
 
 MpiMeeting& MpiMeeting::of(const std::shared_ptr<mpi::Communicator>& communicator) {
   using Meetings = std::map<const mpi::Communicator*, std::unique_ptr<MpiMeeting>>;
-  static auto* const meetings = new Meetings;  // outlive static destructors, as MPI does
+  static auto* const meetings = new Meetings;  // outlives static destructors, as MPI does
   auto& meeting = (*meetings)[communicator.get()];
   if (!meeting) meeting.reset(new MpiMeeting(communicator));
   return *meeting;
@@ -88,7 +88,7 @@ std::vector<Message> MpiMeeting::exchange(const std::string& text, const std::ve
   return all;
 }
 
-// Sends and receives what goes now; whether all is sent.
+// Sends and receives as far as possible now. Returns whether everything has been sent.
 bool MpiMeeting::move(int r) {
   if (r == rank()) return true;
   Neighbour& one = neighbours_[static_cast<std::size_t>(r)];

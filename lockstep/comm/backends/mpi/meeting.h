@@ -1,13 +1,14 @@
-// MpiMeeting: the ranks of a communicator talk over MPI before they can communicate: on several machines
-// without a store, an address or a secret, because MPI has connected them already.
+// MpiMeeting: a Meeting of the ranks of a communicator, over MPI. Ranks of several machines need no store,
+// address or secret, because MPI has connected them already.
 //
 //   MpiMeeting& meeting = MpiMeeting::of(communicator);          // one for each communicator, for the rest
 //                                                                // of the process
 //   meeting.begin();  // what earlier, failed meetings have left is dropped
 //   const std::vector<Message> all = meeting.exchange(my_address, {}, deadline);
 //
-// Who         every rank of the communicator makes the same calls. Blocks until all have.
-// Fails       Timeout naming the ranks that did not come; PeerLost with MPI's own words.
+// Who         Every rank of the communicator makes the same calls. A call blocks until all ranks have made
+//             it.
+// Fails       Timeout names the ranks that did not come; PeerLost quotes MPI's error.
 // Threads     one at a time.
 #pragma once
 
@@ -35,7 +36,7 @@ class MpiMeeting final : public Meeting {
                                 Deadline deadline) override;
 
  private:
-  using Key = std::pair<std::uint32_t, std::uint32_t>;  // meeting, round
+  using Key = std::pair<std::uint32_t, std::uint32_t>;  // meeting and round
   struct Neighbour {
     std::vector<std::byte> outgoing;
     std::vector<std::byte> incoming;

@@ -27,7 +27,7 @@ std::vector<MPI_Comm>& duplicates() {  // guarded by calls()
   return *instance;
 }
 
-// Kept until the process ends: to free it is collective, and a rank that failed does not take part.
+// Kept until the process ends. Freeing it would be collective, and a rank that failed takes no part.
 class OwnCommunicator final : public Communicator {
  public:
   explicit OwnCommunicator(MPI_Comm comm) : comm_(comm) {
@@ -63,7 +63,7 @@ void call_no_more() {
   over = true;
 }
 
-// Of what happens when the process ends.
+// The patience of the waits at the end of the process.
 class AtTheEnd final : public Patience {
  public:
   explicit AtTheEnd(Deadline deadline) : deadline_(deadline) {}
@@ -77,7 +77,7 @@ class AtTheEnd final : public Patience {
   const Deadline deadline_;
 };
 
-// Whether `is_done`, which is asked with the lock held, has said so before the deadline.
+// Returns whether `is_done` was true before the deadline. It is called with the lock held.
 template <class IsDone> bool wait_until(Patience& patience, const IsDone& is_done) {
   while (true) {
     {
@@ -88,7 +88,8 @@ template <class IsDone> bool wait_until(Patience& patience, const IsDone& is_don
   }
 }
 
-// When all ranks have come here, all that was sent has arrived. False if they have not by the deadline.
+// When all ranks have come here, everything sent has arrived. Returns false if they have not come by the
+// deadline.
 bool wait_for_all(Deadline deadline) {
   std::vector<MPI_Request> requests(duplicates().size(), MPI_REQUEST_NULL);
   {
@@ -104,7 +105,7 @@ bool wait_for_all(Deadline deadline) {
   });
 }
 
-// MPI_Finalize must find no receive that is posted still: Open MPI then writes into memory that it has freed.
+// MPI_Finalize must find no receive that is still posted. Open MPI would write into memory that it has freed.
 void settle() {
   bool first = true;
   AtTheEnd patience(Deadline::in(SETTLING));
@@ -116,8 +117,8 @@ void settle() {
   finalized = true;
 }
 
-// MPI waits here for all ranks, as long as their work takes. If a group has failed, that may be for ever: the
-// job ends then.
+// MPI_Finalize waits for all ranks, as long as their work takes. If a group has failed, that may be for ever,
+// so the job is ended.
 void finalize_at_exit() {
   int host_has = 0;
   MPI_Finalized(&host_has);
@@ -128,7 +129,7 @@ void finalize_at_exit() {
   MPI_Finalize();
 }
 
-// The attributes of MPI_COMM_SELF are deleted first of all when the program calls MPI_Finalize.
+// MPI_Finalize deletes the attributes of MPI_COMM_SELF before everything else, which calls this function.
 int finalize_begins(MPI_Comm, int, void*, void*) {
   call_no_more();
   if (!no_farewell) wait_for_all(Deadline::never());
@@ -219,7 +220,7 @@ class ThisModule final : public Module {
     return "";
   }
 
-  // The duplicate of a communicator is an attribute of it, so that it lives as long as it does and is found
+  // The duplicate is an attribute of its communicator. So it lives as long as the communicator, and is found
   // again.
   static std::shared_ptr<OwnCommunicator> duplicate_of(MPI_Comm comm, Patience& patience,
                                                        std::string& error) {
@@ -246,7 +247,7 @@ class ThisModule final : public Module {
   }
 
   static std::shared_ptr<OwnCommunicator> copy_of(MPI_Comm comm, Patience& patience, std::string& error) {
-    // Never freed, as the duplicate is not: if the deadline passes, MPI still writes it when all ranks have
+    // Never freed, as the duplicate is not. If the deadline passes, MPI still writes it when all ranks have
     // come.
     auto* const copy = new MPI_Comm(MPI_COMM_NULL);
     MPI_Request request = MPI_REQUEST_NULL;
@@ -266,7 +267,7 @@ class ThisModule final : public Module {
     return nullptr;
   }
 
-  bool ours_ = false;  // MPI was initialised here
+  bool ours_ = false;  // Lockstep has initialised MPI
   std::shared_ptr<OwnCommunicator> world_;
 };
 

@@ -1,9 +1,9 @@
-// Packet: the memory of one message of MPI. MPI cannot be told to leave a buffer alone, so a packet that
-// nobody waits for any more keeps its memory until MPI is done with it.
+// Packet: the memory of one message of MPI. MPI cannot be made to release a buffer. So a packet that nobody
+// waits for any more keeps its memory until MPI is done with it.
 //
 //   if (!is_free(packet)) keep(std::move(packet));
 //   ...
-//   sweep();                                           // now and then: those that are over go
+//   sweep();                                           // now and then: frees packets that MPI is done with
 //
 // Threads: the lock calls().
 #pragma once
@@ -27,7 +27,7 @@ struct Packet {
 bool is_free(Packet& packet);
 void keep(Packet&& packet);
 void sweep();
-bool are_packets_left();  // that were kept
+bool are_packets_left();  // kept packets that MPI still uses
 
 }  // namespace lockstep::mpi
 // NOLINTEND

@@ -12,10 +12,10 @@
 namespace lockstep::mpi {
 namespace {
 
-constexpr std::size_t CLOSED = 8;  // groups that are over and may still get a farewell
+constexpr std::size_t CLOSED = 8;  // number of closed streams that may still receive a goodbye
 
-// Streams that are over: news of a rank that left later may still come, and MPI complains about it at the
-// end.
+// Closed streams. A goodbye of a rank that left later may still arrive, and MPI complains at the end about
+// messages that were not received.
 struct Closed {
   MPI_Comm comm = MPI_COMM_NULL;
   int tag = 0;
@@ -124,7 +124,7 @@ void TaggedStreams::close(int with) {
   sweep();
 }
 
-// Closes all, with the lock held.
+// Closes all streams, with the lock held.
 void TaggedStreams::let_go() {
   for (Member& member : members_) close(member);
   closed_streams().push_back({comm_, tag_});
@@ -172,7 +172,7 @@ Packet* TaggedStreams::free_slot(Member& member) {
   return slot == member.outgoing.end() ? nullptr : &*slot;
 }
 
-// Whether there is something to read.
+// Returns whether there is something to read.
 bool TaggedStreams::look(Member& member) {
   if (member.complete || !member.open || !member.broken.empty()) return member.complete;
   int done = 0;

@@ -1,9 +1,9 @@
-// TaggedStreams: the streams of mpi/module.h, over MPI_Isend and MPI_Irecv.
+// TaggedStreams: implements the streams of mpi/module.h, over MPI_Isend and MPI_Irecv.
 //
-// Every byte is copied once on each side, into and out of packets (packets.h): an operation that fails must
-// do so at once, because its caller may free the buffer.
+// Every byte is copied once on each side, into and out of packets (packets.h). The reason: an operation that
+// fails must do so at once, because its caller may free the buffer.
 //
-// Threads: any; each function takes the lock calls() unless it says that it needs it.
+// Threads: any; each function takes the lock calls() unless it says that the caller must hold it.
 #pragma once
 // NOLINTBEGIN: the two MPIs define the same names as pointers, as numbers and as macros of casts
 
@@ -30,15 +30,15 @@ class TaggedStreams final : public Streams {
   void close(int with) override;
   std::vector<Ready> progress() override;
 
-  // ---- when MPI is finalised, with the lock
+  // ---- when MPI is finalised, with the lock held
   static void close_all();
-  // Whether nothing of any streams is under way. Asked again and again, it takes in what still comes.
+  // Returns whether no packet of any streams is under way. Repeated calls receive what still arrives.
   static bool are_settled();
 
  private:
   static constexpr std::size_t SLOTS = 8;  // packets on their way to one rank
 
-  // Two receives are posted in order, the first is the next to be read.
+  // Two receives are posted, in order. The first is the next to be read.
   struct Member {
     int rank = 0;
     bool open = false;
@@ -47,8 +47,8 @@ class TaggedStreams final : public Streams {
     std::array<Packet, SLOTS> outgoing;
     std::array<Packet, 2> incoming;
     std::size_t first = 0;
-    std::size_t arrived = 0;  // bytes of the first, if it is complete,
-    std::size_t taken = 0;    // and of them those that were read
+    std::size_t arrived = 0;  // bytes of the first packet, if it is complete
+    std::size_t taken = 0;    // of these, bytes that were read
     bool complete = false;
   };
 

@@ -1,4 +1,4 @@
-// NCCL's C interface, as far as it is used here: the facts of nccl.h (2.14 and later), so that neither
+// The part of NCCL's C interface that Lockstep uses: the facts of nccl.h (2.14 and later). With it, neither
 // building nor loading Lockstep needs NCCL or CUDA. The functions are looked up by name when the first group
 // is made (nccl/library.h).
 //
@@ -46,7 +46,7 @@ struct UniqueId {
   char internal[128];  // NOLINT: the layout is NCCL's
 };
 
-// ncclConfig_t of 2.14; later versions take it by its size and version, and add their defaults.
+// ncclConfig_t of 2.14. Later versions accept it by its size and version, and add their defaults.
 struct Config {
   std::size_t size = sizeof(Config);
   unsigned magic = 0xcafebeef;
@@ -54,7 +54,7 @@ struct Config {
   int blocking = 0;
 };
 
-// X(member, "symbol", parameters): what each returns is a Result unless said.
+// X(member, "symbol", parameters). Each function returns a Result unless the table says otherwise.
 #define LOCKSTEP_NCCL_FUNCTIONS(X)                                                                     \
   X(get_version, "ncclGetVersion", (int* version))                                                     \
   X(get_unique_id, "ncclGetUniqueId", (UniqueId * id))                                                 \
@@ -85,7 +85,7 @@ struct Config {
     (const void* data, std::size_t count, DataType type, int peer, Comm comm, CudaStream stream))      \
   X(recv, "ncclRecv", (void* data, std::size_t count, DataType type, int peer, Comm comm, CudaStream stream))
 
-// And these two, which return text: ncclGetErrorString(Result), ncclGetLastError(Comm).
+// Two more return text: ncclGetErrorString(Result), ncclGetLastError(Comm).
 
 }  // namespace nccl
 }  // namespace lockstep

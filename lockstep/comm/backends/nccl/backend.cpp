@@ -85,7 +85,8 @@ class NcclBackend final : public Backend {
   }
 
  private:
-  // Who waits for it may be waited for by the receiver of a message that is not launched yet.
+  // A call in CPU memory. Its wait launches queued messages, because the receiver of such a message may be
+  // the rank that it waits for.
   class OnCpu : public WorkState {
    public:
     OnCpu(std::shared_ptr<Core> core, std::shared_ptr<WorkState> work, Verb verb)
@@ -146,8 +147,9 @@ const nccl::Library& open_on_all(const ProcessGroup& hosts, Deadline deadline) {
   return *library;
 }
 
-// Of `ranks`, which are this rank's among those of the hosts; every other rank makes one too, of its own. One
-// rank whose communicator fails ends the hosts' group, and with it the others' waiting for it.
+// Makes a communicator of `ranks`, which are ranks of the hosts' group and include this one. All other ranks
+// make communicators of theirs at the same time. If one rank's communicator fails, that rank ends the hosts'
+// group, which ends the waits of the other ranks.
 std::unique_ptr<Communicator> make_communicator(const nccl::Library& library, const ProcessGroup& hosts,
                                                 const std::vector<int>& ranks, Deadline deadline) {
   UniqueId id = {};
@@ -171,7 +173,8 @@ struct Making {
   int local_rank = 0;
 };
 
-// Which ranks are neighbours, if that matters: no sum is taken in levels where no two are, or all.
+// Finds the ranks of each machine, if the backend needs them. Two levels make sense only if some ranks share
+// a machine, but not all of them.
 void find_neighbours(Core::Membership& membership, const ProcessGroup& hosts, std::string_view wanted,
                      Deadline deadline) {
   membership.backend = NCCL;
@@ -214,14 +217,14 @@ std::shared_ptr<Core> make_core(const std::shared_ptr<Backend>& cpu, const Makin
   membership.hosts = cpu->split({everybody}, making.name + "/hosts", making.options);
   const ProcessGroup hosts(membership.hosts);
   const Deadline deadline = Deadline::in(making.options.timeout);
-  membership.library = &open_on_all(hosts, deadline);  // all know what it throws
+  membership.library = &open_on_all(hosts, deadline);  // on failure, all ranks throw
   try {
     DeviceStreams& streams = *membership.library->streams;
     membership.device = making.local_rank % streams.device_count();
     streams.set_device(membership.device);
     find_neighbours(membership, hosts, making.backend, deadline);
     Core::Channels channels = make_channels(membership, hosts);
-    comm::barrier(hosts);  // all have theirs
+    comm::barrier(hosts);  // all ranks have their communicators
     return std::make_shared<Core>(std::move(membership), std::move(channels));
   } catch (const Error& error) {
     hosts.abort(error.what());
@@ -238,7 +241,8 @@ ProcessGroup make_cpu_group(std::string_view backend, Meeting& meeting, const st
   return make_hierarchical_group(TCP_CARRIER, meeting, name, options, deadline);
 }
 
-// Communicators are made from an id that one member tells the others, so NCCL needs nobody else either.
+// One member makes the id of a communicator and tells it to the other members. So NCCL needs no other rank
+// either.
 std::shared_ptr<Backend> NcclBackend::make_groups(const SplitRequest& split) {
   core_->refuse_fork(name_of(split.callers));
   core_->require_usable(std::string(name_of(split.callers)));

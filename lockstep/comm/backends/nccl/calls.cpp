@@ -28,7 +28,7 @@ std::optional<DataType> type_of(DType dtype) {
   return std::nullopt;
 }
 
-// Of truth values as bytes of 0 and 1: a sum is whether any is true, a product whether all are.
+// For truth values stored as bytes of 0 and 1: a sum says whether any is true, a product whether all are.
 std::optional<RedOp> op_of_bool(ReduceOp op) {
   switch (op) {
     case ReduceOp::SUM:
@@ -104,7 +104,7 @@ class Steps {
   void receive(std::span<std::byte> bytes, int peer) {
     add({Kind::RECV, nullptr, bytes.data(), bytes.size(), UINT8, SUM, peer});
   }
-  // Only ranks that have the lists: all, or the root.
+  // Only ranks that have the lists send: all ranks, or the root.
   void send_to_all() {
     for (std::size_t r = 0; r < request_.inputs.size(); ++r) send(request_.inputs[r], static_cast<int>(r));
   }

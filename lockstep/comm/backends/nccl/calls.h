@@ -1,4 +1,4 @@
-// What a request becomes in calls of NCCL: a table that is made first and then carried out. Pure.
+// Translates a request into calls of NCCL: first a table, which is then executed. Pure.
 //
 //   const std::vector<nccl::Step> steps = nccl::steps_of(request, rank, size);     // throws nothing
 //   if (const std::string why = nccl::lacks(request.verb, request.dtype, request.op); !why.empty())
@@ -10,9 +10,9 @@
 //   all_to_all, gather, scatter       SEND and RECV, also to this rank itself
 //   reduce_scatter                    REDUCE_SCATTER, or, from a list of inputs, a REDUCE to each rank
 //
-// What only copies travels as bytes, so all dtypes do. What NCCL cannot reduce (int16, bits, ...) is refused
-// before anything is sent. The order of NCCL's sums is its own: bits may differ from those of other backends,
-// and from one NCCL to the next.
+// Verbs that only copy send bytes, so they serve all dtypes. A reduction that NCCL lacks (int16, bits, ...)
+// is refused before anything is sent. NCCL fixes the order of its sums. Bits may differ from those of other
+// backends, and from one version of NCCL to the next.
 #pragma once
 
 #include <cstddef>
@@ -33,10 +33,10 @@ struct Step {
   std::size_t count = 0;
   DataType type = UINT8;
   RedOp op = SUM;
-  int rank = 0;  // root or peer
+  int rank = 0;  // the root or the peer
 };
 
-// How NCCL reduces it; `per_element` elements of `type` for each of ours. Nothing if it cannot.
+// How NCCL reduces the request: `per_element` elements of `type` for each of ours. Nothing if it cannot.
 struct Reduction {
   DataType type = FLOAT32;
   RedOp op = SUM;
@@ -44,15 +44,15 @@ struct Reduction {
 };
 std::optional<Reduction> reduction_of(DType dtype, ReduceOp op);
 
-std::string lacks(const Request& request);  // empty: nothing
+std::string lacks(const Request& request);  // the reason why NCCL cannot do it; empty if it can
 
-// The same number of steps of the same kinds on all ranks, but for those that go to single ranks. Empty:
+// All ranks get the same number of steps of the same kinds, except for steps to single ranks. Empty: there is
 // nothing to do.
 std::vector<Step> steps_of(const Request& request, int rank, int size);
 
 const char* name_of(Step::Kind kind);  // "ncclAllReduce"
 
-// One call. `function` is its name in NCCL.
+// One call. `function` is NCCL's name for it.
 struct Launched {
   Result result = SUCCESS;
   const char* function = "";

@@ -25,7 +25,7 @@ std::unique_ptr<Communicator> Communicator::make(const Library& library, const U
   return made;
 }
 
-// A communicator that counts otherwise would mix up ranks, or wait for some that do not exist.
+// A communicator that counts ranks differently would mix them up, or wait for ranks that do not exist.
 void Communicator::expect_place(int rank, int size) {
   int said_size = -1;
   int said_rank = -1;
@@ -62,7 +62,7 @@ void Communicator::check(const char* function) {
   throw DistBackendError(library_.describe(function, result, comm_));
 }
 
-// NCCL has no way to wait for it but to ask.
+// Polls, because NCCL offers no other way to wait for a communicator.
 void Communicator::settle(const char* function, const Patience& patience) {
   constexpr int TURNS = 200;
   constexpr std::chrono::microseconds PAUSE{200};
@@ -98,7 +98,7 @@ void Communicator::launch(const std::vector<Step>& steps, CudaStream stream, con
   } catch (const Error&) {
     failure = std::current_exception();
   }
-  // The group must be ended also if a call in it was refused.
+  // The group of calls must be ended even if a call in it was refused.
   const Result ended = library_.api.group_end();
   if (failure) std::rethrow_exception(failure);
   call(function, [&] { return ended; });

@@ -1,10 +1,10 @@
-// Communicator: one of NCCL's, from making it to aborting it. NCCL is told not to block (2.14), so that
-// whatever it waits for can be given up.
+// Communicator: one communicator of NCCL, from its creation to its abort. It is non-blocking (NCCL 2.14), so
+// that every wait for NCCL can be given up.
 //
 //   auto comm = nccl::Communicator::make(library, id, rank, size, {deadline, [&] { hosts.check_peers(); }});
 //   comm->launch(steps_of(request, rank, size), stream, patience);
 //
-// Threads: launch() by one at a time; check() and abort() by any, meanwhile too.
+// Threads: launch() by one thread at a time. check() and abort() by any thread, also during a launch.
 #pragma once
 
 #include <functional>
@@ -18,7 +18,7 @@
 
 namespace lockstep::nccl {
 
-// How long to wait for NCCL, and what to do while waiting: it throws if there is no sense in that any more.
+// How long to wait for NCCL, and a function to call meanwhile. The function throws if the wait is hopeless.
 struct Patience {
   Deadline deadline;
   std::function<void()> meanwhile;
@@ -34,21 +34,22 @@ class Communicator {
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
-  // All steps as one: none waits for another. Returns when they are in the stream. Throws as make(), and
-  // Aborted.
+  // Launches all steps together: none waits for another. Returns when they are in the stream. Throws the
+  // errors of make(), and Aborted.
   void launch(const std::vector<Step>& steps, CudaStream stream, const Patience& patience);
-  // Throws DistBackendError, in the name of `function`, if NCCL has found since that something went wrong.
+  // Throws DistBackendError, in the name of `function`, if NCCL has found an error since.
   void check(const char* function = "ncclCommGetAsyncError");
-  // Ends what is under way here, without a result. Does not wait for other ranks.
+  // Ends the operations that are under way here, without results. Does not wait for other ranks.
   void abort();
 
  private:
   explicit Communicator(const Library& library) : library_(library) {}
   void expect_place(int rank, int size);
-  // Calls it unless the communicator is gone; throws for any result but SUCCESS and IN_PROGRESS.
+  // Makes a call of NCCL unless the communicator was aborted. Throws for any result but SUCCESS and
+  // IN_PROGRESS.
   void call(const char* function, const std::function<Result()>& call);
   void call_named(const char* const& function,
-                  const std::function<Result()>& call);  // which may change the name
+                  const std::function<Result()>& call);  // `call` may change `function`
   void settle(const char* function, const Patience& patience);
   Result state();
 

@@ -8,7 +8,7 @@
 namespace lockstep::nccl {
 namespace {
 
-bool is_of_group(ErrorCode code) {  // and not of a call alone
+bool is_of_group(ErrorCode code) {  // the whole group has failed, not only the call
   return code == ErrorCode::MISMATCH || code == ErrorCode::TIMEOUT || code == ErrorCode::PEER_LOST ||
          code == ErrorCode::BACKEND || code == ErrorCode::ABORTED;
 }
@@ -20,7 +20,7 @@ GroupPlace place_of(const Core::Membership& group) {
   return {.group = group.name, .rank = rank, .size = group.hosts->size(), .world_rank = world_rank};
 }
 
-// Several are messages, which go as one.
+// Several operations are messages, which are launched together.
 std::vector<Stage> stages_of_all(const std::vector<std::shared_ptr<Operation>>& operations, int rank,
                                  int size, const std::optional<Grid>& grid) {
   if (operations.size() == 1) return stages_of(operations.front()->request(), rank, size, grid);
@@ -113,6 +113,7 @@ void Core::launch_messages() {
 
 // ---- waiting
 
+// Without a timeout, a device's operation only orders the caller's stream. Otherwise the host waits.
 void Core::wait(Operation& operation, std::optional<std::chrono::nanoseconds> timeout) {
   launch_messages();
   std::unique_lock lock(mutex_);
@@ -161,7 +162,7 @@ void Core::watch(Channel& channel) {
       await_device(*channel.lanes, *operation,
                    {streams(), *membership_.hosts, membership_.name, membership_.options});
       lock.lock();
-    } catch (const std::exception&) {  // libtorch's streams throw what CUDA says
+    } catch (const std::exception&) {  // libtorch's streams throw CUDA's errors
       fail_with(std::current_exception());
       lock.lock();
     }
@@ -172,7 +173,7 @@ void Core::watch(Channel& channel) {
     }
     lock.unlock();
     changed_.notify_all();
-    released.reset();  // it may be the last, and somebody's destructor
+    released.reset();  // the last reference may run a destructor of the program
     operation.reset();
     lock.lock();
   }
@@ -192,19 +193,20 @@ void Core::fail_with(const std::exception_ptr& error) {
   }
 }
 
-// With the lock. Until then another thread's failure may leave NCCL at work on the caller's memory.
+// Called with the lock held. Before that, another thread's failure may leave NCCL at work on the caller's
+// memory.
 void Core::await_abort(std::unique_lock<std::mutex>& lock) {
   changed_.wait(lock, [&] { return standing_.is_over(); });
 }
 
-// With the lock.
+// Called with the lock held.
 void Core::fail_operation(Operation& operation) {
   if (operation.is_over()) return;
   operation.fail(standing_.failure_of(operation.describe()));
   recorder_.finish(operation.ticket(), FlightRecorder::FAILED);
 }
 
-// With the lock.
+// Called with the lock held.
 void Core::fail_all() {
   for (const auto& message : queued_) fail_operation(*message);
   queued_.clear();
@@ -220,8 +222,8 @@ void Core::fail(ErrorCode code, const std::string& text, int peer) {
     standing_.fail({code, text, peer, rank()});
     recorder_.note_failure(text, code, peer, rank());
   }
-  // First the others: whoever here is told may leave at once. Who waits in the part for CPU memory waits for
-  // a rank that calls no more.
+  // Tells the other ranks first, because this rank may leave as soon as it is told itself. The group for CPU
+  // memory must fail too: its waits wait for a rank that makes no more calls.
   membership_.hosts->abort(text, code, peer);
   membership_.cpu->abort(text, code, peer);
   for (const auto& channel : channels_) channel.lanes->abort();
@@ -263,7 +265,7 @@ void Core::end() {
   {
     std::unique_lock lock(mutex_);
     if (standing_.has_ended()) return;
-    // What has been called and agreed is about to end; what others never called is not.
+    // Operations that all ranks have called are about to end, so this rank waits a moment for them.
     wait_until(changed_, lock, Deadline::in(MOMENT), [&] {
       return standing_.has_failed() ||
              std::all_of(channels_.begin(), channels_.end(), [](const auto& c) { return c.running.empty(); });

@@ -1,17 +1,17 @@
-// Core: what a group over NCCL consists of while operations are under way: two channels, for collectives and
-// for messages, and a group of the same ranks' hosts, through which they agree. NCCL itself neither notices
-// that ranks called different things, nor that one is dead, nor does it ever give up.
+// Core: a group over NCCL while operations are under way. It has two channels, for collectives and for
+// messages, and a group of the hosts of the same ranks. Through that group the hosts agree on calls. NCCL
+// itself notices neither a disagreement nor a dead rank, and never gives up.
 //
-//   launch()   on the caller's thread: tells the other hosts what is called, and puts NCCL's calls into the
-//              channel's stream, behind what is in the caller's stream. Waits for nobody.
-//   watch()    a thread per channel: takes its operations in order, waits until all hosts have called the
-//              same, then until the device is done, and looks meanwhile whether NCCL has failed or a rank has
-//              died. Whatever goes wrong fails the group: NCCL's communicators are aborted, so that streams
-//              go on, and the other hosts are told, in the part for CPU memory too.
-//   wait()     puts the end of the operation before what the caller's stream does next.
+//   launch()   on the caller's thread: tells the other hosts of the call, and puts NCCL's calls into the
+//              channel's stream, after the work in the caller's stream. Waits for no rank.
+//   watch()    a thread per channel: takes its operations in order. It waits until all hosts have made the
+//              same call, then until the device is done. Meanwhile it checks whether NCCL has failed or a
+//              rank has died. Any error fails the group: NCCL's communicators are aborted, so that streams go
+//              on. The other hosts are told, and the group for CPU memory fails too.
+//   wait()     orders the end of the operation before later work of the caller's stream.
 //
-// Threads: any. In a fork only forked(), refuse_fork() and stay(): threads, locks and communicators are the
-// parent's.
+// Threads: any. A forked child may call only forked(), refuse_fork() and stay(), because threads, locks and
+// communicators are the parent's.
 #pragma once
 
 #include <array>
@@ -36,7 +36,7 @@ namespace lockstep::nccl {
 
 struct Channel {
   std::unique_ptr<Lanes> lanes;
-  std::uint64_t number = 0;                        // of operations so far
+  std::uint64_t number = 0;                        // number of operations so far
   std::deque<std::shared_ptr<Operation>> running;  // in the stream's order
 };
 
@@ -44,13 +44,13 @@ class Core : public std::enable_shared_from_this<Core> {
  public:
   struct Membership {
     const Library* library = nullptr;
-    std::shared_ptr<Backend> cpu;    // the group's part for CPU memory
-    std::shared_ptr<Backend> hosts;  // the same ranks, for the agreement alone
+    std::shared_ptr<Backend> cpu;    // the group for CPU memory
+    std::shared_ptr<Backend> hosts;  // a group of the same ranks that serves only the agreement
     std::string name;
     std::string_view backend;
-    std::vector<int> world_ranks;  // by rank; empty: the same
+    std::vector<int> world_ranks;  // by rank; empty: equal to the ranks
     int device = 0;
-    std::optional<Grid> grid;  // of what is taken in two levels
+    std::optional<Grid> grid;  // set if sums are taken in two levels
     GroupOptions options;
   };
   using Channels = std::array<Channel, 2>;
@@ -59,9 +59,11 @@ class Core : public std::enable_shared_from_this<Core> {
 
   Core(Membership membership, Channels channels);
   void begin();  // starts the threads
-  void end();    // ends them, without waiting for more than a moment; the first call does it
+  // ends the threads and waits for them at most a moment; only the first call does so
+  void end();
 
-  // For good: what a fork's destructor would end is the parent's.
+  // Keeps this object for good, because the destructor in a forked child would end what belongs to the
+  // parent.
   void stay() { itself_ = shared_from_this(); }
 
   int rank() const { return membership_.hosts->rank(); }
@@ -73,13 +75,13 @@ class Core : public std::enable_shared_from_this<Core> {
   }  // throws Aborted
   std::shared_ptr<Operation> start(Request&& request);
   void fail(ErrorCode code, const std::string& text, int peer = -1);
-  void check_peers();  // as Backend's
+  void check_peers();  // see Backend::check_peers()
   void require_usable(const std::string& what);
-  // Within a handler, of what the part for CPU memory threw in call `what`: the whole group fails if that
-  // part has. Throws what is to be thrown instead.
+  // Called within a handler, for an error of the group for CPU memory in call `what`. If that group has
+  // failed, so does the whole group. Throws the error for the caller.
   [[noreturn]] void rethrow_of_cpu(const std::string& what);
 
-  // ---- for operations, and whatever waits beside them
+  // ---- called by operations, and by waits on other groups
   void launch_messages();
   void wait(Operation& operation, std::optional<std::chrono::nanoseconds> timeout);
   bool poll(Operation& operation);
@@ -99,11 +101,11 @@ class Core : public std::enable_shared_from_this<Core> {
   std::shared_ptr<Core> itself_;
   Channels channels_;
   std::array<std::thread, 2> watchers_;
-  std::mutex launching_;  // orders the callers; taken before the other
+  std::mutex launching_;  // orders the callers; taken before mutex_
   std::mutex mutex_;
   std::condition_variable changed_;
   // guarded by mutex_
-  std::vector<std::shared_ptr<Operation>> queued_;  // messages that are not launched
+  std::vector<std::shared_ptr<Operation>> queued_;  // messages that are not launched yet
   Standing standing_;
   FlightRecorder recorder_;
 };

@@ -26,7 +26,7 @@ std::string unfinished(const Operation& operation, int rank, std::chrono::nanose
              std::chrono::duration<double>(waited).count(), " s");
 }
 
-// Warns, or throws at the deadline.
+// Logs a warning, or throws at the deadline.
 void look_at_clock(ProgressClock& clock, RunningClock::time_point now, const Operation& operation,
                    const WatchedGroup& group) {
   const auto verdict = clock.look(now, NO_PROGRESS);
@@ -42,8 +42,8 @@ void look_at_clock(ProgressClock& clock, RunningClock::time_point now, const Ope
 
 }  // namespace
 
-// An operation that all ranks have called may end although one has failed since: it is given a moment for
-// that.
+// An operation that all ranks have called may still end although one rank has failed since. So it gets a last
+// moment.
 void await_device(Lanes& lanes, const Operation& operation, const WatchedGroup& group) {
   constexpr int TURNS = 100;
   constexpr std::chrono::microseconds SHORTEST{20};

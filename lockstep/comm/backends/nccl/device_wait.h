@@ -1,11 +1,11 @@
-// await_device: waits until a device has carried out an operation that all ranks have called, or throws why
-// it will not. NCCL and the device tell nothing unless they are asked, and of progress nothing at all.
+// await_device: waits until a device has completed an operation that all ranks have called, or throws the
+// reason why it will not. NCCL and the device have to be polled, and they report no progress before the end.
 //
 //   await_device(lanes, operation, {streams, *hosts, "world", options});
 //
-// Throws      DistBackendError: NCCL has failed; PeerLost and what else the hosts' group throws: a rank has
-//             failed, and the operation did not end in a moment after that; Timeout.
-// Threads     a watcher's, without the core's lock.
+// Throws      DistBackendError if NCCL has failed. PeerLost and the other errors of the hosts' group if a
+//             rank has failed, and the operation did not end within a moment after that. Timeout.
+// Threads     called by a watcher, without the core's lock.
 #pragma once
 
 #include <string>

@@ -9,9 +9,9 @@ Lanes::Lanes(DeviceStreams& streams, int device, Communicators communicators)
   if (communicators_[static_cast<std::size_t>(Level::ACROSS)]) across_ = streams.make_stream(device);
 }
 
-// A segment changes streams on its way; it ends in the main one.
+// The stages of a segment may be in two streams. The last stage is in the main stream.
 void Lanes::launch(const std::vector<Stage>& stages, const Patience& patience) {
-  std::vector<DeviceStreams::Event> ends;  // of the last stage so far, by segment
+  std::vector<DeviceStreams::Event> ends;  // end of the latest stage, by segment
   for (const Stage& stage : stages) {
     if (ends.size() <= stage.segment) ends.resize(stage.segment + 1);
     const DeviceStreams::Stream& stream = stage.level == Level::ACROSS ? across_ : main_;

@@ -1,12 +1,13 @@
-// Lanes: what a channel of a group over NCCL puts its calls into: a communicator for each level, and a stream
-// for what goes between machines, so that it works beside what goes on within.
+// Lanes: the communicators and streams of one channel of a group over NCCL. There is a communicator for each
+// level. A second stream carries the stages between machines, so that they run beside stages within a
+// machine.
 //
 //   lanes.streams().wait(lanes.main(), record(caller));
 //   lanes.launch(stages_of(request, rank, size, grid), patience);   // all of it is behind what the main
 //                                                                   // stream holds,
 //   Event end = lanes.streams().record(lanes.main());               // and before what follows there
 //
-// Threads: launch() by one at a time; check() and abort() by any, meanwhile too.
+// Threads: launch() by one thread at a time. check() and abort() by any thread, also during a launch.
 #pragma once
 
 #include <array>
@@ -21,12 +22,12 @@ namespace lockstep::nccl {
 class Lanes {
  public:
   using Communicators =
-      std::array<std::unique_ptr<Communicator>, LEVELS>;  // by Level; NODE and ACROSS: null without a grid
+      std::array<std::unique_ptr<Communicator>, LEVELS>;  // by Level; NODE and ACROSS are null without a grid
 
   Lanes(DeviceStreams& streams, int device, Communicators communicators);
 
   const DeviceStreams::Stream& main() const { return main_; }
-  // Throws as Communicator's.
+  // Throws Communicator's errors.
   void launch(const std::vector<Stage>& stages, const Patience& patience);
   void check();
   void abort();

@@ -10,13 +10,13 @@ namespace {
 using algorithms::Nodes;
 using Kind = Step::Kind;
 
-// One all_reduce of NCCL's, in two levels.
+// One all_reduce in two levels.
 class TwoLevels {
  public:
   TwoLevels(const Step& whole, std::size_t element, std::size_t local, std::size_t locals,
             std::size_t segment_bytes)
       : whole_(whole), element_(element), local_(local), locals_(locals), each_(whole.count / locals) {
-    constexpr std::size_t ALIGNED = 64;  // elements: parts begin as aligned as the whole does
+    constexpr std::size_t ALIGNED = 64;  // in elements: parts begin as aligned as the whole buffer does
     const std::size_t part = segment_bytes / element_ / locals_;
     part_ = std::max<std::size_t>(1, (part + ALIGNED - 1) / ALIGNED) * ALIGNED;
   }
@@ -49,7 +49,7 @@ class TwoLevels {
     step.count = count(segment);
     stages_.push_back({level, segment, {step}});
   }
-  // Elements of a rank in a segment, which has as many for each of them.
+  // Number of elements of a rank in a segment, the same for all ranks.
   std::size_t count(std::size_t segment) const { return std::min(part_, each_ - segment * part_); }
   const std::byte* input_at(std::size_t element) const {
     return static_cast<const std::byte*>(whole_.input) + element * element_;
@@ -60,15 +60,15 @@ class TwoLevels {
   std::size_t begin(std::size_t segment) const { return segment * part_ * locals_; }
   const std::byte* input(std::size_t segment) const { return input_at(begin(segment)); }
   std::byte* output(std::size_t segment) const { return output_at(begin(segment)); }
-  // Where NCCL wants a rank's part, so that it copies nothing.
+  // Place of this rank's part, where NCCL needs to copy nothing.
   std::byte* mine(std::size_t segment) const { return output_at(begin(segment) + local_ * count(segment)); }
 
   const Step whole_;
-  const std::size_t element_;  // bytes
+  const std::size_t element_;  // in bytes
   const std::size_t local_;
   const std::size_t locals_;
-  const std::size_t each_;  // elements of a rank in all segments
-  std::size_t part_ = 0;    // elements of a rank in a segment, but for the last
+  const std::size_t each_;  // number of elements of a rank in all segments
+  std::size_t part_ = 0;    // number of elements of a rank in each segment but the last
   std::vector<Stage> stages_;
 };
 
@@ -103,7 +103,7 @@ std::vector<Stage> stages_of(const Request& request, int rank, int size, const s
   const auto local = std::find(grid->node.begin(), grid->node.end(), rank) - grid->node.begin();
   const Step& whole = steps.front();
   const std::size_t element =
-      request.count * size_of(request.dtype) / whole.count;  // a complex number is two
+      request.count * size_of(request.dtype) / whole.count;  // a complex number counts as two
   return TwoLevels(whole, element, static_cast<std::size_t>(local), grid->node.size(), segment_bytes).make();
 }
 

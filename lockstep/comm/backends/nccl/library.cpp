@@ -14,7 +14,7 @@ namespace {
 
 constexpr const char* NAME = "libnccl.so.2";
 constexpr const char* STREAMS_ENTRY = "lockstep_device_streams_1";
-constexpr int OLDEST = 21400;  // communicators that are made without blocking
+constexpr int OLDEST = 21400;  // the first with non-blocking communicators
 
 std::atomic<DeviceStreams*>& offered() {
   static std::atomic<DeviceStreams*> streams{nullptr};
@@ -35,7 +35,7 @@ void* load(std::string& path) {
     path = NAME;
     if (void* const there = dlopen(NAME, RTLD_NOW | RTLD_NOLOAD)) return there;
   }
-  // NCCL's threads do not survive its being unloaded.
+  // NCCL's threads do not survive an unload.
   if (void* const loaded = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE)) return loaded;
   refuse_nccl(str("cannot load ", printable(path), ": ", last_dlerror(),
                   "; install NCCL (libnccl2), use a libtorch for CUDA, or set LOCKSTEP_NCCL to the path of ",

@@ -1,16 +1,16 @@
-// NCCL as a table of functions, and the device streams that belong to it. Nothing of NCCL or CUDA is needed
-// to build Lockstep or in the process before open_library().
+// NCCL as a table of functions, and the device streams that go with it. Before open_library(), neither
+// building Lockstep nor the process needs NCCL or CUDA.
 //
 //   const nccl::Library& nccl = nccl::open_library();
 //   nccl.check("ncclCommCount", nccl.api.comm_count(comm, &count), comm);
 //
-// Which       LOCKSTEP_NCCL (a path); else the one that is in this process already, because libtorch for CUDA
-//             brought it; else libnccl.so.2 where the loader looks. Never two: two copies in one process do
-//             not know of each other.
-// Streams     of libtorch's device (tensor/cuda_streams.h offers them); a library that exports
-//             lockstep_device_streams_1, a function that returns a DeviceStreams*, has its own, unless it
-//             returns null. (That is how tests run on machines without a GPU: tests/nccl, tests/cuda.)
-// Throws      InvalidArgument that says what to install or to set; DistBackendError in NCCL's own words.
+// Which       LOCKSTEP_NCCL (a path) decides. Without it, the NCCL that is already in the process, because
+//             libtorch for CUDA brought it. Without that, libnccl.so.2 where the loader looks. Never two,
+//             because two copies in one process do not know of each other.
+// Streams     are those of libtorch's device (tensor/cuda_streams.h offers them). A library may have streams
+//             of its own: it then exports lockstep_device_streams_1, a function that returns a DeviceStreams*
+//             that is not null. (Tests on machines without a GPU use this: tests/nccl, tests/cuda.)
+// Throws      InvalidArgument that says what to install or to set; DistBackendError that quotes NCCL's error.
 // Threads     any.
 #pragma once
 
@@ -44,15 +44,15 @@ struct Library {
 
 std::string version_text(int version);  // "2.21.5"
 
-// Opened once; the same for the rest of the process.
+// Opens the library once; returns the same for the rest of the process.
 const Library& open_library();
 
-// What open_library() would open, and nothing is initialised by it: "2.21.5 (/usr/lib/.../libnccl.so.2)", or
-// why there is none.
+// Names the library that open_library() would open, without initialising anything: "2.21.5
+// (/usr/lib/.../libnccl.so.2)", or the reason why there is none.
 std::string describe_library();
 
-// The streams of libtorch's device, which the core does not know; set once, when the library with tensors is
-// loaded.
+// Sets the streams of libtorch's device, which the core does not know. Called once, when the library with
+// tensors is loaded.
 void offer_streams(DeviceStreams* streams);
 
 }  // namespace nccl

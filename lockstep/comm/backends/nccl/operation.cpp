@@ -86,7 +86,7 @@ void Operation::agree() {
   }
 }
 
-// What belongs to a pair of ranks: what the one gives and the other expects.
+// Compares the sizes that belong to a pair of ranks: what one gives, and what the other expects.
 void Operation::compare(int rank, const Signature& theirs) const {
   if (!mine_.is_like(theirs)) disagree(rank, theirs);
   const std::size_t element = size_of(request_.dtype);

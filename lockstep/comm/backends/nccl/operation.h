@@ -1,11 +1,11 @@
-// Operation: a request over NCCL, and what the ranks told each other of it.
+// Operation: a request over NCCL, and the ranks' announcements of it.
 //
 //   QUEUED --launched--> RUNNING --all ranks agree, and the device has done it--> DONE
 //      |                    |
 //      +--------------------+--the group fails--> FAILED
 //
-// Collectives are launched when they are called. Messages stay QUEUED until somebody waits for one: all of
-// them are then launched as one, so that two ranks that send to each other do not wait for each other.
+// Collectives are launched when they are called. Messages stay QUEUED until a rank waits for one of them. All
+// are then launched together, so that two ranks that send to each other do not wait for each other.
 #pragma once
 
 #include <exception>
@@ -21,8 +21,8 @@
 
 namespace lockstep::nccl {
 
-// What a rank tells the others of a call, as bytes of one length for all: the call, and how large its parts
-// are.
+// A rank's announcement of a call: the call and the sizes of its parts, as bytes. All announcements have the
+// same length.
 class Signature {
  public:
   static std::size_t bytes(int size) {
@@ -47,7 +47,7 @@ class Signature {
     std::uint64_t is_whole = 0;
   };
   Fixed fixed_;
-  std::vector<std::uint64_t> parts_;  // ALL_TO_ALL, SCATTER, REDUCE_SCATTER: bytes for each rank; else 0
+  std::vector<std::uint64_t> parts_;  // ALL_TO_ALL, SCATTER, REDUCE_SCATTER: bytes for each rank; otherwise 0
 };
 
 class Core;
@@ -64,21 +64,21 @@ class Operation final : public WorkState {
   const Request& request() const { return request_; }
   std::string describe() const;  // "all_reduce #118"
   Call call() const { return mine_.call(); }
-  // Tells the other ranks of it and hears of theirs; does not wait.
+  // Announces the call to the other ranks and receives their announcements; does not wait.
   void announce(Backend& hosts);
-  // Waits until all have. Throws Mismatch if they called something else, and what a wait of the hosts' group
-  // throws.
+  // Waits for all announcements. Throws Mismatch if a rank called something else, and the errors of the
+  // hosts' group.
   void agree();
 
-  // ---- with the core's lock
+  // ---- with the core's lock held
   bool is_running() const { return state_ == State::RUNNING; }
   bool is_over() const { return state_ == State::DONE || state_ == State::FAILED; }
   void launched(DeviceStreams::Event end);
-  std::shared_ptr<void> finish();  // what owns the buffers, to be released without the lock
+  std::shared_ptr<void> finish();  // returns the owner of the buffers, to be released without the lock
   void fail(std::exception_ptr exception);
   const std::exception_ptr& failure() const { return exception_; }
 
-  // Of the device, once it was launched; what follows then is the core's own business.
+  // The device's event, once the operation was launched. Changes of state after that are the core's own.
   const DeviceStreams::Event& end() const { return end_; }
   const FlightRecorder::Ticket& ticket() const { return ticket_; }
   void keep_record(const FlightRecorder::Ticket& ticket) { ticket_ = ticket; }
@@ -91,14 +91,14 @@ class Operation final : public WorkState {
 
   const std::shared_ptr<Core> core_;
   Request request_;
-  const std::uint64_t number_;  // of the collectives, of the messages
+  const std::uint64_t number_;  // counts collectives, or messages
   Signature mine_;
   struct Words {
     std::vector<std::byte> told;
     std::vector<std::byte> heard;
   };
   const std::shared_ptr<Words> words_ =
-      std::make_shared<Words>();  // which the hosts' group keeps as long as it needs them
+      std::make_shared<Words>();  // the hosts' group keeps them as long as it needs them
   std::shared_ptr<WorkState> telling_;
   // guarded by the core's lock
   State state_ = State::QUEUED;

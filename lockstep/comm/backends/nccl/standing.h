@@ -4,9 +4,8 @@
 //     |                                    |
 //     +--------------end()-----------------+--> ENDED
 //
-// A failed group is FAILING while its communicators are aborted and the other hosts are told: until then
-// NCCL may still be at work on the caller's memory. A group that was ENDED after a failure throws the
-// failure.
+// A failed group is FAILING while its communicators are aborted and the other hosts are told. Until then NCCL
+// may still use the caller's memory. A group that was ENDED after a failure throws that failure.
 //
 // Threads: the core's lock.
 #pragma once
@@ -22,25 +21,25 @@ namespace lockstep::nccl {
 
 class Standing {
  public:
-  // What `place` points to lives longer.
+  // `place` refers to texts that must live longer than the standing.
   explicit Standing(const GroupPlace& place) : place_(place) {}
 
-  const GroupPlace& place() const { return place_; }  // without the lock, too
+  const GroupPlace& place() const { return place_; }  // may be called without the lock
   bool is_open() const { return state_ == State::OPEN; }
   bool is_failing() const { return state_ == State::FAILING; }
   bool has_failed() const { return failure_.has_value(); }
   bool has_ended() const { return state_ == State::ENDED; }
-  // Nothing of NCCL is at work any more.
+  // NCCL no longer uses any memory.
   bool is_over() const { return state_ == State::FAILED || state_ == State::ENDED; }
 
-  void fail(GroupFailure failure) {  // of an OPEN group
+  void fail(GroupFailure failure) {  // only of an OPEN group
     failure_ = std::move(failure);
     state_ = State::FAILING;
   }
-  void told() { state_ = State::FAILED; }  // of a FAILING one
-  void end() { state_ = State::ENDED; }    // of any other
+  void told() { state_ = State::FAILED; }  // only of a FAILING group
+  void end() { state_ = State::ENDED; }    // of a group in any other state
 
-  // `what`: the call that cannot be made, or cannot go on.
+  // `what` names the call that cannot be made, or cannot go on.
   [[noreturn]] void throw_unusable(const std::string& what) const {
     if (!failure_) throw_left(what, place_);
     throw_failure(what, place_, *failure_);

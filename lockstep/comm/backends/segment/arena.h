@@ -7,9 +7,9 @@
 //   arena.free(offset);
 //
 // First fit over free blocks ordered by address, neighbours merged. Pages are reserved when a block first
-// covers them and kept, so that a training loop allocates memory once. Blocks are aligned to 128 bytes (two
-// cache lines: no false sharing). All groups of a rank use one arena, from any thread: it has its own lock,
-// which is taken last.
+// covers them. They are kept, so that a training loop reserves memory once. Blocks are aligned to 128 bytes
+// (two cache lines: no false sharing). All groups of a rank use one arena, from any thread. The arena has a
+// lock of its own, which is taken after every other lock.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,8 @@ namespace lockstep {
 
 class Arena {
  public:
-  // `bound` says what made the memory as small as it is, for the error that it runs out (segment_plan.h).
+  // `bound` names the limit that set the size of the memory (segment_plan.h). The error that the memory runs
+  // out quotes it.
   explicit Arena(std::shared_ptr<SharedMemory> memory, std::string bound = {});
 
   // Throws SystemError when memory or address space runs out. allocate(0) is valid.

@@ -56,8 +56,8 @@ Letter& Control::letter(int source, int destination, std::uint64_t number) const
 }
 
 void Control::ring() const {
-  // Pairs with the fence of a rank that goes to sleep (backoff.h): either it sees the change, or this sees
-  // the sleeper.
+  // Pairs with the fence of a rank that goes to sleep (backoff.h). Either that rank sees the change, or this
+  // rank sees the sleeper.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   ring_after_seq_cst();
 }

@@ -95,8 +95,10 @@ enum class Presence : std::uint32_t { JOINED, LEFT, GONE };
 
 struct alignas(LINE) RankLine {
   std::atomic<std::uint32_t> presence{0};
-  std::atomic<std::uint64_t> last{0};  // pack(sequence, verb and purpose) of its last collective, for people
-  std::atomic<std::uint64_t> finished{0};  // collectives up to this number: reads nothing of theirs any more
+  // pack(sequence, verb and purpose) of its last collective, for messages
+  std::atomic<std::uint64_t> last{0};
+  // the rank has finished all collectives up to this number: it reads no other rank's data for them any more
+  std::atomic<std::uint64_t> finished{0};
   std::atomic<std::uint64_t> reducing{0};  // the collective of which this rank has a slice in hand
 };
 
@@ -108,7 +110,7 @@ struct WindowLine {
 
 // The place of the data that a rank contributes to a collective.
 enum class Placement : std::uint8_t {
-  NOWHERE,   // it gives nothing
+  NOWHERE,   // the rank contributes nothing
   IN_LINE,   // in the line
   IN_BLOCK,  // in a block of its segment, complete
   GROWING,   // in a block that is being filled
@@ -164,8 +166,9 @@ struct alignas(64) Letter {
       0};  // pack(k + 1, pieces of the block that can be read, or of the message, in the ring)
   std::atomic<std::uint64_t> emptied{0};  // pack(k + 1, pieces that the receiver has taken out of the ring)
   std::atomic<std::uint64_t> lent{0};     // pack(k + 1, Lending); moved on by compare-and-swap
-  std::uint64_t offset =
-      0;  // of what is lent or staged, of the ring (published by `staged`); private memory's address
+  // where the lent or staged data, or the ring, begins (published by `staged`); for private memory, its
+  // address
+  std::uint64_t offset = 0;
   std::uint64_t count = 0;
   std::int32_t tag = 0;
   DType dtype = DType::UINT8;

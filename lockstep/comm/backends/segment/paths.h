@@ -27,8 +27,9 @@ enum class Path : std::uint8_t {
   ONE_SHOT,  // copied into a block; every rank combines all blocks: one synchronisation
   TWO_SHOT,  // through the window in one chunk: every rank combines a portion, two synchronisations
   WINDOW,    // the same in many chunks, so that what is copied stays in the cache
-  STAGED,  // copied into a block whose slices anybody may reduce; what asynchronous operations use instead of
-           // the last two
+  // copied into a block whose slices any rank may reduce. Asynchronous operations use it instead of the last
+  // two paths.
+  STAGED,
 };
 inline constexpr int PATH_COUNT = 5;
 std::string_view name_of(Path path);
@@ -39,7 +40,7 @@ struct PathTable {
     Path path = Path::STAGED;
     std::uint64_t up_to = NO_LIMIT;  // bytes
   };
-  std::array<Entry, PATH_COUNT> entries;  // ascending; those behind the first without a limit mean nothing
+  std::array<Entry, PATH_COUNT> entries;  // ascending; entries behind the first without a limit mean nothing
 
   Path path_of(std::size_t bytes) const;
 };

@@ -26,7 +26,7 @@ bool has_failed(const Control& control) {
          static_cast<std::uint32_t>(FailureState::NONE);
 }
 
-// In front of a common block.
+// Stands in front of a common block.
 struct alignas(128) CommonHeader {
   std::atomic<std::uint32_t> holders;
 };
@@ -134,7 +134,7 @@ void RankMemory::help_groups() {
 }
 
 bool RankMemory::is_gone(Left& group) {
-  if (has_failed(group.control)) return true;  // it never will be; nothing is given back
+  if (has_failed(group.control)) return true;  // a failed group is never over, and gives nothing back
   free_finished(group.blocks, arena, group.control, group.rank, group.size);
   if (!group.blocks.empty()) return false;
   group.control.rank_line(group.rank)

@@ -37,11 +37,11 @@ void free_finished(RetiredBlocks& blocks, Arena& arena, const Control& control, 
 class Helped {
  public:
   virtual ~Helped() = default;
-  virtual void help_this() = 0;  // makes what progress is possible, unless somebody is doing so
+  virtual void help_this() = 0;  // makes the progress that is possible, unless another thread is doing so
 };
 
-// Of a rank that did not make the block: `memory` is what the maker calls its place. Let go of with the last
-// reference.
+// For a rank that did not make the block. `memory` is the maker's name for its place. The hold ends with the
+// last reference.
 std::shared_ptr<void> hold_common(std::shared_ptr<std::byte> memory);
 
 class RankMemory {

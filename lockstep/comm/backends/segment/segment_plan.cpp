@@ -23,7 +23,7 @@ MemoryFacts memory_facts() {
 }
 
 SegmentPlan segment_plan(int ranks, const MemoryFacts& facts) {
-  // A mapping begins at a huge page: up to one is lost in front of each.
+  // A mapping begins at a huge page, so up to one huge page is lost in front of each segment.
   const std::size_t share = facts.address_space / 2 / static_cast<std::size_t>(ranks);
   const std::size_t addresses = share > 2 * HUGE_PAGE ? share - HUGE_PAGE : share / 2;
   SegmentPlan plan{round_down(facts.physical), SegmentBound::MEMORY};
@@ -59,15 +59,15 @@ std::string explain(const SegmentPlan& plan, int rank) {
   switch (plan.bound) {
     case SegmentBound::MEMORY: return "";
     case SegmentBound::ADDRESSES:
-      return " (every rank maps the segments of all, and so many addresses has a process; fewer ranks on "
-             "this "
-             "machine have larger ones)";
+      return " (every rank maps the segments of all ranks, and the addresses of a process limit their size; "
+             "fewer ranks on this machine have larger segments)";
     case SegmentBound::ADDRESS_LIMIT:
-      return str(" (every rank maps the segments of all, and the address space of rank ", rank,
-                 " is limited; raise `ulimit -v`, h_vmem or the like, or start fewer ranks on this machine)");
+      return str(" (every rank maps the segments of all ranks, and the address space of rank ", rank,
+                 " is limited; raise `ulimit -v` or the limit of the batch system (h_vmem), or start fewer "
+                 "ranks on this machine)");
     case SegmentBound::FILE_LIMIT:
-      return str(" (the size of files of rank ", rank,
-                 " is limited, and shared memory is a file; raise `ulimit -f`)");
+      return str(" (shared memory is a file, and the size of files of rank ", rank,
+                 " is limited; raise `ulimit -f`)");
   }
   return "";
 }

@@ -30,7 +30,7 @@ class SelfBackend : public Backend {
     const std::lock_guard lock(mutex_);
     if (failure_) throw_failure(std::string(name_of(request.verb)), place(), *failure_);
     if (has_left_) throw_left(std::string(name_of(request.verb)), place());
-    // A fork may go on with its copy of the group, but has no records.
+    // A forked child may go on with its copy of the group, but it has no records.
     if (fork_guard_.is_fork()) {
       carry_out(request);
       return nullptr;
@@ -95,8 +95,8 @@ class SelfBackend : public Backend {
     }
   }
 
-  // One input: MIN of a number is the number, but a bool of 2 becomes 1 and AVG divides by one, as with
-  // several ranks.
+  // With one input, MIN and MAX leave a number as it is. The kernel runs all the same, as with several ranks:
+  // a bool of 2 becomes 1, and AVG divides by one.
   static void reduce_alone(const Request& request, const std::byte* input) {
     auto* output = static_cast<std::byte*>(request.output);
     reduce(request.dtype, request.op, {&input, 1}, {&output, 1}, request.count);

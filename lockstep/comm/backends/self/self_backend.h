@@ -1,4 +1,4 @@
-// A group of one rank: every collective is the identity, nothing is shared, nothing can fail but arguments.
+// A group of one rank. Every collective is the identity, nothing is shared, and only bad arguments can fail.
 #pragma once
 
 #include "lockstep/comm/process_group.h"

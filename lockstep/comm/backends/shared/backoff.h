@@ -26,8 +26,8 @@
 
 namespace lockstep::shared {
 
-// The CPUs that this process and the ranks it shares memory with have together. A process is in one job at a
-// time.
+// Number of CPUs that this process has together with the ranks it shares memory with. A process is in one job
+// at a time.
 inline std::atomic<int> cpus_of_ranks{1};
 
 class Backoff {
@@ -37,8 +37,8 @@ class Backoff {
   bool has_spun() const { return round_ >= spins_; }
   // Restarts the spinning phase, because the awaited operation makes progress.
   void begin_again() { round_ = 0; }
-  // Pauses once; true if it slept (time to look at clocks and peers). `done` is checked again before
-  // sleeping.
+  // Pauses once. Returns true if it slept, so that the caller looks at clocks and peers. `done` is checked
+  // again before sleeping.
   template <typename Done> bool pause(const Control& control, Done done) {
     ++round_;
     if (round_ <= spins_) {
@@ -53,7 +53,7 @@ class Backoff {
     }
     Header& header = control.header();
     header.sleepers.fetch_add(1, std::memory_order_relaxed);
-    // Pairs with the fence in Control::ring(): either that sees this sleeper, or `done` sees the change.
+    // Pairs with the fence in Control::ring(): either ring() sees this sleeper, or `done` sees the change.
     std::atomic_thread_fence(std::memory_order_seq_cst);
     // Pairs with the ringer's increment: a rank that reads the new number sees the change as well, and
     // does not sleep on it.

@@ -17,9 +17,9 @@ class BufferGuard {
   void watch(const void* data, std::size_t bytes);
   bool is_watching() const { return !before_.empty(); }
   std::size_t bytes() const { return before_.size(); }
-  // The first byte that has changed.
+  // Index of the first byte that has changed.
   std::optional<std::size_t> first_change() const;
-  // Before the library writes there itself.
+  // Called before the library writes to the buffer itself.
   void end() { before_.clear(); }
 
  private:

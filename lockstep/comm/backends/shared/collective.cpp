@@ -16,7 +16,7 @@ class SlotFree : public Waitable {
       : context_(context), pending_(pending), previous_(sequence - SLOTS), what_(std::move(what)) {}
 
   bool ready() override {
-    pending_.advance(ALL_SLICES);  // it may be this rank's own old operation
+    pending_.advance(ALL_SLICES);  // the collective may be this rank's own old operation
     return context_.sequencer().all_finished(previous_);
   }
   std::uint64_t progress() const override { return awaited().size(); }
@@ -77,11 +77,11 @@ void CollectiveOperation::check_guard() {
   const auto byte = guard_.first_change();
   guard_.end();
   if (!byte) return;
-  throw InvalidArgument(str(
-      describe(), " on ", text_of(context_->membership().place()), ": this rank's buffer of ", bytes,
-      " bytes was written at byte ", *byte,
-      " while the operation was in flight; between an asynchronous call and the end of its wait() nobody may "
-      "write there (found because LOCKSTEP_DEBUG is on)"));
+  throw InvalidArgument(str(describe(), " on ", text_of(context_->membership().place()),
+                            ": this rank's buffer of ", bytes, " bytes was written at byte ", *byte,
+                            " while the operation was in flight; between an asynchronous call and the end of "
+                            "its wait() no code may "
+                            "write there (found because LOCKSTEP_DEBUG is on)"));
 }
 
 bool CollectiveOperation::find_part(int rank, std::size_t bytes, Source& part) {
@@ -92,13 +92,14 @@ bool CollectiveOperation::find_part(int rank, std::size_t bytes, Source& part) {
 
 bool CollectiveOperation::copy_out(int rank, const Source& source, void* output, std::size_t& copied) {
   const Copied result = sources_.copy_out(rank, source, output, copied);
-  // If the owner is gone, the wait finds it.
+  // If the owner is gone, the wait reports it.
   if (result == Copied::UNREADABLE && context_->membership().is_alive(rank)) {
     context_->record_failure(
         {ErrorCode::ABORTED,
-         str(describe(), ": rank ", context_->rank(), " may not read the memory of rank ", rank,
-             " any more, as it could when the group was made (process_vm_readv); "
-             "LOCKSTEP_DISABLE=peer_memory does without"),
+         str(describe(), ": rank ", context_->rank(), " can no longer read the memory of rank ", rank,
+             " (process_vm_readv), which it could when the group was made; LOCKSTEP_DISABLE=peer_memory "
+             "avoids "
+             "such reads"),
          rank, context_->rank()});
   }
   return result == Copied::ALL;
@@ -120,7 +121,7 @@ void CollectiveOperation::finish() {
   take_out();
   phase_ = Phase::LENDING;
   context_->sequencer().finish(sequence_);
-  context_->control().ring();  // for ranks that have lent what was read here
+  context_->control().ring();  // wakes ranks that have lent the data read here
   contribution_.retire();
 }
 

@@ -45,10 +45,10 @@ class CollectiveOperation : public Operation {
   // ---- a verb overrides
   virtual void contribute() {}                // puts this rank's data into contribution_
   virtual bool move(std::size_t slices) = 0;  // true when this rank's part is over
-  virtual void take_out() {}                  // the result, when everything is over
-  // Whether this rank still waits for a part of `rank`.
+  virtual void take_out() {}                  // copies the result out, when the collective is over
+  // Whether this rank still waits for `rank`.
   virtual bool owes(int rank) const { return !sources_.is_posted(rank); }
-  // For data that are copied in while other ranks already read them. `piece` has just been copied.
+  // Overridden where data are copied in while other ranks already read them. `piece` has just been copied.
   virtual void copied_in(std::span<const std::byte> /*piece*/) {}
 
   // Remembers the contents of the caller's buffer, which must not change during an asynchronous call. Returns
@@ -57,13 +57,13 @@ class CollectiveOperation : public Operation {
   // Throws InvalidArgument if the buffer changed. Called before the library itself writes there.
   void check_guard();
 
-  // ---- a verb asks
+  // ---- called by a verb
   bool has_posted(int rank) { return agreement_.has_posted(request_, rank); }
   bool all_posted() { return agreement_.all_posted(request_); }
   // Finds the part of `rank`'s contribution that is for this rank. Returns false if the part has a size other
   // than `bytes`; the mismatch is recorded.
   bool find_part(int rank, std::size_t bytes, Source& part);
-  // Copies the bytes that are readable and not copied yet; true when nothing is left.
+  // Copies the bytes that are readable and not yet copied. Returns true when nothing is left.
   bool copy_out(int rank, const Source& source, void* output, std::size_t& copied);
 
   std::size_t bytes_of(std::uint64_t count) const { return count * size_of(call_.dtype); }

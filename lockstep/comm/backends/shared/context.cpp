@@ -47,7 +47,8 @@ void Context::throw_unusable(const std::string& what) const {
 
 void Context::leave() {
   presence_.leave(failed());
-  // Stands for `finished` of all collectives: after this store this rank reads nothing of the other ranks.
+  // Counts as `finished` for all collectives: after this store this rank reads no data of other ranks any
+  // more.
   control_.rank_line(rank()).presence.store(static_cast<std::uint32_t>(Presence::LEFT),
                                             std::memory_order_release);
   control_.ring();
@@ -60,7 +61,7 @@ void Context::end_wait() {
   go_if_possible();
 }
 
-// A failure stays readable: the segment of a failed group is never used for anything else.
+// After a failure the memory stays: the segment of a failed group is never used for anything else.
 void Context::go_if_possible() {
   if (!presence_.may_go() || failed()) return;
   presence_.go();

@@ -37,7 +37,7 @@ class Context {
   const Control& control() const { return control_; }
   const PathTable& paths() const { return control_.header().paths; }
   Arena& arena() const { return membership_.own->arena; }
-  // LOCKSTEP_DEBUG: look whether buffers are touched while operations on them are in flight.
+  // LOCKSTEP_DEBUG: check whether the program writes to a buffer while an operation on it is in flight.
   bool debugs() const { return debugs_; }
   Diagnosis diagnosis() const { return {membership_, control_}; }
 
@@ -63,7 +63,7 @@ class Context {
   // ---- leaving
   // This rank takes part in nothing more. The caller has given up all operations.
   void leave();
-  // Around a wait.
+  // Called at the begin and end of each wait.
   void begin_wait() { presence_.begin_wait(); }
   void end_wait();
 
@@ -78,7 +78,7 @@ class Context {
   Sequencer sequencer_;
   Stage stage_;
   Mailbox mailbox_;
-  mutable FlightRecorder recorder_;  // its notes change nothing here
+  mutable FlightRecorder recorder_;  // mutable: taking notes does not change the group
 };
 
 }  // namespace lockstep::shared

@@ -7,7 +7,7 @@
 namespace lockstep::shared {
 namespace {
 
-// Whether all parts for other ranks can stay in place, and are large enough to be worth it.
+// Whether all parts for other ranks can stay in place and are large enough.
 bool are_in_place(const Arena& arena, const Request& request, int rank, const Parts& parts) {
   std::size_t bytes = 0;
   for (std::size_t r = 0; r < parts.size(); ++r) {
@@ -69,7 +69,7 @@ void Contribution::lend_private(std::span<const std::byte> data) {
   access_ = Access::READ;
 }
 
-// The block then holds only a table.
+// The block then holds only the table of parts.
 void Contribution::lend_parts(const Parts& parts, Placement where) {
   placement_ = where;
   access_ = Access::READ;
@@ -109,7 +109,7 @@ void Contribution::put_late_block(const void* data, std::size_t bytes) {
 }
 
 void Contribution::put_late_parts(const Parts& parts) {
-  retire();  // the table of what was lent
+  retire();  // frees the table of the lent parts
   stage_parts(parts);
   copy_pieces(std::exchange(growth_, {}), context_->arena().at(block_));
   publish_late_block();
@@ -160,7 +160,7 @@ void Contribution::publish_late_block() {
   context_->control().ring();
 }
 
-// Publishes the pieces copied so far; of a late block, the block and where it is.
+// Publishes the pieces copied so far. For a late block, also publishes its offset.
 void Contribution::publish(std::uint64_t pieces) {
   context_->control()
       .share(sequence_, context_->rank())

@@ -43,32 +43,33 @@ class Contribution {
   // ---- before the post: one of these, or none
   void put_in_line(const void* data, std::size_t bytes);
   void put_in_block(const void* data, std::size_t bytes);  // complete when posted
-  // As it suits the size and place of the data. `request` says which memory is written here
+  // Chooses a place by the size and location of the data. `request` says which memory the call writes to
   // (shared/request_buffers.h).
   void put(const Request& request, const void* data, std::size_t bytes);
   void put_parts(const Request& request, const Parts& parts);
-  // IN_PLACE, of the group's memory.
+  // IN_PLACE: the data are in the group's memory.
   void lend(const void* data, Access access);
-  // PRIVATE: memory that others read where it is.
+  // PRIVATE: other ranks read the data where they are.
   void lend_private(std::span<const std::byte> data);
-  void lend_parts(const Parts& parts, Placement where);  // IN_PLACE or PRIVATE, all of them
-  // WINDOWED. False when another call, of another thread, uses the window.
+  void lend_parts(const Parts& parts, Placement where);  // all parts IN_PLACE, or all PRIVATE
+  // WINDOWED. Returns false if a call of another thread uses the window.
   bool use_window(std::size_t window_bytes);
-  // Other ranks read in the window: the sizes of the parts at its head, then the data that pass through.
+  // Puts the sizes of the parts at the head of the window. The data follow while other ranks read.
   void lend_window(const Parts& parts);
 
-  // ---- the post, and behind it
+  // ---- the post and what follows
   void post(const Call& call) { context_->sequencer().post(call, placement_, block_, staged_bytes_); }
-  // Copies the missing pieces into the block. `copied(piece)` is called for each while it is warm.
+  // Copies the missing pieces into the block. `copied(piece)` is called for each piece while it is in the
+  // cache.
   template <typename Told> void fill(Told copied);
-  // Puts data that may come late into a block, because a rank does not wait or took another path.
+  // Copies the data into a block after the post, because a rank does not wait or chose another path.
   void put_late_block(const void* data, std::size_t bytes);
   void put_late_parts(const Parts& parts);
   // No other rank touches the caller's memory any more.
   void withdraw() { access_ = Access::NOTHING; }
   // The block may be used again once all ranks have finished.
   void retire();
-  // The collective is over for the others, too.
+  // Called when the collective is over for the other ranks, too.
   void end();
   // Called when the group failed or is left. A stopped rank with a claimed slice may still write to the block
   // after it resumes.
@@ -76,7 +77,7 @@ class Contribution {
 
   Placement placement() const { return placement_; }  // as posted
   bool is_lent() const { return access_ != Access::NOTHING; }
-  const std::byte* staged_block() const;  // null: there is none that the stage gave
+  const std::byte* staged_block() const;  // null if the stage gave no block
 
  private:
   void stage(const void* data, std::size_t bytes);
@@ -89,8 +90,8 @@ class Contribution {
   Placement placement_ = Placement::NOWHERE;
   Access access_ = Access::NOTHING;
   std::size_t block_ = 0;         // offset, or the address of private memory
-  std::size_t staged_bytes_ = 0;  // of the block, if the stage gave it
-  std::vector<Piece> growth_;     // not copied in yet
+  std::size_t staged_bytes_ = 0;  // size of the block, if the stage gave one
+  std::vector<Piece> growth_;     // pieces that are not copied in yet
 };
 
 // Other ranks read each piece once Share::staged covers it; the last one counts whole.

@@ -7,7 +7,8 @@
 namespace lockstep::shared {
 namespace {
 
-constexpr std::size_t SLICED_FROM = std::size_t{64} << 10U;  // bytes of a broadcast
+// a broadcast of at least so many bytes is copied in slices
+constexpr std::size_t SLICED_FROM = std::size_t{64} << 10U;
 
 // Source and destination may be the same memory.
 void copy_own(const std::byte* from, std::byte* to, std::size_t bytes) {
@@ -66,7 +67,7 @@ bool Broadcast::all_in_place() const {
 }
 
 bool Broadcast::copy_slices(std::size_t slices) {
-  // The owner of a block may have given it up. Slices that other ranks finished still count.
+  // After a failure, the owner of a block may have given it up. Slices that other ranks finished still count.
   if (context_->failed()) slices = 0;
   Slices work(*context_, sequence_);
   const bool done =
@@ -130,10 +131,10 @@ bool Gather::move(std::size_t) {
         copy_own(pieces[r].data(), request_.outputs[r].data() + begin, pieces[r].size());
     });
   }
-  // Other ranks may need a block of this rank.
+  // Another path was chosen, so other ranks may still need a block of this rank.
   if (method == Exchange::Method::UNDECIDED && may_come_late(contribution_.placement())) return false;
   bool all = true;
-  // The own part comes first, so that not all ranks read rank 0's memory at the same time.
+  // Begins with the rank's own part, so that not all ranks read rank 0's memory at the same time.
   for (int i = 0; i < context_->size(); ++i)
     all = copy_from((context_->rank() + i) % context_->size()) && all;
   return all;
@@ -164,7 +165,7 @@ std::span<const std::byte> Gather::own_data() const {
   return {static_cast<const std::byte*>(request_.input), bytes_of(call_.count)};
 }
 
-// Copies the piece to the own output while it is in the cache.
+// Copies the piece to this rank's own output while it is in the cache.
 void Gather::copied_in(std::span<const std::byte> piece) {
   if (has_parts() || !receives()) return;
   const auto own = static_cast<std::size_t>(context_->rank());

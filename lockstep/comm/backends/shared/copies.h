@@ -1,7 +1,6 @@
 // The collectives of the shared-memory engine that only copy. A receiver copies out of the contributors'
-// blocks as they are posted and filled; a rank that only contributes is done once its block is complete. A
-// broadcast between buffers that all lie in the group's memory is copied in slices by any rank that is there
-// (shared/slices.h).
+// blocks as they are posted and filled. A rank that only contributes is done once its block is complete. If
+// all buffers of a broadcast lie in the group's memory, any rank may copy any slice (shared/slices.h).
 #pragma once
 
 #include <vector>
@@ -71,8 +70,8 @@ class Gather : public CollectiveOperation {
 
  private:
   bool copy_from(int rank);
-  // Where the data of `rank` for this rank lie, as many bytes as its output here. False when they are not as
-  // many (recorded).
+  // Finds the data of `rank` for this rank. Returns false, and records a mismatch, if they have another size
+  // than this rank's output for them.
   bool find_source(int rank, std::size_t bytes, Source& source);
   // This rank's data for itself.
   std::span<const std::byte> own_data() const;
@@ -80,7 +79,7 @@ class Gather : public CollectiveOperation {
   bool receives() const { return call_.verb != Verb::GATHER || is_root(); }
 
   Exchange exchange_;
-  std::vector<std::size_t> copied_;  // bytes, by rank
+  std::vector<std::size_t> copied_;  // bytes copied so far, by rank
 };
 
 }  // namespace lockstep::shared

@@ -13,7 +13,7 @@ std::optional<GroupFailure> Diagnosis::lost_peer(Waitable& target) const {
     const bool left = has_left(control_, r);
     const bool needed = std::find(awaited.begin(), awaited.end(), r) != awaited.end();
     if (left ? !needed : membership_.is_alive(r)) continue;
-    if (target.ready()) return std::nullopt;  // its part was done before it went
+    if (target.ready()) return std::nullopt;  // the rank did its part before it went
     const LostPeer lost{
         .rank = r, .description = describe_peer(r), .has_left = left, .last_call = last_call(r)};
     return peer_lost(membership_.rank, lost, target.describe(), {}, target.usual_cause());
@@ -21,7 +21,7 @@ std::optional<GroupFailure> Diagnosis::lost_peer(Waitable& target) const {
   return std::nullopt;
 }
 
-// It names a stopped rank before one that is merely late.
+// Names a stopped rank before one that is merely late.
 GroupFailure Diagnosis::timeout(const Waitable& target, std::chrono::nanoseconds patience) const {
   const std::vector<int> awaited = target.awaited();
   const auto stopped =

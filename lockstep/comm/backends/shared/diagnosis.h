@@ -1,5 +1,5 @@
-// Diagnosis: why a wait does not end. It finds the dead, the stopped and the late ranks, and says so by the
-// words of comm/group/group_failure.h. It changes nothing.
+// Diagnosis: why a wait does not end. It finds dead, stopped and late ranks, and makes the failure's sentence
+// with comm/group/group_failure.h. It changes nothing.
 //
 //   const Diagnosis diagnosis(membership, control);
 //   if (const auto failure = diagnosis.lost_peer(target)) record(*failure);
@@ -21,11 +21,11 @@ class Diagnosis {
   Diagnosis(const Membership& membership, const Control& control)
       : membership_(membership), control_(control) {}
 
-  // The failure, if a rank that `target` needs has gone, or any rank that has not left; none if the target
-  // was ready before.
+  // Returns a failure if a rank that `target` needs is gone. A target that needs every rank fails with any
+  // rank that is gone without having left. Returns none if the target was ready before.
   std::optional<GroupFailure> lost_peer(Waitable& target) const;
   GroupFailure timeout(const Waitable& target, std::chrono::nanoseconds patience) const;
-  // The awaited ranks, each with its process, its state and its last call.
+  // Describes the awaited ranks: for each its process, its state and its last call.
   std::string late_ranks(const Waitable& target) const;
   std::string describe_peer(int rank) const;  // "rank 3 (pid 4121)", "rank 1 (rank 3 of the world, pid 4121)"
   std::string last_call(int rank) const;      // "all_reduce #118"; empty if it made none

@@ -14,8 +14,8 @@
 namespace lockstep::shared {
 namespace {
 
-constexpr std::size_t SHARE_OF_SLICES =
-    4;  // of each earlier operation, taken by a call that posts another one
+// slices of each earlier operation that a call does when it posts another operation
+constexpr std::size_t SHARE_OF_SLICES = 4;
 
 // The target of a wait for something outside this group's operations.
 class NothingOfTheGroup : public Waitable {

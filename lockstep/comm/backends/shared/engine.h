@@ -11,7 +11,6 @@
 //
 // The first rank that sees a failure records it in the shared header: a dead peer, a disagreement, a timeout
 // or an abort. Every rank throws that failure from then on.
-// timeout, abort), and thrown by every rank from then on.
 #pragma once
 
 #include <memory>
@@ -63,7 +62,7 @@ class SharedEngine : public Backend, public Helped, public std::enable_shared_fr
 
   Context context_;
   PendingOperations pending_;
-  const int spins_;  // of a call that waits, before it is worth a place in the list of pending operations
+  const int spins_;  // how often a waiting call spins before it becomes a pending operation
 };
 
 }  // namespace lockstep::shared

@@ -7,7 +7,8 @@
 namespace lockstep::shared {
 namespace {
 
-// Reading through the kernel costs a look at every page, and saves the copy into the window
+// Number of bytes from which data are read where they are. Reading through the kernel spares the copy into
+// the window, but the kernel looks up every page. Below this size, the window is faster
 // (bench/results/EXPERIMENTS.md).
 constexpr std::size_t LENT_FROM = std::size_t{12} << 20U;
 
@@ -25,7 +26,8 @@ Exchange::Method choose(const Sources& sources, int ranks) {
 
 }  // namespace
 
-// Counts the received bytes, too: a rank with little for other ranks takes the path of ranks with much.
+// Counts the bytes that this rank receives, too. A rank that gives little must choose the same path as the
+// ranks that give much.
 bool Exchange::is_worth_it(const Request& request, std::size_t bytes) const {
   if (request.async_op || context_->size() == 1) return false;
   std::size_t takes = 0;

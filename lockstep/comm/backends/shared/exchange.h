@@ -3,11 +3,11 @@
 //
 //   UNDECIDED --all ranks have posted--> WINDOW, LENT or BLOCKS
 //
-//   WINDOW  every rank waits and its memory is private: it passes through windows (shared/passage.h)
-//   LENT    the same, only copied, and so large that the kernel's time does not matter: read where it is
-//   BLOCKS  anything else. Data that were posted as WINDOWED or PRIVATE are put into blocks after all
+//   WINDOW  all ranks wait, with data in private memory: the data pass through windows (shared/passage.h)
+//   LENT    all ranks wait, and the verb only copies: very large data are read where they are
+//   BLOCKS  otherwise. Data that were posted as WINDOWED or PRIVATE are copied into blocks late
 //
-// Data in the group's memory are lent on all three.
+// Data in the group's memory are lent with all three.
 #pragma once
 
 #include <optional>
@@ -26,16 +26,17 @@ class Exchange {
   Exchange(Context& context, std::uint64_t sequence) : context_(&context), sequence_(sequence) {}
 
   // ---- before the post
-  // Whether `bytes` bytes for other ranks are kept out of blocks if possible.
+  // Whether `bytes` bytes for other ranks should stay out of blocks if possible.
   bool is_worth_it(const Request& request, std::size_t bytes) const;
-  // True when `given` (by rank; every rank gets the same where `is_same`) is offered to the window, or lent.
+  // Returns true if `given` is offered to the window, or lent. `given` is by rank; with `is_same`, every rank
+  // gets the same.
   bool offer(const Request& request, const Parts& given, bool is_same, Contribution& contribution);
 
-  // ---- behind it
-  // Decides once all ranks have posted, and then puts this rank's data into a block if they are to come late.
+  // ---- after the post
+  // Decides once all ranks have posted. Puts this rank's data into a block then, if they must come late.
   Method method(const Request& request, Agreement& agreement, Contribution& contribution, Sources& sources);
   Passage& passage() { return *passage_; }  // on Method::WINDOW
-  // Whether it is known where `rank`'s data are to be read.
+  // Whether it is known where to read `rank`'s data.
   bool is_settled(const Sources& sources, int rank) const;
   bool owes(const Sources& sources, int rank) const;
 
@@ -46,7 +47,7 @@ class Exchange {
   Context* context_;
   std::uint64_t sequence_;
   Method method_ = Method::UNDECIDED;
-  Parts given_;  // as offered
+  Parts given_;  // the data that were offered
   PassagePlan plan_;
   std::optional<Passage> passage_;
 };

@@ -9,7 +9,8 @@
 namespace lockstep::shared {
 namespace {
 
-// Whether all ranks post this call within a moment; the data in their lines.
+// Looks up to `spins` times for the other ranks' lines. Returns true once all ranks have posted this call;
+// `payloads` then holds the addresses of the data in their lines.
 bool find_lines(Context& context, std::uint64_t sequence, const Call& call, int spins,
                 RankAddresses<const std::byte>& payloads) {
   for (int r = 0; r < context.size(); ++r) {
@@ -37,8 +38,8 @@ ExpressResult express(Context& context, const Request& request, const Call& call
   const Control& control = context.control();
   if (bytes > 0) std::memcpy(control.post_line(sequence, context.rank()).payload, request.input, bytes);
   PostLine& mine = sequencer.fill_next(call, bytes > 0 ? Placement::IN_LINE : Placement::NOWHERE, 0, 0);
-  // Publishes the line. This rank looks for the other lines while the store is still under way, until it has
-  // seen them all or gives up looking. It rings sleepers only then.
+  // Publishes the line. A fence here would hold up this rank until its store has reached the other cores. So
+  // the rank looks for the other lines first. ring() then makes the fence and wakes sleeping ranks.
   mine.sequence.store(sequence, std::memory_order_release);
   record = context.recorder().start(call, sequence);
   fail_point("comm.posted");

@@ -11,8 +11,8 @@ namespace lockstep::shared {
 void FailureRecord::record(const GroupFailure& failure) const {
   Header& header = control_.header();
   auto expected = static_cast<std::uint32_t>(FailureState::NONE);
-  // Decides which rank writes the text, which WRITTEN publishes. Publishes the data that are complete by now,
-  // too, which is_set() acquires.
+  // The compare-and-swap decides which rank writes the text; the state WRITTEN publishes the text. It also
+  // publishes the data that are complete by now. is_set() acquires both.
   if (header.failure_state.compare_exchange_strong(expected,
                                                    static_cast<std::uint32_t>(FailureState::WRITING),
                                                    std::memory_order_release, std::memory_order_relaxed)) {

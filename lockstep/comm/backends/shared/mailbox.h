@@ -34,10 +34,10 @@ struct Inbox {
   std::uint64_t oldest = 0;   // number of the first message that may not have been taken
 };
 
-// Receives that are not served yet.
+// Receives that no message has matched yet.
 class ReceiveQueue {
  public:
-  // A receive was called; the answer is its ticket. `source` may be ANY_SOURCE.
+  // Adds a receive and returns its ticket. `source` may be ANY_SOURCE.
   std::uint64_t called(int source, int tag) {
     waiting_.push_back({next_, source, tag});
     return next_++;
@@ -68,13 +68,13 @@ class Mailbox {
   explicit Mailbox(int size)
       : sent_(static_cast<std::size_t>(size)), inboxes_(static_cast<std::size_t>(size)) {}
 
-  // Of the next message to `destination`, from 0 on.
+  // Number of the next message to `destination`, from 0.
   std::uint64_t next_number(int destination) { return sent_.at(static_cast<std::size_t>(destination))++; }
   Inbox& inbox(int source) { return inboxes_.at(static_cast<std::size_t>(source)); }
   ReceiveQueue& receives() { return receives_; }
 
  private:
-  std::vector<std::uint64_t> sent_;  // messages to each rank
+  std::vector<std::uint64_t> sent_;  // number of messages, by destination
   std::vector<Inbox> inboxes_;       // by source
   ReceiveQueue receives_;
 };

@@ -13,20 +13,21 @@
 namespace lockstep::shared {
 namespace {
 
-// How the receiver has a message soonest: from a block that it reads while the sender fills it, out of the
-// sender's own memory, or through a ring. A block pays while it stays in the caches, a ring always does; the
-// kernel, which looks up every page of private memory, copies at half their speed
+// The fastest way for the receiver to get a message: from a block that it reads while the sender fills it,
+// out of the sender's own memory, or through a ring. A block is fast while it stays in the caches; a ring
+// always does. The kernel looks up every page of private memory, and so copies at half their speed
 // (bench/results/EXPERIMENTS.md).
 enum class TransferMethod { BLOCK, LENT, RING };
 constexpr TransferMethod method_of(std::size_t bytes, bool is_private) {
-  constexpr std::size_t ONE_TURN = std::size_t{64} << 10U;  // a sender that waits loses about as much
+  // losing its turn costs a waiting sender about as many bytes
+  constexpr std::size_t ONE_TURN = std::size_t{64} << 10U;
   constexpr std::size_t CACHED_FROM = std::size_t{1} << 20U;
   constexpr std::size_t CACHED_TO = std::size_t{16} << 20U;
   if (bytes < ONE_TURN) return TransferMethod::BLOCK;
   if (!is_private || bytes < CACHED_FROM) return TransferMethod::LENT;
   return bytes < CACHED_TO ? TransferMethod::BLOCK : TransferMethod::RING;
 }
-// About the speed of a copy. A sender whose receiver does not come loses the time of one copy at most.
+// About the speed of a copy. It bounds how long a sender waits for its receiver: the time of one copy.
 constexpr std::size_t BYTES_COPIED_PER_NS = 8;
 
 constexpr std::size_t ring_pieces(std::size_t bytes) { return (bytes + RING_PIECE - 1) / RING_PIECE; }
@@ -65,7 +66,7 @@ std::size_t readable(const Letter& letter, std::uint64_t number) {
 void put_aside(Context& context, int source, const std::vector<Waiting>& letters) {
   for (const auto& [number, letter] : letters) {
     const std::size_t bytes = letter->count * size_of(letter->dtype);
-    // Its sender is about to complete it, or another receive of this rank is.
+    // The letter's sender is about to complete it, or another receive of this rank is.
     const bool is_taken =
         letter->lent.load(std::memory_order_relaxed) == pack(number + 1, word(Lending::TAKING));
     if (is_taken || readable(*letter, number) < bytes) break;
@@ -87,7 +88,7 @@ std::string SendOperation::describe() const { return describe_message(request_);
 
 bool SendOperation::published() const {
   const auto& letter = context_->control().letter(context_->rank(), request_.root, number_);
-  return letter.sequence.load(std::memory_order_relaxed) >= number_ + 1;  // written by this rank only
+  return letter.sequence.load(std::memory_order_relaxed) >= number_ + 1;  // only this rank writes it
 }
 
 bool SendOperation::try_advance(std::size_t) {
@@ -95,7 +96,7 @@ bool SendOperation::try_advance(std::size_t) {
   auto& letter = context_->control().letter(context_->rank(), request_.root, number_);
   if (!published() && !publish(letter)) return false;
   if (!lent_) return true;
-  // Behind the receiver's last look at the caller's memory.
+  // Acquires the receiver's last look at the caller's memory.
   if (letter.taken.load(std::memory_order_acquire) == number_ + 1) return true;
   if (letter.from == LentFrom::RING && pour(letter)) return true;
   if (!withdraw(letter)) return false;
@@ -105,14 +106,14 @@ bool SendOperation::try_advance(std::size_t) {
   return true;
 }
 
-// True when the letter is published; its data are then lent, or there already.
+// Returns true when the letter is published. Its data are then lent, or complete.
 bool SendOperation::publish(Letter& letter) {
   const Control& control = context_->control();
   if (number_ >= LETTERS && letter.taken.load(std::memory_order_acquire) != number_ + 1 - LETTERS)
     return false;
   if (number_ > 0) {
     const auto& before = control.letter(context_->rank(), request_.root, number_ - 1);
-    if (before.sequence.load(std::memory_order_relaxed) < number_) return false;  // written by this rank only
+    if (before.sequence.load(std::memory_order_relaxed) < number_) return false;  // only this rank writes it
   }
   letter.count = request_.count;
   letter.tag = request_.tag;
@@ -153,20 +154,21 @@ void SendOperation::lend(Letter& letter) {
   patience_ = Deadline::in(std::chrono::nanoseconds(bytes() / BYTES_COPIED_PER_NS));
 }
 
-// Fills the empty pieces of the ring, once the receiver has come; true when all of the message is in it.
+// Fills the empty pieces of the ring, once the receiver has come. Returns true when all of the message was
+// put in.
 bool SendOperation::pour(Letter& letter) {
   if (letter.lent.load(std::memory_order_relaxed) != pack(number_ + 1, word(Lending::TAKING))) return false;
   const std::size_t pieces = ring_pieces(bytes());
   constexpr std::size_t RING = RING_PIECES * RING_PIECE;
   if (poured_ == 0) letter.offset = context_->stage().take(RING);
-  // Behind the receiver's last look at the piece that was there.
+  // Acquires the receiver's last look at the piece that was there.
   const std::size_t emptied = number_for(letter.emptied.load(std::memory_order_acquire), number_ + 1);
   for (; poured_ < std::min(pieces, emptied + RING_PIECES); ++poured_) {
     const std::size_t begin = poured_ * RING_PIECE;
     std::memcpy(context_->arena().at(letter.offset) + ring_place(poured_),
                 static_cast<const std::byte*>(request_.input) + begin, std::min(RING_PIECE, bytes() - begin));
     fail_point("comm.pouring_message");
-    // Publishes the piece, and with the first one where the ring is.
+    // Publishes the piece; the first piece also publishes the place of the ring.
     letter.staged.store(pack(number_ + 1, poured_ + 1), std::memory_order_release);
     context_->control().ring();
   }
@@ -175,10 +177,10 @@ bool SendOperation::pour(Letter& letter) {
   return true;
 }
 
-// Whether the message is no longer lent, because the receiver cannot read it or no receiver came.
+// Returns whether the message is no longer lent, because the receiver cannot read it or no receiver came.
 bool SendOperation::withdraw(Letter& letter) const {
   const std::uint64_t staged = pack(number_ + 1, word(Lending::STAGED));
-  // Behind the receiver's last look at the letter, which is written anew now.
+  // Acquires the receiver's last look at the letter, which is now written anew.
   if (letter.lent.load(std::memory_order_acquire) == staged) return true;
   if (!patience_.expired()) return false;
   std::uint64_t offered = pack(number_ + 1, word(Lending::OFFERED));
@@ -218,7 +220,7 @@ std::vector<int> ReceiveOperation::awaited() const {
 bool ReceiveOperation::try_advance(std::size_t) {
   if (context_->failed()) return false;
   if (request_.root != ANY_SOURCE) return take_from(request_.root);
-  if (source_ >= 0) return take_from(source_);  // it has begun
+  if (source_ >= 0) return take_from(source_);  // the receive has begun
   for (int r = 0; r < context_->size(); ++r) {
     if (r != context_->rank() && take_from(r)) return true;
   }
@@ -267,12 +269,12 @@ bool ReceiveOperation::take(int source, std::uint64_t number, Letter& letter) {
   const std::uint64_t taking = pack(number + 1, word(Lending::TAKING));
   const auto is_begun = [&] {
     return letter.lent.load(std::memory_order_relaxed) == taking;
-  };  // moved by this rank only
+  };  // only this rank moves it
   if (is_begun()) return empty_ring(source, number, letter);
   return take_lent(source, number, letter) || (!is_begun() && take_letter(source, number, letter));
 }
 
-// Copies the bytes that are staged by now; true when nothing is left.
+// Copies the bytes that are staged by now. Returns true when nothing is left.
 bool ReceiveOperation::take_letter(int source, std::uint64_t number, Letter& letter) {
   const std::size_t bytes = letter.count * size_of(letter.dtype);
   const std::size_t there = readable(letter, number);
@@ -309,7 +311,7 @@ bool ReceiveOperation::take_lent(int source, std::uint64_t number, Letter& lette
   return false;
 }
 
-// Takes all pieces out of the ring that are there; true when they were the rest of the message.
+// Takes all pieces out of the ring that are there. Returns true when they were the rest of the message.
 bool ReceiveOperation::empty_ring(int source, std::uint64_t number, Letter& letter) {
   const std::size_t bytes = letter.count * size_of(letter.dtype);
   const std::size_t there = number_for(letter.staged.load(std::memory_order_acquire), number + 1);

@@ -1,11 +1,14 @@
 // SendOperation, ReceiveOperation: messages between two ranks of the shared-memory engine.
 //
-// A sender publishes a letter (segment/layout.h) and copies its data into a block of its own segment. The
-// receiver reads the pieces as they arrive. The send is done when all data are copied. For a large message
-// whose sender waits, the sender first offers its own memory or a ring, for a limited time. The receiver
-// takes the first untaken letter with its tag, copies the data and marks the letter as taken. The sender may
-// then reuse the letter and the block. Sends to one rank are published in call order. Receives with one tag
-// from one rank are served in call order (shared/mailbox.h).
+// The sender copies its data into a block of its own segment and publishes a letter, which says where the
+// block is (segment/layout.h). The receiver copies each piece out of the block as it arrives, and then marks
+// the letter as taken. The sender may now reuse both. A send is done when all its data are in the block.
+//
+// A large message is first offered in another way, if its sender waits. The sender lends its own memory, or
+// passes the data through a ring. If no receiver comes in the time of one copy, it takes a block after all.
+//
+// Sends to one rank are published in the order of the calls. A receive takes the first message with its tag
+// that no earlier receive wants (shared/mailbox.h).
 #pragma once
 
 #include <cstdint>
@@ -38,10 +41,10 @@ class SendOperation : public Operation {
   void copy_in(Letter& letter);
   std::size_t bytes() const { return request_.count * size_of(request_.dtype); }
 
-  const std::uint64_t number_;  // of the message, among those to this destination
+  const std::uint64_t number_;  // counts the messages to this destination
   bool lent_ = false;
-  std::size_t poured_ = 0;                 // pieces, into the ring
-  Deadline patience_ = Deadline::never();  // while it is lent
+  std::size_t poured_ = 0;                 // pieces that were put into the ring
+  Deadline patience_ = Deadline::never();  // how long the message stays lent
 };
 
 class ReceiveOperation : public Operation {
@@ -50,7 +53,7 @@ class ReceiveOperation : public Operation {
 
   int source_rank() const override { return source_; }
   std::uint64_t progress() const override { return copied_; }
-  // From any source: the ranks that could still send.
+  // For a receive from any source: the ranks that can still send.
   std::vector<int> awaited() const override;
   std::string describe() const override;
 
@@ -65,12 +68,12 @@ class ReceiveOperation : public Operation {
   bool take_letter(int source, std::uint64_t number, Letter& letter);
   bool take_lent(int source, std::uint64_t number, Letter& letter);
   bool empty_ring(int source, std::uint64_t number, Letter& letter);
-  // True when the message has the size and type of this receive; records the mismatch otherwise.
+  // Returns whether the message has the size and type of this receive. Records the mismatch otherwise.
   bool fits(int source, std::uint64_t number, DType dtype, std::uint64_t count);
 
-  const std::uint64_t place_;  // among the receives
-  int source_ = -1;            // once it has begun to copy
-  std::size_t copied_ = 0;     // bytes, of the letter it takes
+  const std::uint64_t place_;  // ticket of this receive in the queue
+  int source_ = -1;            // known once it has begun to copy
+  std::size_t copied_ = 0;     // bytes copied of the current letter
 };
 
 }  // namespace lockstep::shared

@@ -24,7 +24,7 @@ bool Operation::done_soon(int spins) {
 bool Operation::poll() {
   const auto lock = pending_->lock();
   if (state_ == State::PENDING) pending_->advance(ALL_SLICES);
-  return advance(ALL_SLICES);  // also when it is no longer in the list: the group was closed
+  return advance(ALL_SLICES);  // the operation may no longer be in the list, because the group was closed
 }
 
 std::exception_ptr Operation::exception() const {
@@ -59,7 +59,8 @@ bool Operation::advance(std::size_t slices) {
 void Operation::fail(std::exception_ptr error) {
   exception_ = std::move(error);
   state_ = State::FAILED;
-  if (context_->is_member()) context_->recorder().finish(ticket_, FlightRecorder::FAILED);  // not in a fork
+  // not in a forked child
+  if (context_->is_member()) context_->recorder().finish(ticket_, FlightRecorder::FAILED);
   // This rank alone has an error, and holds a part that no other rank does. The other ranks must not wait for
   // it.
   if (context_->usable()) context_->record_failure(given_up(context_->rank(), describe(), exception_));

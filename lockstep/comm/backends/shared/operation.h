@@ -1,6 +1,5 @@
-// Operation: a started call, which the user's Work points to, and one entry of the group's list of pending
-// operations. An operation whose caller waits is made on the stack first, and moves to the heap when it is
-// not done soon.
+// Operation: a started call. The program's Work points to it, and the group lists it while it is pending. A
+// call that waits makes its operation on the stack. The operation moves to the heap if it is not done soon.
 //
 //   start() --post--> PENDING --try_advance() is true--> DONE
 //                        |
@@ -44,17 +43,20 @@ class Operation : public WorkState, public Waitable {
   std::string usual_cause() const override { return usual_cause_of_absence(request_.acting.purpose); }
   // The flight recorder's ticket of this call.
   void keep_record(const FlightRecorder::Ticket& ticket) { ticket_ = ticket; }
-  // From here on it may outlive the caller's hold on the group.
+  // From here on the operation may outlive the caller's reference to the group.
   void keep_engine(std::shared_ptr<void> engine) { kept_engine_ = std::move(engine); }
-  // With the lock: whether it is done after a moment of spinning. Throws its error if it failed.
+  // With the lock held: spins for a moment and returns whether the operation is done. Throws its error if it
+  // failed.
   bool done_soon(int spins);
-  // With the lock: takes at most `slices` slices of work. True when done or failed.
+  // With the lock held: does at most `slices` slices of work. Returns true when the operation is done or
+  // failed.
   bool advance(std::size_t slices);
-  // With the lock, when the group failed or is left before this was done: peers may still use its memory.
+  // Called with the lock held, when the group failed or is left before the operation was done. Peers may
+  // still use its memory.
   virtual void give_up() {}
 
  protected:
-  // True when this rank's part is over and its buffers are ready.
+  // Returns true when this rank's part is over and its buffers are ready.
   virtual bool try_advance(std::size_t slices) = 0;
 
   Context* const context_;
@@ -68,7 +70,7 @@ class Operation : public WorkState, public Waitable {
   void fail(std::exception_ptr error);
 
   std::shared_ptr<void> kept_engine_;
-  State state_ = State::PENDING;  // guarded by the lock, as is the exception
+  State state_ = State::PENDING;  // guarded by the lock; so is the exception
   std::exception_ptr exception_;
 };
 

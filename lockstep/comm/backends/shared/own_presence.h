@@ -32,7 +32,7 @@ class OwnPresence {
 
   void leave(bool group_has_failed) { state_ = group_has_failed ? State::FAILED : State::LEAVING; }
 
-  // Around each wait, which looks at the control segment without the lock.
+  // Called around each wait, which looks at the control segment without the lock.
   void begin_wait() { ++waits_; }
   void end_wait() { --waits_; }
 

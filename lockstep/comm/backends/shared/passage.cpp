@@ -9,12 +9,12 @@
 namespace lockstep::shared {
 namespace {
 
-// All slots together fit into the cache of one core; handing a portion over costs little beside copying it. A
-// window grows with the number of ranks, so portions shrink.
+// Small enough that all slots together fit into the cache of one core, and large enough that handing over a
+// portion costs little beside copying it. A window grows with the number of ranks, so portions shrink.
 constexpr std::size_t SLOT = std::size_t{64} << 10U;
 constexpr std::size_t LEAST_PIECE = std::size_t{16} << 10U;
 constexpr std::size_t SLOTS_OF_PASSAGE = 4;
-constexpr std::uint64_t ALL = (std::uint64_t{1} << NUMBER_BITS) - 1;  // as many chunks as anybody may have
+constexpr std::uint64_t ALL = (std::uint64_t{1} << NUMBER_BITS) - 1;  // more chunks than any message has
 
 }  // namespace
 
@@ -59,11 +59,11 @@ bool Passage::has_given(int rank, std::size_t chunks, std::memory_order order) c
          context_->control().window_line(rank).in.load(order) >= pack(sequence_, there);
 }
 
-// When every rank has taken what was in the slot.
+// Returns whether every rank has taken the previous data of the slot.
 bool Passage::may_give() const {
   if (given_ == gives_) return false;
   for (int r = 0; given_ >= SLOTS_OF_PASSAGE && r < context_->size(); ++r) {
-    // Behind its last look at the slot.
+    // Acquires that rank's last look at the slot.
     const auto& done = context_->control().window_line(r).done;
     if (r != context_->rank() &&
         done.load(std::memory_order_acquire) < pack(sequence_, given_ + 1 - SLOTS_OF_PASSAGE))
@@ -75,7 +75,7 @@ bool Passage::may_give() const {
 bool Passage::may_take() const {
   if (taken_ == takes_) return false;
   for (int r = 0; r < context_->size(); ++r) {
-    // This rank then reads the portion that the other put there before.
+    // Acquires the portion that the other rank has put there.
     if (!has_given(r, taken_ + 1, std::memory_order_acquire)) return false;
   }
   return true;
@@ -115,8 +115,8 @@ const Parts& Passage::pieces() {
   return pieces_;
 }
 
-// Follows this rank's last look at the slots, which their owners then fill again. A rank that has taken
-// everything waits for no chunk.
+// Follows this rank's last look at the slots, so that their owners may fill them again. A rank that has taken
+// everything publishes the largest number and waits for no chunk.
 void Passage::publish_taken() {
   const std::uint64_t chunks = taken_ == takes_ ? ALL : taken_;
   context_->control()

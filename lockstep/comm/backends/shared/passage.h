@@ -6,9 +6,9 @@
 //   Passage passage(context, plan, sequence, given, expected);
 //   if (passage.advance([&](std::size_t begin, const Parts& pieces) { ... })) all_was_given_and_taken();
 //
-// Of S bytes for another rank S are copied in and S taken out of the cache: (3 + a little) S cache lines from
-// and to memory, where a whole block in between costs 6 S, and reading the other's memory through the kernel
-// 3 S and a look at every page.
+// For S bytes to another rank, S bytes are copied in and S bytes are taken out of the cache: little more than
+// 3 S bytes of memory traffic. A block for all of the data would cost 6 S. Reading the other's memory through
+// the kernel costs 3 S, and a look-up of every page.
 #pragma once
 
 #include <cstddef>
@@ -24,15 +24,16 @@ namespace lockstep::shared {
 
 // The data of one rank for another go in chunks of one portion, chunk c in slot c % SLOTS_OF_PASSAGE.
 struct PassagePlan {
-  bool is_same = false;     // every rank gets the same: one portion a slot; else one for each
+  // every rank gets the same data, so a slot has one portion; else one for each rank
+  bool is_same = false;
   std::size_t head = 0;     // bytes before the first slot, for a table of parts
   std::size_t portion = 0;  // bytes
   std::size_t slot = 0;
 
-  std::size_t place(std::size_t chunk, int to) const;  // in the window
+  std::size_t place(std::size_t chunk, int to) const;  // offset in the window
   std::size_t window_bytes() const;
   std::size_t chunks(std::size_t bytes) const { return (bytes + portion - 1) / portion; }
-  // Bytes of chunk `chunk`, of so many in all.
+  // Number of bytes in chunk `chunk` of a message of `bytes` bytes.
   std::size_t bytes_of(std::size_t chunk, std::size_t bytes) const;
 };
 
@@ -46,8 +47,8 @@ class Passage {
           std::vector<std::size_t> expected);
 
   // Makes all progress that is possible now. take(begin, pieces) gets the ranks' data for this rank from byte
-  // `begin` on, in order. True when this rank has given and taken everything; other ranks may still read its
-  // window.
+  // `begin` on, in order. Returns true when this rank has given and taken everything; other ranks may still
+  // read its window.
   template <typename Take> bool advance(Take take) {
     for (int idle = 0; !is_over() && idle < SPINS; ++idle) {
       const std::size_t before = given_ + taken_;
@@ -69,7 +70,7 @@ class Passage {
   bool owes(int rank) const;
 
  private:
-  static constexpr int SPINS = 50;  // between two looks at anything else
+  static constexpr int SPINS = 50;  // number of looks before the rank does other work
 
   bool is_over() const { return given_ == gives_ && taken_ == takes_; }
   bool has_given(int rank, std::size_t chunks, std::memory_order order) const;
@@ -85,7 +86,7 @@ class Passage {
   Parts data_;
   std::vector<std::size_t> expected_;
   Parts pieces_;
-  std::size_t gives_ = 0;  // chunks, in all and so far
+  std::size_t gives_ = 0;  // number of chunks, in all and so far
   std::size_t given_ = 0;
   std::size_t takes_ = 0;
   std::size_t taken_ = 0;

@@ -8,7 +8,8 @@
 namespace lockstep::shared {
 namespace {
 
-// A waiting rank may look at the control segment without the lock, so the group must not be gone meanwhile.
+// A waiting rank may look at the control segment without the lock. So the group must not become GONE
+// meanwhile.
 class WaitUnderWay {
  public:
   WaitUnderWay(Context& context, PendingOperations::Lock& lock) : context_(context), lock_(lock) {
@@ -26,7 +27,7 @@ class WaitUnderWay {
   PendingOperations::Lock& lock_;
 };
 
-// After a sleep: are the peers alive, is it time for a warning, is the patience over.
+// After a sleep: checks whether the peers are alive, whether a warning is due, and whether the time is up.
 void look_around(Context& context, ProgressClock& clock, Waitable& target) {
   const Diagnosis diagnosis = context.diagnosis();
   if (const auto lost = diagnosis.lost_peer(target)) context.record_failure(*lost);
@@ -55,14 +56,15 @@ void PendingOperations::give_up() {
 void PendingOperations::wait(Lock& lock, Waitable& target, std::optional<std::chrono::nanoseconds> timeout) {
   const Membership& membership = context_.membership();
   ProgressClock clock(timeout.value_or(membership.options.timeout),
-                      membership.options.warn_after);  // from the first sleep
+                      membership.options.warn_after);  // the clock starts at the first sleep
   std::uint64_t moved = target.progress();
   Backoff backoff(context_.size());
   const WaitUnderWay under_way(context_, lock);
   while (!target.ready()) {
     if (!context_.usable() && !target.ready()) context_.throw_unusable(target.describe());
     if (backoff.has_spun()) {
-      // Large data come in pieces, and a rank that sleeps between two of them falls behind.
+      // Large data come in pieces. A rank that sleeps between two pieces falls behind, so progress restarts
+      // the spinning.
       if (const std::uint64_t current = target.progress(); current != moved) {
         moved = current;
         backoff.begin_again();

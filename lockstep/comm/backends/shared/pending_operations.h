@@ -1,13 +1,13 @@
-// PendingOperations: the operations of a group that are not done, the lock under which they work, and the
-// waits for them.
+// PendingOperations: the operations of a group that are not done, the lock that guards them, and the waits
+// for them.
 //
 //   auto lock = pending.lock();
 //   pending.add(operation);
 //   pending.advance(4);                        // a little of each, oldest first
 //   pending.wait(lock, *operation, timeout);   // returns when it is ready, else throws the group's failure
 //
-// There is no progress thread. A rank works on its own and others' operations inside the calls that it makes
-// anyway.
+// There is no progress thread. A rank works on its own and other ranks' operations inside the calls that it
+// makes anyway.
 #pragma once
 
 #include <chrono>
@@ -37,14 +37,14 @@ class PendingOperations {
   Lock lock() { return Lock(mutex_); }
   Lock try_lock() { return {mutex_, std::try_to_lock}; }
 
-  // ---- with the lock
+  // ---- with the lock held
   bool empty() const { return operations_.empty(); }
   void add(std::shared_ptr<Operation> operation) { operations_.push_back(std::move(operation)); }
-  // Advances all, oldest first; each may take at most `slices` slices.
+  // Advances all operations, oldest first. Each may do at most `slices` slices.
   void advance(std::size_t slices);
-  // They are not completed any more; their waits find out.
+  // Gives up all operations. Their waits find out.
   void give_up();
-  // Returns when ready; otherwise records and throws the failure. Unlocks while it sleeps.
+  // Returns when the target is ready. Otherwise records and throws the failure. Unlocks while it sleeps.
   void wait(Lock& lock, Waitable& target, std::optional<std::chrono::nanoseconds> timeout);
 
  private:

@@ -9,9 +9,9 @@
 namespace lockstep::shared {
 namespace {
 
-constexpr std::size_t PIECE = std::size_t{64} << 10U;  // of a reduce_scatter: stays in the cache
-constexpr std::size_t LARGE = std::size_t{4}
-                              << 20U;  // an output of it that is in no cache, neither now nor when it is read
+constexpr std::size_t PIECE = std::size_t{64} << 10U;  // of a reduce_scatter; it stays in the cache
+// an output of a reduce_scatter from this size on is in no cache, neither now nor when it is read
+constexpr std::size_t LARGE = std::size_t{4} << 20U;
 
 }  // namespace
 
@@ -33,7 +33,7 @@ void Reduction::contribute() {
 
 void Reduction::decide() {
   method_ = ReductionMethod::DIRECT;
-  if (path_ == Path::INLINE) return;  // as everybody's, by the size alone
+  if (path_ == Path::INLINE) return;  // as on every rank, because the size alone decides
   bool same = true;
   const Placement first = sources_.placement(0);
   for (int r = 1; r < context_->size(); ++r) same = same && sources_.placement(r) == first;
@@ -83,13 +83,13 @@ bool Reduction::reduce_slices(std::size_t slices) {
   for (int r = 0; r < context_->size(); ++r) {
     if (!has_block(r)) return false;
   }
-  // The owner of a block may have given it up. Slices that other ranks finished still count.
+  // After a failure, the owner of a block may have given it up. Slices that other ranks finished still count.
   if (context_->failed()) slices = 0;
   const SlicePlan plan = slice_plan(bytes(), context_->size());
   Slices work(*context_, sequence_);
   if (!work.work(plan, slices, [&](std::size_t begin, std::size_t size) { reduce_slice(begin, size); }))
     return false;
-  contribution_.withdraw();  // nobody touches it any more
+  contribution_.withdraw();  // no rank touches it any more
   return true;
 }
 
@@ -169,7 +169,7 @@ bool ReduceScatter::reduce_blocks(std::size_t slices) {
     if (!find_inputs(bytes, inputs)) return false;
     combine(inputs, reduced_, bytes);
     RankAddresses<const std::byte> again(context_->size());
-    if (!find_inputs(bytes, again)) return false;  // lent data may have changed meanwhile
+    if (!find_inputs(bytes, again)) return false;  // after a failure, lent data may have changed meanwhile
     reduced_ += bytes;
   }
   return reduced_ == total;

@@ -1,15 +1,15 @@
 // The collectives of the shared-memory engine that combine data.
 //
-//   all_reduce      takes one of these ways, which all ranks find out from the same posts:
-//   reduce            DIRECT   every contribution is readable: combine them straight into the result (inline,
-//                              one-shot)
-//                     SLICES   blocks whose slices any rank reduces and writes to all blocks
-//                              (shared/slices.h): memory of the group, which is its own block; and copies of
-//                              other memory, if not all ranks wait
-//                     WINDOW   all ranks wait: through their windows (shared/window.h)
+//   all_reduce      takes one of these paths. All ranks derive it from the same posts:
+//   reduce            DIRECT   each rank combines all contributions, which are readable, straight into its
+//                              result (inline, one-shot)
+//                     SLICES   any rank reduces any slice and writes it to all blocks (shared/slices.h). A
+//                              tensor in the group's memory is its own block. Other memory is copied into a
+//                              block, if not all ranks wait
+//                     WINDOW   all ranks wait: the data pass through their windows (shared/window.h)
 //                   reduce writes to the root's block only.
-//   reduce_scatter  each rank combines the parts for it straight into its output, as they appear, in blocks
-//                   or windows (shared/exchange.h); a large output is written past the caches.
+//   reduce_scatter  each rank combines the parts for it straight into its output, as they appear in blocks or
+//                   windows (shared/exchange.h). A large output is written past the caches.
 #pragma once
 
 #include <optional>
@@ -60,15 +60,15 @@ class ReduceScatter : public CollectiveOperation {
 
  private:
   bool reduce_blocks(std::size_t slices);
-  // Of all ranks' `bytes` at these addresses the result, into the output from `begin` on.
+  // Combines the bytes [begin, begin + bytes) of all inputs into the output at `begin`.
   void combine(const RankAddresses<const std::byte>& inputs, std::size_t begin, std::size_t bytes) const;
   bool find_parts();
-  // The pieces of all ranks at `reduced_`, if they can be read.
+  // Finds the next pieces of all ranks, at `reduced_`. Returns false if they cannot be read yet.
   bool find_inputs(std::size_t bytes, RankAddresses<const std::byte>& inputs) const;
 
   Exchange exchange_;
   std::vector<Source> parts_;  // by rank, once all have posted
-  std::size_t reduced_ = 0;    // bytes of the output that are done
+  std::size_t reduced_ = 0;    // bytes of the output that are complete
 };
 
 }  // namespace lockstep::shared

@@ -1,4 +1,4 @@
-// Facts about the buffers of a Request that the collectives of this room need. Pure.
+// Facts about the buffers of a Request. Pure.
 #pragma once
 
 #include <cstddef>
@@ -9,15 +9,15 @@
 
 namespace lockstep::shared {
 
-// Whether rank `own` writes a result over `data`, in one of the verbs whose ranks have parts for each other:
-// then it cannot be lent. A rank may find its own part in place already.
+// Whether rank `own` writes a result over `data`, in a verb whose ranks have parts for each other. Such data
+// cannot be lent. A rank's own part may already be in place.
 bool is_overwritten(const Request& request, int own, std::span<const std::byte> data);
 
-// Bytes that `from` has for rank `own`.
+// Number of bytes that rank `own` expects from rank `from`.
 std::size_t bytes_expected(const Request& request, int own, int from);
 
-// Bytes that the call of `rank` must be about, where rank `own` knows that from its own call (all_gather, and
-// gather on the root).
+// Number of bytes that the call of `rank` must post, if rank `own` knows it from its own call (all_gather,
+// and gather on the root).
 std::optional<std::size_t> bytes_to_be_posted(const Request& request, int own, int rank);
 
 }  // namespace lockstep::shared

@@ -28,8 +28,8 @@ class Sequencer {
   Sequencer(const Control& control, int rank, int size)
       : control_(control), rank_(rank), size_(size), known_finished_(static_cast<std::size_t>(size)) {}
 
-  std::uint64_t last() const { return last_; }  // that this rank has posted
-  // Whether every rank is through with the collective that used the slot of `sequence` last.
+  std::uint64_t last() const { return last_; }  // number of the last collective that this rank has posted
+  // Whether every rank has finished the collective that used the slot of `sequence` last.
   bool is_slot_free(std::uint64_t sequence) { return sequence <= SLOTS || all_finished(sequence - SLOTS); }
   // Fills this rank's line of the next number. The caller publishes it by the store of `sequence`.
   PostLine& fill_next(const Call& call, Placement placement, std::size_t offset, std::size_t bytes) {
@@ -45,12 +45,13 @@ class Sequencer {
   // Posts the next collective. The data that `placement` names must be there.
   void post(const Call& call, Placement placement, std::size_t offset, std::size_t bytes);
 
-  // This rank's part in `sequence` is over: it reads nothing of it any more.
+  // This rank's part in `sequence` is over: it reads no data of it any more.
   void finish(std::uint64_t sequence) {
     finished_ahead_ |= std::uint64_t{1} << (sequence - finished_ - 1);
     for (; (finished_ahead_ & 1U) != 0; finished_ahead_ >>= 1U) ++finished_;
-    // The release follows this rank's last look at the others' lines and blocks; their owners reuse them once
-    // they see it. No sleeper is woken here: a rank that waits for a slot may sleep its 10 ms.
+    // The release follows this rank's last look at the other ranks' lines and blocks. Their owners reuse them
+    // once they see the new value. No sleeper is woken here: a rank that waits for a slot may sleep its 10
+    // ms.
     control_.rank_line(rank_).finished.store(finished_, std::memory_order_release);
     prefetch_for_writing(&control_.post_line(last_ + 1, rank_));
   }
@@ -66,7 +67,7 @@ class Sequencer {
     }
     return true;
   }
-  // From a post of `rank`, which carries the number up to which it has finished.
+  // Takes note of a post of `rank`, which carries the number up to which it has finished.
   void learn_finished(int rank, std::uint64_t sequence) {
     auto& known = known_finished_[static_cast<std::size_t>(rank)];
     known = std::max(known, sequence);
@@ -77,9 +78,10 @@ class Sequencer {
   const int rank_;
   const int size_;
   std::uint64_t last_ = 0;
-  std::uint64_t finished_ = 0;                 // this rank has finished all collectives up to this one,
-  std::uint64_t finished_ahead_ = 0;           // and finished_ + 1 + i where bit i is set
-  std::vector<std::uint64_t> known_finished_;  // by rank, as far as it was seen
+  std::uint64_t finished_ = 0;  // this rank has finished all collectives up to this one
+  // bit i is set: it has also finished collective finished_ + 1 + i
+  std::uint64_t finished_ahead_ = 0;
+  std::vector<std::uint64_t> known_finished_;  // by rank: the last value seen
 };
 
 }  // namespace lockstep::shared

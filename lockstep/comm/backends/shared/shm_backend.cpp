@@ -19,7 +19,7 @@
 namespace lockstep {
 namespace {
 
-// Ranks tell each other, when they have mapped everything, whether they can read the private memory of
+// When the ranks have mapped all segments, each tells the others whether it can read the private memory of
 // all.
 constexpr const char* READY = "0";
 constexpr const char* READY_TO_READ = "1";
@@ -37,8 +37,8 @@ class Processes : public shared::Peers {
   }
   bool lend_private_memory() const override { return lends_; }
   bool read(int rank, std::uint64_t address, std::span<std::byte> to) const override {
-    // Reads first and checks the process after: a process alive now was the owner at the read, not another
-    // one with the same pid.
+    // Reads first and checks the process afterwards. If the process is alive now, it was the owner during the
+    // read, and not another process with the same pid.
     return memories_.at(static_cast<std::size_t>(rank)).read(address, to) && alive(rank);
   }
 
@@ -55,8 +55,8 @@ class Processes : public shared::Peers {
   bool lends_ = false;
 };
 
-// What a rank says of itself in the meeting: "4121 94021:77 3/1.5", its pid, how to try its memory, what it
-// may use of the machine.
+// What a rank announces in the meeting: "4121 94021:77 3/1.5". These are its pid, how to try its memory, and
+// its share of the machine.
 struct ShmIntroduction {
   pid_t pid = 0;
   std::string memory;
@@ -84,7 +84,7 @@ ShmIntroduction parse_introduction(const std::string& text) {
                    R"(" instead of by its pid and CPUs)");
 }
 
-// A handle and the trace of each rank, and everybody's segments until they are mapped.
+// Open files of a rank: a handle and the trace of each rank, and each rank's segments until they are mapped.
 std::size_t files_of(const Meeting& meeting) { return 2 * static_cast<std::size_t>(meeting.size()) + 4; }
 
 struct Segment {
@@ -92,7 +92,7 @@ struct Segment {
   std::string bound;  // the limit that made it smaller than the machine's memory
 };
 
-// Of a size that every rank can map. Collective.
+// Makes a segment of a size that every rank can map. Collective.
 Segment make_segment(Meeting& meeting, Deadline deadline) {
   const std::string mine = shared::segment_plan(meeting.size(), shared::memory_facts()).text();
   std::vector<shared::SegmentPlan> plans;
@@ -105,7 +105,8 @@ Segment make_segment(Meeting& meeting, Deadline deadline) {
   }
   const std::size_t least = shared::smallest(plans);
   const std::string bound = shared::explain(plans[least], static_cast<int>(least));
-  const std::size_t enough = shared::Control::bytes(meeting.size());  // as much as all else that is shared
+  // at least as much as the control segment
+  const std::size_t enough = shared::Control::bytes(meeting.size());
   if (plans[least].bytes < enough) {
     throw SystemError(
         str(meeting.place(), ": at most ", plans[least].bytes,
@@ -126,7 +127,7 @@ ProcessGroup make_shm_group(Meeting& meeting, const std::string& group_name, con
 ProcessGroup make_shm_group(Meeting& meeting, const std::string& group_name, const GroupOptions& options,
                             Deadline deadline, std::vector<int> job_ranks,
                             std::shared_ptr<TraceMemory> trace) {
-  shared::path_table();  // throws on every rank, before anything is exchanged
+  shared::path_table();  // throws on every rank before anything is exchanged, if LOCKSTEP_PATHS is wrong
   shared::Membership membership;
   membership.rank = meeting.rank();
   membership.size = meeting.size();
@@ -169,7 +170,8 @@ ProcessGroup make_shm_group(Meeting& meeting, const std::string& group_name, con
   membership.peers = peers;
   membership.trace = std::move(trace);
   membership.trace->share(meeting, deadline);
-  // Everybody has mapped everything and holds a handle of everybody: from here on a death is seen by all.
+  // Every rank has now mapped all segments and holds a handle of every process. From here on all ranks see a
+  // death.
   const auto ready = meeting.exchange(peers->can_read_all() ? READY_TO_READ : READY, {}, deadline);
   if (std::all_of(ready.begin(), ready.end(), [](const Message& rank) { return rank.text == READY_TO_READ; }))
     peers->lend();

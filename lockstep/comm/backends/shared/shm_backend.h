@@ -1,11 +1,11 @@
-// Ranks as processes of one machine that share memory.
+// shm: ranks as processes of one machine that share memory.
 //
 //   Hub hub = Hub::adopt(...);                   // job/ does this: sockets between the ranks of the machine
 //   ProcessGroup world = make_shm_group(hub, "world", {});
 //
-// Each rank makes one memfd for its data, rank 0 one more for the group's control segment; they are passed
-// through the hub, and every rank opens a process handle of every other while that one is known to wait in
-// the meeting.
+// Each rank makes a memfd for its data, and rank 0 makes another one for the group's control segment. The
+// ranks pass them through the hub. Every rank also opens a process handle of every other rank while that rank
+// is known to wait in the meeting.
 #pragma once
 
 #include <string>
@@ -17,11 +17,11 @@
 
 namespace lockstep {
 
-// Collective over the hub's ranks. Throws PeerLost or Timeout, naming who is missing, and SystemError.
+// Collective over the hub's ranks. Throws PeerLost or Timeout that names the missing ranks, and SystemError.
 ProcessGroup make_shm_group(Meeting& meeting, const std::string& group_name, const GroupOptions& options,
                             Deadline deadline);
-// The same for one machine of several: `job_ranks` says which ranks of the job these are; recorded in
-// `trace`.
+// The same for one machine of several. `job_ranks` are the numbers of these ranks in the job, and calls are
+// recorded in `trace`.
 ProcessGroup make_shm_group(Meeting& meeting, const std::string& group_name, const GroupOptions& options,
                             Deadline deadline, std::vector<int> job_ranks,
                             std::shared_ptr<TraceMemory> trace);

@@ -34,7 +34,7 @@ Slices::Slices(Context& context, std::uint64_t sequence)
       reducing_(context.control().rank_line(context.rank()).reducing),
       done_(context.control().share(sequence, context.rank()).done) {}
 
-// Before the first claim, so that a rank that is stopped with a slice in hand is named.
+// Stored before the first claim, so that messages name a rank that is stopped while it works on a slice.
 void Slices::begin_claiming() { reducing_.store(sequence_, std::memory_order_relaxed); }
 
 bool Slices::claim(const SlicePlan& plan, int region, std::size_t& slice) {
@@ -44,7 +44,7 @@ bool Slices::claim(const SlicePlan& plan, int region, std::size_t& slice) {
   do {
     slice = number_for(word, sequence_);
     if (slice >= count) return false;
-    // A claim tells nothing but the number; the blocks were seen through the posts.
+    // Relaxed: a claim conveys only the number. The blocks were acquired through the posts.
   } while (!claimed.compare_exchange_weak(word, pack(sequence_, slice + 1), std::memory_order_relaxed,
                                           std::memory_order_relaxed));
   fail_point("comm.claimed_slice");
@@ -52,14 +52,14 @@ bool Slices::claim(const SlicePlan& plan, int region, std::size_t& slice) {
 }
 
 bool Slices::note_done() {
-  // A rank that gave up uses its memory for other things. Data read behind that must not become a result, so
-  // this looks at the failure behind the read.
+  // A rank that gave up reuses its memory for other data. Data read after that must not become a result. So
+  // this rank looks at the failure after the read.
   std::atomic_thread_fence(std::memory_order_acquire);
   if (context_.failed()) {
     end_claiming();
     return false;
   }
-  // Written by this rank only. Publishes its slices to a rank that sees the sum complete.
+  // Only this rank writes it. The store publishes its slices to a rank that sees the sum complete.
   const std::uint64_t mine = number_for(done_.load(std::memory_order_relaxed), sequence_);
   done_.store(pack(sequence_, mine + 1), std::memory_order_release);
   worked_ = true;

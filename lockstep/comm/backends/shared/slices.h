@@ -18,23 +18,23 @@
 namespace lockstep::shared {
 
 struct SlicePlan {
-  std::size_t total = 0;   // bytes
-  std::size_t region = 0;  // of one rank; the last ones may be shorter or empty
+  std::size_t total = 0;   // in bytes
+  std::size_t region = 0;  // bytes of one rank's region; the last regions may be shorter or empty
   std::size_t slice = 0;
 
   std::size_t region_begin(int rank) const;
   std::size_t slices_of(int rank) const;
 };
 
-// Slices are small enough that ranks share the work evenly, large enough that a claim costs nothing.
+// Slices are small enough that ranks share the work evenly, and large enough that a claim costs little.
 SlicePlan slice_plan(std::size_t total, int ranks);
 
 class Slices {
  public:
   Slices(Context& context, std::uint64_t sequence);
 
-  // Does up to `most` slices. True when all slices are done, no matter by which rank. `work(begin, bytes)`
-  // does one slice.
+  // Does up to `most` slices. Returns true when all slices are done, no matter by which rank. `work(begin,
+  // bytes)` does one slice.
   template <typename Work> bool work(const SlicePlan& plan, std::size_t most, Work work) {
     begin_claiming();
     for (int step = 0; step < context_.size() && most > 0; ++step) {
@@ -53,7 +53,7 @@ class Slices {
  private:
   void begin_claiming();
   bool claim(const SlicePlan& plan, int region, std::size_t& slice);
-  bool note_done();  // false when the slice does not count
+  bool note_done();  // false if the slice does not count, because the group failed
   void end_claiming();
   bool all_done(const SlicePlan& plan) const;
 
@@ -61,7 +61,7 @@ class Slices {
   const std::uint64_t sequence_;
   std::atomic<std::uint64_t>& reducing_;
   std::atomic<std::uint64_t>& done_;
-  bool worked_ = false;  // since the others were rung for it
+  bool worked_ = false;  // has done slices since it last rang the other ranks
 };
 
 }  // namespace lockstep::shared

@@ -23,7 +23,7 @@ struct Source {
   const std::byte* data = nullptr;
   std::size_t bytes = 0;
   std::size_t behind = 0;   // as in Part
-  bool is_private = false;  // `data` is an address in the contributor's process
+  bool is_private = false;  // `data` is an address in the contributor's private memory
 };
 
 enum class Copied {
@@ -38,33 +38,35 @@ class Sources {
 
   PostLine& line(int rank) const { return context_->control().post_line(sequence_, rank); }
   Share& share(int rank) const { return context_->control().share(sequence_, rank); }
-  // Then the line and the data that it names can be read, too.
+  // If so, the line and the data that it names can be read, too.
   bool is_posted(int rank) const { return line(rank).sequence.load(std::memory_order_acquire) == sequence_; }
 
-  // ---- of a rank that has posted
+  // ---- for a rank that has posted
   Placement placement(int rank) const { return line(rank).placement; }
   bool has_late_block(int rank) const {
     return number_for(share(rank).staged.load(std::memory_order_acquire), sequence_) > 0;
   }
-  // Where its contribution of `bytes` bytes begins; checked.
+  // Address of its contribution of `bytes` bytes; checked.
   std::byte* address(int rank, std::size_t bytes) const;
-  // All of it as a source of `bytes` bytes.
+  // All of the contribution as a source of `bytes` bytes.
   Source whole(int rank, std::size_t bytes) const;
-  // The entry of its table for this rank; that part as a source of `bytes` bytes.
+  // The entry for this rank in its part table, and that part as a source of `bytes` bytes.
   Part part_entry(int rank) const;
   Source part(int rank, std::size_t bytes) const;
-  // Bytes of the source that can be read by now, all of them once the rank's contribution is complete.
+  // Number of bytes of the source that can be read by now. All of them, once the rank's contribution is
+  // complete.
   std::size_t readable(int rank, const Source& source) const;
   // Lent data may change once the group has failed.
   bool is_lost(int rank) const {
     if (placement(rank) != Placement::IN_PLACE && placement(rank) != Placement::PRIVATE) return false;
-    std::atomic_thread_fence(std::memory_order_acquire);  // the look at the failure comes behind the read
+    // so that the failure is looked at after the data were read
+    std::atomic_thread_fence(std::memory_order_acquire);
     return context_->failed();
   }
-  // Copies the bytes that are readable and not copied yet.
+  // Copies the bytes that are readable and not yet copied.
   Copied copy_out(int rank, const Source& source, void* output, std::size_t& copied) const;
 
-  // Of any rank: whether it has posted, and all of its contribution can be read.
+  // For any rank: whether it has posted, and all of its contribution can be read.
   bool is_complete(int rank) const;
 
   void read_late_blocks() { reading_ = Reading::LATE; }

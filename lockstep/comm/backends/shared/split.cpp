@@ -46,15 +46,15 @@ std::shared_ptr<Backend> split_group(SharedEngine& engine, const Membership& par
                                      const SplitRequest& split) {
   const std::vector<int>* mine = part_of(split.parts, engine.rank());
   const bool leads = mine != nullptr && mine->front() == engine.rank();
-  std::uint64_t offset = 0;  // of the control block, from the first rank of each part
+  std::uint64_t offset = 0;  // offset of the control block, from the first rank of each part
   if (leads) {
     try {
       offset = parent.own->make_control(static_cast<int>(mine->size()));
     } catch (const SystemError&) {
-      offset = NO_ROOM;  // told to everybody below
+      offset = NO_ROOM;  // all ranks are told below
     }
   }
-  // On a failure here the block stays: a member may have got its address.
+  // If this fails, the block stays, because a member may know its offset.
   const SplitAgreement all = agree_on_split(engine, split, offset);
   if (all.disagreement)
     engine.fail(mismatched(engine.rank(), *all.disagreement), std::string(name_of(split.callers)));

@@ -16,10 +16,10 @@
 
 namespace lockstep::shared {
 
-// The way to make an engine: it then helps, and is helped by, waits of the rank's other groups.
+// Makes an engine. In a wait it helps the rank's other groups, and they help it.
 std::shared_ptr<SharedEngine> make_engine(Membership membership);
 
-// See Backend::make_groups. `parent` is what `engine` was made of.
+// See Backend::make_groups. `parent` is the membership that `engine` was made of.
 std::shared_ptr<Backend> split_group(SharedEngine& engine, const Membership& parent,
                                      const SplitRequest& split);
 

@@ -6,7 +6,8 @@
 namespace lockstep::shared {
 
 std::size_t Stage::take(std::size_t bytes) {
-  // A loop stages its tensors in the same, warm blocks.
+  // Blocks of the right size are reused, so that a training loop stages its tensors in the same blocks, which
+  // are in the cache.
   const std::size_t wasteful = std::max<std::size_t>(4 * bytes, std::size_t{64} << 10U);
   const auto again = std::find_if(retired_.begin(), retired_.end(), [&](const Retired& block) {
     return block.destination < 0 && block.bytes >= bytes && block.bytes <= wasteful &&

@@ -17,7 +17,7 @@ namespace {
 constexpr std::size_t CHUNK = std::size_t{1} << 20U;
 constexpr std::size_t LEAST_PORTION = std::size_t{64} << 10U;
 constexpr std::size_t SLOTS_OF_WINDOW = 4;
-constexpr int SPINS = 50;  // between two looks at anything else
+constexpr int SPINS = 50;  // number of looks before the rank does other work
 
 }  // namespace
 
@@ -68,7 +68,7 @@ bool WindowReduction::step() {
 
 bool WindowReduction::all_reached(std::atomic<std::uint64_t> WindowLine::*counter, std::uint64_t word) const {
   for (int r = 0; r < context_->size(); ++r) {
-    // This rank then reads the data that the other wrote before it got there.
+    // Acquires the data that the other rank wrote before it got there.
     if (r != context_->rank() &&
         (context_->control().window_line(r).*counter).load(std::memory_order_acquire) < word)
       return false;

@@ -5,10 +5,10 @@
 //   WindowReduction window(context, plan, call, sequence, data);
 //   if (window.advance(blocks)) the_sum_is_in(data);
 //
-// Of S bytes on each of N ranks, (N-1)/N S are copied in, S/N reduced from everybody's, (N-1)/N S copied out:
-// (4 - 2/N) S cache lines fetched instead of the 5 S of copying all in and out. After "Optimizing MPI
-// collectives on shared memory multi-cores" (SC 2023) and the two-shot all_reduce of DeepSpeed's
-// shared-memory communication.
+// Of S bytes on each of N ranks, (N-1)/N S are copied in, S/N are reduced from all ranks, and (N-1)/N S are
+// copied out. This moves (4 - 2/N) S bytes through the caches; copying all data in and out would move 5 S.
+// After "Optimizing MPI collectives on shared memory multi-cores" (SC 2023) and the two-shot all_reduce of
+// DeepSpeed's shared-memory communication.
 #pragma once
 
 #include <cstddef>
@@ -18,11 +18,11 @@
 
 namespace lockstep::shared {
 
-// Chunk c has bytes [c * chunk, (c + 1) * chunk), of which portion q is rank q's to reduce.
+// Chunk c has the bytes [c * chunk, (c + 1) * chunk). Rank q reduces portion q of each chunk.
 struct WindowPlan {
   std::size_t total = 0;
-  std::size_t portion = 0;  // bytes
-  std::size_t chunk = 0;    // a portion for every rank
+  std::size_t portion = 0;  // in bytes
+  std::size_t chunk = 0;    // in bytes: one portion for every rank
   std::size_t chunks = 0;
   std::size_t slots = 0;
 
@@ -31,7 +31,7 @@ struct WindowPlan {
     std::size_t bytes = 0;
   };
   Range range(std::size_t chunk_number, int rank) const;
-  // Where that portion lies in a window.
+  // Offset of that portion in a window.
   std::size_t place(std::size_t chunk_number, int rank) const;
   std::size_t window_bytes() const { return slots * chunk; }
 };
@@ -44,7 +44,7 @@ class WindowReduction {
   WindowReduction(Context& context, const WindowPlan& plan, const Call& call, std::uint64_t sequence,
                   std::byte* data);
 
-  // Makes all progress that is possible now; true when the result is there.
+  // Makes all progress that is possible now. Returns true when the result is complete.
   bool advance();
   bool has_reduced_all(int rank) const;
 
@@ -61,7 +61,7 @@ class WindowReduction {
   Call call_;
   std::uint64_t sequence_;
   std::byte* data_;
-  std::size_t in_ = 0;  // chunks
+  std::size_t in_ = 0;  // number of chunks copied in
   std::size_t reduced_ = 0;
   std::size_t out_ = 0;
 };

@@ -11,7 +11,8 @@
 namespace lockstep {
 namespace {
 
-// A waiting rank keeps its core for a moment if all ranks of this machine (of this address) have a core each.
+// How long a waiting rank may spin: a moment if every rank of this machine (of this address) has a core, else
+// 0.
 std::chrono::nanoseconds spin_of(Meeting& meeting, Deadline deadline) {
   constexpr std::chrono::microseconds SPIN{50};
   const std::string here = meeting.local_address();

@@ -53,8 +53,8 @@ std::string ends(int from, int to, int connection) {
   return str("tcp rank ", from, " to ", to, ", ", connection);
 }
 
-// Lets in the higher ranks' connections, whatever strangers do at the same address, in a thread that lasts as
-// long as this object.
+// Admits the connections of higher ranks, whatever strangers do at the same address. A thread does this as
+// long as the object lives.
 class Door {
  public:
   using OnArrival = std::function<void(Reception::Admitted)>;
@@ -73,7 +73,7 @@ class Door {
     stop_.write.reset();
     if (thread_.joinable()) thread_.join();
   }
-  // Once it is closed: throws what ended the thread early.
+  // Called after close. Throws the error that ended the thread early, if any.
   void check() const {
     if (failure_) std::rethrow_exception(failure_);
   }
@@ -98,7 +98,7 @@ class Door {
   const OnArrival on_arrival_;
   Pipe stop_;
   std::thread thread_;
-  std::exception_ptr failure_;  // the thread's, until it is joined
+  std::exception_ptr failure_;  // written by the thread until it is joined
 };
 
 class Mesh {
@@ -107,7 +107,7 @@ class Mesh {
       : meeting_(meeting), step_(std::min(deadline.remaining(), std::chrono::nanoseconds(LONGEST_STEP))) {}
 
   MeshOfSockets connect(int wanted, Deadline deadline) {
-    constexpr std::size_t OWN = 8;  // the listener, and what a thread serves it with
+    constexpr std::size_t OWN = 8;  // descriptors that the thread itself needs, such as the listener
     make_room_for_files(static_cast<std::size_t>(wanted) * static_cast<std::size_t>(size()) + OWN,
                         meeting_.place());
     Fd listener = tcp_listen(meeting_.local_address(), 0);
@@ -118,7 +118,7 @@ class Mesh {
     Door door(reception, [this](Reception::Admitted one) { welcome(std::move(one)); });
     const Deadline connected = Deadline::in(step_);
     for_each_to_lower([&](int r, int i) { connect_to(r, i, connected); });
-    // All connections of all ranks have been welcomed when all have come here.
+    // A rank reaches this exchange when all its connections have been welcomed.
     const auto all = meeting_.exchange(CONNECTED, {}, deadline);
     door.close();
     door.check();
@@ -218,7 +218,7 @@ class Mesh {
     return to_lower;
   }
 
-  // On the door's thread, which alone touches the places of higher ranks until it has ended.
+  // Runs on the door's thread. Only that thread touches the entries of higher ranks until it has ended.
   void welcome(Reception::Admitted one) {
     const std::string name = opaque_text(one.hello.opaque);
     for (int r = rank() + 1; r < size(); ++r) {
@@ -241,7 +241,7 @@ class Mesh {
   }
 
   Meeting& meeting_;
-  const std::chrono::nanoseconds step_;  // at most, for each
+  const std::chrono::nanoseconds step_;  // the longest time for each step
   std::optional<Secret> secret_;
   std::vector<Announcement> announced_;
   std::vector<messages::PeerProcess> peers_;

@@ -28,7 +28,7 @@ namespace lockstep::tcp {
 inline constexpr int MOST_CONNECTIONS = 16;
 
 struct MeshOptions {
-  std::chrono::milliseconds silence{0};  // after which a machine that does not answer counts as gone
+  std::chrono::milliseconds silence{0};  // time after which a machine that does not answer counts as gone
   int connections = 1;                   // between two ranks; the value of the meeting's rank 0 counts
 };
 

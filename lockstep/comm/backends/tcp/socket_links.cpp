@@ -54,7 +54,7 @@ class SocketLink final : public messages::Link {
   std::size_t socket_at(std::uint64_t position) const {
     return position / SocketLinks::STRIPE % sockets_.size();
   }
-  // Until the next socket's turn.
+  // Bytes until the next socket's turn.
   std::size_t left_at(std::uint64_t position) const {
     if (sockets_.size() == 1) return std::numeric_limits<std::size_t>::max();
     return SocketLinks::STRIPE - position % SocketLinks::STRIPE;
@@ -65,7 +65,7 @@ class SocketLink final : public messages::Link {
     if (socket_at(position) != before) watch();
   }
 
-  // Those whose turn it is, and no others: what has come over another one cannot be read yet.
+  // Watches only the sockets whose turn it is, because bytes that arrive on another one cannot be read yet.
   void watch() {
     for (std::size_t i = 0; i < sockets_.size(); ++i)
       change(i, {.read = i == socket_at(received_), .write = wants_write_ && i == socket_at(sent_)});

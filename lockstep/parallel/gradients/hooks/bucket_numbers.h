@@ -1,5 +1,5 @@
-// What lossy hooks share: the numbers of a bucket and of one parameter in it, their precision, and memory for
-// messages.
+// Shared by the lossy hooks: the numbers of a bucket and of one parameter in it, their precision, and memory
+// for messages.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,19 +10,20 @@
 
 namespace lockstep {
 
-// The numbers of a bucket in a type in which they may be added up: themselves, or for 16-bit types a float32
-// copy.
+// The numbers of a bucket in a type in which they can be added up: the numbers themselves, or for 16-bit
+// types a float32 copy.
 at::Tensor wide_reals(const GradBucket& bucket);
-// The elements of one parameter in reals() of its bucket, or in anything as long.
+// The elements of one parameter in reals() of its bucket, or in a tensor of the same length.
 at::Tensor part_of(const at::Tensor& reals, const GradBucketPart& part);
 bool is_16_bits(at::ScalarType dtype);
 // Half the distance from 1 to the next number: the largest relative error of one rounding.
 double unit_roundoff(at::ScalarType dtype);
 
-// Flat zeros for the group's collectives. On the CPU it is the group's memory, which it reduces in place.
+// Returns flat zeros for the group's collectives. On the CPU they lie in the group's memory, which is reduced
+// in place.
 at::Tensor communicated_zeros(std::int64_t count, const at::TensorOptions& of, const ProcessGroup& group);
 
-// Such tensors that live from step to step, one per bucket and purpose.
+// Keeps such tensors from step to step, one per bucket and purpose.
 class HookMemory {
  public:
   at::Tensor of(std::size_t bucket, std::int64_t count, const at::TensorOptions& of,

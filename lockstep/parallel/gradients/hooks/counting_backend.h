@@ -1,11 +1,11 @@
-// A group that counts what this rank sends on it, and otherwise is the group it was made of: same ranks, same
-// operations, in the same order with those of the original. Communication hooks get one, so that their bytes
-// are measured, not claimed.
+// A group that counts the bytes that this rank sends on it. Otherwise it is the group it was made of: the
+// same ranks and operations, in one order with the operations of the original. Communication hooks get one,
+// so that their bytes are measured, not claimed.
 //
 //   auto sent = std::make_shared<std::atomic<std::uint64_t>>(0);
 //   const ProcessGroup counted = counting_group(group, sent);
 //
-// Counted   what this rank contributes to an operation, once, however many ranks take it.
+// Counted   A rank's contribution to an operation counts once, however many ranks receive it.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// Communication hooks by name: those of the library and those a program adds.
+// Communication hooks by name: those of the library and those that a program adds.
 //
 //   const auto hook = dist::make_comm_hook("powerSGD");                   // with default options
 //   dist::add_comm_hook("mine", [] { return my_hook(); });
@@ -9,8 +9,8 @@
 //   powerSGD       low-rank factors of each matrix, error feedback, warm start (power_sgd_hook.h)
 //   topk           the largest hundredth of the elements, error feedback (top_k_hook.h)
 //   int8           8 bits per element and a scale per 512 (int8_hook.h)
-//   noop           nothing is sent, each rank keeps its own gradients: shows what communication costs. Models
-//                  drift apart
+//   noop           nothing is sent, so each rank keeps its own gradients and models drift apart. It shows the
+//                  cost of communication
 #pragma once
 
 #include <functional>
@@ -22,7 +22,7 @@
 
 namespace lockstep {
 
-// Throws InvalidArgument, with all known names, for an unknown one.
+// Throws InvalidArgument for an unknown name, and lists all known names.
 std::shared_ptr<CommHook> make_comm_hook(const std::string& name);
 
 using CommHookMaker = std::function<std::shared_ptr<CommHook>()>;

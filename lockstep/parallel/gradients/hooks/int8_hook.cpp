@@ -9,8 +9,8 @@ namespace lockstep {
 namespace {
 
 struct Messages {
-  at::Tensor to_average, received;  // this rank's gradient; everybody's part of this rank's slice
-  at::Tensor averaged, gathered;    // the average of this rank's slice; of all slices
+  at::Tensor to_average, received;  // this rank's gradient; all ranks' parts of this rank's slice
+  at::Tensor averaged, gathered;    // the average of this rank's slice; the averages of all slices
 };
 
 std::span<std::byte> bytes_of(const at::Tensor& tensor) {
@@ -21,7 +21,7 @@ template <typename Real> std::span<Real> numbers_of(const at::Tensor& tensor) {
   return {static_cast<Real*>(tensor.data_ptr()), static_cast<std::size_t>(tensor.numel())};
 }
 
-// Not into the gaps between gradients: what is not a number would stay there.
+// Does not write to the gaps between gradients, because a NaN would stay there.
 template <typename Real>
 void take(const GradBucket& bucket, const Int8Slices<Real>& slices, const at::Tensor& all) {
   const at::Tensor reals = bucket.reals();

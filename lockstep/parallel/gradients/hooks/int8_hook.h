@@ -1,18 +1,19 @@
-// int8: gradients travel as 8-bit integers, each chunk of up to 512 elements with a scale of its own.
+// int8: gradients travel as 8-bit integers. Each chunk of up to 512 elements has a scale of its own.
 //
 //   ddp.register_comm_hook("int8");
 //
 // What        value = integer * scale, where scale is the largest magnitude of the chunk divided by 127.
-//             Every rank averages its slice of all ranks' gradients and sends the average round, quantised
-//             again; so what a rank sends and receives does not grow with the number of ranks (Python's
-//             quantization hooks gather everybody's gradient everywhere).
-// Sends       about one byte per element, once to the ranks that average and 1/size() of it to all: an
-//             all_to_all and an all_gather per bucket. The second starts at the end of backward. Scales are
-//             float32 (float64 for float64).
-// Bound       0.8 % of the largest magnitude in any rank's gradient, in any element: half a step twice.
-//             Within a chunk, rather than overall, in practice.
-// Not finite  a chunk with such a value becomes NaN on all ranks.
-// On a GPU    gradients are copied to the host, and travel over the CPU's backend: for slow networks alone.
+//             Every rank averages its slice of all ranks' gradients, quantises the average again, and sends
+//             it to all. So the bytes that a rank sends and receives do not grow with the number of ranks.
+//             (Python's quantization hooks gather all gradients on every rank.)
+// Sends       One byte per element to the ranks that average, and 1/size() of that to all: an all_to_all and
+//             an all_gather per bucket. The second starts at the end of backward. Scales are float32 (float64
+//             for float64).
+// Bound       0.8 % of the largest magnitude in any rank's gradient, for any element: half a step twice. In
+//             practice the largest magnitude of the chunk counts.
+// Not finite  A chunk with such a value becomes NaN on all ranks.
+// On a GPU    Gradients are copied to the host and travel over the CPU's backend, which pays only on slow
+//             networks.
 // State       none.
 #pragma once
 

@@ -16,7 +16,8 @@ constexpr int STEPS = Int8Slices<float>::STEPS;
 
 std::size_t divided_up(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
 
-// NaN if there is one, else infinity if there is one: the bits without the sign order like that.
+// Returns NaN if there is one, else infinity if there is one, because the bits without the sign have that
+// order.
 template <typename Real> Real largest_magnitude(const Real* numbers, std::size_t count) {
   using Bits = std::conditional_t<sizeof(Real) == 4, std::int32_t, std::int64_t>;
   Bits largest = 0;
@@ -33,12 +34,12 @@ void quantise_chunk(const Real* numbers, std::size_t count, std::byte* scale_at,
     std::fill_n(integers, count, std::byte{0});
     return;
   }
-  // Has no room for fractions: adding it rounds. (No instruction of the oldest processors rounds several
-  // numbers at once.)
+  // At this size a number has no bits for fractions, so adding it rounds. (The oldest supported processors
+  // have no instruction that rounds several numbers at once.)
   constexpr Real WHOLE = Real{3} * (std::uint64_t{1} << (std::numeric_limits<Real>::digits - 2U));
   for (std::size_t i = 0; i < count; ++i) {
     const int steps =
-        static_cast<int>((numbers[i] / scale + WHOLE) - WHOLE);  // more than 127 if the scale is subnormal
+        static_cast<int>((numbers[i] / scale + WHOLE) - WHOLE);  // beyond 127 if the scale is subnormal
     integers[i] = static_cast<std::byte>(std::clamp(steps, -STEPS, STEPS));
   }
 }

@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-constexpr int DIGIT = 11;  // bits; counters of all its values fit into the first-level cache
+constexpr int DIGIT = 11;  // in bits; the counters of all its values fit into the first-level cache
 using Counters = std::array<std::int64_t, std::size_t{1} << DIGIT>;
 
 template <typename Key, typename Real> Key key_of(Real value) {
@@ -19,7 +19,7 @@ template <typename Key, typename Real> Key key_of(Real value) {
   return std::bit_cast<Key>(value) & MAGNITUDE;
 }
 
-// Keys above `prefix` in the bits of `mask` are among the largest, and the first `equal` of those that have
+// Keys above `prefix` in the bits of `mask` are among the largest. So are the first `equal` keys that match
 // it.
 template <typename Key> struct Threshold {
   Key prefix = 0;
@@ -30,7 +30,8 @@ template <typename Key> struct Threshold {
 template <typename Key, typename Real>
 Counters count_digits(std::span<const Real> values, const Threshold<Key>& so_far, int shift) {
   constexpr Key VALUES = (Key{1} << DIGIT) - 1;
-  std::array<Counters, 2> counters{};  // two, because the same counter in a row waits for itself
+  // two sets, because an increment waits for an earlier one of the same counter
+  std::array<Counters, 2> counters{};
   std::size_t i = 0;
   for (const Real value : values) {
     const Key key = key_of<Key>(value);
@@ -50,7 +51,8 @@ Threshold<Key> find_threshold(std::span<const Real> values, std::int64_t count) 
     while (counters[digit] < found.equal) found.equal -= counters[digit--];
     found.prefix |= static_cast<Key>(digit) << shift;
     found.mask |= ((Key{1} << DIGIT) - 1) << shift;
-    if (counters[digit] == found.equal) return found;  // all of these, whatever their other bits are
+    // all of these are taken, whatever their other bits are
+    if (counters[digit] == found.equal) return found;
     left = shift;
   }
   return found;

@@ -1,12 +1,13 @@
-// largest_places: where the elements of a tensor are that are largest in magnitude.
+// largest_places: the places of the elements of a tensor with the largest magnitudes.
 //
 //   const at::Tensor places = largest_places(gradient, 1000);   // 1000 of int64, ascending
 //
-// `values` is float32 or float64, of one dimension and contiguous; `count` at most its elements. NaN is
-// larger than everything, as for at::topk. Of equally large ones the first are taken. On the CPU a radix
-// select (Alabi et al., "Fast k-selection algorithms for graphics processing units", ACM JEA 2012, section
-// 3.2) of the bits without the sign, which order like the magnitudes: a few passes that only read, where
-// at::topk makes pairs of all elements and their places. On other devices at::topk.
+// `values` is float32 or float64, contiguous, with one dimension. `count` is at most the number of elements.
+// NaN counts as larger than every number, as in at::topk. Of equally large elements the first are taken. On
+// the CPU it is a radix select (Alabi et al., "Fast k-selection algorithms for graphics processing units",
+// ACM JEA 2012, section 3.2). It works on the bits without the sign, whose order is that of the magnitudes,
+// in a few passes that only read. (at::topk makes a pair of value and place for every element.) On other
+// devices it calls at::topk.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -20,8 +20,8 @@ double underflow(at::ScalarType dtype) {
   }
 }
 
-// Roundings of a sum over a balanced tree and of one division; 16-bit types are summed in float32 and rounded
-// once more.
+// Error of a sum over a balanced tree and one division. 16-bit types are summed in float32 and rounded once
+// more.
 double roundings(at::ScalarType dtype, int ranks) {
   const double levels = std::ceil(std::log2(ranks)) + 1;
   return is_16_bits(dtype) ? levels * 0x1p-24 + unit_roundoff(dtype) : levels * unit_roundoff(dtype);
@@ -55,12 +55,12 @@ HookStep CompressHook::run(const GradBucket& bucket) {
 
 HookErrorBound CompressHook::error_bound(at::ScalarType dtype, int ranks) const {
   if (is_16_bits(dtype)) return AllReduceHook().error_bound(dtype, ranks);
-  const double first = unit_roundoff(type_);  // when compressed
+  const double first = unit_roundoff(type_);  // rounding error of the compression
   return {.of_largest = first + (1 + first) * 1.01 * roundings(type_, ranks),
           .absolute = 3 * underflow(type_)};
 }
 
-// Its own value in place of a mean of which it is one part in `ranks`.
+// The result is the rank's own value. The mean contains 1 / `ranks` of that.
 HookErrorBound NoopHook::error_bound(at::ScalarType, int ranks) const {
   return {.of_largest = 2.0 * (ranks - 1) / ranks};
 }

@@ -16,10 +16,10 @@ class AllReduceHook : public CommHook {
   HookErrorBound error_bound(at::ScalarType dtype, int ranks) const override;
 };
 
-// Gradients travel as float16 or bfloat16. The sum is kept in float32 and divided once, so that unlike in
-// Python it neither overflows nor loses bits per rank (on a GPU it is NCCL's sum, in that type); with two
-// ranks the bits are Python's unless half a gradient underflows there. A bucket of that dtype already, or of
-// one that is not wider, goes as it is.
+// Gradients travel as float16 or bfloat16. The sum is kept in float32 and divided once. So unlike in Python
+// it does not overflow, and does not lose bits with every rank. (On a GPU NCCL sums in the 16-bit type.) With
+// two ranks the bits are Python's unless half a gradient underflows there. A bucket of that dtype, or of one
+// that is not wider, is sent as it is.
 class CompressHook : public CommHook {
  public:
   explicit CompressHook(at::ScalarType type) : type_(type) {}  // at::kHalf or at::kBFloat16

@@ -21,8 +21,8 @@ namespace {
 
 [[noreturn]] void refuse_power_sgd(const std::string& what) { throw InvalidArgument("powerSGD: " + what); }
 
-// Gram-Schmidt, column by column, in place. A column that the others span already becomes zero or noise, as
-// in Python.
+// Gram-Schmidt, column by column, in place. A column that the other columns span already becomes zero or
+// noise, as in Python.
 void orthogonalize_gram_schmidt(const at::Tensor& matrix, double epsilon) {
   const std::int64_t columns = matrix.size(1);
   for (std::int64_t i = 0; i < columns; ++i) {
@@ -40,7 +40,7 @@ void orthogonalize(const at::Tensor& matrix, double epsilon) {
   matrix.copy_(std::get<0>(at::linalg_qr(matrix)));
 }
 
-// The dimension along which the memory of a gradient falls into rows: the outermost one.
+// The outermost dimension in the memory of a gradient, along which the memory falls into rows.
 std::int64_t rows_of(const at::Tensor& parameter) {
   if (parameter.dim() == 0) return 1;
   const auto strides = parameter.strides();
@@ -54,7 +54,7 @@ bool is_finite(const at::Tensor& tensor) { return tensor.isfinite().all().item<b
 
 struct PowerSgdHook::Round {
   GradBucket bucket;
-  at::Tensor reals;  // of the bucket, or a float32 copy of them
+  at::Tensor reals;  // numbers of the bucket, or a float32 copy of them
   std::vector<Matrix> matrices;
   std::vector<at::Tensor> others;  // parts of `reals` that are not compressed
   at::Tensor first, second;        // messages
@@ -85,7 +85,8 @@ HookErrorBound PowerSgdHook::error_bound(at::ScalarType dtype, int) const {
   return {.of_norm = 1.01 + (is_16_bits(dtype) ? unit_roundoff(dtype) : 0)};
 }
 
-// numpy's RandomState(seed).randint(1_000_000_000): 30 bits of the same Mersenne twister until they fit.
+// numpy's RandomState(seed).randint(1_000_000_000): draws 30 bits of the same Mersenne twister until the
+// number is small enough.
 std::uint64_t PowerSgdHook::next_seed() {
   for (;;) {
     ++draws_;
@@ -162,7 +163,7 @@ void PowerSgdHook::lay_out_messages(Round& round) {
   }
 }
 
-// P = M Q, where Q is last step's or random, the same on all ranks.
+// Computes P = M Q. Q is that of the last step or random, the same on all ranks.
 void PowerSgdHook::begin(Round& round) {
   const auto is_new = [&](const Matrix& matrix) {
     return !options_.warm_start || !qs_.contains(matrix.name);
@@ -193,7 +194,7 @@ void PowerSgdHook::begin(Round& round) {
   }
 }
 
-// P is the mean; Q = M^T P.
+// P is now the mean. Computes Q = M^T P.
 HookStep PowerSgdHook::middle(const std::shared_ptr<Round>& round) {
   const c10::NoGradGuard no_grad;
   std::int64_t at = round->first.numel();
@@ -215,12 +216,13 @@ HookStep PowerSgdHook::middle(const std::shared_ptr<Round>& round) {
           }};
 }
 
-// M = P Q^T, and what this leaves out.
+// Computes M = P Q^T, and the error that this leaves.
 void PowerSgdHook::finish(Round& round) {
   const c10::NoGradGuard no_grad;
   for (Matrix& matrix : round.matrices) {
     at::mm_out(matrix.values, matrix.p, matrix.q.t());
-    const bool usable = is_finite(matrix.p) && is_finite(matrix.q);  // the same bits on all ranks, so is this
+    // P and Q have the same bits on all ranks, so all decide alike
+    const bool usable = is_finite(matrix.p) && is_finite(matrix.q);
     if (options_.use_error_feedback && usable) {
       errors_.keep(matrix.name, matrix.sent.sub_(matrix.values).view({-1}));
     } else {

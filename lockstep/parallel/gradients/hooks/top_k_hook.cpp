@@ -14,7 +14,7 @@
 namespace lockstep {
 namespace {
 
-// What is sent of a bucket: `count` values, then the places they belong to.
+// Layout of a bucket's message: `count` values, then their places.
 struct Layout {
   std::int64_t count;
   at::ScalarType values, places;
@@ -52,7 +52,7 @@ HookErrorBound TopKHook::error_bound(at::ScalarType dtype, int) const {
 HookStep TopKHook::run(const GradBucket& bucket) {
   const c10::NoGradGuard no_grad;
   const at::Tensor reals = bucket.reals();
-  const at::Tensor own = wide_reals(bucket).clone();  // what this rank contributes
+  const at::Tensor own = wide_reals(bucket).clone();  // this rank's contribution
   if (options_.use_error_feedback) {
     for (const GradBucketPart& part : bucket.parts()) errors_.add_to(part.name, part_of(own, part));
   }
