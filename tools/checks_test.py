@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
 """The checks find what they are there to find. Run by CTest."""
+import importlib.machinery
+import importlib.util
 import pathlib
 import unittest
 
@@ -10,9 +12,28 @@ import check_texts
 import sources
 
 
+def load(name):
+    """A tool whose file has no ending."""
+    loader = importlib.machinery.SourceFileLoader(name, str(pathlib.Path(__file__).with_name(name)))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(name, loader))
+    loader.exec_module(module)
+    return module
+
+
 def layers(path, *includes, text=""):
     path = pathlib.PurePosixPath(path)
     return [problem.split(": ", 1)[1] for problem in check_layers.check_file(path, {path: list(includes)}, text)]
+
+
+class Lint(unittest.TestCase):
+    def test_comments_and_layout_are_not_code(self):
+        code = load("lint").code_of
+        self.assertEqual(code("int a;  // x \"y\"\n/* b\n c */ f();\n"), "int a; f(); ".strip())
+        self.assertEqual(code("int\n    b;"), code("int b;"))
+        self.assertNotEqual(code("f();"), code("f();  // NOLINT(x)"))
+        for kept in (r'char* s = "// no \" // ";', 'auto r = R"(// "raw" )";'):
+            self.assertEqual(code(kept), kept)
+        self.assertNotEqual(code('s = "a";'), code('s = "b";'))
 
 
 class Layers(unittest.TestCase):

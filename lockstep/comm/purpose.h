@@ -10,8 +10,8 @@
 //
 // Compared    Ranks must call for the same purpose and with the same mark, as they must with the same dtype.
 //             A mark is a number that the calling part of the library chooses. It travels in place of a root,
-//             if the verb has none. Not carried the name of the model or layer. Each rank adds its own to its
-//             own messages.
+//             if the verb has none.
+// Not carried The name of the model or layer. Each rank adds its own to its own messages.
 // Scopes      The innermost scope counts. A thread outside of any scope calls for the program.
 #pragma once
 
