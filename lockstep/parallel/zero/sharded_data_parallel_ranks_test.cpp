@@ -314,7 +314,7 @@ void spin_at_random(std::mt19937& random) {
 
 // The weight after many steps, in which each rank is late at random places if `is_late`.
 at::Tensor train_late(bool is_late) {
-  const char* const asked = std::getenv("LOCKSTEP_TEST_LATE_STEPS");  // by hand: as many as one likes
+  const char* const asked = std::getenv("RANKS_TEST_LATE_STEPS");  // by hand: as many as one likes
   const int steps = asked == nullptr ? 300 : std::atoi(asked);
   torch::manual_seed(5);
   auto net = std::make_shared<torch::nn::LinearImpl>(300, 300);
