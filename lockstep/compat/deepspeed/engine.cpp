@@ -49,6 +49,15 @@ std::optional<at::ScalarType> dtype_of(Precision precision) {
   return std::nullopt;
 }
 
+// Whether ShardedDataParallel has float32 masters of a 16-bit model. Where it has none, such a model is
+// trained by DistributedDataParallel at every stage.
+template <typename Options> constexpr bool CAN_KEEP_MASTERS = requires(Options options) {
+  options.master_weights;
+};
+template <typename Options> void keep_masters(Options& options, bool keeps) {
+  if constexpr (CAN_KEEP_MASTERS<Options>) options.master_weights = keeps;
+}
+
 std::vector<at::Tensor> tensors_in(const NamedTensors& named) {
   std::vector<at::Tensor> tensors;
   for (const auto& [name, tensor] : named) tensors.push_back(tensor);

@@ -159,6 +159,7 @@ class EngineBase {
   void convert(torch::nn::Module& module) const;
   void take(torch::nn::Module& module, DistributedDataParallelBase& replicas);
   void take(ShardedDataParallelBase& shards);
+  bool uses_replicas() const;  // DistributedDataParallel, and not ShardedDataParallel
   ShardedDataParallelOptions sharded_options() const;
   void before_forward(bool training);
   template <typename Argument> decltype(auto) input(Argument&& argument) const {
@@ -218,7 +219,7 @@ template <typename ModuleType> class Engine : public EngineBase {
   Engine(std::shared_ptr<ModuleType> module, Config config, const InitializeOptions& options)
       : EngineBase(std::move(config), options), module_(std::move(module)) {
     convert(*module_);
-    if (zero_optimization_stage() == 0) {
+    if (uses_replicas()) {
       replicas_ = std::make_unique<DistributedDataParallel<ModuleType>>(
           module_, DistributedDataParallelOptions{.process_group = process_group()});
       take(*module_, *replicas_);

@@ -288,13 +288,12 @@ RANKS_TEST(DeepSpeedEngine, ACheckpointHasOneTagAndCanGiveTheModelAlone, Ranks(2
   auto [engine, optimizer, scheduler] = initialize(net, parse_config(config), {.process_group = world()});
   engine.backward(engine(torch::full({}, 0.25F, torch::kHalf)));
   engine.step();
-  EXPECT_THAT(
-      [&engine = engine, &folder, this] {
-        return engine.save_checkpoint(folder.path(), {.tag = "of" + std::to_string(rank())});
-      },
-      ThrowsMessage<Mismatch>(HasSubstr("rank 0 gives \"of0\" and rank 1 \"of1\"")));
-  EXPECT_THAT([&engine = engine, &folder] { return engine.save_checkpoint(folder.path(), {.tag = "a/b"}); },
-              ThrowsMessage<InvalidArgument>(HasSubstr("no name of a folder")));
+  const auto save_as = [&engine = engine, &folder](const std::string& tag) {
+    return [&engine, &folder, tag] { return engine.save_checkpoint(folder.path(), {.tag = tag}); };
+  };
+  EXPECT_THAT(save_as("of" + std::to_string(rank())),
+              ThrowsMessage<Mismatch>(HasSubstr("rank 0 gives \"of0\" and rank 1 \"of1\"")));
+  EXPECT_THAT(save_as("a/b"), ThrowsMessage<InvalidArgument>(HasSubstr("no name of a folder")));
   engine.save_checkpoint(folder.path(), {.tag = "best", .save_latest = false});
   EXPECT_FALSE(engine.load_checkpoint(folder.path()));
   engine.set_lr(0.5);
