@@ -91,7 +91,16 @@ void EngineBase::convert(torch::nn::Module& module) const {
   for (const at::Tensor& buffer : module.buffers()) cast(buffer);
 }
 
-ShardedDataParallelOptions EngineBase::sharded_options() const { return {.process_group = group_}; }
+bool EngineBase::uses_replicas() const {
+  const bool needs_masters = config_.precision.type != Precision::FLOAT32;
+  return config_.zero_stage == 0 || (needs_masters && !CAN_KEEP_MASTERS<ShardedDataParallelOptions>);
+}
+
+ShardedDataParallelOptions EngineBase::sharded_options() const {
+  ShardedDataParallelOptions options{.process_group = group_};
+  keep_masters(options, config_.precision.type != Precision::FLOAT32);
+  return options;
+}
 
 void EngineBase::take(torch::nn::Module& module, DistributedDataParallelBase& replicas) {
   wrapped_ = {.module = &module, .replicas = &replicas};
