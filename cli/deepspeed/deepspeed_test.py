@@ -27,7 +27,7 @@ class DeepSpeed(unittest.TestCase):
 
     def lines(self, *arguments):
         result = self.run_command(*arguments)
-        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        self.assertEqual(result.returncode, 0, result.stderr)
         return sorted(result.stdout.splitlines())
 
     def complaint(self, *arguments):
