@@ -250,6 +250,7 @@ RANKS_TEST(DeepSpeedEngine, RefusesWhatItCannotTrain, Ranks(1, 2)) {
 RANKS_TEST(DeepSpeedEngine, GoesOnFromItsCheckpointsAtAnyStage, Ranks(1, 2, 3)) {
   const testing::SharedFolder folder(world());
   const auto train = [&](TwoLayers& net, int stage) {
+    net->to(torch::kDouble);
     return initialize(net, parse_config(config_of(stage)), {.process_group = world()});
   };
   for (const int stage : {0, 3}) {
