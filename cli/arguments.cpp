@@ -37,14 +37,14 @@ const Option* find_letter(const std::string& text, std::span<const Option> known
 
 // Takes the option that starts at arguments[next], with its value. Moves `next` behind it.
 void take_option(std::span<const std::string> arguments, std::size_t& next, std::span<const Option> known,
-                 std::vector<std::string>& options) {
+                 const char* command, std::vector<std::string>& options) {
   const std::string& word = arguments[next++];
   const bool is_long = word.starts_with("--");
   const std::string text = is_long ? dashed(word) : word;
   const auto equals = is_long ? text.find('=') : std::string::npos;
   const Option* option = is_long ? find_long(text.substr(0, equals), known) : find_letter(text, known);
   if (option == nullptr || (!is_long && !option->takes_value && text != option->letter)) {
-    throw UsageError(str("lockstep run has no option ", printable(word), hint(word, known)));
+    throw UsageError(str(command, " has no option ", printable(word), hint(word, known)));
   }
   options.push_back(option->name);
   if (!option->takes_value) {
@@ -62,11 +62,12 @@ void take_option(std::span<const std::string> arguments, std::size_t& next, std:
 
 }  // namespace
 
-Arguments split_arguments(std::span<const std::string> arguments, std::span<const Option> known) {
+Arguments split_arguments(std::span<const std::string> arguments, std::span<const Option> known,
+                          const char* command) {
   Arguments result;
   std::size_t next = 0;
   while (next < arguments.size() && arguments[next].starts_with('-') && arguments[next] != "--") {
-    take_option(arguments, next, known, result.options);
+    take_option(arguments, next, known, command, result.options);
   }
   if (next < arguments.size() && arguments[next] == "--") ++next;
   result.program.assign(arguments.begin() + static_cast<std::ptrdiff_t>(next), arguments.end());

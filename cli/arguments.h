@@ -1,5 +1,5 @@
-// Separates the command line of `lockstep run` into our options and the user's program, before any parser
-// sees it. The program's own arguments may look like ours. Pure.
+// Separates the command line of `lockstep run` and `lockstep deepspeed` into our options and the user's
+// program, before any parser sees it. The program's own arguments may look like ours. Pure.
 //
 //   run -n 4 --no-prefix ./train --epochs 2      ours: -n 4 --no-prefix      program: ./train --epochs 2
 //   run -n 4 -- ./train                          the same, for programs after options that take no value
@@ -31,6 +31,8 @@ struct Arguments {
 
 // Throws UsageError for an option that is not in `known`, with the nearest known name, and for a program that
 // starts with '-'.
-Arguments split_arguments(std::span<const std::string> arguments, std::span<const Option> known);
+// `command` is what messages call it.
+Arguments split_arguments(std::span<const std::string> arguments, std::span<const Option> known,
+                          const char* command = "lockstep run");
 
 }  // namespace lockstep::cli

@@ -46,6 +46,8 @@ FIXTURES = {
     "lockstep/comm/work.h": "extern std::vector<float> gradients; void compute_something_else();",
     "lockstep/compat/apex/amp.h": "constexpr int D_in = 10, D_out = 1; using torch::nn::utils::clip_grad_norm_;",
     "lockstep/compat/apex/parallel.h": "extern std::shared_ptr<torch::nn::LinearImpl> model;",
+    "lockstep/compat/deepspeed/config.h": "namespace deepspeed = lockstep::compat::deepspeed;",
+    "lockstep/compat/deepspeed/engine.h": "extern compat::deepspeed::Engine<SimpleCNNImpl> engine;",
     "lockstep/data/distributed_sampler.h": "void use(std::int64_t index); extern MNIST test; double count_correct(const Batch& batch);",
     "lockstep/data/pin_memory.h": "extern torch::Device device;",
     "lockstep/formats/gzip_reader.h": "void use(std::span<const std::byte> bytes);",
