@@ -2,8 +2,10 @@
 //
 //   lockstep run -n 2 memory_trial WRAPPER WIDTH FOLDER      WRAPPER: ddp, sharded or meta (meta_init)
 //
-// "pss", "shared", "private"  what the kernel charges this process with, less what it was before the model:
-//                             its private memory, and its part of what several processes map.
+// "pss", "shared", "private"  what the kernel charges this process with (smaps_rollup), less what it was
+// before
+//                             the model: its private memory, its part of what several processes map, and
+//                             both.
 // "data"                      VmData: what RLIMIT_DATA limits, the private memory that a process may write
 // to. "peak"                      how far VmHWM rose while the model was constructed and placed.
 #include <torch/types.h>
@@ -45,13 +47,14 @@ std::map<std::string, double> sizes_in(const char* path) {
   return sizes;
 }
 
+// Without pages of files, such as libraries, which the kernel drops and reads again as it likes.
 struct Memory {
-  double pss = 0, shared = 0, unshared = 0;
+  double shared = 0, unshared = 0;
 };
 Memory memory() {
   lockstep::empty_cache();
   const auto sizes = sizes_in("/proc/self/smaps_rollup");
-  return {.pss = sizes.at("Pss"), .shared = sizes.at("Pss_Shmem"), .unshared = sizes.at("Pss_Anon")};
+  return {.shared = sizes.at("Pss_Shmem"), .unshared = sizes.at("Pss_Anon")};
 }
 
 constexpr int STEPS = 2;
@@ -149,7 +152,7 @@ class Trial {
              {"bytes", bytes},
              {"largest", largest},
              {"sum", sum},
-             {"pss", now.pss - before_.pss},
+             {"pss", now.shared + now.unshared - before_.shared - before_.unshared},
              {"shared", now.shared - before_.shared},
              {"private", now.unshared - before_.unshared},
              {"data", sizes_in("/proc/self/status").at("VmData")},

@@ -19,7 +19,7 @@ template <typename Construct> auto expect_ordinary_values(const Construct& const
   const auto expected = construct();
   const at::Tensor after = get_rng_state();
   torch::manual_seed(11);
-  const auto net = meta_init(construct);
+  auto net = meta_init(construct);
   EXPECT_TRUE(torch::equal(get_rng_state(), after));
   const NamedTensors ours = state_dict(*net), theirs = state_dict(*expected);
   EXPECT_EQ(ours.size(), theirs.size());
