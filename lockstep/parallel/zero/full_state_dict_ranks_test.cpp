@@ -79,9 +79,8 @@ RANKS_TEST(FullStateDict, IsThatOfAModelThatEachRankHoldsWhole, Ranks(1, 2, 3, 4
 RANKS_TEST(FullStateDict, OfAZeroRedundancyOptimizer, Ranks(1, 3), Backends("shm", "tcp")) {
   auto net = make_net(), other = make_net();
   DistributedDataParallel<Layers> model(net.ptr()), reference(other.ptr());
-  const std::vector<optim::ParamGroup> groups = {optim::ParamGroup(model.named_parameters().pairs())};
-  ZeroRedundancyOptimizer<optim::AdamW> optimizer(groups, optim::AdamWOptions(1e-2));
-  optim::AdamW whole(reference.named_parameters().pairs(), optim::AdamWOptions(1e-2));
+  ZeroRedundancyOptimizer<optim::AdamW> optimizer(model.parameters(), optim::AdamWOptions(1e-2));
+  optim::AdamW whole(reference.parameters(), optim::AdamWOptions(1e-2));
   train(model, optimizer);
   train(reference, whole);
   expect_equal(full_state_dict(optimizer), whole.state_dict(), rank());
