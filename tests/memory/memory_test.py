@@ -65,7 +65,7 @@ class Memory(unittest.TestCase):
         self.assertLess(abs(mean(lines, "pss") / expected - 1), 0.05, (expected, lines))
 
     def test_replicas(self):
-        for ranks in (1, 2, 4):
+        for ranks in (1, 2, 4) if PRINTS else (1, 2):
             lines = self.measured(ranks, "ddp")
             size = lines[0]["bytes"]
             self.assertEqual(planned(ranks, 0, lines), 4 * size)
@@ -86,10 +86,12 @@ class Memory(unittest.TestCase):
             # Rank 0 fills the one copy. Each rank's generator goes through one parameter at a time. The wrapper has
             # memory for gradients, too.
             self.assertLess(mean(lines, "peak"), 1.05 * (size / ranks + size) + 2 * unit)
-            whole = self.measured(ranks, "sharded")
-            self.within(whole, size + 3 * size / ranks)
             # The file is written by rank 0, which holds one tensor and a piece of it that arrives.
             self.assertLess(max(line["written"] for line in lines), 2 * unit + 4 * MIB)
+            if ranks != 2 and not PRINTS:
+                continue
+            whole = self.measured(ranks, "sharded")
+            self.within(whole, size + 3 * size / ranks)
             self.assertEqual(lines[0]["sum"], whole[0]["sum"])  # the same training
 
 
