@@ -266,7 +266,8 @@ std::size_t rise_of_peak(const std::function<void()>& body) {
   return rise;
 }
 
-// 24 layers of 4 MiB: their construction takes the memory of one of them, and placing them that of all.
+// 24 layers of 4 MiB: their construction takes the memory of one of them, in huge pages, and notes of what to
+// draw; placing them takes that of all. Between the two is a factor of eight.
 TEST(MetaInit, NeedsTheMemoryOfOneParameter) {
   at::set_num_threads(1);  // a fork has one
   constexpr std::size_t UNIT = 4 << 20, LAYERS = 24;
@@ -280,8 +281,8 @@ TEST(MetaInit, NeedsTheMemoryOfOneParameter) {
   malloc_trim(0);
   const std::size_t ordinary = rise_of_peak([&] { construct(); });
   EXPECT_GE(ordinary, LAYERS * UNIT);
-  EXPECT_LE(rise_of_peak([&] { meta_init(construct); }), 2 * UNIT);
-  EXPECT_LE(rise_of_peak([&] { materialize(*meta_init(construct)); }), (LAYERS + 2) * UNIT);
+  EXPECT_LE(rise_of_peak([&] { meta_init(construct); }), 3 * UNIT);
+  EXPECT_LE(rise_of_peak([&] { materialize(*meta_init(construct)); }), (LAYERS + 3) * UNIT);
 }
 
 }  // namespace
