@@ -2,13 +2,14 @@
 // times: include only what you use.
 #pragma once
 
-#include "lockstep/amp/grad_scaler.h"                     // loss scaling for float16
-#include "lockstep/autograd/activation_checkpoint.h"      // checkpoint: memory for time
-#include "lockstep/autograd/autocast.h"                   // a region in mixed precision
-#include "lockstep/autograd/saved_tensors_hooks.h"        // what becomes of tensors kept for backward
-#include "lockstep/base/error.h"                          // the exceptions: PeerLost, Mismatch, Timeout, ...
-#include "lockstep/checkpoint/load_checkpoint.h"          // load_checkpoint: back to where one was taken
-#include "lockstep/checkpoint/save_checkpoint.h"          // save_checkpoint, save_checkpoint_async
+#include "lockstep/amp/grad_scaler.h"                 // loss scaling for float16
+#include "lockstep/autograd/activation_checkpoint.h"  // checkpoint: memory for time
+#include "lockstep/autograd/autocast.h"               // a region in mixed precision
+#include "lockstep/autograd/saved_tensors_hooks.h"    // what becomes of tensors kept for backward
+#include "lockstep/base/error.h"                      // the exceptions: PeerLost, Mismatch, Timeout, ...
+#include "lockstep/checkpoint/full_state_dict.h"      // a sharded model or optimiser, whole, tensor by tensor
+#include "lockstep/checkpoint/load_checkpoint.h"      // load_checkpoint: back to where one was taken
+#include "lockstep/checkpoint/save_checkpoint.h"      // save_checkpoint, save_checkpoint_async
 #include "lockstep/comm/collectives/monitored_barrier.h"  // a barrier that says who did not come
 #include "lockstep/comm/collectives/objects.h"            // all_gather_object and the like: bytes and JSON
 #include "lockstep/data/cifar.h"                          // CIFAR-10 and CIFAR-100
@@ -53,6 +54,7 @@
 #include "lockstep/tensor/caching_allocator.h"                 // tensor memory kept between steps
 #include "lockstep/tensor/collectives.h"                       // all_reduce, broadcast, ... on tensors
 #include "lockstep/tensor/functional.h"                        // collectives through which gradients flow
+#include "lockstep/tensor/meta_init.h"                         // modules whose parameters have no memory yet
 #include "lockstep/tensor/point_to_point.h"                    // send, recv, isend, irecv, batch_isend_irecv
 #include "lockstep/tensor/random_state.h"                      // get_rng_state, set_rng_state
 #include "lockstep/tensor/state_dict.h"                        // save_state_dict, load_state_dict

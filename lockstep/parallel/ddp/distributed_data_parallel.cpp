@@ -157,6 +157,8 @@ DistributedDataParallelBase::DistributedDataParallelBase(const torch::nn::Module
                     describe_model(parameters_, buffers_, settings_of(settings, broadcast_buffers_)), group_);
   const NamedTensors chosen =
       check_model(DDP_WRAPPER, parameters_, buffers_, options.device_ids, settings.sparse_gradients, group_);
+  refuse_deferred(DDP_WRAPPER, parameters_);
+  refuse_deferred(DDP_WRAPPER, buffers_);
 
   check_for_virtual_ranks(settings, group_, chosen);
   fail_point("ddp.construct");

@@ -5,6 +5,7 @@
 
 #include "lockstep/base/str.h"
 #include "lockstep/parallel/replicas/broadcast_tensors.h"
+#include "lockstep/tensor/meta_init.h"
 
 namespace lockstep {
 namespace {
@@ -118,6 +119,17 @@ NamedTensors check_model(const Wrapper& wrapper, const NamedTensors& parameters,
   check_devices(wrapper, all, device_ids, group);
   check_sparse(wrapper, sparse, distinct(parameters));
   return trainable(wrapper, distinct(parameters));
+}
+
+void refuse_deferred(const Wrapper& wrapper, const NamedTensors& tensors) {
+  for (const auto& [name, tensor] : tensors) {
+    if (!is_deferred(tensor)) continue;
+    wrapper.refuse(
+        lockstep::str("\"", printable(name),
+                      "\" has no memory yet, because meta_init() made it: wrap the module in "
+                      "ShardedDataParallel, which places it, or call lockstep::materialize(module) "
+                      "first"));
+  }
 }
 
 void refuse_move(const Wrapper& wrapper, const NamedTensors& tensors, const std::optional<at::Device>& device,

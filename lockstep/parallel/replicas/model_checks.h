@@ -30,6 +30,9 @@ NamedTensors check_model(const Wrapper& wrapper, const NamedTensors& parameters,
                          const std::vector<int>& device_ids, const std::vector<std::string>& sparse,
                          const ProcessGroup& group);
 
+// Throws if one of them was made by meta_init() and has no memory yet: only ShardedDataParallel places it.
+void refuse_deferred(const Wrapper& wrapper, const NamedTensors& tensors);
+
 // Throws unless all of them already are on that device and have that dtype.
 void refuse_move(const Wrapper& wrapper, const NamedTensors& tensors, const std::optional<at::Device>& device,
                  const std::optional<at::ScalarType>& dtype);

@@ -19,6 +19,7 @@
 #include "lockstep/parallel/zero/zero_wrapper.h"
 #include "lockstep/tensor/caching_allocator.h"
 #include "lockstep/tensor/collectives.h"
+#include "lockstep/tensor/meta_init.h"
 
 namespace lockstep {
 namespace {
@@ -140,6 +141,7 @@ ShardedDataParallelBase::ShardedDataParallelBase(const torch::nn::Module& module
   for (const auto& [name, tensor] : distinct(parameters_)) {
     if (!tensor.requires_grad()) others.push_back(tensor);
   }
+  materialize(others);  // of meta_init(); rank 0's values come next
   {
     const Acting acting(Purpose::FIRST_WEIGHTS, model_);
     broadcast_tensors(others, group_);

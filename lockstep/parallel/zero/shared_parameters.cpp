@@ -17,6 +17,7 @@
 #include "lockstep/parallel/zero/common_file.h"
 #include "lockstep/parallel/zero/zero_wrapper.h"
 #include "lockstep/tensor/caching_allocator.h"
+#include "lockstep/tensor/meta_init.h"
 
 namespace lockstep {
 namespace {
@@ -77,15 +78,14 @@ void SharedParameters::reserve(const std::optional<OffloadOptions>& offload) {
   }
 }
 
-// With one copy rank 0's values count.
+// Rank 0's values count. Those of a parameter from meta_init() are computed in its place.
 void SharedParameters::move_in() {
   const at::NoGradGuard no_grad;
-  const bool is_writer = copies_ == Copies::OWN || group_.rank() == 0;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     at::Tensor parameter = parameters_[i].second;
     const at::Tensor place = tensor_over(memory_, at(places_[i].begin), parameter.sizes(),
                                          parameter.options().requires_grad(false));
-    if (is_writer) place.copy_(parameter.detach());
+    if (group_.rank() == 0) copy_values(place, parameter);
     parameter.set_data(place);
   }
 }
