@@ -41,9 +41,9 @@ GradientShare gradient_share(std::span<const BucketParameter> parameters, const 
   share.layout.ranges.clear();
   for (ShardPiece& piece : share.layout.pieces) {
     std::size_t& elements = share.elements[piece.bucket];
-    const std::size_t begin = round_up(elements, GRADIENT_ALIGNMENT_BYTES / size_of(piece.dtype));
-    piece.begin = begin * size_of(piece.dtype);
-    if (piece.count > 0) elements = begin + piece.count;
+    if (piece.count > 0) elements = round_up(elements, GRADIENT_ALIGNMENT_BYTES / size_of(piece.dtype));
+    piece.begin = elements * size_of(piece.dtype);
+    elements += piece.count;
   }
   return share;
 }

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/job/job.h"
 #include "lockstep/optim/sgd.h"
 #include "lockstep/parallel/zero/sharded_data_parallel.h"
 #include "testing/ranks.h"
@@ -28,7 +29,8 @@ constexpr int WIDTH = 100;
 
 torch::nn::Sequential three_layers() {
   torch::manual_seed(1);
-  return {torch::nn::Linear(WIDTH, WIDTH), torch::nn::Linear(WIDTH, WIDTH), torch::nn::Linear(WIDTH, 3)};
+  return torch::nn::Sequential(torch::nn::Linear(WIDTH, WIDTH), torch::nn::Linear(WIDTH, WIDTH),
+                               torch::nn::Linear(WIDTH, 3));
 }
 
 RANKS_TEST(ShardedStageMistakes, RefuseOptionsThatDoNotExist, Ranks(1, 2)) {

@@ -13,6 +13,7 @@
 #include <fstream>
 #include <random>
 
+#include "lockstep/job/job.h"
 #include "lockstep/optim/adam.h"
 #include "lockstep/optim/lamb.h"
 #include "lockstep/optim/sgd.h"
@@ -109,7 +110,8 @@ void expect_equal(const Values& a, const Values& b, const char* what) {
     EXPECT_TRUE(a[i].equal(b[i])) << what << ": " << i << ", off by " << (a[i] - b[i]).abs().max();
 }
 
-RANKS_TEST(ShardedStages, OfOneBackwardHaveTheSameBits, Ranks(1, 2, 3, 4), Backends("shm", "tcp")) {
+RANKS_TEST(ShardedStages, OfOneBackwardHaveTheSameBits, Ranks(1, 2, 3, 4),
+           Backends("shm", "tcp", "hierarchical")) {
   torch::set_num_threads(1);
   const Training plain;
   const Training clipped{.clip = 0.1};
