@@ -117,10 +117,11 @@ RANKS_TEST(ShardedStageMistakes, GoWithBackwardsInsideABackward, Ranks(2), Backe
 }
 
 RANKS_TEST(ShardedStageMistakes, RefuseASecondGradientInOneBackward, Ranks(2), Backends("tcp")) {
-  torch::nn::Linear layer(WIDTH, WIDTH);
-  ShardedDataParallel model(layer, {.stage = 2, .bucket_cap_mb = SMALL_BUCKETS});
-  const at::Tensor x = at::ones({2, WIDTH}).requires_grad_(true);
-  EXPECT_THAT([&] { Reentrant::apply(Reentrant::apply(x, layer), layer).sum().backward(); },
+  torch::nn::Linear first(WIDTH, WIDTH), shared(WIDTH, WIDTH);
+  torch::nn::Sequential net(first, shared);
+  ShardedDataParallel model(net, {.stage = 2, .bucket_cap_mb = SMALL_BUCKETS});
+  const at::Tensor x = first(at::ones({2, WIDTH}));
+  EXPECT_THAT([&] { Reentrant::apply(Reentrant::apply(x, shared), shared).sum().backward(); },
               ThrowsMessage<InvalidArgument>(HasSubstr("got a second gradient in one backward()")));
   EXPECT_FALSE(model.is_torn());
 }
@@ -162,9 +163,9 @@ RANKS_TEST(ShardedStageMistakes, RanksWithMoreBackwardsAreTold, Ranks(2, 3), Bac
   EXPECT_FALSE(model.is_torn());
 }
 
-// In the second step, with a bucket on its way and another to come.
+// In the second step, with a bucket on its way and others to come.
 RANKS_TEST(ShardedStageMistakes, SurvivorsOfABackwardAreToldWhoDied, Ranks(2, 3), Dies({1}), Backends("tcp"),
-           Variable("LOCKSTEP_FAIL_POINT", "zero.reduce@1+5=kill")) {
+           Variable("LOCKSTEP_FAIL_POINT", "zero.reduce@1+3=kill")) {
   auto net = three_layers();
   ShardedDataParallel model(net, {.stage = 2, .bucket_cap_mb = SMALL_BUCKETS});
   auto optimizer = model.optimizer<optim::SGD>(optim::SGDOptions(0.1));
