@@ -129,6 +129,9 @@ std::string usual_cause(Purpose mine, std::int32_t my_mark, Purpose theirs, std:
                  "on that rank, skip the step on all ranks, or run a forward that may be tried again under "
                  "no_sync()");
     }
+    if (mine == Purpose::SHARDED_STEP)
+      return "; the ranks are at different places of their loops: all run as many backward() before a step "
+             "(in stage 2), and call clip_grad_norm_(), unscale_() and step() in the same order";
   }
   if (mine != theirs && (mine == Purpose::CHECKPOINT || theirs == Purpose::CHECKPOINT))
     return std::string(BY_ALL);

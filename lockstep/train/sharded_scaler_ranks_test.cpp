@@ -17,10 +17,10 @@ namespace lockstep {
 namespace {
 
 // An overflow on one rank alone: all skip, and no parameter moves.
-RANKS_TEST(ShardedScaler, AnOverflowSkipsTheStepOfAllRanks, Ranks(1, 2, 3)) {
+RANKS_TEST(ShardedScaler, AnOverflowSkipsTheStepOfAllRanks, Ranks(1, 2, 3), Backends("shm", "tcp")) {
   torch::manual_seed(1);
   auto net = std::make_shared<torch::nn::LinearImpl>(300, 300);
-  ShardedDataParallel model(net);
+  ShardedDataParallel model(net, {.stage = 2});  // over shm that is stage 1
   auto optimizer = model.optimizer<optim::AdamW>(optim::AdamWOptions(0.1));
   GradScaler scaler({.init_scale = 8.0});
   const at::Tensor before = net->weight.detach().clone();
@@ -40,9 +40,10 @@ RANKS_TEST(ShardedScaler, AnOverflowSkipsTheStepOfAllRanks, Ranks(1, 2, 3)) {
 }
 
 // The gradient of each of the 300 x 300 elements is 1, so the norm is 300, whatever the scale; clipped, 150.
-RANKS_TEST(ShardedScaler, ClippingAfterUnscaleTakesTheNormOfWhatIsThere, Ranks(1, 2, 3)) {
+RANKS_TEST(ShardedScaler, ClippingAfterUnscaleTakesTheNormOfWhatIsThere, Ranks(1, 2, 3),
+           Backends("shm", "tcp")) {
   auto net = std::make_shared<torch::nn::LinearImpl>(300, 300);
-  ShardedDataParallel model(net);
+  ShardedDataParallel model(net, {.stage = 2});  // over shm that is stage 1
   auto optimizer = model.optimizer<optim::AdamW>(optim::AdamWOptions(0.1));
   GradScaler scaler({.init_scale = 1024.0});
   scaler.scale(net->weight.sum()).backward();

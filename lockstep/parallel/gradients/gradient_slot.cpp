@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "lockstep/base/str.h"
+#include "lockstep/parallel/gradients/gradient_fit.h"
 #include "lockstep/tensor/lent_places.h"
 
 namespace lockstep {
@@ -49,10 +50,7 @@ bool GradientSlot::is_installed() const {
   return is_in_place() && parameter_.grad().storage().is_alias_of(alias_.storage());
 }
 
-bool GradientSlot::fits(const at::Tensor& tensor) const {
-  return tensor.scalar_type() == alias_.scalar_type() && tensor.sizes() == alias_.sizes() &&
-         tensor.device() == alias_.device();
-}
+bool GradientSlot::fits(const at::Tensor& tensor) const { return are_alike(tensor, alias_); }
 
 std::optional<std::string> GradientSlot::change() const {
   if (!parameter_.is_leaf()) return "is the result of an operation now, and was a leaf when it was wrapped";
@@ -62,21 +60,7 @@ std::optional<std::string> GradientSlot::change() const {
                        " on ", parameter_.device(), " now; wrap the model again after changing it");
 }
 
-std::optional<std::string> GradientSlot::refusal() const {
-  const at::Tensor& grad = parameter_.grad();
-  if (!grad.defined()) {
-    return "its .grad was empty after the gradient was accumulated: a hook took it before it was averaged";
-  }
-  if (grad.layout() != c10::kStrided) {
-    return lockstep::str("its gradient is ", grad.layout(),
-                         ", which was not expected; name it in sparse_gradients, or use sparse(false)");
-  }
-  if (!fits(grad)) {
-    return lockstep::str("its gradient is ", grad.scalar_type(), " ", grad.sizes(), ", and the bucket holds ",
-                         alias_.scalar_type(), " ", alias_.sizes());
-  }
-  return std::nullopt;
-}
+std::optional<std::string> GradientSlot::refusal() const { return refusal_of(parameter_.grad(), alias_); }
 
 void GradientSlot::offer(const void* who, std::size_t skip) const {
   if (!alias_.device().is_cpu()) return;  // only the CPU allocator takes offers

@@ -1,5 +1,6 @@
 #include "lockstep/parallel/zero/gradient_meeting.h"
 
+#include <algorithm>
 #include <span>
 #include <utility>
 
@@ -18,13 +19,14 @@ constexpr std::uint64_t NOWHERE = ~std::uint64_t{0};
 std::size_t words_of_bits(std::size_t bits) { return (bits + BITS - 1) / BITS; }
 
 // Message of a rank: the places of the buckets, then a bit per parameter.
-Words message(const BucketStore& store, const ProcessGroup& group, const std::vector<bool>& used) {
+Words message(const BucketStore* store, const ProcessGroup& group, const std::vector<bool>& used) {
   Words words;
-  for (std::size_t b = 0; b < store.buckets(); ++b)
-    words.push_back(group.backend().place_of(store.flat(b).const_data_ptr()).value_or(NOWHERE));
-  words.resize(store.buckets() + words_of_bits(used.size()));
+  const std::size_t buckets = store == nullptr ? 0 : store->buckets();
+  for (std::size_t b = 0; b < buckets; ++b)
+    words.push_back(group.backend().place_of(store->flat(b).const_data_ptr()).value_or(NOWHERE));
+  words.resize(std::max<std::size_t>(1, buckets + words_of_bits(used.size())));  // a meeting says something
   for (std::size_t i = 0; i < used.size(); ++i) {
-    if (used[i]) words[store.buckets() + i / BITS] |= std::uint64_t{1} << (i % BITS);
+    if (used[i]) words[buckets + i / BITS] |= std::uint64_t{1} << (i % BITS);
   }
   return words;
 }
@@ -34,21 +36,22 @@ Words message(const BucketStore& store, const ProcessGroup& group, const std::ve
 Met GradientMeeting::hold(Reason reason, const std::vector<bool>& used) const {
   const Acting acting(Purpose::SHARDED_STEP, model_, static_cast<std::int32_t>(reason));
   const Words mine = message(store_, group_, used);
+  const std::size_t buckets = store_ == nullptr ? 0 : store_->buckets();
   const auto ranks = static_cast<std::size_t>(group_.size());
   Words all(mine.size() * ranks);
   comm::all_gather(group_, std::span<const std::uint64_t>(mine), std::span(all)).wait();
   Met met{.used = std::vector<bool>(used.size()), .flats = {}, .holders = {}};
   for (std::size_t r = 0; r < ranks; ++r) {
-    const std::uint64_t* const bits = all.data() + r * mine.size() + store_.buckets();
+    const std::uint64_t* const bits = all.data() + r * mine.size() + buckets;
     for (std::size_t i = 0; i < used.size(); ++i)
       met.used[i] = met.used[i] || (bits[i / BITS] >> (i % BITS) & 1U) != 0;
   }
-  for (std::size_t b = 0; b < store_.buckets(); ++b) {
+  for (std::size_t b = 0; b < buckets; ++b) {
     std::vector<const std::byte*> flats;
     for (std::size_t r = 0; r < ranks; ++r) {
       const std::uint64_t place = all[r * mine.size() + b];
       if (place == NOWHERE) return met;
-      met.holders.push_back(group_.backend().memory_of(static_cast<int>(r), place, store_.flat(b).nbytes()));
+      met.holders.push_back(group_.backend().memory_of(static_cast<int>(r), place, store_->flat(b).nbytes()));
       flats.push_back(met.holders.back().get());
     }
     met.flats.push_back(std::move(flats));

@@ -1,7 +1,7 @@
 // GradientMeeting: tells all ranks that this rank has finished the backward passes of a step, where its
 // gradients lie, and which parameters they belong to.
 //
-//   GradientMeeting meeting(store, group);
+//   GradientMeeting meeting(&store, group, "SimpleCNN");
 //   const Met met = meeting.hold(GradientMeeting::Reason::STEP, used);     // returns when all ranks are here
 //   met.flats[0][1];                     // bucket 0 of rank 1, or null where this process cannot see it
 //   met.used[3];                         // some rank has a gradient of parameter 3
@@ -31,10 +31,11 @@ struct Met {
 
 class GradientMeeting {
  public:
-  enum class Reason : std::int32_t { STEP = 1, AVERAGE, END };
+  enum class Reason : std::int32_t { STEP = 1, AVERAGE, END, BACKWARD };
 
-  // The store outlives it. `model` is the model's name in messages.
-  GradientMeeting(const BucketStore& store, ProcessGroup group, std::string model)
+  // The store outlives it; null: the ranks' gradients lie nowhere in common. `model` is the model's name in
+  // messages.
+  GradientMeeting(const BucketStore* store, ProcessGroup group, std::string model)
       : store_(store), group_(std::move(group)), model_(std::move(model)) {}
 
   // `used` says for each parameter whether this rank has a gradient of it.
@@ -43,7 +44,7 @@ class GradientMeeting {
   void end() const;
 
  private:
-  const BucketStore& store_;
+  const BucketStore* const store_;
   const ProcessGroup group_;
   const std::string model_;
 };

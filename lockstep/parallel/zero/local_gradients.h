@@ -4,14 +4,13 @@
 //   LocalGradients gradients(trained, group, layout);
 //   loss.backward();                                 // .grad of each parameter lies in its bucket now
 //   gradients.complete();                            // zeros for parameters without a gradient
-//   gradients.store().flat(0);                       // for all ranks to read
+//   gradients.local()->flat(0);                      // for all ranks to read
 //   gradients.drop();                                // .grad of all is undefined
 //
 // Threads  autograd may call the hooks on any thread, so one mutex guards everything.
 #pragma once
 
 #include <cstddef>
-#include <functional>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -21,32 +20,25 @@
 #include "lockstep/parallel/gradients/autograd_hooks.h"
 #include "lockstep/parallel/gradients/bucket_store.h"
 #include "lockstep/parallel/gradients/parameter_claims.h"
+#include "lockstep/parallel/zero/step_gradients.h"
 #include "lockstep/tensor/named_tensors.h"
 
 namespace lockstep {
 
-class LocalGradients {
+class LocalGradients : public StepGradients {
  public:
-  // Returns why a backward must not add gradients now; nothing if it may.
-  using Refusal = std::function<std::optional<std::string>()>;
-
   // `parameters` are distinct leaves that require gradients, equal on every rank of the group. The plan is
   // for their sizes.
   LocalGradients(const NamedTensors& parameters, const ProcessGroup& group, BucketPlan layout,
                  Refusal refusal);
-  LocalGradients(const LocalGradients&) = delete;
-  LocalGradients& operator=(const LocalGradients&) = delete;
-  ~LocalGradients() = default;
 
-  const BucketStore& store() const { return store_; }
-  // The first parameter that another live wrapper has, too.
-  std::optional<std::size_t> first_shared() const { return claims_.first_shared(); }
-  // Called before a forward: follows gradient accumulators that libtorch has made since. Throws
-  // InvalidArgument for a parameter that has changed.
-  void renew();
-  // Makes the buckets hold every parameter's .grad. Returns, by parameter, whether there was one.
-  std::vector<bool> complete();
-  void drop();
+  std::optional<std::size_t> first_shared() const override { return claims_.first_shared(); }
+  void renew() override;
+  std::vector<bool> complete() override;
+  void drop() override;
+  const at::Tensor& flat(std::size_t bucket) const override { return store_.flat(bucket); }
+  const BucketStore* local() const override { return &store_; }
+  std::size_t bytes() const override { return store_.bytes(); }
 
  private:
   void on_gradient(std::size_t parameter, const at::Tensor& incoming);

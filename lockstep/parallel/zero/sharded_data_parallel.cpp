@@ -24,6 +24,9 @@
 namespace lockstep {
 namespace {
 
+constexpr double MIB = 1024.0 * 1024;
+constexpr double DEFAULT_BUCKET_MB = 25;
+
 NamedTensors trained_of(const NamedTensors& parameters, const NamedTensors& buffers,
                         const ProcessGroup& group) {
   NamedTensors trained = check_model(ZERO_WRAPPER, parameters, buffers, {}, {}, group);
@@ -55,10 +58,34 @@ std::string words_of(const std::optional<OffloadOptions>& offload) {
                  : "none";
 }
 
+void check(const ShardedDataParallelOptions& options, const ProcessGroup& group) {
+  if (options.stage < 1 || options.stage > 2)
+    ZERO_WRAPPER.refuse(group, lockstep::str("stage is ", options.stage,
+                                             "; 1 shares out the optimiser's state, 2 the gradients, too"));
+  const double cap = options.bucket_cap_mb.value_or(DEFAULT_BUCKET_MB);
+  if (!(cap * MIB >= 1) || cap > 1e9)
+    ZERO_WRAPPER.refuse(group, lockstep::str("bucket_cap_mb is ", cap, "; it is a positive number of MiB"));
+}
+
+// As DistributedDataParallel's.
+ShardedForm form_of(const ShardedDataParallelOptions& options) {
+  const double cap = options.bucket_cap_mb.value_or(DEFAULT_BUCKET_MB);
+  const double first = options.bucket_cap_mb.value_or(1);
+  return {.stage = options.stage,
+          .caps = {.first_bytes = static_cast<std::size_t>(first * MIB),
+                   .bytes = static_cast<std::size_t>(cap * MIB)}};
+}
+
+// What every rank must have set alike, as text.
+std::string settings_of(const ShardedDataParallelOptions& options) {
+  return lockstep::str("broadcast_buffers ", options.broadcast_buffers, ", stage ", options.stage,
+                       ", bucket_cap_mb ", options.bucket_cap_mb.value_or(DEFAULT_BUCKET_MB),
+                       ", master_weights ", options.master_weights, ", offload ", words_of(options.offload));
+}
+
 std::shared_ptr<ShardedStep> make_step(const NamedTensors& trained, const ProcessGroup& group,
-                                       const std::string& model, const SharedParametersOptions& options) {
-  auto step =
-      tell_others(group, [&] { return std::make_shared<ShardedStep>(trained, group, model, options); });
+                                       const std::string& model, const ShardedForm& form) {
+  auto step = tell_others(group, [&] { return std::make_shared<ShardedStep>(trained, group, model, form); });
   if (const auto shared = step->gradients().first_shared())
     ZERO_WRAPPER.refuse(
         group, lockstep::str("another live wrapper has parameter ", in_quotes(trained[*shared].first),
@@ -129,12 +156,8 @@ ShardedDataParallelBase::ShardedDataParallelBase(const torch::nn::Module& module
       watch_(&module, parameters_) {
   group_.require_member("ShardedDataParallel");
   // First what needs all ranks, so that what is refused below is refused on all of them alike.
-  verify_same_model(
-      ZERO_WRAPPER,
-      describe_model(parameters_, buffers_,
-                     lockstep::str("broadcast_buffers ", broadcast_buffers_, ", master_weights ",
-                                   options.master_weights, ", offload ", words_of(options.offload))),
-      group_);
+  verify_same_model(ZERO_WRAPPER, describe_model(parameters_, buffers_, settings_of(options)), group_);
+  check(options, group_);
   trained_ = trained_of(parameters_, buffers_, group_);
   if (is_initialized()) install_caching_allocator();
   std::vector<at::Tensor> others = tensors_of(distinct(buffers_));
@@ -146,8 +169,7 @@ ShardedDataParallelBase::ShardedDataParallelBase(const torch::nn::Module& module
     const Acting acting(Purpose::FIRST_WEIGHTS, model_);
     broadcast_tensors(others, group_);
   }
-  step_ = make_step(trained_, group_, model_,
-                    {.master_weights = options.master_weights, .offload = options.offload});
+  step_ = make_step(trained_, group_, model_, form_of(options));
 }
 
 void ShardedDataParallelBase::before_forward(bool training) {
@@ -288,7 +310,7 @@ torch::OrderedDict<std::string, at::Tensor> ShardedDataParallelBase::named_param
 ShardedMemory ShardedDataParallelBase::memory() const {
   const bool is_shared = step_->parameters().copies() == SharedParameters::Copies::ONE;
   return {.parameters = static_cast<double>(step_->parameters().bytes()) / (is_shared ? group_.size() : 1),
-          .gradients = static_cast<double>(step_->gradients().store().bytes()),
+          .gradients = static_cast<double>(step_->gradients().bytes()),
           .masters = static_cast<double>(step_->parameters().masters().bytes()),
           .is_shared = is_shared};
 }

@@ -19,6 +19,9 @@
 #include "lockstep/comm/purpose.h"
 #include "lockstep/optim/chunks.h"
 #include "lockstep/optim/step_kernels.h"
+#include "lockstep/parallel/zero/local_gradients.h"
+#include "lockstep/parallel/zero/scatter_layout.h"
+#include "lockstep/parallel/zero/scattered_gradients.h"
 #include "lockstep/parallel/zero/zero_wrapper.h"
 #include "lockstep/tensor/collectives.h"
 
@@ -36,14 +39,27 @@ BucketPlan buckets_of(const NamedTensors& trained) {
 }  // namespace
 
 ShardedStep::ShardedStep(const NamedTensors& trained, const ProcessGroup& group, const std::string& model,
-                         const SharedParametersOptions& options)
+                         const ShardedForm& form)
     : group_(group),
       plan_(shard_plan(sizes_of(trained), group.size(), optim::CHUNK_ELEMENTS)),
-      layout_(shard_layout(sizes_of(trained), plan_, buckets_of(trained), group.rank())),
-      parameters_(trained, group, plan_, options),
-      gradients_(trained, group, buckets_of(trained), [this] { return refusal(); }),
-      meeting_(gradients_.store(), group, model),
+      parameters_(trained, group, plan_, form.parameters),
+      gradients_(make_gradients(trained, model, form)),
+      meeting_(gradients_->local(), group, model),
       parts_(trained.size()) {}
+
+std::unique_ptr<StepGradients> ShardedStep::make_gradients(const NamedTensors& trained,
+                                                           const std::string& model,
+                                                           const ShardedForm& form) {
+  if (form.stage < 2 || parameters_.copies() == SharedParameters::Copies::ONE) {
+    layout_ = shard_layout(sizes_of(trained), plan_, buckets_of(trained), group_.rank());
+    return std::make_unique<LocalGradients>(trained, group_, buckets_of(trained),
+                                            [this] { return refusal(); });
+  }
+  const GradientShare share = gradient_share(sizes_of(trained), plan_, group_.rank());
+  layout_ = share.layout;
+  return std::make_unique<ScatteredGradients>(trained, group_, plan_, share, form.caps, model,
+                                              [this] { return refusal(); });
+}
 
 std::optional<std::string> ShardedStep::refusal() const {
   if (stage_ == Stage::LOCAL) return std::nullopt;
@@ -106,7 +122,7 @@ void ShardedStep::meet(bool by_parts) {
     guard_meeting([&] { meeting_.hold(GradientMeeting::Reason::STEP, {}); });
     return by_parts ? take_factor_along() : apply_factor();
   }
-  const std::vector<bool> used = gradients_.complete();
+  const std::vector<bool> used = gradients_->complete();
   parameters_.mark_step(number_);
   guard_meeting([&] { met_ = meeting_.hold(GradientMeeting::Reason::STEP, used); });
   if (!by_parts || met_.flats.empty()) return finish_average();
@@ -138,7 +154,7 @@ void ShardedStep::average() {
     apply_factor();
     return find_squares();  // GradScaler may have divided the averages since
   }
-  const std::vector<bool> used = gradients_.complete();
+  const std::vector<bool> used = gradients_->complete();
   met_ = meeting_.hold(GradientMeeting::Reason::AVERAGE, used);
   finish_average();
 }
@@ -147,10 +163,14 @@ void ShardedStep::average() {
 void ShardedStep::finish_average() {
   const at::NoGradGuard no_grad;
   const bool by_messages = met_.flats.empty();
-  by_messages ? average_by_messages() : average_in_place();
+  if (!by_messages) {
+    average_in_place();
+  } else if (gradients_->local() != nullptr) {
+    average_by_messages();
+  }
   take_averages();
   if (by_messages) find_squares();
-  gradients_.drop();
+  gradients_->drop();
   stage_ = Stage::AVERAGED;
 }
 
@@ -159,8 +179,8 @@ void ShardedStep::take_averages() {
   for (std::size_t i = 0; i < layout_.pieces.size(); ++i) {
     const at::Tensor& shard = parameters_.my_shard(i);
     if (!met_.used[i]) continue;
-    shard.mutable_grad() = gradient_alias(gradients_.store().flat(layout_.pieces[i].bucket), shard.sizes(),
-                                          {1}, layout_.pieces[i].begin / size_of(layout_.pieces[i].dtype))
+    shard.mutable_grad() = gradient_alias(gradients_->flat(layout_.pieces[i].bucket), shard.sizes(), {1},
+                                          layout_.pieces[i].begin / size_of(layout_.pieces[i].dtype))
                                .to(shard.scalar_type());
   }
 }
@@ -200,7 +220,7 @@ template <typename Work> void ShardedStep::for_my_chunks(const Work& work) const
 }
 
 std::byte* ShardedStep::my_flat(std::size_t bucket) const {
-  return static_cast<std::byte*>(gradients_.store().flat(bucket).mutable_data_ptr());
+  return static_cast<std::byte*>(gradients_->flat(bucket).mutable_data_ptr());
 }
 
 // Only this rank reads its parts, so they may become their average where they are.
@@ -218,7 +238,7 @@ void ShardedStep::average_in_place() {
 
 void ShardedStep::average_by_messages() {
   const Acting acting(Purpose::SHARDED_STEP);
-  const BucketStore& store = gradients_.store();
+  const BucketStore& store = *gradients_->local();
   for (std::size_t b = 0; b < store.buckets(); ++b) {
     const DType dtype = store.plan()[b].dtype;
     std::vector<std::span<const std::byte>> parts;
@@ -257,7 +277,7 @@ void ShardedStep::drop() {
   for (optim::GradientParts& parts : parts_) parts = {};
   factor_ = 1;
   met_ = {};
-  gradients_.drop();
+  gradients_->drop();
   if (stage_ != Stage::TORN) stage_ = Stage::LOCAL;
 }
 

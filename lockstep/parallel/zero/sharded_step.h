@@ -22,7 +22,8 @@
 // TORN      a rank failed while ranks wrote: some parts of the parameters are stepped and others are not. For
 //           good
 //
-// Memory in common is what STEPPING needs: without it begin() averages.
+// Memory in common is what STEPPING needs: without it begin() averages. From stage 2 on, backward has
+// averaged then (step_gradients.h).
 // Collective  begin(), average(), end().
 #pragma once
 
@@ -30,6 +31,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -37,26 +39,32 @@
 #include "lockstep/comm/process_group.h"
 #include "lockstep/optim/gradient_parts.h"
 #include "lockstep/parallel/zero/gradient_meeting.h"
-#include "lockstep/parallel/zero/local_gradients.h"
 #include "lockstep/parallel/zero/shard_layout.h"
 #include "lockstep/parallel/zero/shared_parameters.h"
+#include "lockstep/parallel/zero/step_gradients.h"
 #include "lockstep/tensor/named_tensors.h"
 
 namespace lockstep {
+
+struct ShardedForm {
+  int stage = 1;    // of ZeRO, where ranks have no memory in common
+  BucketCaps caps;  // of the buckets in which gradients are averaged during backward then
+  SharedParametersOptions parameters = {};
+};
 
 class ShardedStep {
  public:
   enum class Stage { LOCAL, AVERAGED, STEPPING, TORN };
 
   ShardedStep(const NamedTensors& trained, const ProcessGroup& group, const std::string& model,
-              const SharedParametersOptions& options);
+              const ShardedForm& form);
 
   Stage stage() const { return stage_; }
   const ShardPlan& plan() const { return plan_; }
   SharedParameters& parameters() { return parameters_; }
   const SharedParameters& parameters() const { return parameters_; }
-  LocalGradients& gradients() { return gradients_; }
-  const LocalGradients& gradients() const { return gradients_; }
+  StepGradients& gradients() { return *gradients_; }
+  const StepGradients& gradients() const { return *gradients_; }
 
   // From LOCAL or AVERAGED. Returns when no rank reads the parameters any more. `by_parts`: the optimiser
   // takes parts.
@@ -78,6 +86,8 @@ class ShardedStep {
   void drop();
 
  private:
+  std::unique_ptr<StepGradients> make_gradients(const NamedTensors& trained, const std::string& model,
+                                                const ShardedForm& form);
   std::optional<std::string> refusal() const;
   std::byte* my_flat(std::size_t bucket) const;
   template <typename Work> void for_my_chunks(const Work& work) const;
@@ -95,10 +105,10 @@ class ShardedStep {
 
   const ProcessGroup group_;
   const ShardPlan plan_;
-  const ShardLayout layout_;
   Stage stage_ = Stage::LOCAL;
   SharedParameters parameters_;
-  LocalGradients gradients_;
+  ShardLayout layout_;
+  const std::unique_ptr<StepGradients> gradients_;
   GradientMeeting meeting_;
   std::vector<optim::GradientParts> parts_;  // by parameter, of STEPPING
   std::vector<double> squares_;              // by chunk, of this rank's averages
