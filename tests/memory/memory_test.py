@@ -20,7 +20,7 @@ import unittest
 
 LOCKSTEP, TRIAL = sys.argv[1:3]
 PRINTS = "--print" in sys.argv
-WIDTH, LARGE = 384, 768  # about 28 and 110 MB of parameters
+WIDTH, LARGE = 512, 768  # about 50 and 113 MB of parameters, beside some 3 MB that a rank takes for any model
 MIB = 1 << 20
 CGROUP = pathlib.Path("/sys/fs/cgroup/memory")
 
@@ -86,10 +86,10 @@ class Memory(unittest.TestCase):
             # Rank 0 fills the one copy. Each rank's generator goes through one parameter at a time. The wrapper has
             # memory for gradients, too.
             self.assertLess(mean(lines, "peak"), 1.05 * (size / ranks + size) + 2 * unit)
-            # The file is written by rank 0, which holds one tensor and a piece of it that arrives.
-            self.assertLess(max(line["written"] for line in lines), 2 * unit + 4 * MIB)
             if ranks != 2 and not PRINTS:
                 continue
+            # Rank 0 writes 3 P and never holds P, with what messages pass through.
+            self.assertLess(max(line["written"] for line in lines), size)
             whole = self.measured(ranks, "sharded")
             self.within(whole, size + 3 * size / ranks)
             self.assertEqual(lines[0]["sum"], whole[0]["sum"])  # the same training
