@@ -19,7 +19,7 @@
 namespace lockstep::cli {
 namespace {
 
-double microseconds_now() {
+double thread_clock_us() {
   return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now().time_since_epoch())
       .count();
 }
@@ -155,10 +155,10 @@ class Measurement {
       std::fill_n(buffers_[r].part, share_, 1.0F);
     }
     meeting_.wait(thread);
-    starts_[thread].push_back(microseconds_now());
+    starts_[thread].push_back(thread_clock_us());
     for (const bound::Move& move : moves) kernel.run(move);
     meeting_.wait(thread);
-    ends_[thread].push_back(microseconds_now());
+    ends_[thread].push_back(thread_clock_us());
   }
 
   void conclude() {

@@ -26,7 +26,7 @@ namespace {
 using nlohmann::json;
 using Visit = std::function<void(const std::string&, const at::Tensor&)>;
 
-at::Tensor box_of(at::Tensor tensor, const Box& box) {
+at::Tensor part_in(at::Tensor tensor, const Box& box) {
   for (std::size_t d = 0; d < box.sizes.size(); ++d)
     tensor = tensor.narrow(static_cast<std::int64_t>(d), box.offsets[d], box.sizes[d]);
   return tensor;
@@ -147,7 +147,7 @@ class Gathering {
         is_inside = is_inside && within.offsets[d] >= 0 &&
                     within.offsets[d] + box.sizes[d] <= part.tensor.size(static_cast<std::int64_t>(d));
       }
-      if (is_inside) return box_of(part.tensor.detach(), within);
+      if (is_inside) return part_in(part.tensor.detach(), within);
     }
     throw InternalError(str(ranks_.call(), ": no part of ", in_quotes(name), " holds its piece"));
   }
@@ -169,7 +169,7 @@ class Gathering {
     }
     const at::Tensor whole = at::empty(tensor.shape, at::TensorOptions(dtype_of_word(tensor.dtype)));
     for (const Piece& piece : pieces) {
-      const at::Tensor place = box_of(whole, piece.box);
+      const at::Tensor place = part_in(whole, piece.box);
       if (piece.rank == 0) {
         place.copy_(own(tensor.name, piece.box));
       } else if (place.is_contiguous()) {

@@ -45,7 +45,7 @@ struct Place {
 };
 void delete_place(void* place) { delete static_cast<Place*>(place); }
 
-const Place* place_of(const at::Tensor& tensor) {
+const Place* recorded_place(const at::Tensor& tensor) {
   if (!tensor.defined() || !tensor.has_storage()) return nullptr;
   const c10::DataPtr& pointer = tensor.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks();
   return pointer.get_deleter() == &delete_place ? static_cast<const Place*>(pointer.get_context()) : nullptr;
@@ -117,7 +117,7 @@ class Operation {
   void look() {
     for (std::size_t i = 0; i < arguments_.size(); ++i) {
       for (const at::Tensor& tensor : tensors_in({arguments_[i]})) {
-        const Place* const place = place_of(tensor);
+        const Place* const place = recorded_place(tensor);
         if (place != nullptr && place->tape != tape_) refuse(op_, "is given a tensor of another meta_init()");
         (place == nullptr ? real_ : deferred_) += 1;
         if (place == nullptr && is_written(op_, i)) writes_real_ = true;
@@ -165,7 +165,7 @@ class Operation {
     Values meta;
     for (std::size_t i = 0; i < arguments_.size(); ++i) {
       meta.push_back(map_tensors(arguments_[i], [](const at::Tensor& tensor) {
-        const Place* const place = place_of(tensor);
+        const Place* const place = recorded_place(tensor);
         if (place != nullptr) return meta_of(tensor, *place);
         at::Tensor shape =
             at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(at::kMeta));
@@ -185,7 +185,7 @@ class Operation {
     for (const c10::IValue& argument : arguments_) {
       if (argument.isStorage()) refuse(op_, "uses a storage: read files after meta_init()");
       values.push_back(map_tensors(argument, [this, keeps](const at::Tensor& tensor) {
-        const Place* const place = place_of(tensor);
+        const Place* const place = recorded_place(tensor);
         if (place != nullptr) return meta_of(tensor, *place);
         if (!keeps) return tensor;
         if (tensor.nbytes() > CONSTANT_BYTES)
@@ -252,9 +252,9 @@ class Operation {
   Values evaluate() {
     for (std::size_t i = 0; i < arguments_.size(); ++i) {
       const std::vector<at::Tensor> tensors = tensors_in({arguments_[i]});
-      const bool writes =
-          is_written(op_, i) && std::any_of(tensors.begin(), tensors.end(),
-                                            [](const auto& tensor) { return place_of(tensor) != nullptr; });
+      const bool writes = is_written(op_, i) &&
+                          std::any_of(tensors.begin(), tensors.end(),
+                                      [](const auto& tensor) { return recorded_place(tensor) != nullptr; });
       if (!writes) continue;
       static_cast<void>(tape_->evaluate(op_, tape_arguments(/*keeps=*/false)));  // a mistake says so itself
       refuse(op_, "writes to a tensor of the module, and libtorch cannot run it on the meta device");
@@ -308,7 +308,7 @@ class Operation {
 
   // An operation in place may have changed the shape, the place in a storage, the storage.
   void take_over(const at::Tensor& original, const at::Tensor& meta) const {
-    const Place* const place = place_of(original);
+    const Place* const place = recorded_place(original);
     if (place == nullptr) return;
     const InitTape::Slot slot = tape_->slot_of(meta).value();
     if (slot != place->slot) {
@@ -324,7 +324,7 @@ class Operation {
   at::Tensor face_of(const at::Tensor& meta) const {
     const InitTape::Slot slot = tape_->slot_of(meta).value();
     for (const at::Tensor& argument : tensors_in(arguments_)) {
-      const Place* const place = place_of(argument);
+      const Place* const place = recorded_place(argument);
       if (place != nullptr && place->slot == slot)
         return tensor_like(meta, argument.storage(), c10::DispatchKey::CPU);
     }
@@ -379,7 +379,7 @@ InitRecorder::InitRecorder() : before_(begin()), include_(c10::DispatchKey::Defe
 InitRecorder::~InitRecorder() { active_tape = before_; }
 
 Deferred deferred_of(const at::Tensor& tensor) {
-  const Place* const place = place_of(tensor);
+  const Place* const place = recorded_place(tensor);
   if (place == nullptr) return {};
   const c10::impl::ExcludeDispatchKeyGuard unrecorded(c10::DispatchKey::DeferredInit);
   return {.tape = place->tape, .meta = meta_of(tensor, *place)};

@@ -194,14 +194,32 @@ int read_stage(const Json& json) {
   const Section zero(json, "zero_optimization");
   const auto stage = zero.at("stage", std::int64_t{0});
   expect_value(stage >= 0 && stage <= 3, zero, "stage", "0, 1, 2 or 3");
-  for (const char* const offload :
-       {"zero_optimization.offload_optimizer", "zero_optimization.offload_param"}) {
-    const Section section(zero.json(), offload);
-    const std::string device = section.at("device", std::string("none"));
-    expect_value(device == "none" || device == "cpu", section, "device",
-                 "\"none\" or \"cpu\"; nothing is offloaded to files");
-  }
   return static_cast<int>(stage);
+}
+
+// Where a section offloads to; empty unless to files.
+std::string read_nvme_path(const Section& section, int stage) {
+  const std::string device = section.at("device", std::string("none"));
+  expect_value(device == "none" || device == "cpu" || device == "nvme", section, "device",
+               "\"none\", \"cpu\" or \"nvme\"");
+  if (device != "nvme") return "";
+  expect_value(stage > 0, section, "device", "\"none\" or \"cpu\" at stage 0");
+  const std::string path = section.at("nvme_path", std::string());
+  if (path.empty())
+    refuse_config(section.path_of("nvme_path") + " names no folder, which the device \"nvme\" needs");
+  return path;
+}
+
+OffloadConfig read_offload(const Json& json, int stage) {
+  const Section zero(json, "zero_optimization");
+  const Section parameters(zero.json(), "zero_optimization.offload_param");
+  const std::string of_state =
+      read_nvme_path(Section(zero.json(), "zero_optimization.offload_optimizer"), stage);
+  const std::string of_parameters = read_nvme_path(parameters, stage);
+  expect_value(
+      of_parameters.empty() || of_parameters == of_state, parameters, "nvme_path",
+      "that of offload_optimizer with the device \"nvme\": state and parameters are offloaded to one folder");
+  return {.nvme_path = of_state, .parameters = !of_parameters.empty()};
 }
 
 // ---------------------------------------------------------------------------------------------- batch sizes
@@ -247,6 +265,7 @@ Config parse_config(const Json& json) {
   if (all.is_given("scheduler")) config.scheduler = read_scheduler(json["scheduler"]);
   config.precision = read_precision(json);
   config.zero_stage = read_stage(json);
+  config.offload = read_offload(json, config.zero_stage);
   return config;
 }
 

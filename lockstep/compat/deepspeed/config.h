@@ -74,6 +74,12 @@ struct PrecisionConfig {
   double min_loss_scale = 1;
 };
 
+// To files; memory of a CPU is where everything is.
+struct OffloadConfig {
+  std::string nvme_path;    // empty: nothing is offloaded
+  bool parameters = false;  // beside the optimiser's state
+};
+
 struct Config {
   BatchSizes batch;  // as given
   std::optional<OptimizerConfig> optimizer;
@@ -81,6 +87,7 @@ struct Config {
   PrecisionConfig precision;
   double gradient_clipping = 1;  // 0: none
   int zero_stage = 0;
+  OffloadConfig offload;
   std::int64_t steps_per_print = 0;  // 0: never
   std::vector<std::string> notes;    // "zero_optimization.overlap_comm has no effect: ..."
 };

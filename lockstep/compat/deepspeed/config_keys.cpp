@@ -195,17 +195,17 @@ constexpr std::array ROWS = std::to_array<Row>({
      "LoCo and ZenFlow are not served"},
     {"zero_optimization.leaf_module", "classes:anything names:anything name_suffixes:anything", NO_EFFECT,
      ONE_COPY},
-    {"zero_optimization.offload_optimizer", "device:text", SERVED,
-     "none or cpu, which are one here; nvme is refused"},
+    {"zero_optimization.offload_optimizer", "device:text nvme_path:text", SERVED,
+     "none and cpu are one here; nvme keeps the state and the masters in files"},
     {"zero_optimization.offload_optimizer",
-     "nvme_path:text buffer_count:integer pin_memory:bool pipeline:bool "
+     "buffer_count:integer pin_memory:bool pipeline:bool "
      "pipeline_read:bool pipeline_write:bool fast_init:bool ratio:number super_offload:bool "
      "cpuadam_cores_perc:number",
      NO_EFFECT, IN_CPU_MEMORY},
-    {"zero_optimization.offload_param", "device:text", SERVED,
-     "none or cpu, which are one here; nvme is refused"},
+    {"zero_optimization.offload_param", "device:text nvme_path:text", SERVED,
+     "none and cpu are one here; nvme keeps the parameters in a file, in the folder of offload_optimizer"},
     {"zero_optimization.offload_param",
-     "nvme_path:text buffer_count:integer buffer_size:integer max_in_cpu:integer "
+     "buffer_count:integer buffer_size:integer max_in_cpu:integer "
      "pin_memory:bool",
      NO_EFFECT, IN_CPU_MEMORY},
     {"activation_checkpointing",
@@ -221,7 +221,7 @@ constexpr std::array ROWS = std::to_array<Row>({
      "block_size:integer queue_depth:integer thread_count:integer intra_op_parallelism:integer "
      "single_submit:bool "
      "overlap_events:bool use_gds:bool",
-     NO_EFFECT, "nothing is offloaded to files"},
+     NO_EFFECT, "the kernel reads files ahead and writes them behind"},
     {"flops_profiler",
      "enabled:bool profile_step:integer module_depth:integer top_modules:integer detailed:bool "
      "output_file:text recompute_fwd_factor:number",

@@ -49,15 +49,6 @@ std::optional<at::ScalarType> dtype_of(Precision precision) {
   return std::nullopt;
 }
 
-// Whether ShardedDataParallel has float32 masters of a 16-bit model. Where it has none, such a model is
-// trained by DistributedDataParallel at every stage.
-template <typename Options> constexpr bool CAN_KEEP_MASTERS = requires(Options options) {
-  options.master_weights;
-};
-template <typename Options> void keep_masters(Options& options, bool keeps) {
-  if constexpr (CAN_KEEP_MASTERS<Options>) options.master_weights = keeps;
-}
-
 std::vector<at::Tensor> tensors_in(const NamedTensors& named) {
   std::vector<at::Tensor> tensors;
   for (const auto& [name, tensor] : named) tensors.push_back(tensor);
@@ -91,14 +82,17 @@ void EngineBase::convert(torch::nn::Module& module) const {
   for (const at::Tensor& buffer : module.buffers()) cast(buffer);
 }
 
-bool EngineBase::uses_replicas() const {
-  const bool needs_masters = config_.precision.type != Precision::FLOAT32;
-  return config_.zero_stage == 0 || (needs_masters && !CAN_KEEP_MASTERS<ShardedDataParallelOptions>);
-}
+bool EngineBase::uses_replicas() const { return config_.zero_stage == 0; }
 
+// On one machine every stage is made of one copy of the parameters. Elsewhere parameters stay whole at
+// stage 3.
 ShardedDataParallelOptions EngineBase::sharded_options() const {
-  ShardedDataParallelOptions options{.process_group = group_};
-  keep_masters(options, config_.precision.type != Precision::FLOAT32);
+  ShardedDataParallelOptions options{.stage = config_.zero_stage >= 2 ? 2 : 1,
+                                     .process_group = group_,
+                                     .master_weights = config_.precision.type != Precision::FLOAT32};
+  if (!config_.offload.nvme_path.empty())
+    options.offload =
+        OffloadOptions{.folder = config_.offload.nvme_path, .parameters = config_.offload.parameters};
   return options;
 }
 

@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t CHUNK = optim::CHUNK_ELEMENTS;
+constexpr std::size_t GRANULE = optim::CHUNK_ELEMENTS;
 
 TEST(ScatterLayout, ABucketHasItsGradientsInTheOrderOfParameters) {
   const std::vector<BucketParameter> parameters = {
@@ -37,18 +37,18 @@ TEST(ScatterLayout, AGradientOfABucketsSizeTravelsAlone) {
 // What other ranks have takes no room.
 TEST(ScatterLayout, AShareIsARanksPartsEndToEnd) {
   const std::vector<BucketParameter> parameters = {
-      {3 * CHUNK, DType::FLOAT32}, {7, DType::FLOAT64}, {100, DType::FLOAT32}};
+      {3 * GRANULE, DType::FLOAT32}, {7, DType::FLOAT64}, {100, DType::FLOAT32}};
   const ShardPlan plan = {
       .ranks = 2,
-      .shards = {{0, 0, 2 * CHUNK, 0}, {0, 2 * CHUNK, CHUNK, 1}, {1, 0, 7, 1}, {2, 0, 100, 1}},
+      .shards = {{0, 0, 2 * GRANULE, 0}, {0, 2 * GRANULE, GRANULE, 1}, {1, 0, 7, 1}, {2, 0, 100, 1}},
       .bytes = {}};
   const GradientShare share = gradient_share(parameters, plan, /*rank=*/1);
-  EXPECT_EQ(share.layout.pieces[0], (ShardPiece{0, 0, CHUNK, 2, DType::FLOAT32}));
+  EXPECT_EQ(share.layout.pieces[0], (ShardPiece{0, 0, GRANULE, 2, DType::FLOAT32}));
   EXPECT_EQ(share.layout.pieces[1], (ShardPiece{1, 0, 7, 3, DType::FLOAT64}));
-  EXPECT_EQ(share.layout.pieces[2], (ShardPiece{0, 4 * CHUNK, 100, 4, DType::FLOAT32}));
-  EXPECT_EQ(share.elements, (std::vector<std::size_t>{CHUNK + 100, 7}));
+  EXPECT_EQ(share.layout.pieces[2], (ShardPiece{0, 4 * GRANULE, 100, 4, DType::FLOAT32}));
+  EXPECT_EQ(share.elements, (std::vector<std::size_t>{GRANULE + 100, 7}));
   EXPECT_EQ(share.layout.chunks, 5U);
-  EXPECT_EQ(gradient_share(parameters, plan, 0).elements, (std::vector<std::size_t>{2 * CHUNK, 0}));
+  EXPECT_EQ(gradient_share(parameters, plan, 0).elements, (std::vector<std::size_t>{2 * GRANULE, 0}));
 }
 
 }  // namespace
