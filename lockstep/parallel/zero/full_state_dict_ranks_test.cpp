@@ -24,6 +24,7 @@
 #include "testing/tensors.h"
 
 namespace lockstep {
+namespace full_states {
 namespace {
 
 using ::testing::HasSubstr;
@@ -134,4 +135,5 @@ RANKS_TEST(FullStateDict, FailsOnAllRanksAlike, Ranks(1, 3), Backends("shm", "tc
 }
 
 }  // namespace
+}  // namespace full_states
 }  // namespace lockstep

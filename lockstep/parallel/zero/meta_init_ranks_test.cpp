@@ -20,6 +20,7 @@
 #include "testing/tensors.h"
 
 namespace lockstep {
+namespace deferred {
 namespace {
 
 using ::testing::HasSubstr;
@@ -101,4 +102,5 @@ RANKS_TEST(MetaInit, IsRefusedByWrappersThatDoNotPlaceIt, Ranks(2), Backends("sh
 }
 
 }  // namespace
+}  // namespace deferred
 }  // namespace lockstep

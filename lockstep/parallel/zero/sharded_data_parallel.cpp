@@ -73,7 +73,8 @@ ShardedForm form_of(const ShardedDataParallelOptions& options) {
   const double first = options.bucket_cap_mb.value_or(1);
   return {.stage = options.stage,
           .caps = {.first_bytes = static_cast<std::size_t>(first * MIB),
-                   .bytes = static_cast<std::size_t>(cap * MIB)}};
+                   .bytes = static_cast<std::size_t>(cap * MIB)},
+          .parameters = {.master_weights = options.master_weights, .offload = options.offload}};
 }
 
 // What every rank must have set alike, as text.

@@ -18,6 +18,7 @@
 #include "testing/tensors.h"
 
 namespace lockstep {
+namespace stage_mistakes {
 namespace {
 
 using ::testing::HasSubstr;
@@ -179,4 +180,5 @@ RANKS_TEST(ShardedStageMistakes, SurvivorsOfABackwardAreToldWhoDied, Ranks(2, 3)
 }
 
 }  // namespace
+}  // namespace stage_mistakes
 }  // namespace lockstep

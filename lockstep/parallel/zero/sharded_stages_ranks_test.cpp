@@ -22,6 +22,7 @@
 #include "testing/tensors.h"
 
 namespace lockstep {
+namespace stages {
 namespace {
 
 using ::testing::AllOf;
@@ -260,4 +261,5 @@ RANKS_TEST(ShardedStages, LateRanksDoNotShowInTheBits, Ranks(2, 3), Backends("tc
 }
 
 }  // namespace
+}  // namespace stages
 }  // namespace lockstep
