@@ -20,7 +20,7 @@ import unittest
 
 LOCKSTEP, TRIAL = sys.argv[1:3]
 PRINTS = "--print" in sys.argv
-WIDTH, LARGE = 512, 768  # about 50 and 113 MB of parameters, beside some 3 MB that a rank takes for any model
+WIDTH, LARGE = 704, 768  # about 94 and 113 MB of parameters, beside some 5 MB that a rank takes for any model
 MIB = 1 << 20
 CGROUP = pathlib.Path("/sys/fs/cgroup/memory")
 
