@@ -30,24 +30,22 @@
 //              shapes are those of a model with DistributedDataParallel, so either loads the other's, and any
 //              number of ranks does (sharded_state.h). An optimiser of libtorch cannot be saved.
 // Memory       a rank, of P bytes of parameters and an optimiser with K bytes for each byte of them, N ranks
-//              of a machine: P / N for the one copy, P for this rank's gradients, K P / N for the state.
-//              Without memory in common: P, P and K P / N; in stage 2: P, P / N and K P / N, and two buckets
-//              of gradients that are on their way. memory() says it.
+//              of a machine: P / N for the one copy, P for this rank's gradients, K P / N for the state. In
+//              stage 2 P / N for gradients, and two buckets of them that are on their way. Without memory in
+//              common the parameters are P. memory() says it.
 // Gradients    of this rank's backward passes are added up in .grad, until the step averages them: several
 //              backward() calls before a step are accumulation, and need no guard. After step(), and after
 //              clip_grad_norm_() or unscale_(), .grad is undefined: the averages lie in the optimiser's
 //              shards, each rank's part on that rank. A look at the average: average_gradients().
-// Stage 2      over tcp, mpi, gloo and several machines: {.stage = 2}. A rank keeps its parts of the
-// gradients
-//              alone. They are averaged while backward runs, bucket by bucket, so backward() is collective
-//              and .grad is undefined after it. The bits of a step of one backward() are those of stage 1.
-//              Several before a step each average, with the traffic of a step, and add averages: that differs
-//              from the average of sums by rounding. All ranks run as many before a step; a rank that ran
-//              none takes part with zeros. Not possible: to change .grad between backward() and step(); a
-//              parameter that gets several gradients in one backward(), as in several checkpointed blocks; a
-//              forward after a backward() that an exception ended. zero_grad() of the wrapped module drops
-//              nothing: the wrapper's does. Where ranks share memory stage 2 is stage 1, because gradients
-//              are averaged where they lie.
+// Stage 2      {.stage = 2}: a rank keeps its parts of the gradients alone. They are averaged while backward
+//              runs, bucket by bucket, so backward() is collective and .grad is undefined after it. The bits
+//              of a step of one backward() are those of stage 1. Several before a step each average, with the
+//              traffic of a step, and add averages: that differs from the average of sums by rounding. All
+//              ranks run as many before a step; a rank that ran none takes part with zeros. Not possible: to
+//              change .grad between backward() and step(); a parameter that gets several gradients in one
+//              backward(), as in several checkpointed blocks; a forward after a backward() that an exception
+//              ended. zero_grad() of the wrapped module drops nothing: the wrapper's does. Where ranks share
+//              memory it costs a pass over the gradients that stage 1 does not need.
 // Unused       a parameter that got no gradient on some ranks counts as zero there. One that got none on any
 //              rank is not stepped, as with DistributedDataParallel's find_unused_parameters.
 // Optimiser    one per wrapper. Lockstep's own; libtorch's, and any other torch::optim::Optimizer that has a
@@ -107,7 +105,7 @@
 namespace lockstep {
 
 struct ShardedDataParallelOptions {
-  int stage = 1;  // of ZeRO, where ranks have no memory in common: 2 shares out the gradients, too
+  int stage = 1;                             // of ZeRO: 2 shares out the gradients, too
   std::optional<double> bucket_cap_mb = {};  // MiB that stage 2 averages at once; default 25, the first 1
   bool broadcast_buffers = true;             // rank 0's buffers to all at each forward in training mode
   std::optional<ProcessGroup> process_group = {};  // default: world()

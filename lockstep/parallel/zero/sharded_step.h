@@ -47,8 +47,8 @@
 namespace lockstep {
 
 struct ShardedForm {
-  int stage = 1;    // of ZeRO, where ranks have no memory in common
-  BucketCaps caps;  // of the buckets in which gradients are averaged during backward then
+  int stage = 1;    // of ZeRO
+  BucketCaps caps;  // of the buckets in which gradients are averaged during backward, from stage 2 on
   SharedParametersOptions parameters = {};
 };
 
