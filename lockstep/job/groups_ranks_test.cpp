@@ -229,7 +229,7 @@ RANKS_TEST(NewGroup, AThousandTimesWithoutGrowth, Ranks(1, 2, 4), Within(std::ch
     ASSERT_EQ(sum_over(group, 3), 3);
     destroy_process_group(group);
   }
-  EXPECT_EQ(descriptors(), before);
+  EXPECT_LE(descriptors(), before);  // a socket of the start may have closed since
 }
 
 RANKS_TEST(NewSubgroups, ConsecutiveRanks, Ranks(1, 2, 4)) {

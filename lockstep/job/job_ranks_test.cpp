@@ -55,7 +55,7 @@ RANKS_TEST(Job, StartsAnewWithoutGrowth, Ranks(1, 3), WithoutGroup()) {
     ASSERT_EQ(sum_of_ranks(), size() * (size() - 1) / 2) << "round " << round;
     destroy_process_group();
   }
-  EXPECT_EQ(open_descriptors(), descriptors);
+  EXPECT_LE(open_descriptors(), descriptors);  // a socket of the start may have closed since
 }
 
 RANKS_TEST(Job, MeetsWithoutLauncherInThePrivateFolder, Ranks(2, 4), WithoutGroup()) {
