@@ -87,7 +87,7 @@ class Missing(Meet):
             self.assertLess(time.monotonic() - begin, 25)
             server.settimeout(1)
             self.assertIn(b"rank-0", server.recv(512))
-        self.check(r'error Timeout .*no name server said before the deadline what "rank-0.example" is')
+        self.check(r'error Timeout .*no name server answered for "rank-0.example" before the deadline')
 
     @unittest.skipUnless(os.geteuid() == 0, "only root may give a process a network, or a name server, of its own")
     def test_two_jobs_of_one_name_are_told_apart(self):
