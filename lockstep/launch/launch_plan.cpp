@@ -9,8 +9,7 @@
 namespace lockstep {
 namespace {
 
-// Variables that describe a rank's place: whatever the launcher inherited of them (it may itself be a rank)
-// is dropped.
+// Variables that describe a rank's place. The launcher may itself be a rank, so inherited ones are dropped.
 constexpr std::array PLACE = std::to_array<std::string_view>({"RANK",
                                                               "WORLD_SIZE",
                                                               "LOCAL_RANK",
