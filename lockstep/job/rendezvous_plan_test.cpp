@@ -66,7 +66,7 @@ TEST(RendezvousPlan, TheLaunchersProcessTellsJobsApartWhereItHasStartedAllRanks)
     EXPECT_EQ(fingerprint(row, plan_rendezvous(row)).launcher, "process 7");
     row.identity.job.clear();
     EXPECT_EQ(plan_rendezvous(row).name, "torchrun/process 7");
-    row.init_method = "tcp://127.0.0.1:4000";  // ten programs may have the same number in their source
+    row.init_method = "tcp://127.0.0.1:4000";  // several programs may have the same number in their source
     EXPECT_EQ(plan_rendezvous(row).name, "tcp/4000/torchrun/process 7");
   }
   RendezvousFacts some = facts(0, 4, 2, "10.0.0.1");
@@ -108,7 +108,7 @@ TEST(RendezvousPlan, WhereNothingTellsJobsApartItSaysWhatDoes) {
   }
 }
 
-// They would show two jobs only by their world sizes.
+// Otherwise only their world sizes would distinguish two jobs.
 TEST(RendezvousPlan, JobsOfDifferentSizesMeetAtOnePlaceToFindThatTheyDiffer) {
   RendezvousFacts row = by_hand();
   const std::string two = plan_rendezvous(row).name;
@@ -130,7 +130,7 @@ TEST(RendezvousPlan, SeveralMachinesMeetOverATcpStoreThatRank0Serves) {
   }
 }
 
-// Two launchers on one machine, for trying: what the launcher says counts more than the address.
+// Two launchers on one machine, for a trial: the launcher's statement has priority over the address.
 TEST(RendezvousPlan, ALauncherThatHasOnlySomeOfTheRanksCountsMoreThanALoopbackAddress) {
   EXPECT_EQ(plan_rendezvous(facts(0, 4, 2, "127.0.0.2")).way, RendezvousWay::TCP_STORE);
 }
