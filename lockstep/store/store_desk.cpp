@@ -50,12 +50,12 @@ StoreDesk::Answers StoreDesk::leave(Client client) {
   const std::string key = farewell->second;
   farewells_.erase(farewell);
   for (const auto& [other, same] : farewells_) {
-    if (same == key) return answers;  // it has come back already
+    if (same == key) return answers;  // it has already come back
   }
   try {
     put(key, "gone");
   } catch (const StoreError&) {
-    return answers;  // full
+    return answers;  // the table is full
   }
   answer_waiting(key, answers);
   return answers;
@@ -87,7 +87,7 @@ void StoreDesk::put(const std::string& key, const std::string& value) {
   const std::size_t before = at == table_.end() ? 0 : key.size() + at->second.size();
   const std::size_t after = bytes_ - before + key.size() + value.size();
   if (after > MAX_TABLE_BYTES)
-    throw StoreError("store: it is full (64 MiB); delete_key() what is not needed any more");
+    throw StoreError("store: it is full (64 MiB); delete_key() keys that are no longer needed");
   bytes_ = after;
   table_[key] = value;
 }
