@@ -15,9 +15,9 @@
 //
 // There are three messages of fixed size, 216 bytes in all. Neither side parses other data before them:
 //
-//   client → server   hello, 108 bytes      magic 8, version 1, purpose 1, role 1, zero 1, nonce 32, opaque
-//   64 server → client   challenge, 76 bytes   magic 8, version 1, status 1, zero 2, nonce 32, proof 32
-//   client → server   proof, 32 bytes       proof 32
+//   client → server  hello, 108 bytes     magic 8, version 1, purpose 1, role 1, zero 1, nonce 32, opaque 64
+//   server → client  challenge, 76 bytes  magic 8, version 1, status 1, zero 2, nonce 32, proof 32
+//   client → server  proof, 32 bytes      proof 32
 //
 // A proof is HMAC-SHA256 under the secret. Its text has the side that sends it, the whole hello with the
 // purpose, and the challenge up to its proof. So a message cannot be reused on another connection (both

@@ -1,5 +1,5 @@
-// All verbs below libtorch, one header each. What is made of them (coalesced.h, objects.h) is included by
-// itself.
+// All verbs below libtorch, one header each. coalesced.h and objects.h build on them and are included
+// separately.
 #pragma once
 
 #include "lockstep/comm/collectives/all_gather.h"         // every rank gets every rank's buffer
