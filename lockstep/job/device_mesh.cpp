@@ -41,6 +41,7 @@ void check(const std::vector<int>& shape, const std::vector<std::string>& names)
 
 }  // namespace
 
+// A row begins at each rank whose coordinate along the axis is 0.
 std::vector<std::vector<int>> mesh_rows(const std::vector<int>& shape, std::size_t axis) {
   int ranks = 1;
   for (const int size : shape) ranks *= size;

@@ -159,6 +159,7 @@ Subgroups new_subgroups_by_enumeration(const std::vector<std::vector<int>>& rank
   return made;
 }
 
+// Every rank gathers the colors and keys of all ranks, so all derive the same parts.
 ProcessGroup split_group(const ProcessGroup& parent, int color, int key, const NewGroupOptions& options) {
   if (!parent.is_member()) return {nullptr, {}};
   refuse_local_synchronization("split_group", parent, options);

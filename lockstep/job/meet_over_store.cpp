@@ -49,6 +49,8 @@ std::string text_of(const BackendChoice& wanted) {
   return wanted.cuda.empty() ? wanted.cpu : str("cpu:", wanted.cpu, ",cuda:", wanted.cuda);
 }
 
+// The introductions come first, so that a mismatch is reported before any rank waits in the test for a common
+// machine. Only backends that need a common machine make that test.
 MetOverStore meet_over_store(MeetOverStoreOptions options, const BackendChoice& wanted, Deadline deadline) {
   StoreMeetingOptions& meeting = options.meeting;
   if (meeting.local_address.empty()) meeting.local_address = own_address(meeting);

@@ -182,6 +182,8 @@ RendezvousFacts rendezvous_facts(const InitOptions& options) {
   return facts;
 }
 
+// Inherited sockets serve every world of the process. Every other way needs a new name for each world, so the
+// world's number is part of it.
 Met Rendezvous::meet(const InitOptions& options, const RendezvousFacts& facts, const BackendChoice& wanted,
                      Deadline deadline) {
   const JobEnvironment& place = facts.place;

@@ -2,8 +2,8 @@
 // the failures that the ranks reported (os/failure_note.h). The order in which processes end is no proof: a
 // rank that lost its peer may end before the peer does. Pure.
 //
-//   rank 0 exit code 1, told: lost rank 2 ──▶ rank 2 exit code 1, told nothing: the cause
-//   rank 1 exit code 1, told: aborted by rank 0 ──▶ rank 0
+//   rank 0 exit code 1, reported: lost rank 2 ──▶ rank 2 exit code 1, no report: the cause
+//   rank 1 exit code 1, reported: aborted by rank 0 ──▶ rank 0
 //
 // From each failed rank the search goes to the rank that it failed because of, and so on. If it reaches
 // several ranks, those that others reported go before the rest, and among these the earliest counts.

@@ -1,7 +1,7 @@
 // run_guarded: `lockstep run`. It leaves no process behind, whichever of the job's processes is killed.
 //
 //   the user's shell
-//    └─ front       what the user started: passes signals on, waits, carries the keyboard to rank 0
+//    └─ front       the user's process: passes signals on, waits, passes the keyboard's keys to rank 0
 //        └─ guardian    supervises (supervisor.h); in a process group of its own, so no signal to the front's
 //                       group hits it
 //            ├─ rank 0      each in a process group of its own, dies with the guardian

@@ -70,6 +70,7 @@ std::vector<std::string> variables_of(const LaunchSpec& spec, const JobFacts& fa
     out.push_back(str("LOCKSTEP_TERMINAL=", facts.terminal_columns));
   for (const auto& [name, value] : spec.environment) {
     const auto is_same = [&, &name = name](const std::string& other) { return name_of(other) == name; };
+    // The user's variables replace the launcher's.
     out.erase(std::remove_if(out.begin(), out.end(), is_same), out.end());
     out.push_back(str(name, "=", value));
   }

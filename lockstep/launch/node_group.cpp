@@ -75,6 +75,7 @@ int serve(const NodeAccess& access, const std::string& job_id, ParentEnds parent
     write_available(ready, std::to_string(error.error_number()));
     return 1;
   }
+  // The adopted connection has a farewell key, so the store also notices the end of node 0's own launcher.
   server->adopt(std::move(parent.own), gone_key(access.node, job_id));
   server->adopt(std::move(parent.watcher));
   write_available(ready, "0");

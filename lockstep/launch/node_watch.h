@@ -4,9 +4,9 @@
 //   key under lockstep/launch/     written by                    means
 //   ranks/NODE                     each launcher, at first       its ranks, its options, its name
 //   gone/NODE/NAME                 the store                     the launcher with that name is gone
-//   done/NODE                      each launcher, at last        the store need not be served for it any more
+//   done/NODE                      each launcher, at last        it needs the store no longer
 //   start/S/failed                 the first that fails          which node, and why
-//   start/S/ends/NODE, cause       job_cause.h                   what the first cause was
+//   start/S/ends/NODE, cause       job_cause.h                   how its ranks ended; the first cause
 //   start/S/well/NODE              each launcher                 all its ranks have ended well
 //   start/S/next                   the first that decides        RESTART: start S + 1 follows
 #pragma once

@@ -24,6 +24,7 @@ std::string OutputMux::prefix_of(int rank) const {
   return options_.prefix ? "[" + std::to_string(options_.first_rank + rank) + "] " : "";
 }
 
+// Complete lines are emitted. Of rank 0's unfinished line on a terminal only the visible part is kept.
 void OutputMux::feed(int rank, Stream stream, std::string_view bytes) {
   std::string& rest = unfinished_[{rank, stream}];
   hide_unfinished();

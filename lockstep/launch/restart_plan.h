@@ -7,7 +7,7 @@
 //   a rank failed, and none is left                         GIVE_UP
 //   the user or a signal stopped it, the time was over      GIVE_UP
 //   the program cannot be run                               GIVE_UP: another start would end in the same way
-//   a launcher of another machine was stopped or is gone    GIVE_UP: its ranks have nobody who starts them
+//   a launcher of another machine was stopped or is gone    GIVE_UP: no launcher can start its ranks
 //
 // A program that fails in its first steps uses up its restarts, because the launcher does not judge a
 // program's behaviour.

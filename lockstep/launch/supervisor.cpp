@@ -277,9 +277,11 @@ void Supervisor::advance() {
   }
 }
 
+// Kills one generation of descendants per call. It first notes their names, because a dead process soon loses
+// its name. Ends when none is left, or at the deadline.
 void Supervisor::kill_round() {
   const std::vector<pid_t> keep = not_to_reap();
-  for (const pid_t pid : children_of_this_process()) {  // named before the kill
+  for (const pid_t pid : children_of_this_process()) {
     if (std::find(keep.begin(), keep.end(), pid) != keep.end() || !seen_behind_.insert(pid).second) continue;
     result_.left_behind.push_back(str(process_name(pid), " (pid ", pid, ")"));
   }

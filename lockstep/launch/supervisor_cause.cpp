@@ -54,6 +54,9 @@ void Supervisor::hear_nodes(const PollSet& wait) {
   enter(State::REPORTING, Deadline::in(setting_.spec.report_window));
 }
 
+// On one machine, the ends of its own ranks suffice. On several machines, the launchers whose ranks failed,
+// or that heard of a failed rank, agree on one cause. A launcher that already knows the failure, or knows of
+// none, only publishes its ranks' ends.
 void Supervisor::find_cause() {
   if (result_.start_error != 0) return;
   const int first_rank = setting_.plan.first_rank;

@@ -120,6 +120,7 @@ void BlockCache::keep(AddressRange block, Clock::time_point now) {
   look(now);
 }
 
+// The smallest amount that was kept since the last trim was not needed in that time, so it goes back.
 void BlockCache::look(Clock::time_point now) {
   if (now >= next_look_) {
     next_look_ = now + IDLE_TIME / 4;

@@ -97,6 +97,7 @@ void FileMemory::will_need(const std::vector<MemoryRange>& ranges) {
     ::madvise(pages.block->data + pages.begin, pages.bytes, MADV_WILLNEED);
 }
 
+// Some file systems do not support the call (ENOSYS, ESPIPE). The kernel then writes the pages back later.
 void FileMemory::write_back(const Pages& pages, unsigned how) const {
   if (::sync_file_range(pages.block->file.get(), static_cast<off_t>(pages.begin),
                         static_cast<off_t>(pages.bytes), how) == 0 ||

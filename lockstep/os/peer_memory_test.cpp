@@ -32,8 +32,7 @@ TEST(PeerMemory, OfThisProcess) {
 TEST(PeerMemory, OfAnotherProcess) {
   if (!kernel_has(KernelFeature::PEER_MEMORY)) return;  // the test OfThisProcess covers this case
   std::vector<int> numbers(1000, 1);
-  const std::string introduction =
-      PeerMemory::introduction();  // the child has what it names where this process has it
+  const std::string introduction = PeerMemory::introduction();  // the child's copy is at the same address
   int written[2];
   int over[2];
   ASSERT_EQ(pipe(written), 0);

@@ -65,6 +65,7 @@ void Reception::accept_waiting() {
   }
 }
 
+// The newcomer is heard at once, because its hello may have arrived with the connection.
 void Reception::admit_newcomer(Fd socket) {
   const int fd = socket.get();
   const std::string peer = tcp_peer_address(fd).host;

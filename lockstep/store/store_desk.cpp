@@ -17,6 +17,7 @@ void StoreDesk::enter(Client client, const std::string& farewell) {
   apply({StoreOp::DELETE_KEY, 0, {farewell}});
 }
 
+// Only FIRST_OF can wait: its number is the longest wait in milliseconds, 0 for none, negative for no limit.
 StoreDesk::Answers StoreDesk::handle(Client client, const StoreRequest& request) {
   Answers answers;
   if (request.op != StoreOp::FIRST_OF) {

@@ -67,6 +67,8 @@ class TcpStoreServer::Loop {
     thread_ = std::thread([this] { run(); });
   }
 
+  // Clients that have proved themselves are served before new ones are admitted. While a client's reply is
+  // unsent, its further requests are not read.
   void run() {
     for (;;) {
       PollSet wait;

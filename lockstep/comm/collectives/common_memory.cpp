@@ -42,6 +42,7 @@ std::shared_ptr<void> make(const ProcessGroup& group, std::size_t bytes) {
 
 }  // namespace
 
+// Rank 0 makes the memory before the exchange, so its place is known to all ranks after one all_gather.
 std::shared_ptr<void> allocate_common(const ProcessGroup& group, std::size_t bytes) {
   Backend& backend = group.backend();
   Offer own{.bytes = bytes};

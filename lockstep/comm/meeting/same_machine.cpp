@@ -60,6 +60,8 @@ SameMachineProof::~SameMachineProof() {
   if (listener_.valid()) remove_socket(path_);
 }
 
+// Every rank makes both exchanges, also if its connection or its proof failed, so that all come to the same
+// result.
 std::unique_ptr<Hub> SameMachineProof::run(const std::string& offer_of_rank_0, Deadline deadline) {
   const std::string mine = meeting_.rank() == 0 ? CONNECTED : connect(offer_of_rank_0);
   const std::vector<Message> connected = meeting_.exchange(mine, {}, deadline);
