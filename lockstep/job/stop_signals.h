@@ -28,8 +28,8 @@
 // Alone       before init_process_group(), and with one rank, the flag of this process is the answer.
 // Handlers    the constructor installs them and the destructor removes them (os/signal_flags.h); the library
 //             installs no others. A rank without this object ends at its first signal, as usual. If a request
-//             was not cleared, the destructor leaves the handlers: a scheduler signals the ranks one by one,
-//             and a rank that learned of the request from another rank may get its own signal while it ends.
+//             was not cleared, the destructor leaves the handlers. A scheduler signals the ranks one by one,
+//             so a rank that learned of the request from another rank may get its own signal while it ends.
 //             That signal must not change the rank's exit code.
 // Threads     the calling thread must be allowed to make collectives of the group at that point.
 // Throws      InvalidArgument: no signals, a signal that cannot be caught, `every` below 1, a second

@@ -1,4 +1,4 @@
-// AtomicFile writes a file that appears whole or not at all: a reader that opens the path finds the old file
+// AtomicFile: writes a file that appears whole or not at all. A reader that opens the path finds the old file
 // or the new one, also after a crash or a power cut.
 //
 //   AtomicFile file("model.safetensors");

@@ -11,9 +11,10 @@
 // Source      ANY_SOURCE receives from the rank that sends first, and returns that rank. A message goes to
 //             the first matching receive, in the order of the calls (like MPI).
 // Blocks      recv blocks until the message has arrived. send returns when its buffer may be reused. Whether
-//             send waits for the receiver depends on the backend: over shared memory it waits if 32 messages
-//             to a rank are unreceived, over tcp if a message has more than 64 KiB or 1 MiB is unreceived. So
-//             two ranks that both send first may wait for each other. isend and irecv return a Work.
+//             send waits for the receiver depends on the backend. Over shared memory it waits if 32 messages
+//             to a rank are unreceived; over tcp if a message has more than 64 KiB, or if 1 MiB is
+//             unreceived. So two ranks that both send first may wait for each other. isend and irecv return a
+//             Work.
 // Fails       InvalidArgument on this rank. Mismatch on both ranks if dtype or count differ. PeerLost if the
 //             peer is gone and has not sent the message. The group is then closed.
 #pragma once
