@@ -45,7 +45,7 @@ struct InvalidCase {
 };
 
 const std::string NULL_BUFFER = "the buffer of 4 elements is null";
-const std::string MISALIGNED = "the buffer must be aligned to 4 bytes, the size of float32";
+const std::string MISALIGNED = "the buffer must be aligned to 4 bytes, the alignment of float32";
 constexpr std::size_t TOO_MANY = std::numeric_limits<std::size_t>::max() / 4;
 const std::string TOO_MANY_TEXT = str(TOO_MANY, " elements are too many");
 
