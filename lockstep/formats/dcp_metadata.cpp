@@ -190,7 +190,8 @@ class MetadataReader {
     for (const std::uint32_t item : chunks.items) {
       const PickleNode& chunk = object(item, "ChunkStorageMetadata");
       const auto place = places.find({name, size(field(chunk, "offsets"), "an offset")});
-      if (place == places.end()) refuse_metadata(str("a chunk of tensor ", in_quotes(name), " lies nowhere"));
+      if (place == places.end())
+        refuse_metadata(str("a chunk of tensor ", in_quotes(name), " is not in any file"));
       tensor.chunks.push_back(place->second);
       tensor.chunks.back().sizes = size(field(chunk, "sizes"), "a size");
       if (const auto elements = shape_bytes(tensor.chunks.back().sizes, 1); !elements || *elements == 0) {

@@ -84,15 +84,15 @@ std::string job_here(const RendezvousFacts& facts, std::optional<int> port) {
   if (!facts.identity.job.empty() || !launcher.empty()) return name;
   if (!port && facts.place.world_size > 1) {
     const bool is_given = facts.is_place_given || facts.place.source == Launcher::BY_HAND;
-    throw InvalidArgument(str("init_process_group, rank ", facts.place.rank, " of ", facts.place.world_size,
-                              ": ",
-                              is_given ? "rank and world size are given by hand"
-                                       : str(name_of(facts.place.source), " has started this rank"),
-                              ", and nothing tells this job from others of the same user on this machine. "
-                              "Set MASTER_PORT: the same number, such "
-                              "as 29500, for all ranks of this job, and another one for each job that runs "
-                              "at the same time. On one machine "
-                              "it is only a name"));
+    throw InvalidArgument(
+        str("init_process_group, rank ", facts.place.rank, " of ", facts.place.world_size, ": ",
+            is_given ? "rank and world size are given by hand"
+                     : str(name_of(facts.place.source), " has started this rank"),
+            ", and nothing distinguishes this job from others of the same user on this machine. "
+            "Set MASTER_PORT: the same number, such "
+            "as 29500, for all ranks of this job, and another one for each job that runs "
+            "at the same time. On one machine "
+            "it is only a name"));
   }
   return str(name, "/port ", port.value_or(0), '/', facts.machine);
 }

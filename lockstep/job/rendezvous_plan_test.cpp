@@ -95,7 +95,7 @@ TEST(RendezvousPlan, WhereNothingTellsJobsApartItSaysWhatDoes) {
     RendezvousFacts row = by_hand(source);
     row.is_place_given = row.place.source == Launcher::OPTIONS;
     row.master_port.reset();
-    EXPECT_THAT(refusal(row), AllOf(HasSubstr("rank 0 of 2"), HasSubstr("nothing tells this job"),
+    EXPECT_THAT(refusal(row), AllOf(HasSubstr("rank 0 of 2"), HasSubstr("nothing distinguishes this job"),
                                     HasSubstr("MASTER_PORT")));
     row.place.world_size = 1;
     EXPECT_THAT(refusal(row), HasSubstr("planned")) << "one rank meets nobody";

@@ -64,7 +64,7 @@ std::optional<SpawnCall> spawned_for() {
   if (!take(text, call.number) || !take(text, call.ranks) || !take(text, call.parent) ||
       !take(text, call.report)) {
     throw InvalidArgument("environment: LOCKSTEP_SPAWN=\"" + printable(*value) +
-                          "\" is not what spawn() sets; unset it");
+                          "\" was not set by spawn(); unset it");
   }
   // Programs that a rank starts inherit the variable, but they are not the rank.
   if (call.parent != parent_pid()) return std::nullopt;

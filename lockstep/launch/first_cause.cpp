@@ -145,8 +145,9 @@ std::string describe(CauseKind kind, const ExitStatus& status) {
     case CauseKind::FAILED: return "failed first: " + describe(status);
     case CauseKind::LEFT: return "ended first: " + describe(status) + ", while other ranks needed it";
     case CauseKind::STOOD: return "failed first: it was stopped (SIGSTOP) while other ranks waited for it";
-    case CauseKind::LATE: return "failed first: other ranks waited for it in vain, though it ran";
-    case CauseKind::LOST: return "failed first: other ranks lost the connection to it, though it ran";
+    case CauseKind::LATE:
+      return "failed first: other ranks waited for it until their timeout, although it ran";
+    case CauseKind::LOST: return "failed first: other ranks lost the connection to it, although it ran";
   }
   return "failed first";
 }
