@@ -19,8 +19,8 @@ namespace lockstep {
 namespace {
 
 constexpr std::size_t LINE = 64;
-constexpr std::size_t BLOCK = std::size_t{64}
-                              << 20U;  // the smallest file; several small allocations share one
+// The smallest file. Several small allocations share one.
+constexpr std::size_t BLOCK = std::size_t{64} << 20U;
 
 std::size_t page_size() {
   static const auto size = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));

@@ -79,8 +79,8 @@ void sync_folder(const std::string& path) {
   if (!folder.valid() && errno == EACCES) return;  // this user may write to the folder, but not open it
   if (!folder.valid()) fail("open the folder", path, errno);
   while (::fsync(folder.get()) != 0) {
-    if (errno == EINVAL)
-      return;  // the file system cannot sync folders; renames are as durable as it makes them
+    // The file system cannot sync folders; renames are as durable as it makes them.
+    if (errno == EINVAL) return;
     if (errno != EINTR) fail("sync the folder", path, errno);
   }
 }

@@ -42,9 +42,9 @@ class FreeRanges {
   // nullopt if no range is long enough.
   std::optional<std::uintptr_t> take(std::size_t bytes);
 
-  AddressRange ending_at(
-      std::uintptr_t address) const;  // empty, beginning at `address`, if no range ends there
-  AddressRange highest() const;       // there must be one
+  // Empty, beginning at `address`, if no range ends there.
+  AddressRange ending_at(std::uintptr_t address) const;
+  AddressRange highest() const;  // there must be one
   std::size_t total_bytes() const { return total_; }
 
   // address -> bytes

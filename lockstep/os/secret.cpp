@@ -16,8 +16,8 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t MOST_TEXT =
-    2 * Secret::BYTES + 2;  // one byte too many, so that a longer text is noticed
+// One byte too many, so that a longer text is noticed.
+constexpr std::size_t MOST_TEXT = 2 * Secret::BYTES + 2;
 
 // A text whose memory is overwritten on destruction.
 struct Text {

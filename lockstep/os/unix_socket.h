@@ -51,8 +51,8 @@ pid_t peer_pid(int socket);
 // from further programs.
 bool is_packet_socket(int fd);
 void set_close_on_exec(int fd);
-unsigned long socket_number(
-    int fd);  // equal as long as the descriptor is the same socket; 0 if it is not open
+// Equal as long as the descriptor is the same socket; 0 if it is not open.
+unsigned long socket_number(int fd);
 Fd duplicate(int fd);
 
 // A listening socket at `path`. Replaces a socket there that no process listens on any more.

@@ -144,8 +144,8 @@ class Program {
     const int source = static_cast<int>(shared_() % static_cast<unsigned>(size));
     const int destination =
         (source + 1 + static_cast<int>(shared_() % static_cast<unsigned>(size - 1))) % size;
-    const int tag = static_cast<int>(shared_() % 3) *
-                    (group_.backend_name().ends_with("nccl") ? 0 : 1);  // nccl has no tags
+    // The backend nccl has no tags.
+    const int tag = static_cast<int>(shared_() % 3) * (group_.backend_name().ends_with("nccl") ? 0 : 1);
     const std::size_t count = random_count();
     any_dtype([&]<typename T>() {
       if (group_.rank() != source && group_.rank() != destination) return;
