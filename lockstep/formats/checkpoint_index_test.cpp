@@ -90,7 +90,7 @@ TEST(CheckpointIndex, NoticesEveryChangedByte) {
     other[i] = static_cast<char>(other[i] ^ 1);
     EXPECT_NE(defect_of(other), "") << i << ": " << other;
   }
-  EXPECT_THAT(defect_of(text.substr(0, text.size() / 2)), HasSubstr("no JSON"));
+  EXPECT_THAT(defect_of(text.substr(0, text.size() / 2)), HasSubstr("not JSON"));
 }
 
 TEST(CheckpointIndex, RefusesWhatCannotBe) {
@@ -132,7 +132,7 @@ TEST(CheckpointIndex, RefusesWhatCannotBe) {
   };
   for (const Case& one : cases) EXPECT_THAT(defect_of(changed(one.change)), HasSubstr(one.defect));
   EXPECT_THAT(defect_of(std::string(100'000, '[')), HasSubstr("levels deep"));
-  EXPECT_THAT(defect_of("[]"), HasSubstr("no object"));
+  EXPECT_THAT(defect_of("[]"), HasSubstr("not an object"));
 }
 
 TEST(CheckpointIndex, KnowsPiecesThatOverlapOrLeaveAHole) {

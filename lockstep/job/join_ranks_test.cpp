@@ -155,7 +155,7 @@ RANKS_TEST(Join, RefusesWhatItCannotJoin, Ranks(1)) {
   EXPECT_THROW(Join({}), InvalidArgument);
   const Join join({&counter});
   EXPECT_THAT([&] { Join again({&counter}); },
-              ThrowsMessage<InvalidArgument>(HasSubstr("in a join already")));
+              ThrowsMessage<InvalidArgument>(HasSubstr("already in a join")));
 }
 
 // An exception leaves the loop, and the joinable can be joined again.

@@ -79,7 +79,7 @@ TEST(JsonBytes, WhatCannotBeSentIsRefused) {
       [] {
         json_bytes({{"a", json::parse("{", nullptr, /*allow_exceptions=*/false)}});
       },
-      ThrowsMessage<InvalidArgument>(HasSubstr("no JSON")));
+      ThrowsMessage<InvalidArgument>(HasSubstr("not JSON")));
   EXPECT_THAT([] { json_bytes(json::binary({1}, 256)); },
               ThrowsMessage<InvalidArgument>(HasSubstr("subtype 256")));
 }
