@@ -102,7 +102,12 @@ bool decide(const PreparedJob& job, const RunResult& result, NodeLink* link, Con
   return follows;
 }
 
-int run_until_done(PreparedJob& job, const GuardianEnds& ends, SignalQueue& signals, Console& console) {
+struct Outcome {
+  int exit_code = EXIT_INTERNAL;
+  bool waits_for_reader = true;
+};
+
+Outcome run_until_done(PreparedJob& job, const GuardianEnds& ends, SignalQueue& signals, Console& console) {
   std::optional<NodeLink> link;
   if (job.nodes) link.emplace(*job.nodes, std::move(job.stores));
   NodeLink* const others = link ? &*link : nullptr;
@@ -118,7 +123,8 @@ int run_until_done(PreparedJob& job, const GuardianEnds& ends, SignalQueue& sign
     } else {
       report(job, result, console);
     }
-    if (!decide(job, result, others, console)) return result.exit_code;
+    if (!decide(job, result, others, console))
+      return {.exit_code = result.exit_code, .waits_for_reader = !result.ends_at_once};
     prepare_restart(job);
     fail_point("launch.restart");
   }
@@ -139,14 +145,18 @@ void flush(Console& console, int control) {
 }  // namespace
 
 int run_attempts(PreparedJob& job, const GuardianEnds& ends, SignalQueue& signals, Console& console) {
-  int code = EXIT_INTERNAL;
+  Outcome outcome;
   try {
-    code = run_until_done(job, ends, signals, console);
+    outcome = run_until_done(job, ends, signals, console);
   } catch (const std::exception& error) {
     console.line(error.what());
   }
-  flush(console, ends.control);
-  return code;
+  if (outcome.waits_for_reader) {
+    flush(console, ends.control);
+  } else {
+    console.flush();
+  }
+  return outcome.exit_code;
 }
 
 }  // namespace lockstep

@@ -89,9 +89,9 @@ class Front {
   void pass_on(int signal) {
     const char byte = static_cast<char>(signal);
     write_available(control_.get(), std::string_view(&byte, 1));
-    if (signal == SIGTSTP)
-      // Ctrl-Z: the ranks are stopped, and now the shell expects the front to stop.
-      signal_process(current_pid(), SIGSTOP);
+    // Ctrl-Z: the ranks are stopped, and now the shell expects the front to stop. Process 1 of a container
+    // cannot be stopped.
+    if (signal == SIGTSTP && current_pid() != 1) signal_process(current_pid(), SIGSTOP);
   }
 
   SignalQueue& signals_;

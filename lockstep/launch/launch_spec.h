@@ -87,7 +87,8 @@ struct RunResult {
   std::string of_job;                // the same line, if it failed here first and there are other nodes
   int stop_signal = 0;               // the signal with which the job was told to stop, such as SIGINT
   AttemptEnd end = AttemptEnd::SUCCEEDED;
-  bool timed_out = false;  // `time_limit` was reached
+  bool timed_out = false;     // `time_limit` was reached
+  bool ends_at_once = false;  // a second stop signal came: nobody waits for the reader of the output
   // "sleep (pid 71)": processes that outlived their rank and were killed.
   std::vector<std::string> left_behind;
   int start_error = 0;  // errno value, if the program could not be run after all

@@ -153,6 +153,7 @@ void Supervisor::obey(int signal) {
   held_since_.reset();
   if (signal == SIGCONT) return signal_ranks(signal);
   const bool is_first = !std::exchange(was_asked_to_stop_, true);
+  if (!is_first) result_.ends_at_once = true;
   // Another launcher was asked before, and its grace period runs.
   if (is_first && result_.stop_signal != 0) return;
   // This is the second signal, or a failure is being handled.

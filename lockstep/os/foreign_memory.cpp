@@ -48,8 +48,8 @@ std::vector<Fd> open_memory_files(pid_t pid, std::string_view name) {
 
 ForeignMemory::ForeignMemory(int fd) {
   struct stat status = {};
-  if (fstat(fd, &status) != 0 || status.st_size <= 0)
-    throw SystemError("another process's memory: cannot inspect it", errno);
+  if (fstat(fd, &status) != 0) throw SystemError("another process's memory: cannot inspect it", errno);
+  if (status.st_size <= 0) throw SystemError("another process's memory: it is empty", EINVAL);
   if (kernel_has(KernelFeature::SEALS)) {
     const int seals = fcntl(fd, F_GET_SEALS);
     if (seals < 0 || (seals & F_SEAL_SHRINK) == 0)

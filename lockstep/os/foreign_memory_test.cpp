@@ -40,6 +40,12 @@ TEST(ForeignMemory, RefusesWhatCouldShrink) {
   }
 }
 
+TEST(ForeignMemory, RefusesWhatIsEmpty) {
+  const Fd file(memfd_create("empty", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  EXPECT_THAT([&] { ForeignMemory(file.get()); },
+              ::testing::ThrowsMessage<SystemError>(::testing::HasSubstr("it is empty: Invalid argument")));
+}
+
 TEST(ForeignMemory, WhoOnlyLooksDoesNotHave) {
   auto memory = SharedMemory::create(4096, {.name = "lockstep-looked-at"});
   const std::vector<Fd> looking = open_memory_files(current_pid(), "lockstep-looked-at");

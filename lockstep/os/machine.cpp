@@ -10,6 +10,9 @@
 #include <climits>
 #include <filesystem>
 #include <fstream>
+#include <string>
+#include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "lockstep/base/error.h"
@@ -60,7 +63,13 @@ int free_port() {
 
 int gpu_count() {
   int count = 0;
-  while (std::filesystem::exists(str("/dev/nvidia", count))) ++count;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator("/dev", error)) {
+    const std::string name = entry.path().filename();
+    const std::size_t digits = std::string_view("nvidia").size();
+    count += name.starts_with("nvidia") && name.size() > digits &&
+             name.find_first_not_of("0123456789", digits) == std::string::npos;
+  }
   return count;
 }
 

@@ -21,7 +21,8 @@ std::string random_hex(std::size_t bytes);
 // that require a fixed port.
 int free_port();
 
-// NVIDIA GPUs of this machine: /dev/nvidia0, /dev/nvidia1 and so on, up to the first that is missing.
+// NVIDIA GPUs that this process may use: /dev/nvidia0, /dev/nvidia1 and so on. A container may have some of
+// the machine's.
 int gpu_count();
 
 }  // namespace lockstep

@@ -31,7 +31,8 @@ Fd own_handle() {
 bool ProcessHandle::alive() const {
   if (pidfd_.valid()) {
     pollfd entry = {pidfd_.get(), POLLIN, 0};
-    return poll(&entry, 1, 0) == 0 || errno == EINTR;
+    const int ready = poll(&entry, 1, 0);
+    return ready == 0 || (ready < 0 && errno == EINTR);
   }
   if (kernel_has(KernelFeature::PIDFD)) return false;  // it was gone when the handle was opened
   const ProcessStat stat = process_stat(pid_);

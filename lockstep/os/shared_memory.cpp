@@ -94,14 +94,16 @@ std::shared_ptr<SharedMemory> SharedMemory::adopt(Fd fd) {
 }
 
 std::shared_ptr<SharedMemory> SharedMemory::map(Fd fd, std::size_t size, bool huge_pages) {
-  void* address = aligned_addresses(size);
-  if (address != MAP_FAILED) {
+  void* const place = aligned_addresses(size);
+  void* address = place;
+  if (place != MAP_FAILED) {
     const int anonymous = fd.valid() ? 0 : MAP_ANONYMOUS;
-    address = mmap(address, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED | anonymous,
+    address = mmap(place, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED | anonymous,
                    fd.get(), 0);
   }
   if (address == MAP_FAILED) {
     const int error = errno;
+    if (place != MAP_FAILED) munmap(place, size);
     const std::size_t limit = address_space_limit();
     throw SystemError(str("shared memory: cannot map ", size, " bytes",
                           limit == NO_LIMIT ? ""

@@ -39,7 +39,7 @@ SignalQueue::SignalQueue(std::initializer_list<int> reported, std::initializer_l
 SignalQueue::~SignalQueue() {
   // A SIGPIPE that was held must not end the process when it is unblocked.
   const timespec no_wait{};
-  while (sigtimedwait(&ours_, nullptr, &no_wait) > 0) {
+  while (sigtimedwait(&ours_, nullptr, &no_wait) > 0 || errno == EINTR) {
   }
   sigprocmask(SIG_SETMASK, &previous_mask_, nullptr);
 }

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -87,6 +88,17 @@ void take_fds(msghdr& header, Message& message) {
       message.fds.emplace_back(fd);
     }
   }
+}
+
+// Of two processes that find the name of a dead job, the second must not remove the first one's new name.
+Fd lock_of_folder(const std::string& path) {
+  const std::string folder = path.substr(0, path.find_last_of('/') + 1);
+  Fd lock(open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!lock.valid()) throw SystemError("cannot open the folder of " + printable(path), errno);
+  while (flock(lock.get(), LOCK_EX) != 0) {
+    if (errno != EINTR) throw SystemError("cannot lock the folder of " + printable(path), errno);
+  }
+  return lock;
 }
 
 }  // namespace
@@ -197,6 +209,7 @@ Fd duplicate(int fd) {
 Fd listen_at(const std::string& path) {
   constexpr std::size_t UNIQUE = 4;
   address_of(path);
+  const Fd lock = lock_of_folder(path);
   const std::string first_name = str(path, '.', random_hex(UNIQUE));
   const sockaddr_un address = address_of(first_name);
   Fd socket = new_socket();

@@ -8,8 +8,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <latch>
+#include <thread>
+#include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/os/child_process.h"
@@ -214,6 +218,33 @@ TEST(UnixSocket, ADeadSocketIsReplacedAndALivingOneIsNot) {
   EXPECT_TRUE(connect_to(path).has_value());
   remove_socket(path);
   EXPECT_EQ(connect_to(path), std::nullopt);
+}
+
+// Of several that find the name of a dead job at once, one gets it.
+TEST(UnixSocket, ADeadSocketIsReplacedOnce) {
+  constexpr int ROUNDS = 200, THREADS = 4;
+  const TempFolder folder;
+  for (int round = 0; round < ROUNDS; ++round) {
+    const std::string path = folder / std::to_string(round);
+    listen_at(path);  // closed at once
+    std::latch start(THREADS);
+    std::vector<Fd> listeners(THREADS);
+    std::vector<std::thread> threads;
+    for (Fd& listener : listeners) {
+      threads.emplace_back([&] {
+        start.arrive_and_wait();
+        try {
+          listener = listen_at(path);
+        } catch (const SystemError& error) {
+          EXPECT_EQ(error.error_number(), EADDRINUSE);
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    const auto listening = [](const Fd& fd) { return fd.valid(); };
+    ASSERT_EQ(std::count_if(listeners.begin(), listeners.end(), listening), 1) << round;
+    EXPECT_TRUE(connect_to(path).has_value());
+  }
 }
 
 TEST(UnixSocket, ATooLongPathSaysWhatToDo) {

@@ -25,17 +25,19 @@ std::optional<StoreEntry> Store::first_of(const std::vector<std::string>& keys, 
 void Store::wait_for_change(std::chrono::milliseconds at_most) { nap(at_most); }
 
 std::string Store::get(const std::string& key, std::chrono::milliseconds timeout) {
-  if (auto entry = first_of({key}, Deadline::in(timeout))) return std::move(entry->value);
+  return value_by(key, Deadline::in(timeout), timeout);
+}
+
+// `timeout` is for the message: `deadline` is its end, and may have come nearer.
+std::string Store::value_by(const std::string& key, Deadline deadline, std::chrono::milliseconds timeout) {
+  if (auto entry = first_of({key}, deadline)) return std::move(entry->value);
   throw StoreError(str("store: key \"", printable(key), "\" was not set within ", timeout.count(),
                        " ms; did the process that sets it start?"));
 }
 
 void Store::wait(const std::vector<std::string>& keys, std::chrono::milliseconds timeout) {
   const Deadline deadline = Deadline::in(timeout);
-  for (const std::string& key : keys) {
-    get(key, std::chrono::ceil<std::chrono::milliseconds>(
-                 std::min(deadline.remaining(), std::chrono::nanoseconds(timeout))));
-  }
+  for (const std::string& key : keys) value_by(key, deadline, timeout);
 }
 
 void check_store_text(const std::string& key, const std::string& value) {

@@ -59,6 +59,9 @@ class Store {
  protected:
   // Returns when a key may have changed, at most `at_most` later. For stores that do not override first_of().
   virtual void wait_for_change(std::chrono::milliseconds at_most);
+
+ private:
+  std::string value_by(const std::string& key, Deadline deadline, std::chrono::milliseconds timeout);
 };
 
 }  // namespace lockstep

@@ -158,6 +158,7 @@ TEST_P(Stores, GetNamesTheKeyThatDidNotCome) {
       FAIL();
     } catch (const StoreError& error) {
       EXPECT_THAT(error.what(), HasSubstr("mis\\x1bsing"));
+      EXPECT_THAT(error.what(), HasSubstr(std::to_string(timeout.count()) + " ms"));
     }
   }
   EXPECT_EQ(store_->get("there", 0ms), "1");

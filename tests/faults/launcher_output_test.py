@@ -1,4 +1,5 @@
 """What ranks print: whole lines with their names, nothing lost, nothing forged, nothing that can hold the launcher up."""
+import itertools
 import os
 import pathlib
 import signal
@@ -8,7 +9,7 @@ import tempfile
 import time
 import unittest
 
-from launcher_support import BOUND, LOCKSTEP, Job, LauncherTest, show_times, wait_until
+from launcher_support import BOUND, LOCKSTEP, Job, LauncherTest, read, show_times, wait_until
 from launcher_terminal import Terminal, screen_of
 
 PRINTF = ["-n", "1", "--no-logs"]
@@ -130,15 +131,17 @@ class OnATerminal(LauncherTest):
 class Readers(LauncherTest):
     def test_that_stop_reading_do_not_hold_up_the_stop(self):
         times = []
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number, waits in itertools.product((signal.SIGTERM, signal.SIGINT), (False, True)):
             read_end, write_end = os.pipe()
-            with self.subTest(signal=number), Job(["-n", "2"], ["yes"], stdout=write_end) as job:
+            with self.subTest(signal=number, waits=waits), Job(["-n", "2"], ["yes"], stdout=write_end) as job:
                 os.close(write_end)
                 # Nobody reads: the pipe fills, then the launcher's own buffer, then the ranks' pipes, and the ranks wait.
                 wait_until(lambda: cpu_ticks(job) == (time.sleep(0.2), cpu_ticks(job))[1], "everybody waits")
                 start = time.monotonic()
                 os.kill(job.pid, number)
                 wait_until(lambda: "stopping: every rank got" in job.err(), "the first is seen; sooner, two may count as one")
+                if waits:  # then the launcher waits for its reader, else for the ranks
+                    wait_until(lambda: not [pid for pid in job.living() if read(f"/proc/{pid}/comm") == b"yes\n"], "the ranks have ended")
                 os.kill(job.pid, number)  # the second: what is not read yet is given up
                 self.assertEqual(job.wait(), 128 + number)
                 times.append(time.monotonic() - start)

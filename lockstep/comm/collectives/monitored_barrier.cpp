@@ -69,7 +69,8 @@ void monitored_barrier(const ProcessGroup& group, std::chrono::milliseconds time
   std::uint8_t byte = 1;
   token(group, Verb::SEND, 0, &byte, /*async_op=*/false);
   // Twice the timeout, so that rank 0's error, which names all missing ranks, comes first.
-  token(group, Verb::RECV, 0, &byte, /*async_op=*/true).wait(2 * timeout);
+  token(group, Verb::RECV, 0, &byte, /*async_op=*/true)
+      .wait(timeout <= timeout.max() / 2 ? 2 * timeout : timeout);
 }
 
 }  // namespace lockstep::comm

@@ -68,7 +68,7 @@ std::unique_ptr<Hub> SameMachineProof::run(const std::string& offer_of_rank_0, D
   const bool all_are = std::all_of(connected.begin(), connected.end(),
                                    [](const Message& message) { return message.text == CONNECTED; });
   std::string read;
-  if (all_are) read = meeting_.rank() == 0 ? pass_proofs(step_of(deadline)) : read_proof(step_of(deadline));
+  if (all_are) read = prove(step_of(deadline));
   const std::vector<Message> all = meeting_.exchange(read, {}, deadline);
   for (const Message& message : all) {
     if (message.text.size() != NONCE_TEXT || message.text != all[0].text) return nullptr;
@@ -86,6 +86,15 @@ std::string SameMachineProof::connect(const std::string& offer) {
       return "-not there";
     sockets_.push_back(std::move(*socket));
     return CONNECTED;
+  } catch (const SystemError& error) {
+    return std::string("-") + error.what();
+  }
+}
+
+// A rank that cannot do its part says so to the others, which wait for its answer.
+std::string SameMachineProof::prove(Deadline deadline) {
+  try {
+    return meeting_.rank() == 0 ? pass_proofs(deadline) : read_proof(deadline);
   } catch (const SystemError& error) {
     return std::string("-") + error.what();
   }

@@ -37,6 +37,7 @@ class SameMachineProof {
 
  private:
   std::string connect(const std::string& offer);
+  std::string prove(Deadline deadline);
   std::string pass_proofs(Deadline deadline);
   std::string read_proof(Deadline deadline);
 
