@@ -48,8 +48,9 @@ namespace lockstep {
 
 // Where ranks have no memory in common.
 struct ShardedForm {
-  int stage = 1;    // of ZeRO
-  BucketCaps caps;  // of the buckets in which gradients are averaged during backward
+  int stage = 1;               // of ZeRO
+  BucketCaps caps;             // of the buckets in which gradients are averaged during backward
+  std::size_t unit_bytes = 0;  // of parameters that are gathered together
 };
 
 class ShardedStep {

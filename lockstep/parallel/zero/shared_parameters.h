@@ -8,6 +8,8 @@
 //
 //   ONE     copy for all ranks, where they have memory in common: what a rank writes, all others read
 //   OWN     copy of each rank elsewhere: collect() gathers the parts of all
+//   PARTS   each rank has its part, and what operators read is gathered before they run (gathered_units.h):
+//           collect() lets go what was gathered
 //
 // Failures A rank that finds its group failed before a step asks whether others may have begun to write. Each
 //          rank leaves a mark in the memory before it meets the others, and none gets past the meeting
@@ -34,6 +36,7 @@
 #include <vector>
 
 #include "lockstep/comm/process_group.h"
+#include "lockstep/parallel/zero/gathered_units.h"
 #include "lockstep/parallel/zero/shard_plan.h"
 #include "lockstep/tensor/named_tensors.h"
 
@@ -41,12 +44,16 @@ namespace lockstep {
 
 class SharedParameters {
  public:
-  enum class Copies { ONE, OWN };
+  enum class Copies { ONE, OWN, PARTS };
 
-  SharedParameters(NamedTensors parameters, ProcessGroup group, const ShardPlan& plan);
+  // `unit_bytes`: not 0 where ranks without memory in common keep their parts alone, and gather units of that
+  // size.
+  SharedParameters(NamedTensors parameters, ProcessGroup group, const ShardPlan& plan,
+                   std::size_t unit_bytes);
 
   Copies copies() const { return copies_; }
-  std::size_t bytes() const { return bytes_; }  // of one copy
+  // Of one copy; of PARTS what a rank has of it at a time.
+  std::size_t bytes() const { return units_ != nullptr ? units_->bytes() : bytes_; }
   const NamedTensors& parameters() const { return parameters_; }
   // This rank's part, a leaf of one dimension over the same memory; of no elements where it has none.
   const at::Tensor& my_shard(std::size_t parameter) const { return shards_[parameter]; }
@@ -57,6 +64,10 @@ class SharedParameters {
   void collect();
   // Rank 0 calls `write`, and all ranks have what it wrote. Collective, blocks until then.
   void write(const std::function<void()>& write);
+  // All ranks call `read`, while the whole parameters are there. Collective with parts.
+  void read(const std::function<void()>& read);
+  // Throws what went wrong when an operator's parameters were gathered, which the operator could not throw.
+  void rethrow();
   // This rank is about to meet the others for step `number`, after which ranks write.
   void mark_step(std::uint64_t number);
   // After a failure of that meeting: no rank has written, or will. Without the one copy nobody else writes.
@@ -71,26 +82,26 @@ class SharedParameters {
     std::size_t begin = 0;  // byte of the memory
     std::int64_t version = 0;
   };
-  struct Range {  // of bytes
-    std::size_t begin = 0;
-    std::size_t end = 0;
-  };
   std::atomic<std::uint64_t>& mark_of(int rank) const;
   std::byte* at(std::size_t byte) const { return static_cast<std::byte*>(memory_.get()) + byte; }
   void lay_out();
-  void reserve();
+  void find_ranges(const ShardPlan& plan);
+  void reserve(const ShardPlan& plan, std::size_t unit_bytes);
+  void reserve_units(const ShardPlan& plan, std::size_t unit_bytes);
   void move_in();
-  void make_shards(const ShardPlan& plan);
+  void make_shards();
 
   const NamedTensors parameters_;
   const ProcessGroup group_;
   Copies copies_ = Copies::ONE;
   std::size_t bytes_ = 0;
   std::shared_ptr<void> memory_;
+  GatheredUnits* units_ = nullptr;    // of PARTS; the memory holds them
   std::vector<Place> places_;         // by parameter
   std::vector<at::Tensor> shards_;    // by parameter
-  std::vector<std::size_t> offsets_;  // by parameter, elements
-  std::vector<Range> ranges_;         // by rank: what it steps
+  std::vector<std::size_t> offsets_;  // of this rank's parts, by parameter, elements
+  std::vector<std::size_t> counts_;
+  std::vector<ByteRange> ranges_;  // by rank: what it steps
 };
 
 }  // namespace lockstep
