@@ -26,6 +26,7 @@ namespace {
 
 constexpr double MIB = 1024.0 * 1024;
 constexpr double DEFAULT_BUCKET_MB = 25;
+constexpr double DEFAULT_UNIT_MB = 4;
 
 NamedTensors trained_of(const NamedTensors& parameters, const NamedTensors& buffers,
                         const ProcessGroup& group) {
@@ -59,9 +60,14 @@ std::string words_of(const std::optional<OffloadOptions>& offload) {
 }
 
 void check(const ShardedDataParallelOptions& options, const ProcessGroup& group) {
-  if (options.stage < 1 || options.stage > 2)
-    ZERO_WRAPPER.refuse(group, lockstep::str("stage is ", options.stage,
-                                             "; 1 shares out the optimiser's state, 2 the gradients, too"));
+  if (options.stage < 1 || options.stage > 3)
+    ZERO_WRAPPER.refuse(
+        group,
+        lockstep::str("stage is ", options.stage,
+                      "; 1 shares out the optimiser's state, 2 the gradients, too, 3 the parameters, too"));
+  const double unit = options.unit_mb.value_or(DEFAULT_UNIT_MB);
+  if (!(unit * MIB >= 1) || unit > 1e9)
+    ZERO_WRAPPER.refuse(group, lockstep::str("unit_mb is ", unit, "; it is a positive number of MiB"));
   const double cap = options.bucket_cap_mb.value_or(DEFAULT_BUCKET_MB);
   if (!(cap * MIB >= 1) || cap > 1e9)
     ZERO_WRAPPER.refuse(group, lockstep::str("bucket_cap_mb is ", cap, "; it is a positive number of MiB"));
@@ -74,14 +80,16 @@ ShardedForm form_of(const ShardedDataParallelOptions& options) {
   return {.stage = options.stage,
           .caps = {.first_bytes = static_cast<std::size_t>(first * MIB),
                    .bytes = static_cast<std::size_t>(cap * MIB)},
+          .unit_bytes = static_cast<std::size_t>(options.unit_mb.value_or(DEFAULT_UNIT_MB) * MIB),
           .parameters = {.master_weights = options.master_weights, .offload = options.offload}};
 }
 
 // What every rank must have set alike, as text.
 std::string settings_of(const ShardedDataParallelOptions& options) {
   return lockstep::str("broadcast_buffers ", options.broadcast_buffers, ", stage ", options.stage,
-                       ", bucket_cap_mb ", options.bucket_cap_mb.value_or(DEFAULT_BUCKET_MB),
-                       ", master_weights ", options.master_weights, ", offload ", words_of(options.offload));
+                       ", bucket_cap_mb ", options.bucket_cap_mb.value_or(DEFAULT_BUCKET_MB), ", unit_mb ",
+                       options.unit_mb.value_or(DEFAULT_UNIT_MB), ", master_weights ", options.master_weights,
+                       ", offload ", words_of(options.offload));
 }
 
 std::shared_ptr<ShardedStep> make_step(const NamedTensors& trained, const ProcessGroup& group,
@@ -173,8 +181,11 @@ ShardedDataParallelBase::ShardedDataParallelBase(const torch::nn::Module& module
   step_ = make_step(trained_, group_, model_, form_of(options));
 }
 
+void ShardedDataParallelBase::after_forward() { step_->parameters().rethrow(); }
+
 void ShardedDataParallelBase::before_forward(bool training) {
   step_->refuse_torn();
+  step_->parameters().rethrow();
   step_->gradients().renew();
   if (const auto change = step_->parameters().change()) ZERO_WRAPPER.refuse(group_, *change);
   if (!at::GradMode::is_enabled()) return;
@@ -258,6 +269,15 @@ void ShardedDataParallelBase::write_parameters(const std::function<void()>& writ
 }
 
 torch::OrderedDict<std::string, at::Tensor> ShardedDataParallelBase::state_dict() const {
+  if (step_->parameters().copies() != SharedParameters::Copies::PARTS) return tensors();
+  torch::OrderedDict<std::string, at::Tensor> dict("tensor");
+  step_->parameters().read([&] {
+    for (const auto& item : tensors()) dict.insert(item.key(), item.value().detach().clone());
+  });
+  return dict;
+}
+
+torch::OrderedDict<std::string, at::Tensor> ShardedDataParallelBase::tensors() const {
   torch::OrderedDict<std::string, at::Tensor> dict("tensor");
   for (const auto& [name, tensor] : parameters_) dict.insert(name, tensor);
   for (const auto& [name, tensor] : buffers_) dict.insert(name, tensor);
@@ -265,7 +285,7 @@ torch::OrderedDict<std::string, at::Tensor> ShardedDataParallelBase::state_dict(
 }
 
 void ShardedDataParallelBase::load_state_dict(const torch::OrderedDict<std::string, at::Tensor>& state) {
-  const auto own = state_dict();
+  const auto own = tensors();
   for (const auto& item : own) {
     const at::Tensor* const found = state.find(item.key());
     if (found == nullptr)
@@ -294,6 +314,25 @@ void ShardedDataParallelBase::load_state_dict(const torch::OrderedDict<std::stri
 }
 
 std::shared_ptr<CheckpointItem> ShardedDataParallelBase::checkpoint_item() {
+  if (step_->parameters().copies() == SharedParameters::Copies::PARTS) {
+    std::vector<optim::ParameterShard> parts;
+    NamedTensors whole;
+    for (const auto& [name, tensor] : parameters_) {
+      const auto is_it = [&](const auto& trained) { return trained.second.is_same(tensor); };
+      const auto found = std::find_if(trained_.begin(), trained_.end(), is_it);
+      if (found == trained_.end()) {
+        whole.emplace_back(name, tensor);
+        continue;
+      }
+      const auto i = static_cast<std::size_t>(found - trained_.begin());
+      parts.push_back({.name = name,
+                       .shape = tensor.sizes().vec(),
+                       .offset = static_cast<std::int64_t>(step_->parameters().my_offset(i)),
+                       .tensor = step_->parameters().my_shard(i)});
+    }
+    return zero::parted_tensors_item(std::move(parts), std::move(whole), buffers_,
+                                     [step = step_] { step->parameters().collect(); });
+  }
   return zero::common_tensors_item(parameters_, buffers_,
                                    [step = step_] { step->parameters().mark_written(); });
 }

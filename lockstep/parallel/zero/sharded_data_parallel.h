@@ -32,7 +32,8 @@
 // Memory       a rank, of P bytes of parameters and an optimiser with K bytes for each byte of them, N ranks
 //              of a machine: P / N for the one copy, P for this rank's gradients, K P / N for the state.
 //              Without memory in common: P, P and K P / N; in stage 2: P, P / N and K P / N, and two buckets
-//              of gradients that are on their way. memory() says it.
+//              of gradients that are on their way; in stage 3: P / N and three units, and the same. memory()
+//              says it. Each rank has all parameters until the wrapper is made.
 // Gradients    of this rank's backward passes are added up in .grad, until the step averages them: several
 //              backward() calls before a step are accumulation, and need no guard. After step(), and after
 //              clip_grad_norm_() or unscale_(), .grad is undefined: the averages lie in the optimiser's
@@ -48,6 +49,16 @@
 //              forward after a backward() that an exception ended. zero_grad() of the wrapped module drops
 //              nothing: the wrapper's does. Where ranks share memory stage 2 is stage 1, because gradients
 //              are averaged where they lie.
+// Stage 3      as stage 2, and a rank keeps its parts of the parameters alone: {.stage = 3}. Parameters that
+//              are registered one after another make units of unit_mb. A unit is gathered before an operator
+//              of libtorch reads a parameter of it, in forward and in backward, and let go when two others
+//              were used since; the next one in the order of the last step is gathered meanwhile. So every
+//              read is collective, also that of a forward without gradients: all ranks take the same path
+//              through the model, or are told. Bits are those of the other stages. A parameter's
+//              own data_ptr() is good within its operator alone: memory that is gone is a fault (SIGSEGV),
+//              never zeros. What cannot be gathered is NaN for the operator, and forward(), backward() or
+//              step() throws why. Frozen parameters and buffers stay whole. Where ranks share memory stage 3
+//              is stage 1, whose one copy is P / N a rank.
 // Unused       a parameter that got no gradient on some ranks counts as zero there. One that got none on any
 //              rank is not stepped, as with DistributedDataParallel's find_unused_parameters.
 // Optimiser    one per wrapper. Lockstep's own; libtorch's, and any other torch::optim::Optimizer that has a
@@ -107,9 +118,11 @@
 namespace lockstep {
 
 struct ShardedDataParallelOptions {
-  int stage = 1;  // of ZeRO, where ranks have no memory in common: 2 shares out the gradients, too
+  // Of ZeRO, where ranks have no memory in common: 2 shares out the gradients, too, 3 the parameters, too.
+  int stage = 1;
   std::optional<double> bucket_cap_mb = {};  // MiB that stage 2 averages at once; default 25, the first 1
   bool broadcast_buffers = true;             // rank 0's buffers to all at each forward in training mode
+  std::optional<double> unit_mb = {};        // MiB that stage 3 gathers at once; default 4
   std::optional<ProcessGroup> process_group = {};  // default: world()
   // 16-bit parameters are stepped in float32, of which each rank keeps its part, and then rounded. Without it
   // they are stepped in 16 bits, where small changes round away.
@@ -157,7 +170,8 @@ class ShardedDataParallelBase : public HasCheckpointItem {
 
   // Rank 0 calls `write`, without autograd, and all ranks have what it wrote. Collective.
   void write_parameters(const std::function<void()>& write);
-  // Parameters and buffers by their names in the model; the tensors themselves, no copies.
+  // Parameters and buffers by their names in the model; the tensors themselves, no copies. In stage 3 copies
+  // of the parameters, and collective.
   torch::OrderedDict<std::string, at::Tensor> state_dict() const;
   // Copies values into the model. Every rank calls it with the same values; rank 0's count for parameters.
   // Throws InvalidArgument before anything is copied: names missing or unknown, shapes that differ.
@@ -180,8 +194,10 @@ class ShardedDataParallelBase : public HasCheckpointItem {
   ShardedDataParallelBase(const torch::nn::Module& module, NamedTensors parameters, NamedTensors buffers,
                           const ShardedDataParallelOptions& options);
   void before_forward(bool training);
+  void after_forward();
 
  private:
+  torch::OrderedDict<std::string, at::Tensor> tensors() const;
   zero::GroupedShards take_shards(const std::vector<std::vector<at::Tensor>>& named);
 
   const ProcessGroup group_;
@@ -211,7 +227,15 @@ template <typename ModuleType> class ShardedDataParallel : public ShardedDataPar
 
   template <typename... Arguments> decltype(auto) forward(Arguments&&... arguments) {
     before_forward(module_->is_training());
-    return module_->forward(std::forward<Arguments>(arguments)...);
+    using Result = decltype(module_->forward(std::forward<Arguments>(arguments)...));
+    if constexpr (std::is_void_v<Result>) {
+      module_->forward(std::forward<Arguments>(arguments)...);
+      after_forward();
+    } else {
+      decltype(auto) result = module_->forward(std::forward<Arguments>(arguments)...);
+      after_forward();
+      return result;
+    }
   }
   template <typename... Arguments> decltype(auto) operator()(Arguments&&... arguments) {
     return forward(std::forward<Arguments>(arguments)...);

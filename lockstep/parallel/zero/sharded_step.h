@@ -47,8 +47,9 @@
 namespace lockstep {
 
 struct ShardedForm {
-  int stage = 1;    // of ZeRO, where ranks have no memory in common
-  BucketCaps caps;  // of the buckets in which gradients are averaged during backward then
+  int stage = 1;               // of ZeRO
+  BucketCaps caps;             // of the buckets in which gradients are averaged during backward
+  std::size_t unit_bytes = 0;  // of parameters that are gathered together
   SharedParametersOptions parameters = {};
 };
 

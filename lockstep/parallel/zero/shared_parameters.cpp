@@ -15,6 +15,8 @@
 #include "lockstep/comm/collectives/broadcast.h"
 #include "lockstep/comm/collectives/common_memory.h"
 #include "lockstep/parallel/zero/common_file.h"
+#include "lockstep/parallel/zero/operator_watch.h"
+#include "lockstep/parallel/zero/unit_plan.h"
 #include "lockstep/parallel/zero/zero_wrapper.h"
 #include "lockstep/tensor/caching_allocator.h"
 #include "lockstep/tensor/meta_init.h"
@@ -34,20 +36,21 @@ at::Tensor tensor_over(const std::shared_ptr<void>& memory, std::byte* data, at:
 }  // namespace
 
 SharedParameters::SharedParameters(NamedTensors parameters, ProcessGroup group, const ShardPlan& plan,
-                                   const SharedParametersOptions& options)
+                                   const SharedParametersOptions& options, std::size_t unit_bytes)
     : parameters_(std::move(parameters)), group_(std::move(group)) {
   if (options.offload)
-    state_memory_ = optim::StateMemory(std::make_shared<FileMemory>(options.offload->folder));
+    masters_ = MasterWeights(optim::StateMemory(std::make_shared<FileMemory>(options.offload->folder)));
   lay_out();
-  reserve(options.offload);
+  reserve(plan, options.offload, unit_bytes);
   move_in();
-  make_shards(plan);
+  make_shards();
   if (copies_ == Copies::ONE) {
     comm::barrier(group_).wait();  // behind what rank 0 has copied in
   } else {
     comm::broadcast(group_, at(0), bytes_, DType::UINT8, GroupRank{0}).wait();
   }
-  if (options.master_weights) masters_ = MasterWeights(shards_, state_memory_);
+  if (options.master_weights) masters_.keep(shards_);
+  if (units_ != nullptr) units_->forget();
   count_versions();
   empty_cache();  // what the parameters had before
 }
@@ -60,11 +63,14 @@ void SharedParameters::lay_out() {
   }
 }
 
-void SharedParameters::reserve(const std::optional<OffloadOptions>& offload) {
+void SharedParameters::reserve(const ShardPlan& plan, const std::optional<OffloadOptions>& offload,
+                               std::size_t unit_bytes) {
   const bool in_file = offload && offload->parameters;
   const std::size_t in_memory =
       in_file ? ALIGNMENT : bytes_;  // tells all the same whether there is common memory
   memory_ = comm::allocate_common(group_, in_memory);
+  if (memory_ == nullptr && unit_bytes > 0) return reserve_units(plan, unit_bytes);
+  find_ranges(plan);
   if (memory_ == nullptr) {
     copies_ = Copies::OWN;
     if (in_file) {
@@ -76,6 +82,28 @@ void SharedParameters::reserve(const std::optional<OffloadOptions>& offload) {
   } else if (in_file) {
     memory_ = zero::common_file(group_, offload->folder, bytes_);
   }
+}
+
+// Tensors over the memory hold what gathers them.
+void SharedParameters::reserve_units(const ShardPlan& plan, std::size_t unit_bytes) {
+  struct Watched {
+    GatheredUnits units;
+    OperatorWatch watch{units};
+  };
+  copies_ = Copies::PARTS;
+  std::vector<std::size_t> bytes;
+  for (const auto& [name, parameter] : parameters_) bytes.push_back(parameter.nbytes());
+  UnitPlan units =
+      unit_plan(bytes, unit_bytes, /*begin=*/ALIGNMENT * static_cast<std::size_t>(group_.size()));
+  bytes_ = units.bytes;
+  for (std::size_t i = 0; i < places_.size(); ++i) places_[i].begin = units.begins[i];
+  find_ranges(plan);
+  std::vector<std::string> names;
+  for (const UnitSpec& unit : units.units) names.push_back(parameters_[unit.first].first);
+  const auto held = std::shared_ptr<Watched>(
+      new Watched{.units = GatheredUnits(std::move(units), ranges_, group_, std::move(names))});
+  units_ = &held->units;
+  memory_ = std::shared_ptr<void>(held, units_->data());
 }
 
 // Rank 0's values count. Those of a parameter from meta_init() are computed in its place.
@@ -90,26 +118,30 @@ void SharedParameters::move_in() {
   }
 }
 
-void SharedParameters::make_shards(const ShardPlan& plan) {
+void SharedParameters::find_ranges(const ShardPlan& plan) {
   ranges_.resize(static_cast<std::size_t>(plan.ranks));
   offsets_.resize(parameters_.size());
-  std::vector<std::size_t> counts(parameters_.size());
+  counts_.resize(parameters_.size());
   for (const ShardSpec& shard : plan.shards) {
     const std::size_t item = parameters_[shard.parameter].second.element_size();
-    Range& range = ranges_[static_cast<std::size_t>(shard.rank)];
+    ByteRange& range = ranges_[static_cast<std::size_t>(shard.rank)];
     const std::size_t begin = places_[shard.parameter].begin + shard.offset * item;
     if (range.end == 0) range.begin = begin;
     range.end = begin + shard.count * item;
     if (shard.rank != group_.rank()) continue;
     offsets_[shard.parameter] = shard.offset;
-    counts[shard.parameter] = shard.count;
+    counts_[shard.parameter] = shard.count;
   }
+}
+
+void SharedParameters::make_shards() {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const at::Tensor& parameter = parameters_[i].second;
-    const auto count = static_cast<std::int64_t>(counts[i]);
+    const auto count = static_cast<std::int64_t>(counts_[i]);
     shards_.push_back(tensor_over(memory_, at(places_[i].begin + offsets_[i] * parameter.element_size()),
                                   {count}, parameter.options().requires_grad(false))
                           .requires_grad_(true));
+    if (units_ != nullptr) units_->ignore(shards_.back().storage().unsafeGetStorageImpl());
   }
 }
 
@@ -124,7 +156,7 @@ void SharedParameters::mark_step(std::uint64_t number) {
 }
 
 bool SharedParameters::is_untouched(std::uint64_t number) const {
-  if (copies_ == Copies::OWN) return true;
+  if (copies_ != Copies::ONE) return true;
   std::atomic_thread_fence(std::memory_order_seq_cst);
   for (int rank = 0; rank < group_.size(); ++rank) {
     if (mark_of(rank).load(std::memory_order_relaxed) != number) return true;
@@ -135,14 +167,16 @@ bool SharedParameters::is_untouched(std::uint64_t number) const {
 void SharedParameters::collect() {
   if (copies_ == Copies::OWN && group_.size() > 1) {
     std::vector<std::span<std::byte>> parts;
-    for (const Range& range : ranges_) parts.emplace_back(at(range.begin), range.end - range.begin);
+    for (const ByteRange& range : ranges_) parts.emplace_back(at(range.begin), range.end - range.begin);
     const auto mine = parts[static_cast<std::size_t>(group_.rank())];
     comm::all_gather(group_, mine.data(), mine.size(), DType::UINT8, std::move(parts)).wait();
   }
+  if (units_ != nullptr) units_->forget();
   count_versions();
 }
 
 void SharedParameters::write(const std::function<void()>& write) {
+  if (units_ != nullptr) units_->hold_all();
   comm::barrier(group_).wait();  // nobody reads the old values any more
   if (group_.rank() == 0) write();
   if (copies_ == Copies::ONE) {
@@ -150,7 +184,18 @@ void SharedParameters::write(const std::function<void()>& write) {
   } else {
     comm::broadcast(group_, at(0), bytes_, DType::UINT8, GroupRank{0}).wait();
   }
+  if (units_ != nullptr) units_->forget();
   mark_written();
+}
+
+void SharedParameters::read(const std::function<void()>& read) {
+  if (units_ != nullptr) units_->hold_all();
+  read();
+  if (units_ != nullptr) units_->forget();
+}
+
+void SharedParameters::rethrow() {
+  if (units_ != nullptr) units_->rethrow();
 }
 
 void SharedParameters::mark_written() {

@@ -8,6 +8,8 @@
 //
 //   ONE     copy for all ranks, where they have memory in common: what a rank writes, all others read
 //   OWN     copy of each rank elsewhere: collect() gathers the parts of all
+//   PARTS   each rank has its part, and what operators read is gathered before they run (gathered_units.h):
+//           collect() lets go what was gathered
 //
 // Failures A rank that finds its group failed before a step asks whether others may have begun to write. Each
 //          rank leaves a mark in the memory before it meets the others, and none gets past the meeting
@@ -34,6 +36,7 @@
 #include <vector>
 
 #include "lockstep/comm/process_group.h"
+#include "lockstep/parallel/zero/gathered_units.h"
 #include "lockstep/parallel/zero/master_weights.h"
 #include "lockstep/parallel/zero/shard_plan.h"
 #include "lockstep/tensor/named_tensors.h"
@@ -53,13 +56,16 @@ struct SharedParametersOptions {
 
 class SharedParameters {
  public:
-  enum class Copies { ONE, OWN };
+  enum class Copies { ONE, OWN, PARTS };
 
+  // `unit_bytes`: not 0 where ranks without memory in common keep their parts alone, and gather units of that
+  // size.
   SharedParameters(NamedTensors parameters, ProcessGroup group, const ShardPlan& plan,
-                   const SharedParametersOptions& options);
+                   const SharedParametersOptions& options, std::size_t unit_bytes);
 
   Copies copies() const { return copies_; }
-  std::size_t bytes() const { return bytes_; }  // of one copy
+  // Of one copy; of PARTS what a rank has of it at a time.
+  std::size_t bytes() const { return units_ != nullptr ? units_->bytes() : bytes_; }
   const NamedTensors& parameters() const { return parameters_; }
   // What this rank steps, a leaf of one dimension: the master of its part, else its part of the memory
   // itself; of no elements where it has none.
@@ -67,7 +73,7 @@ class SharedParameters {
     return masters_.has(parameter) ? masters_.of(parameter) : shards_[parameter];
   }
   const MasterWeights& masters() const { return masters_; }
-  const optim::StateMemory& state_memory() const { return state_memory_; }  // for the optimiser
+  const optim::StateMemory& state_memory() const { return masters_.memory(); }  // for the optimiser
   std::size_t my_offset(std::size_t parameter) const { return offsets_[parameter]; }
 
   // All ranks have written their parts before. Collective with a copy of each rank's own; then it blocks
@@ -75,6 +81,10 @@ class SharedParameters {
   void collect();
   // Rank 0 calls `write`, and all ranks have what it wrote. Collective, blocks until then.
   void write(const std::function<void()>& write);
+  // All ranks call `read`, while the whole parameters are there. Collective with parts.
+  void read(const std::function<void()>& read);
+  // Throws what went wrong when an operator's parameters were gathered, which the operator could not throw.
+  void rethrow();
   // This rank is about to meet the others for step `number`, after which ranks write.
   void mark_step(std::uint64_t number);
   // After a failure of that meeting: no rank has written, or will. Without the one copy nobody else writes.
@@ -89,16 +99,14 @@ class SharedParameters {
     std::size_t begin = 0;  // byte of the memory
     std::int64_t version = 0;
   };
-  struct Range {  // of bytes
-    std::size_t begin = 0;
-    std::size_t end = 0;
-  };
   std::atomic<std::uint64_t>& mark_of(int rank) const;
   std::byte* at(std::size_t byte) const { return static_cast<std::byte*>(memory_.get()) + byte; }
   void lay_out();
-  void reserve(const std::optional<OffloadOptions>& offload);
+  void find_ranges(const ShardPlan& plan);
+  void reserve(const ShardPlan& plan, const std::optional<OffloadOptions>& offload, std::size_t unit_bytes);
+  void reserve_units(const ShardPlan& plan, std::size_t unit_bytes);
   void move_in();
-  void make_shards(const ShardPlan& plan);
+  void make_shards();
   void count_versions();
 
   const NamedTensors parameters_;
@@ -106,12 +114,13 @@ class SharedParameters {
   Copies copies_ = Copies::ONE;
   std::size_t bytes_ = 0;
   std::shared_ptr<void> memory_;
+  GatheredUnits* units_ = nullptr;    // of PARTS; the memory holds them
   std::vector<Place> places_;         // by parameter
   std::vector<at::Tensor> shards_;    // by parameter: this rank's part of the memory
-  optim::StateMemory state_memory_;   // of masters and optimiser
   MasterWeights masters_;             // of the shards, if wanted
-  std::vector<std::size_t> offsets_;  // by parameter, elements
-  std::vector<Range> ranges_;         // by rank: what it steps
+  std::vector<std::size_t> offsets_;  // of this rank's parts, by parameter, elements
+  std::vector<std::size_t> counts_;
+  std::vector<ByteRange> ranges_;  // by rank: what it steps
 };
 
 }  // namespace lockstep
