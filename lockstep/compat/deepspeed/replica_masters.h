@@ -5,8 +5,7 @@
 //   optim::AdamW optimizer(masters.trained());
 //   masters.take_gradients();                                    // before the gradients are unscaled
 //   optimizer.step();
-//   masters.round();                                             // the model's parameters are the masters,
-//   rounded
+//   masters.round();                                             // into the model's parameters
 //
 // Trained     the masters by their parameters' names; parameters that are float32 already are their own.
 // State       of the optimiser, with each master as "state.NAME.master_weight": the names that

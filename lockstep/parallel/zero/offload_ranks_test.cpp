@@ -8,6 +8,8 @@
 #include <torch/utils.h>
 
 #include <filesystem>
+#include <fstream>
+#include <string>
 
 #include "lockstep/base/error.h"
 #include "lockstep/optim/adam.h"
@@ -22,6 +24,15 @@ namespace offload {
 namespace {
 
 using testing::SharedFolder;
+
+// Whether a file of the folder is mapped, with or without a name.
+bool maps_a_file_in(const std::string& folder) {
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    if (line.find(folder + "/") != std::string::npos) return true;
+  }
+  return false;
+}
 
 template <typename Optimizer, typename Options>
 std::vector<at::Tensor> train(const Options& options, const ShardedDataParallelOptions& sharding, int rank) {
@@ -38,6 +49,7 @@ std::vector<at::Tensor> train(const Options& options, const ShardedDataParallelO
     if (step == 1) model.clip_grad_norm_(0.1);
     optimizer.step();
   }
+  if (sharding.offload) EXPECT_TRUE(maps_a_file_in(sharding.offload->folder)) << "nothing is offloaded";
   std::vector<at::Tensor> values;
   for (const at::Tensor& parameter : net->parameters()) values.push_back(parameter.detach().clone());
   return values;

@@ -36,10 +36,18 @@ template <typename Body> void ScatteredGradients::guard(const Body& body) {
   try {
     body();
   } catch (const std::exception& error) {
-    if (std::exchange(passes_.state, State::FAILED) != State::FAILED)
+    if (std::exchange(passes_.state, State::FAILED) != State::FAILED) {
+      passes_.failure = error.what();
       group_.abort(str(ZERO_WRAPPER.on(group_), ": ", error.what()));
+    }
     throw;
   }
+}
+
+// Autograd may call further hooks of the backward that has failed.
+void ScatteredGradients::refuse_failed() const {
+  if (passes_.state == State::FAILED)
+    ZERO_WRAPPER.refuse(group_, str("a backward() failed: ", passes_.failure, ". Wrap the model again"));
 }
 
 void ScatteredGradients::renew() {
@@ -51,8 +59,7 @@ void ScatteredGradients::renew() {
                           "ended it early on this rank, so the other ranks wait for its gradients");
     });
   }
-  if (passes_.state == State::FAILED)
-    ZERO_WRAPPER.refuse(group_, "an earlier backward() failed; wrap the model again");
+  refuse_failed();
   hooks_.renew();
 }
 
@@ -70,8 +77,7 @@ void ScatteredGradients::begin_pass() {
 
 void ScatteredGradients::on_gradient(std::size_t parameter) {
   const std::lock_guard lock(mutex_);
-  if (passes_.state == State::FAILED)
-    ZERO_WRAPPER.refuse(group_, "an earlier backward() failed; wrap the model again");
+  refuse_failed();
   if (passes_.state == State::IDLE) {
     if (const auto refusal = refusal_()) ZERO_WRAPPER.refuse(group_, *refusal);
     if (AutogradHooks::is_creating_graph())

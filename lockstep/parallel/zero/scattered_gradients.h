@@ -69,11 +69,13 @@ class ScatteredGradients : public StepGradients {
     int followed = -1;         // autograd's number of the backward whose end is awaited
     std::size_t of_step = 0;   // that have ended since the last drop()
     bool knows_order = false;  // of gradients
+    std::string failure = {};  // what ended the backward that failed
   };
 
   void on_gradient(std::size_t parameter);
   void on_end_of_backward();
   template <typename Body> void guard(const Body& body);
+  void refuse_failed() const;
   void begin_pass();
   void start_complete();
   void end_pass();

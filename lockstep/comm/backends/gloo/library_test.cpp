@@ -23,7 +23,7 @@ TEST(GlooLibrary, WithoutAModuleTheErrorSaysWhatToInstall) {
 TEST(GlooLibrary, AFileThatIsNoModuleIsRefused) {
   if (reference::SANITIZED) {
     EXPECT_THAT([] { open_library_at("libm.so.6"); },
-                ThrowsMessage<InvalidArgument>(HasSubstr("take backend \"tcp\" there")));
+                ThrowsMessage<InvalidArgument>(HasSubstr("use backend \"tcp\" there")));
     return;
   }
   EXPECT_THAT([] { open_library_at("/nowhere/lockstep_gloo.so"); },
