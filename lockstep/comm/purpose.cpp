@@ -37,6 +37,9 @@ bool is_of_batch_norm(Purpose purpose) {
 constexpr std::array<std::string_view, 5> WRAPPERS = {"", "DistributedDataParallel", "ShardedDataParallel",
                                                       "ZeroRedundancyOptimizer", "virtual_ranks()"};
 
+// Of SHARDED_STEP: this mark and those above it are units of parameters (GradientMeeting::Reason::UNITS).
+constexpr std::int32_t FIRST_UNIT = 16;
+
 constexpr std::string_view ALONE =
     "a forward in training mode on one rank alone (evaluate after eval(), under torch::NoGradGuard)";
 
@@ -109,6 +112,8 @@ std::string words_of_mark(Purpose purpose, std::int32_t mark) {
   if (purpose == Purpose::OVERFLOWS) return str("with the scale ", scale_of(mark));
   if (purpose == Purpose::GRADIENTS && mark != 0)
     return str("after ", mark, mark == 1 ? " forward()" : " forwards", " that an exception left");
+  if (purpose == Purpose::SHARDED_STEP && mark >= FIRST_UNIT)
+    return str("to gather unit ", mark - FIRST_UNIT, " of its parameters");
   return {};
 }
 
@@ -131,7 +136,8 @@ std::string usual_cause(Purpose mine, std::int32_t my_mark, Purpose theirs, std:
     }
     if (mine == Purpose::SHARDED_STEP)
       return "; the ranks are at different places of their loops: all run as many backward() before a step "
-             "(in stage 2), and call clip_grad_norm_(), unscale_() and step() in the same order";
+             "(from stage 2 on), read the same parameters in the same order (in stage 3, also in an "
+             "evaluation), and call clip_grad_norm_(), unscale_() and step() in the same order";
   }
   if (mine != theirs && (mine == Purpose::CHECKPOINT || theirs == Purpose::CHECKPOINT))
     return std::string(BY_ALL);

@@ -2,35 +2,43 @@
 // are used (ZeRO's stage 3). Pointers to them stay what they are: a unit that is gone leaves pages without
 // memory.
 //
-//   GatheredUnits units(plan, parts, group, names);
-//   std::byte* const memory = units.data();         // all of it is there; fill it, then
-//   units.forget();                                 // each rank keeps its own part alone
-//   units.use(storage, address);                    // before a read: gathers the unit that lies there
-//   units.hold_all();                               // all are there, until forget()
+//   GatheredUnits units(plan, parts, group, names, options);
+//   units.fill(2, [&] { ... });                     // rank 0's values; each rank keeps its part
+//   const auto unit = units.use(storage, address);  // before a read: gathers the unit that lies there
+//   if (unit) units.done(*unit);                    // after it
+//   units.end_step();                               // the ranks have stepped their parts
+//   units.hold_all();                               // all are there, until let_all_go()
 //
-//           begin to gather             it has come                  two others were used since
-//   ┌──────┐ ─────────────▶ ┌────────┐ ─────────────▶ ┌──────┐ ─────────────────────────────▶ ┌──────┐
-//   │ GONE │                │ COMING │                │ HERE │                                │ GONE │
-//   └──────┘                └────────┘                └──────┘                                └──────┘
+//           begin to gather             it has come               others need the room
+//   ┌──────┐ ─────────────▶ ┌────────┐ ─────────────▶ ┌──────┐ ────────────────────────▶ ┌──────┐
+//   │ GONE │                │ COMING │                │ HERE │                           │ GONE │
+//   └──────┘                └────────┘                └──────┘                           └──────┘
 //
-// Operators  OperatorWatch (operator_watch.h) tells of each operator of libtorch which addresses it is about
-// to
-//            read. Units that one operator uses stay until the next begins.
-// Prefetch   the order in which units were used in the last step is followed: with a unit that is used the
-//            next one is gathered, too. An order that differs is followed as it comes.
-// Collective use() of what is not there, hold_all(): every rank in the same order. A rank that uses another
-//            unit is a Mismatch.
+// Room       max_live elements are there at a time, those that are coming included. Of the units that no
+//            operator reads the one that was used longest ago goes first. What one operator reads is there
+//            even if it is more.
+// Prefetch   the order in which units were used in the last step is followed: with a unit that is used those
+//            that come next are gathered, too, at most `prefetch` elements of them, or one unit, at a time,
+//            as far as there is room without a unit that is needed before. A use that the order does not
+//            expect is looked for further on in it. A forward of evaluation follows the order from its
+//            beginning and is not recorded.
+// Collective fill(); use() of what is not there; hold_all(); all that ends with waiting for what is coming.
+//            What is gathered when depends on the order of uses alone, so ranks that use the same in the same
+//            order gather the same. A rank that does not is a Mismatch that names both parameters' units.
 // Fails      use() never throws, because libtorch swallows what an observer throws. It fills the unit with
-//            NaN, and rethrow() throws the error.
-// Threads    any; one mutex guards everything.
+//            NaN, tells the other ranks (abort), and rethrow() throws the error. A unit for which the kernel
+//            has no memory stays without: the operator is a fault (SIGSEGV) then, and the log says why.
+// Threads    any; one mutex guards everything. Two threads that use units at a time do so in no order.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_set>
@@ -43,72 +51,91 @@
 
 namespace lockstep {
 
-// Of a memory.
-struct ByteRange {
-  std::size_t begin = 0;
-  std::size_t end = 0;
-};
-
 class GatheredUnits {
  public:
-  static constexpr std::size_t KEPT = 2;  // units that were used last
-
-  // `parts`: of the memory, by rank; what lies outside of them is nobody's. `names`: of units, for messages.
+  // `parts`: of the units, by rank; what lies outside of them is nobody's. `names`: of units, for messages.
+  // Nothing is there but what stays.
   GatheredUnits(UnitPlan plan, std::vector<ByteRange> parts, ProcessGroup group,
-                std::vector<std::string> names);
+                std::vector<std::string> names, const UnitOptions& options);
   GatheredUnits(const GatheredUnits&) = delete;
   GatheredUnits& operator=(const GatheredUnits&) = delete;
   ~GatheredUnits() = default;
 
+  const UnitPlan& plan() const { return plan_; }
   std::byte* data() const { return memory_->data(); }
-  // This rank's part, and at most as many units as are there at a time: those kept and the next.
+  // What stays, this rank's part, and as many units as are there at a time.
   std::size_t bytes() const;
   bool contains(const void* address) const;
 
-  // An operator begins: what earlier ones used may go.
-  void begin_operator();
-  // A tensor of that storage, which begins at an address of the memory, is read. Blocks until its unit is
-  // there.
-  void use(const void* storage, const void* address) noexcept;
+  // `fill` writes the unit where it lies; rank 0's counts. Before its first use.
+  void fill(std::size_t unit, const std::function<void()>& fill);
+  // An operator reads a tensor of that storage, which begins at an address of the memory. Blocks until its
+  // unit is there, and it stays until done() is called as often. Nothing for what is always there.
+  std::optional<std::size_t> use(const void* storage, const void* address) noexcept;
+  void done(std::size_t unit);
   // Tensors of this storage are of this rank's part alone.
   void ignore(const void* storage);
-  // All units are gathered and stay.
-  void hold_all();
-  // All units go, also those that hold_all() holds, and the next step begins. Parts stay. Not collective.
-  void forget();
+  // A forward begins, of training or of evaluation.
+  void begin_forward(bool is_training);
   // Throws the first error of use() since the last call, if any.
   void rethrow();
+  // Likewise, and waits for what is coming.
+  void settle();
+  // All units are gathered and stay.
+  void hold_all();
+  // All units go; parts stay.
+  void let_all_go();
+  // Likewise, and the next step begins.
+  void end_step();
 
  private:
   enum class State { GONE, COMING, HERE };
   struct Unit {
     State state = State::GONE;
+    std::size_t readers = 0;  // operators
     Work work;
   };
-  struct Order {
-    std::vector<std::size_t> last;         // of the step before
-    std::vector<std::size_t> current;      // so far
-    std::vector<std::size_t> in_operator;  // of the operator that runs
-    std::deque<std::size_t> recent;        // units that are HERE, the last used first
+  struct Order {                       // of use
+    std::vector<std::size_t> last;     // of the step before
+    std::vector<std::size_t> current;  // so far
+    std::size_t next = 0;              // of `last`: what is expected
+    std::optional<std::size_t> latest;
+    bool is_recorded = true;
+  };
+  struct Live {                      // not GONE
+    std::deque<std::size_t> by_use;  // the last used, or begun, first
+    std::size_t elements = 0;
+    bool is_all = false;  // somebody holds what operators may read
+  };
+  struct Limits {  // elements
+    std::size_t live = 0;
+    std::size_t prefetch = 0;
   };
   const ByteRange& mine() const { return parts_[static_cast<std::size_t>(group_.rank())]; }
+  void set_held(bool is_held);
+  std::optional<std::size_t> unit_at(const void* address) const;
+  void begin_use(std::size_t unit);
+  bool follow(std::size_t unit);
+  void prefetch();
+  bool has_room(std::size_t unit, std::span<const std::size_t> kept) const;
+  bool may_go(std::size_t unit, std::span<const std::size_t> kept) const;
+  void make_room(std::size_t unit, std::span<const std::size_t> kept);
   void begin_gather(std::size_t unit);
   void finish_gather(std::size_t unit);
-  void make_here(std::size_t unit);
   void let_go(std::size_t unit);
-  void trim();
-  void prefetch();
+  void give_up(std::size_t unit, const std::exception& error);
 
   const UnitPlan plan_;
   const std::vector<ByteRange> parts_;
   const ProcessGroup group_;
   const std::vector<std::string> names_;
   const std::shared_ptr<ReservedMemory> memory_;
+  Limits limits_;
   std::mutex mutex_;
   // guarded by mutex_
   std::vector<Unit> units_;
-  Order order_;  // of use
-  bool holds_all_ = true;
+  Order order_;
+  Live live_;
   std::unordered_set<const void*> ignored_;
   std::exception_ptr failure_;
 };

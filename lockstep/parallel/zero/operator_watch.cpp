@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <shared_mutex>
 #include <utility>
@@ -28,38 +27,63 @@ Watched& watched() {
   return *instance;
 }
 
-thread_local int depth = 0;  // operators that run on this thread, each within the other
+GatheredUnits* units_at(const void* address) {
+  Watched& all = watched();
+  const std::shared_lock lock(all.mutex);
+  const auto found = std::find_if(all.units.begin(), all.units.end(),
+                                  [&](const GatheredUnits* units) { return units->contains(address); });
+  return found == all.units.end() ? nullptr : *found;
+}
 
-// `is_new`: no operator runs around this one, and it has read no unit yet.
-void use(const Watched& all, const at::Tensor& tensor, bool& is_new) {
-  if (!tensor.defined() || !tensor.has_storage() || !tensor.device().is_cpu()) return;
-  const void* const address = tensor.storage().data();
-  for (GatheredUnits* units : all.units) {
-    if (!units->contains(address)) continue;
-    if (std::exchange(is_new, false)) units->begin_operator();
-    units->use(tensor.storage().unsafeGetStorageImpl(), address);
+// What an operator reads, while it runs. A storage holds the units in whose memory it lies.
+class Reading : public at::ObserverContext {
+ public:
+  Reading() = default;
+  Reading(const Reading&) = delete;
+  Reading& operator=(const Reading&) = delete;
+  ~Reading() override {
+    for (const One& one : all_) one.units->done(one.unit);
   }
+  void add(const at::Tensor& tensor, GatheredUnits& units) {
+    const auto unit = units.use(tensor.storage().unsafeGetStorageImpl(), tensor.storage().data());
+    if (unit) all_.push_back({.storage = tensor.storage(), .units = &units, .unit = *unit});
+  }
+
+ private:
+  struct One {
+    c10::Storage storage;
+    GatheredUnits* units = nullptr;
+    std::size_t unit = 0;
+  };
+  std::vector<One> all_;
+};
+
+void read(const at::Tensor& tensor, std::unique_ptr<Reading>& reading) {
+  if (!tensor.defined() || !tensor.has_storage() || !tensor.device().is_cpu()) return;
+  GatheredUnits* const units = units_at(tensor.storage().data());
+  if (units == nullptr) return;
+  if (reading == nullptr) reading = std::make_unique<Reading>();
+  reading->add(tensor, *units);
 }
 
 std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
-  Watched& all = watched();
-  const std::shared_lock lock(all.mutex);
-  bool is_new = depth++ == 0;
+  std::unique_ptr<Reading> reading;
   for (const c10::IValue& input : function.inputs()) {
     if (input.isTensor()) {
-      use(all, input.toTensor(), is_new);
+      read(input.toTensor(), reading);
     } else if (input.isTensorList()) {
-      for (const at::Tensor& tensor : input.toTensorVector()) use(all, tensor, is_new);
+      for (const at::Tensor& tensor : input.toTensorVector()) read(tensor, reading);
     } else if (input.isOptionalTensorList()) {
       for (const std::optional<at::Tensor>& tensor : input.toOptionalTensorVector()) {
-        if (tensor) use(all, *tensor, is_new);
+        if (tensor) read(*tensor, reading);
       }
     }
   }
-  return nullptr;
+  return reading;
 }
 
-void end(const at::RecordFunction& /*function*/, at::ObserverContext* /*context*/) { --depth; }
+// The context goes with the RecordFunction.
+void end(const at::RecordFunction& /*function*/, at::ObserverContext* /*context*/) {}
 
 }  // namespace
 

@@ -47,9 +47,9 @@
 namespace lockstep {
 
 struct ShardedForm {
-  int stage = 1;               // of ZeRO
-  BucketCaps caps;             // of the buckets in which gradients are averaged during backward
-  std::size_t unit_bytes = 0;  // of parameters that are gathered together
+  int stage = 1;      // of ZeRO
+  BucketCaps caps;    // of the buckets in which gradients are averaged during backward
+  UnitOptions units;  // of parameters that are gathered, in stage 3
   SharedParametersOptions parameters = {};
 };
 
