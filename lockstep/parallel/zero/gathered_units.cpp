@@ -200,8 +200,7 @@ void GatheredUnits::make_room(std::size_t unit, std::span<const std::size_t> kep
   }
 }
 
-// --------------------------------------------------------------------------------------------------
-// gathering
+// ------------------------------------------------------------------------------------------------ gathering
 
 void GatheredUnits::begin_gather(std::size_t unit) {
   const UnitSpec& spec = plan_.units[unit];
@@ -275,11 +274,17 @@ void GatheredUnits::settle() {
   }
 }
 
+// Without memory for it all this rank tells the others.
 void GatheredUnits::hold_all() {
   const std::lock_guard lock(mutex_);
-  for (std::size_t unit = 0; unit < units_.size(); ++unit) {
-    if (units_[unit].state == State::GONE) begin_gather(unit);
-    if (units_[unit].state == State::COMING) finish_gather(unit);
+  try {
+    for (std::size_t unit = 0; unit < units_.size(); ++unit) {
+      if (units_[unit].state == State::GONE) begin_gather(unit);
+      if (units_[unit].state == State::COMING) finish_gather(unit);
+    }
+  } catch (const std::exception& error) {
+    group_.abort(str(ZERO_WRAPPER.on(group_), ": the parameters were not gathered: ", error.what()));
+    throw;
   }
   live_.is_all = true;
 }

@@ -15,8 +15,8 @@
 #include "lockstep/comm/collectives/broadcast.h"
 #include "lockstep/comm/collectives/common_memory.h"
 #include "lockstep/parallel/zero/common_file.h"
+#include "lockstep/parallel/zero/gathered_units.h"
 #include "lockstep/parallel/zero/operator_watch.h"
-#include "lockstep/parallel/zero/unit_plan.h"
 #include "lockstep/parallel/zero/zero_wrapper.h"
 #include "lockstep/tensor/caching_allocator.h"
 #include "lockstep/tensor/meta_init.h"
@@ -48,6 +48,12 @@ SharedParameters::SharedParameters(NamedTensors parameters, ProcessGroup group, 
   if (options.master_weights) masters_.keep(shards_);
   count_versions();
   empty_cache();  // what the parameters had before
+}
+
+std::size_t SharedParameters::bytes() const { return units_ != nullptr ? units_->bytes() : bytes_; }
+
+bool SharedParameters::is_parted(std::size_t parameter) const {
+  return units_ != nullptr && units_->plan().is_gathered(parameter);
 }
 
 void SharedParameters::lay_out() {

@@ -36,12 +36,14 @@
 #include <vector>
 
 #include "lockstep/comm/process_group.h"
-#include "lockstep/parallel/zero/gathered_units.h"
 #include "lockstep/parallel/zero/master_weights.h"
 #include "lockstep/parallel/zero/shard_plan.h"
+#include "lockstep/parallel/zero/unit_plan.h"
 #include "lockstep/tensor/named_tensors.h"
 
 namespace lockstep {
+
+class GatheredUnits;
 
 // What lies in files instead of memory, so that a model may be larger than the machine's memory.
 struct OffloadOptions {
@@ -65,7 +67,7 @@ class SharedParameters {
 
   Copies copies() const { return copies_; }
   // Of one copy; of PARTS what a rank has of it at a time.
-  std::size_t bytes() const { return units_ != nullptr ? units_->bytes() : bytes_; }
+  std::size_t bytes() const;
   const NamedTensors& parameters() const { return parameters_; }
   // What this rank steps, a leaf of one dimension: the master of its part, else its part of the memory
   // itself; of no elements where it has none.
@@ -78,9 +80,7 @@ class SharedParameters {
   const optim::StateMemory& state_memory() const { return masters_.memory(); }  // for the optimiser
   std::size_t my_offset(std::size_t parameter) const { return places_[parameter].offset; }
   // This rank has its part alone, until an operator reads it.
-  bool is_parted(std::size_t parameter) const {
-    return units_ != nullptr && units_->plan().is_gathered(parameter);
-  }
+  bool is_parted(std::size_t parameter) const;
 
   // All ranks have written their parts before. Collective without the one copy; then it blocks until all
   // parts are here of what a rank has whole. The parameters count as written to.
