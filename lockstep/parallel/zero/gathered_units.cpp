@@ -95,6 +95,11 @@ void GatheredUnits::ignore(const void* storage) {
   ignored_.insert(storage);
 }
 
+bool GatheredUnits::is_there(const void* storage, const void* address) {
+  const std::lock_guard lock(mutex_);
+  return live_.is_all || ignored_.contains(storage) || !unit_at(address);
+}
+
 void GatheredUnits::begin_forward(bool is_training) {
   const std::lock_guard lock(mutex_);
   order_.is_recorded = is_training;

@@ -78,6 +78,8 @@ class GatheredUnits {
   void done(std::size_t unit);
   // Tensors of this storage are of this rank's part alone.
   void ignore(const void* storage);
+  // Whether a tensor of that storage may be read past operators.
+  bool is_there(const void* storage, const void* address);
   // A forward begins, of training or of evaluation.
   void begin_forward(bool is_training);
   // Throws the first error of use() since the last call, if any.

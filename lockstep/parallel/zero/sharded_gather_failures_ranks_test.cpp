@@ -148,6 +148,21 @@ RANKS_TEST(ShardedGatherFailures, SurvivorsOfAPrefetchAreToldWhoDied, Ranks(2, 3
   EXPECT_FALSE(model.is_torn());
 }
 
+// The biases stay, and are gathered when all have stepped: the survivors have stepped their parts then.
+RANKS_TEST(ShardedGatherFailures, ADeathInTheStepIsATornStep, Ranks(2, 3), Dies({1}), Backends("tcp"),
+           Variable("LOCKSTEP_FAIL_POINT", "zero.before_end@1+1=kill")) {
+  auto options = stage_3();
+  options.param_persistence_threshold = WIDTH;
+  Model model(layers(3), options);
+  EXPECT_THAT([&] { train(model, 3); }, ThrowsMessage<PeerLost>(HasSubstr("rank 1")));
+  EXPECT_TRUE(model.is_torn());
+  EXPECT_THAT(
+      [&] {
+        model.forward(at::ones({2, WIDTH}));
+      },
+      ThrowsMessage<InvalidArgument>(HasSubstr("step 2 is torn")));
+}
+
 // The same program does not get there: nothing is ahead of its use.
 RANKS_TEST(ShardedGatherFailures, NothingIsPrefetchedWithoutABucket, Ranks(2), Backends("tcp"),
            Variable("LOCKSTEP_FAIL_POINT", "zero.prefetch@1=kill")) {

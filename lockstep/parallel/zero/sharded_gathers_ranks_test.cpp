@@ -1,6 +1,6 @@
 // Stage 3 of ShardedDataParallel: what is in memory when, how parameters are read, written, saved and loaded,
 // and what ranks learn that do not read the same.
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 #include <sys/mman.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
@@ -11,11 +11,13 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <random>
 #include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "lockstep/base/error.h"
 #include "lockstep/checkpoint/full_state_dict.h"
 #include "lockstep/checkpoint/load_checkpoint.h"
 #include "lockstep/checkpoint/save_checkpoint.h"
@@ -33,7 +35,9 @@ namespace lockstep {
 namespace gathers {
 namespace {
 
+using ::testing::HasSubstr;
 using testing::random_values;
+using ::testing::ThrowsMessage;
 
 constexpr int WIDTH = 200;
 constexpr double PER_LAYER = 4.0 * (WIDTH * WIDTH + WIDTH);    // bytes
@@ -50,8 +54,8 @@ torch::nn::Sequential layers(int count) {
   return net;
 }
 
-at::Tensor weight_of(torch::nn::Sequential& net, std::size_t layer) {
-  return net[layer]->as<torch::nn::Linear>()->weight;
+at::Tensor weight_of(torch::nn::Sequential& net, int layer) {
+  return net[static_cast<std::size_t>(layer)]->as<torch::nn::Linear>()->weight;
 }
 
 at::Tensor input_of(int step) {
@@ -133,6 +137,27 @@ RANKS_TEST(ShardedGathers, CanBeWrittenReadAndLoaded, Ranks(1, 2, 3), Backends("
   std::istringstream file(saved.str());
   torch::load(loaded, file);
   EXPECT_TRUE(weight_of(loaded, 1).equal(first["1.weight"]));
+}
+
+// What reads bytes past operators asks before, and names what is not there.
+RANKS_TEST(ShardedGathers, ABareModelIsNotSaved, Ranks(2), Backends("tcp")) {
+  const testing::SharedFolder folder(world());
+  auto net = layers(2);
+  ShardedDataParallel model(net, stage_3());
+  const auto is_refused =
+      ThrowsMessage<InvalidArgument>(HasSubstr("each rank has a part alone of tensor \"0.weight\""));
+  EXPECT_THAT([&] { save_state_dict(*net, folder / "net.safetensors"); }, is_refused);
+  CheckpointState state;
+  state.add("model", *net);
+  EXPECT_THAT([&] { save_checkpoint(folder / "run", state, {.step = 1}); },
+              ThrowsMessage<Error>(HasSubstr("each rank has a part alone of tensor")));
+  model.read_parameters([&] {
+    if (rank() == 0) save_state_dict(*net, folder / "net.safetensors");
+  });
+  const auto whole = model.state_dict();
+  if (rank() != 0) return;
+  for (const auto& [name, tensor] : load_tensors(folder / "net.safetensors"))
+    EXPECT_TRUE(tensor.equal(whole[name])) << name;
 }
 
 // Saved in one stage and loaded in another, with masters.
@@ -226,8 +251,9 @@ RANKS_TEST(ShardedGathers, AnEvaluationOfAllRanksChangesNothing, Ranks(1, 2, 3),
     std::vector<at::Tensor> values;
     for (int step = 0; step < 3; ++step) {
       for (int batch = 0; evaluates && batch < 2; ++batch) {
+        const c10::InferenceMode inference(batch == 1);
         const at::NoGradGuard no_grad;
-        values.push_back(model.forward(input_of(50 + batch)));
+        values.push_back(model.forward(input_of(50 + batch)).clone());
       }
       model.forward(input_of(step)).square().mean().backward();
       optimizer.step();
@@ -239,6 +265,37 @@ RANKS_TEST(ShardedGathers, AnEvaluationOfAllRanksChangesNothing, Ranks(1, 2, 3),
   EXPECT_TRUE(values.back().equal(run(3, false).back()));
   const auto expected = run(1, true);
   for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(values.at(i).equal(expected[i])) << i;
+}
+
+// Reads one or several layers at a time, thousands of times, in an order that nobody has seen before. Every
+// element of layer i is i plus the number of steps.
+RANKS_TEST(ShardedGathers, AnyOrderOfReadsFindsTheValues, Ranks(2, 3), Backends("tcp")) {
+  constexpr int LAYERS = 9;
+  for (const std::size_t live : {1UL, 3UL, 5UL, 20UL}) {
+    auto net = layers(LAYERS);
+    auto options = stage_3();
+    options.max_live_parameters = live * (WIDTH * WIDTH + WIDTH);
+    options.prefetch_bucket_size = (live / 2) * (WIDTH * WIDTH + WIDTH);
+    ShardedDataParallel model(net, options);
+    auto optimizer = model.optimizer<optim::SGD>(optim::SGDOptions(1.0));
+    model.write_parameters([&] {
+      for (int i = 0; i < LAYERS; ++i) weight_of(net, i).fill_(i);
+    });
+    std::mt19937 numbers(static_cast<unsigned>(live));  // the same on all ranks
+    const auto random_layer = [&] { return static_cast<int>(numbers() % LAYERS); };
+    for (int step = 0; step < 6; ++step) {
+      for (int read = 0; read < 40; ++read) {
+        const int a = random_layer(), b = random_layer(), c = random_layer();
+        const at::Tensor some = at::stack({weight_of(net, a), weight_of(net, b), weight_of(net, c)});
+        const at::Tensor expected = at::tensor({a + step, b + step, c + step}, at::kFloat).view({3, 1, 1});
+        EXPECT_TRUE(some.eq(expected).all().item<bool>()) << live << ": " << a << ", " << b << ", " << c;
+      }
+      at::Tensor loss = at::zeros({});
+      for (int i = 0; i < LAYERS; ++i) loss = loss - weight_of(net, i).sum();
+      loss.backward();  // gradients of -1
+      optimizer.step();
+    }
+  }
 }
 
 // Alike on all ranks: the next step is whole.

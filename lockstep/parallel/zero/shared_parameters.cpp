@@ -20,6 +20,7 @@
 #include "lockstep/parallel/zero/zero_wrapper.h"
 #include "lockstep/tensor/caching_allocator.h"
 #include "lockstep/tensor/meta_init.h"
+#include "lockstep/tensor/parted_memory.h"
 
 namespace lockstep {
 namespace {
@@ -94,6 +95,10 @@ void SharedParameters::reserve_units(const ShardPlan& plan, const UnitOptions& o
         : units(std::move(plan), std::move(parts), group, std::move(names), options) {}
     GatheredUnits units;
     OperatorWatch watch{units};
+    PartedMemory parted{units.data(), units.plan().bytes, [this](const at::Tensor& tensor) {
+                          return units.is_there(tensor.storage().unsafeGetStorageImpl(),
+                                                tensor.storage().data());
+                        }};
   };
   copies_ = Copies::PARTS;
   std::vector<UnitParameter> sizes;
