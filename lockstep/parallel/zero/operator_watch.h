@@ -12,7 +12,7 @@
 //   an operator that runs under at::DisableRecordFunctionGuard
 //
 // Lifetime what an operator reads holds the units, also if the operator lets the parameter go.
-// Cost     a microsecond or so an operator, of all threads, as long as there is a watch.
+// Cost     a fraction of a microsecond an operator, of all threads, as long as there is a watch.
 // Threads  any.
 #pragma once
 

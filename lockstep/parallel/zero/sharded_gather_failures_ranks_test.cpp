@@ -200,6 +200,30 @@ RANKS_TEST(ShardedGatherFailures, ARankThatStandsStillIsNamed, Ranks(2), Dies({1
   kill(process.get<pid_t>(), SIGKILL);
 }
 
+// Every rank would write to what it has gathered, which is let go.
+RANKS_TEST(ShardedGatherFailures, WritesOfEveryRankAreRefused, Ranks(1, 2), Backends("tcp")) {
+  auto net = layers(2);
+  Model model(net, stage_3());
+  const at::Tensor weight = net[0]->as<torch::nn::Linear>()->weight;
+  {
+    const at::NoGradGuard no_grad;
+    weight.mul_(2);
+  }
+  if (size() > 1) {
+    EXPECT_THAT(
+        [&] {
+          model.forward(at::ones({2, WIDTH}));
+        },
+        ThrowsMessage<InvalidArgument>(HasSubstr("parameter \"0.weight\" was written to in place")));
+  }
+  weight.set_data(at::ones({WIDTH, WIDTH}));
+  EXPECT_THAT(
+      [&] {
+        model.forward(at::ones({2, WIDTH}));
+      },
+      ThrowsMessage<InvalidArgument>(HasSubstr("parameter \"0.weight\" has left the memory")));
+}
+
 // Each rank says which option it has.
 RANKS_TEST(ShardedGatherFailures, OptionsOfRanksMustBeTheSame, Ranks(2), Backends("tcp")) {
   auto options = stage_3();
