@@ -1,4 +1,5 @@
-// Training steps, one thread a process, 64 samples a process, SGD with momentum, on data made once.
+// Training steps, one thread a process, 64 samples a process (of gpt2 8 of 128 tokens), SGD with momentum, on
+// data made once.
 //
 //   lockstep run -n 2 build/bench/train_step cnn alone 100     # processes that never talk
 //   lockstep run -n 2 build/bench/train_step mlp barrier 20    # the same with one barrier a step
@@ -49,6 +50,7 @@
 #include "bench/models.h"
 #include "examples/simple_cnn.h"
 #include "lockstep/autograd/autocast.h"
+#include "lockstep/models/gpt2.h"
 #include "lockstep/models/resnet.h"
 #include "lockstep/optim/adam.h"
 #include "lockstep/optim/sgd.h"
@@ -60,8 +62,16 @@
 
 namespace {
 
-constexpr int BATCH = 64;
 constexpr int BATCHES = 16;
+
+// What a model is given, and what it answers.
+struct Task {
+  std::int64_t batch = 64;
+  std::vector<std::int64_t> sample;
+  bool is_text = false;  // tokens, each of which is followed by one of as many classes
+  std::int64_t classes = 10;
+};
+constexpr std::int64_t TOKENS = 128, VOCABULARY = 256;
 
 struct Usage {
   std::chrono::steady_clock::time_point time = std::chrono::steady_clock::now();
@@ -113,7 +123,7 @@ std::optional<Arguments> parse(int argc, char** argv) {
     }
   }
   const auto& [model, mode, steps, optimizer, unused, bf16, accumulate, hook] = arguments;
-  const bool model_is_known = model == "cnn" || model == "resnet18" || model == "mlp";
+  const bool model_is_known = model == "cnn" || model == "resnet18" || model == "mlp" || model == "gpt2";
   const bool mode_is_known = mode == "alone" || mode == "barrier" || mode == "ddp" || mode == "sharded";
   if (!model_is_known || !mode_is_known || steps < 1 || accumulate < 1) return std::nullopt;
   return arguments;
@@ -125,15 +135,16 @@ struct Communication {  // of all steps
   double mib = 0;
 };
 
-void print(const Arguments& arguments, const Usage& start, const Usage& end,
+void print(const Arguments& arguments, std::int64_t batch, const Usage& start, const Usage& end,
            const Communication& communication) {
   const double seconds = std::chrono::duration<double>(end.time - start.time).count();
   const double steps = arguments.steps;
   std::printf(
       "{\"samples_per_second\": %.2f, \"cpu_ms_per_step\": %.3f, \"faults_per_step\": %.1f, "
       "\"rss_mib\": %.1f, \"pss_mib\": %.1f",
-      BATCH * arguments.accumulate * steps / seconds, (end.cpu_ms - start.cpu_ms) / steps,
-      static_cast<double>(end.faults - start.faults) / steps, resident_mib("Rss"), resident_mib("Pss"));
+      static_cast<double>(batch * arguments.accumulate) * steps / seconds,
+      (end.cpu_ms - start.cpu_ms) / steps, static_cast<double>(end.faults - start.faults) / steps,
+      resident_mib("Rss"), resident_mib("Pss"));
   if (arguments.mode == "ddp") {
     std::printf(", \"communication_ms\": %.3f, \"exposed_ms\": %.3f, \"mib_sent\": %.3f",
                 1e3 * communication.seconds / steps, 1e3 * communication.exposed / steps,
@@ -152,8 +163,8 @@ std::unique_ptr<torch::optim::Optimizer> make_optimizer(const std::string& name,
 
 template <typename Model> class Training {
  public:
-  Training(Model model, c10::IntArrayRef sample, const Arguments& arguments)
-      : model_(std::move(model)), arguments_(arguments) {
+  Training(Model model, Task task, const Arguments& arguments)
+      : model_(std::move(model)), task_(std::move(task)), arguments_(arguments) {
     if (arguments.mode == "ddp") {
       ddp_.emplace(model_,
                    lockstep::DistributedDataParallelOptions{.find_unused_parameters = arguments.unused});
@@ -164,11 +175,13 @@ template <typename Model> class Training {
     } else {
       optimizer_ = make_optimizer(arguments.optimizer, model_->parameters());
     }
-    auto shape = sample.vec();
-    shape.insert(shape.begin(), BATCH);
+    auto shape = task_.sample;
+    shape.insert(shape.begin(), task_.batch);
     for (int i = 0; i < BATCHES; ++i) {
-      data_.push_back(torch::randn(shape));
-      target_.push_back(torch::randint(10, {BATCH}, torch::kLong));
+      data_.push_back(task_.is_text ? torch::randint(task_.classes, shape, torch::kLong)
+                                    : torch::randn(shape));
+      target_.push_back(
+          torch::randint(task_.classes, {task_.is_text ? task_.batch * TOKENS : task_.batch}, torch::kLong));
     }
   }
 
@@ -187,7 +200,7 @@ template <typename Model> class Training {
     communication_.mib += sent_mib();
     if (arguments_.mode != "alone")
       lockstep::barrier();  // memory is looked at while all ranks still have theirs
-    print(arguments_, start, end, communication_);
+    print(arguments_, task_.batch, start, end, communication_);
     if (arguments_.mode != "alone") lockstep::barrier();
   }
 
@@ -230,7 +243,7 @@ template <typename Model> class Training {
       const torch::Tensor output = ddp_       ? ddp_->forward(x)
                                    : sharded_ ? sharded_->forward(x)
                                               : model_->forward(x);
-      loss = torch::nn::functional::cross_entropy(output, target_[batch]);
+      loss = torch::nn::functional::cross_entropy(output.view({-1, task_.classes}), target_[batch]);
     }
     loss.backward();
   }
@@ -238,6 +251,7 @@ template <typename Model> class Training {
   double sent_mib() const { return ddp_ ? static_cast<double>(ddp_->stats().bytes_sent) / (1 << 20) : 0; }
 
   Model model_;
+  const Task task_;
   const Arguments arguments_;
   std::optional<lockstep::DistributedDataParallel<typename Model::ContainedType>> ddp_;
   std::optional<lockstep::ShardedDataParallel<typename Model::ContainedType>> sharded_;
@@ -248,8 +262,20 @@ template <typename Model> class Training {
   Communication communication_;
 };
 
-template <typename Model> void measure(Model model, c10::IntArrayRef sample, const Arguments& arguments) {
-  Training<Model>(std::move(model), sample, arguments).measure();
+template <typename Model> void measure(Model model, Task task, const Arguments& arguments) {
+  Training<Model>(std::move(model), std::move(task), arguments).measure();
+}
+
+// 10.8 million parameters.
+lockstep::models::GPT2Config gpt2_config() {
+  return {.vocab_size = VOCABULARY,
+          .n_positions = TOKENS,
+          .n_embd = 384,
+          .n_layer = 6,
+          .n_head = 6,
+          .resid_pdrop = 0,
+          .embd_pdrop = 0,
+          .attn_pdrop = 0};
 }
 
 }  // namespace
@@ -259,7 +285,7 @@ int main(int argc, char** argv) {
   if (!arguments) {
     std::fprintf(
         stderr,
-        "usage: train_step cnn|resnet18|mlp alone|barrier|ddp|sharded STEPS [sgd|adamw] [unused] [bf16] "
+        "usage: train_step cnn|resnet18|mlp|gpt2 alone|barrier|ddp|sharded STEPS [sgd|adamw] [unused] [bf16] "
         "[accumulate=N] [hook=NAME]\n");
     return 64;
   }
@@ -268,11 +294,14 @@ int main(int argc, char** argv) {
   if (arguments->mode != "alone") lockstep::init_process_group();
   lockstep::install_caching_allocator();  // before the model, so that its parameters lie in huge pages, too
   if (arguments->model == "cnn") {
-    measure(SimpleCNN(), {1, 28, 28}, *arguments);
+    measure(SimpleCNN(), {.sample = {1, 28, 28}}, *arguments);
   } else if (arguments->model == "resnet18") {
-    measure(lockstep::models::resnet18({.num_classes = 10}), {3, 32, 32}, *arguments);
+    measure(lockstep::models::resnet18({.num_classes = 10}), {.sample = {3, 32, 32}}, *arguments);
+  } else if (arguments->model == "gpt2") {
+    measure(lockstep::models::GPT2(gpt2_config()),
+            {.batch = 8, .sample = {TOKENS}, .is_text = true, .classes = VOCABULARY}, *arguments);
   } else {
-    measure(MLP(), {2048}, *arguments);
+    measure(MLP(), {.sample = {2048}}, *arguments);
   }
   return 0;
 }

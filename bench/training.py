@@ -8,6 +8,10 @@ from competition import Competition, launch, objects, ratio
 
 PEERS = pathlib.Path(__file__).resolve().parent / "peers"
 STEPS = {"cnn": 100, "resnet18": 20, "mlp": 20}
+SHARDED_STEPS = {"mlp": 20, "resnet18": 20, "gpt2": 10}
+# Of the sharded wrapper to: processes that never talk, our DDP, ZeroRedundancyOptimizer, FSDP2, FSDP2 that keeps, the best stage of DeepSpeed
+SHARDED_FLOORS = {"mlp": (1.0, 1.08, 2.0, 3.5, None, 4.5), "resnet18": (None, 1.03, None, None, None, None),
+                  "gpt2": (None, None, 1.1, 1.3, 1.2, 1.3)}
 DDP_FLOORS = {"cnn": (0.97, 1.4, 1.2), "resnet18": (0.96, 1.4, 1.1), "mlp": (0.90, 1.65, 1.25)}
 COLUMNS = {"CPU ms/step": "cpu_ms_per_step", "faults/step": "faults_per_step", "Rss MiB": "rss_mib", "Pss MiB": "pss_mib",
            "communication ms": "communication_ms", "exposed ms": "exposed_ms", "MiB sent": "mib_sent"}
@@ -119,24 +123,30 @@ def step_options(args):
 
 
 def sharded_train(args):
-    """Samples per second of all processes together, AdamW, batch 64 a process, two processes of one thread: ShardedDataParallel, our
-    DistributedDataParallel, and processes that never talk, all with our allocator; Python's ZeroRedundancyOptimizer and FSDP2 over
-    Gloo, with AdamW's fused form, as torchrun leaves them and pinned."""
+    """Samples per second of all processes together, AdamW, batch 64 a process (of gpt2, six layers of width 384, 8 of 128 tokens), two
+    processes of one thread: ShardedDataParallel, our DistributedDataParallel, and processes that never talk, all with our allocator;
+    Python's ZeroRedundancyOptimizer and FSDP2 over Gloo, with AdamW's fused form, and DeepSpeed 0.19.8 over Gloo with torch's AdamW, as
+    torchrun leaves them and pinned. "DeepSpeed": the best of its stages 1 to 3."""
     medians, ratios, reports = {}, {}, []
-    for model in (m for m in args.models.split(",") if m != "cnn"):
-        program, steps = args.build / "bench/train_step", str(STEPS[model])
-        commands = {mode: launch(args) + [program, model, mode, steps, "adamw"] for mode in ("sharded", "ddp", "alone")}
-        for mode in ("zero", "fsdp2"):
+    for model, steps in SHARDED_STEPS.items():
+        if model not in args.models.split(",") and not (model == "gpt2" and args.models == ",".join(STEPS)):
+            continue
+        commands = {mode: launch(args) + [args.build / "bench/train_step", model, mode, str(steps), "adamw"] for mode in ("sharded", "ddp", "alone")}
+        for mode in ("zero", "fsdp2", "fsdp2_keep", "deepspeed1", "deepspeed2", "deepspeed3"):
             for name, options in ((mode, ["--no-affinity"]), (f"{mode}, pinned", [])):
-                commands[name] = launch(args, *options) + [args.python, PEERS / "train_step.py", model, mode, steps, "adamw", "fused"]
+                commands[name] = launch(args, *options) + [args.python, PEERS / "train_step.py", model, mode, str(steps), "adamw", "fused"]
         runs = Competition(commands, step_values, args)
         reports.append(runs.report())
         medians |= {f"{model}: {name}": row for name, row in step_rows(runs).items()}
         m = runs.medians("samples/s")
-        floors = {"mlp": (1.0, 1.08, 2.0, 3.5), "resnet18": (None, 1.03, None, None)}[model]
-        of = {"never talk": m["alone"], "ddp": m["ddp"], "ZeroRedundancyOptimizer": max(m["zero"], m["zero, pinned"]),
-              "FSDP2": max(m["fsdp2"], m["fsdp2, pinned"])}
-        ratios |= {f"{model}: sharded / {name}": ratio(m["sharded"] / value, at_least=floor) for (name, value), floor in zip(of.items(), floors)}
+
+        def best(*modes, m=m):
+            return max(m[name] for mode in modes for name in (mode, f"{mode}, pinned"))
+
+        of = {"never talk": m["alone"], "ddp": m["ddp"], "ZeroRedundancyOptimizer": best("zero"), "FSDP2": best("fsdp2"),
+              "FSDP2 that keeps": best("fsdp2_keep"), "DeepSpeed": best("deepspeed1", "deepspeed2", "deepspeed3")}
+        ratios |= {f"{model}: sharded / {name}": ratio(m["sharded"] / value, at_least=floor)
+                   for (name, value), floor in zip(of.items(), SHARDED_FLOORS[model])}
     return {"preliminary": any(r["preliminary"] for r in reports), "dropped_runs": sum(r["dropped_runs"] for r in reports),
             "largest_share_of_others": max(r["largest_share_of_others"] for r in reports),
             "unit": "samples/s", "medians": medians, "ratios": ratios}

@@ -1,11 +1,17 @@
 """The peer of bench/train_step.cpp: the same steps in Python, with DistributedDataParallel over Gloo.
 
-    lockstep run -n 2 python bench/peers/train_step.py cnn|resnet18|mlp ddp|bucket_view|zero|fsdp2 STEPS [bf16] [fused] [adamw]
+    lockstep run -n 2 python bench/peers/train_step.py cnn|resnet18|mlp|gpt2 MODE STEPS [bf16] [fused] [adamw]
 
-bucket_view: gradient_as_bucket_view=True, so that gradients lie in the buckets instead of beside them. zero: ZeroRedundancyOptimizer
-with it. fsdp2: fully_shard of each layer, which reshards after forward. bf16: forward and loss under autocast. fused: SGD or AdamW
-with fused=True, one pass over memory.
+MODE     ddp
+         bucket_view   ddp with gradient_as_bucket_view=True, so that gradients lie in the buckets instead of beside them
+         zero          ZeroRedundancyOptimizer with it
+         fsdp2         fully_shard of each layer, which reshards after forward
+         fsdp2_keep    the same, which keeps parameters until backward
+         deepspeed1    DeepSpeed, with that stage of ZeRO, also 2 and 3, and its own loop; adamw only
+bf16     forward and loss under autocast
+fused    SGD or AdamW with fused=True, one pass over memory
 """
+import os
 import pathlib
 import re
 import resource
@@ -14,6 +20,7 @@ import time
 
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -22,7 +29,7 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "testing"))
 import gloo_peer  # noqa: E402
 
-BATCH, BATCHES = 64, 16
+BATCHES, TOKENS, VOCABULARY = 16, 128, 256
 
 
 class SimpleCNN(nn.Module):
@@ -82,7 +89,38 @@ def mlp():
     return nn.Sequential(*layers, nn.Linear(2048, 10))
 
 
-MODELS = {"cnn": (SimpleCNN, (1, 28, 28)), "resnet18": (ResNet18, (3, 32, 32)), "mlp": (mlp, (2048,))}
+class Block(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.ln_1, self.ln_2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.attention, self.project = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.widen, self.narrow = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        n, t, width = x.shape
+        parts = (part.view(n, t, self.heads, -1).transpose(1, 2) for part in self.attention(self.ln_1(x)).split(width, dim=2))
+        x = x + self.project(F.scaled_dot_product_attention(*parts, is_causal=True).transpose(1, 2).reshape(n, t, width))
+        return x + self.narrow(F.gelu(self.widen(self.ln_2(x)), approximate="tanh"))
+
+
+class GPT2(nn.Module):
+    def __init__(self, width=384, layers=6, heads=6):
+        super().__init__()
+        self.tokens, self.positions = nn.Embedding(VOCABULARY, width), nn.Embedding(TOKENS, width)
+        self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
+        self.norm = nn.LayerNorm(width)
+
+    def forward(self, x):
+        y = self.tokens(x) + self.positions.weight
+        for block in self.blocks:
+            y = block(y)
+        return F.linear(self.norm(y), self.tokens.weight).flatten(0, 1)
+
+
+# How to make it, samples a batch, shape of a sample, number of classes.
+MODELS = {"cnn": (SimpleCNN, 64, (1, 28, 28), 10), "resnet18": (ResNet18, 64, (3, 32, 32), 10), "mlp": (mlp, 64, (2048,), 10),
+          "gpt2": (GPT2, 8, (TOKENS,), VOCABULARY)}
 
 
 def usage():
@@ -94,41 +132,69 @@ def resident_mib(what):
     return int(re.search(rf"^{what}: *(\d+)", rollup, re.M).group(1)) / 1024
 
 
-def sharded(model):
+def sharded(model, keeps):
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
-    for layer in model.stages if isinstance(model, ResNet18) else model:
+    layers = {ResNet18: lambda: model.stages, GPT2: lambda: model.blocks}.get(type(model), lambda: model)()
+    for layer in layers:
         if next(layer.parameters(), None) is not None:
-            fully_shard(layer, mesh=mesh)
-    return fully_shard(model, mesh=mesh)
+            fully_shard(layer, mesh=mesh, reshard_after_forward=not keeps)
+    return fully_shard(model, mesh=mesh, reshard_after_forward=not keeps)
+
+
+def step_of_torch(model, mode, words):
+    """Wraps the model; returns what a step does with a batch."""
+    if mode.startswith("fsdp2"):
+        model = sharded(model, keeps=mode == "fsdp2_keep")
+    else:
+        model = nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=mode != "ddp")
+    kind, options = (torch.optim.AdamW, {}) if "adamw" in words else (torch.optim.SGD, {"momentum": 0.9})
+    options |= {"lr": 1e-3, "fused": "fused" in words or None}
+    optimizer = ZeroRedundancyOptimizer(model.parameters(), kind, **options) if mode == "zero" else kind(model.parameters(), **options)
+
+    def step(x, target):
+        optimizer.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled="bf16" in words):
+            loss = F.cross_entropy(model(x), target)
+        loss.backward()
+        optimizer.step()
+
+    return step
+
+
+def step_of_deepspeed(model, stage, batch):
+    os.environ["DS_ACCELERATOR"] = "cpu"
+    import deepspeed  # of scripts/setup --bench
+    deepspeed.init_distributed("gloo", verbose=False)
+    engine, _, _, _ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config={
+        "train_micro_batch_size_per_gpu": batch, "zero_optimization": {"stage": stage},
+        "optimizer": {"type": "AdamW", "params": {"lr": 1e-3, "torch_adam": True}}})
+
+    def step(x, target):
+        engine.backward(F.cross_entropy(engine(x), target))
+        engine.step()
+
+    return step
 
 
 def main():
-    (make, sample), mode, steps = MODELS[sys.argv[1]], sys.argv[2], int(sys.argv[3])
-    bf16, fused = "bf16" in sys.argv[4:], "fused" in sys.argv[4:]
+    (make, batch, sample, classes), mode, steps, words = MODELS[sys.argv[1]], sys.argv[2], int(sys.argv[3]), sys.argv[4:]
     torch.set_num_threads(1)
     torch.manual_seed(1)
     dist.init_process_group("gloo")
-    model = sharded(make()) if mode == "fsdp2" else nn.parallel.DistributedDataParallel(make(), gradient_as_bucket_view=mode != "ddp")
-    kind, options = (torch.optim.AdamW, {}) if "adamw" in sys.argv[4:] else (torch.optim.SGD, {"momentum": 0.9})
-    options |= {"lr": 1e-3, "fused": fused or None}
-    optimizer = ZeroRedundancyOptimizer(model.parameters(), kind, **options) if mode == "zero" else kind(model.parameters(), **options)
-    data = [torch.randn(BATCH, *sample) for _ in range(BATCHES)]
-    target = [torch.randint(10, (BATCH,)) for _ in range(BATCHES)]
-    loss_fn = nn.CrossEntropyLoss()
+    is_text = make is GPT2
+    step = step_of_deepspeed(make(), int(mode[-1]), batch) if mode.startswith("deepspeed") else step_of_torch(make(), mode, words)
+    data = [torch.randint(classes, (batch, *sample)) if is_text else torch.randn(batch, *sample) for _ in range(BATCHES)]
+    target = [torch.randint(classes, (batch * TOKENS if is_text else batch,)) for _ in range(BATCHES)]
     warm_up = (steps + 4) // 5
-    for step in range(warm_up + steps):
-        if step == warm_up:
+    for number in range(warm_up + steps):
+        if number == warm_up:
             dist.barrier()
             start = usage()
-        optimizer.zero_grad()
-        with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
-            loss = loss_fn(model(data[step % BATCHES]), target[step % BATCHES])
-        loss.backward()
-        optimizer.step()
+        step(data[number % BATCHES], target[number % BATCHES])
     seconds, cpu_seconds, faults = (b - a for a, b in zip(start, usage()))
     dist.barrier()  # memory is looked at while all ranks still have theirs
     print('{"samples_per_second": %.2f, "cpu_ms_per_step": %.3f, "faults_per_step": %.1f, "rss_mib": %.1f, "pss_mib": %.1f}'
-          % (BATCH * steps / seconds, 1e3 * cpu_seconds / steps, faults / steps, resident_mib("Rss"), resident_mib("Pss")),
+          % (batch * steps / seconds, 1e3 * cpu_seconds / steps, faults / steps, resident_mib("Rss"), resident_mib("Pss")),
           flush=True)
     dist.barrier()
     gloo_peer.leave()

@@ -4,6 +4,7 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <deque>
 #include <exception>
 #include <map>
 #include <memory>
@@ -17,6 +18,7 @@
 #include "lockstep/checkpoint/save_plan.h"
 #include "lockstep/comm/purpose.h"
 #include "lockstep/formats/safetensors_writer.h"
+#include "lockstep/tensor/asked_messages.h"
 #include "lockstep/tensor/dtype_words.h"
 #include "lockstep/tensor/point_to_point.h"
 
@@ -106,6 +108,7 @@ class Gathering {
     std::map<std::string, DeclaredTensor> declared;
     for (const DeclaredTensor& tensor : plan_.tensors) declared.emplace(tensor.name, tensor);
     std::exception_ptr failure;
+    if (ranks_.rank() == 0) begin_asking(names);
     for (const std::string& name : names) {
       if (ranks_.rank() != 0) {
         send_pieces(name);
@@ -155,12 +158,32 @@ class Gathering {
   void send_pieces(const std::string& name) const {
     for (const Piece& piece : pieces_of(name)) {
       if (piece.rank == ranks_.rank())
-        send(as_bytes(own(name, piece.box).contiguous()), GroupRank{0}, *group_);
+        send_when_asked(as_bytes(own(name, piece.box).contiguous()), GroupRank{0}, *group_);
     }
   }
 
+  // Of the pieces that come from other ranks, in the order in which they are received.
+  void begin_asking(const std::vector<std::string>& names) {
+    for (const std::string& name : names) {
+      for (const Piece& piece : pieces_of(name)) {
+        if (piece.rank != 0) to_ask_.push_back(piece.rank);
+      }
+    }
+    ask();
+  }
+  void ask() {
+    if (to_ask_.empty()) return;
+    ask_for_next(GroupRank{to_ask_.front()}, *group_);
+    to_ask_.pop_front();
+  }
+
+  void receive_piece(const at::Tensor& place, int rank) {
+    ask();  // for the one after this
+    recv(as_bytes(place), GroupRank{rank}, *group_);
+  }
+
   // A tensor of rank 0 alone is given as it lies.
-  at::Tensor receive(const DeclaredTensor& tensor) const {
+  at::Tensor receive(const DeclaredTensor& tensor) {
     const std::vector<Piece> pieces = pieces_of(tensor.name);
     for (const TensorShard& part : parts_) {
       if (part.name == tensor.name && part.tensor.sizes() == at::IntArrayRef(tensor.shape) &&
@@ -173,10 +196,10 @@ class Gathering {
       if (piece.rank == 0) {
         place.copy_(own(tensor.name, piece.box));
       } else if (place.is_contiguous()) {
-        recv(as_bytes(place), GroupRank{piece.rank}, *group_);
+        receive_piece(place, piece.rank);
       } else {
         const at::Tensor bytes = at::empty(piece.box.sizes, whole.options());
-        recv(as_bytes(bytes), GroupRank{piece.rank}, *group_);
+        receive_piece(bytes, piece.rank);
         place.copy_(bytes);
       }
     }
@@ -189,6 +212,7 @@ class Gathering {
   const std::vector<TensorShard> parts_;
   SavePlan plan_;
   std::map<std::string, std::vector<Piece>> pieces_;  // by tensor
+  std::deque<int> to_ask_;                            // on rank 0: the senders that it has not asked yet
 };
 
 std::vector<std::string> order_of(const SafetensorsWriter& writer) {

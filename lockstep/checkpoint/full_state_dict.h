@@ -14,8 +14,9 @@
 // Which       everything with a checkpoint_item(): ShardedDataParallel and its optimisers, and whatever else
 //             CheckpointState::add() takes as such, in any form and stage. Values that are no tensors are
 //             left out.
-// Memory      of rank 0 beyond its own part: the largest tensor, and a piece of at most 64 MiB while one
-//             arrives. Other ranks: one such piece. full_state_dict() needs the whole.
+// Memory      of rank 0 beyond its own part: the largest tensor. Of each other rank: two pieces of at most
+//             64 MiB, of which one arrives while the other is on its way. Ranks of one machine have these in
+//             group memory, which stays with the group. full_state_dict() needs the whole.
 // Collective  every rank of the group (default: world()), at a time when nobody steps. The visitor and the
 //             file are rank 0's.
 // Order       of visits: by name. Of the file: formats/safetensors_writer.h.

@@ -86,10 +86,10 @@ class Memory(unittest.TestCase):
             # Rank 0 fills the one copy. Each rank's generator goes through one parameter at a time. The wrapper has
             # memory for gradients, too.
             self.assertLess(mean(lines, "peak"), 1.05 * (size / ranks + size) + 2 * unit)
+            # Rank 0 writes 3 P. It holds one tensor, and each other rank's group memory two pieces on their way.
+            self.assertLess(max(line["written"] for line in lines), (1 + 2 * ranks) * unit)
             if ranks != 2 and not PRINTS:
                 continue
-            # Rank 0 writes 3 P and never holds P, with what messages pass through.
-            self.assertLess(max(line["written"] for line in lines), size)
             whole = self.measured(ranks, "sharded")
             self.within(whole, size + 3 * size / ranks)
             self.assertEqual(lines[0]["sum"], whole[0]["sum"])  # the same training

@@ -2,11 +2,13 @@
 
 #include <ATen/ops/empty.h>
 
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "lockstep/comm/collectives/objects.h"
+#include "lockstep/tensor/asked_messages.h"
 #include "lockstep/tensor/point_to_point.h"
 
 namespace lockstep {
@@ -24,12 +26,31 @@ json description_of(const NamedTensors& tensors) {
   return entries;
 }
 
-void receive(const json& entries, int source, const ProcessGroup& group, NamedTensors& all) {
-  for (const json& entry : entries) {
-    const auto dtype = static_cast<at::ScalarType>(entry.at(1).get<int>());
-    all.emplace_back(entry.at(0).get<std::string>(),
-                     at::empty(entry.at(2).get<std::vector<std::int64_t>>(), at::TensorOptions(dtype)));
-    if (all.back().second.numel() > 0) recv(bytes_of(all.back().second), GroupRank{source}, group);
+struct Awaited {
+  GroupRank sender;
+  at::Tensor place;
+};
+
+// Of the other ranks' tensors, in the order of ranks.
+std::vector<Awaited> places_for(const std::vector<json>& descriptions, int own, NamedTensors& all) {
+  std::vector<Awaited> awaited;
+  for (int rank = 0; rank < static_cast<int>(descriptions.size()); ++rank) {
+    if (rank == own) continue;
+    for (const json& entry : descriptions[static_cast<std::size_t>(rank)]) {
+      const auto dtype = static_cast<at::ScalarType>(entry.at(1).get<int>());
+      all.emplace_back(entry.at(0).get<std::string>(),
+                       at::empty(entry.at(2).get<std::vector<std::int64_t>>(), at::TensorOptions(dtype)));
+      const at::Tensor& place = all.back().second;
+      if (place.numel() > 0) awaited.push_back({GroupRank{rank}, bytes_of(place)});
+    }
+  }
+  return awaited;
+}
+
+void receive(const std::vector<Awaited>& awaited, const ProcessGroup& group) {
+  for (std::size_t i = 0; i <= awaited.size(); ++i) {
+    if (i < awaited.size()) ask_for_next(awaited[i].sender, group);
+    if (i > 0) recv(awaited[i - 1].place, awaited[i - 1].sender, group);
   }
 }
 
@@ -41,11 +62,10 @@ NamedTensors gather_named_tensors(const NamedTensors& own, const ProcessGroup& g
   const std::vector<json> all = comm::gather_object(group, description_of(here), root);
   if (group.rank() != root.rank) {
     for (const auto& [name, tensor] : here)
-      if (tensor.numel() > 0) send(bytes_of(tensor.contiguous()), root, group);
+      if (tensor.numel() > 0) send_when_asked(bytes_of(tensor.contiguous()), root, group);
     return {};
   }
-  for (int rank = 0; rank < group.size(); ++rank)
-    if (rank != root.rank) receive(all[static_cast<std::size_t>(rank)], rank, group, here);
+  receive(places_for(all, root.rank, here), group);
   return here;
 }
 
