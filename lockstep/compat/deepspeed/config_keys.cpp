@@ -151,7 +151,7 @@ constexpr std::array ROWS = std::to_array<Row>({
     {"bfloat16", "bf16_master_weights_and_grads:bool bf16_optimizer_states:bool", REFUSED,
      "masters are float32", "false"},
     {"zero_optimization", "stage:integer", SERVED,
-     "0: DistributedDataParallel; 1, 2 and 3: ShardedDataParallel, in one form on one machine over shm"},
+     "0: DistributedDataParallel; 1, 2 and 3: ShardedDataParallel with that stage (docs/zero.md)"},
     {"zero_optimization", "offload_optimizer:section offload_param:section leaf_module:section", SERVED,
      "below"},
     {"zero_optimization",

@@ -62,7 +62,7 @@
 //              read_parameters(): memory that is gone is a fault (SIGSEGV), never zeros. What cannot be
 //              gathered is NaN for the operator, and forward(), backward() or step() throws why. After a
 //              death the parts of the dead rank are lost: load a checkpoint. Frozen parameters and buffers
-//              stay whole. Where ranks share memory stage 3 is stage 1, whose one copy is P / N a rank.
+//              stay whole. Where ranks share memory stage 3 is stage 2: the one copy is P / N a rank.
 // Unused       a parameter that got no gradient on some ranks counts as zero there. One that got none on any
 //              rank is not stepped, as with DistributedDataParallel's find_unused_parameters.
 // Optimiser    one per wrapper. Lockstep's own; libtorch's, and any other torch::optim::Optimizer that has a

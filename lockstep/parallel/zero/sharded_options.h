@@ -18,7 +18,8 @@
 namespace lockstep {
 
 struct ShardedDataParallelOptions {
-  // Of ZeRO, where ranks have no memory in common: 2 shares out the gradients, too, 3 the parameters, too.
+  // Of ZeRO: 2 shares out the gradients, too, and 3 the parameters, too, where ranks have no memory in
+  // common.
   int stage = 1;
   std::optional<double> bucket_cap_mb =
       {};                         // MiB that stages 2 and 3 average at once; default 25, the first 1

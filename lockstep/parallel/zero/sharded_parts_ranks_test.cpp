@@ -255,11 +255,11 @@ RANKS_TEST(ShardedParts, BitsDoNotDependOnWhatIsThere, Ranks(3), Backends("tcp")
 }
 
 // One copy for all: nothing is gathered.
-RANKS_TEST(ShardedParts, AreStage1WhereRanksShareMemory, Ranks(2), Backends("shm")) {
+RANKS_TEST(ShardedParts, AreStage2WhereRanksShareMemory, Ranks(2), Backends("shm")) {
   torch::set_num_threads(1);
   const ShardedDataParallel model(std::make_shared<MLPImpl>(), stage_3());
   EXPECT_TRUE(model.memory().is_shared);
-  expect_equal(train<CNNImpl, optim::AdamW>(stage_3(), ADAM), train<CNNImpl, optim::AdamW>(stage_of(1), ADAM),
+  expect_equal(train<CNNImpl, optim::AdamW>(stage_3(), ADAM), train<CNNImpl, optim::AdamW>(stage_of(2), ADAM),
                "CNN");
 }
 
