@@ -37,7 +37,8 @@ PartedMemory::~PartedMemory() {
 }
 
 bool PartedMemory::lacks(const at::Tensor& tensor) const {
-  const auto* const byte = static_cast<const std::byte*>(tensor.storage().data());
+  const auto& memory = tensor.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks();  // or nowhere
+  const auto* const byte = static_cast<const std::byte*>(memory.get());
   return byte >= begin_ && byte < begin_ + bytes_ && !is_there_(tensor);
 }
 

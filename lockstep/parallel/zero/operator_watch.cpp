@@ -35,6 +35,12 @@ GatheredUnits* units_at(const void* address) {
   return found == all.units.end() ? nullptr : *found;
 }
 
+// Without the checks of a storage, whose memory is perhaps nowhere (tensor/meta_init.h): an exception of an
+// observer is logged for each operator.
+const void* begin_of(const at::Tensor& tensor) {
+  return tensor.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get();
+}
+
 // What an operator reads, while it runs. A storage holds the units in whose memory it lies.
 class Reading : public at::ObserverContext {
  public:
@@ -45,7 +51,7 @@ class Reading : public at::ObserverContext {
     for (const One& one : all_) one.units->done(one.unit);
   }
   void add(const at::Tensor& tensor, GatheredUnits& units) {
-    const auto unit = units.use(tensor.storage().unsafeGetStorageImpl(), tensor.storage().data());
+    const auto unit = units.use(tensor.storage().unsafeGetStorageImpl(), begin_of(tensor));
     if (unit) all_.push_back({.storage = tensor.storage(), .units = &units, .unit = *unit});
   }
 
@@ -60,7 +66,7 @@ class Reading : public at::ObserverContext {
 
 void read(const at::Tensor& tensor, std::unique_ptr<Reading>& reading) {
   if (!tensor.defined() || !tensor.has_storage() || !tensor.device().is_cpu()) return;
-  GatheredUnits* const units = units_at(tensor.storage().data());
+  GatheredUnits* const units = units_at(begin_of(tensor));
   if (units == nullptr) return;
   if (reading == nullptr) reading = std::make_unique<Reading>();
   reading->add(tensor, *units);

@@ -237,6 +237,12 @@ RANKS_TEST(ShardedGathers, AreMadeOfAModelWithoutMemory, Ranks(1, 3), Backends("
   const auto state = model.state_dict();
   for (const auto& item : expected->named_parameters())
     EXPECT_TRUE(state[item.key()].equal(item.value())) << item.key();
+  // The observer of operators goes past tensors without memory, and says nothing of them.
+  ::testing::internal::CaptureStderr();
+  auto another = meta_init([] { return layers(3); });
+  materialize(*another);
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+  EXPECT_TRUE(weight_of(another, 1).equal(weight_of(expected, 1)));
 }
 
 // In the middle of training, on all ranks, of another length.
