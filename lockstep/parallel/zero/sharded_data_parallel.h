@@ -25,7 +25,7 @@
 // Collective   construction; forward in training mode, if there are buffers and broadcast_buffers is set;
 //              optimizer.step(), clip_grad_norm_(), GradScaler's unscale_() of the optimiser,
 //              write_parameters() and load_state_dict(). backward() never communicates, so a rank that is
-//              late in it stalls nobody before the step; but see "Stage 2".
+//              late in it stalls nobody before the step; but see "Stage 2" and "Stage 3".
 // Checkpoints  state.add("model", model).add("optimizer", optimizer): each rank writes its parts. Names and
 //              shapes are those of a model with DistributedDataParallel, so either loads the other's, and any
 //              number of ranks does (sharded_state.h). An optimiser of libtorch cannot be saved.
