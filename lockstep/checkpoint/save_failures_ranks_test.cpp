@@ -147,7 +147,7 @@ RANKS_TEST(DamagedCheckpoint, IsPassedOverForThePreviousOne, Ranks(1, 2, 3, 4), 
   if (rank() == 0) std::ofstream(folder / "step-000000000001/checkpoint.json") << "{";
   comm::barrier(world());
   EXPECT_THAT([&] { load_checkpoint(folder.path(), state); },
-              ThrowsMessage<FormatError>(AllOf(HasSubstr("no whole checkpoint"), HasSubstr("no JSON"))));
+              ThrowsMessage<FormatError>(AllOf(HasSubstr("no whole checkpoint"), HasSubstr("not JSON"))));
 }
 
 }  // namespace

@@ -29,7 +29,7 @@ constexpr int MOST_LEVELS = 200;
 class IndexReader {
  public:
   IndexReader(const json& value, std::string where) : value_(value), where_(std::move(where)) {
-    if (!value_.is_object()) refuse(str(where_, " is no object"));
+    if (!value_.is_object()) refuse(str(where_, " is not an object"));
   }
 
   const json& at(const char* key) const {
@@ -38,14 +38,15 @@ class IndexReader {
     return *found;
   }
   std::string text(const char* key) const {
-    if (!at(key).is_string()) refuse(str('"', key, "\" of ", where_, " is no string"));
+    if (!at(key).is_string()) refuse(str('"', key, "\" of ", where_, " is not a string"));
     return at(key).get<std::string>();
   }
   // At least 0, as all numbers of an index are.
   std::uint64_t number(const char* key) const { return number_of(at(key), str('"', key, "\" of ", where_)); }
   std::vector<std::int64_t> numbers(const char* key) const {
     if (!at(key).is_array() || at(key).size() > MOST_INDEX_DIMENSIONS)
-      refuse(str('"', key, "\" of ", where_, " is no list of at most ", MOST_INDEX_DIMENSIONS, " numbers"));
+      refuse(
+          str('"', key, "\" of ", where_, " is not a list of at most ", MOST_INDEX_DIMENSIONS, " numbers"));
     std::vector<std::int64_t> list;
     for (const json& entry : at(key))
       list.push_back(static_cast<std::int64_t>(number_of(entry, str('"', key, "\" of ", where_))));
@@ -53,16 +54,16 @@ class IndexReader {
   }
   std::string checksum(const char* key = "xxh128") const {
     std::string found = text(key);
-    if (!is_checksum(found)) refuse(str('"', key, "\" of ", where_, " is no checksum"));
+    if (!is_checksum(found)) refuse(str('"', key, "\" of ", where_, " is not a checksum"));
     return found;
   }
   const json& list(const char* key, std::size_t most) const {
     if (!at(key).is_array() || at(key).size() > most)
-      refuse(str('"', key, "\" of ", where_, " is no list of at most ", most));
+      refuse(str('"', key, "\" of ", where_, " is not a list of at most ", most));
     return at(key);
   }
   const json& object(const char* key) const {
-    if (!at(key).is_object()) refuse(str('"', key, "\" of ", where_, " is no object"));
+    if (!at(key).is_object()) refuse(str('"', key, "\" of ", where_, " is not an object"));
     return at(key);
   }
 
@@ -71,7 +72,7 @@ class IndexReader {
     const bool fits =
         value.is_number_unsigned() &&
         value.get<std::uint64_t>() <= static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
-    if (!fits) refuse(str(where, " is no number from 0 to 2^63 - 1"));
+    if (!fits) refuse(str(where, " is not a number from 0 to 2^63 - 1"));
     return value.get<std::uint64_t>();
   }
 
@@ -136,7 +137,7 @@ void read_files(const IndexReader& reader, CheckpointIndex& index) {
 std::map<std::string, std::string> read_texts(const IndexReader& reader, const char* key) {
   std::map<std::string, std::string> texts;
   for (const auto& [name, value] : reader.object(key).items()) {
-    if (!value.is_string()) refuse(str('"', key, "\" holds something that is no string"));
+    if (!value.is_string()) refuse(str('"', key, "\" holds a value that is not a string"));
     texts[name] = value.get<std::string>();
   }
   return texts;
@@ -280,7 +281,7 @@ CheckpointIndex parse_checkpoint_index(std::string_view text) {
     return true;
   };
   json body = json::parse(text, limit_depth, /*allow_exceptions=*/false);
-  if (body.is_discarded()) refuse("it is no JSON");
+  if (body.is_discarded()) refuse("it is not JSON");
   return read_index(body);
 }
 

@@ -90,7 +90,7 @@ TEST(CheckpointIndex, NoticesEveryChangedByte) {
     other[i] = static_cast<char>(other[i] ^ 1);
     EXPECT_NE(defect_of(other), "") << i << ": " << other;
   }
-  EXPECT_THAT(defect_of(text.substr(0, text.size() / 2)), HasSubstr("no JSON"));
+  EXPECT_THAT(defect_of(text.substr(0, text.size() / 2)), HasSubstr("not JSON"));
 }
 
 TEST(CheckpointIndex, RefusesWhatCannotBe) {
@@ -102,12 +102,12 @@ TEST(CheckpointIndex, RefusesWhatCannotBe) {
   const std::vector<Case> cases = {
       {"reads version 1", [](json& body) { body["lockstep_checkpoint"] = 9; }},
       {"has no \"step\"", [](json& body) { body.erase("step"); }},
-      {"is no number", [](json& body) { body["step"] = -1; }},
+      {"is not a number", [](json& body) { body["step"] = -1; }},
       {"saved by 0 ranks", [](json& body) { body["ranks"] = 0; }},
       {"outside of the checkpoint", [](json& body) { body["files"][0]["name"] = "../x"; }},
       {"outside of the checkpoint", [](json& body) { body["files"][0]["name"] = ".lock"; }},
       {"occurs twice", [](json& body) { body["files"].push_back(body["files"][0]); }},
-      {"is no checksum", [](json& body) { body["files"][0]["header_xxh128"] = "12"; }},
+      {"is not a checksum", [](json& body) { body["files"][0]["header_xxh128"] = "12"; }},
       {"ends behind the end", [](json& body) { body["files"][0]["header_bytes"] = 201; }},
       {"unknown dtype", [&](json& body) { at(body)["dtype"] = "F33"; }},
       {"overflows",
@@ -128,11 +128,11 @@ TEST(CheckpointIndex, RefusesWhatCannotBe) {
       {"hold 6 of its 24", [&](json& body) { at(body)["pieces"].erase(1); }},
       {"dimensions", [&](json& body) { at(body)["pieces"][0]["sizes"] = {6}; }},
       {"not one a rank", [](json& body) { body["rank_values"]["best"] = {1}; }},
-      {"is no object", [](json& body) { body["values"] = 3; }},
+      {"is not an object", [](json& body) { body["values"] = 3; }},
   };
   for (const Case& one : cases) EXPECT_THAT(defect_of(changed(one.change)), HasSubstr(one.defect));
   EXPECT_THAT(defect_of(std::string(100'000, '[')), HasSubstr("levels deep"));
-  EXPECT_THAT(defect_of("[]"), HasSubstr("no object"));
+  EXPECT_THAT(defect_of("[]"), HasSubstr("not an object"));
 }
 
 TEST(CheckpointIndex, KnowsPiecesThatOverlapOrLeaveAHole) {

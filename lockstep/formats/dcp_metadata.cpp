@@ -105,7 +105,7 @@ class MetadataReader {
   }
 
   const PickleNode& dict(std::uint32_t id, const char* what) const {
-    if (node(id).kind != PickleKind::DICT) refuse_metadata(str(what, " is no dict"));
+    if (node(id).kind != PickleKind::DICT) refuse_metadata(str(what, " is not a dict"));
     return node(id);
   }
 
@@ -124,13 +124,13 @@ class MetadataReader {
   }
 
   std::string text(std::uint32_t id, const char* what) const {
-    if (node(id).kind != PickleKind::TEXT) refuse_metadata(str(what, " is no text"));
+    if (node(id).kind != PickleKind::TEXT) refuse_metadata(str(what, " is not a text"));
     return node(id).text;
   }
 
   std::uint64_t number(std::uint32_t id, const char* what) const {
     if (node(id).kind != PickleKind::INT || node(id).integer < 0)
-      refuse_metadata(str(what, " is no whole number from 0"));
+      refuse_metadata(str(what, " is not a whole number from 0"));
     return static_cast<std::uint64_t>(node(id).integer);
   }
 
@@ -140,7 +140,7 @@ class MetadataReader {
     if (class_of(id) == "Size" && node(list->items[1]).items.size() == 1)
       list = &node(node(list->items[1]).items[0]);
     if (list->kind != PickleKind::TUPLE || list->items.size() > MOST_CHUNK_DIMENSIONS)
-      refuse_metadata(str(what, " is no torch.Size"));
+      refuse_metadata(str(what, " is not a torch.Size"));
     std::vector<std::int64_t> sizes;
     for (const std::uint32_t item : list->items)
       sizes.push_back(static_cast<std::int64_t>(number(item, what)));
@@ -174,7 +174,7 @@ class MetadataReader {
     if (state.kind == PickleKind::TUPLE && !state.items.empty() &&
         node(state.items[0]).kind == PickleKind::GLOBAL)
       dtype = by_torch_name(std::string_view(node(state.items[0]).text).substr(TORCH_PREFIX.size()));
-    if (dtype == nullptr) refuse_metadata(str("tensor ", in_quotes(name), " has no dtype that is known"));
+    if (dtype == nullptr) refuse_metadata(str("tensor ", in_quotes(name), " has an unknown dtype"));
     return std::string(dtype->word);
   }
 
@@ -190,7 +190,8 @@ class MetadataReader {
     for (const std::uint32_t item : chunks.items) {
       const PickleNode& chunk = object(item, "ChunkStorageMetadata");
       const auto place = places.find({name, size(field(chunk, "offsets"), "an offset")});
-      if (place == places.end()) refuse_metadata(str("a chunk of tensor ", in_quotes(name), " lies nowhere"));
+      if (place == places.end())
+        refuse_metadata(str("a chunk of tensor ", in_quotes(name), " is not in any file"));
       tensor.chunks.push_back(place->second);
       tensor.chunks.back().sizes = size(field(chunk, "sizes"), "a size");
       if (const auto elements = shape_bytes(tensor.chunks.back().sizes, 1); !elements || *elements == 0) {

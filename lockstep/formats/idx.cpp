@@ -45,7 +45,7 @@ void check_magic(GzipReader& reader, int dimensions) {
       hex(static_cast<std::uint32_t>(UNSIGNED_BYTES) << 8U | static_cast<std::uint32_t>(dimensions));
   if (magic >> 16U != 0)
     refuse_idx(reader,
-               str("wrong magic number ", hex(magic), ", expected ", expected, "; this is no idx file"));
+               str("wrong magic number ", hex(magic), ", expected ", expected, "; this is not an idx file"));
   if (type != UNSIGNED_BYTES)
     refuse_idx(reader, str("magic number ", hex(magic), " is for another element type, expected ", expected,
                            " (unsigned bytes)"));

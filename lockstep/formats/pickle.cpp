@@ -147,7 +147,7 @@ class Parser {
   }
 
   void add_to_top(PickleKind kind, const std::vector<std::uint32_t>& items) {
-    if (!is(top(), kind)) refuse("items are added to what takes none");
+    if (!is(top(), kind)) refuse("items are added to an object that cannot hold any");
     if (kind == PickleKind::DICT && items.size() % 2 != 0) refuse("a key has no value");
     auto& all = node(top()).items;
     all.insert(all.end(), items.begin(), items.end());
@@ -164,21 +164,22 @@ class Parser {
     std::string full = module + "." + name;
     if (std::find(known_.begin(), known_.end(), full) == known_.end())
       throw FormatError(str("it wants to use ", printable(full, IMPORT_NAME_SHOWN),
-                            ", which is no part of a tensor; only tensors, numbers and texts are read"));
+                            ", which is not part of a tensor; only tensors, numbers and texts are read"));
     push_text(std::move(full), PickleKind::GLOBAL);
   }
   void stack_import() {
     const std::uint32_t name = pop();
     const std::uint32_t module = pop();
-    if (!is(name, PickleKind::TEXT) || !is(module, PickleKind::TEXT)) refuse("a name to import is no text");
+    if (!is(name, PickleKind::TEXT) || !is(module, PickleKind::TEXT))
+      refuse("a name to import is not a text");
     import(std::string(node(module).text), std::string(node(name).text));
   }
 
   // An OrderedDict becomes a dict; any other call stays a record.
   void reduce(PickleKind kind) {
     std::vector<std::uint32_t> call = pop_some(2);
-    if (!is(call[0], PickleKind::GLOBAL)) refuse("it calls what has no name");
-    if (!is(call[1], PickleKind::TUPLE)) refuse("the arguments of a call are no tuple");
+    if (!is(call[0], PickleKind::GLOBAL)) refuse("it calls an object that has no name");
+    if (!is(call[1], PickleKind::TUPLE)) refuse("the arguments of a call are not a tuple");
     if (node(call[0]).text == "collections.OrderedDict") {
       if (!node(call[1]).items.empty()) refuse("an OrderedDict is made of something");
       return push_items(PickleKind::DICT);
@@ -191,7 +192,7 @@ class Parser {
     const std::uint32_t target = top();
     if (is(target, PickleKind::DICT)) return;
     if (!is(target, PickleKind::OBJECT) && !is(target, PickleKind::CALL))
-      refuse("a state is set of what has none");
+      refuse("a state is set on an object that has none");
     if (node(target).state != PickleNode::NO_STATE) refuse("a state is set twice");
     node(target).state = state;
   }

@@ -8,7 +8,7 @@
 // Nodes refer to each other by their index, so shared values are shared and cycles do no harm here.
 //
 // Fails       FormatError without a file name: an opcode or a name to import that is not on the list, a stack
-//             that does not fit, a cut text. "it wants to call os.system, which is no tensor".
+//             that does not fit, a cut text. "it wants to use os.system, which is not part of a tensor".
 // Memory      at most in proportion to the bytes: each opcode makes at most one node.
 #pragma once
 

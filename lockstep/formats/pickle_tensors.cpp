@@ -174,7 +174,7 @@ class Reader {
 
   std::int64_t whole_number(std::uint32_t id, const std::string& name, const char* what) const {
     if (node(id).kind != PickleKind::INT || node(id).integer < 0)
-      refuse(name, str(what, " is no whole number from 0"));
+      refuse(name, str(what, " is not a whole number from 0"));
     return node(id).integer;
   }
   std::vector<std::int64_t> whole_numbers(std::uint32_t id, const std::string& name, const char* what) const {
@@ -183,7 +183,7 @@ class Reader {
         node(list->items[1]).items.size() == 1)
       list = &node(node(list->items[1]).items[0]);
     if (list->kind != PickleKind::TUPLE || list->items.size() > MOST_DIMENSIONS)
-      refuse(name, str(what, " is no tuple of at most ", MOST_DIMENSIONS, " numbers"));
+      refuse(name, str(what, " is not a tuple of at most ", MOST_DIMENSIONS, " numbers"));
     std::vector<std::int64_t> numbers;
     for (const std::uint32_t item : list->items) numbers.push_back(whole_number(item, name, what));
     return numbers;
@@ -191,10 +191,10 @@ class Reader {
 
   // ("storage", class, key, device, number of elements)
   StorageUse storage_of(std::uint32_t id, const std::string& name) {
-    if (node(id).kind != PickleKind::PERSISTENT) refuse(name, "its storage is none");
+    if (node(id).kind != PickleKind::PERSISTENT) refuse(name, "its storage is not a persistent reference");
     const PickleNode& tuple = node(node(id).items[0]);
     if (tuple.kind != PickleKind::TUPLE || tuple.items.size() != 5)
-      refuse(name, "its storage is no five values");
+      refuse(name, "its storage does not have five values");
     const auto& parts = tuple.items;
     if (node(parts[0]).text != "storage" || node(parts[1]).kind != PickleKind::GLOBAL ||
         node(parts[2]).kind != PickleKind::TEXT)
@@ -202,7 +202,7 @@ class Reader {
     const std::string_view storage_class = without_torch(node(parts[1]).text);
     const TensorDtype* dtype = by_storage_class(storage_class);
     if (dtype == nullptr && storage_class != "storage.UntypedStorage")
-      refuse(name, str(storage_class, " is no class of a storage"));
+      refuse(name, str(storage_class, " is not a storage class"));
     const auto count = std::array{whole_number(parts[4], name, "the size of its storage")};
     const auto size = shape_bytes(count, dtype == nullptr ? 1 : dtype->size);
     if (!size) refuse(name, "the size of its storage overflows");
@@ -231,7 +231,7 @@ class Reader {
                   ? by_torch_name(without_torch(node(arguments[6]).text))
                   : nullptr;
     }
-    if (dtype == nullptr) refuse(name, "its tensor has no dtype that is known");
+    if (dtype == nullptr) refuse(name, "its tensor has an unknown dtype");
     tensor.dtype = dtype->word;
     tensor.offset = static_cast<std::uint64_t>(whole_number(arguments[1], name, "its offset"));
     tensor.shape = whole_numbers(arguments[2], name, "its shape");
@@ -267,7 +267,7 @@ class Reader {
   void read_bits(std::uint32_t id, PtTensor& tensor) const {
     const PickleNode& bits = node(id);
     if (bits.kind == PickleKind::NONE) return;
-    if (bits.kind != PickleKind::DICT) refuse(tensor.name, "its metadata is no dict");
+    if (bits.kind != PickleKind::DICT) refuse(tensor.name, "its metadata is not a dict");
     for (std::size_t i = 0; i < bits.items.size(); i += 2) {
       const std::string& key = node(bits.items[i]).text;
       const bool is_on = node(bits.items[i + 1]).integer != 0;

@@ -119,7 +119,7 @@ TEST(PtReader, RefusesOtherFormatsByName) {
                     "before PyTorch 1.6");
   expect_pt_refused("torch.jit.save(torch.jit.script(torch.nn.Linear(1, 1)), path)",
                     "it is a TorchScript archive");
-  expect_pt_refused("open(path, 'w').write('hello, no zip')", "it is no zip archive");
+  expect_pt_refused("open(path, 'w').write('hello, no zip')", "it is not a zip archive");
   expect_pt_refused("zipfile.ZipFile(path, 'w').writestr('a/b', 'x')", "it has no record data.pkl");
   expect_pt_refused(R"(
 torch.save({'a': torch.ones(2)}, path)

@@ -63,7 +63,7 @@ std::uint64_t byte_count(const SafetensorsTensor& tensor) {
 
 SafetensorsTensor parse_entry(const std::string& name, const Json& entry) {
   const std::string tensor = in_quotes(name, NAME_SHOWN);
-  if (!entry.is_object()) refuse_header(str("tensor ", tensor, ": its entry is no object"));
+  if (!entry.is_object()) refuse_header(str("tensor ", tensor, ": its entry is not an object"));
   if (entry.size() != 3)
     refuse_header(
         str("tensor ", tensor, ": its entry must hold dtype, shape and data_offsets and nothing else"));
@@ -88,7 +88,7 @@ SafetensorsTensor parse_entry(const std::string& name, const Json& entry) {
 }
 
 SafetensorsMetadata parse_metadata(const Json& entry) {
-  if (!entry.is_object()) refuse_header("__metadata__ is no object");
+  if (!entry.is_object()) refuse_header("__metadata__ is not an object");
   SafetensorsMetadata metadata;
   for (const auto& [key, value] : entry.items()) {
     if (!value.is_string()) refuse_header(str("__metadata__ ", in_quotes(key, NAME_SHOWN), " is not text"));

@@ -82,7 +82,8 @@ void check_file_name(const std::string& tensor, const std::string& file) {
   if (file.empty() || file == "." || file == ".." || file.find('/') != std::string::npos ||
       file.find('\0') != std::string::npos)
     throw FormatError(str("tensor ", in_quotes(tensor, INDEX_NAME_SHOWN), " lies in ",
-                          in_quotes(file, INDEX_NAME_SHOWN), ", which is no file of the index's own folder"));
+                          in_quotes(file, INDEX_NAME_SHOWN),
+                          ", which is not a file in the index's own folder"));
 }
 
 }  // namespace

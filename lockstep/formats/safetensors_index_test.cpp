@@ -47,7 +47,7 @@ TEST(SafetensorsIndex, RefusesEverythingElseByName) {
   refuses(R"({"weight_map":{"a":"x","a":"x"}})", "\"a\" occurs twice");
   refuses(R"({"weight_map":{},"weight_map":{}})", "two weight_maps");
   for (const std::string name : {"../x", "/x", "..", ".", "", "a/b"})
-    refuses(R"({"weight_map":{"a":")" + name + "\"}}", "no file of the index's own folder");
+    refuses(R"({"weight_map":{"a":")" + name + "\"}}", "not a file in the index's own folder");
   refuses(R"({"metadata":)" + std::string(100, '['), "nested too deeply");
 }
 

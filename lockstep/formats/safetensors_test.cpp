@@ -103,7 +103,7 @@ TEST(Safetensors, RefusesNamesThatOccurTwice) {
 }
 
 TEST(Safetensors, RefusesBrokenEntries) {
-  expect_header_refused(R"({"a":5})", "tensor \"a\": its entry is no object");
+  expect_header_refused(R"({"a":5})", "tensor \"a\": its entry is not an object");
   expect_header_refused(R"({"a":{"dtype":"U8","shape":[8]}})", "must hold dtype, shape and data_offsets");
   expect_header_refused(R"({"a":{"dtype":"U8","shape":[8],"offsets":[0,8]}})", "\"data_offsets\" is missing");
   expect_header_refused(R"({"a":{"dtype":8,"shape":[8],"data_offsets":[0,8]}})",
@@ -114,7 +114,7 @@ TEST(Safetensors, RefusesBrokenEntries) {
   expect_header_refused("{" + entry("a", "U8", "18446744073709551615", "0,8") + "}", "which overflows");
   expect_header_refused("{" + entry("a", "U8", "8", "0,4,8") + "}", "data_offsets must hold two numbers");
   expect_header_refused(R"({"__metadata__":{"k":1}})", "__metadata__ \"k\" is not text");
-  expect_header_refused(R"({"__metadata__":[]})", "__metadata__ is no object");
+  expect_header_refused(R"({"__metadata__":[]})", "__metadata__ is not an object");
 }
 
 TEST(Safetensors, RefusesShapesThatOverflowOrDoNotFit) {

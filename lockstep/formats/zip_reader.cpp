@@ -79,7 +79,7 @@ Zip open_zip(Window& window) {
                                 .opaque = &window};
   Zip zip(unzOpen2_64("", &functions));
   if (window.failure) std::rethrow_exception(window.failure);
-  if (!zip) throw FormatError("it is no zip archive, or its end is missing");
+  if (!zip) throw FormatError("it is not a zip archive, or its end is missing");
   return zip;
 }
 

@@ -33,7 +33,8 @@ void at_exit() {
 }  // namespace
 
 void before_leaving(void (*function)()) {
-  // Later than the handler that leaves the job, so it runs earlier.
+  // Exit handlers run in reverse order. This one is registered after the handler that leaves the job, so it
+  // runs before that.
   static const int registered = std::atexit(at_exit) + std::at_quick_exit(at_exit);
   (void)registered;
   const std::lock_guard lock(functions().mutex);
@@ -41,6 +42,7 @@ void before_leaving(void (*function)()) {
   if (std::find(list.begin(), list.end(), function) == list.end()) list.push_back(function);
 }
 
+// The list is emptied first, so that a function may register itself again, and no lock is held while it runs.
 void do_before_leaving() {
   std::vector<void (*)()> list;
   {

@@ -20,8 +20,8 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// A file that the ranks of one test share: the process that starts them is theirs alone, and runs one test
-// after another.
+// A file that the ranks of one test share. Its name has the process that started them, which runs only these
+// ranks and one test at a time.
 class SharedFile {
  public:
   explicit SharedFile(int rank) : rank_(rank) {
@@ -33,7 +33,7 @@ class SharedFile {
   }
   SharedFile(const SharedFile&) = delete;
   SharedFile& operator=(const SharedFile&) = delete;
-  // Rank 0 has met the others by then, and they keep what they have opened.
+  // Rank 0 has met the other ranks by then, and they keep their open files.
   ~SharedFile() {
     std::error_code ignored;
     if (rank_ == 0) std::filesystem::remove(path_, ignored);
@@ -46,7 +46,7 @@ class SharedFile {
   std::filesystem::path path_;
 };
 
-// Sums of rank + 1 over `size` ranks.
+// Sums rank + 1 over `size` ranks.
 void expect_sum(const ProcessGroup& group, int size) {
   std::vector<int> mine = {group.rank() + 1};
   comm::all_reduce(group, std::span(mine));
@@ -80,7 +80,7 @@ RANKS_TEST(Connect, BesideTheJobWithOtherNumbers, Ranks(2, 3), Backends("shm", "
   expect_sum(group, size());
   expect_sum(world(), size());
   group.close();
-  expect_sum(world(), size());  // the job's world is another group
+  expect_sum(world(), size());  // the job's world is a separate group
 }
 
 RANKS_TEST(Connect, TwoThreadsConnectTwoGroupsAtOnce, Ranks(2, 3), WithoutGroup()) {
@@ -96,7 +96,7 @@ RANKS_TEST(Connect, TwoThreadsConnectTwoGroupsAtOnce, Ranks(2, 3), WithoutGroup(
 
 RANKS_TEST(Connect, SomeOfTheRanksAlone, Ranks(3), WithoutGroup()) {
   const SharedFile file(rank());
-  if (rank() == 1) return;  // the two others make a group that it knows nothing of
+  if (rank() == 1) return;  // the two other ranks make a group that it does not know
   const ProcessGroup group = connect(file.store(), rank() / 2, 2, {.name = "outer"});
   expect_sum(group, 2);
   group.close();
@@ -125,7 +125,7 @@ RANKS_TEST(Connect, RefusesAnotherBackendOnAllRanks, Ranks(2, 3), WithoutGroup()
   }
 }
 
-// The one that comes second is told; the other waits for a rank that will not come.
+// The second rank gets the error. The first waits for a rank that does not come.
 RANKS_TEST(Connect, RefusesAnotherSize, Ranks(2), WithoutGroup()) {
   const SharedFile file(rank());
   try {

@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-// How far apart neighbours along an axis are in rank order.
+// The distance in ranks between neighbours along an axis.
 int stride_of(const std::vector<int>& shape, std::size_t axis) {
   int stride = 1;
   for (std::size_t i = axis + 1; i < shape.size(); ++i) stride *= shape[i];
@@ -41,6 +41,7 @@ void check(const std::vector<int>& shape, const std::vector<std::string>& names)
 
 }  // namespace
 
+// A row begins at each rank whose coordinate along the axis is 0.
 std::vector<std::vector<int>> mesh_rows(const std::vector<int>& shape, std::size_t axis) {
   int ranks = 1;
   for (const int size : shape) ranks *= size;
@@ -94,7 +95,7 @@ std::vector<int> DeviceMesh::get_coordinate() const {
 const ProcessGroup& DeviceMesh::get_group() const {
   if (axes_.size() == 1) return axes_[0].group;
   throw InvalidArgument(
-      str("DeviceMesh: this mesh has ", axes_.size(), " axes; say the name of the one that is meant"));
+      str("DeviceMesh: this mesh has ", axes_.size(), " axes; pass the name of one of them"));
 }
 
 DeviceMesh DeviceMesh::slice(const std::vector<std::string>& names) const {

@@ -1,18 +1,18 @@
-// DeviceMesh: the ranks of a job on a grid with named axes, and the group along each axis. How data, tensor
-// and pipeline parallelism are combined: torch's init_device_mesh.
+// DeviceMesh: the ranks of a job on a grid with named axes, and the group along each axis. For combinations
+// of data, tensor and pipeline parallelism. torch's init_device_mesh.
 //
 //   const DeviceMesh mesh = lockstep::init_device_mesh({2, 4}, {"dp", "tp"});      // eight ranks: 0 1 2 3
 //   comm::all_reduce(mesh.get_group("tp"), activations);      // over {0,1,2,3}     //             4 5 6 7
 //   comm::all_reduce(mesh.get_group("dp"), gradients);        // over {0,4}
 //   mesh.get_local_rank("tp"); mesh.size("dp"); mesh.get_coordinate();              // rank 6: 2, 2, {1, 2}
 //
-// Collective  init_device_mesh: every rank of the world, with the same arguments; it makes one group per row
-//             of each axis.
-// Order       the last axis is the one whose neighbours have consecutive ranks (row-major, as torch): give it
-//             to what communicates most.
-// Fails       InvalidArgument when the sizes do not multiply to the number of ranks, are not positive, or
-//             names are missing, empty or given twice; before anything is sent. A name that the mesh has not:
-//             InvalidArgument that lists them.
+// Collective  init_device_mesh: every rank of the world calls it, with the same arguments. It makes one group
+//             per row of each axis.
+// Order       neighbours on the last axis have consecutive ranks (row-major, like torch). So the last axis
+//             suits the dimension that communicates most.
+// Fails       InvalidArgument, before anything is sent, if the product of the sizes is not the number of
+//             ranks, a size is not positive, or a name is missing, empty or repeated. For an unknown name:
+//             InvalidArgument that lists the mesh's names.
 // Lifetime    a mesh is a value; its groups live until destroy_process_group().
 #pragma once
 
@@ -51,8 +51,8 @@ class DeviceMesh {
   int get_local_rank(const std::string& name) const { return axis(name).coordinate; }
   std::vector<int> get_coordinate() const;
 
-  // The part of the mesh along these axes that this rank lies on: mesh["tp"], or mesh.slice({"tp", "dp"}), in
-  // that order.
+  // The sub-mesh along these axes that contains this rank: mesh["tp"], or mesh.slice({"tp", "dp"}), with axes
+  // in that order.
   DeviceMesh operator[](const std::string& name) const { return DeviceMesh({axis(name)}); }
   DeviceMesh slice(const std::vector<std::string>& names) const;
 

@@ -22,7 +22,7 @@ RANKS_TEST(DeviceMesh, RowsOfEachAxis, Ranks(1), WithoutGroup()) {
   EXPECT_THAT(mesh_rows({4}, 0), ElementsAre(ElementsAre(0, 1, 2, 3)));
 }
 
-// Ranks 0 1 / 2 3: rows along tp are {0,1} and {2,3}, along dp {0,2} and {1,3}.
+// Ranks 0 1 / 2 3: the rows along tp are {0,1} and {2,3}, along dp {0,2} and {1,3}.
 RANKS_TEST(DeviceMesh, TwoByTwo, Ranks(4), BackendsWithPeers(), Except("thread")) {
   const DeviceMesh mesh = init_device_mesh({2, 2}, {"dp", "tp"});
   EXPECT_EQ(mesh.ndim(), 2);

@@ -1,5 +1,5 @@
-// A rank means the same to every function that takes or returns one: a rank of the whole job, or as GroupRank
-// one of the group. Here on spans and objects; on tensors in tensor/subgroup_ranks_test.cpp.
+// Every function that takes or returns a rank means the same: a rank of the whole job, or as GroupRank a rank
+// of the group. These tests use spans and objects; tensor/subgroup_ranks_test.cpp uses tensors.
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
@@ -23,10 +23,10 @@ using ::testing::ThrowsMessage;
 
 std::string text_of(int rank) { return str("of rank ", rank); }
 
-// Of three ranks; no rank has the same number in the group and in the job.
+// A group of three ranks, none of which has the same number in the group and in the job.
 ProcessGroup last_pair() { return new_group({1, 2}); }
 
-// The root as a rank of the job and as one of the group.
+// The root as a rank of the job and as a rank of the group.
 std::vector<std::pair<Peer, int>> roots() { return {{1, 1}, {2, 2}, {GroupRank{0}, 1}, {GroupRank{1}, 2}}; }
 
 RANKS_TEST(GlobalRanks, RootsOfObjects, Ranks(3), Backends("shm", "tcp")) {
@@ -134,7 +134,7 @@ RANKS_TEST(GlobalRanks, WhoIsNotInTheGroupIsRefusedWithBothNumbers, Ranks(3), Ba
   EXPECT_THAT([&] { comm::broadcast(group, std::span(&value, 1)); }, ThrowsMessage<InvalidArgument>(refused));
 }
 
-// What a report says about ranks of the group it also says in ranks of the job.
+// A report about ranks of the group also has their ranks in the job.
 RANKS_TEST(GlobalRanks, AMonitoredBarrierNamesBoth, Ranks(3), Backends("shm")) {
   const ProcessGroup group = last_pair();
   if (rank() == 1) {

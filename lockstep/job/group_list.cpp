@@ -18,11 +18,11 @@ struct GroupList {
   std::vector<ProcessGroup> groups;
   GroupOptions defaults;
   unsigned names = 0;
-  std::map<std::vector<int>, unsigned> names_of;  // groups that their members alone made
+  std::map<std::vector<int>, unsigned> names_of;  // groups that only their members made
 };
 
 GroupList& list() {
-  static auto* const instance = new GroupList;  // outlives static destructors, as the job does
+  static auto* const instance = new GroupList;  // outlives static destructors, like the job
   return *instance;
 }
 

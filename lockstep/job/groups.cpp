@@ -35,7 +35,7 @@ std::vector<int> sorted_ranks(const char* function, std::vector<int> ranks) {
   return ranks;
 }
 
-// The registry's row for a backend that is not the parent's; null for the parent's own.
+// Returns the registry's row if `name` is not the parent's backend, else null.
 const BackendInfo* other_backend(const char* function, const ProcessGroup& parent, const Parts& parts,
                                  const std::string& name) {
   if (name.empty() || name == "auto" || name == parent.backend_name()) return nullptr;
@@ -60,7 +60,7 @@ std::vector<int> global_ranks(const ProcessGroup& parent, const std::vector<int>
   return ranks;
 }
 
-// Through a group over the parent's backend, in which only the members meet.
+// Makes the group over another backend. Its members meet through `first`, a group over the parent's backend.
 std::shared_ptr<Backend> over_other_backend(const BackendInfo& row, const ProcessGroup& first,
                                             const std::string& name, const GroupOptions& options) {
   const Deadline deadline = Deadline::in(options.timeout);
@@ -70,7 +70,7 @@ std::shared_ptr<Backend> over_other_backend(const BackendInfo& row, const Proces
   return row.make(hub, name, options, deadline).shared_backend();
 }
 
-// The group of the part that this rank is in; not a member of any if there is none. Parts are ranks of the
+// Makes the group of the part that contains this rank; not a member if no part does. Parts have ranks of the
 // parent.
 ProcessGroup make_parts(const char* function, const ProcessGroup& parent, const Parts& parts,
                         const std::string& name, const NewGroupOptions& options) {
@@ -91,13 +91,13 @@ ProcessGroup make_parts(const char* function, const ProcessGroup& parent, const 
   return made;
 }
 
-// The same on every rank of the world, because all of them make all groups of the world.
+// The name is the same on every rank of the world, because every rank makes all groups.
 std::string name_of_new(const NewGroupOptions& options) {
   const std::string next = next_group_name();
   return options.name.empty() ? next : options.name;
 }
 
-// Neither the call nor its number is known to other ranks than the members.
+// Only the members know of this call, so its name must not use the number that all ranks count.
 ProcessGroup new_group_of_members(const std::vector<int>& ranks, const NewGroupOptions& options) {
   if (!std::binary_search(ranks.begin(), ranks.end(), world().rank())) return {nullptr, ranks};
   const std::string name = options.name.empty() ? next_group_name_of(ranks) : options.name;
@@ -159,6 +159,7 @@ Subgroups new_subgroups_by_enumeration(const std::vector<std::vector<int>>& rank
   return made;
 }
 
+// Every rank gathers the colors and keys of all ranks, so all derive the same parts.
 ProcessGroup split_group(const ProcessGroup& parent, int color, int key, const NewGroupOptions& options) {
   if (!parent.is_member()) return {nullptr, {}};
   refuse_local_synchronization("split_group", parent, options);

@@ -1,4 +1,4 @@
-// new_group and its relatives in a real job: who is in, who is who, and what is refused.
+// new_group and its relatives in a real job: the members, their ranks, and the refusals.
 #include "lockstep/job/groups.h"
 
 #include <algorithm>
@@ -28,7 +28,7 @@ bool contains(const std::vector<int>& ranks, int rank) {
   return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
 }
 
-// Every subset of the ranks is a group: its members add up their ranks, the others do nothing.
+// Every subset of the ranks is a group. Its members sum their ranks; the call has no effect on other ranks.
 RANKS_TEST(NewGroup, AnySubsetOfTheRanks, Ranks(1, 2, 3, 4)) {
   for (int subset = 0; subset < 1 << size(); ++subset) {
     std::vector<int> ranks;
@@ -66,7 +66,7 @@ RANKS_TEST(NewGroup, OfAllRanks, Ranks(1, 2, 3, 4)) {
 }
 
 RANKS_TEST(NewGroup, RefusesBeforeAnythingIsSent, Ranks(2)) {
-  // Rank 1 does not call: whatever were sent would never be answered.
+  // Rank 1 does not call, so a message to it would never be answered.
   if (rank() == 0) {
     EXPECT_THAT(
         [] {
@@ -125,7 +125,7 @@ RANKS_TEST(NewGroup, OverShmInAWorldOverSelf, Ranks(1), Backends("self")) {
   EXPECT_EQ(sum_over(shared, 7), 7);
 }
 
-// The ranks meet over the world's messages, and pass memory through sockets of the machine.
+// The ranks meet over the world's messages and pass memory through sockets of the machine.
 RANKS_TEST(NewGroup, OverShmInAWorldOverTcp, Ranks(2, 3, 4), Backends("tcp")) {
   const ProcessGroup group = new_group({0, size() - 1}, {.backend = "shm"});
   EXPECT_EQ(group.is_member(), rank() == 0 || rank() == size() - 1);
@@ -143,7 +143,7 @@ RANKS_TEST(NewGroup, OverTcpInAWorldOverShm, Ranks(2, 3, 4)) {
   EXPECT_EQ(sum_over(world(), 1), size());
 }
 
-// Splitting a group of some ranks does not change what the others call their groups.
+// Splitting a group of some ranks does not change the names of later groups on the other ranks.
 RANKS_TEST(NewGroup, AfterAGroupWasSplit, Ranks(3)) {
   const ProcessGroup pair = new_group({0, 1});
   if (pair.is_member()) {
@@ -152,7 +152,7 @@ RANKS_TEST(NewGroup, AfterAGroupWasSplit, Ranks(3)) {
   EXPECT_EQ(sum_over(new_group(), 1), 3);
 }
 
-// torch: new_group(..., use_local_synchronization=True), which a rank calls for its own groups alone.
+// torch: new_group(..., use_local_synchronization=True). A rank calls it only for its own groups.
 RANKS_TEST(NewGroup, MembersAloneMakeIt, Ranks(1, 2, 3, 4), EveryBackend(), Except("thread")) {
   const NewGroupOptions alone = {.use_local_synchronization = true};
   std::vector<int> mine;
@@ -166,7 +166,7 @@ RANKS_TEST(NewGroup, MembersAloneMakeIt, Ranks(1, 2, 3, 4), EveryBackend(), Exce
   EXPECT_EQ(sum_over(second, 1), static_cast<int>(mine.size()));
   destroy_process_group(first);
   EXPECT_EQ(sum_over(second, 2), 2 * static_cast<int>(mine.size()));
-  // The numbers of groups that all ranks make are not touched.
+  // The numbers of groups that all ranks make do not change.
   EXPECT_EQ(new_group().name(), "group 1");
 }
 
@@ -229,7 +229,7 @@ RANKS_TEST(NewGroup, AThousandTimesWithoutGrowth, Ranks(1, 2, 4), Within(std::ch
     ASSERT_EQ(sum_over(group, 3), 3);
     destroy_process_group(group);
   }
-  EXPECT_EQ(descriptors(), before);
+  EXPECT_LE(descriptors(), before);  // a socket of the start may have closed since
 }
 
 RANKS_TEST(NewSubgroups, ConsecutiveRanks, Ranks(1, 2, 4)) {
@@ -252,7 +252,7 @@ RANKS_TEST(NewSubgroups, ByEnumeration, Ranks(4)) {
   EXPECT_EQ(sum_over(groups.mine, 1), rank() == 1 || rank() == 2 ? 1 : 2);
 }
 
-// As MPI_Comm_split: the same color together, ordered by key, then by rank.
+// Like MPI_Comm_split: the same color together, ordered by key, then by rank.
 RANKS_TEST(SplitGroup, ByColorAndKey, Ranks(1, 2, 3, 4), EveryBackend()) {
   const ProcessGroup group = split_group(world(), rank() % 2, -rank());
   std::vector<int> expected;

@@ -13,7 +13,7 @@ namespace {
 struct StartWords {
   Launcher source;
   std::string_view words;
-  std::vector<std::string_view> variables;  // that say who this process is, and which job's
+  std::vector<std::string_view> variables;  // the variables that identify this process and its job
 };
 
 const std::array<StartWords, 7>& launchers() {
@@ -54,7 +54,7 @@ std::string values_of(const std::vector<std::string_view>& variables) {
 std::string meeting_place(const RendezvousFacts& facts) {
   try {
     return ", and meets the others at " + describe(plan_rendezvous(facts));
-  } catch (const InvalidArgument&) {  // backend mpi needs no place
+  } catch (const InvalidArgument&) {  // backend mpi needs no meeting place
     return "";
   }
 }

@@ -15,7 +15,8 @@ std::string pack(const Introduction& mine) {
 
 Introduction unpack_introduction(const std::string& text, std::string_view caller) {
   const auto refuse = [&] {
-    throw StoreError(str(caller, ": a rank introduced itself wrongly; do all run the same Lockstep?"));
+    throw StoreError(str(
+        caller, ": a rank sent a malformed introduction; do all ranks run the same version of Lockstep?"));
   };
   Introduction result;
   std::string virtual_ranks;

@@ -1,4 +1,4 @@
-// Introduction: what each rank says of itself, when all have met and before anything is made of them.
+// Introduction: the facts that each rank sends to all others when they have met, before the group is made.
 //
 //   const std::vector<Introduction> all =
 //       introduce(meeting, {.backend = "auto", .job = pack(fingerprint)}, deadline);
@@ -16,8 +16,8 @@ namespace lockstep {
 
 struct Introduction {
   std::string backend;
-  int virtual_ranks = 0;  // 0: none
-  std::string job = {};   // its fingerprint, packed
+  int virtual_ranks = 0;  // 0 if there are none
+  std::string job = {};   // the packed fingerprint of its job
   std::string boot_id = {};
   std::string address = {};
   std::string offer = {};
@@ -28,12 +28,12 @@ std::string pack(const Introduction& mine);
 Introduction unpack_introduction(const std::string& text,
                                  std::string_view caller = "init_process_group");  // throws StoreError
 
-// Throws Mismatch, the same on every rank, unless all run builds that understand each other, belong to one
-// job and ask for one backend. `caller` is whom the message speaks for. Pure.
+// Throws the same Mismatch on every rank, unless all run compatible builds, belong to one job and ask for one
+// backend. `caller` is the function that the message names. Pure.
 void check_introductions(const std::vector<Introduction>& all,
                          std::string_view caller = "init_process_group");
 
-// Collective. Introduces this rank to all others, and them to it, and checks all.
+// Collective. Exchanges the introductions of all ranks and checks them.
 std::vector<Introduction> introduce(Meeting& meeting, const Introduction& mine, Deadline deadline,
                                     std::string_view caller = "init_process_group");
 

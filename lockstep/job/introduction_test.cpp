@@ -28,7 +28,7 @@ TEST(Introduction, ArrivesAsItWasSent) {
   EXPECT_EQ(got.boot_id, MINE.boot_id);
   EXPECT_EQ(got.address, MINE.address);
   EXPECT_EQ(got.offer, MINE.offer);
-  EXPECT_THROW(unpack_introduction("auto\n1\n2\n3"), StoreError);  // as a build without layouts sends it
+  EXPECT_THROW(unpack_introduction("auto\n1\n2\n3"), StoreError);  // the form of a build without layouts
 }
 
 TEST(Introduction, ThoseThatAreAlikePass) {

@@ -39,7 +39,8 @@ struct Job {
 };
 
 Job& job() {
-  static Job* const instance = new Job;  // outlives static destructors: leaving happens in an exit handler
+  // Outlives static destructors, because an exit handler leaves the job.
+  static Job* const instance = new Job;
   return *instance;
 }
 
@@ -71,7 +72,8 @@ void leave() {
   detail::set_virtual_ranks(0, 1);
 }
 
-// Programs started by a launcher show the library's warnings, and lose no line when they are killed.
+// If a launcher started this process, its log sink prints warnings, and standard output is flushed by line,
+// so that a killed process loses no line.
 void adopt_launcher_habits(const JobEnvironment& place) {
   if (place.source == Launcher::NONE) return;
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
@@ -86,7 +88,7 @@ void refuse_second(const Job& job) {
     throw InvalidArgument("init_process_group: already initialised; call destroy_process_group() first");
 }
 
-// What the launcher learns of a failure in init_process_group(), which no group records.
+// Reports a failure in init_process_group() to the launcher, because no group exists yet to do so.
 void tell_launcher_of(const Error& error) noexcept {
   if (const auto* lost = dynamic_cast<const PeerLost*>(&error))
     return note_failure(lost->code(), lost->peer());
@@ -96,7 +98,7 @@ void tell_launcher_of(const Error& error) noexcept {
     note_failure(error.code(), FailureNote::SOMEBODY);
 }
 
-// Notes are about ranks of the launcher's job.
+// Notes name ranks of the launcher's job, so they are only sent if this job's ranks are the same.
 void begin_notes(const JobEnvironment& place) {
   if (env_number("RANK", 0, MOST_RANKS) == place.rank &&
       env_number("WORLD_SIZE", 1, MOST_RANKS) == place.world_size)
@@ -130,8 +132,8 @@ void init_from_mpi(const MpiHandle& handle, const InitOptions& options) {
   refuse_second(mine);
   if (!options.init_method.empty() || options.rank || options.world_size || options.store)
     throw InvalidArgument(
-        "init_process_group_from_mpi: rank, world_size, init_method and store are the communicator's "
-        "business");
+        "init_process_group_from_mpi: rank, world_size, init_method and store come from the "
+        "communicator; do not set them");
   const GroupOptions group = group_options(options);
   refuse_second_copy("init_process_group_from_mpi");
   const Deadline deadline = Deadline::in(group.timeout);

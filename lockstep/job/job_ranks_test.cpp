@@ -55,7 +55,7 @@ RANKS_TEST(Job, StartsAnewWithoutGrowth, Ranks(1, 3), WithoutGroup()) {
     ASSERT_EQ(sum_of_ranks(), size() * (size() - 1) / 2) << "round " << round;
     destroy_process_group();
   }
-  EXPECT_EQ(open_descriptors(), descriptors);
+  EXPECT_LE(open_descriptors(), descriptors);  // a socket of the start may have closed since
 }
 
 RANKS_TEST(Job, MeetsWithoutLauncherInThePrivateFolder, Ranks(2, 4), WithoutGroup()) {
@@ -68,7 +68,7 @@ RANKS_TEST(Job, MeetsWithoutLauncherInThePrivateFolder, Ranks(2, 4), WithoutGrou
 }
 
 RANKS_TEST(Job, ANamedRankIsMissing, Ranks(2), WithoutGroup()) {
-  if (rank() == 1) return;  // plays no part
+  if (rank() == 1) return;  // takes no part
   EXPECT_THAT(
       [] {
         init_process_group("shm", {.rank = 0, .world_size = 3, .timeout = std::chrono::milliseconds(100)});
@@ -99,8 +99,8 @@ RANKS_TEST(Job, WhatALeavingRankHasDoneStaysDone, Ranks(2), WithoutGroup()) {
   }
 }
 
-// Neither may it call nor does its leaving concern the group. A call in memory that may be a device's is
-// another one than a barrier.
+// A fork may not call, and the group does not notice when it leaves. A call with memory that may be a
+// device's differs from a barrier.
 RANKS_TEST(Job, AForkIsNotARank, Ranks(1, 2, 4), EveryBackend(), Except("self", "thread", "mpi")) {
   int sum = 1;
   comm::all_reduce(world(), std::span(&sum, 1));

@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-// Each rank announces two numbers: its state, then what it is about to do and how it joined.
+// Each rank announces two numbers: its state, then its settings and the number of its call.
 constexpr std::size_t WORDS = 2;
 enum State : std::uint64_t {
   STOOD_IN = 0,
@@ -22,7 +22,7 @@ constexpr unsigned SETTINGS_SHIFT = 32;
 
 }  // namespace
 
-// What the joinables of one Join share.
+// The state that the joinables of one Join share.
 class JoinContext : public std::enable_shared_from_this<JoinContext> {
  public:
   JoinContext(ProcessGroup of, const JoinOptions& settings, std::size_t count)
@@ -33,7 +33,7 @@ class JoinContext : public std::enable_shared_from_this<JoinContext> {
   std::string message(const std::string& what) const {
     return str("Join on group \"", group.name(), "\", rank ", group.rank(), " of ", group.size(), ": ", what);
   }
-  // Others may be in the collectives that followed their announcement.
+  // Aborts the group, because other ranks may already be in the collectives that followed their announcement.
   [[noreturn]] void fail(const std::string& what) const {
     group.abort(message(what));
     throw Mismatch(message(what));
@@ -104,6 +104,7 @@ void JoinContext::check_early_end(const std::vector<int>& active, const std::vec
                   " some, and throw_on_early_termination is set; all ranks stop here")));
 }
 
+// Every rank judges the same numbers, so all come to the same result.
 JoinRound JoinContext::judge(const std::vector<std::uint64_t>& all) const {
   check_settings(all);
   std::vector<int> active;
@@ -136,7 +137,7 @@ JoinOptions JoinMembership::options() const {
   return context_ ? context_->options : JoinOptions{.enable = false};
 }
 
-// A join knows its joinables by their addresses, and has their hooks.
+// A join refers to its joinables by address and keeps their hooks, so neither may be replaced meanwhile.
 Joinable& Joinable::operator=(Joinable&& other) {
   const auto is_in_join = [](const Joinable& one) { return one.membership_ && one.membership_->context_; };
   if (is_in_join(*this) || is_in_join(other))
@@ -152,9 +153,9 @@ Join::Join(std::vector<Joinable*> joinables, const JoinOptions& options) : joina
   group.require_member("Join");
   for (const Joinable* joinable : joinables_) {
     if (joinable->join_process_group().shared_backend() != group.shared_backend()) {
-      throw InvalidArgument("Join: the joinables are of different groups; join them one within the other");
+      throw InvalidArgument("Join: the joinables are of different groups; nest a join for each group");
     }
-    if (joinable->membership_->context_) throw InvalidArgument("Join: a joinable is in a join already");
+    if (joinable->membership_->context_) throw InvalidArgument("Join: a joinable is already in a join");
   }
   if (!options.enable) return;
   context_ = std::make_shared<JoinContext>(group, options, joinables_.size());
@@ -173,6 +174,8 @@ void Join::leave() {
 }
 
 void Join::wait() {
+  // This rank answers one announcement after another. In the round in which no rank is active, all ranks are
+  // in wait(), and the join ends.
   const std::shared_ptr<JoinContext> context = context_;
   if (!context) return;
   JoinEnd end{.is_last_joiner = true};

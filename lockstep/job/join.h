@@ -1,5 +1,5 @@
-// Join: training loops of different lengths. A rank that has no more inputs stands in for itself in what the
-// others still do together, until all are done: torch.distributed.algorithms.Join.
+// Join: training loops of different lengths. A rank without further inputs takes part in the collectives of
+// the other ranks, without an effect, until all are done. torch.distributed.algorithms.Join.
 //
 //   dist::DistributedDataParallel ddp(net);
 //   dist::join({&ddp}, [&] {
@@ -10,30 +10,30 @@
 //     }
 //   });  // here all ranks have the model of the longest loop
 //
-//   dist::Join joined({&ddp}, {.throw_on_early_termination = true});   // the same in two halves
-//   train_epoch();                                                     // the loop, its forwards through ddp
+//   dist::Join joined({&ddp}, {.throw_on_early_termination = true});   // the same in two parts
+//   train_epoch();                                                     // the loop, with forwards of ddp
 //   joined.wait();
 //
-// What happens  before a joinable's ranks communicate, each tells the others so (an all_gather of 16 bytes);
-//               a rank that waits in wait() learns from it what they are about to do, and runs the joinable's
-//               main_hook(), which takes part without changing anything. When all ranks are in wait(),
-//               post_hook() makes the ranks alike.
-// Joinables     DistributedDataParallel, and classes of one's own (below), in any number and order: unlike in
-//               Python each one announces what it does itself, so one may communicate more often than another
-//               (accumulation, two models).
-// Who           every rank of the joinables' group, which is one group; the same joinables in the same order
-//               and the same options on all ranks.
+// What happens  before a joinable's ranks communicate, each announces it to the other ranks (an all_gather of
+//               16 bytes). A rank in wait() thus learns which collectives follow, and runs the joinable's
+//               main_hook(), which takes part without changing the result. When all ranks are in wait(),
+//               post_hook() makes the ranks equal.
+// Joinables     DistributedDataParallel, and classes of the program's own (below), in any number and order.
+//               Unlike in Python each one announces its own calls, so one may communicate more often than
+//               another (accumulation, two models).
+// Who           every rank of the joinables' group, which must be one group. All ranks pass the same
+//               joinables in the same order and the same options.
 // Averages      divide_by_initial_world_size: gradients are divided by size(), so a rank without inputs
-//               counts as one with zero gradients; otherwise by the number of ranks that still have inputs.
-// Early end     throw_on_early_termination: when one rank has no more inputs, all throw Mismatch: those that
-//               have some from their next forward, the others from wait(). The group stays usable.
-// Other calls   collectives of the loop that no joinable announces cannot be stood in for: SyncBatchNorm, an
-//               all_reduce of the loss. They meet the announcement of a rank that has joined, and are a
-//               Mismatch on all ranks: use throw_on_early_termination with them.
-// Blocks        wait(), until all ranks are there. An exception in the loop ends the join on this rank; the
-//               others then hear of this rank's end or, at the deadline, that it did not come.
-// Lifetime      the joinables stay where they are until the Join is destroyed. Its destructor does not
-//               communicate.
+//               counts as a rank with zero gradients. Otherwise by the number of ranks that still have
+//               inputs.
+// Early end     throw_on_early_termination: when one rank has no more inputs, all throw Mismatch: ranks with
+//               inputs from their next forward, the rest from wait(). The group stays usable.
+// Other calls   a rank without inputs cannot take part in collectives of the loop that no joinable announces:
+//               SyncBatchNorm, an all_reduce of the loss. They meet the announcement of a rank that has
+//               joined, and are a Mismatch on all ranks. Use throw_on_early_termination with them.
+// Blocks        wait(), until all ranks are there. An exception in the loop ends the join on this rank. Other
+//               ranks then learn of this rank's end or, at the deadline, that it did not come.
+// Lifetime      the joinables must not move until the Join is destroyed. Its destructor does not communicate.
 #pragma once
 
 #include <cstdint>
@@ -50,58 +50,59 @@ namespace LOCKSTEP_PUBLIC lockstep {
 
 struct JoinOptions {
   bool divide_by_initial_world_size = true;
-  bool enable = true;  // false: nothing is announced, wait() does nothing; for inputs that are even
+  bool enable = true;  // false: no announcements, and wait() has no effect; for loops of equal length
   bool throw_on_early_termination = false;
 };
 
-// What the ranks announced.
+// The result of the ranks' announcements.
 struct JoinRound {
-  int active = 0;           // ranks that still have inputs; outside of a join 0
+  int active = 0;           // ranks that still have inputs; 0 outside of a join
   GroupRank newest_active;  // the largest of them; 0 outside of a join
 };
 
 struct JoinEnd {
-  bool is_last_joiner = false;  // this rank never stood in for anything: its loop was (one of) the longest
-  GroupRank newest;             // the largest rank of which that is true
+  bool is_last_joiner = false;  // this rank never ran main_hook(): no loop was longer than its own
+  GroupRank newest;             // the largest rank with is_last_joiner
 };
 
-// What a joinable does on a rank that has no more inputs.
+// The actions of a joinable on a rank that has no more inputs.
 class JoinHook {
  public:
   virtual ~JoinHook() = default;
-  // The others announced `what`: takes part in those collectives.
+  // Other ranks announced `what`: takes part in those collectives.
   virtual void main_hook(std::uint32_t /*what*/, const JoinRound& /*round*/) {}
-  // All ranks have come to the end.
+  // All ranks have ended their loops.
   virtual void post_hook(const JoinEnd& /*end*/) {}
 };
 
-// An announcement under way.
+// An announcement in flight.
 class JoinNotice {
  public:
-  // Blocks until all ranks have announced something. Throws Mismatch: ranks announce different things or were
-  // given different options, which ends the group; a rank has no more inputs and throw_on_early_termination
-  // is set, which does not.
+  // Blocks until all ranks have announced something. Throws Mismatch in two cases. Ranks announced different
+  // calls or got different options: this ends the group. Or a rank has no more inputs and
+  // throw_on_early_termination is set: the group stays usable.
   virtual JoinRound wait() = 0;
   virtual ~JoinNotice() = default;
 };
 
 class JoinContext;
 
-// Which join a joinable takes part in. Outlives it: for parts of the joinable that communicate on its behalf.
+// The join that a joinable takes part in. Parts of the joinable that communicate for it may keep this object,
+// which outlives the joinable.
 class JoinMembership {
  public:
-  // Join::notify_join_context().
+  // See Join::notify_join_context().
   std::shared_ptr<JoinNotice> announce(std::uint32_t what);
-  JoinOptions options() const;  // outside of a join: not enabled
+  JoinOptions options() const;  // outside of a join: {.enable = false}
 
  private:
   friend class Join;
   friend class Joinable;
   std::shared_ptr<JoinContext> context_;  // null outside of a join
-  std::uint32_t index_ = 0;               // among its joinables
+  std::uint32_t index_ = 0;               // of the joinable within its join
 };
 
-// Whatever communicates in a training loop and can be stood in for.
+// An object that communicates in a training loop, and that another rank can stand in for.
 //
 //   class Counter : public dist::Joinable {
 //    public:
@@ -130,7 +131,7 @@ class Joinable {
  protected:
   Joinable() = default;
   Joinable(Joinable&&) = default;
-  // Throws InvalidArgument within a join.
+  // Throws InvalidArgument if one of the two is in a join.
   Joinable& operator=(Joinable&& other);  // NOLINT(performance-noexcept-move-constructor)
 
   const std::shared_ptr<JoinMembership>& join_membership() const { return membership_; }
@@ -142,19 +143,19 @@ class Joinable {
 
 class Join {
  public:
-  // Throws InvalidArgument: no joinables, one that is in a join already, groups that differ or that this
-  // process is not in.
+  // Throws InvalidArgument for no joinables, one that is already in a join, groups that differ, or a group
+  // without this process.
   explicit Join(std::vector<Joinable*> joinables, const JoinOptions& options = {});
   ~Join();
   Join(const Join&) = delete;
   Join& operator=(const Join&) = delete;
 
-  // This rank has no more inputs. Once.
+  // Called once, when this rank has no more inputs.
   void wait();
 
-  // For a joinable, before its collectives, of which `what` says which: a number that means something to its
-  // main_hook. Starts the exchange and returns; the collectives may follow at once. Outside of a join the
-  // answer is that all ranks are active.
+  // A joinable calls it before its collectives. `what` is a number that tells its main_hook which collectives
+  // follow. Starts the exchange and returns, so the collectives may follow at once. Outside of a join the
+  // notice's result has no active ranks.
   static std::shared_ptr<JoinNotice> notify_join_context(Joinable& joinable, std::uint32_t what = 0);
 
  private:
@@ -162,10 +163,10 @@ class Join {
 
   std::vector<Joinable*> joinables_;
   std::vector<std::shared_ptr<JoinHook>> hooks_;
-  std::shared_ptr<JoinContext> context_;  // null when not enabled, and after the end
+  std::shared_ptr<JoinContext> context_;  // null if not enabled, and after the end
 };
 
-// Runs `loop` within a Join, and waits.
+// Runs `loop` within a Join, then waits.
 void join(const std::vector<Joinable*>& joinables, const std::function<void()>& loop,
           const JoinOptions& options = {});
 

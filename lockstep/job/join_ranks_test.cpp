@@ -13,7 +13,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-// Adds up, over the ranks that still count, 10 * rank + 1 per call; twice() does the same in another way.
+// Sums 10 * rank + 1 per call over the ranks that have inputs. twice() makes two such sums per call.
 class Counter : public Joinable {
  public:
   explicit Counter(ProcessGroup group) : group_(std::move(group)) {}
@@ -60,14 +60,14 @@ class Counter : public Joinable {
   ProcessGroup group_;
 };
 
-// What add() adds up if ranks from `first` on have inputs.
+// The sum of add() if ranks from `first` on have inputs.
 int sum_from(int first, int size) {
   int sum = 0;
   for (int r = first; r < size; ++r) sum += 10 * r + 1;
   return sum;
 }
 
-// Rank r has 2 * r inputs: they run out one rank after the other.
+// Rank r has 2 * r inputs, so the ranks run out of inputs one after another.
 RANKS_TEST(Join, StandsInForRanksWithoutInputs, Ranks(1, 2, 3, 4), EveryBackend()) {
   Counter counter(world());
   int expected = 0;
@@ -88,7 +88,7 @@ RANKS_TEST(Join, StandsInForRanksWithoutInputs, Ranks(1, 2, 3, 4), EveryBackend(
   EXPECT_EQ(counter.total, expected + sum_from(0, size()));
 }
 
-// Several joinables, several kinds of calls, in an order that the waiting ranks cannot know.
+// Several joinables and several kinds of calls, in an order that the waiting ranks cannot know.
 RANKS_TEST(Join, StandsInForWhatIsAnnounced, Ranks(2, 3), EveryBackend()) {
   Counter a(world());
   Counter b(world());
@@ -126,7 +126,7 @@ RANKS_TEST(Join, ThrowsEarlyIfToldTo, Ranks(2, 3, 4), EveryBackend()) {
                                             HasSubstr("throw_on_early_termination"))));
   EXPECT_EQ(counter.total, 6 * sum_from(0, size()));
   EXPECT_EQ(counter.ends, 0);
-  counter.twice();  // the group is as it was
+  counter.twice();  // the group is still usable
   EXPECT_EQ(counter.total, 8 * sum_from(0, size()));
 }
 
@@ -155,10 +155,10 @@ RANKS_TEST(Join, RefusesWhatItCannotJoin, Ranks(1)) {
   EXPECT_THROW(Join({}), InvalidArgument);
   const Join join({&counter});
   EXPECT_THAT([&] { Join again({&counter}); },
-              ThrowsMessage<InvalidArgument>(HasSubstr("in a join already")));
+              ThrowsMessage<InvalidArgument>(HasSubstr("already in a join")));
 }
 
-// An exception in the loop passes, and the joinable can be joined again.
+// An exception leaves the loop, and the joinable can be joined again.
 RANKS_TEST(Join, LetsExceptionsPass, Ranks(1, 2)) {
   Counter counter(world());
   EXPECT_THROW(join({&counter}, [] { throw std::domain_error("no"); }), std::domain_error);

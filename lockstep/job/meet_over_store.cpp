@@ -22,7 +22,7 @@ std::string own_address(const StoreMeetingOptions& meeting) {
   return tcp != nullptr ? tcp->local_address().host : StoreMeetingOptions().local_address;
 }
 
-// Ranks of several machines need addresses that the others reach.
+// If the ranks are on several machines, each needs an address that the other machines can reach.
 void check_addresses(const std::vector<Introduction>& all, const std::string& caller) {
   const auto is_elsewhere = [&](const Introduction& rank) {
     return rank.boot_id != all[0].boot_id || !is_loopback(rank.address);
@@ -30,10 +30,10 @@ void check_addresses(const std::vector<Introduction>& all, const std::string& ca
   if (std::none_of(all.begin(), all.end(), is_elsewhere)) return;
   for (std::size_t r = 0; r < all.size(); ++r) {
     if (!is_loopback(all[r].address)) continue;
-    throw InvalidArgument(
-        str(caller, ": rank ", r, " would be reached at ", printable(all[r].address),
-            ", which only its own machine can; set LOCKSTEP_SOCKET_IFNAME to the network interface that the "
-            "other machines reach, or MASTER_ADDR to its address in digits"));
+    throw InvalidArgument(str(caller, ": rank ", r, " would be reached at ", printable(all[r].address),
+                              ", an address that only its own machine can use; set LOCKSTEP_SOCKET_IFNAME to "
+                              "the network interface that the "
+                              "other machines reach, or MASTER_ADDR to its address in digits"));
   }
 }
 
@@ -49,6 +49,8 @@ std::string text_of(const BackendChoice& wanted) {
   return wanted.cuda.empty() ? wanted.cpu : str("cpu:", wanted.cpu, ",cuda:", wanted.cuda);
 }
 
+// The introductions come first, so that a mismatch is reported before any rank waits in the test for a common
+// machine. Only backends that need a common machine make that test.
 MetOverStore meet_over_store(MeetOverStoreOptions options, const BackendChoice& wanted, Deadline deadline) {
   StoreMeetingOptions& meeting = options.meeting;
   if (meeting.local_address.empty()) meeting.local_address = own_address(meeting);
@@ -75,7 +77,7 @@ MetOverStore meet_over_store(MeetOverStoreOptions options, const BackendChoice& 
             ": backend \"shm\" needs all ranks on one machine, and they are not; use hierarchical "
             "or auto"));
   }
-  // Without memfd there is no segment to share.
+  // Without memfd the ranks cannot share a segment.
   met.backend = met.hub ? "shm" : kernel_has(KernelFeature::MEMFD) ? "hierarchical" : "tcp";
   return met;
 }

@@ -1,13 +1,13 @@
-// How ranks that share a store come to the meeting over which their group is made: they introduce themselves
-// over the store, and prove whether they are on one machine, where they meet again through sockets that pass
-// descriptors. No globals: connect() and init_process_group() both use it.
+// meet_over_store: brings ranks that share a store to the meeting over which their group is made. They
+// introduce themselves over the store and test whether they share a machine. If so, they meet again through
+// sockets, which can pass descriptors. No globals: connect() and init_process_group() both use it.
 //
 //   MetOverStore met = meet_over_store({.meeting = ..., .local_rank = 0}, choice, deadline);
 //   ProcessGroup group =
 //       make_group(met.meeting(), met.backend, choice, met.local_rank, "world", options, deadline);
 //
-// Who         every rank, with the same name. Blocks until all have come.
-// Throws      as connect() does.
+// Who         every rank, with the same name. Blocks until all ranks have come.
+// Throws      like connect().
 #pragma once
 
 #include <memory>
@@ -20,16 +20,16 @@
 namespace lockstep {
 
 struct MeetOverStoreOptions {
-  StoreMeetingOptions meeting;  // an empty local_address: chosen here
-  int local_rank = -1;          // the number on this machine, if a launcher gives one
-  int virtual_ranks = 0;        // 0: none
+  StoreMeetingOptions meeting;  // an empty local_address is chosen here
+  int local_rank = -1;          // the number on this machine; -1 if no launcher gave one
+  int virtual_ranks = 0;        // 0 if there are none
 };
 
 struct MetOverStore {
   std::unique_ptr<StoreMeeting> over_store;
-  std::unique_ptr<Hub> hub;  // where all are on one machine and the backend needs it
-  std::string backend;       // what "auto" means here
-  int local_rank = 0;        // counted, if no launcher gave one
+  std::unique_ptr<Hub> hub;  // set if all ranks are on one machine and the backend needs it
+  std::string backend;       // the meaning of "auto" in this job
+  int local_rank = 0;        // counted if no launcher gave one
 
   Meeting& meeting() const { return hub ? static_cast<Meeting&>(*hub) : *over_store; }
 };
@@ -39,11 +39,11 @@ MetOverStore meet_over_store(MeetOverStoreOptions options, const BackendChoice& 
 // How many lower ranks of `all` are on the machine of `rank`.
 struct Introduction;
 int count_before(const std::vector<Introduction>& all, int rank);
-// What all ranks must ask for alike.
+// The backends in the form that all ranks compare.
 std::string text_of(const BackendChoice& wanted);
 
-// The group of all ranks of the meeting: `backend` for the CPU's memory and, where `wanted` has one, the
-// other for devices.
+// Makes the group of all ranks of the meeting: with `backend` for host memory and, if `wanted` names one,
+// another backend for devices.
 ProcessGroup make_group(Meeting& meeting, const std::string& backend, const BackendChoice& wanted,
                         int local_rank, const std::string& name, const GroupOptions& options,
                         Deadline deadline);

@@ -1,30 +1,30 @@
-// For a program that has called MPI itself and owns a communicator: its ranks become the job.
+// init_process_group_from_mpi: for a program that has called MPI itself. The ranks of its communicator become
+// the job.
 //
 //   int provided;
-//   MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);     // Lockstep calls MPI from a thread of
-//                                                                      // its own
+//   MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);     // Lockstep calls MPI from its own
+//                                                                      // thread
 //   MPI_Comm half;
 //   MPI_Comm_split(MPI_COMM_WORLD, colour, 0, &half);
-//   lockstep::init_process_group_from_mpi(half);  // as init_process_group("mpi"), with half's ranks
-//   ... DistributedDataParallel, all_reduce, barrier: all as in any other job ...
+//   lockstep::init_process_group_from_mpi(half);  // like init_process_group("mpi"), with half's ranks
+//   ... DistributedDataParallel, all_reduce, barrier: all like in any other job ...
 //   lockstep::destroy_process_group();
 //   MPI_Finalize();
 //
 // From Fortran, the integer handle (comm, or comm%MPI_VAL of mpi_f08) goes to
 // init_process_group_from_mpi_fortran(). examples/mpi_host has a host in C and one in Fortran.
 //
-// This header needs no mpi.h, and the library links no MPI: the module of the MPI that the program was linked
-// with is loaded (comm/backends/mpi/library.h). It duplicates the communicator once in the communicator's
-// life, so messages of the program and of Lockstep never meet.
+// This header needs no mpi.h, and the library links no MPI. It loads the module for the MPI that the program
+// was linked with (comm/backends/mpi/library.h). It duplicates each communicator once, so messages of the
+// program and of Lockstep never mix.
 //
-// Who         every rank of the communicator; blocks until all are here or the timeout has passed.
-// Throws      InvalidArgument: already initialised, MPI not initialised, without MPI_THREAD_MULTIPLE or
-//             finalised already, no module of this MPI, a handle that is no intracommunicator; Timeout naming
-//             who did not come.
-// End         The program calls MPI_Finalize itself, after destroy_process_group(). If it comes first, what
-//             Lockstep still has under way ends there.
-// Failures    are those of any group while the ranks live. A rank that dies takes the job with it, as MPI
-//             does.
+// Who         every rank of the communicator. Blocks until all ranks have come or the timeout has passed.
+// Throws      InvalidArgument: already initialised; MPI not initialised, without MPI_THREAD_MULTIPLE or
+//             finalised; no module for this MPI; a handle that is not an intracommunicator. Timeout that
+//             names the missing ranks.
+// End         the program calls MPI_Finalize itself, after destroy_process_group(). If it comes first,
+//             Lockstep's pending work ends there.
+// Failures    like in any group while the ranks live. A rank that dies ends the whole job, as in MPI.
 #pragma once
 
 #include <cstddef>
@@ -40,7 +40,7 @@ void init_from_mpi_handle(const void* handle, std::size_t size, const InitOption
 
 }  // namespace detail
 
-// Options: timeout and warn_after; the others have no meaning here and are refused.
+// Options: timeout, warn_after and virtual_ranks. Setting init_method, rank, world_size or store throws.
 template <typename Communicator>
 void init_process_group_from_mpi(Communicator communicator, const InitOptions& options = {}) {
   detail::init_from_mpi_handle(&communicator, sizeof communicator, options);

@@ -18,13 +18,13 @@ struct Mark {
 };
 
 Mark& mark() {
-  static auto* const instance = new Mark;  // outlives static destructors, as the job does
+  static auto* const instance = new Mark;  // outlives static destructors, like the job
   return *instance;
 }
 
 }  // namespace
 
-// Each copy shows its mark before it looks for others, so of two that come at once at least one is refused.
+// Each copy sets its mark before it looks for others. So if two copies join at once, at least one is refused.
 void refuse_second_copy(const std::string& caller) {
   const std::lock_guard lock(mark().mutex);
   if (mark().memory != nullptr || !kernel_has(KernelFeature::MEMFD)) return;
@@ -32,8 +32,8 @@ void refuse_second_copy(const std::string& caller) {
   std::shared_ptr<SharedMemory> mine;
   try {
     made = SharedMemory::create(1, {.name = COPY_MARK, .huge_pages = false});
-    mine = SharedMemory::adopt(duplicate(made->fd()));  // which holds no descriptor
-  } catch (const SystemError&) {  // a limit of the user's; what else needs memory files will say so
+    mine = SharedMemory::adopt(duplicate(made->fd()));  // keeps the mapping, without a descriptor
+  } catch (const SystemError&) {  // a limit of the user's; other code that needs memory files will report it
     return;
   }
   for (const std::byte* const found : mapped_memory_files(COPY_MARK)) {

@@ -13,7 +13,7 @@
 namespace lockstep {
 namespace {
 
-// Ends when all first ranks have run. Returns the lowest that has failed.
+// Waits until all first ranks have run. Returns the lowest first rank that failed.
 std::optional<int> after_first_ranks(bool has_failed) {
   const ProcessGroup& all = world();
   std::int32_t said = has_failed ? all.size() - all.rank() : 0;
@@ -40,7 +40,7 @@ void detail::run_rank_zero_first(const std::function<void()>& run, const RankZer
   std::exception_ptr mine;
   try {
     run();
-  } catch (...) {  // the others wait for this rank: they are told before the caller is
+  } catch (...) {  // the other ranks wait for this one, so they learn of the failure before the caller does
     mine = std::current_exception();
   }
   const auto failed = after_first_ranks(mine != nullptr);

@@ -1,4 +1,4 @@
-// Work that one rank does for all: first, or alone.
+// rank_zero_first, rank_zero_only: work that one rank does before the rest, or alone.
 //
 //   // rank 0 downloads, then the others find the files
 //   auto mnist = dist::rank_zero_first([] { return dist::find_mnist({.directory = "mnist"}); });
@@ -7,13 +7,14 @@
 //   // a line that is printed once
 //   dist::rank_zero_only([] { std::printf("%d ranks\n", dist::get_world_size()); });
 //
-// Collective  rank_zero_first(): every rank of the world. The others wait until rank 0 (or each machine's
-//             first rank) has returned, then run it themselves, all at once. They wait no longer than the
-//             job's timeout.
-// Errors      an exception of the first rank is that rank's, and the others throw Aborted, which names it,
-//             instead of running; the world stays usable. An exception on another rank is that rank's alone.
-// Returns     what the function returns.
-// Alone       before init_process_group() and with one rank the function is simply called.
+// Collective  rank_zero_first(): every rank of the world. The other ranks wait until rank 0 (or each
+//             machine's first rank) has returned, then call the function themselves, all at once. They wait
+//             at most for the job's timeout.
+// Errors      an exception of the first rank is thrown on that rank. The other ranks do not call the function
+//             and throw Aborted, which names that rank; the world stays usable. An exception on another rank
+//             is thrown there only.
+// Returns     the function's result.
+// Alone       before init_process_group(), and with one rank, it only calls the function.
 #pragma once
 
 #include <functional>
@@ -26,7 +27,7 @@
 namespace LOCKSTEP_PUBLIC lockstep {
 
 struct RankZeroFirstOptions {
-  bool per_machine = false;  // the ranks whose get_local_rank() is 0 come first, each for its machine
+  bool per_machine = false;  // the ranks whose get_local_rank() is 0 come first, each on its machine
 };
 
 namespace detail {
@@ -45,7 +46,7 @@ template <typename Function> auto rank_zero_first(Function&& run, const RankZero
   }
 }
 
-// Calls the function on rank 0 and nowhere else. Communicates nothing.
+// Calls the function on rank 0 only. Does not communicate.
 template <typename Function> void rank_zero_only(Function&& run) {
   if (detail::is_rank_zero()) run();
 }

@@ -23,7 +23,7 @@ using harness::sum_of_ranks;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-// The same path on all ranks, empty; rank 0 removes it at the end.
+// The same empty path on all ranks. Rank 0 removes it at the end.
 std::filesystem::path common_folder() {
   std::string path = "/tmp/lockstep-rank-zero-XXXXXX";
   if (get_rank() == 0 && ::mkdtemp(path.data()) == nullptr) throw std::runtime_error("no folder");
@@ -32,7 +32,7 @@ std::filesystem::path common_folder() {
   return std::string(bytes.begin(), bytes.end());
 }
 
-// The first rank leaves a file that is long in the making; every other rank must find it whole.
+// The first rank writes a file slowly. Every other rank must find it complete.
 void check_order(const std::filesystem::path& file, bool is_first, const RankZeroFirstOptions& options) {
   constexpr std::size_t LINES = 20000;
   constexpr std::string_view LINE = "a line\n";
@@ -53,7 +53,7 @@ RANKS_TEST(RankZero, RunsFirstAndThenTheOthers, Ranks(1, 2, 3, 4), WithoutGroup(
   if (rank() == 0) std::filesystem::remove_all(folder);
 }
 
-// NOLINTBEGIN(concurrency-mt-unsafe): before there is a second thread
+// NOLINTBEGIN(concurrency-mt-unsafe): no second thread exists yet
 RANKS_TEST(RankZero, OfEachMachineRunsFirst, Ranks(2, 3, 4), WithoutGroup()) {
   setenv("LOCAL_RANK", std::to_string(rank() % 2).c_str(), 1);
   setenv("LOCAL_WORLD_SIZE", "2", 1);

@@ -37,7 +37,7 @@ JobEnvironment given_place(int rank, int world_size) {
   place.rank = rank;
   place.world_size = world_size;
   place.local_rank = place.local_world_size = JobEnvironment::UNKNOWN;
-  // Who gives the numbers of the environment again has a place on this machine as well.
+  // If the caller repeats the environment's numbers, the environment's place on this machine is valid too.
   if (env("RANK").value_or(std::to_string(rank)) == std::to_string(rank) &&
       env("WORLD_SIZE").value_or(std::to_string(world_size)) == std::to_string(world_size)) {
     const auto local = [](const char* name) {
@@ -51,19 +51,20 @@ JobEnvironment given_place(int rank, int world_size) {
   return place;
 }
 
-// The launcher's place for this process; nullopt: nobody has launched it, or the environment contradicts
-// itself.
+// Returns the launcher's place for this process; nullopt if no launcher started it, or if the environment
+// contradicts itself.
 std::optional<JobEnvironment> launched_place() {
   try {
     JobEnvironment place = job_environment();
     if (place.source != Launcher::NONE && place.source != Launcher::BY_HAND) return place;
-  } catch (const InvalidArgument&) {  // the caller says who it is, so the environment may be nobody's
+    // The caller gives rank and world size, so the environment need not be valid.
+  } catch (const InvalidArgument&) {
   }
   return std::nullopt;
 }
 
-// Who gives the world size of the launcher means the launcher's job, also when it numbers its ranks in
-// another order. Another world size is a job by hand, perhaps of several launchers.
+// A caller that gives the launcher's world size means the launcher's job, even if it numbers the ranks in
+// another order. Another world size is a job by hand, perhaps across several launchers.
 void identify(RendezvousFacts& facts) {
   facts.machine = machine_identity();
   facts.user = user_identity();
@@ -78,7 +79,7 @@ void identify(RendezvousFacts& facts) {
   facts.identity = job_identity(*launched);
 }
 
-// 0 is no port, though a server that asks for it gets some.
+// 0 is not a port, although a server may request it to get a free one.
 std::optional<int> master_port(const JobEnvironment& place) {
   try {
     const auto port = env_number("MASTER_PORT", 1, LARGEST_PORT);
@@ -90,7 +91,7 @@ std::optional<int> master_port(const JobEnvironment& place) {
   }
 }
 
-// The place by options or the URL; nullopt: the environment's.
+// The place from the options or the URL; nullopt if neither has one.
 std::optional<JobEnvironment> place_by_caller(const InitOptions& options) {
   std::optional<int> rank = options.rank;
   std::optional<int> world_size = options.world_size;
@@ -134,13 +135,15 @@ const char* name_of_address(const RendezvousFacts& facts) {
   return facts.init_method.starts_with("tcp://") ? "init_method" : "MASTER_ADDR";
 }
 
-// MPI connects its ranks itself; on one machine they meet as all others, where descriptors can be passed.
+// MPI connects its ranks itself. On one machine ranks meet as with other backends, because sockets can pass
+// descriptors.
 bool meets_over_mpi(const RendezvousFacts& facts) {
   return !facts.has_store && (facts.init_method.empty() || facts.init_method == "env://") &&
          !facts.is_place_given && !facts.place.is_single_node() && facts.place.world_size > 1;
 }
 
-// What tells this world from others of the user on this machine, by a file that all ranks see.
+// The name that distinguishes this world from the user's other jobs on this machine. Rank 0 writes it to a
+// file that all ranks see.
 std::string name_in_file(const RendezvousFacts& facts, const RendezvousPlan& plan, unsigned world,
                          Deadline deadline) {
   FileStore store(plan.name);
@@ -179,6 +182,8 @@ RendezvousFacts rendezvous_facts(const InitOptions& options) {
   return facts;
 }
 
+// Inherited sockets serve every world of the process. Every other way needs a new name for each world, so the
+// world's number is part of it.
 Met Rendezvous::meet(const InitOptions& options, const RendezvousFacts& facts, const BackendChoice& wanted,
                      Deadline deadline) {
   const JobEnvironment& place = facts.place;
@@ -236,11 +241,11 @@ void Rendezvous::join_store(const RendezvousFacts& facts, const RendezvousPlan& 
   });
   try {
     if (plan.serves) {
-      tcp_check_host(plan.host,
-                     deadline);  // here as well, where nobody connects to it: the others will not come
+      // This rank does not connect to the host, but the other ranks must, so a bad name is reported here too.
+      tcp_check_host(plan.host, deadline);
       const std::string here = address_towards(plan.host, deadline);
       if (here.empty())
-        throw SystemError(str(who(facts.place), "this machine knows no way to ", printable(plan.host), " (",
+        throw SystemError(str(who(facts.place), "this machine has no route to ", printable(plan.host), " (",
                               plan.why, "); MASTER_ADDR must be an address of rank 0's machine"),
                           EHOSTUNREACH);
       server_ = serve(*secret_, facts, plan);
@@ -298,7 +303,7 @@ Met Rendezvous::meet_over_store(std::shared_ptr<Store> store, const RendezvousFa
   try {
     over_store_ = lockstep::meet_over_store(std::move(options), wanted, deadline);
   } catch (const StoreError&) {
-    tcp_store_.reset();  // the next attempt connects anew
+    tcp_store_.reset();  // the next attempt connects again
     throw;
   }
   return {&over_store_.meeting(), over_store_.backend, over_store_.local_rank};

@@ -1,5 +1,6 @@
-// Makes the processes of a job meet as rendezvous_plan.h decides, and keeps what serves later worlds of this
-// process too: inherited sockets, the connection to the store, and the store's server. Used by job.cpp only.
+// Rendezvous: lets the processes of a job meet as rendezvous_plan.h decides. It keeps the objects that later
+// worlds of this process need: inherited sockets, the connection to the store, and the store's server. Only
+// job.cpp uses it.
 //
 //   Rendezvous rendezvous;                                   // one per process
 //   const Met met = rendezvous.meet(options, rendezvous_facts(options), choose_backends("auto"), deadline);
@@ -20,19 +21,19 @@
 
 namespace lockstep {
 
-// Reads the environment. Throws InvalidArgument for what does not fit together.
+// Reads the environment. Throws InvalidArgument for contradictions.
 RendezvousFacts rendezvous_facts(const InitOptions& options);
 
 struct Met {
   Meeting* meeting = nullptr;  // valid until the next meet()
-  std::string backend;         // what "auto" means here
+  std::string backend;         // the meaning of "auto" in this job
   int local_rank = 0;
 };
 
 class Rendezvous {
  public:
-  // All ranks must ask for the same backends and belong to one job, or all throw Mismatch. Blocks until all
-  // have met. Throws InvalidArgument, StoreError, Timeout, PeerLost.
+  // All ranks must ask for the same backends and belong to one job; otherwise all throw Mismatch. Blocks
+  // until all ranks have met. Throws InvalidArgument, StoreError, Timeout, PeerLost.
   Met meet(const InitOptions& options, const RendezvousFacts& facts, const BackendChoice& wanted,
            Deadline deadline);
 
@@ -43,12 +44,12 @@ class Rendezvous {
   Met meet_over_store(std::shared_ptr<Store> store, const RendezvousFacts& facts, const RendezvousPlan& plan,
                       const BackendChoice& wanted, Deadline deadline);
 
-  unsigned worlds_ = 0;  // so far: jobs that meet by name never mix two of their worlds
+  unsigned worlds_ = 0;  // number of worlds so far; part of the name, so that two worlds of one job never mix
   bool is_inherited_ = false;
   std::unique_ptr<Hub> hub_;
   std::optional<Secret> secret_;
   std::string store_place_;
-  JobFingerprint store_job_;  // when this process connected to it
+  JobFingerprint store_job_;  // at the time of the connection
   std::unique_ptr<TcpStoreServer> server_;
   std::shared_ptr<TcpStore> tcp_store_;
   MetOverStore over_store_;

@@ -36,18 +36,18 @@ void take_query(const std::string& url, std::string_view query, TcpUrl& result) 
     const std::size_t equals = std::min(item.find('='), item.size());
     const std::string_view name = item.substr(0, equals);
     const auto value = equals == item.size() ? std::nullopt : number(item.substr(equals + 1), 0, MOST_RANKS);
-    if (!value) refuse_url(url, "has something else than numbers behind the ?");
+    if (!value) refuse_url(url, "has a value after the ? that is not a number");
     if (name == "rank") {
       result.rank = value;
     } else if (name == "world_size") {
       result.world_size = value;
     } else {
-      refuse_url(url, "has something else than rank and world_size behind the ?");
+      refuse_url(url, "has a name after the ? other than rank and world_size");
     }
   }
 }
 
-// Which secret there is, checked before anybody waits for anybody.
+// Checks that a secret is available, before any rank waits for another.
 void require_secret(const RendezvousFacts& facts) {
   if (facts.secret_fd || !facts.secret_file.empty()) return;
   throw InvalidArgument(
@@ -59,22 +59,23 @@ void require_secret(const RendezvousFacts& facts) {
       "--secret-file");
 }
 
-// The environment and the program's options say the same: nobody else has started the ranks.
+// The environment and the program's options count alike: in both cases no launcher started the ranks.
 std::string source_of(const RendezvousFacts& facts) {
   const Launcher source = facts.place.source;
   const bool is_by_hand = source == Launcher::BY_HAND || source == Launcher::OPTIONS;
   return is_by_hand ? "by hand" : std::string(name_of(source));
 }
 
-// The launcher's process, if it has started all ranks: those of several machines have several, also where the
-// machines are one.
+// The launcher's process, if it started all ranks; else empty. A job of several machines has several
+// launchers, even if they run on one machine.
 std::string launcher_of_all(const RendezvousFacts& facts) {
   const JobEnvironment& place = facts.place;
   const bool has_some = place.local_world_size != JobEnvironment::UNKNOWN && !place.is_single_node();
   return has_some ? "" : facts.identity.launcher;
 }
 
-// What tells this job from others of the user on this machine; `port` is a name of the user's own.
+// The name that distinguishes this job from the user's other jobs on this machine. `port` is a number that
+// the user chose.
 std::string job_here(const RendezvousFacts& facts, std::optional<int> port) {
   const std::string launcher = launcher_of_all(facts);
   std::string name = source_of(facts);
@@ -83,15 +84,15 @@ std::string job_here(const RendezvousFacts& facts, std::optional<int> port) {
   if (!facts.identity.job.empty() || !launcher.empty()) return name;
   if (!port && facts.place.world_size > 1) {
     const bool is_given = facts.is_place_given || facts.place.source == Launcher::BY_HAND;
-    throw InvalidArgument(str("init_process_group, rank ", facts.place.rank, " of ", facts.place.world_size,
-                              ": ",
-                              is_given ? "rank and world size are given by hand"
-                                       : str(name_of(facts.place.source), " has started this rank"),
-                              ", and nothing tells this job from others of the same user on this machine. "
-                              "Set MASTER_PORT: the same number, such "
-                              "as 29500, for all ranks of this job, and another one for each job that runs "
-                              "at the same time. On one machine "
-                              "it is only a name"));
+    throw InvalidArgument(
+        str("init_process_group, rank ", facts.place.rank, " of ", facts.place.world_size, ": ",
+            is_given ? "rank and world size are given by hand"
+                     : str(name_of(facts.place.source), " has started this rank"),
+            ", and nothing distinguishes this job from others of the same user on this machine. "
+            "Set MASTER_PORT: the same number, such "
+            "as 29500, for all ranks of this job, and another one for each job that runs "
+            "at the same time. On one machine "
+            "it is only a name"));
   }
   return str(name, "/port ", port.value_or(0), '/', facts.machine);
 }
@@ -101,8 +102,8 @@ RendezvousPlan over_tcp(const RendezvousFacts& facts, const std::string& host, i
   require_secret(facts);
   RendezvousPlan plan;
   plan.way = RendezvousWay::TCP_STORE;
-  plan.name = "world";  // the store is the job's own, which is compared
-  // Our launcher serves one store for all starts of the ranks: keys of dead ranks are those of another world.
+  plan.name = "world";  // the store belongs to this job only, so the job need not be in the name
+  // Our launcher serves one store for all starts of the ranks, so each start needs names of its own.
   if (facts.does_launcher_serve && facts.place.restarts > 0)
     plan.name += str(" of restart ", facts.place.restarts);
   plan.host = host;
@@ -159,7 +160,7 @@ RendezvousPlan by_environment(const RendezvousFacts& facts) {
   }
   const int port = *facts.master_port + (facts.has_agent_store ? 1 : 0);
   if (port > LARGEST_PORT)
-    throw InvalidArgument("init_process_group: torchrun holds MASTER_PORT 65535 and there is none after it");
+    throw InvalidArgument("init_process_group: torchrun holds MASTER_PORT 65535, and there is no next port");
   return over_tcp(
       facts, facts.master_addr, port, !facts.does_launcher_serve,
       facts.has_agent_store ? why + "; torchrun itself holds MASTER_PORT, so the next one is used" : why);
@@ -187,7 +188,7 @@ TcpUrl parse_tcp_url(const std::string& url) {
   if (in_brackets) host = host.substr(1, host.size() - 2);
   if (host.empty() || (!in_brackets && host.find(':') != std::string_view::npos) ||
       host.find('/') != std::string_view::npos) {
-    refuse_url(url, "has no host that could be meant (an IPv6 address stands in brackets)");
+    refuse_url(url, "has no valid host (write an IPv6 address in brackets)");
   }
   result.host = std::string(host);
   return result;
@@ -225,7 +226,8 @@ RendezvousPlan plan_rendezvous(const RendezvousFacts& facts) {
 JobFingerprint fingerprint(const RendezvousFacts& facts, const RendezvousPlan& plan) {
   JobFingerprint mine;
   mine.size = facts.place.world_size;
-  if (plan.way == RendezvousWay::INHERITED_SOCKETS) return mine;  // a launcher's sockets mix no jobs
+  // Only ranks of one job inherit these sockets.
+  if (plan.way == RendezvousWay::INHERITED_SOCKETS) return mine;
   mine.source = source_of(facts);
   mine.job = facts.identity.job;
   if (plan.way == RendezvousWay::UNIX_SOCKET || plan.way == RendezvousWay::FILE) {

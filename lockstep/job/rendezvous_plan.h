@@ -1,5 +1,5 @@
-// How the processes of a job find each other: decided from the environment and the caller's options, before
-// anything is opened. Pure: facts in, plan out; `lockstep info` prints the plan.
+// plan_rendezvous: decides how the processes of a job find each other, from the environment and the caller's
+// options, before it opens anything. Pure. `lockstep info` prints the plan.
 //
 //   const RendezvousPlan plan = plan_rendezvous(rendezvous_facts(options));
 //
@@ -17,17 +17,17 @@
 //   otherwise                                                      over a TCP store at
 //                                                                  MASTER_ADDR:MASTER_PORT; secret needed
 //
-// The socket's name is what tells the job from others of the user on this machine
-// (comm/meeting/job_identity.h): the launcher's name for it and, where one launcher has started all ranks,
-// that launcher's process. Where no launcher is known it is MASTER_PORT and this process namespace; without
-// MASTER_PORT nothing tells jobs apart, and the plan is refused.
+// The socket's name distinguishes the job from the user's other jobs on this machine
+// (comm/meeting/job_identity.h). It has the launcher's name for the job and, if one launcher started all
+// ranks, that launcher's process. Without a launcher it has MASTER_PORT and this process namespace. Without
+// MASTER_PORT nothing distinguishes two jobs, so the plan is refused.
 //
-// Backend mpi, in a job of several machines without a store or an init_method: over MPI, which needs neither
-// address nor secret.
+// With backend mpi, a job on several machines without a store or an init_method meets over MPI, which needs
+// neither an address nor a secret.
 //
-// The TCP store is served by rank 0, or by our launcher (LOCKSTEP_STORE=launcher). Where torchrun itself
-// holds MASTER_PORT (TORCHELASTIC_USE_AGENT_STORE=True) it is at MASTER_PORT + 1. The secret is the
-// launcher's (LOCKSTEP_SECRET_FD) or in a file (LOCKSTEP_SECRET_FILE).
+// Rank 0 serves the TCP store, or our launcher does (LOCKSTEP_STORE=launcher). If torchrun itself holds
+// MASTER_PORT (TORCHELASTIC_USE_AGENT_STORE=True), the store is at MASTER_PORT + 1. The secret comes from the
+// launcher (LOCKSTEP_SECRET_FD) or from a file (LOCKSTEP_SECRET_FILE).
 #pragma once
 
 #include <optional>
@@ -41,22 +41,23 @@ namespace lockstep {
 inline constexpr int LARGEST_PORT = 65535;
 inline constexpr int MOST_RANKS = 1 << 20;
 
-// A tcp:// address: "tcp://host:port", "tcp://[::1]:port", each with "?rank=R&world_size=N" or a part of it.
+// A tcp:// address: "tcp://host:port", "tcp://[::1]:port", each optionally with "?rank=R&world_size=N" or a
+// part of it.
 struct TcpUrl {
   std::string host;
   int port = 0;
   std::optional<int> rank;
   std::optional<int> world_size;
 };
-TcpUrl parse_tcp_url(const std::string& url);  // throws InvalidArgument that shows how one looks
+TcpUrl parse_tcp_url(const std::string& url);  // throws InvalidArgument that shows the format
 
 struct RendezvousFacts {
   JobEnvironment place;
-  JobIdentity identity;         // of the launcher; empty when the ranks were started by hand
+  JobIdentity identity;         // from the launcher; empty if the ranks were started by hand
   std::string machine;          // machine_identity()
   std::string user;             // user_identity()
   bool is_place_given = false;  // by the caller's options, not by the environment
-  int virtual_ranks = 0;        // 0: none
+  int virtual_ranks = 0;        // 0 if there are none
   bool has_store = false;       // given by the caller
   std::string init_method;      // "", "env://", "file://...", "tcp://..."
   bool has_hub = false;         // LOCKSTEP_HUB_FDS
@@ -72,19 +73,19 @@ enum class RendezvousWay { INHERITED_SOCKETS, UNIX_SOCKET, FILE, GIVEN_STORE, TC
 
 struct RendezvousPlan {
   RendezvousWay way = RendezvousWay::UNIX_SOCKET;
-  std::string name;  // of the meeting; FILE: the path
+  std::string name;  // of the meeting; for FILE the path
   std::string host;  // TCP_STORE
   int port = 0;
   bool serves = false;  // this rank serves the store
-  std::string why;      // for people
+  std::string why;      // the reason, for people
 };
 
-// Fails: InvalidArgument that says what to set (and how to make a secret).
+// Throws InvalidArgument that says which variable to set (and how to make a secret).
 RendezvousPlan plan_rendezvous(const RendezvousFacts& facts);
 
 std::string describe(const RendezvousPlan& plan);  // one line
 
-// What the ranks that meet by this plan compare.
+// The facts that ranks compare when they meet by this plan.
 JobFingerprint fingerprint(const RendezvousFacts& facts, const RendezvousPlan& plan);
 
 }  // namespace lockstep

@@ -66,7 +66,7 @@ TEST(RendezvousPlan, TheLaunchersProcessTellsJobsApartWhereItHasStartedAllRanks)
     EXPECT_EQ(fingerprint(row, plan_rendezvous(row)).launcher, "process 7");
     row.identity.job.clear();
     EXPECT_EQ(plan_rendezvous(row).name, "torchrun/process 7");
-    row.init_method = "tcp://127.0.0.1:4000";  // ten programs may have the same number in their source
+    row.init_method = "tcp://127.0.0.1:4000";  // several programs may have the same number in their source
     EXPECT_EQ(plan_rendezvous(row).name, "tcp/4000/torchrun/process 7");
   }
   RendezvousFacts some = facts(0, 4, 2, "10.0.0.1");
@@ -95,7 +95,7 @@ TEST(RendezvousPlan, WhereNothingTellsJobsApartItSaysWhatDoes) {
     RendezvousFacts row = by_hand(source);
     row.is_place_given = row.place.source == Launcher::OPTIONS;
     row.master_port.reset();
-    EXPECT_THAT(refusal(row), AllOf(HasSubstr("rank 0 of 2"), HasSubstr("nothing tells this job"),
+    EXPECT_THAT(refusal(row), AllOf(HasSubstr("rank 0 of 2"), HasSubstr("nothing distinguishes this job"),
                                     HasSubstr("MASTER_PORT")));
     row.place.world_size = 1;
     EXPECT_THAT(refusal(row), HasSubstr("planned")) << "one rank meets nobody";
@@ -108,7 +108,7 @@ TEST(RendezvousPlan, WhereNothingTellsJobsApartItSaysWhatDoes) {
   }
 }
 
-// They would show two jobs only by their world sizes.
+// Otherwise only their world sizes would distinguish two jobs.
 TEST(RendezvousPlan, JobsOfDifferentSizesMeetAtOnePlaceToFindThatTheyDiffer) {
   RendezvousFacts row = by_hand();
   const std::string two = plan_rendezvous(row).name;
@@ -130,7 +130,7 @@ TEST(RendezvousPlan, SeveralMachinesMeetOverATcpStoreThatRank0Serves) {
   }
 }
 
-// Two launchers on one machine, for trying: what the launcher says counts more than the address.
+// Two launchers on one machine, for a trial: the launcher's statement has priority over the address.
 TEST(RendezvousPlan, ALauncherThatHasOnlySomeOfTheRanksCountsMoreThanALoopbackAddress) {
   EXPECT_EQ(plan_rendezvous(facts(0, 4, 2, "127.0.0.2")).way, RendezvousWay::TCP_STORE);
 }

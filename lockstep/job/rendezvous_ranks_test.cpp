@@ -1,4 +1,4 @@
-// Ranks that find each other over a TCP store, as on several machines, on the addresses of this one.
+// Ranks that find each other over a TCP store, like on several machines, at the addresses of this one.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -39,7 +39,7 @@ std::string secret_file(const TempFolder& folder, const std::string& secret) {
   return path;
 }
 
-// What a rank on a machine of its own would see: no inherited sockets, one rank here, MASTER_ADDR and a
+// The environment of a rank on a machine of its own: no inherited sockets, one rank here, MASTER_ADDR and a
 // secret.
 class OwnMachine {
  public:
@@ -184,7 +184,7 @@ RANKS_TEST(Rendezvous, AnAddressInBracketsIsTheAddress, Ranks(2), WithoutGroup()
   init_process_group();
   EXPECT_EQ(sum_of_ranks(), 1);
   destroy_process_group();
-  unsetenv("LOCKSTEP_SECRET_FILE");  // on one machine nothing is listened at, so no secret is needed
+  unsetenv("LOCKSTEP_SECRET_FILE");  // on one machine no port is opened, so no secret is needed
   unsetenv("LOCAL_WORLD_SIZE");
   unsetenv("LOCAL_RANK");
   unsetenv("LOCKSTEP_JOB_ID");

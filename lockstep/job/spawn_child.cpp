@@ -18,7 +18,8 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t LONGEST_TEXT = 16384;  // fits into an empty pipe: the rank need not wait for its parent
+// Fits into an empty pipe, so the rank need not wait for its parent.
+constexpr std::size_t LONGEST_TEXT = 16384;
 bool is_in_fn = false;
 
 void tell(int report, std::string_view bytes) {
@@ -43,7 +44,7 @@ std::string failure(const std::exception& error) {
   return str(SPAWN_FAILED, code, ':', type_name(error), ": ", error.what()).substr(0, LONGEST_TEXT);
 }
 
-// The next number of `text` and the comma behind it.
+// Takes the next number of `text`, and the comma behind it.
 template <typename Number> bool take(std::string_view& text, Number& value) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end == text.data() + text.size() || *end != ',') return false;
@@ -63,9 +64,9 @@ std::optional<SpawnCall> spawned_for() {
   if (!take(text, call.number) || !take(text, call.ranks) || !take(text, call.parent) ||
       !take(text, call.report)) {
     throw InvalidArgument("environment: LOCKSTEP_SPAWN=\"" + printable(*value) +
-                          "\" is not what spawn() sets; unset it");
+                          "\" was not set by spawn(); unset it");
   }
-  // A program that a rank has started inherits the variable, but is not the rank.
+  // Programs that a rank starts inherit the variable, but they are not the rank.
   if (call.parent != parent_pid()) return std::nullopt;
   call.place = text;
   return call;

@@ -1,9 +1,9 @@
-// The half of spawn() that runs in a rank, and what it tells the process that started it. Used by
-// job/spawn.cpp only.
+// The half of spawn() that runs in a rank, and its reports to the process that started it. Only job/spawn.cpp
+// uses it.
 //
-// The rank holds the write end of a pipe. Into it go bytes: REACHED when main has come to the call, then, if
-// fn throws, FAILED, the ErrorCode as a number, ':' and the text; or LOST and a text when main came to
-// another call.
+// The rank holds the write end of a pipe. It writes REACHED when main has reached the call. If fn throws,
+// FAILED follows, then the ErrorCode as a number, ':' and the text. If main reached another call, it writes
+// LOST and a text.
 #pragma once
 
 #include <functional>
@@ -18,9 +18,9 @@ inline constexpr char SPAWN_REACHED = 'R';
 inline constexpr char SPAWN_FAILED = 'E';
 inline constexpr char SPAWN_LOST = 'L';
 
-// One call of spawn(): which rank runs what, as LOCKSTEP_SPAWN carries it.
+// One call of spawn() and its ranks, in the form of LOCKSTEP_SPAWN.
 struct SpawnCall {
-  unsigned number = 0;  // calls before it in the process
+  unsigned number = 0;  // number of earlier calls in the process
   int ranks = 0;
   pid_t parent = 0;
   int report = -1;    // descriptor of the pipe
@@ -29,10 +29,10 @@ struct SpawnCall {
   std::string text() const;
 };
 
-// The call that this process was started for; nullopt in a process that spawn() did not start.
+// The call that this process was started for; nullopt if spawn() did not start this process.
 std::optional<SpawnCall> spawned_for();
 
-// In a rank: `here` is the call that main has come to. Returns if it is an earlier one; else runs fn and ends
+// Called in a rank: main has reached the call `here`. Returns if it is an earlier call; else runs fn and ends
 // the process.
 void replay(const SpawnCall& wanted, const SpawnCall& here, const std::function<void(int rank)>& fn);
 

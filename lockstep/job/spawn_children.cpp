@@ -19,8 +19,8 @@ namespace {
 
 constexpr std::chrono::milliseconds REPORT_WINDOW{300};
 constexpr std::chrono::milliseconds FAILURE_GRACE{500};
-// A rank closes its pipe when it ends and can be reaped a moment later; one whose pipe a child of its holds
-// is found by TICK.
+// A rank closes its pipe when it ends, and can be reaped a moment later. If a child of the rank holds the
+// pipe open, TICK finds the end.
 constexpr std::chrono::milliseconds ENDING_TICK{1};
 constexpr std::chrono::milliseconds TICK{100};
 
@@ -36,17 +36,17 @@ LaunchPlan plan_of(int ranks) {
 
 std::size_t failure_at(const std::string& text) { return text.find_first_of("EL"); }
 
-// Whether a rank with this error usually tells of another rank's failure: it lost that rank, was told that
-// the group is ended, or waited for it in vain.
+// Returns whether a rank with this error usually reports another rank's failure: it lost that rank, was told
+// that the group has ended, or waited for that rank until the timeout.
 bool is_about_another(unsigned code) {
   return code == static_cast<unsigned>(ErrorCode::PEER_LOST) ||
          code == static_cast<unsigned>(ErrorCode::ABORTED) ||
          code == static_cast<unsigned>(ErrorCode::TIMEOUT);
 }
 
-// Which of several failures is told, the smallest first; of equal ones the earliest. A rank killed by a
-// signal comes first: the kernel reports it only when its memory is gone, and others may have noticed and
-// failed meanwhile.
+// The failure with the smallest number is reported, and among equal ones the earliest. A rank killed by a
+// signal comes first: the kernel reports its death only when its memory is freed, and other ranks may have
+// noticed and failed before.
 int order_of(const std::string& text, const ExitStatus* status) {
   unsigned code = 0;
   const auto at = failure_at(text);
@@ -79,7 +79,8 @@ SpawnContext::Children::~Children() {
 void SpawnContext::Children::start() {
   const auto ranks = static_cast<std::size_t>(call_.ranks);
   const std::string who = str("spawn(", call_.ranks, ") at ", call_.place);
-  make_room_for_files(3 * ranks + 4, who);  // two ends of a socket and of two pipes of each, not all at once
+  // For each rank the two ends of a socket and of two pipes, not all at once.
+  make_room_for_files(3 * ranks + 4, who);
   require_room_for_files(open_files_of_rank(ranks), str("each rank of ", who));
   const LaunchPlan plan = plan_of(call_.ranks);
   auto hub = make_hub_sockets(call_.ranks);
@@ -137,7 +138,7 @@ void SpawnContext::Children::look_at(Child& child) {
     if (result == ReadResult::NOTHING_NOW) break;
   }
   if (!child.status && has_ended(child.pid)) {
-    signal_process_group(child.pid, SIGKILL);  // what it started and left behind
+    signal_process_group(child.pid, SIGKILL);  // kills the processes that the rank left behind
     child.status = wait_exit(child.pid);
   }
   if (child.failed == 0 && state_ <= State::REPORTING && has_failed(child)) child.failed = ++failures_;
@@ -156,7 +157,7 @@ void SpawnContext::Children::advance() {
     state_ = State::STOPPING;
     deadline_ = Deadline::in(FAILURE_GRACE);
     stop_all(SIGTERM);
-    stop_all(SIGCONT);  // a stopped process acts on a signal only when it runs again
+    stop_all(SIGCONT);  // a stopped process acts on a signal only when it continues
   } else if (state_ == State::STOPPING && deadline_.expired()) {
     state_ = State::KILLING;
     deadline_ = Deadline::never();

@@ -1,9 +1,10 @@
-// The half of spawn() that stays in the calling process: the ranks it started, until all have ended.
+// SpawnContext::Children: the half of spawn() that stays in the calling process: it owns the ranks until all
+// have ended.
 //
 //              a rank fails            300 ms              500 ms
 //   RUNNING ───────────────▶ REPORTING ───────▶ STOPPING ─────────▶ KILLING
 //
-// Used by job/spawn.cpp only.
+// Only job/spawn.cpp uses it.
 #pragma once
 
 #include <chrono>
@@ -21,13 +22,13 @@ namespace lockstep {
 
 class SpawnContext::Children {
  public:
-  // Starts them. Fails: SystemError; then none is left.
+  // Starts the ranks. Throws SystemError, after it has ended those that it had started.
   explicit Children(SpawnCall call);
   Children(const Children&) = delete;
   Children& operator=(const Children&) = delete;
   ~Children();
 
-  // False when some still run at the deadline. Throws SpawnError.
+  // Returns false if some ranks still run at the deadline. Throws SpawnError.
   bool join(Deadline deadline);
   std::vector<pid_t> pids() const;
 
@@ -36,10 +37,10 @@ class SpawnContext::Children {
     int rank = 0;
     pid_t pid = 0;
     Fd report;
-    std::string text;  // what came through the pipe
+    std::string text;  // the rank's reports through the pipe
     std::optional<ExitStatus> status;
-    unsigned failed =
-        0;  // 1 for the first that failed, 2 for the next; 0: has not failed, or after it was stopped
+    // 1 for the first rank that failed, 2 for the next. 0: it has not failed, or only after it was stopped.
+    unsigned failed = 0;
   };
   enum class State { RUNNING, REPORTING, STOPPING, KILLING };
 
@@ -55,7 +56,7 @@ class SpawnContext::Children {
 
   SpawnCall call_;
   State state_ = State::RUNNING;
-  Deadline deadline_ = Deadline::never();  // of the state
+  Deadline deadline_ = Deadline::never();  // of the current state
   unsigned failures_ = 0;
   std::vector<Child> children_;
 };

@@ -15,8 +15,8 @@ namespace {
 
 constexpr std::int64_t RANKS = std::int64_t{1} << 32;
 
-// What a rank says as one number, of which the largest counts: signals that stand first before others, then
-// lower ranks; 0 is "no". `place` counts from 0.
+// A rank's state as one number, of which MAX keeps the most important: signals earlier in the list first,
+// then lower ranks. 0 means no signal. `place` counts from 0.
 std::int64_t pack(std::size_t place, std::size_t places, int rank) {
   return static_cast<std::int64_t>(places - place) * RANKS + (RANKS - 1 - rank);
 }

@@ -13,7 +13,7 @@ namespace {
 
 using harness::sum_of_ranks;
 
-// Not over ranks that are threads: a process has one set of handlers.
+// Not for ranks that are threads, because a process has one set of handlers.
 RANKS_TEST(StopSignals, OneRanksSignalIsEveryRanksAnswerAtTheSameStep, Ranks(1, 2, 3, 4), EveryBackend(),
            Except("thread")) {
   for (int asked = 0; asked < size(); ++asked) {
@@ -80,7 +80,7 @@ RANKS_TEST(StopSignals, OfARankThatEndsDoesNotReplaceItsExitCode, Ranks(1, 2, 3)
     if (rank() == 0) std::raise(SIGUSR2);
     ASSERT_TRUE(stop.requested_on_any_rank());
   }
-  std::raise(SIGUSR2);  // the scheduler comes to this rank late
+  std::raise(SIGUSR2);  // the scheduler signals this rank late
   EXPECT_NE(std::signal(SIGUSR2, SIG_DFL), SIG_DFL);
   { const StopSignals stop({SIGUSR2}); }
   EXPECT_EQ(std::signal(SIGUSR2, SIG_DFL), SIG_DFL) << "without a request all is as before";

@@ -17,8 +17,8 @@ void say(const std::string& what) {
   log(LogLevel::WARNING, str("rank ", get_rank(), " of ", get_world_size(), ": ", what,
                              ", and nothing was averaged over the ranks: each of them trains a model of its "
                              "own. Wrap the model in "
-                             "DistributedDataParallel and call forward on that; or average gradients "
-                             "yourself, and this is not said"));
+                             "DistributedDataParallel and call its forward. If you average gradients "
+                             "yourself, this warning does not come"));
 }
 
 }  // namespace
@@ -29,7 +29,7 @@ void note_step(std::string_view optimizer) {
 }
 
 void note_shuffled_epoch(bool recorded_graphs) {
-  if (recorded_graphs) say("a first epoch over a shuffling DistributedSampler is over, with autograd on");
+  if (recorded_graphs) say("the first epoch over a shuffling DistributedSampler has ended, with autograd on");
 }
 
 }  // namespace lockstep

@@ -1,16 +1,16 @@
-// Says once, through the log sink, that a rank of a job of several takes optimiser steps while nothing was
-// averaged: most often the model was not wrapped in DistributedDataParallel, so each rank trains a model of
-// its own.
+// note_step, note_shuffled_epoch: warn once, through the log sink, if a rank of a job of several takes
+// optimiser steps while nothing was averaged. The usual reason is a model that is not wrapped in
+// DistributedDataParallel, so that each rank trains a model of its own.
 //
-//   note_step("optim::SGD");                              // by whatever knows that an optimiser steps
-//   note_shuffled_epoch(graphs_were_recorded);            // by a sampler, when a second epoch begins
+//   note_step("optim::SGD");                              // called when an optimiser steps
+//   note_shuffled_epoch(graphs_were_recorded);            // called by a sampler when a second epoch begins
 //
-// Seen        lockstep::optim's optimisers, GradScaler::step() and Apex's with any optimiser, from the
-//             STEPS-th step on; and a second epoch over a shuffling DistributedSampler in whose first one
-//             autograd recorded graphs on that thread, which also finds libtorch's own optimisers: these have
-//             no place where a library could look.
-// Not said    once the process has made any collective or message of the program's own (purpose.h) or a
-//             DistributedDataParallel has averaged, because that may be how the program averages; metrics,
+// Detected    lockstep::optim's optimisers, GradScaler::step() and Apex's with any optimiser, from the
+//             STEPS_TO_SAY-th step on. Also a second epoch over a shuffling DistributedSampler, if autograd
+//             recorded graphs on that thread in the first one. This covers libtorch's own optimisers, which
+//             have no hook for a library.
+// No warning  after a collective or a message of the program's own (purpose.h), or after a
+//             DistributedDataParallel has averaged, because that may be how the program averages. Metrics,
 //             checksums, barriers and SyncBatchNorm do not count. Alone, and before init_process_group().
 #pragma once
 

@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-// ((0+1)+(2+3)) of a node from `first` to before `end`.
+// The text "((0+1)+(2+3))" for the node that covers virtual ranks from `first` to before `end`.
 std::string picture(int first, int end) {
   if (end - first == 1) return std::to_string(first);
   int half = 1;
@@ -28,7 +28,8 @@ VirtualShare share_of(int virtual_ranks, int processes, int process) {
   return share;
 }
 
-// The tree over the processes is the rest of the tree: equal nodes, of which the last may be cut short.
+// Returns whether the tree over the processes is the rest of the tree: the nodes are equal, and only the last
+// may be incomplete.
 bool has_one_root_each(const std::vector<VirtualShare>& shares) {
   const int count = shares.front().count;
   return std::all_of(shares.begin(), shares.end(), [&](const VirtualShare& share) {
@@ -40,7 +41,7 @@ bool has_one_root_each(const std::vector<VirtualShare>& shares) {
 
 }  // namespace
 
-// The left one is a left child, and the right one is all that its sibling can be.
+// Neighbours are a left child and its sibling, which is complete except at the right edge of the tree.
 bool VirtualTree::are_neighbours() const {
   if (sums_.size() < 2) return false;
   const VirtualSubtree& left = sums_[sums_.size() - 2];

@@ -1,5 +1,5 @@
-// virtual_rank_plan: which virtual ranks each process carries out, and how their gradients become one sum
-// whose bits do not depend on the number of processes. Pure: two numbers in, a table out.
+// virtual_rank_plan: which virtual ranks each process runs, and how their gradients become one sum whose bits
+// do not depend on the number of processes. Pure.
 //
 //   const VirtualRankPlan plan = virtual_rank_plan(/*virtual_ranks=*/4, /*processes=*/3);
 //   to_string(plan);
@@ -8,13 +8,13 @@
 //       // process 1: 2, sums 2
 //       // process 2: 3, sums 3
 //
-// Shares   consecutive virtual ranks; the first V % N processes have one more than the others.
-// Tree     the one of comm/kernels: neighbours first, ((0+1)+(2+3)), and a node without a neighbour rises. A
-//          process adds up the largest subtrees that lie in its share. Nothing else can be added there: 2 of
-//          0+1+2 waits for 3 of the next process.
-// Between  one_root_each: every process has one subtree, all on one level of the tree, so that the tree over
-//          the processes is the rest of the tree: an all_reduce. Otherwise processes exchange their
-//          subtrees, and the rest of the tree is added up from these.
+// Shares   consecutive virtual ranks; the first V % N processes have one more than the rest.
+// Tree     the summation tree of comm/kernels: neighbours first, ((0+1)+(2+3)); a node without a neighbour
+//          moves up. A process adds the largest subtrees that lie in its share. It cannot add more: the 2 in
+//          0+1+2 must first be added to the 3 of the next process.
+// Between  one_root_each: every process has one subtree, all on one level of the tree. The tree over the
+//          processes is then the rest of the tree, so an all_reduce completes it. Otherwise the processes
+//          exchange their subtrees and add the rest of the tree from these.
 // Fails    InvalidArgument: fewer virtual ranks than processes, or none.
 #pragma once
 
@@ -25,8 +25,8 @@
 
 namespace LOCKSTEP_PUBLIC lockstep {
 
-// The sum of `count` virtual ranks from `first` on. A node of level L has 2^L of them, but at the right edge
-// of the tree.
+// The sum of `count` virtual ranks from `first` on. A node of level L has 2^L of them, fewer at the right
+// edge of the tree.
 struct VirtualSubtree {
   int first = 0;
   int count = 1;
@@ -34,12 +34,12 @@ struct VirtualSubtree {
   bool operator==(const VirtualSubtree&) const = default;
 };
 
-// Adds nodes of the tree from left to right, as a binary counter does: what can be added is added at once, so
-// no more than one sum is kept for each level.
+// Adds nodes of the tree from left to right, like a binary counter: sums are added as soon as possible, so at
+// most one sum is kept for each level.
 //
 //   VirtualTree tree(4);
 //   tree.push({.first = 0});   // 0 additions: 0
-//   tree.push({.first = 1});   // 1: the sum of 0 and 1 takes their places
+//   tree.push({.first = 1});   // 1: the sum of 0 and 1 replaces them
 //   tree.push({.first = 2});   // 0: (0+1), 2
 //   tree.push({.first = 3});   // 2: ((0+1)+(2+3))
 class VirtualTree {

@@ -67,7 +67,7 @@ TEST(VirtualRankPlan, NeedsAVirtualRankForEveryProcess) {
                   AllOf(HasSubstr("2 virtual ranks for 3 processes"), HasSubstr("at most 2 processes"))));
 }
 
-// What a process does with its share and then with the roots of all: additions as the tree says.
+// A process's additions over its share and then over the roots of all processes, by the tree.
 float add_up(VirtualTree& tree, std::vector<float>& sums, const VirtualSubtree& node, float value) {
   sums.push_back(value);
   for (int i = tree.push(node); i > 0; --i) {
@@ -77,7 +77,7 @@ float add_up(VirtualTree& tree, std::vector<float>& sums, const VirtualSubtree& 
   return sums.front();
 }
 
-// The kernel of comm/kernels adds up what V processes have.
+// The kernel of comm/kernels adds the values of V processes.
 TEST(VirtualRankPlan, GivesTheBitsOfTheKernelOnEveryNumberOfProcesses) {
   std::mt19937 random(5);
   std::uniform_real_distribution<float> values(-1, 1);
@@ -108,7 +108,7 @@ TEST(VirtualRankPlan, GivesTheBitsOfTheKernelOnEveryNumberOfProcesses) {
   }
 }
 
-// Where the plan says all_reduce, the tree over the processes is the kernel's.
+// If the plan is an all_reduce, the tree over the processes is the kernel's.
 TEST(VirtualRankPlan, SaysAllReduceOnlyWhereTheTreeOverProcessesIsTheRest) {
   std::mt19937 random(6);
   std::uniform_real_distribution<float> values(-1, 1);
@@ -140,7 +140,7 @@ TEST(VirtualRankPlan, SaysAllReduceOnlyWhereTheTreeOverProcessesIsTheRest) {
       EXPECT_EQ(reduced(sums), reduced(x)) << to_string(plan);
     }
   }
-  EXPECT_GT(all_reduces, 33 + 33);  // one process, and as many as virtual ranks, at least
+  EXPECT_GT(all_reduces, 33 + 33);  // at least with one process, and with one per virtual rank
 }
 
 }  // namespace

@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-constexpr int MOST_VIRTUAL_RANKS = 1 << 16;  // inputs that the kernels add up in one tree
+constexpr int MOST_VIRTUAL_RANKS = 1 << 16;  // the largest number of inputs that the kernels add in one tree
 constexpr int NOBODY = -1;
 
 struct VirtualJob {
@@ -24,7 +24,7 @@ struct VirtualJob {
 };
 
 VirtualJob& virtual_job() {
-  static auto* const instance = new VirtualJob;  // as the job, it outlives static destructors
+  static auto* const instance = new VirtualJob;  // outlives static destructors, like the job
   return *instance;
 }
 

@@ -1,5 +1,5 @@
-// Virtual ranks: a job of V ranks that any number N of processes up to V carries out, with the same bits.
-// Each process trains its share of the V ranks in turn, and gradients are added up in the one tree over V.
+// Virtual ranks: a job of V ranks that runs on any number N of processes up to V, with the same bits. Each
+// process trains its share of the V ranks in turn, and gradients are added in one tree over V.
 //
 //   lockstep run -n 3 --virtual-ranks 4 ./train
 //
@@ -11,7 +11,7 @@
 // The loop over the virtual ranks of this process is virtual_ranks()
 // (parallel/virtual_ranks/virtual_ranks.h); docs/virtual_ranks.md is the guide.
 //
-// Without  virtual ranks every process is its own: virtual_world_size() is get_world_size(), and
+// Without  virtual ranks each process is one: virtual_world_size() is get_world_size(), and
 //          local_virtual_ranks() is {get_rank()}.
 // Throws   InvalidArgument before init_process_group().
 #pragma once
@@ -25,28 +25,28 @@
 
 namespace LOCKSTEP_PUBLIC lockstep {
 
-// Whether init_process_group() was asked for virtual ranks, be it as many as there are processes.
+// Whether init_process_group() was asked for virtual ranks, even if there are as many as processes.
 bool has_virtual_ranks();
 
 int virtual_world_size();
-// The virtual ranks that this process carries out, in the order of their turns.
+// The virtual ranks that this process runs, in the order of their turns.
 std::vector<int> local_virtual_ranks();
-// The virtual rank whose turn it is. Throws InvalidArgument outside of a turn, if there are virtual ranks.
+// The virtual rank whose turn it is. With virtual ranks, throws InvalidArgument outside of a turn.
 int get_virtual_rank();
 // Empty outside of a turn, and without virtual ranks.
 std::optional<int> current_virtual_rank();
 
-// How this job's virtual ranks lie on its processes. Throws InvalidArgument without virtual ranks.
+// The plan of this job's virtual ranks. Throws InvalidArgument without virtual ranks.
 VirtualRankPlan current_virtual_rank_plan();
 
-// The number asked for, or that of $LOCKSTEP_VIRTUAL_RANKS, or 0. Throws InvalidArgument for one below
+// The requested number, or $LOCKSTEP_VIRTUAL_RANKS, or 0. Throws InvalidArgument if it is smaller than
 // `processes`.
 int wanted_virtual_ranks(const std::optional<int>& asked, int processes);
 
 namespace detail {
-void set_virtual_ranks(int virtual_ranks, int processes);  // 0: none
+void set_virtual_ranks(int virtual_ranks, int processes);  // 0 if there are none
 void set_virtual_turn(std::optional<int> virtual_rank);
-std::uint64_t virtual_job_number();  // another one for each job of this process
+std::uint64_t virtual_job_number();  // differs for each job of this process
 }  // namespace detail
 
 }  // namespace lockstep

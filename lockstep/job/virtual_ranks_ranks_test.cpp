@@ -43,7 +43,7 @@ RANKS_TEST(VirtualRanks, ComeFromTheEnvironment, Ranks(1, 2), Variable("LOCKSTEP
   init_process_group();
   EXPECT_EQ(virtual_world_size(), 6);
   destroy_process_group();
-  init_process_group("auto", {.virtual_ranks = 5});  // the program's word counts
+  init_process_group("auto", {.virtual_ranks = 5});  // the program's number has priority
   EXPECT_EQ(virtual_world_size(), 5);
 }
 

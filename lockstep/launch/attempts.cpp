@@ -17,7 +17,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::size_t LONGEST_LINE = 1000;
-constexpr std::size_t MOST_NAMED = 8;  // processes, on a line
+constexpr std::size_t MOST_NAMED = 8;  // processes on one line
 
 void write_all(const Fd& file, std::string_view text) {
   while (!text.empty()) {
@@ -28,7 +28,7 @@ void write_all(const Fd& file, std::string_view text) {
   }
 }
 
-// The ranks have left processes that outlived them, though nobody told the job to stop.
+// Reports processes that outlived their ranks, unless the job failed or was stopped: then this is expected.
 void report_left_behind(const RunResult& result, Console& console) {
   if (result.left_behind.empty() || result.first_failure || result.stop_signal != 0) return;
   std::string names;
@@ -68,7 +68,7 @@ void report(const PreparedJob& job, const RunResult& result, Console& console) {
   if (!result.of_job.empty()) console.line(printable(result.of_job, LONGEST_LINE));
 }
 
-// The first cause in a few words: the report has said the rest.
+// The first cause in a few words. The failure report before has the details.
 std::string cause_in_words(const RunResult& result, const LaunchPlan& plan) {
   if (!result.first_failure) return printable(result.other_node, LONGEST_LINE);
   const RankResult& rank = result.ranks.at(static_cast<std::size_t>(*result.first_failure));
@@ -83,7 +83,7 @@ void announce(const PreparedJob& job, Console& console) {
   if (job.logs) console.line("the output of each rank is kept in " + printable(job.logs->path(), 4096));
 }
 
-// Whether another attempt follows; says why it does, or why not where restarts were asked for.
+// Decides whether another attempt follows, and prints why. Without --max-restarts it prints nothing.
 bool decide(const PreparedJob& job, const RunResult& result, NodeLink* link, Console& console) {
   const int max = job.spec.max_restarts;
   const RestartPlan plan = restart_plan(result.end, job.facts.restarts, max);
@@ -124,8 +124,8 @@ int run_until_done(PreparedJob& job, const GuardianEnds& ends, SignalQueue& sign
   }
 }
 
-// Waits for whoever reads the output, as any program would; but not when the front is gone or the user wants
-// to stop.
+// Waits for the reader of the output, as any program would. It gives up if the front process is gone or the
+// user wants to stop.
 void flush(Console& console, int control) {
   for (console.flush(); !console.is_empty(); console.flush()) {
     PollSet wait;

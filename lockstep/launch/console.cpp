@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-// A terminal that can erase a line.
+// Returns whether `fd` is a terminal that can erase a line.
 bool is_screen(int fd) { return is_terminal(fd) && env("TERM") != "dumb"; }
 
 OutputMuxOptions mux_options(bool prefix, int first_rank) {
@@ -48,11 +48,11 @@ void Console::flush() {
   said_lost_ = true;
   const SystemError why("standard output cannot be written", out_.error());
   line(
-      str(why.what(), "; what the ranks print is lost there until there is room again, and the job goes on"));
+      str(why.what(), "; the ranks' output is lost there until there is space again, and the job continues"));
 }
 
 std::string Console::why_broken() const {
-  if (out_.error() == EPIPE) return "nobody reads the output any more";
+  if (out_.error() == EPIPE) return "the reader of the output is gone";
   return SystemError("standard output cannot be written", out_.error()).what();
 }
 

@@ -12,14 +12,14 @@ std::string counted(int count, std::string_view thing) {
   return str(count, " ", thing, count == 1 ? "" : "s");
 }
 
-// OMP_NUM_THREADS may be a list ("4,2", one entry per nesting level): the first entry counts.
+// OMP_NUM_THREADS may be a list ("4,2", one entry per nesting level). The first entry counts.
 int leading_number(const std::string& text) {
   int value = 0;
   std::from_chars(text.data(), text.data() + text.size(), value);
   return value;
 }
 
-// Empty: they are pinned.
+// Empty if the ranks are pinned.
 std::string reason_not_to_pin(const CpuTopology& machine, const CorePlanOptions& options, int share) {
   const int cores = static_cast<int>(machine.cores.size());
   if (!options.pin) return "not pinned, as asked";

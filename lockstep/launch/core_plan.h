@@ -1,15 +1,13 @@
-// Decides which cores and how many threads each rank of a machine gets. Pure: a machine goes in, a table
-// comes out.
+// core_plan: decides which cores and how many threads each rank of a machine gets. Pure.
 //
 //   const CorePlan plan = core_plan(cpu_topology(), {.ranks = 4});
-//   plan.cpus[2]       // {4, 5}: rank 2 may run there; empty: anywhere the launcher may
-//   plan.threads       // 2: OMP_NUM_THREADS, the same for every rank, because sums depend on the number of
-//                      // threads
+//   plan.cpus[2]       // {4, 5}: the CPUs of rank 2; empty if it is not pinned
+//   plan.threads       // 2: OMP_NUM_THREADS. All ranks get the same number, because sums depend on it.
 //
-// Neighbouring ranks get neighbouring whole cores, so that a rank stays within one package and cache where
-// it can. No rank is pinned in four cases: there are more ranks than cores; a quota grants less time than
-// there are cores, which other programs then use too; the user's own OMP_NUM_THREADS is more than a rank's
-// share; or the user asks for none.
+// Neighbouring ranks get neighbouring whole cores, so that a rank stays within one package and cache if
+// possible. No rank is pinned in four cases: there are more ranks than cores; a quota grants less time than
+// there are cores (then other programs use them too); the user's own OMP_NUM_THREADS exceeds a rank's share;
+// or the user asks for no pinning.
 #pragma once
 
 #include <optional>
@@ -23,12 +21,12 @@ namespace lockstep {
 struct CorePlanOptions {
   int ranks = 1;
   bool pin = true;
-  std::optional<std::string> user_threads;  // OMP_NUM_THREADS as the user set it: kept, whatever it says
+  std::optional<std::string> user_threads;  // the user's OMP_NUM_THREADS, which is kept whatever its value
 };
 
 struct CorePlan {
   std::vector<std::vector<int>> cpus;  // one per rank
-  int threads = 1;                     // per rank; meaningless when the user set it
+  int threads = 1;                     // per rank; without meaning if the user set it
   std::string summary;                 // "2 ranks on 4 cores: 2 cores each, OMP_NUM_THREADS=2"
 };
 

@@ -15,8 +15,8 @@ using ::testing::IsEmpty;
 
 using Cpus = std::vector<int>;
 
-// `cores` cores of `threads` hardware threads, numbered as Linux does: first threads of all cores, then
-// second threads.
+// `cores` cores with `threads` hardware threads, numbered like Linux: the first threads of all cores, then
+// the second.
 CpuTopology machine(int cores, int threads = 1) {
   CpuTopology topology;
   for (int core = 0; core < cores; ++core) {

@@ -14,7 +14,8 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t MOST_VICTIMS = 8;  // one by one; of more, those with the same end together
+// Up to this number each rank has its own entry. Beyond it, ranks with the same end share one.
+constexpr std::size_t MOST_VICTIMS = 8;
 constexpr std::size_t MOST_WITNESS_LINES = 3;
 constexpr std::size_t LONGEST_WORDS = 300;
 
@@ -40,7 +41,7 @@ RanksByEnd together(const RanksByEnd& one_by_one) {
   return all;
 }
 
-// "rank 0 exit code 1, rank 3 stopped"; of many ranks "ranks 0-2, 4-254 exit code 1, rank 3 stopped".
+// "rank 0 exit code 1, rank 3 stopped". For many ranks "ranks 0-2, 4-254 exit code 1, rank 3 stopped".
 std::string victims(const RunResult& result, int first_rank) {
   RanksByEnd by_end;
   for (const auto& rank : result.ranks) {
@@ -68,7 +69,8 @@ FirstCause cause_of(const RunResult& result, const RankResult& rank) {
                       : FirstCause{.rank = rank.rank, .after = rank.ended_after, .witness = -1};
 }
 
-// What the rank that told of it printed: where the cause itself says nothing of a failure.
+// Adds the last lines of the rank that reported the cause, if the cause itself did not fail and so printed no
+// error.
 void add_witness(const FailureReport& report, const FirstCause& cause, std::vector<std::string>& lines) {
   const int local = cause.witness - report.place.first_rank;
   if (cause.kind == CauseKind::FAILED || local < 0 || local >= static_cast<int>(report.result.ranks.size()))

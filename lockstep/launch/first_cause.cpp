@@ -11,8 +11,8 @@
 namespace lockstep {
 namespace {
 
-// A process killed by a signal is reported by the kernel only when all its memory is gone; meanwhile another
-// rank may have noticed and ended.
+// After a signal has killed a process, the kernel reports its death only when all its memory is freed.
+// Another rank may notice the loss and end before that.
 constexpr std::chrono::milliseconds OVERTAKEN{100};
 
 bool is_killed(const RankEnd& end) {
@@ -22,8 +22,8 @@ bool is_killed(const RankEnd& end) {
 
 struct Candidate {
   int rank = 0;
-  bool is_accused = false;  // other ranks told of it
-  bool is_own = true;       // false: by its own word it failed because of another, of which nothing is known
+  bool is_accused = false;  // other ranks reported it
+  bool is_own = true;       // false: it reported that another rank, unknown which, made it fail
   std::chrono::milliseconds after{0};
   bool is_killed = false;
 };
@@ -35,6 +35,8 @@ class Inquiry {
   }
 
   std::optional<Candidate> first() const {
+    // The order of preference: a rank that blames no unknown rank, then a rank that others reported, then the
+    // earliest. A rank killed by a signal goes before an earlier end within OVERTAKEN.
     std::vector<Candidate> candidates;
     for (const RankEnd& end : ends_) {
       if (end.has_failed()) candidates.push_back(cause_of(end));
@@ -58,7 +60,7 @@ class Inquiry {
     return found == by_rank_.end() ? nullptr : found->second;
   }
 
-  // The first that told of `rank`.
+  // The rank that reported `rank` first.
   const RankEnd* witness_of(int rank) const {
     const RankEnd* first = nullptr;
     for (const RankEnd& end : ends_) {
@@ -85,7 +87,7 @@ class Inquiry {
     return found;
   }
 
-  // Along who failed because of whom.
+  // Follows the reports: from a rank to the rank that it failed because of.
   Candidate cause_of(const RankEnd& start) const {
     std::vector<const RankEnd*> path = {&start};
     while (true) {
@@ -100,7 +102,8 @@ class Inquiry {
       const RankEnd* const end = end_of(next);
       if (end == nullptr) return candidate(next);
       const auto before = std::find(path.begin(), path.end(), end);
-      // Ranks that wait for each other in a circle: whom the first of them told of.
+      // Ranks that wait for each other in a circle. The rank that the first report of the circle names
+      // counts.
       if (before != path.end())
         return candidate((*std::min_element(before, path.end(), [](const RankEnd* a, const RankEnd* b) {
                            return a->told->after < b->told->after;
@@ -142,8 +145,9 @@ std::string describe(CauseKind kind, const ExitStatus& status) {
     case CauseKind::FAILED: return "failed first: " + describe(status);
     case CauseKind::LEFT: return "ended first: " + describe(status) + ", while other ranks needed it";
     case CauseKind::STOOD: return "failed first: it was stopped (SIGSTOP) while other ranks waited for it";
-    case CauseKind::LATE: return "failed first: other ranks waited for it in vain, though it ran";
-    case CauseKind::LOST: return "failed first: other ranks lost the connection to it, though it ran";
+    case CauseKind::LATE:
+      return "failed first: other ranks waited for it until their timeout, although it ran";
+    case CauseKind::LOST: return "failed first: other ranks lost the connection to it, although it ran";
   }
   return "failed first";
 }

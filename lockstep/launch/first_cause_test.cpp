@@ -32,7 +32,7 @@ auto is(int rank, CauseKind kind) {
   return Optional(AllOf(Field(&FirstCause::rank, rank), Field(&FirstCause::kind, kind)));
 }
 
-// Whatever the order in which the processes end.
+// The order in which the processes end must not matter.
 void expect_in_every_order(std::vector<RankEnd> ends, int rank, CauseKind kind) {
   std::sort(ends.begin(), ends.end(), [](const RankEnd& a, const RankEnd& b) { return a.rank < b.rank; });
   do {
@@ -43,7 +43,7 @@ void expect_in_every_order(std::vector<RankEnd> ends, int rank, CauseKind kind) 
                                  [](const RankEnd& a, const RankEnd& b) { return a.rank < b.rank; }));
 }
 
-// ---- without a word of the ranks, the order is all there is
+// ---- without reports of the ranks, only the order is known
 
 TEST(FirstCause, IsNoneWhenAllWentWell) {
   EXPECT_EQ(first({}), std::nullopt);
@@ -74,7 +74,7 @@ TEST(FirstCause, StaysTheEarliestOfSeveralKilledOrAborted) {
   EXPECT_EQ(first({end(3, {4, 0}, 5), end(2, {0, SIGKILL}, 6, true)}), 3);
 }
 
-// ---- by what the ranks told
+// ---- with reports of the ranks
 
 TEST(FirstCause, IsTheRankThatTheOthersLostInWhateverOrderTheyEnd) {
   expect_in_every_order(
@@ -97,7 +97,7 @@ TEST(FirstCause, IsTheRankThatGaveUpItself) {
 }
 
 TEST(FirstCause, GoesBeforeARankThatFailedWithoutAWord) {
-  // Rank 0 saw something that it does not tell of, such as a store that is gone, before rank 2 had ended.
+  // Rank 0 failed for a reason that it does not report, such as a lost store, before rank 2 ended.
   EXPECT_THAT(
       first_cause(std::vector{end(0, {1, 0}, 10), told(end(1, {1, 0}, 20), ErrorCode::PEER_LOST, 2, 5),
                               end(2, {3, 0}, 30)}),

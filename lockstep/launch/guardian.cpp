@@ -45,8 +45,8 @@ class Front {
   Front(SignalQueue& signals, Fd control, Keyboard keyboard)
       : signals_(signals), control_(std::move(control)), keyboard_(std::move(keyboard)) {}
 
-  // `store`: the process that serves the store, 0 if that is another node's. Its early end is said here; the
-  // watcher of the guardian hears of it, too, and stops the job.
+  // Waits for the guardian to end. `store` is the process that serves the store, 0 if another node has it. If
+  // it ends early, the front reports that; the guardian's watcher notices too, and stops the job.
   ExitStatus wait_for(pid_t guardian, pid_t store) {
     for (bool is_served = store > 0;;) {
       PollSet wait;
@@ -59,11 +59,11 @@ class Front {
       }
       if (is_served && has_ended(store)) is_served = note_end_of_store(store);
       if (const auto status = poll_exit(guardian)) return *status;
-      reap_children(std::array{guardian, store});  // as process 1 of a container it gets everybody's orphans
+      reap_children(std::array{guardian, store});  // as process 1 of a container, this one gets all orphans
     }
   }
 
-  // Until the process that serves the store has ended, a signal says to stop, or the deadline passes.
+  // Waits until the process that serves the store has ended, a signal asks to stop, or the deadline passes.
   void wait_for_store(pid_t server, Deadline deadline) {
     while (!poll_exit(server) && !deadline.expired()) {
       PollSet wait;
@@ -76,7 +76,7 @@ class Front {
   }
 
  private:
-  // False: nobody serves any more.
+  // Returns false: the store is no longer served.
   static bool note_end_of_store(pid_t store) {
     const ExitStatus status = wait_exit(store);
     if (!status.success())
@@ -90,7 +90,8 @@ class Front {
     const char byte = static_cast<char>(signal);
     write_available(control_.get(), std::string_view(&byte, 1));
     if (signal == SIGTSTP)
-      signal_process(current_pid(), SIGSTOP);  // Ctrl-Z: the ranks are stopped, now the shell wants us to
+      // Ctrl-Z: the ranks are stopped, and now the shell expects the front to stop.
+      signal_process(current_pid(), SIGSTOP);
   }
 
   SignalQueue& signals_;

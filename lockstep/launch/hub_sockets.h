@@ -1,7 +1,8 @@
-// The star of socket pairs through which the ranks of one machine meet (comm/meeting/hub.h): rank 0 is its
-// centre.
+// make_hub_sockets: the socket pairs through which the ranks of one machine meet (comm/meeting/hub.h). They
+// form a star with rank 0 at its centre.
 //
-//   auto hub = make_hub_sockets(ranks);  // hub[r]: what rank r inherits, in the order of LOCKSTEP_HUB_FDS
+//   auto hub = make_hub_sockets(ranks);  // hub[r]: the sockets that rank r inherits, in LOCKSTEP_HUB_FDS'
+//   order
 //   ... start rank r ...; hub[r].clear();                   // so that a rank's death closes its connections
 #pragma once
 
@@ -11,7 +12,7 @@
 
 namespace lockstep {
 
-// Fails: SystemError when no more descriptors can be opened.
+// Throws SystemError if no more descriptors can be opened.
 std::vector<std::vector<Fd>> make_hub_sockets(int ranks);
 
 }  // namespace lockstep

@@ -9,10 +9,11 @@
 namespace lockstep {
 namespace {
 
-// Ranks that have failed on one machine are noticed on the others, which stop theirs within a second.
+// Other machines notice a failed rank and stop their ranks within a second, so they publish in time.
 constexpr std::chrono::seconds OTHERS_END{5};
 constexpr std::chrono::seconds OWNER_SAYS{2};
 
+// The published ends of all nodes. `silent` lists the nodes that published none.
 struct AllEnds {
   std::vector<RankEnd> ends;
   std::vector<std::pair<int, int>> nodes;  // rank, node
@@ -43,7 +44,7 @@ int node_of(const AllEnds& all, int rank) {
   return all.silent.empty() ? 0 : all.silent.front();
 }
 
-// For a rank of another launcher that has not said it.
+// The description of a rank's failure if its launcher did not give one.
 std::string without_words(const FirstCause& cause, std::span<const RankEnd> ends, int node) {
   if (!cause.is_known)
     return str("rank ", cause.rank, " failed first, and the launcher of node ", node, " is gone");

@@ -1,6 +1,6 @@
-// The first cause of a failure in a job on several machines. Each launcher publishes how its ranks ended.
-// From all of that, every launcher finds the same rank (first_cause.h). The launcher of that rank says for
-// all what happened, with the rank's last words.
+// find_job_cause: finds the first cause of a failure in a job on several machines. Each launcher publishes
+// how its ranks ended. From these data every launcher finds the same rank (first_cause.h). That rank's
+// launcher then describes the failure for all, with the rank's last words.
 //
 //   const JobCause cause =
 //       find_job_cause(link, node, ends_here, [&](const FirstCause& of) { return words_of(of); });
@@ -20,13 +20,13 @@ namespace lockstep {
 
 struct JobCause {
   bool is_here = false;  // the cause is a rank of this launcher
-  FirstCause cause;      // set when it is here
+  FirstCause cause;      // set if the cause is here
   std::string line;      // "node 1: rank 2 failed first: ...", the same on all launchers
   int exit_code = 1;
 };
 
-// Blocks until the other launchers have published or are gone, some seconds at most. Publishes `mine`.
-// nullopt: no rank has failed on its own.
+// Publishes `mine`. Blocks until the other launchers have published theirs or are gone, at most some seconds.
+// nullopt: no rank failed by itself.
 std::optional<JobCause> find_job_cause(NodeLink& link, int node, std::span<const RankEnd> mine,
                                        const std::function<std::string(const FirstCause&)>& words);
 
@@ -34,7 +34,7 @@ std::optional<JobCause> find_job_cause(NodeLink& link, int node, std::span<const
 // it.
 int exit_code_of(const FirstCause& cause, std::span<const RankEnd> ends);
 
-// For the store.
+// The form in the store.
 std::string pack_ends(std::span<const RankEnd> ends);
 std::vector<RankEnd> unpack_ends(const std::string& text);
 

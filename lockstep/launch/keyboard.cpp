@@ -27,7 +27,7 @@ void Keyboard::carry(const PollSet& wait) {
   }
   if (!pending_.empty()) {
     const long put = write_available(rank_input_.get(), pending_);
-    if (put < 0) return rank_input_.reset();  // rank 0 is gone or has closed its input
+    if (put < 0) return rank_input_.reset();  // rank 0 has ended or closed its input
     pending_.erase(0, static_cast<std::size_t>(put));
   }
   if (pending_.empty() && has_ended_) rank_input_.reset();

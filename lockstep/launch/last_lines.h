@@ -1,5 +1,5 @@
-// Keeps the last lines of a rank, for the summary of a failure. Of a backtrace it keeps the first frames
-// only, so that the message above the backtrace is kept too.
+// LastLines: keeps the last lines of a rank, for the summary of a failure. Of a backtrace it keeps only the
+// first frames, so that the message above the backtrace is kept too.
 #pragma once
 
 #include <algorithm>
@@ -12,8 +12,8 @@
 
 namespace lockstep {
 
-// Whether a line is a frame of a backtrace as libtorch ("frame #3: ..."), gdb and the sanitizers ("#3 ...")
-// and Boost ("3# ...") print them, deepest call first, below the message.
+// Returns whether a line is a frame of a backtrace. libtorch prints "frame #3: ...", gdb and the sanitizers
+// "#3 ...", Boost "3# ...". All print the deepest call first, below the message.
 inline bool is_frame(std::string_view line) {
   const auto skip = [&](std::string_view characters) {
     const auto end = line.find_first_not_of(characters);
@@ -29,7 +29,7 @@ inline bool is_frame(std::string_view line) {
   return skip(DIGITS) && (line.starts_with(": ") || line.starts_with(' '));
 }
 
-// The last line that says something: neither blank nor part of a backtrace. Empty: there is none.
+// The last line that is neither blank nor part of a backtrace; empty if there is none.
 inline std::string last_words(const std::vector<std::string>& lines) {
   for (auto line = lines.rbegin(); line != lines.rend(); ++line) {
     const bool is_blank = line->find_first_not_of(" \t") == std::string::npos;
@@ -45,7 +45,8 @@ class LastLines {
   static constexpr std::size_t LONGEST = 2000;  // characters kept of one line
   static constexpr std::size_t FRAMES = 3;      // of a backtrace
 
-  // `unfinished` belongs to the caller: each of a rank's streams has its own half line.
+  // `unfinished` is the stream's partial line. The caller owns it, because each of a rank's streams has its
+  // own.
   void feed(std::string& unfinished, std::string_view bytes) {
     for (auto end = bytes.find('\n'); end != std::string_view::npos; end = bytes.find('\n')) {
       extend(unfinished, bytes.substr(0, end));
@@ -75,7 +76,7 @@ class LastLines {
     if (lines_.size() > COUNT) lines_.pop_front();
   }
 
-  // What stands before the last return is overwritten. Between two lines twice LONGEST is kept at most.
+  // Drops text that a later carriage return overwrites. Keeps at most twice LONGEST of a partial line.
   static void extend(std::string& unfinished, std::string_view bytes) {
     unfinished += bytes;
     if (unfinished.size() <= 2 * LONGEST) return;
@@ -86,7 +87,7 @@ class LastLines {
   }
 
   std::deque<std::string> lines_;
-  std::size_t frames_ = 0;  // that came one behind the other
+  std::size_t frames_ = 0;  // frames in a row so far
 };
 
 }  // namespace lockstep

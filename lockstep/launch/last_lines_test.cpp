@@ -44,7 +44,7 @@ TEST(LastLines, CutsVeryLongLines) {
   EXPECT_THAT(last.lines(), ElementsAre(std::string(LastLines::LONGEST, 'x'), "next"));
 }
 
-// As libtorch, gdb and the sanitizers, and Boost print frames.
+// The frames of libtorch, gdb and the sanitizers, and Boost.
 TEST(LastLines, KeepTheMessageAboveABacktrace) {
   for (const auto& [before, behind] : std::vector<std::pair<std::string, std::string>>{
            {"frame #", ": c10::Error::Error(...) + 0x1d (0x7f in /usr/lib/libc10.so)"},

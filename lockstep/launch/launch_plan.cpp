@@ -9,8 +9,7 @@
 namespace lockstep {
 namespace {
 
-// Variables that describe a rank's place: whatever the launcher inherited of them (it may itself be a rank)
-// is dropped.
+// Variables that describe a rank's place. The launcher may itself be a rank, so inherited ones are dropped.
 constexpr std::array PLACE = std::to_array<std::string_view>({"RANK",
                                                               "WORLD_SIZE",
                                                               "LOCAL_RANK",
@@ -71,6 +70,7 @@ std::vector<std::string> variables_of(const LaunchSpec& spec, const JobFacts& fa
     out.push_back(str("LOCKSTEP_TERMINAL=", facts.terminal_columns));
   for (const auto& [name, value] : spec.environment) {
     const auto is_same = [&, &name = name](const std::string& other) { return name_of(other) == name; };
+    // The user's variables replace the launcher's.
     out.erase(std::remove_if(out.begin(), out.end(), is_same), out.end());
     out.push_back(str(name, "=", value));
   }

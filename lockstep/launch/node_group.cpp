@@ -18,9 +18,9 @@
 namespace lockstep {
 namespace {
 
-constexpr std::chrono::seconds PATIENCE{
-    30};  // with a store that is there: its machine may stand still for a while
-constexpr std::chrono::seconds LAST_ANSWER{2};  // of the store, while ranks are to be stopped
+// For a store that is reachable: its machine may be stopped for a while.
+constexpr std::chrono::seconds PATIENCE{30};
+constexpr std::chrono::seconds LAST_ANSWER{2};  // of the store, while ranks must be stopped
 
 std::unique_ptr<TcpStore> connect_to(const NodeAccess& access, Deadline deadline,
                                      const std::string& farewell) {
@@ -32,7 +32,7 @@ std::unique_ptr<TcpStore> connect_to(const NodeAccess& access, Deadline deadline
                                                     .farewell = farewell});
 }
 
-// What a launcher says of itself under "ranks"; its name follows.
+// A launcher's value under "ranks". Its name follows.
 struct NodeEntry {
   int ranks = 0;
   int nodes = 0;
@@ -56,13 +56,13 @@ void require_same(int node, const char* option, int theirs, int mine) {
         str("node ", node, " was started with ", option, " ", theirs, ", this one with ", option, " ", mine));
 }
 
-// The ends that the process which serves the store keeps, of connections to its parent.
+// The ends of the connections to the parent that the process that serves the store keeps.
 struct ParentEnds {
   Fd own;
   Fd watcher;
 };
 
-// Serves the store until all nodes are done or gone, or this process is killed.
+// Serves the store until all nodes are done or gone, or until this process is killed.
 int serve(const NodeAccess& access, const std::string& job_id, ParentEnds parent, int ready) {
   set_log_sink(
       [](LogLevel, const std::string& line) { write_available(STANDARD_ERROR, "lockstep: " + line + "\n"); });
@@ -75,6 +75,7 @@ int serve(const NodeAccess& access, const std::string& job_id, ParentEnds parent
     write_available(ready, std::to_string(error.error_number()));
     return 1;
   }
+  // The adopted connection has a farewell key, so the store also notices the end of node 0's own launcher.
   server->adopt(std::move(parent.own), gone_key(access.node, job_id));
   server->adopt(std::move(parent.watcher));
   write_available(ready, "0");
@@ -146,7 +147,7 @@ NodeStores Nodes::connect(Deadline deadline) {
 Nodes::Joined Nodes::meet(const Wish& wish, Deadline deadline) {
   Joined joined;
   const Awaited awaited([&] {
-    return str("the launcher of node 0 to answer, which serves the store at ",
+    return str("the launcher of node 0, which serves the store, to answer at ",
                text({access_.host, access_.port}));
   });
   try {
@@ -189,7 +190,7 @@ NodeLink::NodeLink(NodeAccess access, NodeStores stores)
     die_with_parent();
     name_process("lockstep-watch");
     pipe.read.reset();
-    store_.reset();  // this process's copy: the connection is to end with its parent
+    store_.reset();  // this process's copy: the connection must end with the parent
     return watch_nodes(access_, *stores.watcher, pipe.write.get());
   });
   news_ = std::move(pipe.read);
@@ -209,7 +210,7 @@ std::optional<NodeFailure> NodeLink::news(const PollSet& wait) {
 
 std::optional<NodeFailure> NodeLink::take_news() {
   while (const auto line = take_watch_line(unread_)) {
-    if (line->start != start_) continue;  // of an earlier start: old
+    if (line->start != start_) continue;  // of an earlier start
     if (line->failure) return line->failure;
     others_ended_well_ = true;
   }
@@ -221,7 +222,7 @@ NodeFailure NodeLink::report(const NodeFailure& mine) {
   try {
     return unpack_failure(store_->compare_set(start_key("failed", start_), "", pack_failure(mine)));
   } catch (const Error&) {
-    return mine;  // nobody is there to be told
+    return mine;  // no node can be told
   }
 }
 
@@ -229,7 +230,7 @@ void NodeLink::publish(const std::string& ends) {
   store_->set_timeout(LAST_ANSWER);
   try {
     store_->set(start_key("ends", start_, access_.node), ends);
-  } catch (const Error&) {  // NOLINT(bugprone-empty-catch): nobody is there to be told
+  } catch (const Error&) {  // NOLINT(bugprone-empty-catch): no node can be told
   }
 }
 
@@ -243,7 +244,7 @@ std::vector<std::optional<std::string>> NodeLink::published(Deadline deadline) {
           {start_key("ends", start_, node), gone_key(node, name_of_launcher(*entry))}, deadline);
       if (ends && ends->index == 0) all[static_cast<std::size_t>(node)] = ends->value;
     }
-  } catch (const Error&) {  // NOLINT(bugprone-empty-catch): node 0 is gone, and with it all the others' words
+  } catch (const Error&) {  // NOLINT(bugprone-empty-catch): the published texts are gone
   }
   return all;
 }
@@ -268,7 +269,7 @@ std::optional<NodeFailure> NodeLink::agreed(Deadline deadline) {
 void NodeLink::note_ended_well() {
   try {
     store_->set(start_key("well", start_, access_.node), "");
-  } catch (const Error&) {  // NOLINT(bugprone-empty-catch): the watcher tells of a store that is gone
+  } catch (const Error&) {  // NOLINT(bugprone-empty-catch): the watcher reports that the store is gone
   }
 }
 
@@ -277,7 +278,7 @@ bool NodeLink::agree_on_restart(bool wished) {
   try {
     const std::string said = store_->compare_set(start_key("next", start_), "", wished ? RESTART : GIVE_UP);
     if (!wished || said != RESTART) return false;
-  } catch (const Error&) {  // the store is gone, and with it the way to meet
+  } catch (const Error&) {  // the store is gone, so the ranks could not meet again
     return false;
   }
   store_->set_timeout(PATIENCE);
@@ -290,7 +291,7 @@ void NodeLink::finish() {
   note_ended_well();
   try {
     store_->set(node_key("done", access_.node), "");
-  } catch (const Error&) {  // NOLINT(bugprone-empty-catch): nobody is there to be told
+  } catch (const Error&) {  // NOLINT(bugprone-empty-catch): no node can be told
   }
 }
 

@@ -1,6 +1,6 @@
-// The launchers of one job on several machines: who starts which ranks, and telling each other when a rank
-// fails. They talk over a TCP store at MASTER_ADDR:MASTER_PORT that a process of node 0's launcher serves;
-// the ranks meet over the same store.
+// The launchers of one job on several machines: Nodes finds out which launcher starts which ranks, and
+// NodeLink tells the other launchers when a rank fails. They talk over a TCP store at
+// MASTER_ADDR:MASTER_PORT, which a process of node 0's launcher serves. The ranks meet over the same store.
 //
 //   Nodes nodes(access, job_id);                    // node 0 forks the process that serves the store
 //   Nodes::Joined joined = nodes.meet(ranks_here, deadline);  // blocks until all launchers are here
@@ -12,16 +12,16 @@
 //   if (link.agree_on_restart(true)) ...          // all nodes start their ranks again, or none does
 //   link.finish();                                // this node is done
 //
-// What is said of one start of the ranks stands under keys with the number of that start, so what dead ranks
-// and their launchers have said means nothing to the next one. Where restarts were asked for, a node whose
-// ranks have ended well waits for the others: a failure of theirs restarts its ranks, too.
+// The keys of one start of the ranks contain the number of that start, so a later start never reads them. If
+// the job may be restarted, a node whose ranks have ended well waits for the other nodes: if ranks fail
+// there, it restarts its own ranks too.
 //
-// The process that serves the store ends when all nodes are done or gone; node 0's launcher waits for it, and
-// says how it ended if that comes too early. That process looks into its own table, and node 0's launcher has
-// sockets to it from before it was forked: strangers who flood the address keep neither from anything. All
-// connections are there before a rank starts.
+// The process that serves the store ends when all nodes are done or gone. Node 0's launcher waits for it and
+// reports an early end. That process reads its own table directly, and node 0's launcher has had sockets to
+// it since before the fork. So strangers who flood the address can block neither of them. All connections
+// exist before a rank starts.
 //
-// Nothing here has a thread: processes that fork are to have one only.
+// No code here starts a thread, because a process that forks must have only one.
 #pragma once
 
 #include <memory>
@@ -49,15 +49,16 @@ struct NodeAccess {
 
 // A launcher's connections to the store.
 struct NodeStores {
-  // By which this launcher exists: when its last copy is closed, before finish(), the node is gone.
+  // The launcher's presence in the job. When its last copy is closed before finish(), the node counts as
+  // gone.
   std::unique_ptr<TcpStore> own;
   std::unique_ptr<TcpStore> watcher;
 };
 
 class Nodes {
  public:
-  // Node 0: starts the process that serves the store. Fails: SystemError when the address cannot be had.
-  // `job_id` is of this launcher's making; that of node 0 counts.
+  // On node 0, starts the process that serves the store. Throws SystemError if the address is not available.
+  // `job_id` is this launcher's proposal; the job uses node 0's.
   Nodes(NodeAccess access, std::string job_id);
 
   struct Joined {
@@ -66,17 +67,17 @@ class Nodes {
     std::string job_id;  // node 0's
     NodeStores stores;
   };
-  // Of each launcher.
+  // The request of each launcher.
   struct Wish {
-    int ranks = 1;         // here
-    int max_restarts = 0;  // the same for all
+    int ranks = 1;         // on this node
+    int max_restarts = 0;  // must be equal on all nodes
   };
-  // Once. Fails: Timeout naming the nodes that did not come; StoreError (another secret; on node 0: the
-  // process that serves the store has ended, and how); InvalidArgument: a node number that is taken, or
-  // launchers that were told different numbers of nodes or restarts.
+  // Call it once. Throws Timeout that names the nodes that did not come; StoreError if the secret differs or,
+  // on node 0, if the process that serves the store has ended; InvalidArgument if the node number is taken,
+  // or if launchers disagree about the number of nodes or restarts.
   Joined meet(const Wish& wish, Deadline deadline);
 
-  pid_t server() const { return server_; }  // 0: another node's
+  pid_t server() const { return server_; }  // 0 if another node serves the store
 
  private:
   void start_server();
@@ -87,15 +88,16 @@ class Nodes {
   const NodeAccess access_;
   const std::string job_id_;
   pid_t server_ = 0;
-  NodeStores to_server_;  // node 0, until it meets the others
+  NodeStores to_server_;  // on node 0, until it meets the other nodes
 };
 
-// The first failure of the job, as its node tells it.
+// The first failure of the job, as reported by its node.
 struct NodeFailure {
   int node = 0;
   int exit_code = 1;
-  std::string what;  // empty: a rank has failed, and what the first cause was is yet to be found
-  int signal = 0;    // by which its launcher was asked to stop: the other nodes stop in the same way
+  std::string what;  // empty: a rank has failed, and the first cause is not known yet
+  // The signal with which its launcher was asked to stop. The other nodes stop in the same way.
+  int signal = 0;
 };
 
 class NodeLink {
@@ -105,32 +107,32 @@ class NodeLink {
   NodeLink& operator=(const NodeLink&) = delete;
   ~NodeLink();
 
-  int descriptor() const { return news_.get(); }  // -1: there is no more to come
-  // Once a start: another node has failed, its launcher is gone, or the store is (of which node 0 is said to
-  // be the place).
+  int descriptor() const { return news_.get(); }  // -1 if no more news can come
+  // At most once per start: another node has failed, its launcher is gone, or the store is gone. A lost store
+  // is reported as a failure of node 0.
   std::optional<NodeFailure> news(const PollSet& wait);
-  // Tells the job that this node has failed; what counts as the job's first failure, which may be another
-  // node's.
+  // Reports that this node has failed. Returns the job's first failure, which may be another node's.
   NodeFailure report(const NodeFailure& mine);
   const Secret& secret() const { return access_.secret; }
 
-  // ---- what was the first cause (job_cause.h), once this node's ranks have ended
-  void publish(const std::string& ends);  // what became of them
-  // What each node has published, by node; nothing of one whose launcher is gone, or silent until the
-  // deadline.
+  // ---- finding the first cause (job_cause.h), once this node's ranks have ended
+  void publish(const std::string& ends);  // how they ended
+  // The texts that the nodes have published, by node. Empty for a node whose launcher is gone or did not
+  // publish by the deadline.
   std::vector<std::optional<std::string>> published(Deadline deadline);
-  NodeFailure agree(const NodeFailure& mine);  // what counts as the job's first cause: what was said first
-  std::optional<NodeFailure> agreed(Deadline deadline);  // waits until somebody has said it
+  // Returns the job's first cause: the first one that any node proposed.
+  NodeFailure agree(const NodeFailure& mine);
+  std::optional<NodeFailure> agreed(Deadline deadline);  // waits until a node has proposed one
 
   // ---- restarts
-  void note_ended_well();  // the ranks of this node have; once a start
-  bool have_others_ended_well() const { return others_ended_well_; }  // known after news()
-  // All ranks of this node have ended. True: every node starts its ranks again, and what follows here is of
-  // that start. The first launcher that says false decides for all, unless another said true before: then
-  // that one's next start ends when this launcher is gone.
+  void note_ended_well();  // all ranks of this node have ended well; call it once per start
+  bool have_others_ended_well() const { return others_ended_well_; }  // valid after news()
+  // Call it when all ranks of this node have ended. If it returns true, every node starts its ranks again,
+  // and later calls are about that start. The first launcher that answers decides for all. If that was true,
+  // but this launcher asks for false, the other launchers' next start ends when this launcher is gone.
   bool agree_on_restart(bool wished);
 
-  void finish();  // this node has ended well, and nothing follows
+  void finish();  // this node has ended well and will not start again
 
  private:
   std::optional<NodeFailure> take_news();
@@ -138,9 +140,9 @@ class NodeLink {
   const NodeAccess access_;
   pid_t watcher_ = 0;
   Fd news_;
-  std::string unread_;  // of the watcher's lines
+  std::string unread_;  // unread part of the watcher's lines
   std::unique_ptr<TcpStore> store_;
-  int start_ = 0;  // of the ranks, from 0
+  int start_ = 0;  // number of the start of the ranks, from 0
   bool others_ended_well_ = false;
 };
 

@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-// A watcher's line: the start that it is about, and the failure; without one, all other nodes have ended
+// Writes one line: the number of the start and the failure. Without a failure, all other nodes have ended
 // well.
 void tell(int news, int start, const std::optional<NodeFailure>& failure) {
   std::string line = str(start, ' ', failure ? pack_failure(*failure) : "");
@@ -19,7 +19,7 @@ void tell(int news, int start, const std::optional<NodeFailure>& failure) {
   write_available(news, line + "\n");
 }
 
-// What a launcher can know when its connection to the store is over.
+// A launcher only knows this much if its connection to the store is over.
 NodeFailure lost_store(const NodeAccess& access) {
   return {0, 1,
           access.node == 0
@@ -30,14 +30,17 @@ NodeFailure lost_store(const NodeAccess& access) {
 
 struct OtherNode {
   int node;
-  std::string gone;  // the key that says so of its launcher
+  std::string gone;  // the key that the store sets when its launcher is gone
 };
 
 enum class AfterStart { RESTARTED, OVER };
 
-// Waits for what ends one start of the ranks, tells the supervisor, and waits for what the launchers decide.
+// Waits for an event that ends one start of the ranks, reports it to the supervisor, and waits for the
+// launchers' decision.
 AfterStart watch_start(int me, TcpStore& store, int news, int start, std::vector<OtherNode> running) {
   while (true) {
+    // `keys` has the failure first, then the "well" keys of the running nodes, then their "gone" keys. The
+    // index of the first key that is set tells what happened, and to which node.
     std::vector<std::string> keys = {start_key("failed", start)};
     for (const OtherNode& other : running) keys.push_back(start_key("well", start, other.node));
     for (const OtherNode& other : running) keys.push_back(other.gone);
@@ -98,7 +101,8 @@ NodeFailure unpack_failure(const std::string& text) {
   const char* at = text.data();
   for (int* const field : {&failure.node, &failure.exit_code, &failure.signal}) {
     const auto read = std::from_chars(at, end, *field);
-    if (read.ec != std::errc() || read.ptr == end) return {0, 1, "the store does not say what"};
+    if (read.ec != std::errc() || read.ptr == end)
+      return {0, 1, "its failure report in the store is malformed"};
     at = read.ptr + 1;
   }
   failure.what.assign(at, end);

@@ -8,7 +8,8 @@ namespace {
 
 constexpr std::string_view ERASE_LINE = "\r\x1b[K";
 
-// What a terminal would show of "10%\r20%\r30%": the text after the last return that anything follows.
+// The visible part of "10%\r20%\r30%" on a terminal: the text after the last carriage return that has text
+// behind it.
 std::string_view last_overwrite(std::string_view line) {
   const auto text_end = line.find_last_not_of('\r');
   if (text_end == std::string_view::npos) return {};
@@ -23,6 +24,7 @@ std::string OutputMux::prefix_of(int rank) const {
   return options_.prefix ? "[" + std::to_string(options_.first_rank + rank) + "] " : "";
 }
 
+// Complete lines are emitted. Of rank 0's unfinished line on a terminal only the visible part is kept.
 void OutputMux::feed(int rank, Stream stream, std::string_view bytes) {
   std::string& rest = unfinished_[{rank, stream}];
   hide_unfinished();
@@ -65,7 +67,7 @@ void OutputMux::launcher_line(std::string_view text) {
 
 void OutputMux::emit_line(int rank, Stream stream, std::string_view line) {
   if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
-  if (rank == 0 && is_terminal(stream)) line = last_overwrite(line);  // what stood there before is erased
+  if (rank == 0 && is_terminal(stream)) line = last_overwrite(line);  // the text before it is overwritten
   const std::string prefix = prefix_of(rank);
   std::string text = prefix;
   text += safe_text(line, prefix);
@@ -83,8 +85,8 @@ void OutputMux::show_unfinished(Stream stream) {
   const auto found = unfinished_.find({0, stream});
   if (!is_terminal(stream) || found == unfinished_.end() || found->second.empty()) return;
   const std::string text = prefix_of(0) + safe_text(last_overwrite(found->second));
-  emit_(stream,
-        fit_columns(text, options_.columns - 1));  // the last column stays free: writing there may wrap
+  // The last column stays free, because a terminal may wrap when it is filled.
+  emit_(stream, fit_columns(text, options_.columns - 1));
   is_shown_ = true;
 }
 

@@ -1,4 +1,4 @@
-// Turns the bytes that many ranks print into lines that say who printed them. Pure: bytes in, bytes out.
+// OutputMux: turns the bytes that many ranks print into lines that name their rank. Pure.
 //
 //   OutputMux mux({.prefix = true}, [](Stream stream, std::string_view text) { ... });
 //   mux.feed(3, Stream::OUT, "epoch 1\nepo");     // emits "[3] epoch 1\n"
@@ -6,7 +6,7 @@
 //   mux.launcher_line("rank 2 failed");           // emits "lockstep: rank 2 failed\n" to Stream::ERR
 //
 // Lines of different ranks never mix. On a terminal the unfinished line of rank 0 (a progress line, a
-// question) is shown at once, cut to the terminal's width; it is erased before any other line and drawn again
+// question) is shown at once, cut to the terminal's width. It is erased before any other line and drawn again
 // after it:
 //
 //   [0] epoch 1 step 40 loss 0.31          <- redrawn in place, as often as rank 0 writes "\r..."
@@ -24,7 +24,7 @@ enum class Stream { OUT, ERR };
 
 struct OutputMuxOptions {
   bool prefix = true;
-  int first_rank = 0;  // what is fed as rank 0 is called this
+  int first_rank = 0;  // the number that is printed for rank 0
   bool out_is_terminal = false;
   bool err_is_terminal = false;
   std::size_t columns = 80;  // of the terminal
@@ -37,10 +37,10 @@ class OutputMux {
   OutputMux(const OutputMuxOptions& options, Emit emit) : options_(options), emit_(std::move(emit)) {}
 
   void feed(int rank, Stream stream, std::string_view bytes);
-  void close(int rank, Stream stream);  // the rank's stream has ended: what is left of a line is a line
+  void close(int rank, Stream stream);  // the rank's stream has ended: the rest of a line becomes a line
   void launcher_line(std::string_view text);
 
-  // A line without end is broken here: a rank that never prints a newline must not fill the launcher's
+  // A longer line is broken here, because a rank that never prints a newline must not fill the launcher's
   // memory.
   static constexpr std::size_t LONGEST_LINE = 1U << 20U;
 
@@ -58,7 +58,7 @@ class OutputMux {
   OutputMuxOptions options_;
   Emit emit_;
   std::map<Key, std::string> unfinished_;
-  bool is_shown_ = false;  // an unfinished line of rank 0 stands on the terminal
+  bool is_shown_ = false;  // an unfinished line of rank 0 is on the terminal
   Stream shown_on_ = Stream::OUT;
 };
 

@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-// Everything emitted, in order; standard error's pieces in braces when `marks` is set.
+// All output, in order. With `marks`, standard error's parts are in braces.
 struct Recorder {
   explicit Recorder(const OutputMuxOptions& options = {})
       : mux(options, [this](Stream stream, std::string_view text) {
@@ -76,7 +76,7 @@ TEST(OutputMux, ShowsTheUnfinishedLineOfRankZeroOnATerminal) {
   r.mux.feed(0, Stream::OUT, "20%\r");
   EXPECT_EQ(r.all, "[0] 10%\r\x1b[K[0] 20%");
   r.all.clear();
-  r.mux.feed(1, Stream::OUT, "half");  // of another rank: waits
+  r.mux.feed(1, Stream::OUT, "half");  // another rank's partial line waits
   r.mux.feed(1, Stream::OUT, " line\n");
   r.mux.launcher_line("news");
   EXPECT_EQ(r.all,

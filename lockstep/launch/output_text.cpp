@@ -9,7 +9,7 @@ constexpr char ESCAPE = '\x1b';
 constexpr std::string_view RESET = "\x1b[0m";
 constexpr std::size_t LONGEST_SEQUENCE = 32;
 
-// Length of the escape sequence at the start of `text` if it is one that may pass, else 0.
+// Returns the length of the escape sequence at the start of `text` if it is allowed, else 0.
 std::size_t harmless_sequence(std::string_view text) {
   if (text.size() < 3 || text[0] != ESCAPE || text[1] != '[') return 0;
   if (text[2] == 'K') return 3;
@@ -21,8 +21,8 @@ std::size_t harmless_sequence(std::string_view text) {
   return 0;
 }
 
-// Length of the UTF-8 character at the start of `text`; 0 when it is none, or a C1 control (U+0080 to
-// U+009F), which some terminals obey: U+009B begins a sequence just like ESC [.
+// Returns the length of the UTF-8 character at the start of `text`. 0 if there is none, or if it is a C1
+// control (U+0080 to U+009F). Some terminals obey those: U+009B begins a sequence just like ESC [.
 std::size_t character_length(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<std::uint8_t>(text[i]); };
   const std::uint8_t lead = byte(0);
@@ -42,7 +42,7 @@ std::size_t character_length(std::string_view text) {
   return overlong || surrogate || too_large || c1_control ? 0 : length;
 }
 
-// Length of the beginning of `text` that is printable ASCII.
+// The length of the printable ASCII at the beginning of `text`.
 std::size_t plain_length(std::string_view text) {
   std::size_t length = 0;
   while (length < text.size() && text[length] >= ' ' && text[length] <= '~') ++length;
@@ -64,7 +64,7 @@ std::string safe_text(std::string_view text, std::string_view after_return) {
   out.reserve(text.size());
   bool coloured = false;
   while (!text.empty()) {
-    const std::size_t plain = plain_length(text);  // nearly all there is
+    const std::size_t plain = plain_length(text);  // nearly all text
     out += text.substr(0, plain);
     text.remove_prefix(plain);
     if (text.empty()) break;

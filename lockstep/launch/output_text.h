@@ -1,6 +1,6 @@
-// Makes text that a rank printed harmless on a terminal. It may use tabs, colours and "erase to the end of
-// the line". Everything else that moves the cursor, or looks like a line that the rank did not print, is
-// taken out.
+// safe_text: makes text that a rank printed harmless on a terminal. Tabs, colours and "erase to the end of
+// the line" are allowed. Everything else that moves the cursor, or could imitate a line that the rank did not
+// print, is replaced.
 #pragma once
 
 #include <cstddef>
@@ -9,14 +9,14 @@
 
 namespace lockstep {
 
-// Keeps valid UTF-8, tabs, SGR sequences (ESC [ digits and semicolons m) and ESC [ K; other control
-// characters, C1 controls and bytes that are no UTF-8 become \xNN. A carriage return is kept, and
-// `after_return` follows it, so that what overwrites a line starts like one. A text with colours ends with
-// the colours reset.
+// Keeps valid UTF-8, tabs, SGR sequences (ESC [ digits and semicolons m) and ESC [ K. Other control
+// characters, C1 controls and bytes that are not UTF-8 become \xNN. A carriage return is kept and followed by
+// `after_return`, so that text that overwrites a line starts with the same prefix. Text with colours ends
+// with a reset.
 std::string safe_text(std::string_view text, std::string_view after_return = "");
 
-// The beginning of safe text that fits into `columns`, colours not counted (a character counts as one
-// column).
+// The beginning of safe text that fits into `columns`. Colours take no column, and every other character
+// takes one.
 std::string fit_columns(std::string_view safe, std::size_t columns);
 
 }  // namespace lockstep

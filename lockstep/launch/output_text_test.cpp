@@ -29,7 +29,7 @@ TEST(SafeText, SpellsOutWhatMovesTheCursor) {
 }
 
 TEST(SafeText, SpellsOutC1ControlsAndWhatIsNoUtf8) {
-  EXPECT_EQ(safe_text("\xc2\x9b"), "\\xc2\\x9b");  // U+009B starts a sequence on its own
+  EXPECT_EQ(safe_text("\xc2\x9b"), "\\xc2\\x9b");  // U+009B starts a sequence by itself
   EXPECT_EQ(safe_text("\xc2\xa0"), "\xc2\xa0");    // U+00A0 is a blank
   EXPECT_EQ(safe_text("\x9b"), "\\x9b");
   EXPECT_EQ(safe_text("\xc0\x9b"), "\\xc0\\x9b");           // overlong
@@ -41,7 +41,7 @@ TEST(SafeText, SpellsOutC1ControlsAndWhatIsNoUtf8) {
 
 TEST(SafeText, PutsThePrefixAfterEveryReturn) { EXPECT_EQ(safe_text("a\rb\rc", "[0] "), "a\r[0] b\r[0] c"); }
 
-// Walks through the result as a strict terminal would.
+// Checks the result like a strict terminal.
 bool is_harmless(std::string_view text) {
   for (std::size_t i = 0; i < text.size(); ++i) {
     const auto byte = static_cast<unsigned char>(text[i]);
@@ -59,7 +59,7 @@ bool is_harmless(std::string_view text) {
 }
 
 RC_GTEST_PROP(SafeText, IsHarmlessWhateverTheBytes, ()) {
-  // Bytes of the kinds that matter come often, so that sequences really form.
+  // The bytes that matter are frequent, so that sequences really form.
   const auto byte =
       rc::gen::oneOf(rc::gen::elementOf(std::string("\x1b\x1b\x1b[[[0123;:mKHJ\r\t\n\xc2\x9b\x80\xe2")),
                      rc::gen::arbitrary<char>());

@@ -34,7 +34,7 @@ ProgramPath require_program(const LaunchSpec& spec) {
   return program;
 }
 
-// Of the launcher: each rank's output, errors, log, and the report of its start.
+// Descriptors of the launcher: each rank's output, errors, log, and the report of its start.
 std::size_t open_files_of(const LaunchSpec& spec) {
   constexpr std::size_t OWN = 10;
   return (spec.log_base.empty() ? 3 : 4) * static_cast<std::size_t>(spec.ranks) + OWN;
@@ -65,7 +65,9 @@ ProgramError program_error(const std::string& program, int error_number) {
   const bool is_path = program.find('/') != std::string::npos;
   switch (error_number) {
     case ENOENT:
-      if (is_path) return {str("there is no program ", name, " (or its #! line names none)"), EXIT_NOT_FOUND};
+      if (is_path)
+        return {str("there is no program ", name, " (or the interpreter in its #! line is missing)"),
+                EXIT_NOT_FOUND};
       return {str("there is no program ", name, " on PATH",
                   is_file(program) ? str("; did you mean ./", printable(program), "?") : ""),
               EXIT_NOT_FOUND};
@@ -80,7 +82,7 @@ ProgramError program_error(const std::string& program, int error_number) {
 }
 
 PreparedJob prepare_job_with_others(const LaunchSpec& spec, const NodeAccess& access, Deadline deadline) {
-  require_program(spec);  // before the others wait for it
+  require_program(spec);  // before the other launchers wait for this one
   Nodes nodes(access, random_hex(JOB_ID_BYTES));
   Nodes::Joined joined = nodes.meet({spec.ranks, spec.max_restarts}, deadline);
   LaunchSpec whole = spec;
@@ -119,7 +121,7 @@ void prepare_restart(PreparedJob& job) {
     try {
       job.logs = PrivateFolder::create(job.log_root, str("restart-", job.facts.restarts));
       job.facts.log_folder = job.logs->path();
-    } catch (const SystemError& error) {  // a job that can run is not given up for its logs
+    } catch (const SystemError& error) {  // the job can run without logs
       job.no_logs = error.what();
     }
   }

@@ -1,5 +1,5 @@
-// Gathers what a launch depends on (machine, environment, a name, a port, a folder) and makes the plan.
-// Starts nothing.
+// prepare_job: gathers the facts that a launch depends on (machine, environment, a job id, a port, a folder)
+// and makes the plan. Starts no process.
 #pragma once
 
 #include <memory>
@@ -18,23 +18,23 @@ struct PreparedJob {
   JobFacts facts;
   LaunchPlan plan;
   std::optional<PrivateFolder> logs;     // of this start
-  std::string log_root = {};             // the job's folder; a restarted job's logs lie in it
-  std::string no_logs = {};              // why there are none although there should be
-  std::optional<NodeAccess> nodes = {};  // several machines
-  NodeStores stores = {};                // several machines: the launcher's connections to the store
+  std::string log_root = {};             // the job's folder, which contains the logs of its restarts
+  std::string no_logs = {};              // why there are no logs although the user wanted them
+  std::optional<NodeAccess> nodes = {};  // only with several machines
+  NodeStores stores = {};                // with several machines: the launcher's connections to the store
   pid_t store_server = 0;                // node 0: the process that serves the store
 };
 
-// Fails: ProgramError, before anything exists; SystemError when this process may open too few files for so
-// many ranks, or the log folder is needed and cannot be made.
+// Throws ProgramError before it creates anything. Throws SystemError if this process may open too few files
+// for so many ranks, or if the log folder is needed and cannot be made.
 PreparedJob prepare_job(const LaunchSpec& spec);
 
-// For a job on several machines: first waits for the launchers of the others (node_group.h), to know this
-// one's ranks.
+// For a job on several machines. First waits for the launchers of the other machines (node_group.h), to know
+// this launcher's ranks.
 PreparedJob prepare_job_with_others(const LaunchSpec& spec, const NodeAccess& access, Deadline deadline);
 
-// The same job once more, after all of it has ended: a port that is free now, and a folder for its logs,
-// "restart-1" in the job's. Never fails for want of a folder; `no_logs` says why there is none.
+// Prepares the same job again after all of it has ended: with a port that is free now, and a log folder
+// "restart-1" in the job's. If that folder cannot be made, `no_logs` has the reason.
 void prepare_restart(PreparedJob& job);
 
 // The program cannot be started. exit_code(): EXIT_NOT_FOUND or EXIT_NOT_EXECUTABLE.
@@ -47,7 +47,7 @@ class ProgramError : public InvalidArgument {
   int exit_code_;
 };
 
-// The error that `error_number` of a failed start means.
+// The error for a failed start with errno value `error_number`.
 ProgramError program_error(const std::string& program, int error_number);
 
 }  // namespace lockstep

@@ -81,7 +81,7 @@ void RankProcess::write_log(Stream stream, std::string_view bytes) {
   if ((kept_ & (stream == Stream::OUT ? StreamChoice::OUT : StreamChoice::ERR)) == 0) return;
   while (log_.valid() && !bytes.empty()) {
     const long put = write_available(log_.get(), bytes);
-    if (put < 0) {  // a full disk must not stop the job: the terminal still has the lines
+    if (put < 0) {  // a full disk must not stop the job: the console still gets the lines
       log_error_ = errno;
       log_.reset();
       return;

@@ -1,5 +1,5 @@
-// One running rank as its launcher sees it: the process, the two pipes it prints into, its log file and its
-// last lines.
+// RankProcess: one running rank, for its launcher: the process, the two pipes that it prints into, its log
+// file and its last lines.
 #pragma once
 
 #include <array>
@@ -25,16 +25,16 @@ struct RankStart {
   std::vector<int> cpus;
   std::vector<int> inherited;
   int standard_input = -1;        // -1: /dev/null
-  int kept = StreamChoice::BOTH;  // the streams that go into the log
+  int kept = StreamChoice::BOTH;  // the streams that are written to the log
   const sigset_t* signal_mask = nullptr;
 };
 
 class RankProcess {
  public:
-  using OnOutput =
-      std::function<void(int rank, Stream, std::string_view)>;  // an empty text: the stream has ended
+  // An empty text means that the stream has ended.
+  using OnOutput = std::function<void(int rank, Stream, std::string_view)>;
 
-  // Starts it. `log` may be invalid: then nothing is kept. Fails: SystemError.
+  // Starts the rank. With an invalid `log` there is no log. Throws SystemError.
   RankProcess(int rank, const RankStart& start, Fd log);
 
   int rank() const { return rank_; }
@@ -42,13 +42,13 @@ class RankProcess {
   bool has_ended() const { return ended_; }
 
   void add_to(PollSet& wait) const;
-  std::optional<int> start_error(const PollSet& wait);  // errno, once, when the program could not be run
-  void read_output(const PollSet& wait, const OnOutput& on_output);  // what can be read at once
-  void drain_output(const OnOutput& on_output);                      // all that is in the pipes; closes them
-  std::optional<ExitStatus> poll();     // reaps it; a value once, when it has just ended
-  void signal_group(int signal) const;  // the rank and what it started; nothing once it ended
+  std::optional<int> start_error(const PollSet& wait);  // errno, once, if the program could not be run
+  void read_output(const PollSet& wait, const OnOutput& on_output);  // reads the available output
+  void drain_output(const OnOutput& on_output);  // reads all that is in the pipes, and closes them
+  std::optional<ExitStatus> poll();              // reaps it; returns the status once, when it has just ended
+  void signal_group(int signal) const;           // for the rank and its children; no effect once it has ended
   std::vector<std::string> last_lines() const { return last_lines_.lines(); }
-  int log_error() const { return log_error_; }  // errno, when the log could not be written; 0: it is complete
+  int log_error() const { return log_error_; }  // errno if the log could not be written; 0 if it is complete
 
  private:
   struct Source {
@@ -57,7 +57,7 @@ class RankProcess {
     std::string unfinished;
   };
 
-  bool read_source(Source& source, const OnOutput& on_output);  // false: nothing more now
+  bool read_source(Source& source, const OnOutput& on_output);  // false: no more output now
   void end_source(Source& source, const OnOutput& on_output);
   void write_log(Stream stream, std::string_view bytes);
 

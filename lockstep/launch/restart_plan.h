@@ -1,4 +1,4 @@
-// Whether a job whose ranks have all ended is started again. Pure.
+// restart_plan: whether a job whose ranks have all ended is started again. Pure.
 //
 //   how the attempt ended                                   what follows
 //   all ranks with 0                                        DONE
@@ -7,25 +7,25 @@
 //   a rank failed, and none is left                         GIVE_UP
 //   the user or a signal stopped it, the time was over      GIVE_UP
 //   the program cannot be run                               GIVE_UP: another start would end in the same way
-//   a launcher of another machine was stopped or is gone    GIVE_UP: its ranks have nobody who starts them
+//   a launcher of another machine was stopped or is gone    GIVE_UP: no launcher can start its ranks
 //
-// A program that fails in its first steps uses up its restarts: the launcher does not judge what a program
-// did.
+// A program that fails in its first steps uses up its restarts, because the launcher does not judge a
+// program's behaviour.
 #pragma once
 
 #include <string>
 
 namespace lockstep {
 
-// How all ranks of the job came to their end.
+// How the ranks of the job ended.
 enum class AttemptEnd {
   SUCCEEDED,
-  REQUEUE,        // some ended with EXIT_REQUEUE, the others with 0
-  RANK_FAILED,    // of this or another machine
-  STOPPED,        // by a signal to a launcher, or nobody reads the output any more
+  REQUEUE,        // some ended with EXIT_REQUEUE, the rest with 0
+  RANK_FAILED,    // a rank of this or another machine
+  STOPPED,        // by a signal to a launcher, or because the reader of the output is gone
   TIMED_OUT,      // LaunchSpec::time_limit
   NOT_STARTED,    // the program could not be run
-  LAUNCHER_LOST,  // of another machine: gone, or it cannot be reached
+  LAUNCHER_LOST,  // the launcher of another machine is gone or unreachable
 };
 
 enum class RestartStep { DONE, RESTART, GIVE_UP };
@@ -49,7 +49,7 @@ struct RestartPlan {
   bool operator==(const RestartPlan&) const = default;
 };
 
-// `restarts` were made before this attempt, of `max_restarts`.
+// `restarts` of `max_restarts` were made before this attempt.
 RestartPlan restart_plan(AttemptEnd end, int restarts, int max_restarts);
 
 // "a rank failed", for people.

@@ -18,8 +18,8 @@ namespace {
 
 constexpr std::chrono::seconds UNKILLABLE_AFTER{10};
 constexpr std::chrono::milliseconds KILL_TICK{2};
-// A child's death is also looked for without being told: in a process with several threads another one may
-// swallow SIGCHLD.
+// Deaths are also checked for periodically: in a process with several threads, another thread may take the
+// SIGCHLD.
 constexpr std::chrono::milliseconds IDLE_TICK{100};
 constexpr std::size_t LONGEST_OUTPUT = 4U << 20U;
 
@@ -69,7 +69,7 @@ Fd Supervisor::make_log(int rank) const {
   if (setting_.logs == nullptr) return Fd();
   try {
     return setting_.logs->create_file(str("rank", setting_.plan.first_rank + rank, ".log"));
-  } catch (const SystemError& error) {  // a log that cannot be written stops no job
+  } catch (const SystemError& error) {  // a job runs without a log that cannot be written
     if (setting_.console != nullptr) setting_.console->line(error.what());
     return Fd();
   }
@@ -111,7 +111,8 @@ void Supervisor::step() {
   wait.run(Deadline::in(
       std::min({deadline_.remaining(), time_limit_.remaining(), std::chrono::nanoseconds(tick)})));
 
-  // While the user holds the ranks (Ctrl-Z) time stands still: no grace and no limit ends meanwhile.
+  // While the user holds the ranks (Ctrl-Z), the clock stands still, so that no grace period and no limit
+  // ends.
   if (held_since_) running_time.slept(*held_since_, {}, Clock::now());
   read_notes();
   read_control(wait);
@@ -152,9 +153,10 @@ void Supervisor::obey(int signal) {
   held_since_.reset();
   if (signal == SIGCONT) return signal_ranks(signal);
   const bool is_first = !std::exchange(was_asked_to_stop_, true);
-  if (is_first && result_.stop_signal != 0) return;  // another launcher was asked sooner: its grace runs
-  if (state_ != State::STARTING &&
-      state_ != State::RUNNING) {  // the second one, or one while a failure is being handled
+  // Another launcher was asked before, and its grace period runs.
+  if (is_first && result_.stop_signal != 0) return;
+  // This is the second signal, or a failure is being handled.
+  if (state_ != State::STARTING && state_ != State::RUNNING) {
     enter(State::KILLING, Deadline::in(UNKILLABLE_AFTER));
     return;
   }
@@ -175,14 +177,14 @@ void Supervisor::stop_ranks(int signal) {
                                " s to end; a second signal ends everything at once"));
   }
   signal_ranks(signal == SIGPIPE ? SIGTERM : signal);
-  signal_ranks(SIGCONT);  // a stopped process acts on a signal only when it runs again
+  signal_ranks(SIGCONT);  // a stopped process acts on a signal only when it continues
 }
 
 void Supervisor::note_deaths(const PollSet& wait) {
   const bool is_told = wait.is_ready(setting_.signals.descriptor());
   if (!is_told && !next_look_.expired()) return;
   next_look_ = Deadline::in(IDLE_TICK);
-  // Of several deaths that share one SIGCHLD the kernel names the first: it is looked at before the others.
+  // If several deaths share one SIGCHLD, the kernel names the first. It is noted before the rest.
   while (const auto signal = setting_.signals.next()) {
     for (auto& rank : ranks_) {
       if (rank->pid() == signal->sender) note_death(*rank);
@@ -212,7 +214,8 @@ void Supervisor::note_death(RankProcess& rank) {
   deaths_.push_back(rank.rank());
 }
 
-// The ranks get a signal from here: what they do from now on is no failure of theirs.
+// Called before the ranks get a signal of this launcher. Their ends from now on are not failures of their
+// own.
 void Supervisor::begin_stopping() {
   if (std::exchange(was_told_to_stop_, true)) return;
   stopped_at_ = Clock::now();
@@ -226,8 +229,8 @@ void Supervisor::begin_stopping() {
 }
 
 void Supervisor::enter(State next, Deadline deadline) {
-  if (state_ == State::KILLING || state_ == State::DONE)
-    return;  // no way back, and no second start of the deadline
+  // KILLING cannot be left, and its deadline must not start again.
+  if (state_ == State::KILLING || state_ == State::DONE) return;
   state_ = next;
   deadline_ = deadline;
   if (next == State::STOPPING) fail_point("launch.stopping");
@@ -244,8 +247,8 @@ void Supervisor::note_failure() {
 }
 
 void Supervisor::advance() {
-  if (state_ == State::RUNNING)
-    note_failure();  // also if it was the last rank here: the other nodes are to hear of it
+  // Also for the last rank here, because the other nodes must hear of the failure.
+  if (state_ == State::RUNNING) note_failure();
   const bool is_over = all_ended();
   if (state_ != State::KILLING && state_ != State::DONE) {
     if (time_limit_.expired() && !is_over) {
@@ -274,10 +277,11 @@ void Supervisor::advance() {
   }
 }
 
+// Kills one generation of descendants per call. It first notes their names, because a dead process soon loses
+// its name. Ends when none is left, or at the deadline.
 void Supervisor::kill_round() {
   const std::vector<pid_t> keep = not_to_reap();
-  for (const pid_t pid :
-       children_of_this_process()) {  // before the kill: a dead process has no name for long
+  for (const pid_t pid : children_of_this_process()) {
     if (std::find(keep.begin(), keep.end(), pid) != keep.end() || !seen_behind_.insert(pid).second) continue;
     result_.left_behind.push_back(str(process_name(pid), " (pid ", pid, ")"));
   }
@@ -336,7 +340,8 @@ void Supervisor::signal_ranks(int signal) const {
   for (const auto& rank : ranks_) rank->signal_group(signal);
 }
 
-// A helper of a rank (a process that loads data, a command it runs) has no handler for these, and would die.
+// Only the rank itself: its helpers (data loaders, commands that it runs) have no handler for these signals,
+// and would die.
 void Supervisor::signal_rank_processes(int signal) const {
   for (const auto& rank : ranks_) {
     if (!rank->has_ended()) signal_process(rank->pid(), signal);
@@ -347,7 +352,7 @@ bool Supervisor::all_ended() const {
   return std::all_of(ranks_.begin(), ranks_.end(), [](const auto& rank) { return rank->has_ended(); });
 }
 
-// All ranks here have ended well, and a failure on another machine would start them again.
+// Returns whether all ranks here have ended well while a failure on another machine could still restart them.
 bool Supervisor::waits_for_nodes() {
   if (setting_.link == nullptr || setting_.spec.max_restarts == 0 || state_ != State::RUNNING || any_failed())
     return false;

@@ -1,6 +1,6 @@
-// Runs the ranks of one job on this machine from start to end: starts them, carries their output, notices
-// deaths, stops the others, and leaves nothing behind. One thread, one loop over poll(), every wait with an
-// end.
+// Supervisor: runs the ranks of one job on this machine from start to end. It starts them, passes their
+// output on, notices deaths, stops the other ranks, and leaves no process behind. It is one thread with one
+// loop over poll(), and every wait has an end.
 //
 //            all started         a rank fails            300 ms              grace
 //   STARTING ───────────▶ RUNNING ──────────▶ REPORTING ───────▶ STOPPING ─────────▶ KILLING ──────────▶ DONE
@@ -8,12 +8,12 @@
 //                            │ the last rank has ended ─────────────┼───────────────────┤
 //                            └─ time limit, second stop signal, the launcher was killed ┘
 //
-// REPORTING  nobody is told anything: the survivors notice the death themselves, say so, and end.
+// REPORTING  no rank gets a signal: the survivors notice the death themselves, report it, and end.
 // STOPPING   every rank's process group got SIGTERM, or the signal that the launcher got.
-//            A job that may be restarted stays RUNNING after its last rank here has ended well, until those
-//            of the other machines have: a failure there starts the ranks here again.
-// KILLING    SIGKILL to the groups of the ranks, then to everything that descends from this process, until
-//            there is none.
+// KILLING    SIGKILL to the groups of the ranks, then to all descendants of this process, until none is left.
+//
+// A job that may be restarted stays RUNNING after its last rank here has ended well, until the ranks of the
+// other machines have ended too. If ranks fail there, the ranks here start again.
 #pragma once
 
 #include <chrono>
@@ -39,15 +39,15 @@
 
 namespace lockstep {
 
-// What the supervisor works with; all of it outlives the supervisor.
+// The supervisor's inputs. All of them must outlive it.
 struct SupervisorSetting {
   const LaunchSpec& spec;
   const LaunchPlan& plan;
   SignalQueue& signals;        // reports SIGCHLD
-  const sigset_t& rank_mask;   // blocked signals of the ranks
+  const sigset_t& rank_mask;   // the signals that the ranks have blocked
   Console* console = nullptr;  // null: output is kept in RankResult::output
   const PrivateFolder* logs = nullptr;
-  int control = -1;          // the front's messages, one signal number a byte; end of file: the front is gone
+  int control = -1;  // the front's messages, one signal number per byte; end of file: the front is gone
   int standard_input = -1;   // of rank 0
   NodeLink* link = nullptr;  // to the launchers of other machines
 };
@@ -56,7 +56,7 @@ class Supervisor {
  public:
   explicit Supervisor(const SupervisorSetting& setting);
 
-  // Blocks until the job has ended and nothing of it lives. Fails: SystemError.
+  // Blocks until the job and all its processes have ended. Throws SystemError.
   RunResult run();
 
  private:
@@ -65,7 +65,7 @@ class Supervisor {
 
   void start_ranks();
   RankStart start_of(int rank, const std::vector<Fd>& hub_ends, const Fd& secret) const;
-  Fd make_log(int rank) const;  // invalid: none
+  Fd make_log(int rank) const;  // invalid if there is no log
   void step();
   void note_starts(const PollSet& wait);
   void read_control(const PollSet& wait);
@@ -103,23 +103,24 @@ class Supervisor {
   RankProcess::OnOutput on_output_;
 
   State state_ = State::STARTING;
-  Deadline deadline_ = Deadline::never();  // of the state
+  Deadline deadline_ = Deadline::never();  // of the current state
   Deadline time_limit_;
-  std::optional<Clock::time_point> held_since_;  // the ranks are stopped by the user
-  Deadline next_look_ = Deadline::in({});        // for deaths, should nobody tell of them
+  std::optional<Clock::time_point> held_since_;  // set while the user has stopped the ranks (Ctrl-Z)
+  Deadline next_look_ = Deadline::in({});        // the next check for deaths, in case no signal reports them
   bool front_is_gone_ = false;
   bool was_asked_to_stop_ = false;  // by a signal to this launcher
-  bool is_launcher_lost_ = false;   // another machine's, or the store
+  bool is_launcher_lost_ = false;   // the launcher of another machine, or the store, is gone
   bool told_well_ = false;          // the other launchers know that the ranks here have ended well
-  bool was_told_to_stop_ = false;   // the ranks got a signal from here: what ends from now on was stopped
+  // This launcher sent the ranks a signal, so ranks that end from now on count as stopped.
+  bool was_told_to_stop_ = false;
   std::vector<std::unique_ptr<RankProcess>> ranks_;
   FailureNotes notes_;
   OomKills oom_kills_before_;
-  std::vector<int> deaths_;  // the ranks that have ended, by their numbers here, in order
-  Clock::time_point stopped_at_ =
-      Clock::time_point::max();  // what ranks tell from then on may come from that
+  std::vector<int> deaths_;  // the ranks that have ended, by their numbers on this machine, in order
+  // Failures that ranks report from then on may be a consequence of the stop.
+  Clock::time_point stopped_at_ = Clock::time_point::max();
   std::set<pid_t> seen_behind_;
-  std::optional<int> alarm_;  // a node that said that a rank of it has failed
+  std::optional<int> alarm_;  // a node that reported the failure of one of its ranks
   int cause_code_ = 0;        // the exit code of the job's first cause
   RunResult result_;
 };

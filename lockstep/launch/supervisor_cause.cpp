@@ -1,4 +1,4 @@
-// What the ranks and the launchers of other machines tell of a failure, and what it says about the first
+// Supervisor: reads the failures that the ranks and the other machines' launchers report, and finds the first
 // cause.
 #include <algorithm>
 
@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-// Before anything else, and once more at the end: a rank that has ended has told before.
+// Called first in each step, and once more at the end: a rank reports its failure before it ends.
 void Supervisor::read_notes() {
   const NodePlace& place = setting_.spec.place;
   const int world_size = place.world_size > 0 ? place.world_size : setting_.spec.ranks;
@@ -26,7 +26,7 @@ void Supervisor::read_notes() {
   }
 }
 
-// `what` is empty for a failed rank: the first cause is found when all have ended.
+// `what` is empty for a failed rank: the first cause is found when all ranks have ended.
 void Supervisor::tell_nodes(const NodeFailure& mine) {
   if (setting_.link == nullptr || !result_.other_node.empty()) return;
   const NodeFailure first = setting_.link->report(mine);
@@ -43,8 +43,8 @@ void Supervisor::hear(const NodeFailure& failure) {
   is_launcher_lost_ = failure.signal == 0;
 }
 
-// Ranks whose launcher was not asked to stop get the signal and the grace of those whose launcher was: a job
-// saves its state on all machines or on none.
+// If the launcher of another machine was asked to stop, the ranks here get the same signal and the same
+// grace. So a job saves its state on all machines or on none.
 void Supervisor::hear_nodes(const PollSet& wait) {
   const auto news = setting_.link != nullptr ? setting_.link->news(wait) : std::nullopt;
   if (!news || !result_.other_node.empty() || any_failed()) return;
@@ -54,6 +54,9 @@ void Supervisor::hear_nodes(const PollSet& wait) {
   enter(State::REPORTING, Deadline::in(setting_.spec.report_window));
 }
 
+// On one machine, the ends of its own ranks suffice. On several machines, the launchers whose ranks failed,
+// or that heard of a failed rank, agree on one cause. A launcher that already knows the failure, or knows of
+// none, only publishes its ranks' ends.
 void Supervisor::find_cause() {
   if (result_.start_error != 0) return;
   const int first_rank = setting_.plan.first_rank;
@@ -71,8 +74,9 @@ void Supervisor::find_cause() {
         });
     cause_code_ = found ? found->exit_code : 1;
     if (!found || !found->is_here) {
-      result_.other_node =
-          found ? found->line : str("node ", alarm_.value_or(0), ": its launcher said so, and not why");
+      result_.other_node = found ? found->line
+                                 : str("node ", alarm_.value_or(0),
+                                       ": a rank failed there, and its launcher did not report why");
       return;
     }
     result_.of_job = found->line;

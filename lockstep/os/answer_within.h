@@ -1,15 +1,14 @@
-// answer_within: waits for a call of the system that may block for as long as it likes, but no longer than
-// until a deadline. A name server that does not answer is such a call: nothing ends getaddrinfo() early.
+// answer_within: runs a system call that may block without limit, and waits for it until a deadline. The
+// look-up of a host name is such a call: no option ends getaddrinfo() early.
 //
 //   const std::optional<int> lines =
 //       answer_within<int>(Deadline::in(5s), [path] { return count_lines(path); });
 //   if (!lines) throw Timeout(...);
 //
-// The call runs on a thread of its own. When the deadline passes first, nobody waits for that thread any
-// more: it goes on until its call returns, and what it brings is dropped. So the call holds what it works
-// with by value.
+// The call runs on a thread of its own. If the deadline passes first, the caller goes on. The thread
+// continues until its call returns, and its result is dropped. So the call must hold its arguments by value.
 //
-// Throws      what the call throws; SystemError where no thread can be started.
+// Throws      the exceptions of the call; SystemError if no thread can be started.
 #pragma once
 
 #include <condition_variable>

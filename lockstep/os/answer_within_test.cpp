@@ -20,7 +20,7 @@ TEST(AnswerWithin, BringsTheError) {
                InvalidArgument);
 }
 
-// The call never ends as long as anybody waits for it.
+// The call does not return until the test has seen the deadline pass.
 TEST(AnswerWithin, NobodyWaitsBeyondTheDeadline) {
   std::promise<void> end;
   std::promise<void> ended;

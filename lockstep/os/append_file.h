@@ -1,5 +1,5 @@
-// AppendFile: a file that grows at its end while a program runs, and that the program's next start can cut
-// back to where a checkpoint was.
+// AppendFile: a file that grows at its end while a program runs. The program's next start can cut it back to
+// its size at a checkpoint.
 //
 //   AppendFile file("run.jsonl");           // empty
 //   file.append("first\n");
@@ -7,7 +7,7 @@
 //   file.append("second\n");
 //   AppendFile again("run.jsonl", kept);    // "first\n"
 //
-// The bytes are with the kernel when append() returns: a killed program loses none of them, a power cut may.
+// When append() returns, the kernel has the bytes: a killed program loses none, a power cut may lose some.
 // sync() waits until they are on the disk.
 //
 // Access      follows the umask, as files of any program do.
@@ -27,7 +27,7 @@ namespace LOCKSTEP_PUBLIC lockstep {
 
 class AppendFile {
  public:
-  // Keeps the first `keep` bytes of a file that is there, all of it if it is shorter; by default none.
+  // Keeps the first `keep` bytes of an existing file (all of it if it is shorter). The default keeps none.
   explicit AppendFile(std::string path, std::uint64_t keep = 0, const std::string& who = "");
 
   void append(std::string_view bytes);
@@ -38,7 +38,7 @@ class AppendFile {
 
  private:
   std::string path_;
-  std::string failure_;  // what an error begins with
+  std::string failure_;  // the beginning of every error message
   Fd file_;
   std::uint64_t size_ = 0;
 };

@@ -8,9 +8,9 @@
 namespace lockstep {
 namespace {
 
-constexpr int NICENESS = 16;  // the scheduler's weight 29, where an ordinary thread has 1024
+constexpr int NICENESS = 16;  // the scheduler's weight 29; an ordinary thread has 1024
 
-// linux/ioprio.h: the class "best effort", its lowest priority.
+// From linux/ioprio.h: the lowest priority in the class "best effort".
 constexpr int IOPRIO_WHO_PROCESS = 1;
 constexpr int LOWEST_BEST_EFFORT = (2 << 13) | 7;
 

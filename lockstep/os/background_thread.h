@@ -1,11 +1,12 @@
-// become_background_thread: the calling thread works when nobody else wants to. Of a CPU that a computing
-// thread fills it gets about a thirtieth, so a training loses at most that; of an idle one it gets all.
+// become_background_thread: gives the calling thread a low priority. Beside a computing thread on
+// the same CPU it gets about a thirtieth of the time, which bounds what a training loses. On an idle CPU it
+// gets all of it.
 //
 //   std::thread([] { become_background_thread("checkpoint"); write(); });
 //
-// Its reads and writes of disks come behind others' where the kernel's I/O scheduler knows priorities.
-// `name` is at most 15 characters, as `top -H` shows it. Never fails: where the kernel refuses, all is as
-// before.
+// Its disk accesses come after those of other threads if the kernel's I/O scheduler supports priorities.
+// `name` has at most 15 characters, and `top -H` shows it. Never fails: if the kernel refuses a change, that
+// priority stays as it was.
 #pragma once
 
 #include "lockstep/base/visibility.h"

@@ -18,8 +18,8 @@ constexpr std::size_t PAGE = std::size_t{4} << 10U;
 void* pointer(std::uintptr_t address) { return reinterpret_cast<void*>(address); }
 std::uintptr_t address_of(const void* block) { return reinterpret_cast<std::uintptr_t>(block); }
 
-// Fresh address space in huge pages, where the kernel has some; `bytes` is a multiple of HUGE_PAGE. 0:
-// refused.
+// Maps fresh address space that may use huge pages. `bytes` is a multiple of HUGE_PAGE. Returns 0 if the
+// kernel refuses.
 std::uintptr_t map_huge(std::size_t bytes) {
   constexpr int FLAGS = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
   void* memory = mmap(nullptr, bytes + HUGE_PAGE, PROT_READ | PROT_WRITE, FLAGS, -1, 0);
@@ -58,6 +58,8 @@ void* BlockCache::allocate(std::size_t bytes) {
   return pointer(*place);
 }
 
+// Address space that is mapped already comes first, then a new region. If the kernel refuses that, all kept
+// memory goes back, and both are tried once more.
 std::uintptr_t BlockCache::take_fresh(std::size_t bytes) {
   std::optional<std::uintptr_t> place = take_clean(bytes);
   if (!place && map_region(bytes)) place = take_clean(bytes);
@@ -70,7 +72,8 @@ std::uintptr_t BlockCache::take_fresh(std::size_t bytes) {
   return *place;
 }
 
-// Together with the memory that is kept right before it, which alone is too short.
+// A clean range may be joined with the kept range that ends where it begins. kept_.take() found that range
+// too short for the allocation.
 std::optional<std::uintptr_t> BlockCache::take_clean(std::size_t bytes) {
   for (const auto& [begin, length] : clean_.all()) {
     const AddressRange clean{begin, length};
@@ -84,7 +87,8 @@ std::optional<std::uintptr_t> BlockCache::take_clean(std::size_t bytes) {
   return std::nullopt;
 }
 
-// A region's last page is never used, so that it does not merge with a region that begins behind it.
+// The last page of a region is never used. So its free range cannot merge with a region that begins behind
+// it.
 bool BlockCache::map_region(std::size_t bytes) {
   const std::size_t needed = round_up(bytes + PAGE, HUGE_PAGE);
   std::size_t size = std::max(REGION, needed);
@@ -116,6 +120,7 @@ void BlockCache::keep(AddressRange block, Clock::time_point now) {
   look(now);
 }
 
+// The smallest amount that was kept since the last trim was not needed in that time, so it goes back.
 void BlockCache::look(Clock::time_point now) {
   if (now >= next_look_) {
     next_look_ = now + IDLE_TIME / 4;
@@ -128,6 +133,8 @@ void BlockCache::look(Clock::time_point now) {
   }
 }
 
+// Cuts from the highest range until at most `bytes` are kept. Low addresses stay, because allocations take
+// them first.
 void BlockCache::give_back_down_to(std::size_t bytes) {
   while (kept_.total_bytes() > bytes) {
     const AddressRange highest = kept_.highest();
@@ -138,6 +145,7 @@ void BlockCache::give_back_down_to(std::size_t bytes) {
   }
 }
 
+// A region of which no block and no kept range is left goes back to the kernel as a whole.
 void BlockCache::give_back(AddressRange range) {
   ++stats_.returned;
   madvise(pointer(range.begin), range.bytes, MADV_DONTNEED);

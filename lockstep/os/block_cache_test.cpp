@@ -35,7 +35,7 @@ Memory memory_of_this_process() {
 
 std::size_t resident_bytes() { return memory_of_this_process().resident; }
 
-// The kernel's flags of the mapping that `block` lies in: " rd wr mr mw me ac hg ".
+// The kernel's flags of the mapping that contains `block`: " rd wr mr mw me ac hg ".
 std::string flags_of_mapping(const void* block) {
   const auto address = reinterpret_cast<std::uintptr_t>(block);
   bool is_found = false;
@@ -93,8 +93,8 @@ TEST(BlockCache, AlignsAndDoesNotOverlap) {
   cache.free(nullptr);
 }
 
-// Of two blocks the second begins where the first one's last page ends; a third that fits begins where an
-// earlier one was.
+// Each block begins at the end of the previous block's last page. A later block that fits takes the lowest
+// freed address.
 TEST(BlockCache, PutsBlocksSideBySideAtTheLowestFreeAddress) {
   BlockCache cache(NO_CAP);
   std::array<std::byte*, 4> blocks = {};
@@ -102,13 +102,13 @@ TEST(BlockCache, PutsBlocksSideBySideAtTheLowestFreeAddress) {
   for (std::size_t i = 1; i < 4; ++i) EXPECT_EQ(blocks[i] - blocks[i - 1], 100 * KIB);
   cache.free(blocks[2]);
   cache.free(blocks[1]);
-  EXPECT_EQ(cache.allocate(150 * KIB), blocks[1]);              // across two that were freed
-  EXPECT_EQ(cache.allocate(300 * KIB), blocks[3] + 100 * KIB);  // the rest between is too short
+  EXPECT_EQ(cache.allocate(150 * KIB), blocks[1]);              // spans two freed blocks
+  EXPECT_EQ(cache.allocate(300 * KIB), blocks[3] + 100 * KIB);  // the rest of that gap is too short
   EXPECT_EQ(cache.stats().reused, 1U);
   EXPECT_EQ(cache.stats().mapped, 5U);
 }
 
-// What is kept at the end of the memory in use is the beginning of a block that is too long for it.
+// The kept range at the end of the used memory becomes the beginning of a block that is too long for it.
 TEST(BlockCache, ContinuesKeptMemoryWithFresh) {
   BlockCache cache(NO_CAP);
   void* first = cache.allocate(MEBIBYTE);
@@ -188,9 +188,9 @@ TEST(BlockCache, EmptyReturnsMemoryAndAddressesToTheKernel) {
   }
 }
 
-// A block in use keeps its memory while what lies on both sides of it is given back, and taken again.
+// A block in use keeps its memory while the memory on both sides of it is given back and allocated again.
 TEST(BlockCache, GivesBackOnlyWhatIsFree) {
-  BlockCache cache(0);  // keeps none
+  BlockCache cache(0);  // keeps no memory
   std::array<unsigned char*, 3> blocks = {};
   for (auto& block : blocks) {
     block = static_cast<unsigned char*>(cache.allocate(BlockCache::SMALLEST));
@@ -206,7 +206,7 @@ TEST(BlockCache, GivesBackOnlyWhatIsFree) {
   cache.free(blocks[1]);
 }
 
-// In every second 2 of 3 MiB are needed; the third goes back when that has been so for IDLE_TIME.
+// The cache keeps 3 MiB, and every second needs only 2. The third goes back after IDLE_TIME.
 TEST(BlockCache, GivesBackWhatNobodyNeededInAWhile) {
   BlockCache cache(NO_CAP);
   const auto start = BlockCache::Clock::now();
@@ -233,13 +233,13 @@ TEST(BlockCache, GivesEverythingBackWhenMemoryIsScarce) {
   cache.free(cache.allocate(32 * MEBIBYTE), start + BlockCache::IDLE_TIME / 2);
   EXPECT_EQ(cache.stats().cached_bytes, 32 * MEBIBYTE);
   is_scarce = true;
-  cache.free(cache.allocate(MEBIBYTE), start + BlockCache::IDLE_TIME / 2);  // too early for another look
+  cache.free(cache.allocate(MEBIBYTE), start + BlockCache::IDLE_TIME / 2);  // too early for another check
   EXPECT_EQ(cache.stats().cached_bytes, 32 * MEBIBYTE);
   cache.free(cache.allocate(MEBIBYTE), start + BlockCache::IDLE_TIME);
   EXPECT_EQ(cache.stats().cached_bytes, 0U);
 }
 
-// In a process that may not map another 80 MiB, not to speak of a region, unless it gives back the 64 MiB it
+// This process may not map another 80 MiB, much less a region, unless the cache gives back the 64 MiB that it
 // keeps.
 TEST(BlockCache, TriesAgainWithoutWhatItKept) {
   const pid_t child = fork_child([] {
@@ -265,7 +265,7 @@ TEST(BlockCache, RefusesWhatThereIsNoMemoryFor) {
   BlockCache cache(NO_CAP);
   cache.free(cache.allocate(MEBIBYTE));
   EXPECT_THROW(cache.allocate(std::size_t{1} << 60U), std::bad_alloc);
-  EXPECT_EQ(cache.stats().cached_bytes, 0U);  // given back before giving up
+  EXPECT_EQ(cache.stats().cached_bytes, 0U);  // given back before the allocation fails
   EXPECT_EQ(cache.stats().in_use_bytes, 0U);
 }
 

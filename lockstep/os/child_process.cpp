@@ -21,7 +21,8 @@
 namespace lockstep {
 namespace {
 
-// What the child needs, prepared before fork: between fork and exec it may only make system calls.
+// The child's data, prepared before fork. Between fork and exec the child may only make system calls, because
+// another thread may have held a lock of malloc's at the fork.
 struct Prepared {
   std::vector<char*> arguments;
   std::vector<char*> environment;
@@ -49,11 +50,11 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
 
 [[noreturn]] void run_child(const SpawnRequest& request, const Prepared& prepared, int report) {
   setpgid(0, 0);
-  // The parent may have died before the request below: then nobody sends the signal, and getppid() tells.
+  // If the parent died before this call, the signal never comes. getppid() then names another process.
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != prepared.parent) _exit(127);
   if (prepared.cpus != nullptr)
-    sched_setaffinity(0, prepared.cpus_size, prepared.cpus);  // refused: runs unpinned
+    sched_setaffinity(0, prepared.cpus_size, prepared.cpus);  // if refused, the child runs unpinned
   for (int i = 0; i < 3; ++i) {
     if (dup2(prepared.standard[static_cast<std::size_t>(i)], i) < 0) fail_child(report);
   }
@@ -123,7 +124,7 @@ ChildProcess spawn(const SpawnRequest& request) {
   const pid_t pid = fork();
   if (pid < 0) throw SystemError("cannot start a process", errno);
   if (pid == 0) run_child(request, prepared, report.write.get());
-  setpgid(pid, pid);  // whoever is first, parent or child: afterwards kill(-pid) reaches it
+  setpgid(pid, pid);  // parent and child both do this, so that kill(-pid) works for either from now on
   return {pid, std::move(report.read)};
 }
 
@@ -175,7 +176,7 @@ namespace {
 
 void check_names_one(pid_t pid) {
   if (pid <= 1)
-    throw InternalError(str("a signal to process ", pid, ", which is no process that was started"));
+    throw InternalError(str("cannot signal process ", pid, ": it is not a process that was started"));
 }
 
 }  // namespace
@@ -212,7 +213,8 @@ ProgramPath find_program(const std::string& program, const std::string& path_var
     const std::string candidate = str(folder.empty() ? "." : folder, "/", program);
     const int error = program_error(candidate);
     if (error == 0) return {candidate, 0};
-    // A folder that may not be searched says EACCES, too, and holds no program for this user.
+    // access() reports EACCES also for a folder that may not be searched. Only if stat() finds the file is
+    // there a program.
     struct stat info {};
     if (error == EACCES && stat(candidate.c_str(), &info) == 0) found = {candidate, EACCES};
     if (colon == std::string_view::npos) return found;

@@ -1,19 +1,19 @@
-// Starts a program as a child process, without a shell, and tells how it ended.
+// Starts a program as a child process, without a shell, and reports how it ended.
 //
 //   SpawnRequest request;
 //   request.executable = "/usr/bin/env";
 //   request.arguments = {"env", "true"};
 //   request.environment = {"PATH=/usr/bin"};
-//   ChildProcess child = spawn(request);          // does not wait for exec: a program on a dead file server
-//                                                 // hangs there
+//   ChildProcess child = spawn(request);          // returns before exec, which may hang
+//                                                 // on a dead file server
 //   ... poll child.exec_report ...
 //   if (exec_error(child) == 0) ...               // it runs
 //   while (!poll_exit(child.pid)) ...
 //
-// The child leads a process group of its own and has the signal mask it is given. It dies when the thread
-// that called spawn() ends (PR_SET_PDEATHSIG); its own children do not (os/descendants.h ends those). It
-// holds the descriptors that the request names and those that were inheritable already, and no others. Its
-// limit of open files is the one that this process had before it raised it (open_files.h).
+// The child leads a process group of its own and gets the requested signal mask. It dies when the thread that
+// called spawn() ends (PR_SET_PDEATHSIG). Its own children do not; os/descendants.h ends them. It holds the
+// descriptors that the request names and those that were inheritable before, and no others. Its limit of open
+// files is the limit of this process before make_room_for_files() raised it (open_files.h).
 #pragma once
 
 #include <sys/types.h>
@@ -31,13 +31,13 @@ namespace LOCKSTEP_PUBLIC lockstep {
 
 struct SpawnRequest {
   std::string executable;                // a path: PATH is not searched
-  std::vector<std::string> arguments;    // argv, its own name included
-  std::vector<std::string> environment;  // "NAME=value", the whole of it
+  std::vector<std::string> arguments;    // argv, with the program's name first
+  std::vector<std::string> environment;  // "NAME=value", complete
   int standard_input = -1;               // -1: /dev/null
   int standard_output = -1;
   int standard_error = -1;
   std::vector<int> inherited;             // descriptors the child keeps, under the same numbers
-  std::vector<int> cpus;                  // the child's affinity mask; empty: as the parent's
+  std::vector<int> cpus;                  // the child's affinity mask; empty: the parent's
   const sigset_t* signal_mask = nullptr;  // blocked signals of the child; null: none
 };
 
@@ -46,25 +46,24 @@ struct ChildProcess {
   Fd exec_report;  // readable once exec has succeeded or failed
 };
 
-// Fails: SystemError when there is no more process.
+// Throws SystemError if the system has no free process.
 ChildProcess spawn(const SpawnRequest& request);
 
-// Waits for exec and returns the errno value with which it failed (ENOENT, EACCES, ENOEXEC, ...), 0 when the
+// Waits for exec. Returns the errno value with which it failed (ENOENT, EACCES, ENOEXEC, ...), or 0 if the
 // program runs. Does not block once `exec_report` is readable.
 int exec_error(const ChildProcess& child);
 
-// Forks: the child runs `body` and exits with what it returns, without running the parent's destructors or
-// exit handlers. Only for a process with one thread. Fails: SystemError.
+// Forks. The child runs `body` and exits with its result, without the parent's destructors or exit handlers.
+// Only for a process with one thread. Throws SystemError.
 pid_t fork_child(const std::function<int()>& body);
 
-// Has the kernel kill the calling process when the thread that forked it ends.
+// Asks the kernel to kill the calling process when the thread that forked it ends.
 void die_with_parent();
 
-// Puts the calling process into a process group of its own, so that signals to its old group (Ctrl-C) miss
-// it.
+// Moves the calling process to a process group of its own, so that signals to its old group (Ctrl-C) miss it.
 void leave_process_group();
 
-// The calling process's name in ps and top, at most 15 characters.
+// Sets the calling process's name in ps and top, at most 15 characters.
 void name_process(const std::string& name);
 
 // How a process ended: by exit(code) or by a signal.
@@ -73,23 +72,24 @@ struct ExitStatus {
   int signal = 0;  // 0: it exited by itself
 
   bool success() const { return code == 0 && signal == 0; }
-  int shell_code() const { return signal != 0 ? 128 + signal : code; }  // as a shell's $?
+  int shell_code() const { return signal != 0 ? 128 + signal : code; }  // the value of a shell's $?
 };
 
-// Reaps `pid` if it has ended. nullopt: still running. A process that is not (or no more) a child counts as
-// exit code 255.
+// Reaps `pid` if it has ended; nullopt if it still runs. A process that is not, or no longer, a child counts
+// as exit code 255.
 std::optional<ExitStatus> poll_exit(pid_t pid);
 ExitStatus wait_exit(pid_t pid);  // blocks
 
-// Whether the child `pid` has ended; it is not reaped, so that its number still means it.
+// Returns whether the child `pid` has ended. The child is not reaped, so its number cannot be reused yet.
 bool has_ended(pid_t pid);
 
-// Signals one process. Throws InternalError for 1 and less: kill() takes those for process 1, for the
-// caller's own group and for every process that the user may signal.
+// Signals one process. Throws InternalError for 1 and smaller numbers: kill() would take them for process 1,
+// the caller's own group, or every process that the user may signal.
 void signal_process(pid_t pid, int signal);
 
-// Signals the process group that `leader` founded, and `leader` itself should it have moved to another. Only
-// for a leader that has not been reaped: its number still means it. Throws as signal_process does.
+// Signals the process group that `leader` founded, and `leader` itself if it has moved to another group. Only
+// for a leader that has not been reaped, because its number could otherwise belong to another process. Throws
+// like signal_process().
 void signal_process_group(pid_t leader, int signal);
 
 // "SIGKILL", "SIGRTMIN+3".
@@ -98,11 +98,11 @@ std::string signal_name(int signal);
 // "exit code 3", "killed by SIGSEGV".
 std::string describe(const ExitStatus& status);
 
-// The path that `program` means: itself when it has a slash, else the first executable file on PATH
+// Finds the file that `program` names: itself if it contains a slash, else the first executable file on PATH
 // (`path_variable`).
 struct ProgramPath {
   std::string path;
-  int error_number = 0;  // 0, ENOENT (not found), EACCES (found, not executable), EISDIR
+  int error_number = 0;  // 0, ENOENT (not found), EACCES (found, but not executable), EISDIR
 };
 ProgramPath find_program(const std::string& program, const std::string& path_variable);
 

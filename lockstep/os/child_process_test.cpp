@@ -23,7 +23,7 @@ SpawnRequest shell(const std::string& script) {
 
 ExitStatus result_of(const SpawnRequest& request) { return wait_exit(spawn(request).pid); }
 
-// What the child prints.
+// The text that the child prints.
 std::string output_of(SpawnRequest request) {
   Pipe pipe = make_pipe();
   request.standard_output = pipe.write.get();
@@ -118,7 +118,7 @@ TEST(ChildProcess, IsReachedInWhateverGroupItIs) {
 
 TEST(ChildProcess, DiesWithItsParent) {
   Pipe life = make_pipe();
-  // A process in between starts a sleep, which holds the pipe open as long as it lives.
+  // A process in between starts a sleep, which keeps the pipe open while it lives.
   const pid_t between = fork_child([&] {
     SpawnRequest request;
     request.executable = "/bin/sleep";
@@ -139,8 +139,8 @@ TEST(ChildProcess, DiesWithItsParent) {
   EXPECT_EQ(text, "up");
 }
 
-// kill() takes -1 for everybody and 0 for the caller's group. Signal 0 is sent, which harms nobody should it
-// be.
+// kill() takes -1 for all processes and 0 for the caller's group. The test sends signal 0, which is harmless
+// even if the check were missing.
 TEST(SignalProcess, RefusesNumbersThatNameNoSingleProcess) {
   for (const pid_t pid : {1, 0, -1, -2}) {
     EXPECT_THROW(signal_process(pid, 0), InternalError) << pid;

@@ -1,5 +1,5 @@
-// The part of a machine that a process may use, in a form that ranks tell each other: which CPUs, and how
-// much time of them.
+// CpuShare: the part of a machine that a process may use: which CPUs, and how much of their time. Ranks
+// exchange it as text.
 //
 //   const CpuShare mine = cpu_share();                        // CPUs {0, 1}, 1.5 CPUs' worth of time
 //   usable_cpus({mine});                                      // 1
@@ -23,15 +23,16 @@ struct CpuShare {
   std::optional<double> quota = {};  // CPUs' worth of time that the cgroup grants; nullopt: no limit
 };
 
-// Of this process, now. Reads some small files: for when a group is made, not for hot paths.
+// The share of this process, now. Reads some small files, so call it when a group is made, not in hot paths.
 CpuShare cpu_share();
 
-// How many CPUs these processes have together: those in any mask, but no more than whole CPUs fit into the
-// smallest quota (a quota is taken for one that all of them share). At least 1.
+// How many CPUs these processes have together: all CPUs in any mask, but at most the whole part of the
+// smallest quota, which all of them are assumed to share. At least 1.
 int usable_cpus(const std::vector<CpuShare>& shares);
 
-// One word each way, "b/1.5" for CPUs 0, 1 and 3 and a quota: a hexadecimal digit for four CPUs, the lowest
-// first, so that any machine's fits into a message between ranks. nullopt: the text is not one.
+// The share as one word, and back: "b/1.5" means CPUs 0, 1 and 3 and a quota of 1.5. Each hexadecimal digit
+// stands for four CPUs, the lowest first, so that a large machine's share still fits into a message. nullopt
+// if the text is malformed.
 std::string text_of(const CpuShare& share);
 std::optional<CpuShare> parse_cpu_share(std::string_view text);
 

@@ -55,7 +55,7 @@ TEST(CpuShareText, IsRefusedIfItIsNone) {
     EXPECT_FALSE(parse_cpu_share(text)) << text;
 }
 
-// A thread has a mask of its own, so the rest of this process keeps its.
+// A thread has a mask of its own, so the rest of this process keeps its mask.
 TEST(CpuShare, FollowsTheAffinityMask) {
   const CpuShare before = cpu_share();
   const int last = *before.cpus.rbegin();
@@ -70,8 +70,7 @@ TEST(CpuShare, FollowsTheAffinityMask) {
   EXPECT_EQ(cpu_share().cpus, before.cpus);
 }
 
-// A cgroup of our own below that of this process, which it enters and leaves again, where the machine lets us
-// make one.
+// A cgroup below that of this process, which the process enters and leaves again, if the machine permits it.
 class OwnCgroup {
  public:
   OwnCgroup(const std::string& mount, const std::string& controllers) : home_(mount) {

@@ -59,7 +59,8 @@ class Hwloc {
 };
 #endif
 
-// One core per CPU where hwloc is missing or knows no cores (some virtual machines).
+// Keeps the usable CPUs of each core. A CPU that hwloc assigns to no core (some virtual machines; a build
+// without hwloc) becomes a core of its own.
 std::vector<std::vector<int>> restricted(const std::vector<std::vector<int>>& cores,
                                          const std::set<int>& usable) {
   std::vector<std::vector<int>> out;
@@ -77,6 +78,7 @@ std::vector<std::vector<int>> restricted(const std::vector<std::vector<int>>& co
   return out;
 }
 
+// An empty value means no limit.
 std::optional<double> lowest(std::optional<double> a, std::optional<double> b) {
   if (!a || !b) return a ? a : b;
   return std::min(*a, *b);
@@ -100,8 +102,8 @@ std::optional<double> quota_of(const std::filesystem::path& group) {
   return std::nullopt;
 }
 
-// In a container the path named by /proc/self/cgroup may lie above what is mounted: the missing folders are
-// skipped.
+// In a container, the path in /proc/self/cgroup may contain folders above the mount. Those folders are
+// missing here and are skipped.
 std::optional<double> tightest_quota(const std::filesystem::path& mount, const std::string& group) {
   std::optional<double> quota = quota_of(mount);
   std::filesystem::path path = mount;
@@ -113,14 +115,14 @@ std::optional<double> tightest_quota(const std::filesystem::path& mount, const s
   return quota;
 }
 
-// nullopt: a filter of the container forbids the question.
+// nullopt: a container's filter forbids the system call.
 std::optional<std::set<int>> kernel_affinity_mask() {
   for (int cpus = 1024; cpus <= (1 << 20); cpus *= 2) {
     const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> mask(CPU_ALLOC(cpus),
                                                                 [](cpu_set_t* set) { CPU_FREE(set); });
     const std::size_t size = CPU_ALLOC_SIZE(cpus);
     if (sched_getaffinity(0, size, mask.get()) != 0) {
-      if (errno == EINVAL) continue;  // the kernel knows more CPUs than fit
+      if (errno == EINVAL) continue;  // the kernel has more CPUs than the mask
       break;
     }
     std::set<int> usable;
@@ -167,7 +169,7 @@ CpuTopology cpu_topology() {
   if (kernel_affinity_mask()) {
     const Hwloc hwloc(nullptr);
     machine.cores = hwloc.is_this_machine() ? restricted(hwloc.cores(), affinity_mask()) : hwloc.cores();
-  } else {  // hwloc would ask again and again, for ever larger masks
+  } else {  // hwloc would repeat the forbidden call with ever larger masks
     machine.cores = restricted({}, affinity_mask());
   }
 #else

@@ -27,14 +27,14 @@ struct CpuTopology {
 
 CpuTopology cpu_topology();
 
-// What hwloc makes of a description such as "pack:2 numa:1 core:4 pu:2": another machine, for tests.
+// The topology that hwloc derives from a description such as "pack:2 numa:1 core:4 pu:2". For tests.
 CpuTopology synthetic_topology(const std::string& description);
 
 // The CPUs on which the calling thread may run.
 std::set<int> affinity_mask();
 
-// The tightest limit of this process's cgroup and those above it (cpu.max of version 2, cpu.cfs_quota_us of
-// version 1). `root` stands for "/" in tests.
+// The smallest CPU quota of this process's cgroup and the cgroups above it (cpu.max in version 2,
+// cpu.cfs_quota_us in version 1). Tests pass another `root` in place of "/".
 std::optional<double> cgroup_cpu_quota(const std::string& root = "");
 
 }  // namespace lockstep

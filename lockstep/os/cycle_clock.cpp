@@ -35,7 +35,8 @@ CycleClock CycleClock::of_this_machine() {
   return CycleClock(counts_cycles);
 }
 
-// The tightest of a few tries: this thread may lose its core between the two clocks.
+// Keeps the pair with the shortest reading time of a few tries, because this thread may lose its core between
+// the two clocks.
 CycleClock::Pair CycleClock::pair() const {
   constexpr int TRIES = 5;
   Pair best;
@@ -56,7 +57,7 @@ std::int64_t CycleClock::nanoseconds(std::uint64_t count, const Pair& first, con
   const auto counts = static_cast<double>(static_cast<std::int64_t>(second.count - first.count));
   const auto span = static_cast<double>(second.nanoseconds - first.nanoseconds);
   const double rate = counts > 0 ? span / counts : 1.0;
-  // From the later end, where what is looked at mostly lies.
+  // Counts back from the later pair, because most records lie close to it, where the error is smallest.
   const auto back = static_cast<double>(static_cast<std::int64_t>(second.count - count));
   return second.nanoseconds - static_cast<std::int64_t>(back * rate);
 }

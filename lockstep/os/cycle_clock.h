@@ -1,12 +1,12 @@
-// The cheapest clock of this machine that never goes back and that all its processes read alike. It is the
-// processor's time stamp counter where the kernel vouches for it, else std::chrono::steady_clock. A reader
-// of the records turns counts into nanoseconds; recording does not.
+// CycleClock: the cheapest clock of this machine that never goes back and that all processes read alike. It
+// is the processor's time stamp counter if the kernel trusts that, else std::chrono::steady_clock. Recording
+// stores raw counts; the reader of a trace converts them to nanoseconds.
 //
 //   const CycleClock clock = CycleClock::of_this_machine();
 //   const CycleClock::Pair first = clock.pair();
-//   const std::uint64_t count = clock.now();                       // 10 ns, no system call
+//   const std::uint64_t count = clock.now();                       // no system call
 //   ...
-//   // as steady_clock counts them
+//   // in nanoseconds of steady_clock
 //   const std::int64_t when = CycleClock::nanoseconds(count, first, clock.pair());
 #pragma once
 
@@ -22,14 +22,15 @@ namespace LOCKSTEP_PUBLIC lockstep {
 
 class CycleClock {
  public:
-  // A moment by both clocks.
+  // One moment, read from both clocks.
   struct Pair {
     std::uint64_t count = 0;
     std::int64_t nanoseconds = 0;
   };
 
-  // The time stamp counter if it is the kernel's own clock source, or if every processor says that its
-  // counter runs at one rate and in every sleep state (constant_tsc, nonstop_tsc). Looked up once.
+  // Uses the time stamp counter if it is the kernel's own clock source, or if every processor reports that
+  // its counter runs at one rate and in every sleep state (constant_tsc, nonstop_tsc). The decision is made
+  // once.
   static CycleClock of_this_machine();
   explicit CycleClock(bool counts_cycles) : counts_cycles_(counts_cycles) {}
 
@@ -42,8 +43,8 @@ class CycleClock {
   }
   Pair pair() const;
 
-  // The line through two pairs, at `count`. More than a few milliseconds between them make it exact to a
-  // microsecond.
+  // Interpolates linearly between two pairs, at `count`. The longer the time between the pairs, the smaller
+  // the error.
   static std::int64_t nanoseconds(std::uint64_t count, const Pair& first, const Pair& second);
 
   static std::int64_t steady_nanoseconds() {

@@ -21,7 +21,8 @@
 namespace lockstep {
 namespace {
 
-// The whole process table: slower than the kernel's list of children, but never misses one.
+// Scans the whole process table. This is slower than the kernel's list of children, but it never misses a
+// child.
 std::vector<pid_t> children_by_scan() {
   std::vector<pid_t> children;
   for (const ProcessEntry& entry : all_processes()) {
@@ -30,7 +31,7 @@ std::vector<pid_t> children_by_scan() {
   return children;
 }
 
-// The kernel's list may leave some out while others exit (proc(5)).
+// The kernel's list may miss children while others exit (proc(5)).
 std::vector<pid_t> children_by_list() {
   std::vector<pid_t> children;
   for (const int task : numbers_in("/proc/self/task")) {
@@ -51,9 +52,9 @@ bool has_children() {
   return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 || errno != ECHILD;
 }
 
-// Without /proc: the kernel says of every number whether it is that of a child. The numbers of containers are
-// small as a rule: all up to the most that Linux uses are asked for, which takes a second, only if none but
-// `known` is found among the first.
+// Without /proc: asks the kernel for every pid whether it is a child. Pids in containers are usually small.
+// So all pids that Linux can assign, which are many more, are tried only if the first NEAR contain no child
+// except `known`.
 std::vector<pid_t> children_by_number(std::span<const pid_t> known) {
   constexpr pid_t NEAR = 1 << 15;
   constexpr pid_t NUMBERS = 1 << 22;
@@ -68,7 +69,8 @@ std::vector<pid_t> children_by_number(std::span<const pid_t> known) {
   return children;
 }
 
-// Without /proc: the children that have ended, up to the first that is to be kept.
+// Without /proc: reaps the children that have ended, up to the first that must be kept. waitid() would return
+// that child again and again.
 void reap_ended(std::span<const pid_t> keep) {
   for (;;) {
     siginfo_t info{};
@@ -116,7 +118,8 @@ std::vector<pid_t> kill_children(std::span<const pid_t> keep) {
     if (!reap(pid)) left.push_back(pid);
   }
   if (!left.empty() || !has_children()) return left;
-  // Orphans may have become our children meanwhile: only a full scan without any may end the caller's loop.
+  // Orphans may have become children of this process meanwhile. So only a full scan without any child may end
+  // the caller's loop.
   for (const pid_t pid : has_proc ? children_by_scan() : children_by_number(keep)) {
     if (!contains(keep, pid)) left.push_back(pid);
   }

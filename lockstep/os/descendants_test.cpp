@@ -29,7 +29,7 @@ struct Family {
     read_available(pipe.read.get(), text);
     life = std::move(pipe.read);
   }
-  // True once no process holds the pipe any more.
+  // True once no process holds the pipe.
   bool is_extinct() const {
     std::string text;
     return read_available(life.get(), text) == ReadResult::END;
@@ -81,7 +81,7 @@ TEST(Descendants, ThatHaveEndedAreReapedUnlessKept) {
     const auto children = children_of_this_process();
     return std::find(children.begin(), children.end(), pid) != children.end();
   };
-  while (has(ended.first)) reap_children(both);  // it has closed the pipe and ends in a moment
+  while (has(ended.first)) reap_children(both);  // the child has closed the pipe and ends in a moment
   EXPECT_TRUE(has(kept.first));
   EXPECT_EQ(wait_exit(kept.first).code, 5);
   EXPECT_EQ(process_name(kept.first), "?");

@@ -42,6 +42,7 @@ void EventPoll::change(int fd, std::uint64_t token, Interest interest) {
 
 void EventPoll::remove(int fd) { control(EPOLL_CTL_DEL, fd, 0, {}); }
 
+// Without `spin` the kernel is asked at least once, even if the deadline has passed.
 std::vector<EventPoll::Event> EventPoll::wait(Deadline deadline, std::chrono::nanoseconds spin) {
   std::array<epoll_event, 64> events = {};
   int count = 0;

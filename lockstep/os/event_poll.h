@@ -1,12 +1,12 @@
-// EventPoll: one thread waits for many descriptors (epoll, level-triggered); others may add, change and wake
-// meanwhile.
+// EventPoll: one thread waits for many descriptors (epoll, level-triggered). Other threads may add, change
+// and wake meanwhile.
 //
 //   EventPoll poll;
 //   poll.add(fd, /*token=*/7, {.read = true});
 //   for (const EventPoll::Event& event : poll.wait(Deadline::never()))
 //     use(event.token, event.readable, event.writable);
 //
-// Threads: wait() by one thread at a time; everything else by any.
+// Threads: one thread at a time may call wait(); any thread may call the rest.
 #pragma once
 
 #include <chrono>
@@ -22,7 +22,7 @@ class EventPoll {
  public:
   struct Event {
     std::uint64_t token = 0;
-    bool readable = false;  // or closed, or broken: reading tells which
+    bool readable = false;  // or closed, or broken: the next read reports which
     bool writable = false;
   };
 
@@ -37,8 +37,8 @@ class EventPoll {
   void add(int fd, std::uint64_t token, Interest interest);
   void change(int fd, std::uint64_t token, Interest interest);
   void remove(int fd);
-  // What is ready; empty at the deadline, or when somebody woke this thread. Keeps its core and asks again
-  // and again for `spin` before it sleeps: to be woken takes longer than most answers.
+  // Returns the descriptors that are ready. Empty at the deadline, after wake(), and after a signal handler
+  // ran. Polls without sleeping for `spin` first, because waking a thread takes longer than most answers.
   std::vector<Event> wait(Deadline deadline, std::chrono::nanoseconds spin = std::chrono::nanoseconds(0));
   void wake();
 

@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::uint32_t NOTE_MAGIC = 0x4c46'4e31;  // "LFN1"
 constexpr auto LAST_NOTE_CODE = static_cast<std::uint32_t>(ErrorCode::BACKEND);
-constexpr int MOST_WAIT_MS = 1000;  // of a rank, with a launcher that does not read
+constexpr int MOST_WAIT_MS = 1000;  // of a rank, if the launcher does not read
 
 struct NotePacket {
   std::uint32_t magic = NOTE_MAGIC;
@@ -31,21 +31,21 @@ struct NotePacket {
 };
 static_assert(std::is_trivially_copyable_v<NotePacket>);
 
-// Of this process.
+// The state of this process.
 struct Teller {
   std::atomic<int> descriptor = -1;
   std::atomic<int> rank = 0;
-  std::atomic<unsigned> generation = 0;  // of forks
+  std::atomic<unsigned> generation = 0;  // the fork generation in which `descriptor` was opened
   std::atomic<bool> has_told = false;
 };
-Teller teller;  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables): what a process is
+Teller teller;  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables): belongs to the process
 
 ino_t inode_of(int fd) {
   struct stat status = {};
   return fstat(fd, &status) == 0 ? status.st_ino : 0;
 }
 
-// -1: there is none, or its number means something else by now.
+// Returns -1 if there is no descriptor, or if its number means another file now.
 int inherited_descriptor() {
   const std::string text = env("LOCKSTEP_FAILURE_FD").value_or("");
   const char* const end = text.data() + text.size();

@@ -22,7 +22,7 @@ auto note(int rank, ErrorCode code, int culprit) {
                Field(&FailureNote::culprit, culprit));
 }
 
-// What a child that inherits the socket tells; `variable`: as the launcher sets it.
+// Runs `body` in a child that inherits the socket. `variable` is the launcher's environment variable.
 void in_child(const std::string& variable, const std::function<void()>& body) {
   const pid_t child = fork_child([&] {
     putenv(const_cast<char*>(variable.c_str()));  // NOLINT: putenv's signature

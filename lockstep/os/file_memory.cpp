@@ -19,7 +19,8 @@ namespace lockstep {
 namespace {
 
 constexpr std::size_t LINE = 64;
-constexpr std::size_t BLOCK = std::size_t{64} << 20U;  // at least; several small allocations share a file
+// The smallest file. Several small allocations share one.
+constexpr std::size_t BLOCK = std::size_t{64} << 20U;
 
 std::size_t page_size() {
   static const auto size = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
@@ -29,8 +30,7 @@ std::size_t page_size() {
 Fd nameless_file(const std::string& folder) {
   Fd file(::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
   if (file.valid() || (errno != EOPNOTSUPP && errno != EISDIR)) return file;
-  std::string path =
-      folder + "/.lockstep-memory-XXXXXX";  // where the file system has no files without a name
+  std::string path = folder + "/.lockstep-memory-XXXXXX";  // used if the file system has no nameless files
   file.reset(::mkostemp(path.data(), O_CLOEXEC));
   if (file.valid()) ::unlink(path.c_str());
   return file;
@@ -74,7 +74,7 @@ std::size_t FileMemory::bytes() const {
   return bytes;
 }
 
-// Whole pages, also where a range has only a part of one.
+// Rounds outward to whole pages.
 std::vector<FileMemory::Pages> FileMemory::pages_of(const std::vector<MemoryRange>& ranges) const {
   std::vector<Pages> found;
   for (const MemoryRange& range : ranges) {
@@ -91,12 +91,13 @@ std::vector<FileMemory::Pages> FileMemory::pages_of(const std::vector<MemoryRang
   return found;
 }
 
-// Advice, of which a failure costs time alone.
+// This is only advice: if it fails, the next access is slower.
 void FileMemory::will_need(const std::vector<MemoryRange>& ranges) {
   for (const Pages& pages : pages_of(ranges))
     ::madvise(pages.block->data + pages.begin, pages.bytes, MADV_WILLNEED);
 }
 
+// Some file systems do not support the call (ENOSYS, ESPIPE). The kernel then writes the pages back later.
 void FileMemory::write_back(const Pages& pages, unsigned how) const {
   if (::sync_file_range(pages.block->file.get(), static_cast<off_t>(pages.begin),
                         static_cast<off_t>(pages.bytes), how) == 0 ||
@@ -105,8 +106,8 @@ void FileMemory::write_back(const Pages& pages, unsigned how) const {
   throw SystemError(str("cannot write memory back to a file in ", in_quotes(folder_)), errno);
 }
 
-// What left before is on the disk by now, or is waited for. Only then can its pages be dropped: a dirty page
-// stays.
+// Starts to write `ranges` and waits for the previous call's ranges, which are on the disk or nearly so. Only
+// then are these dropped, because the kernel keeps dirty pages.
 void FileMemory::is_done(const std::vector<MemoryRange>& ranges) {
   const std::vector<Pages> pages = pages_of(ranges);
   for (const Pages& one : pages) write_back(one, SYNC_FILE_RANGE_WRITE);

@@ -1,25 +1,25 @@
-// FileMemory: memory whose contents lie in a file without a name, so that there can be more of it than the
-// machine has memory. The kernel reads a page when it is touched, and may write it back and drop it at any
-// time. Who goes through it in order says so: then reading and writing happen beside the work.
+// FileMemory: memory whose contents lie in a nameless file, so that it may be larger than the machine's
+// memory. The kernel reads a page when it is touched, and may write it back and drop it at any time. A caller
+// that walks through it in order announces its ranges: then reading and writing overlap with the computation.
 //
 //   FileMemory memory("/nvme/scratch");
 //   auto* data = static_cast<float*>(memory.allocate(bytes));       // zeros
-//   memory.will_need({range(0)});              // reading begins; returns at once
+//   memory.will_need({range(0)});              // starts to read; returns at once
 //   for (int i = 0; i < n; ++i) {
 //     if (i + 1 < n) memory.will_need({range(i + 1)});
 //     work_on(range(i));
-//     memory.is_done({range(i)});              // writing begins; range(i - 1) leaves the memory
+//     memory.is_done({range(i)});              // starts to write; range(i - 1) leaves the memory
 //   }
 //
-// Memory   while somebody goes through it in this way, at most two of his ranges and the one that is read
-//          ahead are in memory.
-// Disk     allocate() reserves space, so a full disk is an error there and never later. The file goes with
-//          the process, however that ends.
-// Threads  one at a time, but for the memory itself.
-// Fails    SystemError naming the folder: it is missing or not writable, the disk is full, the file would
-//          be larger than `ulimit -f` permits, a page could not be written back. A disk that cannot read a
-//          page ends the process by SIGBUS, as it does for every mapped file.
-// Limits   a folder in tmpfs holds its files in memory, so nothing is gained there.
+// Memory   for a caller that announces its ranges like this, at most two ranges in use and the one that is
+//          read ahead are in memory.
+// Disk     allocate() reserves the space, so a full disk is an error there and never later. The file
+//          disappears with the process, however that ends.
+// Threads  one at a time for the calls; the memory itself may be used by any.
+// Fails    SystemError that names the folder: it is missing or not writable, the disk is full, the file would
+//          exceed `ulimit -f`, a page could not be written back. If the disk cannot read a page, the process
+//          ends with SIGBUS, as for every mapped file.
+// Limits   a folder in tmpfs keeps its files in memory, so it saves none.
 #pragma once
 
 #include <cstddef>
@@ -44,12 +44,12 @@ class FileMemory {
   FileMemory& operator=(const FileMemory&) = delete;
   ~FileMemory();
 
-  // Aligned to a cache line; zeros. It stays until this object goes.
+  // Aligned to a cache line, filled with zeros. It lives as long as this object.
   void* allocate(std::size_t bytes);
-  // Parts of ranges that are not of this memory are passed over.
+  // A range that does not begin in this memory is ignored.
   void will_need(const std::vector<MemoryRange>& ranges);
   void is_done(const std::vector<MemoryRange>& ranges);
-  std::size_t bytes() const;  // on the disk
+  std::size_t bytes() const;  // reserved on the disk
 
  private:
   struct Block {  // a file and its mapping
@@ -58,7 +58,7 @@ class FileMemory {
     std::size_t bytes = 0;
     std::size_t used = 0;
   };
-  struct Pages {  // of a block
+  struct Pages {  // a page-aligned part of a block
     const Block* block = nullptr;
     std::size_t begin = 0;
     std::size_t bytes = 0;
@@ -69,7 +69,7 @@ class FileMemory {
 
   const std::string folder_;
   std::deque<Block> blocks_;
-  std::vector<Pages> leaving_;  // are written to the disk
+  std::vector<Pages> leaving_;  // ranges whose writing has begun
 };
 
 }  // namespace lockstep

@@ -29,7 +29,7 @@ std::size_t resident_bytes(const void* data, std::size_t bytes) {
   return pages * page;
 }
 
-// Of a folder in tmpfs, where there is no disk to write back to.
+// Returns whether the folder is in tmpfs, which has no disk to write back to.
 bool is_in_memory(const std::string& folder) {
   constexpr auto TMPFS = 0x01021994;
   struct statfs about = {};
@@ -38,7 +38,7 @@ bool is_in_memory(const std::string& folder) {
   return about.f_type == TMPFS;
 }
 
-// Number i becomes i, then 2 i: whatever was dropped in between has come back.
+// Number i becomes i, then 2 i. So every dropped page has been read back.
 TEST(FileMemory, HoldsAFewRangesInMemoryAndAllOnTheDisk) {
   const testing::TempFolder folder;
   FileMemory memory(folder.path());
@@ -68,7 +68,7 @@ TEST(FileMemory, ManySmallOnesShareAFile) {
   memory.allocate(64 * MIB);
   EXPECT_EQ(memory.bytes(), 128 * MIB);
   const std::vector<std::byte> elsewhere(MIB);
-  memory.will_need({{elsewhere.data(), MIB}});  // of no interest
+  memory.will_need({{elsewhere.data(), MIB}});  // ignored: not of this memory
   memory.is_done({{elsewhere.data(), MIB}, {first, 164}});
 }
 

@@ -1,11 +1,10 @@
-// The limit of the size of files (RLIMIT_FSIZE, `ulimit -f`). A call that would make a file larger fails with
+// NoFileSizeSignal: handles the limit of file sizes (RLIMIT_FSIZE, `ulimit -f`). A write beyond it fails with
 // EFBIG, but first the kernel sends the calling thread SIGXFSZ, which ends the process.
 //
-//   const NoFileSizeSignal quiet;                    // this thread gets the error alone
+//   const NoFileSizeSignal quiet;                    // this thread gets only the error
 //   if (write(file, data, size) < 0) ...             // EFBIG
 //
-// No handler is installed and no disposition changed, so that a program's own way with the signal is left
-// alone.
+// It installs no handler and changes no disposition, so the program may handle the signal in its own way.
 #pragma once
 
 #include <csignal>
@@ -15,7 +14,7 @@
 
 namespace LOCKSTEP_PUBLIC lockstep {
 
-// Bytes that a file may have; the largest number there is without a limit.
+// The largest size that a file may have; the largest number if there is no limit.
 std::size_t largest_file();
 
 class NoFileSizeSignal {
@@ -23,7 +22,7 @@ class NoFileSizeSignal {
   NoFileSizeSignal();
   NoFileSizeSignal(const NoFileSizeSignal&) = delete;
   NoFileSizeSignal& operator=(const NoFileSizeSignal&) = delete;
-  ~NoFileSizeSignal();  // takes back a signal that came; errno stays as it is
+  ~NoFileSizeSignal();  // discards the signal if it came; errno keeps its value
 
  private:
   sigset_t signal_{};

@@ -52,7 +52,7 @@ void make_folders(const std::string& path) {
       sync_folder(folder + "/..");
       continue;
     }
-    // EEXIST and what else mkdir() says of a folder that is there, such as one of a read-only file system.
+    // mkdir() reports EEXIST for an existing folder, but also other errors, such as EROFS.
     const int error_number = errno;
     if (!is_folder(folder)) fail("make the folder", path, error_number == EEXIST ? ENOTDIR : error_number);
   }
@@ -76,10 +76,11 @@ std::vector<std::string> names_in(const std::string& folder) {
 
 void sync_folder(const std::string& path) {
   const Fd folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!folder.valid() && errno == EACCES) return;  // may be written, but not opened
+  if (!folder.valid() && errno == EACCES) return;  // this user may write to the folder, but not open it
   if (!folder.valid()) fail("open the folder", path, errno);
   while (::fsync(folder.get()) != 0) {
-    if (errno == EINVAL) return;  // a file system that syncs no folders: as durable as it makes renames
+    // The file system cannot sync folders; renames are as durable as it makes them.
+    if (errno == EINVAL) return;
     if (errno != EINTR) fail("sync the folder", path, errno);
   }
 }

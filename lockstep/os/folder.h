@@ -1,4 +1,4 @@
-// Folders: making, listing, renaming and removing them, and when their entries are on the disk.
+// Folders: functions that create, list, rename, remove and sync them.
 //
 //   make_folder("/runs/7/.step-1200.unfinished");
 //   ... files ...
@@ -17,27 +17,27 @@
 namespace LOCKSTEP_PUBLIC lockstep {
 
 bool is_folder(const std::string& path);
-bool is_file(const std::string& path);  // a plain one
+bool is_file(const std::string& path);  // a regular one
 
-// With all that are missing above it. No error if it is there already. What it makes is on the disk
-// afterwards.
+// Creates the folder and all missing folders above it, and syncs what it creates. No error if the folder
+// exists.
 void make_folders(const std::string& path);
-// One folder, which must not exist.
+// Creates one folder, which must not exist.
 void make_folder(const std::string& path);
 
 // Names of the entries, sorted, without "." and "..".
 std::vector<std::string> names_in(const std::string& folder);
 
-// Entries that were made, renamed or removed in it are on the disk afterwards, as far as the file system can
-// sync a folder.
+// Afterwards all entries that were made, renamed or removed in it are on the disk, if the file system can
+// sync folders.
 void sync_folder(const std::string& path);
 
-// Atomic; a file at `to` is replaced, a folder that is not empty is an error.
+// Atomic. Replaces a file at `to`; a non-empty folder there is an error.
 void rename_path(const std::string& from, const std::string& to);
-// Both names change places in one step. False where the file system cannot do that.
+// Swaps two names in one step. Returns false if the file system cannot.
 bool exchange_paths(const std::string& a, const std::string& b);
 
-// Removes the files in the folder, then the folder. A folder inside it is an error, and stays.
+// Removes the files in the folder, then the folder. A folder inside it is an error and stays.
 void remove_flat_folder(const std::string& path);
 
 }  // namespace lockstep

@@ -31,7 +31,7 @@ FolderLock::FolderLock(const std::string& path, std::chrono::milliseconds patien
   const auto deadline = RunningClock::now() + patience;
   while (::flock(file_.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno == EINTR) continue;
-    if (errno != EWOULDBLOCK) return;  // no locks here
+    if (errno != EWOULDBLOCK) return;  // this file system has no locks
     if (RunningClock::now() >= deadline)
       throw SystemError(str("another process (pid ", holder_of(file_), ") holds ", in_quotes(path)), EBUSY);
     nap(NAP);

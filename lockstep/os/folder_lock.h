@@ -1,12 +1,12 @@
-// FolderLock: one process at a time does something in a folder. The lock is a file in it, which stays.
+// FolderLock: lets one process at a time work in a folder. The lock is a file in the folder, which stays.
 //
-//   const FolderLock lock("/runs/7/.lock", 30s);       // waits for another holder so long
+//   const FolderLock lock("/runs/7/.lock", 30s);       // waits at most 30 s for another holder
 //
-// The lock ends with this object or with the process, however that ends. A file system without locks excludes
-// nobody.
+// The lock ends with this object or with the process, however that ends. On a file system without locks it
+// has no effect.
 //
-// Throws SystemError (EBUSY) that names the holder's process if it holds the lock for longer, and SystemError
-// if the file can neither be made nor opened. Only time counts in which this process could run.
+// Throws SystemError (EBUSY) that names the holder's pid if the holder does not release in time, and
+// SystemError if the file cannot be opened. Only time in which this process could run counts.
 #pragma once
 
 #include <chrono>

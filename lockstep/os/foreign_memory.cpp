@@ -18,7 +18,7 @@
 namespace lockstep {
 namespace {
 
-// Opened again by its path: a descriptor of our own, read-only.
+// Opens the file again by its path: a read-only descriptor of this process.
 Fd open_for_reading(const std::string& path) { return Fd(open(path.c_str(), O_RDONLY | O_CLOEXEC)); }
 
 }  // namespace
@@ -35,7 +35,7 @@ std::vector<Fd> open_memory_files(pid_t pid, std::string_view name) {
     std::error_code gone;
     const std::string link = std::filesystem::read_symlink(entry->path(), gone).string();
     if (gone || (link != target && link != target + " (deleted)")) continue;
-    // Who has it for reading only looks at it, as we do.
+    // A process that holds the file read-only is a reader, like this one.
     using std::filesystem::perms;
     if ((entry->symlink_status(gone).permissions() & perms::owner_write) == perms::none || gone) continue;
     Fd file = open_for_reading(entry->path().string());

@@ -1,13 +1,13 @@
-// Looks at memory files (memfd) that other processes hold, without their help: they may be stopped, hang, or
-// be dead while somebody else still holds the file.
+// ForeignMemory: reads memory files (memfd) of other processes without their help. Those processes may be
+// stopped, hang, or be dead while another process still holds the file.
 //
 //   for (Fd& file : open_memory_files(4121, "lockstep-trace")) {
 //     const ForeignMemory memory(std::move(file));
 //     parse(memory.bytes());
 //   }
 //
-// Read-only. Needs what the kernel wants of somebody who looks at /proc/PID/fd: the same user, and a process
-// that may be dumped. What may not be looked at is left out.
+// Read-only. The caller needs the rights to read /proc/PID/fd: the same user, and a process that may be
+// dumped. Files without these rights are left out.
 #pragma once
 
 #include <sys/types.h>
@@ -22,15 +22,15 @@
 
 namespace lockstep {
 
-// The memory files named `name` that process `pid` has open for writing, each once: its own and those it was
-// given, not those it only looks at.
+// Returns the memory files named `name` that process `pid` has open for writing, each once. These are files
+// that it made or received, not files that it only reads.
 std::vector<Fd> open_memory_files(pid_t pid, std::string_view name);
 
-// A read-only mapping of a memory file. Throws SystemError when it cannot be mapped, or could shrink under
-// the reader.
+// A read-only mapping of a memory file. Throws SystemError if the file cannot be mapped, or if it could
+// shrink while it is read.
 class ForeignMemory {
  public:
-  explicit ForeignMemory(int fd);  // may be closed afterwards
+  explicit ForeignMemory(int fd);  // the caller may close `fd` afterwards
   ForeignMemory(const ForeignMemory&) = delete;
   ForeignMemory& operator=(const ForeignMemory&) = delete;
   ~ForeignMemory();

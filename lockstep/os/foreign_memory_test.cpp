@@ -35,7 +35,8 @@ TEST(ForeignMemory, RefusesWhatCouldShrink) {
   if (kernel_has(KernelFeature::SEALS)) {
     EXPECT_THROW(ForeignMemory(file.get()), SystemError);
   } else {
-    EXPECT_EQ(ForeignMemory(file.get()).bytes().size(), 4096U);  // nothing could be told from it
+    EXPECT_EQ(ForeignMemory(file.get()).bytes().size(),
+              4096U);  // without seals the file cannot prove its size
   }
 }
 

@@ -1,5 +1,5 @@
-// How often this process is a fork. Objects that were made before a fork belong to the parent and must not
-// be used in the child.
+// fork_generation: a number that is larger in a forked child than in its parent. An object that was made
+// before a fork belongs to the parent and must not be used in the child.
 //
 //   const unsigned made_in = fork_generation();
 //   ...
@@ -12,7 +12,7 @@ namespace lockstep {
 
 unsigned fork_generation();
 
-// What whoever uses a group in a fork is told.
+// The error text if a fork uses a group of its parent.
 inline constexpr std::string_view IS_A_FORK =
     "this process is a fork of the one that joined the group; start ranks with exec, or call "
     "init_process_group() only after fork";

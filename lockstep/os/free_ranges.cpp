@@ -35,6 +35,8 @@ void FreeRanges::erase(AddressRange range) {
   total_ -= range.bytes;
 }
 
+// Ranges in the request's own length class may be too short, so each is compared. In every higher class all
+// are long enough, so the lowest of each class suffices.
 std::optional<std::uintptr_t> FreeRanges::take(std::size_t bytes) {
   std::optional<std::uintptr_t> lowest;
   for (const std::uintptr_t begin : of_length(bytes)) {

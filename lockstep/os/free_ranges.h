@@ -1,15 +1,16 @@
-// FreeRanges: which ranges of addresses are free. Neighbours are merged, and the lowest range that is long
-// enough is taken from. Plain numbers: it touches no memory.
+// FreeRanges: the set of free address ranges. It merges neighbours and allocates from the lowest range that
+// is long enough. It handles plain numbers and touches no memory.
 //
 //   FreeRanges free;
 //   free.insert({.begin = 0x1000, .bytes = 0x8000});
 //   const std::uintptr_t place = free.take(0x2000).value();      // 0x1000
 //   free.insert({.begin = place, .bytes = 0x2000});              // one range again
 //
-// First fit by address keeps memory in use at low addresses and long free ranges at high ones (Wilson et
+// First fit by address keeps used memory at low addresses and long free ranges at high addresses (Wilson et
 // al., "Dynamic Storage Allocation: A Survey and Critical Review", 1995).
-// Time        logarithmic in the number of ranges. Only take() looks through the ranges that have less than
-//             twice the length asked for, until one fits.
+//
+// Time        logarithmic in the number of ranges. Only take() is slower: it searches the ranges shorter than
+//             twice the requested length, until one fits.
 #pragma once
 
 #include <array>
@@ -32,16 +33,18 @@ struct AddressRange {
 
 class FreeRanges {
  public:
-  // The range that it is part of from now on. `range` overlaps nothing here; an empty one changes nothing.
+  // Returns the merged range that contains `range` now. `range` must not overlap a free range; an empty one
+  // has no effect.
   AddressRange insert(AddressRange range);
-  void erase(AddressRange range);  // a whole one
+  void erase(AddressRange range);  // exactly one of the free ranges
 
-  // The beginning of the lowest range that is long enough loses `bytes`; where that is. None is long enough:
-  // nullopt.
+  // Cuts `bytes` off the beginning of the lowest range that is long enough, and returns their address.
+  // nullopt if no range is long enough.
   std::optional<std::uintptr_t> take(std::size_t bytes);
 
-  AddressRange ending_at(std::uintptr_t address) const;  // empty, from there: none does
-  AddressRange highest() const;                          // there is one
+  // Empty, beginning at `address`, if no range ends there.
+  AddressRange ending_at(std::uintptr_t address) const;
+  AddressRange highest() const;  // there must be one
   std::size_t total_bytes() const { return total_; }
 
   // address -> bytes
@@ -52,7 +55,7 @@ class FreeRanges {
   Addresses& of_length(std::size_t bytes);
 
   std::map<std::uintptr_t, std::size_t> ranges_;
-  std::array<Addresses, 64> by_length_;  // [k]: of at least 2^k bytes, and less than twice that
+  std::array<Addresses, 64> by_length_;  // [k]: begins of ranges with 2^k to 2^(k+1) - 1 bytes
   std::size_t total_ = 0;
 };
 

@@ -31,7 +31,7 @@ TEST(FreeRanges, TakesFromTheLowestThatIsLongEnough) {
   free.insert({100, 40});
   free.insert({200, 60});
   free.insert({300, 500});
-  EXPECT_EQ(free.take(50), 200U);  // in the class of the first, which is too short
+  EXPECT_EQ(free.take(50), 200U);  // in the length class of the first range, which is too short
   EXPECT_EQ(free.take(50), 300U);
   EXPECT_EQ(free.take(40), 100U);
   EXPECT_EQ(free.take(451), std::nullopt);
@@ -55,7 +55,8 @@ TEST(FreeRanges, KnowsWhatEndsWhereAndTheHighest) {
   EXPECT_EQ(free.highest().end(), 210U);
 }
 
-// Against a list of bytes: each is free or not, and the first run of free ones that is long enough is taken.
+// The reference is a list of bytes, each free or not: take() must find the first run of free bytes that is
+// long enough.
 TEST(FreeRanges, DoesWhatAListOfBytesDoes) {
   constexpr std::size_t BYTES = 600;
   std::mt19937 random(4);

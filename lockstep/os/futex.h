@@ -1,5 +1,5 @@
-// Sleeping on a 32-bit word in memory that several processes map. (std::atomic::wait uses a private futex,
-// which another process cannot wake.)
+// Sleeping on a 32-bit word in memory that several processes map. (std::atomic::wait uses a private futex, so
+// another process cannot wake it.)
 //
 //   futex_wait(word, seen, 10ms);        // returns when woken, when word != seen, or after 10 ms
 //   word.fetch_add(1); futex_wake_all(word);

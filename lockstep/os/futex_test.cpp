@@ -18,7 +18,7 @@ using std::chrono::hours;
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-constexpr unsigned CHILD_GIVES_UP_AFTER_S = 60;  // SIGALRM: a child that nobody wakes must not stay
+constexpr unsigned CHILD_GIVES_UP_AFTER_S = 60;  // SIGALRM ends a child that is never woken
 
 // A word that a forked child shares.
 class SharedWord {
@@ -54,13 +54,13 @@ void wait_until_asleep(pid_t pid) {
 
 TEST(Futex, AChangedWordIsNotWaitedFor) {
   std::atomic<std::uint32_t> word = 8;
-  futex_wait(word, 7, hours(1));  // else the test runs into its time limit
+  futex_wait(word, 7, hours(1));  // if it does not return, the test runs into its time limit
 }
 
 TEST(Futex, SleepsAsLongAsItWasTold) {
   std::atomic<std::uint32_t> word = 7;
   for (const milliseconds span :
-       {milliseconds(3), milliseconds(1005)}) {  // whole seconds are a field of their own
+       {milliseconds(3), milliseconds(1005)}) {  // whole seconds are a separate field
     const auto start = Clock::now();
     futex_wait(word, 7, span);
     EXPECT_GE(Clock::now() - start, span);

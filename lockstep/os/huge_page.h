@@ -1,4 +1,4 @@
-// The bytes of a huge page. Memory that is to lie in huge pages begins at a multiple of this number.
+// The size of a huge page. Memory for huge pages begins at a multiple of it.
 #pragma once
 
 #include <cstddef>

@@ -1,14 +1,14 @@
-// LockedFile: one regular file whose readers and writers exclude each other, between threads, processes and,
-// where the file system supports locks, machines.
+// LockedFile: a regular file whose readers and writers exclude each other: threads, processes and, if the
+// file system supports locks, machines.
 //
 //   LockedFile file("/shared/job-17/store");          // created with mode 0600 if missing; a symbolic link
 //                                                     // is refused
-//   const LockedFile::Guard guard = file.lock();      // waits for others
+//   const LockedFile::Guard guard = file.lock();      // waits for other holders
 //   std::string bytes = file.read(limit);
 //   file.write_at(bytes.size(), "more");
 //
-// Throws SystemError that names the file. Uses open file description locks, which exclude other descriptors
-// of this process, and a mutex, which excludes other threads with the same descriptor.
+// Throws SystemError that names the file. It uses open file description locks, which exclude other
+// descriptors even of this process, and a mutex, which excludes threads that share the descriptor.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +31,7 @@ class LockedFile {
     ~Guard();
 
    private:
-    std::unique_lock<std::mutex> threads_;  // given back after the file's lock
+    std::unique_lock<std::mutex> threads_;  // released after the file's lock
     int fd_;
   };
 
@@ -39,9 +39,9 @@ class LockedFile {
 
   const std::string& path() const { return path_; }
   Guard lock() const;
-  // The whole file; SystemError (EFBIG) when it is larger than `limit` bytes.
+  // The whole file; SystemError (EFBIG) if it is larger than `limit` bytes.
   std::string read(std::size_t limit) const;
-  // Cuts the file off at `offset` and writes `bytes` there.
+  // Truncates the file at `offset` and writes `bytes` there.
   void write_at(std::size_t offset, const std::string& bytes) const;
 
  private:

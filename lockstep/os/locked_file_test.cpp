@@ -19,7 +19,7 @@ using testing::TempFolder;
 
 constexpr std::size_t READ_LIMIT = 1000;
 
-// Reads the number in the file and writes the next one: any two that do this at once lose a count.
+// Reads the number in the file and writes the next one. If two did this at once, a count would be lost.
 void count_to(const LockedFile& file, int times) {
   for (int i = 0; i < times; ++i) {
     const auto guard = file.lock();

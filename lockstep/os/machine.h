@@ -1,4 +1,4 @@
-// Small questions to the machine: its name, random bits, a port nobody uses.
+// Small facts about the machine: its name, random bits, a free port, its GPUs.
 #pragma once
 
 #include <cstddef>
@@ -10,18 +10,18 @@ namespace LOCKSTEP_PUBLIC lockstep {
 
 std::string host_name();
 
-// Names this start of this machine's kernel; containers and network namespaces share it. "" where the kernel
-// does not tell.
+// Identifies the current boot of this machine's kernel. Containers and network namespaces share it. "" if the
+// kernel does not provide it.
 std::string boot_id();
 
 // 2 * `bytes` hexadecimal digits from the kernel's random generator.
 std::string random_hex(std::size_t bytes);
 
-// A TCP port of 127.0.0.1 that was free a moment ago. Nothing keeps it free: it is for programs that insist
-// on a number.
+// A TCP port of 127.0.0.1 that was free a moment ago. Another process may take it at any time. For programs
+// that require a fixed port.
 int free_port();
 
-// NVIDIA GPUs whose devices exist here.
+// NVIDIA GPUs of this machine: /dev/nvidia0, /dev/nvidia1 and so on, up to the first that is missing.
 int gpu_count();
 
 }  // namespace lockstep

@@ -21,7 +21,7 @@ struct stat inspect(const Fd& file, const std::string& path) {
 
 }  // namespace
 
-// O_NONBLOCK: opening a named pipe would wait for a writer.
+// O_NONBLOCK, because opening a named pipe would otherwise wait for a writer.
 MappedFile::MappedFile(std::string path)
     : path_(std::move(path)), file_(open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
   if (!file_.valid()) throw SystemError(str("cannot open ", in_quotes(path_)), errno);

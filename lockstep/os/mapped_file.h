@@ -1,15 +1,14 @@
-// MappedFile: a file of any size as bytes in memory, read by the kernel as they are looked at and shared with
-// other processes that map the same file.
+// MappedFile: a file of any size as bytes in memory. The kernel reads pages when they are touched, and shares
+// them with other processes that map the same file.
 //
 //   const MappedFile file("tokens.bin");
 //   const auto first = file.bytes()[0];
-//   file.check_size();                      // from time to time, see below
+//   file.check_size();                      // from time to time, see Shrinking
 //
-// Shrinking   a look behind the end of a file that somebody has cut since ends the process (SIGBUS).
-//             check_size() before each larger piece of reading makes an error of it: one system call of less
-//             than a microsecond. Programs that replace files by renaming a new one over them, as AtomicFile
-//             does, do no harm.
-// Fails       SystemError: the file is missing, not a plain one, unreadable, cut short since.
+// Shrinking   if another program truncates the file, an access beyond its new end ends this process (SIGBUS).
+//             So call check_size() before each larger read: it is one system call and throws instead.
+//             Programs that replace a file by renaming a new one over it, as AtomicFile does, cause no harm.
+// Fails       SystemError: the file is missing, not a regular file, unreadable, or has become shorter.
 // Threads     any number may read.
 #pragma once
 
@@ -34,7 +33,7 @@ class MappedFile {
   std::span<const std::byte> bytes() const { return bytes_; }
   const std::string& path() const { return path_; }
 
-  // Throws SystemError when the file is now shorter than it was when it was mapped.
+  // Throws SystemError if the file is shorter now than when it was mapped.
   void check_size() const;
 
  private:

@@ -12,14 +12,14 @@ namespace {
 
 constexpr std::uint64_t PARTS = 16;
 
-// The number behind `key` in a file of lines "key number"; without a key, the number that the file is.
+// Returns the number behind `key` in a file of lines "key number". Without a key, the file is the number.
 std::optional<std::uint64_t> number_in(const std::string& path, const std::string& key = "") {
   std::ifstream file(path);
   for (std::string word; key.empty() || file >> word;) {
     if (!key.empty() && word != key) continue;
     std::uint64_t number = 0;
     if (file >> number) return number;
-    return std::nullopt;  // "max"
+    return std::nullopt;  // the text "max"
   }
   return std::nullopt;
 }
@@ -37,8 +37,7 @@ bool cgroup_is_full(const std::string& folder) {
   return is_scarce(limit - std::min(limit, used), limit);
 }
 
-// The path of this process in the one hierarchy of cgroups v2; in a container it may lie above what is
-// mounted.
+// This process's path in the cgroup v2 hierarchy. In a container it may contain folders above the mount.
 std::filesystem::path own_cgroup(const std::string& root) {
   std::ifstream groups(root + "/proc/self/cgroup");
   for (std::string line; std::getline(groups, line);) {
@@ -49,6 +48,7 @@ std::filesystem::path own_cgroup(const std::string& root) {
 
 }  // namespace
 
+// A limit of any enclosing cgroup counts too, so the loop walks up to the root.
 bool memory_is_scarce(const std::string& root) {
   const auto all = number_in(root + "/proc/meminfo", "MemTotal:");
   const auto available = number_in(root + "/proc/meminfo", "MemAvailable:");

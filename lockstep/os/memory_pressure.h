@@ -1,12 +1,11 @@
-// Whether this machine is short of memory. For code that could give some back.
+// memory_is_scarce: whether this machine is short of memory, for code that could give some back.
 //
 //   if (memory_is_scarce()) cache.empty();
 //
 // Scarce      less than 1/16 of the machine's memory is available without swapping (MemAvailable), or less
-//             than 1/16 of the limit of a cgroup above this process is left (v2: memory.max or memory.high,
-//             less memory.current; file pages that were not used lately count as free).
-// Costs       some ten microseconds, for a few files of /proc and /sys. A file that cannot be read counts as
-//             plenty.
+//             than 1/16 of the limit of a cgroup of this process is left (version 2: memory.max or
+//             memory.high, less memory.current; file pages that were not used recently count as free).
+// Costs       reads a few files of /proc and /sys. A file that cannot be read counts as enough memory.
 #pragma once
 
 #include <string>
@@ -15,7 +14,7 @@
 
 namespace LOCKSTEP_PUBLIC lockstep {
 
-// `root`: for tests, where /proc and /sys are looked for.
+// Tests pass a folder that stands for "/".
 bool memory_is_scarce(const std::string& root = "");
 
 }  // namespace lockstep

@@ -1,15 +1,16 @@
-// NewFile: a file that did not exist before, written from its beginning to its end.
+// NewFile: creates a file, which must not exist, and writes it from beginning to end.
 //
 //   NewFile file("/runs/7/.unfinished/shard-00000-of-00002.safetensors");
 //   file.write(header);
 //   file.write(data);
 //   file.sync();                            // it is on the disk when this returns
 //
-// The file follows the umask as files of any program do; Access::PRIVATE is for its user alone (0600).
+// The file follows the umask, like files of any program. With Access::PRIVATE only its user may read it
+// (0600).
 //
 // Fails       SystemError that names the path: it exists, the folder is missing or not writable, the disk or
 //             the quota is full, a limit of file sizes is reached (never the signal SIGXFSZ).
-// Destructor  closes the file and leaves it where it is.
+// Destructor  closes the file and does not remove it.
 // Threads     one at a time.
 #pragma once
 
@@ -27,11 +28,11 @@ class NewFile {
  public:
   enum class Access { AS_UMASK, PRIVATE };
 
-  // `called` is the path that errors name; by default the file's own.
+  // `called` is the path that errors name. The default is `path`.
   explicit NewFile(std::string path, Access access = Access::AS_UMASK, std::string called = {});
 
   void write(std::span<const std::byte> bytes);
-  // Asks the kernel to begin with writing to the disk what was written so far; returns at once.
+  // Asks the kernel to start writing to the disk; returns at once.
   void begin_sync() noexcept;
   void sync();
 
@@ -43,7 +44,7 @@ class NewFile {
   std::string called_;
   Fd file_;
   std::uint64_t size_ = 0;
-  std::uint64_t syncing_ = 0;  // bytes whose way to the disk has begun
+  std::uint64_t syncing_ = 0;  // bytes whose writing has begun
 };
 
 }  // namespace lockstep

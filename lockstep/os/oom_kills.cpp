@@ -19,7 +19,7 @@ std::optional<std::uint64_t> counter_in(const std::filesystem::path& path) {
   return std::nullopt;
 }
 
-// In a container the path may lie above what is mounted: then the nearest folder that is there counts.
+// In a container, the path may contain folders above the mount. The nearest folder that exists counts.
 std::optional<std::uint64_t> count_of_group(const std::filesystem::path& mount, std::filesystem::path group,
                                             const char* file) {
   for (;; group = group.parent_path()) {

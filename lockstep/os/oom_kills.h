@@ -1,12 +1,12 @@
-// Whether the kernel's out-of-memory killer was at work: what SIGKILL alone does not say.
+// OomKills: whether the kernel's out-of-memory killer ended a process. SIGKILL alone does not tell.
 //
 //   const OomKills before = oom_kills();
 //   ... a child was killed by SIGKILL ...
 //   message += who_killed(before, oom_kills());  // " by the kernel's out-of-memory killer (...)", or nothing
 //
-// Counted by the control group of this process (v2: memory.events, v1: memory.oom_control), which children
-// share unless somebody moves them, and for the whole machine (/proc/vmstat). What cannot be read is not
-// counted.
+// Counts come from this process's cgroup (version 2: memory.events, version 1: memory.oom_control), which its
+// children share unless they are moved, and from the whole machine (/proc/vmstat). A counter that cannot be
+// read is ignored.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct OomKills {
   std::optional<std::uint64_t> on_machine;
 };
 
-// `root`: for tests, where /proc and /sys are looked for.
+// Tests pass a folder that stands for "/".
 OomKills oom_kills(const std::string& root = "");
 
 std::string who_killed(const OomKills& before, const OomKills& now);

@@ -15,10 +15,10 @@
 namespace lockstep {
 namespace {
 
-// For what the program opens meanwhile.
+// Reserved for files that the program opens meanwhile.
 constexpr std::size_t MARGIN = 32;
 
-rlimit original{};  // the limits before they were raised; all zero: never
+rlimit original{};  // the limits before they were raised; all zero if they never were
 
 std::size_t count_open() {
   if (DIR* folder = opendir("/proc/self/fd")) {
@@ -28,12 +28,12 @@ std::size_t count_open() {
     constexpr std::size_t NOT_COUNTED = 3;  // ".", ".." and the folder itself
     return entries > NOT_COUNTED ? entries - NOT_COUNTED : 0;
   }
-  const Fd lowest(fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0));  // all below are open
+  const Fd lowest(fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0));  // all smaller ones are open
   return lowest.valid() ? static_cast<std::size_t>(lowest.get()) : 0;
 }
 
 std::size_t as_number(rlim_t limit) {
-  constexpr std::size_t MOST = 1U << 30U;  // no kernel has more, and sums stay small
+  constexpr std::size_t MOST = 1U << 30U;  // larger than any kernel's limit, and sums do not overflow
   return limit == RLIM_INFINITY ? MOST : std::min<std::size_t>(limit, MOST);
 }
 

@@ -20,7 +20,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// What `body` returns in a process with these limits.
+// The result of `body` in a process with these limits.
 template <typename Body> int with_limits(rlim_t soft, rlim_t hard, Body body) {
   const pid_t child = fork_child([&] {
     const rlimit limit{soft, hard};

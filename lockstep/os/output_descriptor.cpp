@@ -21,7 +21,7 @@ OutputDescriptor::OutputDescriptor(int shared_fd) : shared_fd_(shared_fd) {
     return;
   }
   is_file_ = S_ISREG(info.st_mode);
-  if (is_file_) return;  // never blocks, and a new open would start at offset 0
+  if (is_file_) return;  // a file never blocks, and a descriptor of its own would start at offset 0
   if (S_ISFIFO(info.st_mode) || isatty(shared_fd) == 1) {
     own_.reset(open(str("/proc/self/fd/", shared_fd).c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
   }

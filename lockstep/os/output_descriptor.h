@@ -1,13 +1,14 @@
-// Writes to a descriptor that other programs share (standard output), and never waits for its reader.
+// OutputDescriptor: writes to a descriptor that is shared with other programs (standard output), and never
+// waits for its reader.
 //
 //   OutputDescriptor out(STDOUT_FILENO);
 //   out.append("text\n");
-//   out.flush();                            // keeps what the other side does not take now
+//   out.flush();                            // keeps the text that the reader does not accept now
 //   if (out.pending() > 0) ... poll out.descriptor() for writing, then out.flush() again
 //
 // O_NONBLOCK belongs to the open file, which the shell and other programs share. So a pipe or terminal is
-// opened anew through /proc/self/fd. Where that is refused, each write is small enough for poll's promise to
-// hold (PIPE_BUF).
+// opened again through /proc/self/fd. If that is refused, each write is at most PIPE_BUF bytes: if poll()
+// reports the descriptor writable, such a write does not block.
 #pragma once
 
 #include <cstddef>
@@ -22,12 +23,12 @@ class OutputDescriptor {
  public:
   explicit OutputDescriptor(int shared_fd);
 
-  void append(std::string_view text);  // dropped when is_broken()
+  void append(std::string_view text);  // ignored if is_broken()
   void flush();
   std::size_t pending() const { return pending_.size() - taken_; }
-  bool is_broken() const { return is_broken_; }  // nobody reads any more
-  // Why the last text that was lost could not be written (errno); 0: none was. Where the disk is full, or a
-  // file may not grow any more, the text is dropped and the next one is tried: there may be room again.
+  bool is_broken() const { return is_broken_; }  // the reader is gone
+  // The errno value of the last text that was lost; 0 if none was. If the disk is full or the file may not
+  // grow, that text is dropped, and the next one is tried: there may be space again.
   int error() const { return error_; }
   int descriptor() const { return own_.valid() ? own_.get() : shared_fd_; }
 
@@ -36,15 +37,15 @@ class OutputDescriptor {
   void lose(int error);
 
   int shared_fd_;
-  Fd own_;  // the same file, opened anew without blocking; invalid: `shared_fd_` is used
+  Fd own_;  // the same file, opened again without blocking; if invalid, `shared_fd_` is used
   bool is_file_ = false;
   bool may_block_ = false;
   bool is_broken_ = false;
   int error_ = 0;
   std::string pending_;
-  std::size_t taken_ = 0;  // bytes of `pending_` that are written already
+  std::size_t taken_ = 0;  // bytes of `pending_` that are written
 };
 
-bool is_same_file(int fd, int other);  // both descriptors lead to one terminal, pipe or file
+bool is_same_file(int fd, int other);  // both descriptors refer to one terminal, pipe or file
 
 }  // namespace lockstep

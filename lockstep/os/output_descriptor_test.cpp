@@ -19,7 +19,7 @@ namespace {
 
 using testing::TempFolder;
 
-// Everything that can be read until the other side is closed, while `out` still has something to write.
+// Reads until the other side is closed, while `out` still has text to write.
 std::string read_all(int fd, OutputDescriptor& out) {
   std::string text;
   while (out.pending() > 0) {

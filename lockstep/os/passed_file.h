@@ -1,17 +1,17 @@
-// PassedFile: a file that one process makes and others open by an ending that it tells them, and whose name
-// is then taken away. All map the same memory.
+// PassedFile: memory that several processes map through one file. One process creates the file and tells the
+// others the ending of its name; they open it by that name, which is then removed.
 //
 //   PassedFile file("/nvme/scratch");
 //   if (rank == 0) ending = file.create(bytes);
 //   broadcast(ending);
 //   if (rank != 0) file.open(ending);
 //   const std::shared_ptr<void> memory = file.map(bytes);
-//   barrier();                                   // all have opened it: the name may go
+//   barrier();                                   // all have opened it: the name may be removed
 //
-// Name   ".lockstep-memory-XXXXXX", until the maker's object goes. The memory stays until its last holder
-//        goes.
-// Fails  SystemError naming the path: the folder is missing, not writable or full, or is another one
-//        elsewhere.
+// Name   ".lockstep-memory-XXXXXX", until the creator's object is destroyed. The memory lives until the last
+//        process unmaps it.
+// Fails  SystemError that names the path: the folder is missing, not writable, full, or not the same folder
+//        on all machines.
 #pragma once
 
 #include <array>
@@ -33,7 +33,7 @@ class PassedFile {
   PassedFile& operator=(const PassedFile&) = delete;
   ~PassedFile();
 
-  Ending create(std::size_t bytes);  // zeros
+  Ending create(std::size_t bytes);  // filled with zeros
   void open(const Ending& ending);
   std::shared_ptr<void> map(std::size_t bytes) const;
 

@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-// By which others know that they read this process.
+// Other processes recognise this process by this number.
 std::uint64_t random_number() {
   std::uint64_t number = 0;
   return getrandom(&number, sizeof(number), 0) == sizeof(number) ? number : 0;

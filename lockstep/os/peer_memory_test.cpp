@@ -16,7 +16,8 @@ namespace {
 
 std::uint64_t address_of(const void* data) { return reinterpret_cast<std::uintptr_t>(data); }
 
-// A process may always read itself, unless a filter forbids the call: that is what the feature says.
+// A process may always read itself, unless a filter forbids the call. The kernel feature must report just
+// that.
 TEST(PeerMemory, OfThisProcess) {
   const PeerMemory self(current_pid(), PeerMemory::introduction());
   ASSERT_EQ(self.can_be_read(), kernel_has(KernelFeature::PEER_MEMORY));
@@ -27,12 +28,11 @@ TEST(PeerMemory, OfThisProcess) {
   EXPECT_EQ(copy, numbers);
 }
 
-// What a child has changed in its own copy of this memory, seen from its parent.
+// The parent reads memory that the child has changed in its own copy.
 TEST(PeerMemory, OfAnotherProcess) {
-  if (!kernel_has(KernelFeature::PEER_MEMORY)) return;  // OfThisProcess has shown that it says so
+  if (!kernel_has(KernelFeature::PEER_MEMORY)) return;  // the test OfThisProcess covers this case
   std::vector<int> numbers(1000, 1);
-  const std::string introduction =
-      PeerMemory::introduction();  // the child has what it names where this process has it
+  const std::string introduction = PeerMemory::introduction();  // the child's copy is at the same address
   int written[2];
   int over[2];
   ASSERT_EQ(pipe(written), 0);
@@ -53,7 +53,7 @@ TEST(PeerMemory, OfAnotherProcess) {
   ASSERT_EQ(write(over[1], &byte, 1), 1);
   EXPECT_EQ(wait_exit(child).code, 0);
   EXPECT_FALSE(
-      peer.read(address_of(numbers.data()), std::as_writable_bytes(std::span(copy))));  // it has ended
+      peer.read(address_of(numbers.data()), std::as_writable_bytes(std::span(copy))));  // the child has ended
   for (const int fd : {written[0], written[1], over[0], over[1]}) close(fd);
 }
 
@@ -67,7 +67,7 @@ TEST(PeerMemory, ThatIsNotThere) {
   munmap(page, 4096);
 }
 
-// Another process that has this pid in another namespace does not know the number.
+// A process of another namespace may have this pid, but it does not know the number.
 TEST(PeerMemory, WrongIntroductions) {
   for (const std::string text : {"", "x", "12", "12:", "1:2", "0:0", ":", "99999999999999999999999:1"})
     EXPECT_FALSE(PeerMemory(current_pid(), text).can_be_read()) << text;

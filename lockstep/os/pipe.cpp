@@ -60,6 +60,7 @@ long write_available(int fd, std::string_view text) {
   return errno == EAGAIN || errno == EINTR ? 0 : -1;
 }
 
+// open() returns the lowest free number, so the loop ends once 0, 1 and 2 are taken.
 void ensure_standard_descriptors() {
   for (;;) {
     const int fd =

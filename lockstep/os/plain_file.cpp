@@ -29,7 +29,8 @@ const char* kind_of(mode_t mode) {
 
 }  // namespace
 
-// O_NONBLOCK: opening a named pipe would wait for a writer. Reading a plain file knows no such flag.
+// O_NONBLOCK, because opening a named pipe would otherwise wait for a writer. It has no effect on regular
+// files.
 PlainFile::PlainFile(std::string path)
     : path_(std::move(path)), file_(open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)) {
   if (!file_.valid()) throw SystemError(str("cannot open ", in_quotes(path_)), errno);

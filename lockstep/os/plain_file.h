@@ -1,12 +1,12 @@
-// PlainFile: a regular file, open for reading. It refuses by name a folder, a device, and a named pipe,
-// which would wait for a writer.
+// PlainFile: a regular file, open for reading. It refuses a folder, a device and a named pipe with an error
+// that names the kind. Opening a named pipe would otherwise wait for a writer.
 //
 //   const PlainFile file("model.safetensors");
 //   std::vector<std::byte> head(std::min<std::uint64_t>(file.size(), 8));
-//   file.read_at(0, head);                   // fewer bytes than asked for: the file ends there
+//   file.read_at(0, head);                   // fewer bytes than requested if the file ends there
 //
 // Threads     any number may read.
-// Fails       SystemError naming the path: missing, unreadable, no plain file.
+// Fails       SystemError that names the path: missing, unreadable, not a regular file.
 #pragma once
 
 #include <cstddef>
@@ -25,8 +25,8 @@ class PlainFile {
 
   const std::string& path() const { return path_; }
   int descriptor() const { return file_.get(); }
-  std::uint64_t size() const;  // now
-  // Bytes read: as many as asked for, or up to the end of the file.
+  std::uint64_t size() const;  // its current size
+  // Returns the number of bytes read: all of `out`, or less at the end of the file.
   std::size_t read_at(std::uint64_t offset, std::span<std::byte> out) const;
 
  private:
@@ -34,7 +34,7 @@ class PlainFile {
   Fd file_;
 };
 
-// All of it.
+// Reads the whole file.
 std::string read_plain_file(const std::string& path);
 
 }  // namespace lockstep

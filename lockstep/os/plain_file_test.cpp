@@ -33,7 +33,7 @@ TEST(PlainFile, IsReadWholeWhateverItsSize) {
   }
 }
 
-// Each of these would hang or say nothing useful.
+// Without the check, each of these would hang or fail with an unhelpful error.
 TEST(PlainFile, WhatIsNoFileIsRefusedByNameAtOnce) {
   const TempFolder folder;
   ASSERT_EQ(mkfifo((folder / "pipe").c_str(), 0600), 0);

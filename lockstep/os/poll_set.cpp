@@ -17,6 +17,7 @@ void PollSet::run(const Deadline& deadline) {
     ready = poll(entries_.data(), entries_.size(), poll_milliseconds(deadline));
   } while (ready == 0 && !deadline.expired());
   if (ready > 0) return;
+  // poll() failed, because of a signal as a rule: its results are undefined.
   for (auto& entry : entries_) entry.revents = 0;
 }
 

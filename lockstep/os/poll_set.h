@@ -14,8 +14,8 @@
 
 namespace lockstep {
 
-// The deadline's nap as poll() and epoll_wait() take it: rounded up, -1: never. Who waits looks at the
-// deadline again.
+// The deadline's nap in the form of poll() and epoll_wait(): rounded up; -1 if there is no deadline. The
+// caller checks the deadline again after each wait.
 int poll_milliseconds(const Deadline& deadline);
 
 class PollSet {
@@ -24,7 +24,7 @@ class PollSet {
   void want_write(int fd) { entries_.push_back({fd, POLLOUT, 0}); }
   void run(const Deadline& deadline);  // returns early when a signal handler ran
   bool is_ready(int fd) const;         // readable, writable, closed by the other side, or broken
-  std::vector<int> ready() const;      // all that are
+  std::vector<int> ready() const;      // all ready descriptors
 
  private:
   std::vector<pollfd> entries_;

@@ -15,7 +15,7 @@ namespace lockstep {
 namespace {
 
 void make_folders(const std::filesystem::path& folder) {
-  std::error_code ignored;  // what cannot be looked at cannot be made either, and then it is said why
+  std::error_code ignored;  // if a folder cannot be inspected, mkdir() fails too and reports why
   if (std::filesystem::is_directory(folder, ignored)) return;
   if (folder.has_parent_path() && folder.parent_path() != folder) make_folders(folder.parent_path());
   if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
@@ -23,18 +23,18 @@ void make_folders(const std::filesystem::path& folder) {
   }
 }
 
-// Sockets have names of up to 47 characters, and the kernel takes paths of 107.
+// Names of sockets have up to 47 characters, and the kernel accepts paths of 107.
 constexpr std::size_t LONGEST_FOLDER = 59;
 
-// After su and sudo XDG_RUNTIME_DIR is often still the other user's: a folder of ours there would be in that
-// user's way.
+// After su or sudo, XDG_RUNTIME_DIR may still be the other user's. A folder of this user there would block
+// that user's jobs.
 bool is_of_this_user(const std::string& folder) {
   struct stat status = {};
   return stat(folder.c_str(), &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == geteuid();
 }
 
-// Why this user cannot have sockets in `folder`, which is made if it is missing; errno says more. Empty: it
-// can.
+// Returns why this user cannot create sockets in `folder`; errno has the system's reason. Empty if it can.
+// Creates the folder if it is missing.
 std::string why_unfit(const std::string& folder) {
   if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST)
     return "cannot create the folder " + printable(folder);
@@ -94,7 +94,7 @@ std::string user_private_folder_id() {
   try {
     struct stat status = {};
     if (stat(user_private_folder().c_str(), &status) == 0) return str(status.st_dev, ':', status.st_ino);
-  } catch (const SystemError&) {  // not ours to use
+  } catch (const SystemError&) {  // the folder is not usable for this user
   }
   return "none";
 }

@@ -92,7 +92,7 @@ TEST(UserPrivateFolder, IsInTheRuntimeFolder) {
   EXPECT_EQ(mode_of(runtime / "lockstep"), 0700U);
 }
 
-// As after su and sudo, under Slurm and in containers.
+// This happens after su and sudo, under Slurm and in containers.
 TEST(UserPrivateFolder, IsInTmpWhereTheRuntimeFolderCannotBeUsed) {
   const std::string in_tmp = "/tmp/lockstep-" + std::to_string(geteuid());
   const TempFolder base;

@@ -20,7 +20,7 @@ std::string link_text(const std::string& path) {
   return length <= 0 ? "" : std::string(text.data(), static_cast<std::size_t>(length));
 }
 
-// The numbers of a process in the namespaces from that of /proc inwards to its own.
+// The pids of a process in all its namespaces, from that of /proc inwards to its own.
 std::vector<pid_t> numbers_of(const std::string& folder) {
   std::ifstream status(folder + "/status");
   for (std::string line; std::getline(status, line);) {
@@ -34,8 +34,8 @@ std::vector<pid_t> numbers_of(const std::string& folder) {
   return {};
 }
 
-// A namespace at the same depth may be another container's: only a process in this process's own, or below
-// one in it, counts.
+// Depth alone is not enough: a namespace of the same depth may be another container's. A process counts if
+// its own namespace, or that of an ancestor, is this process's.
 bool is_in_this_namespace(const std::string& folder, const std::string& own) {
   constexpr int MOST_GENERATIONS = 64;
   std::string at = folder;

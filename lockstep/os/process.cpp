@@ -16,8 +16,8 @@ constexpr const char* THIS_PROGRAM = "/proc/self/exe";
 
 bool can_read_proc() { return access(THIS_PROGRAM, X_OK) == 0; }
 
-// How this process was started, kept for where there is no /proc. The C library hands main's arguments to
-// constructors, too.
+// How this process was started, saved in case there is no /proc. The C library passes main's arguments to
+// constructors too.
 struct Start {
   std::string program;
   std::vector<std::string> arguments;

@@ -1,4 +1,4 @@
-// Small facts about this process and machine. Rooms above os/ do not ask the kernel for them themselves.
+// Small facts about this process. Rooms above os/ call these functions instead of the kernel.
 #pragma once
 
 #include <sys/types.h>
@@ -12,29 +12,28 @@ namespace LOCKSTEP_PUBLIC lockstep {
 
 pid_t current_pid();
 uid_t current_user();
-pid_t parent_pid();  // of whoever adopted this process when its parent is gone
+pid_t parent_pid();  // the pid of the adopting process if the parent has ended
 
-// The arguments this process was started with, its own name first.
+// The arguments that this process was started with, its own name first.
 std::vector<std::string> command_line();
 
 // The name of this process's program, without folders.
 std::string program_name();
 
-// The file that this process runs: /proc/self/exe, which is right even when the file has been moved; without
-// /proc the path by which it was started.
+// The file that this process runs: /proc/self/exe, which stays right if the file is moved. Without /proc, the
+// path by which it was started.
 std::string program_file();
 
-// Ends this process as std::exit() does, exit handlers and all.
+// Ends this process like std::exit(), with all exit handlers.
 [[noreturn]] void end_process(int code);
 
-// Tells this core that the caller spins.
+// Tells the CPU that the caller spins.
 inline void relax_cpu() {
 #ifdef __x86_64__
   __builtin_ia32_pause();
 #endif
 }
-// Fetches a cache line before it is written, so that the write need not wait until other cores have given it
-// up.
+// Fetches a cache line for writing. The later write need not wait until other CPUs have given the line up.
 inline void prefetch_for_writing(const void* address) {
 #ifdef __x86_64__
   asm volatile("prefetchw %0" ::"m"(*static_cast<const char*>(address)));
@@ -42,6 +41,6 @@ inline void prefetch_for_writing(const void* address) {
   __builtin_prefetch(address, 1);
 #endif
 }
-void yield_cpu();  // lets another runnable thread have this core
+void yield_cpu();  // lets another runnable thread use this CPU
 
 }  // namespace lockstep

@@ -14,7 +14,7 @@
 namespace lockstep {
 namespace {
 
-// Lives until the test ends it, or ends.
+// A process that lives until the test ends it, or until the test ends.
 class Child {
  public:
   explicit Child(const std::string& program = "/bin/cat") {
@@ -91,7 +91,7 @@ TEST(ProcessHandle, OpenedTooLateItIsDead) {
   EXPECT_FALSE(ProcessHandle(child.pid()).alive());
 }
 
-// The name stands in parentheses in front of the state.
+// The name stands in parentheses before the state.
 TEST(ProcessHandle, ANameMayLookLikeAState) {
   const testing::TempFolder folder;
   std::filesystem::create_symlink("/bin/cat", folder / "a) Z (b");

@@ -30,15 +30,15 @@ template <typename T> bool parse(std::string_view text, T& number) {
   return error == std::errc() && end == text.data() + text.size();
 }
 
-// Up to the next space, which is taken away, too.
+// Takes the text up to the next space off the front, with that space.
 std::string_view next_field(std::string_view& text) {
   const std::string_view field = text.substr(0, text.find(' '));
   text.remove_prefix(std::min(text.size(), field.size() + 1));
   return field;
 }
 
-// "pid (name) state parent ...": the name may hold anything, so fields count from the last ')'. The parent is
-// as /proc counts.
+// Parses "pid (name) state parent ...". The name may contain any character, so fields count from the last
+// ')'. The parent is the pid that /proc shows.
 ProcessStat stat_in(const std::string& folder) {
   const Fd file(open((folder + "/stat").c_str(), O_RDONLY | O_CLOEXEC));
   if (folder.empty() || !file.valid()) return {};
@@ -104,6 +104,7 @@ std::vector<ProcessEntry> all_processes() {
 
 bool is_any_stopped(pid_t root, const std::vector<ProcessEntry>& processes) {
   std::set<pid_t> family = {root};
+  // `processes` has no order, so the loop repeats until it finds no further descendant.
   for (std::size_t before = 0; before != family.size();) {
     before = family.size();
     for (const ProcessEntry& entry : processes) {

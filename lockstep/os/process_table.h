@@ -3,8 +3,8 @@
 //   if (process_stat(4121).state == 'T') ...                       // stopped (SIGSTOP)
 //   for (const ProcessEntry& entry : all_processes()) ...          // entry.pid, entry.parent
 //
-// What is read may have ended by the time it is looked at; a start time tells a process from a later one
-// with its pid.
+// A process may have ended by the time a caller looks at its entry. The start time distinguishes it from a
+// later process with the same pid.
 #pragma once
 
 #include <sys/types.h>
@@ -20,21 +20,21 @@ struct ProcessStat {
   pid_t parent = 0;
   std::uint64_t start_time = 0;  // clock ticks since the machine started
 };
-// '?' and zeros when there is none.
+// '?' and zeros if there is no such process.
 ProcessStat process_stat(pid_t pid);
 
-// The arguments that a process was started with, its own name first; empty when /proc does not show it.
+// The arguments that a process was started with, its own name first. Empty if /proc does not show it.
 std::vector<std::string> command_line(pid_t pid);
 
-// The number of this process's namespace, "4026531836"; containers have their own. "": the kernel does not
-// tell.
+// The number of this process's pid namespace, "4026531836". Each container has its own. "" if the kernel does
+// not provide it.
 std::string process_namespace();
-// The same of the network namespace of another process. "": it has ended, or belongs to another user.
+// The number of another process's network namespace; "" if it has ended or belongs to another user.
 std::string network_namespace(pid_t pid);
 // The parent of this process, its parent, and so on, as far as /proc shows them.
 std::vector<pid_t> ancestor_processes();
 
-// Every process that can be seen here.
+// All visible processes.
 struct ProcessEntry {
   pid_t pid = 0;
   pid_t parent = 0;
@@ -42,11 +42,11 @@ struct ProcessEntry {
 };
 std::vector<ProcessEntry> all_processes();
 
-// Whether `root` or a descendant of it is stopped (SIGSTOP, a debugger).
+// Returns whether `root` or one of its descendants is stopped (SIGSTOP, a debugger).
 bool is_any_stopped(pid_t root, const std::vector<ProcessEntry>& processes);
 
-// Entries of a folder whose names are numbers: "/proc" has processes, "/proc/self/task" the threads of this
-// one. Empty when it cannot be read.
+// The entries of a folder whose names are numbers. "/proc" contains processes, "/proc/self/task" the threads
+// of this one. Empty if the folder cannot be read.
 std::vector<int> numbers_in(const char* folder);
 
 }  // namespace lockstep

@@ -33,7 +33,7 @@ TEST(ProcessTable, HasThisProcessAndItsParent) {
   }));
 }
 
-// What a process calls itself may look like the fields behind it.
+// The name of a process may look like the fields behind it.
 TEST(ProcessTable, IsNotFooledByNames) {
   std::array<char, 16> name = {};
   ASSERT_EQ(prctl(PR_GET_NAME, name.data()), 0);

@@ -16,9 +16,10 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t MOST_TEXT = 2 * Secret::BYTES + 2;  // one byte more than fits, so that more is noticed
+// One byte too many, so that a longer text is noticed.
+constexpr std::size_t MOST_TEXT = 2 * Secret::BYTES + 2;
 
-// Text that is overwritten when it goes.
+// A text whose memory is overwritten on destruction.
 struct Text {
   std::array<char, MOST_TEXT> bytes{};
   std::size_t size = 0;
@@ -37,7 +38,7 @@ int digit(char c) {
   return -1;
 }
 
-// Where memory files are forbidden. In memory, too, as a rule: /dev/shm is looked at first.
+// Used where memory files are forbidden. /dev/shm comes first, because its files are in memory.
 Fd file_without_name() {
   for (const char* folder : {"/dev/shm", "/tmp"}) {
     Fd file(open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC | O_EXCL, S_IRUSR | S_IWUSR));
@@ -115,8 +116,8 @@ Secret Secret::from_file(const std::string& path) {
 Secret Secret::from_descriptor(int fd) {
   const std::string origin = str("descriptor ", fd, " (LOCKSTEP_SECRET_FD)");
   if (fcntl(fd, F_GETFD) < 0) {
-    throw InvalidArgument(origin +
-                          " is not open in this process; the launcher sets it and it cannot be passed on");
+    throw InvalidArgument(
+        origin + " is not open in this process; only processes that the launcher starts itself inherit it");
   }
   fcntl(fd, F_SETFD, FD_CLOEXEC);
   Text text;

@@ -35,8 +35,8 @@ Fd make_memfd(const char* name) {
   return fd;
 }
 
-// Address space at a multiple of HUGE_PAGE, as one page table entry for a huge page of a file wants it.
-// MAP_FAILED: none.
+// Reserves address space that begins at a multiple of HUGE_PAGE, as the page table needs for a huge page of a
+// file. MAP_FAILED if there is none.
 void* aligned_addresses(std::size_t size) {
   void* space =
       mmap(nullptr, size + HUGE_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -57,8 +57,8 @@ std::shared_ptr<SharedMemory> SharedMemory::create(std::size_t bytes, const Opti
   if (!kernel_has(KernelFeature::MEMFD)) {
     if (options.need_not_be_shared) return map(Fd(), bytes, options.huge_pages);
     throw SystemError(
-        "shared memory: memfd_create is forbidden here (a container's filter?); backend tcp, as with "
-        "LOCKSTEP_BACKEND=tcp, does without",
+        "shared memory: memfd_create is forbidden here (a container's filter?); backend tcp "
+        "(LOCKSTEP_BACKEND=tcp) does not need it",
         EPERM);
   }
   if (bytes > largest_file()) {
@@ -124,7 +124,7 @@ void SharedMemory::reserve(std::size_t offset, std::size_t bytes) {
         str("shared memory: ", bytes, " bytes at ", offset, " exceed the segment of ", size_, " bytes"),
         ENOMEM);
   }
-  if (!fd_.valid()) return;  // pages of no file come with the first write
+  if (!fd_.valid()) return;  // anonymous pages are allocated by the first write
   const NoFileSizeSignal quiet;
   int result = 0;
   do {
@@ -135,8 +135,8 @@ void SharedMemory::reserve(std::size_t offset, std::size_t bytes) {
                           " bytes (free memory or the cgroup's limit is too small)"),
                       errno);
   }
-  // Without being asked like this the kernel gives shared memory small pages (shmem_enabled is "never" by
-  // default): a third slower to write, and one fault for each page and process. It costs 5 ms for 2 MiB,
+  // Without this request the kernel uses small pages for shared memory (shmem_enabled is "never" by default).
+  // They are slower to write, and each costs a page fault in every process. The request takes time, but only
   // once.
   if (huge_pages_ && bytes >= SMALLEST_IN_HUGE_PAGES) madvise(data_ + offset, bytes, COLLAPSE);
 }
@@ -147,17 +147,18 @@ std::size_t address_space_limit() {
 }
 
 std::size_t address_space_left() {
-  const int on_stack = 0;  // near the highest address that a program can have
+  const int on_stack = 0;  // close to the highest address that a program can have
   const std::size_t whole = std::bit_ceil(reinterpret_cast<std::uintptr_t>(&on_stack));
   const std::size_t limit = std::min(address_space_limit(), whole);
   std::ifstream status("/proc/self/statm");
   std::size_t mapped_pages = 0;
+  // Without /proc the mapped size is unknown: half of the limit is a careful guess.
   if (!(status >> mapped_pages)) return limit / 2;
   const std::size_t mapped = mapped_pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   return mapped < limit ? limit - mapped : 0;
 }
 
-// A line is "7f1c3a000000-7f1c3a001000 rw-s 00000000 00:01 1033 /memfd:NAME (deleted)".
+// A line reads "7f1c3a000000-7f1c3a001000 rw-s 00000000 00:01 1033 /memfd:NAME (deleted)".
 std::vector<const std::byte*> mapped_memory_files(const std::string& name) {
   const std::string ending = str(" /memfd:", name, " (deleted)");
   std::vector<const std::byte*> found;

@@ -1,14 +1,15 @@
-// Memory that several processes map, without a name: nothing appears in /dev/shm and nothing outlives the
-// last process.
+// SharedMemory: memory without a name that several processes map. No file appears in /dev/shm, and the memory
+// does not outlive the last process.
 //
 //   auto memory = SharedMemory::create(1 << 30);       // address space only
-//   memory->reserve(0, 1 << 20);  // now the first MiB is real; throws when there is not enough
+//   memory->reserve(0, 1 << 20);  // allocates the first MiB; throws if there is not enough
 //   send_message(socket, "take this", {memory->fd()});
 //   auto same = SharedMemory::adopt(std::move(received_fd));
 //
-// A memfd, sealed against shrinking and growing, so that no peer can turn an access into a SIGBUS. Pages are
-// allocated by reserve(), never by a stray write during training, in huge pages from 4 MiB on if the kernel
-// can (Linux 6.1). Not inherited by fork (MADV_DONTFORK), not part of core dumps.
+// A memfd, sealed against shrinking and growing, so that no process can turn another's access into a SIGBUS.
+// Only reserve() allocates pages, so a write during training cannot run out of memory. From 4 MiB on it
+// allocates huge pages if the kernel can (Linux 6.1). Not inherited by fork (MADV_DONTFORK), not part of core
+// dumps.
 #pragma once
 
 #include <cstddef>
@@ -26,15 +27,15 @@ class SharedMemory {
  public:
   struct Options {
     const char* name = "lockstep";  // shown in /proc/PID/fd and /proc/PID/maps
-    bool huge_pages = true;         // may be used, where the kernel has any for this
-    bool need_not_be_shared =
-        false;  // where memfds are forbidden: memory of this process alone, without fd()
+    bool huge_pages = true;         // allowed, if the kernel has huge pages for shared memory
+    // Where memfds are forbidden: memory of this process alone, without fd().
+    bool need_not_be_shared = false;
   };
   static std::shared_ptr<SharedMemory> create(std::size_t bytes);
   static std::shared_ptr<SharedMemory> create(std::size_t bytes, const Options& options);
-  // Maps memory created by another process. Throws SystemError when `fd` is not a memfd with the seals of
-  // create() (sealing can be missing where the kernel has none: LOCKSTEP_DISABLE=seals). `fd` is closed: a
-  // rank maps the memory of hundreds of others without having as many files open.
+  // Maps memory that another process created. Throws SystemError if `fd` is not a memfd with the seals of
+  // create(). (With LOCKSTEP_DISABLE=seals no seals are required.) Closes `fd`, so that a rank can map the
+  // memory of hundreds of others with few open files.
   static std::shared_ptr<SharedMemory> adopt(Fd fd);
 
   SharedMemory(const SharedMemory&) = delete;
@@ -43,10 +44,10 @@ class SharedMemory {
 
   std::byte* data() const { return data_; }
   std::size_t size() const { return size_; }
-  int fd() const { return fd_.get(); }  // -1 for what another process made
+  int fd() const { return fd_.get(); }  // -1 for memory that another process created
 
-  // Allocates the pages of [offset, offset + bytes); they read as zero at first. Throws SystemError (not
-  // enough memory). For the process that made it.
+  // Allocates the pages of [offset, offset + bytes), which read as zero at first. Throws SystemError if there
+  // is not enough memory. Only for the process that created the memory.
   void reserve(std::size_t offset, std::size_t bytes);
 
  private:
@@ -60,14 +61,14 @@ class SharedMemory {
   bool huge_pages_;
 };
 
-// Where this process maps memory files of that name, whoever made them. Empty where there is no /proc.
+// The addresses at which this process maps memory files of that name, from any creator. Empty without /proc.
 std::vector<const std::byte*> mapped_memory_files(const std::string& name);
 
 std::size_t physical_memory();
 
 inline constexpr std::size_t NO_LIMIT = std::numeric_limits<std::size_t>::max();
-std::size_t address_space_limit();  // of a process (RLIMIT_AS, `ulimit -v`)
-std::size_t address_space_left();  // that this process may still map, by that limit and by what its addresses
-                                   // can tell apart
+std::size_t address_space_limit();  // of this process (RLIMIT_AS, `ulimit -v`)
+// Bytes that this process may still map, by that limit and by the size of its addresses.
+std::size_t address_space_left();
 
 }  // namespace lockstep

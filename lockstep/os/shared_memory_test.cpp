@@ -44,7 +44,7 @@ TEST(SharedMemory, OnlyWhatIsReservedIsRealAndReadsAsZero) {
   EXPECT_EQ(allocated(*memory), 2 * MIB);
 }
 
-// Bytes of the mapping that begins at `memory.data()` that lie in huge pages.
+// Bytes in huge pages, of the mapping that begins at `memory.data()`.
 std::size_t in_huge_pages(const SharedMemory& memory) {
   std::ostringstream start;
   start << std::hex << reinterpret_cast<std::uintptr_t>(memory.data()) << "-";
@@ -63,13 +63,13 @@ TEST(SharedMemory, LargeReservationsLieInHugePagesInEveryProcess) {
   memory->reserve(2 * MIB, 8 * MIB);
   const std::size_t huge = in_huge_pages(*memory);
   EXPECT_EQ(allocated(*memory), 8 * MIB);
-  // Without MADV_COLLAPSE (Linux 6.1), or a free huge page, in small ones.
+  // Small pages are right without MADV_COLLAPSE (Linux 6.1) or a free huge page.
   const bool has_any = madvise(memory->data() + 2 * MIB, 8 * MIB, /*MADV_COLLAPSE=*/25) == 0;
   EXPECT_EQ(huge, has_any ? 8 * MIB : 0);
   const auto same = SharedMemory::adopt(duplicate(memory->fd()));
   same->data()[3 * MIB] = std::byte{1};
-  EXPECT_EQ(in_huge_pages(*same), has_any ? 2 * MIB : 0);  // touched in one
-  memory->reserve(10 * MIB, 2 * MIB);                      // too little to be worth it
+  EXPECT_EQ(in_huge_pages(*same), has_any ? 2 * MIB : 0);  // the access touched one huge page
+  memory->reserve(10 * MIB, 2 * MIB);                      // below the smallest size for huge pages
   EXPECT_EQ(in_huge_pages(*memory), has_any ? 8 * MIB : 0);
 }
 
@@ -108,8 +108,8 @@ TEST(SharedMemory, LivesUntilTheLastOneLetsGo) {
   EXPECT_EQ(SharedMemory::adopt(std::move(fd))->data()[7], std::byte{7});
 }
 
-// A child that runs on after fork must not keep the memory of a rank that has ended. (Its address alone says
-// nothing: anything else may be mapped there in the child.)
+// A child that continues after a fork must not keep the memory of a rank that has ended. The address alone
+// proves nothing, because the child may map other memory there.
 TEST(SharedMemory, AForkDoesNotInheritTheMapping) {
   const auto memory = SharedMemory::create(MIB, {.name = "lockstep-not-inherited"});
   const auto is_mapped = [] {
@@ -122,7 +122,7 @@ TEST(SharedMemory, AForkDoesNotInheritTheMapping) {
   EXPECT_EQ(wait_exit(child).code, 0);
 }
 
-// Without seals (LOCKSTEP_DISABLE=seals) both are possible: that is what the kernel feature is for.
+// Without seals (LOCKSTEP_DISABLE=seals) both are allowed: the kernel feature forbids them.
 TEST(SharedMemory, CannotBeResizedByAnybody) {
   const bool sealed = kernel_has(KernelFeature::SEALS);
   const auto memory = SharedMemory::create(MIB);

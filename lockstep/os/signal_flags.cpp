@@ -11,7 +11,7 @@ namespace {
 
 constexpr int MOST_SIGNALS = 65;  // Linux counts them from 1 to 64
 
-// A handler reaches nothing but static memory, so there is one set of flags in a process.
+// A handler can only reach static memory, so a process has one set of flags.
 std::array<std::atomic<bool>, MOST_SIGNALS> raised;
 std::atomic<bool> is_in_use;
 static_assert(std::atomic<bool>::is_always_lock_free, "a handler may not wait");
@@ -24,7 +24,7 @@ void raise_flag(int signal) {
 
 SignalFlags::SignalFlags(std::span<const int> signals) {
   if (is_in_use.exchange(true))
-    throw InvalidArgument("another object of this process catches signals already");
+    throw InvalidArgument("another object of this process already catches signals");
   for (const int signal : signals) {
     const bool is_number = signal > 0 && signal < MOST_SIGNALS;
     struct sigaction action = {};
@@ -42,7 +42,7 @@ SignalFlags::SignalFlags(std::span<const int> signals) {
 
 SignalFlags::~SignalFlags() { restore(); }
 
-// In reverse: a signal that was named twice gets back what was there before the first time.
+// In reverse order: a signal that was named twice gets its first disposition back.
 void SignalFlags::restore() {
   for (auto entry = before_.rbegin(); entry != before_.rend(); ++entry)
     sigaction(entry->first, &entry->second, nullptr);

@@ -1,13 +1,13 @@
-// Signals as flags that a program reads when it likes. A library makes one only where the program has asked
-// for it.
+// SignalFlags: signals as flags that a program reads when it wants. The library creates one only if the
+// program asks for it.
 //
 //   SignalFlags flags({SIGTERM, SIGUSR1});
 //   if (flags.is_raised(SIGTERM)) save();
 //   flags.clear(SIGTERM);
 //
-// While it lives, its handler replaces what the signals did before, also where they were ignored; afterwards
-// that is back. The handler sets a flag and nothing else; system calls that it interrupts go on
-// (SA_RESTART). One at a time in a process. A forked child has the handler, too, and flags of its own.
+// While it lives, its handler replaces the signals' dispositions, also of ignored ones. The destructor
+// restores them. The handler only sets a flag, and interrupted system calls continue (SA_RESTART). One object
+// at a time in a process. A forked child has the handler too, and flags of its own.
 #pragma once
 
 #include <csignal>
@@ -19,8 +19,8 @@ namespace lockstep {
 
 class SignalFlags {
  public:
-  // Fails: InvalidArgument when there is another one, for a number that is no signal, and for one that cannot
-  // be caught (SIGKILL, SIGSTOP).
+  // Throws InvalidArgument if another object exists, if a number is not a signal, or if a signal cannot be
+  // caught (SIGKILL, SIGSTOP).
   explicit SignalFlags(std::span<const int> signals);
   SignalFlags(const SignalFlags&) = delete;
   SignalFlags& operator=(const SignalFlags&) = delete;
@@ -29,7 +29,7 @@ class SignalFlags {
   static bool is_raised(int signal);
   static void clear(int signal);
 
-  // The handler stays when this object goes, so that these signals do nothing from then on.
+  // Keeps the handler when this object is destroyed, so that these signals have no effect from then on.
   void keep_handler() { before_.clear(); }
 
  private:

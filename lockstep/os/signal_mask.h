@@ -1,6 +1,6 @@
-// Blocks all signals of the calling thread while it lives. Threads that are started meanwhile keep them
-// blocked, so that no handler of the program runs on a thread of ours and no signal queue misses a signal
-// because of it.
+// AllSignalsBlocked: blocks all signals of the calling thread while it lives. Threads that are started
+// meanwhile keep them blocked. So no handler of the program runs on a thread of the library, and such a
+// thread takes no signal away from a signal queue.
 //
 //   const AllSignalsBlocked quiet;
 //   std::thread worker(...);

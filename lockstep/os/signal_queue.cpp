@@ -17,7 +17,8 @@ bool is_ignored(int signal) {
 }  // namespace
 
 SignalQueue::SignalQueue(std::initializer_list<int> reported, std::initializer_list<int> held) {
-  // A parent may hand down SIGCHLD ignored; then the kernel would throw every child's exit status away.
+  // The parent may have passed SIGCHLD on as ignored. The kernel would then discard every child's exit
+  // status.
   if (is_ignored(SIGCHLD)) std::signal(SIGCHLD, SIG_DFL);
   sigset_t report;
   sigemptyset(&report);
@@ -36,7 +37,7 @@ SignalQueue::SignalQueue(std::initializer_list<int> reported, std::initializer_l
 }
 
 SignalQueue::~SignalQueue() {
-  // A SIGPIPE that was held back must not end the process now.
+  // A SIGPIPE that was held must not end the process when it is unblocked.
   const timespec no_wait{};
   while (sigtimedwait(&ours_, nullptr, &no_wait) > 0) {
   }

@@ -1,13 +1,13 @@
-// Signals as messages on a descriptor, for a process whose main loop polls. A launcher may use this; a
-// library must not.
+// SignalQueue: signals as messages on a descriptor, for a process whose main loop polls. Only for programs
+// such as the launcher: the library must not change a program's signals.
 //
 //   SignalQueue signals({SIGINT, SIGTERM, SIGCHLD});
 //   ... poll signals.descriptor() ...
 //   while (auto signal = signals.next()) handle(signal->number, signal->sender);
 //
-// While the queue lives, the calling thread has these signals blocked, and those in `held`, which are kept
-// back and not reported. Children get previous_mask() instead. Signals that were ignored when the queue was
-// made (nohup, a shell's background job) stay ignored.
+// While the queue lives, the calling thread blocks these signals. It also blocks those in `held`, which are
+// not reported. Children get previous_mask() instead. Signals that were ignored when the queue was made
+// (nohup, a background job of a shell) stay ignored.
 #pragma once
 
 #include <sys/types.h>
@@ -22,8 +22,8 @@ namespace lockstep {
 
 struct ReceivedSignal {
   int number = 0;
-  pid_t sender =
-      0;  // SIGCHLD: the child. Several deaths may share one signal; this is then the first of them
+  // For SIGCHLD the child. Several deaths may share one signal: then it is the first of them.
+  pid_t sender = 0;
 };
 
 class SignalQueue {
@@ -31,7 +31,7 @@ class SignalQueue {
   SignalQueue(std::initializer_list<int> reported, std::initializer_list<int> held);
   SignalQueue(const SignalQueue&) = delete;
   SignalQueue& operator=(const SignalQueue&) = delete;
-  ~SignalQueue();  // unblocks; what arrived meanwhile and was not read is dropped, held signals too
+  ~SignalQueue();  // unblocks. Signals that arrived and were not read are dropped, held signals too
 
   int descriptor() const { return queue_.get(); }
   std::optional<ReceivedSignal> next();

@@ -26,11 +26,10 @@ namespace {
 
 constexpr std::chrono::milliseconds FIRST_PAUSE{5};
 constexpr std::chrono::milliseconds LONGEST_PAUSE{200};
-constexpr std::chrono::seconds ONE_ATTEMPT{
-    10};  // an address that swallows packets must not use up the whole deadline
+// An address that drops packets must not use up the whole deadline.
+constexpr std::chrono::seconds ONE_ATTEMPT{10};
 
-// Bytes that the kernel takes before it can send them. What is written behind them waits as long as they do:
-// of 1 Gbit/s 1 ms.
+// Bytes that the kernel accepts before it can send them. Later data waits behind them: 1 ms at 1 Gbit/s.
 constexpr int UNSENT = 128 << 10;
 
 struct SocketAddress {
@@ -54,7 +53,7 @@ std::chrono::milliseconds probed(std::chrono::milliseconds silence) {
 
 void send_at_once(int socket) {
   set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
-  // A kernel that does not know it is slower on slow links, no more.
+  // Failure is harmless: slow links only become slower.
   setsockopt(socket, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &UNSENT, sizeof(UNSENT));
 }
 
@@ -88,12 +87,12 @@ Resolved resolve(const std::string& host, int port, int flags) {
   return result;
 }
 
-// The same of a name, which a name server may be asked for. Nothing is asked for an address in digits.
+// Resolves a host name, maybe through a name server. An address in digits needs none.
 Resolved look_up(const std::string& host, int port, Deadline deadline) {
   Resolved digits = resolve(host, port, AI_NUMERICHOST);
   if (digits.error != EAI_NONAME) return digits;
   auto found = answer_within<Resolved>(deadline, [host, port] { return resolve(host, port, 0); });
-  if (!found) throw Timeout(str("no name server said before the deadline what \"", printable(host), "\" is"));
+  if (!found) throw Timeout(str("no name server answered for \"", printable(host), "\" before the deadline"));
   return std::move(*found);
 }
 
@@ -129,14 +128,15 @@ bool passes_with_time(int error) {
   return std::find(PASSING.begin(), PASSING.end(), error) != PASSING.end();
 }
 
-// A port without a listener may be given to the very socket that connects to it, which then talks to itself.
+// A port without a listener may be assigned to the very socket that connects to it. The socket is then
+// connected to itself.
 bool is_own_echo(int socket) {
   const TcpAddress here = tcp_local_address(socket);
   const TcpAddress there = tcp_peer_address(socket);
   return here.port == there.port && here.host == there.host;
 }
 
-// 0 and a connected socket, or the errno value of the failure.
+// Returns 0 and a connected socket, or the errno value of the failure.
 int try_connect(const SocketAddress& address, Deadline deadline, Fd& connected) {
   Fd socket = new_socket(address.family());
   if (!socket.valid()) return errno;
@@ -203,7 +203,7 @@ Fd tcp_listen(const std::string& address, int port) {
   if (found.error != 0) {
     throw InvalidArgument(str("cannot listen at ", place, ": ", gai_strerror(found.error)));
   }
-  // An IPv6 socket serves IPv4 as well, so it is tried first where every address is meant.
+  // An IPv6 socket serves IPv4 too, so it is tried first if every address is meant.
   std::stable_sort(found.addresses.begin(), found.addresses.end(), [](const auto& a, const auto& b) {
     return a.family() == AF_INET6 && b.family() != AF_INET6;
   });
@@ -221,7 +221,7 @@ Fd tcp_listen(const std::string& address, int port) {
     }
     error = errno;
     if (error == EADDRINUSE)
-      break;  // the other family's port may be free, but half a listener is worse than none
+      break;  // the IPv4 port may be free, but a listener for one family only would hide the error
   }
   throw SystemError("cannot listen at " + place, error);
 }
@@ -234,6 +234,7 @@ std::string address_to_listen_at(const std::string& host) {
   return resolve(host, 0, AI_NUMERICHOST).addresses.empty() ? "" : host;
 }
 
+// One lasting error does not end the attempts as long as another address may still answer.
 Fd tcp_connect(const std::string& host, int port, Deadline deadline, IfRefused refused) {
   const std::string place = text({printable(host), port});
   for (std::chrono::milliseconds pause = FIRST_PAUSE;; pause = std::min(2 * pause, LONGEST_PAUSE)) {
@@ -329,7 +330,7 @@ std::chrono::milliseconds tcp_unanswered_for(int socket) {
   socklen_t size = sizeof(info);
   if (getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &size) != 0 || info.tcpi_unacked == 0)
     return std::chrono::milliseconds(0);
-  // Data is sent again in ever longer pauses, and what the machine answers comes between these.
+  // Retransmissions come in ever longer intervals, and the machine only answers to these.
   const std::chrono::milliseconds silence(info.tcpi_last_ack_recv);
   const auto pause = std::chrono::ceil<std::chrono::milliseconds>(std::chrono::microseconds(info.tcpi_rto));
   return silence > pause + MARGIN ? silence : std::chrono::milliseconds(0);
@@ -354,7 +355,7 @@ TcpAddress tcp_peer_address(int socket) {
   return readable(address);
 }
 
-// Connecting a socket for datagrams only chooses the way.
+// connect() on a datagram socket sends nothing: the kernel only chooses the route.
 std::string address_towards(const std::string& host, Deadline deadline) {
   constexpr int ANY_PORT = 9;
   for (const SocketAddress& address : look_up(host, ANY_PORT, deadline).addresses) {

@@ -195,8 +195,8 @@ TEST(TcpSocketConnect, WaitsForAServerThatStartsLater) {
   EXPECT_EQ(text(tcp_peer_address(server.get())), text(tcp_local_address(client.get())));
 }
 
-// A port of this machine on which nobody listens, of the half (even, from 32768 on) that the kernel gives to
-// those who connect.
+// A port without a listener, from the half of the ports (even, from 32768 on) that the kernel assigns to
+// connecting sockets.
 int port_for_connecting() {
   for (;;) {
     const int port = free_port() & ~1;
@@ -209,8 +209,8 @@ int port_for_connecting() {
   }
 }
 
-// Who connects to such a port is given one number after the other, mostly also that very port in the end, and
-// is then connected with itself.
+// The kernel assigns one port after the other to the connecting sockets. Sooner or later one of them gets the
+// very port that it connects to, and is then connected to itself.
 TEST(TcpSocketConnect, NeverTalksToItself) {
   constexpr int ALL_PORTS = 15'000;
   for (int round = 0; round < 4; ++round) {
@@ -252,8 +252,8 @@ TEST(TcpSocketLiveness, ProbesAloneLeaveUnansweredDataAlone) {
   EXPECT_EQ(option(pair.client.get(), IPPROTO_TCP, TCP_USER_TIMEOUT), 0);
 }
 
-// A process that does not read fills its memory, and its machine goes on to answer; tests/hosts has one that
-// does not.
+// A process that does not read lets its buffers fill, but its machine still acknowledges. tests/hosts covers
+// a machine that does not.
 TEST(TcpSocketLiveness, AMachineAnswersForAProcessThatDoesNotRead) {
   const Pair pair = connected("127.0.0.1");
   const std::vector<std::byte> bytes(std::size_t{1} << 20U);

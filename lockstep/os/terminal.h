@@ -1,4 +1,4 @@
-// What a launcher asks of a terminal.
+// The launcher's questions about a terminal.
 #pragma once
 
 #include "lockstep/os/fd.h"
@@ -6,13 +6,13 @@
 namespace lockstep {
 
 bool is_terminal(int fd);
-int terminal_columns(int fd);   // 80 when unknown
+int terminal_columns(int fd);   // 80 if unknown
 bool is_in_foreground(int fd);  // this process's group may read from the terminal `fd` without being stopped
 
-// The terminal of this process's session, opened once more, for reads that never block: a key like Ctrl-C
-// throws away what was typed before it, also between poll() and read(), and while it does poll() may call an
-// empty terminal readable. Others who share the terminal's descriptor notice nothing. Invalid when the
-// session has no terminal.
+// Opens the terminal of this process's session again, for non-blocking reads. A key such as Ctrl-C discards
+// the input before it, also between poll() and read(), and meanwhile poll() may report an empty terminal as
+// readable. Other users of the terminal's descriptor are not affected. Invalid if the session has no
+// terminal.
 Fd open_session_terminal();
 
 }  // namespace lockstep

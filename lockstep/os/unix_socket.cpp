@@ -64,7 +64,8 @@ void put_fds(msghdr& header, Control& control, const std::vector<int>& fds) {
   throw SystemError(
       str("cannot pass a descriptor to another rank: the processes of this user have more than ",
           open_files().soft,
-          " on their way, the limit of open files (ulimit -n); raise it, or end what does not "
+          " in flight, which is the limit of open files (ulimit -n); raise it, or end the processes that do "
+          "not "
           "receive them"),
       ETOOMANYREFS);
 }
@@ -112,7 +113,7 @@ Sent send_message(int socket, const std::string& text, const std::vector<int>& f
       wait_writable(socket, deadline);
     } else if (errno == ETOOMANYREFS) {
       if (deadline.expired()) throw_too_many_under_way();
-      // The kernel tells nobody when a descriptor has been taken: the sender asks again.
+      // The kernel does not report when a descriptor has been received, so the sender tries again.
       nap(std::chrono::milliseconds(1));
     } else if (errno != EINTR) {
       throw SystemError("cannot send to another rank's socket", errno);
@@ -191,8 +192,8 @@ Fd duplicate(int fd) {
   return copy;
 }
 
-// A socket gets its name when it listens: whoever finds the name taken can tell by connecting whether anybody
-// lives behind it.
+// The socket gets its final name only once it listens. So a process that finds the name taken can test by
+// connecting whether a listener is alive.
 Fd listen_at(const std::string& path) {
   constexpr std::size_t UNIQUE = 4;
   address_of(path);
@@ -205,7 +206,7 @@ Fd listen_at(const std::string& path) {
   int error = listens && link(first_name.c_str(), path.c_str()) == 0 ? 0 : errno;
   const bool is_taken = listens && error == EEXIST;
   if (is_taken && !connect_to(path)) {
-    unlink(path.c_str());  // left by a job that was killed while meeting; the folder is ours alone
+    unlink(path.c_str());  // left by a job that was killed; no other user can enter the folder
     error = link(first_name.c_str(), path.c_str()) == 0 ? 0 : errno;
   }
   unlink(first_name.c_str());

@@ -72,8 +72,8 @@ TEST(UnixSocket, WhatDoesNotFitAMessageIsRefused) {
   EXPECT_EQ(receive_message(pair.second.get(), AT_ONCE, message), Received::TIMED_OUT);
 }
 
-// The kernel lets a user's processes have as many descriptors on their way as one of them may have files
-// open. Who may lift limits is exempt, so root becomes somebody else.
+// The kernel limits the descriptors that a user's processes have in flight to the limit of open files. A user
+// who may raise limits is exempt, so root becomes another user.
 TEST(UnixSocket, TooManyDescriptorsOnTheirWayWaitForTheReceiver) {
   const pid_t child = fork_child([] {
     const rlimit limit{64, 64};
@@ -142,7 +142,7 @@ TEST(UnixSocket, AnUnreadMessageOfOursDoesNotHideTheirs) {
   SocketPair pair = make_packet_socket_pair();
   ASSERT_TRUE(send_message(pair.second.get(), "never read"));
   ASSERT_TRUE(send_message(pair.first.get(), "last words"));
-  pair.first.reset();  // with something unread: the kernel reports a reset first
+  pair.first.reset();  // with unread data: the kernel reports a reset first
   Message message;
   ASSERT_EQ(receive_message(pair.second.get(), Deadline::never(), message), Received::MESSAGE);
   EXPECT_EQ(message.text, "last words");
@@ -201,7 +201,7 @@ TEST(UnixSocket, ListensAndKnowsWhoConnects) {
 TEST(UnixSocket, NobodyListensIsNoError) {
   const TempFolder folder;
   EXPECT_EQ(connect_to(folder / "socket"), std::nullopt);
-  listen_at(folder / "socket");  // and closed at once: the file stays
+  listen_at(folder / "socket");  // closed at once: the file stays
   EXPECT_EQ(connect_to(folder / "socket"), std::nullopt);
 }
 

@@ -12,7 +12,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::uint32_t DELETED = 0xffffffffU;
-constexpr std::size_t MAX_FILE = std::size_t{64} << 20U;  // the store carries addresses, not data
+constexpr std::size_t MAX_FILE = std::size_t{64} << 20U;  // the store is for addresses, not for data
 
 struct RecordHeader {
   std::uint32_t key_bytes;
@@ -99,7 +99,7 @@ std::size_t FileStore::num_keys() {
   return read().table.size();
 }
 
-// Network file systems have no change notification, so this polls.
+// Network file systems do not report changes, so this polls.
 void FileStore::wait_for_change(std::chrono::milliseconds at_most) {
   nap(std::min(at_most, std::chrono::milliseconds(10)));
 }

@@ -1,12 +1,12 @@
-// A store in one file on a file system that all processes see; store.h has the functions.
+// FileStore: a store in one file on a file system that all processes see. store.h has the functions.
 //
-// The file holds records "key length, value length, key, value". The last record of a key counts, and a
-// record without a value deletes the key. Every call locks the file (os/locked_file.h), so calls are atomic
-// between processes. A process that is killed while it writes leaves an incomplete record, which the next
-// writer cuts off.
+// The file holds records "key length, value length, key, value". The last record of a key is valid; a record
+// without a value deletes the key. Every call locks the file (os/locked_file.h), so calls are atomic between
+// processes. If a process is killed while it writes, its record is incomplete, and the next writer overwrites
+// it.
 //
-// Use a new file for each job: the keys of an earlier one are still in the old file. Throws SystemError or
-// StoreError naming the file.
+// Use a new file for each job, because the old file still has the keys of the earlier job. Throws SystemError
+// or StoreError that names the file.
 #pragma once
 
 #include <string>
@@ -36,9 +36,9 @@ class FileStore : public Store {
  private:
   struct Contents {
     Table table;
-    std::size_t bytes = 0;  // of complete records; the next one goes here
+    std::size_t bytes = 0;  // of complete records; the next record starts here
   };
-  // Both with the file locked.
+  // The caller has locked the file.
   Contents read() const;
   void append(const Contents& contents, const std::string& key, const std::string* value) const;
 

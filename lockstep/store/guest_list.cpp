@@ -34,6 +34,7 @@ std::optional<int> GuestList::in_the_way_of(const std::string& address) const {
   return guests_.size() >= limits_.in_all ? first_to_go() : std::nullopt;
 }
 
+// Compares addresses first by their silent connections, then by all.
 std::optional<int> GuestList::first_to_go() const {
   if (guests_.empty()) return std::nullopt;
   const auto has_fewer = [](const auto& a, const auto& b) {

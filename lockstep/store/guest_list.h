@@ -1,22 +1,22 @@
-// GuestList: the connections of a listening socket that have not authenticated yet. When there are too many,
-// it says which of them to close. No sockets and no clock: descriptors and addresses in, a descriptor out.
+// GuestList: the connections of a listening socket that have not authenticated yet. If there are too many, it
+// names the connection to close. Its inputs and outputs are descriptors and addresses; it has no sockets and
+// no clock.
 //
 //   while (const auto fd = guests.in_the_way_of(address)) {
-//     ... look whether it has spoken; otherwise close it, guests.leave(*fd) ...
+//     ... read from it; if nothing has come, close it and call guests.leave(*fd) ...
 //   }
 //   guests.enter(fd, address);
-//   guests.spoke(fd);                       // its first message was one of ours, and it was answered
+//   guests.spoke(fd);                       // its first message was valid and was answered
 //
-// Each address has places of its own, so a stranger takes none from other machines. All addresses together
-// have a bounded number of places too, because one stranger may have many addresses. Which connection is
-// closed:
+// Each address has its own limit, so a stranger takes no place from other machines. All addresses together
+// also have a limit, because one stranger may have many addresses. The connection to close is:
 //
 //   its address has no place left      the oldest silent one of this address; if none is silent, its oldest
 //   there is no place left at all      the oldest silent one of the address with most silent ones; if none is
 //                                      silent, the oldest of the address with most
 //
-// A process of the job speaks as soon as it is connected, and proves itself one answer later. It is silent
-// for a moment only, so connections that have spoken are closed last.
+// A process of the job sends its first message as soon as it is connected, and proves itself one answer
+// later. It is silent only for a moment, so connections that have sent a valid message are closed last.
 #pragma once
 
 #include <cstddef>
@@ -44,9 +44,9 @@ class GuestList {
   void leave(int fd);
   std::size_t size() const { return guests_.size(); }
 
-  // Who goes first so that one more of `address` can enter; nullopt when there is a place.
+  // The connection to close so that one more of `address` can enter; nullopt if there is a place.
   std::optional<int> in_the_way_of(const std::string& address) const;
-  // Who goes first when the process has no descriptor left; nullopt when the list is empty.
+  // The connection to close if the process has no descriptor left; nullopt if the list is empty.
   std::optional<int> first_to_go() const;
 
  private:

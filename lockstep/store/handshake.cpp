@@ -55,7 +55,7 @@ bool is_proof(std::string_view given, const std::string& expected) {
          CRYPTO_memcmp(given.data(), expected.data(), expected.size()) == 0;
 }
 
-// Moves at most as many bytes as are still missing.
+// Takes at most the missing bytes.
 std::size_t take(std::span<const std::byte> bytes, std::size_t needed, std::string& input) {
   const std::size_t count = std::min(bytes.size(), needed);
   input.append(reinterpret_cast<const char*>(bytes.data()), count);
@@ -73,7 +73,7 @@ std::string hello_message(const HandshakeHello& hello) {
   return message;
 }
 
-// What is no message of ours from its first bytes on is refused at once, not when enough of it has come.
+// A stranger's message is refused at its first wrong byte, not when enough bytes have come.
 bool begins_as_ours(std::string_view message) {
   const std::size_t known = std::min(message.size(), MAGIC.size());
   return message.substr(0, known) == MAGIC.substr(0, known);
@@ -88,7 +88,7 @@ std::string other_version(char version) {
 template <typename Handshake> void send_output(int socket, Handshake& handshake, Deadline deadline) {
   const std::string output = handshake.take_output();
   tcp_write_all(socket, std::as_bytes(std::span(output)),
-                deadline);  // if the connection is over, reading says so
+                deadline);  // if the connection is over, the next read reports it
 }
 
 template <typename Handshake>
@@ -99,8 +99,9 @@ void run(int socket, Handshake& handshake, const char* them, Deadline deadline) 
     std::array<std::byte, HANDSHAKE_HELLO_BYTES> bytes{};
     const auto part = std::span(bytes).first(std::min(bytes.size(), handshake.needed()));
     if (!tcp_read_all(socket, part, deadline)) {
-      throw HandshakeCutOff(str(
-          them, ' ', peer, " closed the connection before it was authenticated; has it the same secret?"));
+      throw HandshakeCutOff(
+          str(them, ' ', peer,
+              " closed the connection before it was authenticated; does it have the same secret?"));
     }
     handshake.feed(part);
   }
@@ -166,7 +167,7 @@ void ServerHandshake::read_hello() {
 void ServerHandshake::check_proof() {
   if (!is_proof(input_, proof(secret_, Side::CLIENT, transcript_)))
     return refuse("it does not know this job's secret");
-  if (hello_.purpose != purpose_) return refuse("it wants something else than what is served here");
+  if (hello_.purpose != purpose_) return refuse("it asks for a service that this port does not offer");
   state_ = HandshakeState::ACCEPTED;
 }
 

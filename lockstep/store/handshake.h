@@ -1,29 +1,30 @@
-// Mutual proof, first thing on every TCP connection, that both sides know the job's secret. No encryption
-// follows: who can read the wire can read the data, but without the secret nobody gets to speak.
+// Mutual authentication: the first exchange on every TCP connection, in which both sides prove that they know
+// the job's secret. No encryption follows: an eavesdropper on the network can read the data, but without the
+// secret it cannot take part.
 //
-//   // whoever connects (blocking)
+//   // the connecting side (blocking)
 //   const HandshakeHello hello = {HandshakePurpose::STORE, role, opaque};
 //   authenticate_to_server(socket, secret, hello, deadline);
 //
-//   // whoever accepts: one object per connection, in a poll loop (or authenticate_client(), blocking)
+//   // the accepting side: one object per connection, in a poll loop (or authenticate_client(), blocking)
 //   ServerHandshake handshake(secret, HandshakePurpose::STORE);
-//   const std::size_t used = handshake.feed(bytes_read);         // never more than needed(): what follows is
-//                                                                // not its business
+//   const std::size_t used = handshake.feed(bytes_read);         // takes at most needed(): later bytes are
+//                                                                // not part of the handshake
 //   send(handshake.take_output());
 //   if (handshake.state() == HandshakeState::ACCEPTED) use(handshake.hello());
 //
-// Three messages of fixed size, 216 bytes in all; nothing else is parsed before:
+// There are three messages of fixed size, 216 bytes in all. Neither side parses other data before them:
 //
-//   client → server   hello magic 8, version 1, purpose 1, role 1, zero 1, nonce 32, opaque 64 108 bytes
-//   server → client   challenge magic 8, version 1, status 1, zero 2, nonce 32, proof 32 76 bytes
-//   client → server   proof 32 bytes 32 bytes
+//   client → server  hello, 108 bytes     magic 8, version 1, purpose 1, role 1, zero 1, nonce 32, opaque 64
+//   server → client  challenge, 76 bytes  magic 8, version 1, status 1, zero 2, nonce 32, proof 32
+//   client → server  proof, 32 bytes      proof 32
 //
-// A proof is HMAC-SHA256 under the secret over a text with the side that speaks, the purpose inside the
-// hello, the whole hello, and the challenge up to its proof. So a message is of no use on another connection
-// (fresh nonces from both sides), when sent back (the side), or for another purpose. Comparison takes
-// constant time. A server answers at most one hello per connection. Relaying two connections to each other is
-// possible, as with every such protocol without encryption; who must not talk to itself looks at the opaque
-// bytes.
+// A proof is HMAC-SHA256 under the secret. Its text has the side that sends it, the whole hello with the
+// purpose, and the challenge up to its proof. So a message cannot be reused on another connection (both
+// nonces are fresh), be sent back to its sender (the side), or serve another purpose. Comparison takes
+// constant time. A server answers at most one hello per connection. As with any such protocol without
+// encryption, an attacker can relay two connections to each other. A process that must not talk to itself
+// compares the opaque bytes.
 #pragma once
 
 #include <array>
@@ -45,10 +46,10 @@ inline constexpr std::size_t HANDSHAKE_HELLO_BYTES = 108;
 inline constexpr std::size_t HANDSHAKE_CHALLENGE_BYTES = 76;
 inline constexpr std::size_t HANDSHAKE_PROOF_BYTES = 32;
 
-// What the side that connects says of itself. Covered by the proofs.
+// The connecting side's statement about itself. The proofs cover it.
 struct HandshakeHello {
   HandshakePurpose purpose = HandshakePurpose::STORE;
-  std::uint8_t role = 0;                                 // the caller's own meaning
+  std::uint8_t role = 0;                                 // its meaning is up to the caller
   std::array<char, HANDSHAKE_OPAQUE_BYTES> opaque = {};  // for example ranks; see opaque_text()
 };
 
@@ -64,11 +65,12 @@ class ServerHandshake {
   ServerHandshake(const Secret& secret, HandshakePurpose purpose) : secret_(secret), purpose_(purpose) {}
 
   HandshakeState state() const { return state_; }
-  std::size_t needed() const;                             // bytes it can take now; 0 once it has ended
+  std::size_t needed() const;                             // bytes that it can take now; 0 once it has ended
   std::size_t feed(std::span<const std::byte> bytes);     // how many it took
-  std::string take_output();                              // to be sent, also after a refusal
+  std::string take_output();                              // bytes to send, also after a refusal
   const HandshakeHello& hello() const { return hello_; }  // valid once ACCEPTED
-  const std::string& reason() const { return reason_; }   // why REFUSED, without anything the other side sent
+  // Why it was REFUSED; contains nothing that the other side sent.
+  const std::string& reason() const { return reason_; }
 
  private:
   void read_hello();
@@ -79,14 +81,14 @@ class ServerHandshake {
   const HandshakePurpose purpose_;
   HandshakeState state_ = HandshakeState::RUNNING;
   bool has_hello_ = false;
-  std::string input_;       // of the message that is coming
+  std::string input_;       // of the message that is arriving
   std::string transcript_;  // hello and challenge without its proof
   std::string output_;
   HandshakeHello hello_;
   std::string reason_;
 };
 
-// The side that connected. The hello waits in take_output() from the start.
+// The side that connected. Its hello is in take_output() from the start.
 class ClientHandshake {
  public:
   ClientHandshake(const Secret& secret, const HandshakeHello& hello);
@@ -111,15 +113,16 @@ class ClientHandshake {
   std::string reason_;
 };
 
-// The other side closed the connection without a word: it refused us, is no server of ours, or drops
-// connections at random because it is flooded.
+// The other side closed the connection without an answer: it refused this process, is not a Lockstep server,
+// or is flooded and drops connections at random.
 class HandshakeCutOff : public StoreError {
  public:
   using StoreError::StoreError;
 };
 
-// Blocking forms on a connected socket (os/tcp_socket.h). Throw StoreError naming the other side's address
-// and why it was refused or refused us (HandshakeCutOff if it did not say), Timeout.
+// Blocking forms on a connected socket (os/tcp_socket.h). They throw Timeout, and StoreError that names the
+// other side's address and the reason of the refusal; HandshakeCutOff if the other side closed without a
+// reason.
 void authenticate_to_server(int socket, const Secret& secret, const HandshakeHello& hello, Deadline deadline);
 HandshakeHello authenticate_client(int socket, const Secret& secret, HandshakePurpose purpose,
                                    Deadline deadline);

@@ -25,7 +25,7 @@ std::span<const std::byte> bytes_of(const std::string& text) { return std::as_by
 
 std::string hello_of(ClientHandshake& client) { return client.take_output(); }
 
-// The two sides, talking through strings.
+// The two sides exchange strings.
 struct Exchange {
   ClientHandshake client;
   ServerHandshake server;
@@ -54,7 +54,7 @@ TEST(Handshake, BothSidesAcceptAndTheServerKnowsWhoCame) {
   EXPECT_EQ(both.hello.size() + both.challenge.size() + both.proof.size(), 216U);
 }
 
-// The proofs, computed from the header's description.
+// The proofs, computed from the description in the header.
 TEST(Handshake, ProofsAreHmacSha256OfSideHelloAndChallenge) {
   Exchange both;
   both.run();

@@ -44,8 +44,8 @@ std::size_t MemoryStore::num_keys() {
   return table_.size();
 }
 
-// A change between find() and here is missed for at most 20 ms; the store carries a handful of keys at
-// start-up.
+// If another thread sets a key between find() and this wait, the change is noticed 20 ms late at most. That
+// is acceptable for the few keys at start-up.
 void MemoryStore::wait_for_change(std::chrono::milliseconds at_most) {
   std::unique_lock lock(mutex_);
   const auto span = std::min(at_most, std::chrono::milliseconds(20));

@@ -1,4 +1,4 @@
-// A store for the threads of one process; store.h has the functions.
+// MemoryStore: a store for the threads of one process. store.h has the functions.
 #pragma once
 
 #include <condition_variable>

@@ -1,10 +1,10 @@
-// A part of another store: every key gets "PREFIX/" in front, so that two users of one store do not share
-// keys.
+// PrefixStore: a part of another store. Every key gets the prefix "PREFIX/", so that two users of one store
+// do not share keys.
 //
 //   PrefixStore mine(store, "my_library");
 //   mine.set("address", text);                  // store: "my_library/address"
 //
-// num_keys() counts the keys of the whole store, as torch's does. Blocks and fails as the other store does.
+// num_keys() counts the keys of the whole store, like torch's. It blocks and fails like the other store.
 #pragma once
 
 #include <memory>

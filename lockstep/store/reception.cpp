@@ -46,6 +46,7 @@ std::vector<Reception::Admitted> Reception::serve(const PollSet& wait) {
   return std::exchange(admitted_, {});
 }
 
+// If the process has no descriptor left, the first unauthenticated connection is closed for the new one.
 void Reception::accept_waiting() {
   for (int i = 0; i < ACCEPTS_AT_ONCE; ++i) {
     TcpAccepted accepted = tcp_accept(listener_.get());
@@ -64,6 +65,7 @@ void Reception::accept_waiting() {
   }
 }
 
+// The newcomer is heard at once, because its hello may have arrived with the connection.
 void Reception::admit_newcomer(Fd socket) {
   const int fd = socket.get();
   const std::string peer = tcp_peer_address(fd).host;
@@ -74,7 +76,7 @@ void Reception::admit_newcomer(Fd socket) {
   hear(fd);
 }
 
-// What has been sent is read before anybody goes: it may be the proof.
+// The oldest connection is read before it is dropped, because its proof may have arrived.
 void Reception::make_room_for(const std::string& address) {
   while (const auto first = list_.in_the_way_of(address)) {
     if (hear(*first)) continue;
@@ -83,26 +85,26 @@ void Reception::make_room_for(const std::string& address) {
   }
 }
 
-// Reads what the guest has sent; whether that changed anything, its leaving included.
+// Reads the data that the guest has sent. Returns whether anything changed, also if the guest left.
 bool Reception::hear(int fd) {
   bool has_changed = false;
   while (guests_.contains(fd) && take_message(guests_.at(fd))) has_changed = true;
   return has_changed || !guests_.contains(fd);
 }
 
-// Whether more of this guest may be there to read.
+// Returns true if this guest may have sent more.
 bool Reception::take_message(Guest& guest) {
   const int fd = guest.socket.get();
   std::array<std::byte, HANDSHAKE_HELLO_BYTES> bytes{};
   const long got = tcp_read(fd, std::span(bytes).first(guest.handshake.needed()));
   if (got == 0) return false;
   if (got < 0) {
-    report("it closed the connection while authenticating; has it the secret of this job?", guest.peer);
+    report("it closed the connection while authenticating; does it have the secret of this job?", guest.peer);
     drop(fd);
     return false;
   }
   guest.handshake.feed(std::span(bytes).first(static_cast<std::size_t>(got)));
-  const std::string answer = guest.handshake.take_output();  // less than any socket's buffer
+  const std::string answer = guest.handshake.take_output();  // smaller than any socket's buffer
   if (!answer.empty()) list_.spoke(fd);
   const bool is_sent = tcp_write(fd, std::as_bytes(std::span(answer))) == static_cast<long>(answer.size());
   if (guest.handshake.state() == HandshakeState::ACCEPTED) {

@@ -1,6 +1,5 @@
-// Reception: a listening socket, and the connections that have come to it and have not yet proved that they
-// know the job's secret. A connection that proves it is handed on. Any other is never more than a row of the
-// guest list.
+// Reception: a listening socket, and its connections that have not yet proved that they know the job's
+// secret. A connection that proves it is passed on. Every other one stays an entry of the guest list.
 //
 //   Reception reception(tcp_listen("", 29500), {secret, HandshakePurpose::STORE, "store at 10.0.0.1:29500"});
 //   PollSet wait;
@@ -8,13 +7,13 @@
 //   wait.run(reception.next_deadline());
 //   for (Reception::Admitted& one : reception.serve(wait)) use(std::move(one.socket), one.hello);
 //
-// Order       connections that have sent something are read before a new one is let in, and once more before
-//             one of them would be closed. So a connection whose proof has arrived is never closed for a
-//             newer one. guest_list.h says how many there may be, and which is closed.
-// Time        a connection has 5 seconds. When the process may open no more files, connections wait until it
+// Order       connections that have sent data are read before a new one is accepted, and once more before one
+//             of them would be closed. So a connection whose proof has arrived is never closed for a newer
+//             one. guest_list.h has the limits, and the choice of the connection to close.
+// Time        a connection has 5 seconds. If the process may open no more files, connections wait until it
 //             may.
-// Reports     each kind of refusal once (base/log.h, a warning), however many there are.
-// Blocks      nothing. One thread.
+// Reports     each kind of refusal once (base/log.h, a warning), however often it happens.
+// Blocks      never. One thread.
 #pragma once
 
 #include <map>
@@ -36,7 +35,7 @@ class Reception {
   struct Options {
     Secret secret;
     HandshakePurpose purpose = HandshakePurpose::STORE;
-    std::string name;  // of whoever listens, in reports
+    std::string name;  // the listener's name in reports
     GuestList::Limits limits = {};
   };
   struct Admitted {
@@ -50,7 +49,7 @@ class Reception {
   void add_to(PollSet& wait) const;
   Deadline next_deadline() const;
   std::vector<Admitted> serve(const PollSet& wait);
-  // Says once per kind why the connection from `peer` was refused.
+  // Reports once per kind why the connection from `peer` was refused.
   void report(const std::string& kind, const std::string& peer);
 
  private:
@@ -74,7 +73,7 @@ class Reception {
   GuestList list_;
   std::map<int, Guest> guests_;  // by descriptor
   std::vector<Admitted> admitted_;
-  Deadline pause_ = Deadline::in({});  // nobody is let in until then
+  Deadline pause_ = Deadline::in({});  // no connection is accepted until then
   std::set<std::string> reported_;
 };
 

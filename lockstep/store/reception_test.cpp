@@ -1,5 +1,5 @@
-// Whoever has proved that it knows the secret is let in, whatever others do at the same address. One thread
-// plays both sides, so that what has arrived and what has been read is known.
+// Connections that prove that they know the secret are admitted, whatever others do from the same address.
+// One thread plays both sides, so the test controls which data has arrived and been read.
 #include "lockstep/store/reception.h"
 
 #include <gmock/gmock.h>
@@ -28,7 +28,7 @@ class ReceptionTest : public ::testing::Test {
 
   Fd connect() const { return tcp_connect("127.0.0.1", port_, Deadline::in(20s)); }
 
-  // Until nothing is left to do.
+  // Serves until nothing is left to do.
   void serve() {
     for (bool is_busy = true; is_busy;) {
       PollSet wait;
@@ -39,7 +39,7 @@ class ReceptionTest : public ::testing::Test {
     }
   }
 
-  // Says hello, has it read, and sends its proof, which stays unread.
+  // Sends the hello, lets it be read, and sends the proof, which stays unread.
   Fd send_proof(const std::string& name) {
     Fd socket = connect();
     ClientHandshake handshake(secret_, {HandshakePurpose::GROUP, 0, opaque_text(name)});

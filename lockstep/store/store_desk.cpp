@@ -17,6 +17,7 @@ void StoreDesk::enter(Client client, const std::string& farewell) {
   apply({StoreOp::DELETE_KEY, 0, {farewell}});
 }
 
+// Only FIRST_OF can wait: its number is the longest wait in milliseconds, 0 for none, negative for no limit.
 StoreDesk::Answers StoreDesk::handle(Client client, const StoreRequest& request) {
   Answers answers;
   if (request.op != StoreOp::FIRST_OF) {
@@ -50,12 +51,12 @@ StoreDesk::Answers StoreDesk::leave(Client client) {
   const std::string key = farewell->second;
   farewells_.erase(farewell);
   for (const auto& [other, same] : farewells_) {
-    if (same == key) return answers;  // it has come back already
+    if (same == key) return answers;  // it has already come back
   }
   try {
     put(key, "gone");
   } catch (const StoreError&) {
-    return answers;  // full
+    return answers;  // the table is full
   }
   answer_waiting(key, answers);
   return answers;
@@ -87,7 +88,7 @@ void StoreDesk::put(const std::string& key, const std::string& value) {
   const std::size_t before = at == table_.end() ? 0 : key.size() + at->second.size();
   const std::size_t after = bytes_ - before + key.size() + value.size();
   if (after > MAX_TABLE_BYTES)
-    throw StoreError("store: it is full (64 MiB); delete_key() what is not needed any more");
+    throw StoreError("store: it is full (64 MiB); delete_key() keys that are no longer needed");
   bytes_ = after;
   table_[key] = value;
 }

@@ -1,11 +1,12 @@
-// StoreDesk: how the TCP store's server answers requests: the table, and which client waits for which key.
-// No sockets, no clock of its own, one thread.
+// StoreDesk: the TCP store server's answers to requests. It has the table, and knows which client waits for
+// which keys. It has no sockets and no thread of its own.
 //
 //   for (auto& answer : desk.handle(client, request)) send(answer.client, encode(answer.reply));
-//   for (auto& answer : desk.expire()) ...                    // at the latest at desk.next_deadline()
+//   for (auto& answer : desk.expire()) ...                    // at desk.next_deadline() or before
 //   for (auto& answer : desk.leave(client)) ...               // its connection has ended
 //
-// A client may have a farewell key: the key is removed when the client comes and set when it leaves.
+// A client may have a farewell key. The server removes the key when the client comes, and sets it when the
+// client leaves.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +30,8 @@ class StoreDesk {
   using Answers = std::vector<Answer>;
 
   void enter(Client client, const std::string& farewell);
-  // The answer to this request unless it has to wait, and those that it brings to an end.
+  // Returns the answer to this request, unless it has to wait, and the answers to waits that the request
+  // ends.
   Answers handle(Client client, const StoreRequest& request);
   Answers leave(Client client);
   Answers expire();
@@ -50,7 +52,7 @@ class StoreDesk {
   void answer_waiting(const std::string& key, Answers& answers);
 
   Table table_;
-  std::size_t bytes_ = 0;  // of keys and values
+  std::size_t bytes_ = 0;  // size of all keys and values
   std::map<Client, Wait> waiting_;
   std::map<Client, std::string> farewells_;
 };

@@ -1,4 +1,4 @@
-// One suite for every store: what store.h promises, against a std::map that a few lines here interpret.
+// One suite for every store: the contract of store.h, compared with a std::map that this file interprets.
 #include "lockstep/store/store.h"
 
 #include <gmock/gmock.h>
@@ -24,7 +24,7 @@ namespace {
 using namespace std::chrono_literals;
 using ::testing::HasSubstr;
 
-// Hands out handles of one and the same store, as different threads and processes would have them.
+// Gives out handles of one store, like different threads and processes would have them.
 class Shop {
  public:
   virtual ~Shop() = default;
@@ -99,7 +99,7 @@ TEST_P(Stores, RandomCallsGiveWhatAMapGives) {
   std::map<std::string, std::string> model;
   std::mt19937 random(20261121);
   const auto pick = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
-  const auto other = shop_->open();  // what one handle does the other sees
+  const auto other = shop_->open();  // a change through one handle is visible through another
   for (int step = 0; step < 1500; ++step) {
     Store& store = pick(2) == 0 ? *store_ : *other;
     const std::string key = std::string("k\0\n\xff", 4) + std::to_string(pick(6));

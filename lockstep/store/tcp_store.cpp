@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::chrono::seconds SERVER_SILENCE{60};
 constexpr std::chrono::seconds ONE_ATTEMPT{10};
-constexpr std::chrono::seconds SLACK{10};  // for the answer to a wait that has timed out on the server
+constexpr std::chrono::seconds SLACK{10};  // for the answer to a wait that timed out on the server
 
 constexpr std::chrono::milliseconds FIRST_PAUSE{10};
 constexpr std::chrono::milliseconds LONGEST_PAUSE{200};
@@ -52,7 +52,7 @@ void TcpStore::connect(const TcpStoreOptions& options, Deadline deadline) {
   authenticate_to_server(socket_.get(), options.secret, hello, deadline);
   local_ = tcp_local_address(socket_.get());
   server_ = tcp_peer_address(socket_.get());
-  call({StoreOp::NUM_KEYS, 0, {}}, deadline);  // an answer: the server has removed the farewell key
+  call({StoreOp::NUM_KEYS, 0, {}}, deadline);  // once the server answers, it has removed the farewell key
   tcp_set_liveness(socket_.get(), SERVER_SILENCE);
 }
 
@@ -98,7 +98,7 @@ std::optional<StoreEntry> TcpStore::first_of(const std::vector<std::string>& key
     StoreReply reply = call({StoreOp::FIRST_OF, wait_ms, keys}, answer);
     if (reply.status != StoreStatus::MISSING)
       return StoreEntry{static_cast<std::size_t>(reply.number), std::move(reply.texts.at(0))};
-  } while (!deadline.expired());  // the server's time went on while this process was stopped: it asks again
+  } while (!deadline.expired());  // the server's clock ran on while this process was stopped, so ask again
   return std::nullopt;
 }
 
@@ -129,7 +129,7 @@ StoreReply TcpStore::call(const StoreRequest& request, Deadline deadline) {
   return std::move(*reply);
 }
 
-// A reply that comes after all would be taken for that of the next call: the connection is given up.
+// A late reply would be taken for the reply of the next call, so the connection is closed.
 void TcpStore::lost(const std::string& why) {
   socket_.reset();
   why_lost_ = why;

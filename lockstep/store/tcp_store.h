@@ -1,17 +1,18 @@
-// A store that one process serves (tcp_store_server.h) and others use over TCP; store.h has the functions.
+// TcpStore: a store that one process serves (tcp_store_server.h) and others use over TCP. store.h has the
+// functions.
 //
 //   TcpStore store({.host = "10.0.0.1", .port = 29500, .secret = Secret::from_file(path)});
-//   const std::string address = store.get("address", 30s);       // the server waits, nobody polls
+//   const std::string address = store.get("address", 30s);       // waits without polling
 //
-// Blocks      the constructor blocks until the server is there, both sides have proved that they know the
-//             secret, and the server has answered a first call. A server that is being flooded may drop a
-//             connection before that: the constructor connects again until the deadline.
-// Fails       StoreError, naming the server: the two have different secrets. StoreLost: the connection is
-//             over, or a call that does not wait is not answered within `timeout`. Timeout: the server did
+// Blocks      the constructor blocks until the server runs, both sides have proved that they know the secret,
+//             and the server has answered a first call. A flooded server may drop a connection before that.
+//             The constructor then connects again, until the deadline.
+// Fails       StoreError that names the server: the two have different secrets. StoreLost: the connection is
+//             over, or a call that does not wait was not answered within `timeout`. Timeout: the server did
 //             not come.
-// End         nothing is left behind: the connection ends with the object. A process may be known by its
-//             connection alone. It gives a farewell key: the server removes the key when the client comes,
-//             and sets it when the connection ends for any reason.
+// End         the connection ends with the object. A process may use this to report its death: it gives a
+//             farewell key. The server removes the key when the client comes, and sets it when the connection
+//             ends for any reason.
 #pragma once
 
 #include <atomic>
@@ -34,20 +35,20 @@ struct TcpStoreOptions {
   std::string host;
   int port = 0;
   Secret secret;
-  Deadline deadline = Deadline::in(STORE_TIMEOUT);    // for connecting, the first answer included
-  std::chrono::milliseconds timeout = STORE_TIMEOUT;  // for every call that does not wait
-  std::string farewell = {};                          // at most 63 bytes; empty: none
+  Deadline deadline = Deadline::in(STORE_TIMEOUT);    // for connecting and the first answer
+  std::chrono::milliseconds timeout = STORE_TIMEOUT;  // for each call that does not wait
+  std::string farewell = {};                          // at most 63 bytes; empty for none
 };
 
-// For a process that has the server, or is its parent or child, and so a connection to it that needs no
-// network and no proof.
+// For the process that has the server, its parent or its child. Their connection needs no network and no
+// proof.
 struct LocalStoreOptions {
-  std::string here = {};  // what local_address() says
+  std::string here = {};  // the result of local_address()
   std::chrono::milliseconds timeout = STORE_TIMEOUT;
   std::string farewell = {};
 };
 
-// The connection is over. The process that serves the store has ended, cannot be reached, or does not answer
+// The connection is over: the process that serves the store has ended, cannot be reached, or does not answer
 // in time.
 class StoreLost : public StoreError {
  public:
@@ -57,8 +58,8 @@ class StoreLost : public StoreError {
 class TcpStore : public Store {
  public:
   explicit TcpStore(const TcpStoreOptions& options);
-  // Over a stream socket whose other end the server at that address has adopted (tcp_store_server.h), or will
-  // adopt.
+  // Uses a stream socket whose other end the server at that address adopts (tcp_store_server.h), before or
+  // after this call.
   TcpStore(Fd connected, const TcpAddress& server, const LocalStoreOptions& options);
 
   void set(const std::string& key, const std::string& value) override;
@@ -70,8 +71,8 @@ class TcpStore : public Store {
   std::size_t num_keys() override;
   std::optional<StoreEntry> first_of(const std::vector<std::string>& keys, Deadline deadline) override;
 
-  void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }  // as the option, from now on
-  TcpAddress local_address() const { return local_; }  // of this process, on the way to the server
+  void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }  // like the option, from now on
+  TcpAddress local_address() const { return local_; }  // the local end of the connection
   TcpAddress server_address() const { return server_; }
 
  private:

@@ -15,7 +15,7 @@ template <typename Number> void put(std::string& out, Number number) {
   }
 }
 
-// Reads from the front of `in`; the caller has checked that there is enough.
+// Reads from the front of `in`. The caller has checked that it is long enough.
 template <typename Number> Number take_number(std::string_view& in) {
   std::make_unsigned_t<Number> bits = 0;
   for (std::size_t i = sizeof(Number); i-- > 0;) {
@@ -73,7 +73,7 @@ std::optional<Payload> take_payload(std::string& buffer) {
     payload.texts.emplace_back(in.substr(0, bytes));
     in.remove_prefix(bytes);
   }
-  if (!in.empty()) refuse_message("a message with something behind it");
+  if (!in.empty()) refuse_message("a message with extra bytes");
   buffer.erase(0, sizeof(std::uint32_t) + size);
   return payload;
 }

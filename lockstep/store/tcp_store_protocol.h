@@ -1,5 +1,5 @@
-// What TcpStore and TcpStoreServer say to each other once they have authenticated (store/handshake.h):
-// requests and replies, one reply per request, in order. Pure: text in, text out. Used by these two only.
+// The messages of TcpStore and TcpStoreServer after the handshake (store/handshake.h): requests and replies,
+// one reply per request, in order. Only these two use them. Pure.
 //
 //   frame     payload size 4 | payload
 //   request   op 1 | number 8 | count of texts 4 | (size 4 | bytes)*
@@ -27,7 +27,7 @@ enum class StoreOp : std::uint8_t {
   NUM_KEYS,     //                                                   reply: number
 };
 
-enum class StoreStatus : std::uint8_t { OK = 1, MISSING, FAILED };  // FAILED: the text says why
+enum class StoreStatus : std::uint8_t { OK = 1, MISSING, FAILED };  // FAILED: the text has the reason
 
 struct StoreRequest {
   StoreOp op = StoreOp::SET;
@@ -38,19 +38,19 @@ struct StoreRequest {
 struct StoreReply {
   StoreStatus status = StoreStatus::OK;
   std::int64_t number = 0;
-  std::vector<std::string> texts;  // none or one
+  std::vector<std::string> texts;  // at most one
 };
 
 std::string encode(const StoreRequest& request);
 std::string encode(const StoreReply& reply);
 
-// Cuts one whole frame off the front of `buffer`; nullopt while it is not complete. Throws StoreError for
-// what no peer of ours sends: a frame or text too large, texts that do not fill the frame, an unknown op, a
-// wrong count of texts.
+// Takes one whole frame off the front of `buffer`; nullopt if it is not complete. Throws StoreError for a
+// malformed message: a frame or text that is too large, texts that do not fill the frame, an unknown op, a
+// wrong number of texts.
 std::optional<StoreRequest> take_request(std::string& buffer);
 std::optional<StoreReply> take_reply(std::string& buffer);
 
 inline constexpr std::size_t MAX_STORE_FRAME = 3 * MAX_STORE_TEXT + 4096;
-inline constexpr std::size_t MAX_STORE_KEYS = 4096;  // of one FIRST_OF
+inline constexpr std::size_t MAX_STORE_KEYS = 4096;  // in one FIRST_OF
 
 }  // namespace lockstep

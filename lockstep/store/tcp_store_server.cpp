@@ -67,6 +67,8 @@ class TcpStoreServer::Loop {
     thread_ = std::thread([this] { run(); });
   }
 
+  // Clients that have proved themselves are served before new ones are admitted. While a client's reply is
+  // unsent, its further requests are not read.
   void run() {
     for (;;) {
       PollSet wait;
@@ -95,7 +97,7 @@ class TcpStoreServer::Loop {
     return desk.remaining() < reception.remaining() ? desk : reception;
   }
 
-  // False when the server is to end.
+  // Returns false if the server must end.
   bool take_adopted() {
     std::string bytes;
     if (read_available(wake_.read.get(), bytes) == ReadResult::END) return false;
@@ -139,7 +141,7 @@ class TcpStoreServer::Loop {
     std::array<std::byte, 65536>
         bytes;  // NOLINT(cppcoreguidelines-pro-type-member-init): written before it is read
     const long got = tcp_read(connection.socket.get(), bytes);
-    // One request at a time: who sends another before the answer is none of ours.
+    // A client sends one request at a time. A second one before the answer comes from a faulty client.
     if (got < 0 || (got > 0 && desk_.is_waiting(connection.number))) return drop(connection);
     connection.input.append(reinterpret_cast<const char*>(bytes.data()), static_cast<std::size_t>(got));
     const auto request = take_request(connection.input);
@@ -156,7 +158,8 @@ class TcpStoreServer::Loop {
     flush(at->second, /*may_drop=*/false);
   }
 
-  // A connection that is over is dropped, here or when poll() says so: reply() walks over others.
+  // With may_drop = false the connection stays in the map until poll() reports its end, because the caller
+  // may be iterating over the connections.
   void flush(Connection& connection, bool may_drop = true) {
     const long put = tcp_write(connection.socket.get(), std::as_bytes(std::span(connection.output)));
     if (put >= 0) {
@@ -175,7 +178,7 @@ class TcpStoreServer::Loop {
   }
 
   const TcpAddress address_;
-  Pipe wake_;  // a byte: somebody is to be adopted; its end: the thread is to end
+  Pipe wake_;  // a byte: adopt sockets; end of file: the thread must end
   std::mutex mutex_;
   std::vector<Adopted> adopted_;  // guarded by mutex_
   std::thread thread_;

@@ -1,15 +1,17 @@
-// Serves a store to the processes of a job (tcp_store.h), from one thread of the launcher or of rank 0.
+// TcpStoreServer: serves a store to the processes of a job (tcp_store.h), from one thread of the launcher or
+// of rank 0.
 //
 //   TcpStoreServer server({.secret = secret, .port = 29500});
-//   std::cout << text(server.address()) << "\n";              // where the processes connect
-//   const auto store = server.open();          // and this process uses it without a connection that
-//                                              // strangers could crowd out
+//   std::cout << text(server.address()) << "\n";              // the address that the processes connect to
+//   const auto store = server.open();          // for this process: a local connection that
+//                                              // strangers cannot crowd out
 //
-// Connections  a client proves that it knows the secret before the server reads more than 216 bytes of it.
-//              store/reception.h bounds the connections that have not proved it, in number and time.
-//              Strangers, however many, take no place of a client that has.
-// Blocks       nothing. The thread has all signals blocked. The destructor ends it, with all connections.
-// Fails        the constructor throws SystemError when the address cannot be had.
+// Connections  a client proves that it knows the secret before the server reads more than 216 bytes from it.
+//              store/reception.h limits the number and the time of connections that have not proved it. So
+//              strangers, however many, take no place from a client that has.
+// Blocks       never. The server's thread has all signals blocked. The destructor ends it and all
+//              connections.
+// Fails        the constructor throws SystemError if the address is not available.
 #pragma once
 
 #include <memory>
@@ -26,7 +28,7 @@ namespace LOCKSTEP_PUBLIC lockstep {
 struct TcpStoreServerOptions {
   Secret secret;
   std::string address = {};  // empty: every address of this machine
-  int port = 0;              // 0: any that is free
+  int port = 0;              // 0: any free port
 };
 
 class TcpStoreServer {
@@ -38,10 +40,10 @@ class TcpStoreServer {
 
   TcpAddress address() const;
 
-  // A store for this process; `options` as tcp_store.h has them: `here` is what its local_address() says.
+  // A store for this process. `options.here` becomes the result of its local_address().
   std::unique_ptr<TcpStore> open(const LocalStoreOptions& options = {});
-  // Serves whoever holds the other end of this stream socket, a process that this one has forked or been
-  // forked by, as a client that has proved itself.
+  // Serves the process at the other end of this stream socket, which is a parent or a child of this process,
+  // without a proof.
   void adopt(Fd socket, const std::string& farewell = "");
 
  private:

@@ -1,4 +1,4 @@
-// The TCP store against those who may not use it, and what is left when one side goes.
+// The TCP store against strangers, and its state when one side ends.
 #include "lockstep/store/tcp_store.h"
 
 #include <gmock/gmock.h>
@@ -26,7 +26,7 @@ using namespace std::chrono_literals;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
-// The lines that the library logs while it lives.
+// Collects the lines that the library logs while it lives.
 class Log {
  public:
   Log() {
@@ -63,7 +63,7 @@ class TcpStoreTest : public ::testing::Test {
   static void say(const Fd& socket, const std::string& text) {
     tcp_write_all(socket.get(), std::as_bytes(std::span(text)), Deadline::in(20s));
   }
-  // Everything the server says until it closes the connection.
+  // Reads everything that the server sends until it closes the connection.
   static std::string until_closed(const Fd& socket) {
     std::string said;
     std::array<std::byte, 1> byte{};
@@ -87,8 +87,8 @@ TEST_F(TcpStoreTest, AnotherSecretIsRefusedOnBothSidesAndReportedOnce) {
     }
   }
   friend_.set("key", "value");
-  while (log_.with("has it the secret of this job").empty()) friend_.find("key");
-  EXPECT_THAT(log_.with("has it the secret of this job"), SizeIs(1));
+  while (log_.with("does it have the secret of this job").empty()) friend_.find("key");
+  EXPECT_THAT(log_.with("does it have the secret of this job"), SizeIs(1));
   EXPECT_EQ(friend_.get("key", 20s), "value");
 }
 
@@ -125,7 +125,8 @@ TEST_F(TcpStoreTest, WhoIsAuthenticatedButSendsNonsenseIsDropped) {
 
 TEST_F(TcpStoreTest, AThousandIdleConnectionsHarmNobody) {
   raise_open_files();
-  // Both ends of each connection are this process's: with a limit of 1,024 files that nobody may lift, fewer.
+  // Both ends of each connection belong to this process, so fewer fit under a limit of 1,024 files that
+  // cannot be raised.
   constexpr std::size_t OTHER_FILES = 64;
   const std::size_t many = std::min<std::size_t>(1000, (open_files().hard - OTHER_FILES) / 2);
   const std::size_t kept = GuestList::Limits().of_one_address;
@@ -146,13 +147,13 @@ TEST_F(TcpStoreTest, AThousandIdleConnectionsHarmNobody) {
   }
   EXPECT_LE(open, kept);
   EXPECT_THAT(log_.with("too many connections"), SizeIs(1));
-  for (const Fd& socket : idle) until_closed(socket);  // those that were kept have no time without end
+  for (const Fd& socket : idle) until_closed(socket);  // the remaining connections also have a time limit
   EXPECT_THAT(log_.with("did not authenticate within"), SizeIs(1));
   friend_.set("key", "still served");
 }
 
-// A server that is flooded may drop a connection whose proof it has not read, which the client takes for
-// accepted: more often here than anybody would try by hand.
+// A flooded server may drop a connection before it reads the proof, while the client believes that it was
+// accepted. The test does this many times.
 TEST_F(TcpStoreTest, AConnectionThatIsCutOffBeforeTheFirstAnswerIsMadeAgain) {
   constexpr int CUT_OFF = 8;
   const Fd listener = tcp_listen("127.0.0.1", 0);
@@ -189,7 +190,7 @@ TEST_F(TcpStoreTest, AServerThatAlwaysCutsOffIsAnErrorAtTheDeadline) {
   TcpStoreOptions with = options(secret_);
   with.port = tcp_local_address(listener.get()).port;
   with.deadline = Deadline::in(300ms);
-  EXPECT_THROW(TcpStore{with}, Error);  // cut off once more, or too late for another attempt
+  EXPECT_THROW(TcpStore{with}, Error);  // dropped again, or too late for another attempt
   EXPECT_LE(with.deadline.remaining(), 200ms) << "it gave up although another attempt was possible";
   is_over = true;
   broken.join();
@@ -284,7 +285,7 @@ TEST(TcpStoreProtocol, AnIncompleteFrameIsWaitedFor) {
 TEST(TcpStoreProtocol, AnyChangedByteIsRefusedOrAnotherRequest) {
   const std::string whole = encode(StoreRequest{StoreOp::SET, 0, {"key", "value"}});
   const std::size_t counts = 4 + 1 + 8;
-  for (std::size_t at = counts; at < counts + 8; ++at) {  // the count of texts and the size of the first
+  for (std::size_t at = counts; at < counts + 8; ++at) {  // the number of texts and the size of the first
     std::string buffer = whole;
     buffer[at] = static_cast<char>(buffer[at] ^ 0x11);
     EXPECT_THROW(take_request(buffer), StoreError) << "byte " << at;

@@ -54,7 +54,7 @@ RANKS_TEST(TensorCollectives, RanksOutsideTheGroupAreRefused, Ranks(2)) {
   EXPECT_THAT([&] { broadcast(at::ones({1}), 2, world()); }, message("src 2 is not a rank of the group"));
   EXPECT_THAT([&] { broadcast(at::ones({1}), GroupRank{-1}, world()); },
               message("src GroupRank{-1} is not a rank of the group (0 to 1)"));
-  EXPECT_THAT([&] { broadcast(at::ones({1}), std::nullopt, world()); }, message("src -1 is no rank"));
+  EXPECT_THAT([&] { broadcast(at::ones({1}), std::nullopt, world()); }, message("src -1 is not a rank"));
   EXPECT_THAT([&] { isend(at::ones({1}), -2, world()); }, message("dst -2 is not a rank of the group"));
 }
 

@@ -138,7 +138,7 @@ class Readers(LauncherTest):
                 wait_until(lambda: cpu_ticks(job) == (time.sleep(0.2), cpu_ticks(job))[1], "everybody waits")
                 start = time.monotonic()
                 os.kill(job.pid, number)
-                time.sleep(0.05)
+                wait_until(lambda: "stopping: every rank got" in job.err(), "the first is seen; sooner, two may count as one")
                 os.kill(job.pid, number)  # the second: what is not read yet is given up
                 self.assertEqual(job.wait(), 128 + number)
                 times.append(time.monotonic() - start)

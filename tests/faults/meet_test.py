@@ -58,7 +58,7 @@ class Missing(Meet):
         self.start(LOCKSTEP, "run", "--no-logs", "-n", 3, PROGRAM, "sleep@1")
         self.wait(0, 3)
         self.check(r"rank 0 of 3: waiting for 1 s for rank\(s\) 1; this rank was started by `lockstep run` \(LOCKSTEP_JOB_ID=",
-                   r"rank 2 of 3: waiting for 1 s for rank 0, or for those it waits for; ",
+                   r"rank 2 of 3: waiting for 1 s for rank 0, or for the ranks that it waits for; ",
                    r"error \w+ .*rank 1 did not come before the timeout")
 
     def test_over_a_store(self):
@@ -87,7 +87,7 @@ class Missing(Meet):
             self.assertLess(time.monotonic() - begin, 25)
             server.settimeout(1)
             self.assertIn(b"rank-0", server.recv(512))
-        self.check(r'error Timeout .*no name server said before the deadline what "rank-0.example" is')
+        self.check(r'error Timeout .*no name server answered for "rank-0.example" before the deadline')
 
     @unittest.skipUnless(os.geteuid() == 0, "only root may give a process a network, or a name server, of its own")
     def test_two_jobs_of_one_name_are_told_apart(self):
@@ -127,7 +127,7 @@ class Wrapped(Meet):
 
     def check_lost(self, rank, how):
         self.wait(0, 3)
-        self.check(rf"error PeerLost .*rank {rank} ended before all ranks had met \({how}; what started it, such as a shell, lives on\)")
+        self.check(rf"error PeerLost .*rank {rank} ended before all ranks had met \({how}; the process that started it, such as a shell, lives on\)")
 
     def test_killed(self):
         self.start(LOCKSTEP, "run", "--no-logs", "-n", 3, "sh", "-c", f"{PROGRAM} killed@1; [ $RANK = 1 ] && sleep 1000; exit 3")

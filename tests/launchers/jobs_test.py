@@ -141,7 +141,7 @@ class Refused(JobsTest):
 
     def test_nothing_tells_jobs_apart(self):
         for output in self.by_hand((0, 2, 0), (1, 2, 0)):
-            self.assertRegex(output, r"rank [01] of 2: rank and world size are given by hand, and nothing tells this job .* Set MASTER_PORT")
+            self.assertRegex(output, r"rank [01] of 2: rank and world size are given by hand, and nothing distinguishes this job .* Set MASTER_PORT")
 
     def test_jobs_of_different_sizes_at_one_port(self):
         for output in self.by_hand((0, 2, 0), (2, 3, 1), MASTER_PORT=str(free_ports(1)[0])):

@@ -6,6 +6,7 @@ Of a GPT-2 with AdamW, over shm: the means over the ranks of the kernel's Pss, a
 
     DistributedDataParallel   4 P               parameters, gradients, two of state
     ShardedDataParallel       P + 3 P / N       gradients; parameters and state are shared out
+    the same, stage 2         4 P / N           and two buckets, each as large as the largest parameter
     construction              with meta_init(): P / N, gradients, and one parameter or two
 """
 import contextlib
@@ -49,8 +50,8 @@ def planned(ranks, stage, lines):
 
 
 class Memory(unittest.TestCase):
-    def measured(self, ranks, wrapper):
-        done = run(ranks, wrapper)
+    def measured(self, ranks, wrapper, width=WIDTH):
+        done = run(ranks, wrapper, width)
         self.assertEqual(done.returncode, 0, done.stderr)
         lines = lines_of(done)
         self.assertEqual(len(lines), ranks, done.stdout)
@@ -93,6 +94,14 @@ class Memory(unittest.TestCase):
             whole = self.measured(ranks, "sharded")
             self.within(whole, size + 3 * size / ranks)
             self.assertEqual(lines[0]["sum"], whole[0]["sum"])  # the same training
+
+    def test_shards_of_stage_2(self):
+        for ranks, width in ((2, WIDTH), (4, 1024)) if PRINTS else ((2, WIDTH),):  # with 4 ranks the 5 MB count for more
+            lines = self.measured(ranks, "stage2", width)
+            buckets = 2 * lines[0]["largest"]
+            self.within(lines, 4 * lines[0]["bytes"] / ranks + buckets)
+            self.within(lines, planned(ranks, 2, lines) + buckets)
+            self.assertEqual(lines[0]["sum"], self.measured(ranks, "meta", width)[0]["sum"])  # the same training
 
 
 @contextlib.contextmanager

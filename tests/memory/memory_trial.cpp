@@ -1,6 +1,7 @@
 // A training of GPT-2 that says how much memory it took: one line of JSON per rank. Run by memory_test.py.
 //
-//   lockstep run -n 2 memory_trial WRAPPER WIDTH FOLDER      WRAPPER: ddp, sharded or meta (meta_init)
+//   lockstep run -n 2 memory_trial WRAPPER WIDTH FOLDER      WRAPPER: ddp, sharded, meta (meta_init) or
+//   stage2
 //
 // "pss", "shared", "private"  what the kernel charges this process with (smaps_rollup), less what it was
 // before
@@ -95,7 +96,7 @@ class Trial {
     before_ = memory();
     construction_.begin();
     torch::manual_seed(1);
-    if (wrapper_ == "meta") {
+    if (wrapper_ == "meta" || wrapper_ == "stage2") {
       shard(lockstep::meta_init([this] { return models::GPT2(config_); }));
     } else if (wrapper_ == "sharded") {
       shard(models::GPT2(config_));
@@ -115,7 +116,9 @@ class Trial {
   }
 
   void shard(const models::GPT2& net) {
-    lockstep::ShardedDataParallel model(net);
+    lockstep::ShardedDataParallelOptions options;
+    if (wrapper_ == "stage2") options = {.stage = 2, .bucket_cap_mb = 1};
+    lockstep::ShardedDataParallel model(net, options);
     construction_.end();
     auto optimizer = model.optimizer<lockstep::optim::AdamW>(lockstep::optim::AdamWOptions(1e-3));
     train(model, optimizer);

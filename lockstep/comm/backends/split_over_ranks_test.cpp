@@ -181,7 +181,7 @@ RANKS_TEST(SplitOver, AThousandTimesWithoutGrowth, Ranks(2, 3), BackendsWithPeer
   }
   comm::barrier(world());
   if (backend_name() != "thread") {
-    EXPECT_EQ(descriptors(), before);
+    EXPECT_LE(descriptors(), before);  // a socket of the start may have closed since
   }
 }
 

@@ -12,7 +12,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-// counts[r] is what rank r contributes.
+// counts[r] is the number of elements that rank r contributes.
 template <typename T>
 void check_all_gather(const ProcessGroup& group, Memory memory, const std::vector<std::size_t>& counts) {
   SCOPED_TRACE(
@@ -61,7 +61,7 @@ RANKS_TEST(AllGather, UnevenAndEmptyContributions, Ranks(1, 2, 3, 4), EveryBacke
   });
 }
 
-// Around the borders of portions, and coming round in the window (backends/shared/passage.h).
+// Counts around the borders of portions, and several rounds through the window (backends/shared/passage.h).
 RANKS_TEST(AllGather, ThroughWindows, Ranks(2, 3, 4), Backends("thread", "shm"),
            Variable("LOCKSTEP_PATHS", "window")) {
   for (const std::size_t count : {1UL, 65535UL, 65536UL, 65537UL, 300007UL}) {
@@ -84,7 +84,7 @@ RANKS_TEST(AllGather, OneOutputInRankOrder, Ranks(1, 2, 3, 4), EveryBackend()) {
   }
 }
 
-// As MPI_IN_PLACE: the input is this rank's part of the output.
+// Like MPI_IN_PLACE: the input is this rank's part of the output.
 RANKS_TEST(AllGather, InPlace, Ranks(1, 2, 3, 4), EveryBackend()) {
   constexpr std::size_t COUNT = 70001;
   std::vector<std::int64_t> all(COUNT * static_cast<std::size_t>(size()), -1);
@@ -108,7 +108,7 @@ RANKS_TEST(AllGather, RefusesOutputsThatDoNotFit, Ranks(1, 2, 3), EveryBackend()
   EXPECT_THAT([&] { comm::all_gather(world(), input, outputs); },
               ThrowsMessage<InvalidArgument>(HasSubstr("one output per rank")));
   std::vector<float> all(4 * static_cast<std::size_t>(size()));
-  comm::all_gather(world(), input, std::span(all));  // nothing was sent by the above
+  comm::all_gather(world(), input, std::span(all));  // the calls above sent nothing
 }
 
 }  // namespace

@@ -1,22 +1,22 @@
-// all_reduce: each rank gives a buffer; each rank gets the element-wise combination of all of them, in
-// place.
+// all_reduce: each rank gives a buffer, and gets the element-wise combination of all buffers in place.
 //
 //   std::vector<float> loss = {local_loss};
 //   comm::all_reduce(world, std::span(loss), ReduceOp::AVG);
 //
 // Collective  every rank of `group`; same count, dtype and op, in the same order of calls.
 // Blocks      until the buffer holds the result, unless async_op; see work.h.
-// Fails       InvalidArgument before anything is sent: AVG of integers or bool; of complex numbers anything
-//             but SUM and AVG; BAND, BOR and BXOR of anything but integers and bool (as torch). PeerLost,
-//             Mismatch, Timeout and Aborted while waiting; the group is then closed.
-// Result      SUM and AVG combine in one balanced binary tree over the ranks: ((0+1)+(2+3)) for four,
-//             (0+1)+2 for three. So the bits are equal on every rank, in every run and over every backend.
-//             float16 and bfloat16 accumulate in float32 and are rounded once. AVG divides once. MIN and MAX
-//             of floating point give NaN if any rank has one. Of bool, SUM and MAX are "or", PRODUCT and MIN
+// Fails       InvalidArgument, before anything is sent, for an operator that the dtype does not have (like
+//             torch): AVG of integers or bool; anything but SUM and AVG of complex numbers; BAND, BOR and
+//             BXOR of anything but integers and bool. PeerLost, Mismatch, Timeout and Aborted while waiting;
+//             the group is then closed.
+// Result      SUM and AVG combine in one balanced binary tree over the ranks: ((0+1)+(2+3)) for four, (0+1)+2
+//             for three. So the bits are equal on every rank, in every run and with every backend. float16
+//             and bfloat16 accumulate in float32 and are rounded once. AVG divides once. MIN and MAX of
+//             floating point give NaN if any rank has one. For bool, SUM and MAX are "or", PRODUCT and MIN
 //             are "and". Integers wrap.
-// Cost        memory from allocate_shared() is read in place: one pass, and nothing is copied. Over shm,
-//             private memory is copied in once, and the parts that other ranks reduced are copied out once.
-//             Up to 72 bytes travel in one cache line. docs/performance.md has figures.
+// Cost        memory from allocate_shared() is read in place: one pass, no copy. Over shm, private memory is
+//             copied in once, and the parts that other ranks reduced are copied out once. Up to 72 bytes
+//             travel in one cache line. docs/performance.md has figures.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// Where the order of a sum, rounding or an odd value shows in the bits.
+// Cases in which the order of a sum, rounding or a special value shows in the bits.
 #include <cmath>
 #include <fstream>
 #include <map>
@@ -32,12 +32,12 @@ RANKS_TEST(AllReduceOrder, FourRanksAddInPairs, Ranks(4), EveryBackend(), Except
   EXPECT_EQ(reduced<float>(world(), {1e8F, -1e8F, 1, 1}, ReduceOp::SUM), 2);
   EXPECT_EQ(reduced<float>(world(), {1, 1, 1e8F, -1e8F}, ReduceOp::SUM), 2);
   EXPECT_EQ(reduced<float>(world(), {1e8F, 1, -1e8F, 1}, ReduceOp::SUM),
-            0);  // not 1, as one after the other gives
+            0);  // adding one rank after another would give 1
   EXPECT_EQ(reduced<float>(world(), {1, 1e8F, -1e8F, 1}, ReduceOp::SUM), 0);
   EXPECT_EQ(reduced<double>(world(), {1e17, 1, 1, -1e17}, ReduceOp::SUM), 0);
 }
 
-// The order is the same wherever in a large buffer an element lies, whoever reduces that slice.
+// The order is the same for every element of a large buffer, whichever rank reduces that slice.
 RANKS_TEST(AllReduceOrder, EveryElementOfALargeBufferHasTheSameBits, Ranks(3, 4), EveryBackend(),
            Except("nccl")) {
   const std::vector<float> values = {0.1F, 0.7F, 1e8F, -1e8F};
@@ -49,7 +49,7 @@ RANKS_TEST(AllReduceOrder, EveryElementOfALargeBufferHasTheSameBits, Ranks(3, 4)
 
 // Rounding after every step would lose each small part; rounding once keeps their sum.
 RANKS_TEST(AllReduceRounding, HalvesAccumulateInFloat32AndRoundOnce, Ranks(4), EveryBackend()) {
-  const std::vector<double> values = {256, 1, 1, 2};  // bfloat16 has 8 bits: 256 + 1 would stay 256
+  const std::vector<double> values = {256, 1, 1, 2};  // bfloat16 has 8 bits, so 256 + 1 would stay 256
   std::vector<BFloat16> brains;
   for (const double value : values) brains.push_back(nearest<BFloat16>(value));
   EXPECT_EQ(value_of(reduced<BFloat16>(world(), brains, ReduceOp::SUM)), 260);
@@ -57,7 +57,7 @@ RANKS_TEST(AllReduceRounding, HalvesAccumulateInFloat32AndRoundOnce, Ranks(4), E
   std::vector<Float16> halves;
   for (const double value : wide) halves.push_back(nearest<Float16>(value));
   EXPECT_EQ(value_of(reduced<Float16>(world(), halves, ReduceOp::SUM)), 2052);
-  // The sum of these is 240000, too large for float16; their mean is not.
+  // The sum of these values is 240000, too large for float16; their mean is not.
   EXPECT_EQ(
       value_of(reduced<Float16>(world(), std::vector<Float16>(4, nearest<Float16>(60000)), ReduceOp::AVG)),
       60000);
@@ -79,7 +79,7 @@ RANKS_TEST(AllReduceRounding, TiesGoToEven, Ranks(2), EveryBackend()) {
   EXPECT_EQ(sum(BFloat16{}, -256, -3), -260);
 }
 
-// Every 16-bit pattern passes through float32 unharmed: the mean of equal values is that value, unless their
+// Every 16-bit pattern passes through float32 unchanged: the mean of equal values is that value, unless their
 // sum overflows.
 template <typename T> void check_every_pattern(const ProcessGroup& group) {
   std::vector<T> x(0x10000);
@@ -114,7 +114,7 @@ RANKS_TEST(AllReduceNan, MinAndMaxHaveOneIfAnyRankHasOne, Ranks(1, 2, 3, 4), Eve
   }
 }
 
-// ---- the same questions to real torch; its answers are recorded in tests/peer/reduce_corners.txt
+// ---- the same inputs in real torch; tests/peer/reduce_corners.txt has its results
 struct Recorded {
   std::string dtype, op, answer;
   std::vector<std::string> by_rank[2];
@@ -142,7 +142,7 @@ std::vector<Recorded> read_record() {
   return record;
 }
 
-// A value as Python prints it, and back.
+// A value in Python's text form, and back.
 template <typename T> T parse(const std::string& text) {
   if constexpr (std::is_same_v<T, bool>) {
     return text == "True";
@@ -168,7 +168,7 @@ template <typename T> bool equal_values(const T& a, const T& b) {
   }
 }
 
-// Where Lockstep answers something else than torch with Gloo, on purpose.
+// Cases in which Lockstep intentionally differs from torch with Gloo.
 std::string known_difference(const Recorded& row, std::size_t element) {
   const bool nan = row.by_rank[0][element] == "nan" || row.by_rank[1][element] == "nan";
   if ((row.op == "MIN" || row.op == "MAX") && nan)
@@ -180,8 +180,7 @@ std::string known_difference(const Recorded& row, std::size_t element) {
 
 template <typename T> void compare_with_record(const ProcessGroup& group, const Recorded& row, ReduceOp op) {
   SCOPED_TRACE(row.dtype + " " + row.op);
-  if (row.answer.starts_with("refused: Invalid scalar type"))
-    return;  // Gloo cannot carry these integers at all
+  if (row.answer.starts_with("refused: Invalid scalar type")) return;  // Gloo does not support these integers
   ASSERT_EQ(row.answer.starts_with("refused"), reference::is_refused<T>(op));
   if (reference::is_refused<T>(op)) return;
   const auto answers = split(row.answer);

@@ -27,7 +27,7 @@ void check_all_reduce(const ProcessGroup& group, ReduceOp op, Memory memory, std
   x.fill([&](std::size_t i) { return sample<T>(group.rank(), i, seed); });
   if (is_lacking(group, dtype_of<T>(), op))
     return expect_lacking([&] { comm::all_reduce(group, x.span(), op); });
-  if (is_rounded_by_levels(group, dtype_of<T>())) return;  // SumsOfSmallNumbersAreExact has it
+  if (is_rounded_by_levels(group, dtype_of<T>())) return;  // the test SumsOfSmallNumbersAreExact covers it
   comm::all_reduce(group, x.span(), op);
   EXPECT_EQ(
       x.difference([&](std::size_t i) { return combine<T>(op, samples_of_all<T>(group.size(), i, seed)); }),
@@ -61,11 +61,12 @@ RANKS_TEST(AllReduce, ManySlices, Ranks(1, 2, 3, 4), EveryBackend()) {
   });
 }
 
-// The same without the reference's tree: small numbers add up exactly in any order.
+// The same without the reference's tree: small numbers are added exactly in any order.
 RANKS_TEST(AllReduce, SumsOfSmallNumbersAreExact, Ranks(1, 2, 3, 4), EveryBackend()) {
   reference::for_each_dtype([&]<typename T>() {
     if constexpr (!std::is_same_v<T, bool>) {
-      if (is_lacking(world(), dtype_of<T>(), ReduceOp::SUM)) return;  // EveryDtypeOperatorAndMemory has it
+      // The test EveryDtypeOperatorAndMemory covers it.
+      if (is_lacking(world(), dtype_of<T>(), ReduceOp::SUM)) return;
       const auto number = [](double value) {
         if constexpr (reference::IS_HALF<T>) {
           return nearest<T>(value);
@@ -96,7 +97,7 @@ RANKS_TEST(AllReduce, RanksMayUseDifferentMemory, Ranks(2, 3, 4), EveryBackend()
   }
 }
 
-// Several stretches of one shared allocation at once, as gradient buckets are.
+// Several ranges of one shared allocation at once, like gradient buckets.
 RANKS_TEST(AllReduce, PartsOfOneSharedBlock, Ranks(1, 2, 3, 4), EveryBackend()) {
   constexpr std::size_t PARTS = 7;
   constexpr std::size_t COUNT = 10007;
@@ -143,8 +144,8 @@ RANKS_TEST(AllReduce, RefusesWhatTorchRefuses, Ranks(1, 2), EveryBackend()) {
   EXPECT_EQ(
       refused,
       9 + 2 * 3 +
-          6 * 3);  // AVG of integers and bool; PRODUCT, MIN, MAX of complex; bits of what is not integral
-  comm::all_reduce(world(), std::span<float>());  // and the group is none the worse
+          6 * 3);  // AVG of integers and bool; PRODUCT, MIN, MAX of complex; bit operators of non-integers
+  comm::all_reduce(world(), std::span<float>());  // the group stays usable
 }
 
 RANKS_TEST(AllReduce, RefusesBadBuffersBeforeAnythingIsSent, Ranks(1, 2), EveryBackend()) {

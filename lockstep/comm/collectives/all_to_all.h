@@ -1,16 +1,16 @@
-// all_to_all: each rank has one buffer for every rank; each rank gets the buffers that are meant for it.
+// all_to_all: each rank has one buffer for every rank, and gets the buffers that the other ranks have for it.
 //
-//   // counts[r] elements of `out` go to rank r; from rank r come received[r] elements, into `in`, in rank
+//   // counts[r] elements of `out` go to rank r; received[r] elements come from rank r into `in`, in rank
 //   // order
 //   comm::all_to_all(world, std::span<const float>(out), counts, std::span(in), received);
 //
-// Collective  every rank of `group`, same dtype. The buffer that rank a has for rank b is as large as the
-//             one that b expects of a.
+// Collective  every rank of `group`, same dtype. The buffer that rank a has for rank b has the size that b
+//             expects from a.
 // Blocks      until all outputs are filled, unless async_op.
-// Fails       InvalidArgument here: there is not one input and one output per rank, the splits do not add up
-//             to the buffer, or this rank's own input and output differ in size. Mismatch: two ranks
-//             disagree about the size of what passes between them. Otherwise as all_reduce. Inputs and
-//             outputs must not overlap.
+// Fails       InvalidArgument on this rank: the number of inputs or outputs is not the number of ranks, the
+//             sum of the splits is not the buffer's size, or this rank's own input and output differ in size.
+//             Mismatch: two ranks disagree about the size of the data between them. Otherwise like
+//             all_reduce. Inputs and outputs must not overlap.
 #pragma once
 
 #include <memory>
@@ -38,7 +38,7 @@ Work all_to_all(const ProcessGroup& group, const std::vector<std::span<const T>>
   return all_to_all(group, dtype_of<T>(), {bytes_of(inputs), bytes_of(outputs)}, async_op);
 }
 
-// Equal parts: element counts are size() times the same number.
+// Equal parts: both element counts are multiples of size().
 template <typename T>
 Work all_to_all(const ProcessGroup& group, std::span<const T> input, std::span<T> output,
                 bool async_op = false) {
@@ -49,7 +49,7 @@ Work all_to_all(const ProcessGroup& group, std::span<const T> input, std::span<T
       async_op);
 }
 
-// Parts of the given numbers of elements, in rank order.
+// Parts with the given numbers of elements, in rank order.
 template <typename T>
 Work all_to_all(const ProcessGroup& group, std::span<const T> input,
                 std::span<const std::size_t> input_splits, std::span<T> output,

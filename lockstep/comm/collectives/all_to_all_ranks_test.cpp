@@ -13,12 +13,12 @@ using reference::sample;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-// How many elements go from rank a to rank b; also none.
+// The number of elements from rank a to rank b, which may be 0.
 std::size_t count_from_to(bool even, std::size_t base, int a, int b) {
   return even ? base : base * static_cast<std::size_t>((2 * a + b) % 3) + static_cast<std::size_t>(a);
 }
 
-// The seed of what goes from a to b, so that every pair has its own values.
+// The seed of the data from a to b, so that every pair has its own values.
 std::uint64_t seed_from_to(int a, int b) { return static_cast<std::uint64_t>(100 * a + b); }
 
 template <typename T>
@@ -56,7 +56,7 @@ RANKS_TEST(AllToAll, EveryDtypeAndMemory, Ranks(1, 2, 3, 4), EveryBackend()) {
   });
 }
 
-// Around the borders of portions, and coming round in the window (backends/shared/passage.h).
+// Counts around the borders of portions, and several rounds through the window (backends/shared/passage.h).
 RANKS_TEST(AllToAll, ThroughWindows, Ranks(2, 3, 4), Backends("thread", "shm"),
            Variable("LOCKSTEP_PATHS", "window")) {
   for (const bool even : {true, false}) {
@@ -67,7 +67,7 @@ RANKS_TEST(AllToAll, ThroughWindows, Ranks(2, 3, 4), Backends("thread", "shm"),
   }
 }
 
-// Rank 1 expects one element more of rank 0 than that has for it.
+// Rank 1 expects one element more from rank 0 than rank 0 has for it.
 RANKS_TEST(AllToAll, SizesThatDisagreeThroughWindows, Ranks(2, 3), Backends("thread", "shm"),
            Variable("LOCKSTEP_PATHS", "window")) {
   const auto ranks = static_cast<std::size_t>(size());

@@ -1,4 +1,4 @@
-// Receives from whoever sends first.
+// Receives from any source.
 #include <set>
 
 #include "lockstep/base/error.h"
@@ -22,7 +22,7 @@ void give(const ProcessGroup& group, int destination, int tag, int value) {
   comm::send(group, std::span<const int>(&value, 1), destination, tag);
 }
 
-// Every rank sends its number to rank 0, which learns it from the value and from the answer alike.
+// Every rank sends its number to rank 0, which learns it from the value and from the returned source.
 RANKS_TEST(AnySource, SaysWhoSent, Ranks(2, 3, 4), EveryBackend(), Except("nccl")) {
   for (int round = 0; round < 50; ++round) {
     if (rank() != 0) {
@@ -36,13 +36,13 @@ RANKS_TEST(AnySource, SaysWhoSent, Ranks(2, 3, 4), EveryBackend(), Except("nccl"
       EXPECT_EQ(source, value);
       seen.insert(source);
     }
-    // A quick rank may be a round ahead; order and completeness are the next test.
+    // A fast rank may be a round ahead; the next test checks order and completeness
     EXPECT_EQ(seen.size(), static_cast<std::size_t>(size() - 1));
   }
   comm::barrier(world());
 }
 
-// Messages of one rank with one tag arrive in the order sent, whoever is asked for.
+// Messages of one rank with one tag arrive in the order sent, whichever source the receive names.
 RANKS_TEST(AnySource, KeepsTheOrderOfEachSender, Ranks(2, 3, 4), EveryBackend(), Except("nccl")) {
   constexpr int MESSAGES = 200;
   if (rank() != 0) {
@@ -58,7 +58,7 @@ RANKS_TEST(AnySource, KeepsTheOrderOfEachSender, Ranks(2, 3, 4), EveryBackend(),
   for (int r = 1; r < size(); ++r) EXPECT_EQ(next[static_cast<std::size_t>(r)], MESSAGES);
 }
 
-// Only messages with the tag that was asked for.
+// A receive only gets messages with its tag.
 RANKS_TEST(AnySource, LooksAtTheTag, Ranks(2, 3, 4), EveryBackend(), Except("nccl")) {
   if (rank() != 0) {
     give(world(), 0, 1, 100 + rank());
@@ -77,7 +77,7 @@ RANKS_TEST(AnySource, LooksAtTheTag, Ranks(2, 3, 4), EveryBackend(), Except("ncc
   }
 }
 
-// A message goes to the receive that was called first of those that match.
+// A message goes to the first matching receive, in the order of the calls.
 RANKS_TEST(AnySource, ServesReceivesInTheOrderOfTheirCalls, Ranks(2), EveryBackend(), Except("nccl")) {
   if (rank() == 1) {
     comm::barrier(world());
@@ -104,8 +104,8 @@ RANKS_TEST(AnySource, NeedsAnotherRank, Ranks(1), EveryBackend(), Except("nccl")
               ThrowsMessage<InvalidArgument>(HasSubstr("no other rank")));
 }
 
-// The last rank gives its number, leaves and ends its process; only then rank 1 gives its own. Not over mpi:
-// the processes there run all tests one after the other, so none may end.
+// The last rank sends its number, leaves and ends its process. Only then rank 1 sends its own. Not over mpi,
+// where the processes run all tests one after another, so none may end.
 RANKS_TEST(AnySource, ARankThatHasLeftIsNotMissed, Ranks(3), Backends("shm", "tcp", "gloo")) {
   if (rank() == 2) {
     give(world(), 1, 3, current_pid());

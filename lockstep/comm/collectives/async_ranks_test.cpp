@@ -19,7 +19,7 @@ using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-// What the ranks add up to when rank r gives r + shift.
+// The sum over the ranks if rank r gives r + shift.
 float sum_of_ranks(int size, int shift) { return static_cast<float>(size * (size - 1) / 2 + size * shift); }
 
 RANKS_TEST(Async, TwoHundredPendingWaitedForBackwards, Ranks(1, 2, 3, 4), EveryBackend()) {
@@ -33,7 +33,7 @@ RANKS_TEST(Async, TwoHundredPendingWaitedForBackwards, Ranks(1, 2, 3, 4), EveryB
     ASSERT_TRUE(all_are(data[static_cast<std::size_t>(i)], sum_of_ranks(size(), i)));
 }
 
-// Later calls on the group complete an operation whose Work was dropped; the barrier is after all of them.
+// Later calls on the group complete an operation whose Work was dropped. The barrier comes after all of them.
 RANKS_TEST(Async, DroppedWorksCompleteAnyway, Ranks(1, 2, 3, 4), EveryBackend()) {
   std::vector<std::vector<float>> data;
   for (int i = 0; i < 150; ++i) data.emplace_back(1000 + i, static_cast<float>(rank() + i));
@@ -67,7 +67,7 @@ RANKS_TEST(Async, WaitingTwiceAndThroughACopyIsHarmless, Ranks(1, 3), EveryBacke
   Work().wait();
 }
 
-// One of each verb in flight at once, waited for in an order that differs from rank to rank.
+// One call of each verb in flight at once, waited for in an order that differs from rank to rank.
 RANKS_TEST(Async, MixedVerbs, Ranks(2, 3, 4), BackendsWithPeers()) {
   for (int round = 0; round < 50; ++round) {
     const int root = round % size();
@@ -98,13 +98,13 @@ RANKS_TEST(Async, MixedVerbs, Ranks(2, 3, 4), BackendsWithPeers()) {
   }
 }
 
-// A slow rank: everybody else posts far ahead, further than there are slots for, and nothing is overtaken.
+// One rank is slow. The other ranks post more calls than there are slots, and no call overtakes another.
 RANKS_TEST(Async, OneRankFarBehind, Ranks(2, 4), BackendsWithPeers()) {
   std::vector<std::vector<int>> data(300, std::vector<int>(200, 1));
   std::vector<Work> works;
   int token = 0;
   if (rank() == 0)
-    comm::recv(world(), std::span(&token, 1), 1);  // rank 1 has posted as much as it may before this
+    comm::recv(world(), std::span(&token, 1), 1);  // rank 1 has posted as many calls as it may by now
   for (auto& x : data) {
     works.push_back(comm::all_reduce(world(), std::span(x), ReduceOp::SUM, /*async_op=*/true));
     if (rank() == 1 && works.size() == 60) comm::send(world(), std::span<const int>(&token, 1), 0);
@@ -137,7 +137,7 @@ RANKS_TEST(Async, CallsAfterCloseAreRefused, Ranks(1, 2), EveryBackend()) {
               ThrowsMessage<Aborted>(HasSubstr("left the group")));
 }
 
-// Of hierarchical+nccl a rank may still be making the group then, over TCP: NcclLevels has it.
+// Over hierarchical+nccl a rank may still make the group then, over TCP; the test NcclLevels covers it.
 RANKS_TEST(Async, AbortReachesEveryRankWithItsReason, Ranks(1, 2, 3, 4), EveryBackend(),
            Except("hierarchical+nccl")) {
   std::vector<float> x(3);
@@ -150,8 +150,8 @@ RANKS_TEST(Async, AbortReachesEveryRankWithItsReason, Ranks(1, 2, 3, 4), EveryBa
               ThrowsMessage<Aborted>(HasSubstr(str("rank ", size() - 1, " aborted the group"))));
 }
 
-// A rank that leaves is missed by those who need it, and only by them.
-// It need not leave for that: the others do not wait for a part that nobody does.
+// An error of one rank ends the call on all ranks, so that none waits for that rank's part. The failed rank
+// need not leave.
 RANKS_TEST(Async, AnErrorOfOneRankAloneIsToldToAll, Ranks(2, 3, 4), BackendsWithPeers(), Except("thread"),
            Variable("LOCKSTEP_FAIL_POINT", "comm.before_finish@1+8=throw")) {
   const auto work = [&] {
@@ -163,8 +163,8 @@ RANKS_TEST(Async, AnErrorOfOneRankAloneIsToldToAll, Ranks(2, 3, 4), BackendsWith
                         AllOf(HasSubstr("rank 1 gave up all_reduce #"), HasSubstr("was asked to throw"))));
 }
 
-// Rank 1 stops in its barrier when all have come; the other goes on, and aborts before rank 1 has looked at
-// anything.
+// Rank 1 is stopped in its barrier when all have come. Rank 0 continues, and aborts before rank 1 has noticed
+// that the barrier is complete.
 RANKS_TEST(Async, WhatIsCompleteIsNotUndoneByAnAbort, Ranks(2),
            Variable("LOCKSTEP_FAIL_POINT", "comm.posted@1+1=stop")) {
   pid_t pid = getpid();
@@ -177,6 +177,7 @@ RANKS_TEST(Async, WhatIsCompleteIsNotUndoneByAnAbort, Ranks(2),
   kill(pid, SIGCONT);
 }
 
+// If a rank leaves, only the ranks that still need it get an error.
 RANKS_TEST(Async, LeavingIsAnErrorForThoseWhoNeedThisRankOnly, Ranks(3), BackendsWithPeers()) {
   std::vector<float> x(10, 1);
   comm::all_reduce(world(), std::span(x));
@@ -188,7 +189,7 @@ RANKS_TEST(Async, LeavingIsAnErrorForThoseWhoNeedThisRankOnly, Ranks(3), Backend
   }
   const auto missed = ThrowsMessage<PeerLost>(HasSubstr("rank 2"));
   if (rank() == 0) {
-    comm::recv(world(), std::span(&token, 1), 1);  // rank 1 has everything before the group fails
+    comm::recv(world(), std::span(&token, 1), 1);  // rank 1 has received everything before the group fails
     EXPECT_THAT([&] { comm::all_reduce(world(), std::span(x)); }, missed);
   } else {
     comm::send(world(), std::span<const int>(&token, 1), 0);
@@ -200,8 +201,8 @@ RANKS_TEST(Async, AnUnfinishedOperationTimesOutAndNamesTheRank, Ranks(2, 3), Bac
   std::vector<float> x(10, 1);
   comm::all_reduce(world(), std::span(x));
   if (rank() == 1) {
-    // Waits until the others have given up: their next call after the failure closes nothing, so look for the
-    // failure.
+    // Waits until the other ranks have given up. Their next call after the failure closes nothing, so this
+    // call must see the failure itself.
     EXPECT_THAT([&] { comm::recv(world(), std::span(x), 0); },
                 ThrowsMessage<Timeout>(HasSubstr("waiting for rank 1")));
     return;
@@ -214,8 +215,8 @@ RANKS_TEST(Async, AnUnfinishedOperationTimesOutAndNamesTheRank, Ranks(2, 3), Bac
   EXPECT_FALSE(work.is_success());
 }
 
-// Rank 0 has sent its half of the broadcast to rank 2 and is in its next call, which waits for rank 1; rank
-// 1, still in the broadcast, waits for rank 3: the one to look at.
+// Rank 0 has sent its half of the broadcast to rank 2 and waits for rank 1 in its next call. Rank 1, still in
+// the broadcast, waits for rank 3, which is the rank to name.
 RANKS_TEST(Async, ATimeoutNamesTheRankAtTheEndOfTheChain, Ranks(4), Backends("hierarchical")) {
   std::vector<float> x(100000, 1);
   const auto names_it = ThrowsMessage<Timeout>(HasSubstr("rank 3 (pid "));

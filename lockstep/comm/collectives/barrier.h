@@ -2,7 +2,7 @@
 //
 //   comm::barrier(world);
 //
-// Collective  every rank of `group`. Blocks until all have arrived, unless async_op. Fails as all_reduce.
+// Collective  every rank of `group`. Blocks until all have called it, unless async_op. Fails like all_reduce.
 #pragma once
 
 #include "lockstep/base/visibility.h"

@@ -1,16 +1,16 @@
 // broadcast: every rank gets the root's buffer.
 //
-//   comm::broadcast(world, std::span(weights), /*root=*/0);       // a rank of the whole job; GroupRank{0}:
-//                                                                 // of the group (peer.h)
+//   comm::broadcast(world, std::span(weights), /*root=*/0);       // a rank of the job; GroupRank{0} is a
+//                                                                 // rank of the group (peer.h)
 //
 // Collective  every rank of `group`; same count, dtype and root, in the same order of calls.
-// Blocks      until the buffer holds the root's data, unless async_op. The root waits for the others in two
-//             cases: its buffer is memory from allocate_shared(), which it lends them, or is larger than 1
-//             MiB (`window` in LOCKSTEP_PATHS).
-// Fails       InvalidArgument here for a root outside the group; otherwise as all_reduce.
-// Cost        the root copies in while the other ranks copy out. Memory from allocate_shared() is neither
-//             copied in nor out. If all ranks' buffers are such memory, every rank that is in the call
-//             copies a part.
+// Blocks      until the buffer holds the root's data, unless async_op. The root waits for the other ranks in
+//             two cases: its buffer is memory from allocate_shared(), which it lends them, or it is larger
+//             than 1 MiB (`window` in LOCKSTEP_PATHS).
+// Fails       InvalidArgument on this rank for a root outside the group; otherwise like all_reduce.
+// Cost        the root copies in while the other ranks copy out. Memory from allocate_shared() is copied
+//             neither in nor out. If all ranks' buffers are such memory, every rank that has called copies a
+//             part.
 #pragma once
 
 #include <memory>

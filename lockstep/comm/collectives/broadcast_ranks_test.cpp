@@ -36,8 +36,8 @@ RANKS_TEST(Broadcast, EveryDtypeRootAndMemory, Ranks(1, 2, 3, 4), EveryBackend()
   check_broadcast<double>(world(), size() - 1, Memory::PRIVATE, 1 << 20);
 }
 
-// Around the borders of portions, and coming round in the window (backends/shared/passage.h); then ranks that
-// do not wait, and ranks with memory of the group.
+// Counts around the borders of portions, and several rounds through the window (backends/shared/passage.h).
+// Then ranks that do not wait, and ranks with memory of the group.
 RANKS_TEST(Broadcast, ThroughWindows, Ranks(2, 3, 4), Backends("thread", "shm"),
            Variable("LOCKSTEP_PATHS", "window")) {
   for (int root = 0; root < size(); ++root) {
@@ -51,7 +51,7 @@ RANKS_TEST(Broadcast, ThroughWindows, Ranks(2, 3, 4), Backends("thread", "shm"),
   }
 }
 
-// The root does not wait for the others, and may change its buffer at once.
+// The root does not wait for the other ranks, and may change its buffer at once.
 RANKS_TEST(Broadcast, TheRootMayGoOn, Ranks(2, 3, 4), EveryBackend()) {
   std::vector<int> x(5000);
   for (int step = 0; step < 200; ++step) {

@@ -34,7 +34,8 @@ void check_buffer(Verb verb, const ProcessGroup& group, const void* data, std::s
   if (count > 0 && data == nullptr) refuse(verb, group, "the buffer of ", count, " elements is null");
   const std::size_t alignment = is_complex(dtype) ? element / 2 : element;
   if (count > 0 && reinterpret_cast<std::uintptr_t>(data) % alignment != 0) {
-    refuse(verb, group, "the buffer must be aligned to ", alignment, " bytes, the size of ", name_of(dtype));
+    refuse(verb, group, "the buffer must be aligned to ", alignment, " bytes, the alignment of ",
+           name_of(dtype));
   }
 }
 

@@ -1,4 +1,4 @@
-// Argument checks that all verbs share; every message names the verb, the group and this rank.
+// Argument checks that all verbs share. Every message names the verb, the group and this rank.
 #pragma once
 
 #include <string_view>
@@ -23,29 +23,29 @@ template <typename... Parts>
   refuse(name_of(verb), group, reason...);
 }
 
-// Whether this process is in the group. The call of a process outside does nothing; the first such call of
-// each verb logs a warning.
+// Returns whether this process is in the group. In a process outside it, a call has no effect; the first such
+// call of each verb logs a warning.
 bool takes_part(std::string_view call, const ProcessGroup& group);
 inline bool takes_part(Verb verb, const ProcessGroup& group) {
   return group.is_member() || takes_part(name_of(verb), group);
 }
 
-// A buffer that is not empty exists and is aligned to its element type, because the kernels read whole
-// elements.
+// Checks that a non-empty buffer is not null and is aligned to its element type, because the kernels read
+// whole elements.
 void check_buffer(Verb verb, const ProcessGroup& group, const void* data, std::size_t count, DType dtype);
-// SEND, RECV: the peer is another rank, or ANY_SOURCE where that can be; the tag is a program's. Returns the
-// rank within the group.
+// For SEND and RECV: checks that the peer is another rank (or ANY_SOURCE, for RECV) and that the tag is not
+// negative. Returns the rank within the group.
 int check_message(Verb verb, const ProcessGroup& group, Peer peer, int tag);
-// There is such an operator for the dtype.
+// Checks that the dtype has the operator.
 void check_reduction(Verb verb, const ProcessGroup& group, DType dtype, ReduceOp op);
 
-// One buffer per rank, each a whole number of elements.
+// Checks that there is one buffer per rank, each with a whole number of elements.
 template <typename Byte>
 void check_parts(Verb verb, const ProcessGroup& group, const std::vector<std::span<Byte>>& parts, DType dtype,
                  const char* role) {
   if (parts.size() != static_cast<std::size_t>(group.size())) {
     refuse(verb, group, "one ", role, " per rank is needed, ", group.size(), "; there are ", parts.size(),
-           " (none also when one buffer cannot be cut into as many parts of the right size)");
+           "; if you passed one buffer, it cannot be cut into parts of the right size");
   }
   for (std::size_t r = 0; r < parts.size(); ++r) {
     if (parts[r].size() % size_of(dtype) != 0)
@@ -53,8 +53,8 @@ void check_parts(Verb verb, const ProcessGroup& group, const std::vector<std::sp
     check_buffer(verb, group, parts[r].data(), parts[r].size() / size_of(dtype), dtype);
   }
 }
-// Cuts a single buffer that has `part_bytes` for each rank into these parts. False if the list is anything
-// else.
+// Cuts a single buffer that has `part_bytes` for each rank into these parts. Returns false, without a change,
+// for any other list.
 template <typename Byte>
 bool cut_whole(const ProcessGroup& group, std::vector<std::span<Byte>>& parts, std::size_t part_bytes) {
   const auto ranks = static_cast<std::size_t>(group.size());
@@ -64,7 +64,7 @@ bool cut_whole(const ProcessGroup& group, std::vector<std::span<Byte>>& parts, s
   for (std::size_t r = 0; r < ranks; ++r) parts.push_back(whole.subspan(r * part_bytes, part_bytes));
   return true;
 }
-// The part that a rank gives to itself fits.
+// Checks that the part that this rank gives to itself has the right size.
 template <typename Byte>
 void check_own_part(Verb verb, const ProcessGroup& group, const std::vector<std::span<Byte>>& parts,
                     std::size_t count, DType dtype) {
@@ -73,7 +73,7 @@ void check_own_part(Verb verb, const ProcessGroup& group, const std::vector<std:
     refuse(verb, group, "the list's entry for this rank has ", own, " elements, the rank's own buffer has ",
            count);
 }
-// The list that only the root has (gather, scatter): one buffer per rank on the root, and none elsewhere.
+// Checks the list that only the root has (gather, scatter): one buffer per rank on the root, none elsewhere.
 // `does` is the end of the sentence "only the root ...".
 template <typename Byte>
 void check_root_parts(const ProcessGroup& group, const Request& request,
@@ -86,11 +86,11 @@ void check_root_parts(const ProcessGroup& group, const Request& request,
   }
 }
 
-// Whether this process has made a collective call of several ranks, other than a barrier, for the program
-// itself or for gradients (purpose.h).
+// Returns whether this process has made a collective call or a message among several ranks, other than a
+// barrier, for the program itself or for gradients (purpose.h).
 bool program_has_communicated();
 
-// Starts the request; waits for it unless async_op.
+// Starts the request, and waits for it unless async_op.
 Work run(const ProcessGroup& group, Request&& request, bool async_op);
 
 }  // namespace comm

@@ -11,7 +11,7 @@
 namespace lockstep::comm {
 namespace {
 
-// The all_reduce of one flat buffer, whose result goes back to where its parts came from.
+// The all_reduce of one flat buffer. Its result is copied back to the buffers that the parts came from.
 class CoalescedWork : public WorkState {
  public:
   CoalescedWork(Work work, std::shared_ptr<void> flat, std::vector<std::span<std::byte>> buffers)
@@ -72,7 +72,7 @@ Work all_reduce_coalesced(const ProcessGroup& group, std::vector<std::span<std::
   }
   Work reduced = all_reduce(group, flat.get(), bytes / size_of(dtype), dtype, op, async_op, flat);
   Work work(std::make_shared<CoalescedWork>(std::move(reduced), flat, std::move(buffers)));
-  if (!async_op) work.wait();  // nothing is left of it but to copy out
+  if (!async_op) work.wait();  // only the copy out is left
   return work;
 }
 

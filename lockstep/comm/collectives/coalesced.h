@@ -1,4 +1,4 @@
-// all_reduce_coalesced: several buffers through one all_reduce. batch_isend_irecv: several messages started
+// all_reduce_coalesced: reduces several buffers by one all_reduce. batch_isend_irecv: starts several messages
 // at once.
 //
 //   comm::all_reduce_coalesced(world, std::vector<std::span<float>>{weights, biases}, ReduceOp::AVG);
@@ -7,9 +7,9 @@
 //       comm::batch_isend_irecv(world, {comm::send_op(mine, next), comm::recv_op(theirs, before)});
 //   for (Work& work : works) work.wait();
 //
-// Contract    all_reduce.h and point_to_point.h. Everything is checked before anything is started.
-// Cost        one copy in and one out. With async_op the copy out happens in wait() or is_completed(): if the
-//             Work is dropped before, the buffers do not change.
+// Contract    all_reduce.h and point_to_point.h. All arguments are checked before anything is started.
+// Cost        one copy in and one out. With async_op, wait() or is_completed() copies out: if the Work is
+//             dropped before, the buffers do not change.
 #pragma once
 
 #include <span>
@@ -20,7 +20,7 @@
 
 namespace lockstep::comm {
 
-// All of `dtype`; sizes may differ from each other, not from rank to rank.
+// All buffers have `dtype`. Their sizes may differ, but must be the same on every rank.
 Work all_reduce_coalesced(const ProcessGroup& group, std::vector<std::span<std::byte>> buffers, DType dtype,
                           ReduceOp op = ReduceOp::SUM, bool async_op = false);
 

@@ -62,7 +62,7 @@ RANKS_TEST(BatchIsendIrecv, ChecksAllBeforeItStartsAny, Ranks(2)) {
         comm::batch_isend_irecv(world(), {good, comm::recv_op(std::span(&value, 1), rank())});
       },
       ThrowsMessage<InvalidArgument>(HasSubstr("this rank itself")));
-  // Had one been started, this would receive it: a float is expected.
+  // If one of the messages had been started, this receive would get it instead of the float.
   const float sent = 1.5F;
   float received = 0;
   Work work = comm::isend(world(), std::span<const float>(&sent, 1), 1 - rank());

@@ -12,7 +12,7 @@
 namespace lockstep::comm {
 namespace {
 
-// What a rank tells the others; rank 0 makes the memory.
+// A rank's message to the others. Rank 0 makes the memory.
 struct Offer {
   std::uint64_t bytes = 0;
   std::uint64_t place = 0;
@@ -30,7 +30,7 @@ std::vector<Offer> all_offers(const ProcessGroup& group, const Offer& own) {
   return offers;
 }
 
-// The other ranks wait for what rank 0 makes, so they are told when it cannot.
+// If rank 0 fails to make the memory, it aborts the group, because the other ranks wait for it.
 std::shared_ptr<void> make(const ProcessGroup& group, std::size_t bytes) {
   try {
     return group.backend().make_common(bytes);
@@ -42,6 +42,7 @@ std::shared_ptr<void> make(const ProcessGroup& group, std::size_t bytes) {
 
 }  // namespace
 
+// Rank 0 makes the memory before the exchange, so its place is known to all ranks after one all_gather.
 std::shared_ptr<void> allocate_common(const ProcessGroup& group, std::size_t bytes) {
   Backend& backend = group.backend();
   Offer own{.bytes = bytes};
@@ -53,7 +54,7 @@ std::shared_ptr<void> allocate_common(const ProcessGroup& group, std::size_t byt
     if (offers[r].bytes == offers[0].bytes) continue;
     throw Mismatch(str("allocate_common on group \"", group.name(), "\": rank 0 asks for ", offers[0].bytes,
                        " bytes and rank ", r, " for ", offers[r].bytes,
-                       "; all ranks ask for the same number"));
+                       "; all ranks must ask for the same number"));
   }
   if (group.rank() != 0 && offers[0].is_made != 0) memory = backend.hold_common(0, offers[0].place, bytes);
   return memory;

@@ -1,4 +1,5 @@
-// One piece of memory for all ranks: what one writes the others read, and it lives until all have let it go.
+// One piece of memory for all ranks: each rank sees the other ranks' writes, and it lives until all have
+// released it.
 #include "lockstep/comm/collectives/common_memory.h"
 
 #include <gmock/gmock.h>
@@ -56,7 +57,7 @@ RANKS_TEST(CommonMemory, OfARankAlone, Ranks(1), Backends("self")) {
   EXPECT_EQ(world().backend().memory_of(0, place, 64).get(), memory.get());
 }
 
-// All ranks but `last` let go first.
+// All ranks but `last` release the memory first.
 void let_go_one_by_one(const ProcessGroup& group, int last) {
   auto memory = comm::allocate_common(group, WORDS * sizeof(std::uint64_t));
   const void* const place = memory.get();
@@ -78,7 +79,7 @@ void let_go_one_by_one(const ProcessGroup& group, int last) {
 RANKS_TEST(CommonMemory, IsTheHoldersUntilTheLastLetsGo, Ranks(2, 3, 4), Backends("thread", "shm")) {
   for (int last = 0; last < size(); ++last) {
     let_go_one_by_one(world(), last);
-    comm::barrier(world());  // all have let go of all
+    comm::barrier(world());  // all ranks have released all memory
   }
 }
 

@@ -53,7 +53,7 @@ RANKS_TEST(Gather, OneOutputInRankOrder, Ranks(1, 2, 3, 4), EveryBackend()) {
   }
 }
 
-// Ranks that only contribute are done at once: nobody waits for a root that comes late.
+// Ranks that only contribute are done at once: they do not wait for a late root.
 RANKS_TEST(Gather, ContributorsDoNotWaitForTheRoot, Ranks(2, 3, 4), EveryBackend(), Except("nccl")) {
   std::vector<int> all(rank() == 0 ? static_cast<std::size_t>(size()) : 0);
   const int mine = rank() * 10;
@@ -83,7 +83,7 @@ RANKS_TEST(Gather, OutputsAreTheRootsAlone, Ranks(1, 2, 3), EveryBackend()) {
   EXPECT_THAT([&] { comm::gather(world(), input, std::span(all), size()); },
               ThrowsMessage<InvalidArgument>(HasSubstr(str("root ", size()))));
   comm::gather(world(), input, rank() == 0 ? std::span(all) : std::span<float>(),
-               0);  // nothing was sent by the above
+               0);  // the calls above sent nothing
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Every invalid argument of every verb has one message, the same on every backend, and leaves the group as it
-// was.
+// Every invalid argument of every verb has one message, which is the same on every backend, and does not
+// change the group.
 #include <functional>
 #include <limits>
 #include <string>
@@ -13,7 +13,7 @@
 namespace lockstep {
 namespace {
 
-// What a call may use: this rank's place and buffers of the right sizes.
+// The arguments that a call may use: this rank's place, and buffers of the right sizes.
 struct Scene {
   explicit Scene(const ProcessGroup& world) : group(world), ranks(static_cast<std::size_t>(world.size())) {}
 
@@ -25,7 +25,7 @@ struct Scene {
 
   std::span<const float> input() const { return four; }
   std::span<float> output() { return four; }
-  void* odd() { return reinterpret_cast<std::byte*>(all.data()) + 2; }  // where no float32 may be
+  void* odd() { return reinterpret_cast<std::byte*>(all.data()) + 2; }  // misaligned for float32
   int last() const { return group.size() - 1; }
   std::vector<std::span<std::byte>> parts(std::size_t bytes) const {
     return std::vector<std::span<std::byte>>(ranks, {const_cast<std::byte*>(start()), bytes});
@@ -45,18 +45,18 @@ struct InvalidCase {
 };
 
 const std::string NULL_BUFFER = "the buffer of 4 elements is null";
-const std::string MISALIGNED = "the buffer must be aligned to 4 bytes, the size of float32";
+const std::string MISALIGNED = "the buffer must be aligned to 4 bytes, the alignment of float32";
 constexpr std::size_t TOO_MANY = std::numeric_limits<std::size_t>::max() / 4;
 const std::string TOO_MANY_TEXT = str(TOO_MANY, " elements are too many");
 
 std::string no_rank(const char* role, int rank, const Scene& scene) {
-  if (rank == ANY_SOURCE) return str(role, " -1 is no rank: only a receive may be from any");
+  if (rank == ANY_SOURCE) return str(role, " -1 is not a rank: only a receive may use ANY_SOURCE");
   return str(role, " ", rank, " is not a rank of the group (0 to ", scene.last(), ")");
 }
 
 std::string one_per_rank(const char* role, const Scene& scene, std::size_t there_are) {
   return str("one ", role, " per rank is needed, ", scene.ranks, "; there are ", there_are,
-             " (none also when one buffer cannot be cut into as many parts of the right size)");
+             "; if you passed one buffer, it cannot be cut into parts of the right size");
 }
 
 using namespace comm;  // NOLINT(google-build-using-namespace): the table is all calls
@@ -192,7 +192,7 @@ std::vector<InvalidCase> lists(const Scene& scene) {
   };
 }
 
-// Only the root of gather and scatter has a list.
+// Only the root may give a list to gather and scatter.
 std::vector<InvalidCase> lists_of_others(const Scene& scene) {
   if (scene.group.size() == 1) return {};
   const int root = (scene.group.rank() + 1) % scene.group.size();

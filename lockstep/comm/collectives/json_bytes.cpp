@@ -16,17 +16,19 @@ using nlohmann::json;
 constexpr char MARK = '\xc1';
 
 void check_value(const json& value, int depth) {
-  if (value.is_discarded()) throw InvalidArgument("it has a part that is no JSON (a parse that failed)");
+  if (value.is_discarded())
+    throw InvalidArgument("it has a part that is not JSON (the result of a failed parse)");
   if (depth > MAX_JSON_DEPTH) throw InvalidArgument(str("it is nested more than ", MAX_JSON_DEPTH, " deep"));
   if (value.is_binary() && value.get_binary().has_subtype() && value.get_binary().subtype() > 255)
     throw InvalidArgument(
         str("it has bytes of subtype ", value.get_binary().subtype(), "; subtypes end at 255"));
 }
 
-// Without recursion, because how deep it goes is what is looked for.
+// Not recursive, because it must also check values that are nested too deep for recursion.
 void check(const json& whole) {
   check_value(whole, 0);
-  std::vector<std::pair<const json*, int>> left = {{&whole, 0}};  // what may have parts
+  // Objects and arrays whose parts are not checked yet.
+  std::vector<std::pair<const json*, int>> left = {{&whole, 0}};
   while (!left.empty()) {
     const auto [value, depth] = left.back();
     left.pop_back();
@@ -38,7 +40,7 @@ void check(const json& whole) {
   }
 }
 
-// Builds the value that is read, and ends where it is too deep.
+// Builds the value while it is read, and stops if it is nested too deep.
 class Reader final : public json::json_sax_t {
  public:
   json take() { return std::move(root_); }

@@ -79,7 +79,7 @@ TEST(JsonBytes, WhatCannotBeSentIsRefused) {
       [] {
         json_bytes({{"a", json::parse("{", nullptr, /*allow_exceptions=*/false)}});
       },
-      ThrowsMessage<InvalidArgument>(HasSubstr("no JSON")));
+      ThrowsMessage<InvalidArgument>(HasSubstr("not JSON")));
   EXPECT_THAT([] { json_bytes(json::binary({1}, 256)); },
               ThrowsMessage<InvalidArgument>(HasSubstr("subtype 256")));
 }
@@ -92,8 +92,9 @@ TEST(JsonBytes, WhatIsNoValueIsAnErrorAndNoMore) {
   EXPECT_THROW(json_of(whole + "x"), FormatError);
   EXPECT_THROW(json_of("{\"a\": "), FormatError);
   EXPECT_THROW(json_of("\xc1\xc1"), FormatError);
-  EXPECT_THROW(json_of("\xc1\xdf\xff\xff\xff\xff"), FormatError);      // an object of four thousand million
-  EXPECT_THROW(json_of("\xc1\xdd\xff\xff\xff\xff\x01"), FormatError);  // an array of as many
+  // An object with four thousand million entries.
+  EXPECT_THROW(json_of("\xc1\xdf\xff\xff\xff\xff"), FormatError);
+  EXPECT_THROW(json_of("\xc1\xdd\xff\xff\xff\xff\x01"), FormatError);  // an array with as many
   EXPECT_THROW(json_of("\xc1\xdb\xff\xff\xff\xff"
                        "abc"),
                FormatError);                                             // a string

@@ -32,8 +32,8 @@ std::size_t wrong_elements(std::span<const std::uint8_t> data, Expected expected
   return wrong;
 }
 
-// Needs 2 GiB a rank for the buffer, and 2 GiB for the root's copy of it or, over tcp, 1 GiB a rank for the
-// other's slice.
+// Each rank needs 2 GiB for the buffer. Also 2 GiB for the root's copy or, over tcp, 1 GiB per rank for the
+// other rank's slice.
 RANKS_TEST(Large, TwoToThe31Elements, Ranks(2), Backends("shm", "tcp"), Within(std::chrono::seconds(300))) {
   if (!reference::THOROUGH) {
     std::fprintf(stderr, "not run: takes hours under ThreadSanitizer\n");

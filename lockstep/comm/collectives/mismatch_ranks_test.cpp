@@ -1,4 +1,4 @@
-// Ranks that disagree about a call are all told so, in words that show both calls, and can start anew.
+// If ranks disagree about a call, all get an error that shows both calls, and can make a new group.
 #include <functional>
 
 #include "lockstep/base/error.h"
@@ -13,7 +13,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 struct OddCall {
-  std::string text;  // as errors print it
+  std::string text;  // the form in errors
   std::function<void(const ProcessGroup&)> make;
 };
 
@@ -91,7 +91,7 @@ template <typename T> OddCall all_to_all_call(std::size_t count, int ranks) {
           }};
 }
 
-// Every pair of these differs: in the verb, the element type, the count, the operator or the root.
+// Every two of these differ in the verb, the element type, the count, the operator or the root.
 std::vector<OddCall> calls(int ranks) {
   return {
       {"barrier()", [](const auto& group) { comm::barrier(group); }},
@@ -101,7 +101,7 @@ std::vector<OddCall> calls(int ranks) {
       all_reduce_call<float>(11, ReduceOp::SUM),
       all_reduce_call<float>(0, ReduceOp::SUM),
       all_reduce_call<std::int32_t>(10, ReduceOp::SUM),
-      all_reduce_call<double>(5, ReduceOp::SUM),  // as many bytes as ten float32
+      all_reduce_call<double>(5, ReduceOp::SUM),  // the same number of bytes as ten float32
       all_reduce_call<float>(300000, ReduceOp::SUM),
       broadcast_call<float>(10, 0),
       broadcast_call<float>(10, 1),
@@ -125,9 +125,9 @@ std::vector<OddCall> calls(int ranks) {
   };
 }
 
-// The text of the Mismatch that this rank gets, at the call itself or at one of the barriers behind it. Over
-// messages a disagreement is seen by ranks that talk to each other: in the first barrier at the latest, which
-// others may get through; whoever saw it takes no part in the second.
+// Returns the text of the Mismatch that this rank gets, at the call or at one of the two barriers after it.
+// Over messages only ranks that talk to each other notice a disagreement, in the first barrier at the latest.
+// Other ranks may complete that barrier. A rank that noticed takes no part in the second.
 std::string disagreement(const ProcessGroup& group, const OddCall& call) {
   try {
     call.make(group);
@@ -145,7 +145,7 @@ void check_later_calls(const ProcessGroup& group) {
               ::testing::ThrowsMessage<Mismatch>(HasSubstr("ranks disagree")));
 }
 
-// Rank `odd` calls one thing, the others another.
+// Rank `odd` makes one call, the other ranks another.
 void check_pair(const ProcessGroup& group, int odd, const OddCall& odd_call, const OddCall& usual_call) {
   EXPECT_THAT(disagreement(group, group.rank() == odd ? odd_call : usual_call),
               AllOf(HasSubstr("ranks disagree about collective #1"), HasSubstr(odd_call.text),
@@ -155,7 +155,7 @@ void check_pair(const ProcessGroup& group, int odd, const OddCall& odd_call, con
   check_later_calls(group);
 }
 
-// Each ordered pair, with a fresh group of all ranks for each: the group that they were split from goes on.
+// Each ordered pair gets a new group of all ranks. The parent group stays usable.
 RANKS_TEST(Mismatch, EveryPairOfCallsIsToldToEveryRank, Ranks(2, 3, 4), BackendsWithPeers(),
            Within(std::chrono::seconds(240))) {
   const std::vector<OddCall> table = calls(size());
@@ -182,16 +182,16 @@ RANKS_TEST(Mismatch, TheWorldCanBeJoinedAgain, Ranks(2, 3, 4), BackendsWithPeers
   EXPECT_EQ(x, size() * (size() - 1) / 2);
 }
 
-// Pending operations fail as well, and those complete before the disagreement stay complete.
+// Pending operations fail too. Operations that were complete before the disagreement stay complete.
 RANKS_TEST(Mismatch, PendingOperationsFailAndFinishedOnesStay, Ranks(2, 3, 4), BackendsWithPeers()) {
   std::vector<float> x(100, 1);
   std::vector<float> y(100, 1);
   comm::all_reduce(world(), std::span(x));
-  Work pending = comm::irecv(world(), std::span(y), (rank() + 1) % size(), /*tag=*/9);  // which nobody sends
+  Work pending = comm::irecv(world(), std::span(y), (rank() + 1) % size(), /*tag=*/9);  // no rank sends this
   int token = 0;
   if (rank() != 1) comm::send(world(), std::span<const int>(&token, 1), 1);
-  for (int r = 0; r < size() && rank() == 1;
-       ++r) {  // rank 1 disagrees when the others have finished the first
+  // Rank 1 disagrees when the other ranks have finished the first.
+  for (int r = 0; r < size() && rank() == 1; ++r) {
     if (r != 1) comm::recv(world(), std::span(&token, 1), r);
   }
   const auto disagree = [&] {
@@ -205,7 +205,7 @@ RANKS_TEST(Mismatch, PendingOperationsFailAndFinishedOnesStay, Ranks(2, 3, 4), B
   EXPECT_TRUE(all_are(x, static_cast<float>(size())));
 }
 
-// Uneven contributions are legal where every rank expects them; one rank that expects others is told.
+// Uneven contributions are valid if every rank expects them. A rank that expects others gets an error.
 RANKS_TEST(Mismatch, AllGatherWithOtherSizesThanExpected, Ranks(2, 3, 4), BackendsWithPeers()) {
   const std::vector<float> mine(rank() == 0 ? 5 : 4);
   std::vector<std::vector<float>> everyone(static_cast<std::size_t>(size()), std::vector<float>(4));
@@ -219,7 +219,7 @@ RANKS_TEST(Mismatch, AllGatherWithOtherSizesThanExpected, Ranks(2, 3, 4), Backen
                                                                HasSubstr("all_gather(float32[5])"))));
 }
 
-// Also if it is one of the same machine, which no message tells (hierarchical).
+// Also if the rank is on the same machine, where no message would tell (hierarchical).
 RANKS_TEST(Mismatch, OneRankExpectsOtherSizes, Ranks(2, 3, 4), BackendsWithPeers()) {
   const std::vector<float> mine(4);
   std::vector<std::vector<float>> everyone(static_cast<std::size_t>(size()), std::vector<float>(4));
@@ -233,7 +233,7 @@ RANKS_TEST(Mismatch, OneRankExpectsOtherSizes, Ranks(2, 3, 4), BackendsWithPeers
                                                                HasSubstr("all_gather(float32[4])"))));
 }
 
-// A rank that makes one call fewer than the others is found at its next one.
+// A rank that makes one call fewer than the other ranks is found at its next call.
 RANKS_TEST(Mismatch, AForgottenCallShowsAtTheNext, Ranks(2, 3), BackendsWithPeers()) {
   std::vector<float> x(10);
   const auto train = [&] {

@@ -9,7 +9,7 @@
 namespace lockstep::comm {
 namespace {
 
-constexpr int TAG = -2;  // programs' tags are not negative
+constexpr int TAG = -2;  // tags of programs are not negative
 constexpr std::chrono::milliseconds LOOK(1);
 
 Work token(const ProcessGroup& group, Verb verb, int peer, std::uint8_t* byte, bool async_op) {
@@ -52,10 +52,10 @@ void collect(const ProcessGroup& group, std::chrono::milliseconds timeout, bool 
       if (!wait_all_ranks) missing.resize(1);
       give_up(group, missing, timeout);
     }
-    nap(LOOK);  // a wait for one of them would not tell of the others
+    nap(LOOK);  // polls, because waiting for one rank would hide the others
     missing = missing_ranks(arrivals);
   }
-  for (Work& arrival : arrivals) arrival.wait();  // throws what failed
+  for (Work& arrival : arrivals) arrival.wait();  // throws the error of a failed receive
   for (int r = 1; r < group.size(); ++r) token(group, Verb::SEND, r, bytes.data(), /*async_op=*/false);
 }
 
@@ -68,8 +68,8 @@ void monitored_barrier(const ProcessGroup& group, std::chrono::milliseconds time
   if (group.rank() == 0) return collect(group, timeout, wait_all_ranks);
   std::uint8_t byte = 1;
   token(group, Verb::SEND, 0, &byte, /*async_op=*/false);
-  token(group, Verb::RECV, 0, &byte, /*async_op=*/true)
-      .wait(2 * timeout);  // rank 0's verdict, which names more, comes first
+  // Twice the timeout, so that rank 0's error, which names all missing ranks, comes first.
+  token(group, Verb::RECV, 0, &byte, /*async_op=*/true).wait(2 * timeout);
 }
 
 }  // namespace lockstep::comm

@@ -15,7 +15,7 @@ using ::testing::ThrowsMessage;
 RANKS_TEST(MonitoredBarrier, LetsEverybodyThroughTogether, Ranks(1, 2, 3, 4), EveryBackend(),
            Except("nccl")) {
   for (int round = 0; round < 20; ++round) comm::monitored_barrier(world(), std::chrono::seconds(30));
-  comm::barrier(world());  // and leaves nothing behind that a later call would stumble over
+  comm::barrier(world());  // the monitored barrier leaves nothing that would disturb a later call
 }
 
 RANKS_TEST(MonitoredBarrier, NamesEverybodyWhoDidNotCome, Ranks(4), BackendsWithPeers()) {
@@ -25,7 +25,7 @@ RANKS_TEST(MonitoredBarrier, NamesEverybodyWhoDidNotCome, Ranks(4), BackendsWith
     EXPECT_THAT(call, ThrowsMessage<Timeout>(AllOf(HasSubstr("rank 0 of 4"), names_both)));
   } else if (rank() == 2) {
     EXPECT_THAT(call, ThrowsMessage<Aborted>(names_both));
-  } else {  // until the others have given up
+  } else {  // until the other ranks have given up
     EXPECT_THAT([&] { comm::barrier(world()); }, ThrowsMessage<Aborted>(names_both));
   }
 }

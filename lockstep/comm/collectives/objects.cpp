@@ -19,7 +19,8 @@ using Bytes = std::span<std::uint8_t>;
 using ConstBytes = std::span<const std::uint8_t>;
 using Json = nlohmann::json;
 
-// An object on its way: its bytes; or, because the others wait for something, why its owner cannot send it.
+// An object to send. If its owner cannot send it, the reason takes its place, because other ranks wait for a
+// message.
 //
 //   size of the bytes, and REFUSED if they are a reason    ->    the bytes
 class Parcel {
@@ -27,7 +28,7 @@ class Parcel {
   static constexpr std::uint64_t REFUSED = std::uint64_t{1} << 63U;
 
   Parcel() = default;
-  // Of this rank's own.
+  // Made from this rank's own object.
   explicit Parcel(const std::string& object) : bytes_(&object) { check_size(); }
   explicit Parcel(const Json& object) {
     try {
@@ -59,12 +60,12 @@ class Parcel {
     own_ = std::move(reason);
   }
 
-  const std::string* bytes_ = nullptr;  // somebody else's; null: own_
+  const std::string* bytes_ = nullptr;  // the caller's string; null: own_
   std::string own_;
   bool is_refused_ = false;
 };
 
-// What another rank's parcel becomes here.
+// A parcel that another rank sends to this one.
 class Arrival {
  public:
   Arrival(std::uint64_t announced, const ProcessGroup& group, int sender)
@@ -105,7 +106,7 @@ class Arrival {
   std::string bytes_;
 };
 
-// Once the others know.
+// Called after the exchange, so that the other ranks have learned the reason.
 void check_own(const Parcel& parcel, const char* call, const ProcessGroup& group) {
   if (parcel.is_refused()) refuse(call, group, parcel.bytes());
 }
@@ -125,7 +126,7 @@ std::vector<Bytes> spans_of(std::vector<Arrival>& arrivals) {
   return spans;
 }
 
-// The part of the library that sends objects says so itself.
+// A part of the library that sends objects has already set its own purpose.
 Purpose purpose_here() {
   const Purpose current = Acting::current().purpose;
   return current == Purpose::PROGRAM ? Purpose::OBJECT : current;
@@ -181,8 +182,8 @@ template <typename Object> void broadcast_any(const ProcessGroup& group, Object&
   arrival.take(object);
 }
 
-// What each rank is sent. One object that cannot be sent is everybody's: the root has one error, and so have
-// all.
+// The parcel for each rank. If one object cannot be sent, all ranks get its error, so that the root has one
+// error too.
 template <typename Object>
 std::vector<Parcel> parcels_of(const ProcessGroup& group, const std::vector<Object>& objects, bool is_root) {
   const auto ranks = static_cast<std::size_t>(group.size());
@@ -229,7 +230,7 @@ void send_any(const ProcessGroup& group, const Object& object, Peer destination,
   check_own(parcel, "send_object", group);
 }
 
-// Returns the rank within the job.
+// Returns the sender's rank within the job.
 template <typename Object> int recv_any(const ProcessGroup& group, Object& object, Peer source, int tag) {
   std::uint64_t announced = 0;
   const int from = recv(group, std::span(&announced, 1), source, tag);

@@ -1,6 +1,6 @@
 // Collectives for objects whose size only their owner knows: byte strings and JSON values. They are the
-// counterpart of torch's collectives of pickled objects, without their danger: nothing that is received is
-// ever executed.
+// counterpart of torch's collectives of pickled objects. Unlike those they are safe: received data are never
+// executed.
 //
 //   std::vector<std::string> hosts = comm::all_gather_object(world, host_name());
 //   nlohmann::json settings = {{"lr", 0.1}};                         // #include <nlohmann/json.hpp>
@@ -9,16 +9,16 @@
 //
 // Collective  every rank of `group`; for send_object and recv_object, the two ranks. Sizes are exchanged
 //             first, then the bytes: two collectives, or two messages.
-// Ranks       of the whole job, or GroupRank{1}: of the group, as everywhere (peer.h). Lists are in the
-//             order of the group's ranks.
-// JSON        arrives as it was sent, with NaN and infinity, strings that are not UTF-8, and bytes
-//             (json_bytes.h). A string with JSON's text can be received as JSON.
+// Ranks       ranks of the job, or GroupRank{1} for a rank of the group (peer.h). Lists are in the order of
+//             the group's ranks.
+// JSON        values arrive unchanged, with NaN and infinity, strings that are not UTF-8, and bytes
+//             (json_bytes.h). A string of JSON text can be received as JSON.
 // Size        at most MAX_OBJECT_BYTES.
-// Blocks      until the result is here.
-// Fails       as the verbs that carry the bytes. If an object is too large, or is no JSON that can be sent
+// Blocks      until the result has arrived.
+// Fails       like the verbs that carry the bytes. If an object is too large or cannot be sent as JSON
 //             (json_bytes.h), its rank throws InvalidArgument, and the receivers throw FormatError with the
-//             sender and the reason. Nobody waits, and the group stays usable. FormatError also where JSON
-//             was expected and the bytes are none.
+//             sender and the reason. No rank waits, and the group stays usable. Also FormatError if JSON was
+//             expected and the bytes are not JSON.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -46,7 +46,7 @@ std::vector<nlohmann::json> gather_object(const ProcessGroup& group, const nlohm
 void broadcast_object(const ProcessGroup& group, std::string& object, Peer root);
 void broadcast_object(const ProcessGroup& group, nlohmann::json& object, Peer root);
 
-// This rank's of the root's objects, of which there is one per rank; other ranks give none.
+// Returns this rank's one of the root's objects. The root gives one per rank, other ranks none.
 std::string scatter_object(const ProcessGroup& group, const std::vector<std::string>& objects, Peer root);
 nlohmann::json scatter_object(const ProcessGroup& group, const std::vector<nlohmann::json>& objects,
                               Peer root);

@@ -18,7 +18,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-// Of another length for every rank, empty for rank 0, with zero bytes in it.
+// The length differs for every rank. It is 0 for rank 0, and the text has zero bytes.
 std::string bytes_of_rank(int rank) {
   return std::string(static_cast<std::size_t>(rank) * 1000, '\0') +
          std::string(static_cast<std::size_t>(rank), 'x');
@@ -88,7 +88,7 @@ RANKS_TEST(Objects, FromRankToRank, Ranks(2, 3, 4), EveryBackend(), Except("nccl
   }
 }
 
-// What is not JSON is refused by whoever reads it, naming the sender; the group goes on.
+// The receiver refuses bytes that are not JSON and names the sender. The group stays usable.
 RANKS_TEST(Objects, WhatIsNotJsonIsRefusedByName, Ranks(2, 3), EveryBackend()) {
   if (rank() == 1) comm::send_object(world(), std::string("{\"a\": "), 0);
   if (rank() == 0) {
@@ -99,7 +99,7 @@ RANKS_TEST(Objects, WhatIsNotJsonIsRefusedByName, Ranks(2, 3), EveryBackend()) {
   comm::barrier(world());
 }
 
-// What JSON's text has no words for.
+// Values that JSON text cannot express.
 RANKS_TEST(Objects, EveryJsonValueArrivesAsItIs, Ranks(1, 2, 3), EveryBackend()) {
   const json odd = {
       {"nan", NAN}, {"infinity", INFINITY}, {"text", "caf\xe9"}, {"bytes", json::binary({0, 255})}};
@@ -116,12 +116,12 @@ RANKS_TEST(Objects, EveryJsonValueArrivesAsItIs, Ranks(1, 2, 3), EveryBackend())
   expect_odd(value);
   const std::vector<json> all(static_cast<std::size_t>(rank() == 0 ? size() : 0), odd);
   expect_odd(comm::scatter_object(world(), all, 0));
-  if (backend_name().ends_with("nccl")) return;  // it has no tags
+  if (backend_name().ends_with("nccl")) return;  // nccl has no tags
   if (rank() == 0 && size() > 1) comm::send_object(world(), odd, 1, 7);
   if (rank() == 1) expect_odd(comm::recv_json_object(world(), 0, 7));
 }
 
-// What the caller of a refused object and the others get.
+// The error on the rank whose object is refused, and on the other ranks.
 template <typename Call> void expect_refusal(bool is_own, const Call& call) {
   const auto deep = HasSubstr("nested more than 1000 deep");
   if (is_own) {
@@ -131,8 +131,8 @@ template <typename Call> void expect_refusal(bool is_own, const Call& call) {
   }
 }
 
-// One rank's object cannot be sent: that rank and all that should have received it are told why, nobody
-// waits, the group goes on.
+// One rank's object cannot be sent. That rank and all receivers get the reason, no rank waits, and the group
+// stays usable.
 RANKS_TEST(Objects, WhatOneRankCannotSendIsAnErrorOnAll, Ranks(2, 3), EveryBackend(), Except("nccl")) {
   json deep = 1;
   for (int i = 0; i < 1001; ++i) deep = json::array({std::move(deep)});

@@ -1,6 +1,6 @@
-// Lists of buffers, one per rank, for gather, scatter, reduce_scatter and all_to_all, and one buffer cut
-// into such a list. A buffer that cannot be cut as asked gives an empty list, which the verb refuses with
-// the reason.
+// Lists of buffers, one per rank, for gather, scatter, reduce_scatter and all_to_all, and functions that cut
+// one buffer into such a list. If the buffer cannot be cut as requested, the list is empty, and the verb
+// refuses it with the reason.
 //
 //   even_parts(group, std::span<const float>(all), 10)  // all[0..9] for rank 0, all[10..19] for rank 1, ...
 //   split_parts(std::span<const float>(all), {3, 0, 7})
@@ -18,13 +18,13 @@
 namespace lockstep {
 namespace LOCKSTEP_PUBLIC comm {
 
-// What one rank gives: `count` elements of `dtype`.
+// The data that one rank gives: `count` elements of `dtype`.
 struct Contribution {
   const void* data;
   std::size_t count;
   DType dtype;
 };
-// Where one rank receives.
+// The buffer that one rank receives into.
 struct Destination {
   void* data;
   std::size_t count;
@@ -38,7 +38,7 @@ template <typename T> Destination destination(std::span<T> data) {
   return {data.data(), data.size(), dtype_of<T>()};
 }
 
-// std::byte, as const as T.
+// std::byte; const if T is const.
 template <typename T> using BytesLike = std::conditional_t<std::is_const_v<T>, const std::byte, std::byte>;
 
 template <typename T> std::span<BytesLike<T>> bytes_of(std::span<T> part) {
@@ -60,7 +60,7 @@ std::vector<std::span<BytesLike<T>>> even_parts(const ProcessGroup& group, std::
   return parts;
 }
 
-// One buffer that the verb cuts itself.
+// One buffer, which the verb cuts itself.
 template <typename T>
 std::vector<std::span<BytesLike<T>>> whole(const ProcessGroup& group, std::span<T> all, std::size_t count) {
   if (all.size() != static_cast<std::size_t>(group.size()) * count) return {};

@@ -9,7 +9,7 @@ namespace lockstep {
 
 int Peer::in(const ProcessGroup& group, std::string_view call, std::string_view role) const {
   using comm::refuse;
-  if (kind_ == Kind::ANY) refuse(call, group, role, " -1 is no rank: only a receive may be from any");
+  if (kind_ == Kind::ANY) refuse(call, group, role, " -1 is not a rank: only a receive may use ANY_SOURCE");
   const int last = group.size() - 1;
   if (kind_ == Kind::GROUP) {
     if (rank_ < 0 || rank_ > last)

@@ -1,13 +1,12 @@
-// Peer: the other rank of a verb, or its root, said as in torch.distributed. Every function that takes a
-// rank takes a Peer, on tensors, on spans and on objects.
+// Peer: the other rank of a verb, or its root, written like in torch.distributed. Every function that takes a
+// rank takes a Peer: on tensors, spans and objects.
 //
-//   dist::broadcast(x, 3, group);                       // src=3: a rank of the whole job (a "global rank")
+//   dist::broadcast(x, 3, group);                       // src=3: a rank of the job (a "global rank")
 //   dist::broadcast(x, dist::GroupRank{1}, group);      // group_src=1: a rank of the group
-//   dist::recv(x, std::nullopt);  // src=None: from whoever sends first; dist::ANY_SOURCE is the same
+//   dist::recv(x, std::nullopt);  // src=None: any source; the same as dist::ANY_SOURCE
 //
-// A function that returns a rank, such as the source of a message, returns a rank of the whole job. A list
-// with one entry per rank is in the order of the group, and ranks() of the group has their numbers in the
-// job.
+// A function that returns a rank, such as the source of a message, returns a rank of the job. A list with one
+// entry per rank is in the order of the group; the group's ranks() has their numbers in the job.
 #pragma once
 
 #include <optional>
@@ -34,8 +33,8 @@ class Peer {
 
   bool is_any() const { return kind_ == Kind::ANY; }
 
-  // The rank within `group`. Throws InvalidArgument, naming `call` and `role` ("src"), when it is not one or
-  // is_any().
+  // Returns the rank within `group`. Throws InvalidArgument that names `call` and `role` ("src") if it is not
+  // a rank of the group, or is_any().
   int in(const ProcessGroup& group, std::string_view call, std::string_view role) const;
 
  private:
@@ -44,11 +43,11 @@ class Peer {
   int rank_ = ANY_SOURCE;
 };
 
-// Whether its ranks have the same numbers in the whole job.
+// Returns whether the group's ranks have the same numbers in the job.
 bool has_global_ranks(const ProcessGroup& group);
 
-// For messages: "ranks 1, 3", and in a group whose ranks have other numbers "rank 1 (rank 3 of the world)".
-// Of many ranks the first are named (number_list.h).
+// For messages: "ranks 1, 3" or, in a group whose ranks have other numbers in the job, "rank 1 (rank 3 of the
+// world)". Of many ranks only the first are named (number_list.h).
 std::string ranks_text(const ProcessGroup& group, const std::vector<int>& group_ranks);
 
 }  // namespace lockstep

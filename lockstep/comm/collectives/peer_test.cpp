@@ -26,7 +26,7 @@ TEST(RanksText, NamesRanksOfTheGroupAndOfTheWorld) {
   EXPECT_EQ(ranks_text(every_second(1, 4), {1}), "rank 1 (rank 3 of the world)");
 }
 
-// A message does not grow with the job.
+// The length of a message does not grow with the job.
 TEST(RanksText, OfHundredsOfRanksTheFirstAreNamed) {
   std::vector<int> odd;
   for (int r = 1; r < 500; r += 2) odd.push_back(r);

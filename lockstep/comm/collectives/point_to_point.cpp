@@ -35,7 +35,7 @@ Work receive_message(const ProcessGroup& group, const Destination& data, Peer so
   return run(group, std::move(request), async_op);
 }
 
-// A receive in a group whose ranks have other numbers in the job.
+// A receive in a group whose ranks have other numbers in the job. It translates the source.
 class ReceiveInGroup : public WorkState {
  public:
   ReceiveInGroup(Work work, ProcessGroup group) : work_(std::move(work)), group_(std::move(group)) {}

@@ -46,7 +46,7 @@ RANKS_TEST(PointToPoint, MessagesOfZeroToFourMebibytes, Ranks(2), BackendsWithPe
   }
 }
 
-// Rank r sends to every other rank, and receives from every other.
+// Every rank sends to every other rank, and receives from every other rank.
 RANKS_TEST(PointToPoint, EveryPairInBothDirections, Ranks(2, 3, 4), BackendsWithPeers()) {
   std::vector<Work> works;
   std::vector<std::vector<int>> received;
@@ -78,7 +78,7 @@ RANKS_TEST(PointToPoint, MessagesWithOneTagArriveInOrder, Ranks(2), BackendsWith
   }
 }
 
-// Sent with tags 0, 1, 2, ...; received backwards, and every tag twice in the order sent.
+// Sent with tags 0, 1, 2, ...; received in reverse order, and each tag twice in the order sent.
 RANKS_TEST(PointToPoint, TagsMayBeReceivedInAnyOrder, Ranks(2), BackendsWithPeers()) {
   constexpr int TAGS = 8;
   for (int round = 0; round < 20; ++round) {
@@ -94,7 +94,7 @@ RANKS_TEST(PointToPoint, TagsMayBeReceivedInAnyOrder, Ranks(2), BackendsWithPeer
   }
 }
 
-// The sender is done long before the receiver calls: its buffer is free, the messages wait.
+// The sender is done long before the receiver calls: its buffer is free, and the messages wait.
 RANKS_TEST(PointToPoint, SendDoesNotWaitForTheReceiver, Ranks(2), BackendsWithPeers()) {
   constexpr int MESSAGES = 30;
   std::vector<float> x(1000);
@@ -112,7 +112,7 @@ RANKS_TEST(PointToPoint, SendDoesNotWaitForTheReceiver, Ranks(2), BackendsWithPe
   }
 }
 
-// More messages than fit between two ranks: isend returns, the rest goes as the receiver takes them.
+// More messages than fit between two ranks: isend returns, and the rest follow as the receiver takes them.
 RANKS_TEST(PointToPoint, AHundredSendsBeforeTheFirstReceive, Ranks(2), BackendsWithPeers()) {
   std::vector<int> values(100);
   std::iota(values.begin(), values.end(), 0);
@@ -129,7 +129,7 @@ RANKS_TEST(PointToPoint, AHundredSendsBeforeTheFirstReceive, Ranks(2), BackendsW
   for (Work& work : works) work.wait();
 }
 
-// As above, but taken last tag first, so none of the messages that fit is the one waited for.
+// Like above, but received with the last tag first, so none of the messages that fit is the expected one.
 RANKS_TEST(PointToPoint, AHundredTagsReceivedBackwards, Ranks(2), BackendsWithPeers()) {
   std::vector<int> values(100);
   std::iota(values.begin(), values.end(), 0);
@@ -175,11 +175,11 @@ RANKS_TEST(PointToPoint, ARingOfBlockingCalls, Ranks(2, 3, 4), BackendsWithPeers
   EXPECT_EQ(token, rank() == 0 ? 100 * size() : 99 * size() + rank() + 1);
 }
 
-// A message that was sent can be received after its sender has left the group.
+// A message can be received after its sender has left the group.
 RANKS_TEST(PointToPoint, MessagesOutliveTheirSender, Ranks(2), BackendsWithPeers()) {
   std::vector<int> x(
       backend_name() == "tcp" || backend_name() == "mpi" || backend_name() == "gloo" ? 16384 : 100000,
-      7 * (1 - rank()));  // tcp: larger ones wait to be asked for
+      7 * (1 - rank()));  // over tcp, larger messages wait until the receiver asks for them
   if (rank() == 0) {
     comm::send(world(), std::span<const int>(x), 1);
     comm::send(world(), std::span<const int>(x), 1);
@@ -191,8 +191,8 @@ RANKS_TEST(PointToPoint, MessagesOutliveTheirSender, Ranks(2), BackendsWithPeers
   EXPECT_TRUE(all_are(x, 7));
 }
 
-// What tcp does otherwise than shared memory: a message of more than 64 KiB, or after 1 MiB that nobody has
-// received, stays with its sender until the receiver asks for it.
+// Unlike over shared memory, over tcp a message stays with its sender until the receiver asks for it if it
+// has more than 64 KiB, or if 1 MiB is already unreceived.
 RANKS_TEST(PointToPoint, OverTcpLargeMessagesWaitForTheirReceiver, Ranks(2), Backends("tcp", "gloo")) {
   constexpr std::size_t LIMIT = 64 << 10;
   constexpr int MANY = 100;
@@ -204,7 +204,7 @@ RANKS_TEST(PointToPoint, OverTcpLargeMessagesWaitForTheirReceiver, Ranks(2), Bac
     for (int i = 0; i < MANY; ++i)
       works.push_back(comm::isend(world(), std::span<const std::uint8_t>(small), 1));
   }
-  comm::barrier(world());  // everything that leaves at once has left
+  comm::barrier(world());  // all messages that are sent at once have been sent
   if (rank() == 0) {
     EXPECT_FALSE(works[0].is_completed());
     EXPECT_TRUE(works[1].is_completed());
@@ -220,8 +220,8 @@ RANKS_TEST(PointToPoint, OverTcpLargeMessagesWaitForTheirReceiver, Ranks(2), Bac
   for (Work& work : works) work.wait();
 }
 
-// Also right behind calls in which its owner served the connections itself. Rank 1 calls nothing of the
-// library from the receive on until rank 0's send, which waits for it, has returned.
+// Also directly after calls in which the owner served the connections itself. From the receive until rank 0's
+// send has returned, which waits for the receive, rank 1 makes no call of the library.
 RANKS_TEST(PointToPoint, OverTcpAReceiveGoesOnWithoutItsOwner, Ranks(2), Backends("tcp", "gloo")) {
   const testing::Signs signs(world());
   std::vector<float> x(1 << 18);
@@ -246,7 +246,7 @@ RANKS_TEST(PointToPoint, DifferentSizesOrTypesAreAMismatchOnBothRanks, Ranks(2),
     std::vector<float> x(10);
     if (rank() == 0) comm::send(world(), std::span<const float>(x), 1, 5);
     if (rank() == 1) comm::recv(world(), std::span(x).first(9), 0, 5);
-    comm::barrier(world());  // the sender, which did not wait, learns it here
+    comm::barrier(world());  // the sender did not wait, and learns of it here
   };
   EXPECT_THAT(disagree, ThrowsMessage<Mismatch>(
                             AllOf(HasSubstr("float32[10]"), HasSubstr("float32[9]"), HasSubstr("tag 5"))));

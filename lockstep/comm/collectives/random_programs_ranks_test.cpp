@@ -1,4 +1,4 @@
-// Random programs: every rank derives the same sequence of calls from a seed, makes some of them blocking and
+// Random programs: every rank derives the same sequence of calls from a seed. It makes some of them blocking,
 // leaves others pending, and checks every element.
 #include <algorithm>
 #include <cstdio>
@@ -30,7 +30,7 @@ class Program {
     finish_all();
   }
 
-  // Some of the calls are left pending.
+  // Leaves some of the calls pending.
   void make(int calls) {
     for (const int end = step_ + calls; step_ < end; ++step_) {
       switch (shared_() % 7) {
@@ -61,7 +61,7 @@ class Program {
 
   template <typename Check> void finish(Work work, Check check) {
     pending_.push_back({std::move(work), check, step_});
-    if (own_() % 3 == 0) check_at(pending_.size() - 1);  // blocking here, pending on another rank
+    if (own_() % 3 == 0) check_at(pending_.size() - 1);  // blocking on this rank, maybe pending on another
   }
 
   void check_at(std::size_t index) {
@@ -71,7 +71,7 @@ class Program {
     EXPECT_EQ(pending.difference(), "") << "step " << pending.step;
   }
 
-  // Finishes pending calls in random order until `left` are left.
+  // Finishes pending calls in random order until only `left` remain.
   void check_some(std::size_t left) {
     while (pending_.size() > left) check_at(own_() % pending_.size());
   }
@@ -144,8 +144,8 @@ class Program {
     const int source = static_cast<int>(shared_() % static_cast<unsigned>(size));
     const int destination =
         (source + 1 + static_cast<int>(shared_() % static_cast<unsigned>(size - 1))) % size;
-    const int tag =
-        static_cast<int>(shared_() % 3) * (group_.backend_name().ends_with("nccl") ? 0 : 1);  // it has none
+    // The backend nccl has no tags.
+    const int tag = static_cast<int>(shared_() % 3) * (group_.backend_name().ends_with("nccl") ? 0 : 1);
     const std::size_t count = random_count();
     any_dtype([&]<typename T>() {
       if (group_.rank() != source && group_.rank() != destination) return;
@@ -160,8 +160,8 @@ class Program {
   }
 
   const ProcessGroup& group_;
-  std::mt19937 shared_;  // the same on every rank: what is called
-  std::mt19937 own_;     // this rank's: where buffers lie and when it waits
+  std::mt19937 shared_;  // the same on every rank: chooses the calls
+  std::mt19937 own_;     // this rank's own: chooses the buffers' places and when to wait
   int step_ = 0;
   std::vector<Pending> pending_;
 };
@@ -173,7 +173,7 @@ RANKS_TEST(RandomPrograms, EveryElementIsRight, Ranks(1, 2, 3, 4), EveryBackend(
   }
 }
 
-// Random parts of the ranks, the same on every rank; some ranks may be in none.
+// Random subsets of the ranks, the same on every rank; some ranks may be in none.
 ProcessGroup random_group(const ProcessGroup& parent, unsigned seed) {
   std::mt19937 random(seed);
   std::vector<std::vector<int>> parts(1 + random() % 2);
@@ -190,7 +190,7 @@ ProcessGroup random_group(const ProcessGroup& parent, unsigned seed) {
 }
 
 // Calls of the world and of two overlapping groups are pending at once, on one thread. Not over nccl, where
-// messages of a group begin when something of that group is waited for.
+// messages of a group only start when a call of that group is waited for.
 RANKS_TEST(RandomPrograms, InterleavedInSeveralGroups, Ranks(1, 2, 3, 4), EveryBackend(), Except("nccl")) {
   for (unsigned seed = 1; seed <= (reference::THOROUGH ? 20 : 4) && !::testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE(str("seed ", seed));
@@ -207,7 +207,7 @@ RANKS_TEST(RandomPrograms, InterleavedInSeveralGroups, Ranks(1, 2, 3, 4), EveryB
   }
 }
 
-// Each group on a thread of its own.
+// Each group on its own thread.
 RANKS_TEST(RandomPrograms, InSeveralGroupsOnThreads, Ranks(1, 2, 3, 4), EveryBackend(), Except("nccl")) {
   if (!reference::THOROUGH && backend_name() == "shm") {
     std::fprintf(stderr,

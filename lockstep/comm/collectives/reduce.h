@@ -1,14 +1,15 @@
-// reduce: each rank gives a buffer; the root gets the element-wise combination of all of them, in place.
+// reduce: each rank gives a buffer, and the root gets the element-wise combination of all buffers in place.
 //
 //   std::vector<double> seconds = {elapsed};
 //   comm::reduce(world, std::span(seconds), /*root=*/0, ReduceOp::MAX);
 //   if (world.rank() == 0) report(seconds[0]);
 //
 // Collective  every rank of `group`; same count, dtype, op and root (peer.h), in the same order of calls.
-// Blocks      until the root's buffer holds the result, or this rank's contribution has been taken, unless
-//             async_op.
-// Fails       as all_reduce, and InvalidArgument for a root outside the group.
-// Result      the bits of all_reduce. Only the root's buffer changes (torch leaves the others' undefined).
+// Blocks      until the root's buffer holds the result, or until this rank's contribution has been read,
+//             unless async_op.
+// Fails       like all_reduce, and InvalidArgument for a root outside the group.
+// Result      the same bits as all_reduce. Only the root's buffer changes (torch leaves the other buffers
+//             undefined).
 #pragma once
 
 #include <memory>

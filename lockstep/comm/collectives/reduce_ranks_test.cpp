@@ -19,7 +19,7 @@ template <typename T> struct ReduceCase {
   int root;
 };
 
-// The root has the combination, everybody else what it had.
+// The root has the combination, and the other ranks their old data.
 template <typename T> void check_reduce(const ProcessGroup& group, const ReduceCase<T>& c) {
   SCOPED_TRACE(str(name_of(c.op), " of ", name_of(dtype_of<T>()), ", ", c.count, " elements to rank ", c.root,
                    ", ", MEMORY_NAMES[static_cast<int>(c.memory)]));
@@ -55,7 +55,7 @@ RANKS_TEST(Reduce, ManySlices, Ranks(2, 3, 4), EveryBackend()) {
   }
 }
 
-// Ranks need not have their data in the same kind of memory.
+// The ranks' data may be in different kinds of memory.
 RANKS_TEST(Reduce, RanksMayUseDifferentMemory, Ranks(2, 3, 4), EveryBackend()) {
   for (std::size_t shift = 0; shift < 4; ++shift) {
     const Memory mine = MEMORIES[(static_cast<std::size_t>(rank()) + shift) % 4];

@@ -15,8 +15,9 @@ bool overlap(std::span<const std::byte> a, std::span<const std::byte> b) {
          before(b.data(), a.data() + a.size());
 }
 
-// No backend reads what its own result has been written over: inputs that the output lies on are copied away
-// first, except the rank's own part when it lies exactly there. One buffer that is all inputs stays one.
+// Copies the inputs that the output overlaps, because a backend may write the output before it has read all
+// inputs. The rank's own part is not copied if the output lies exactly on it. Inputs that are one buffer stay
+// one buffer.
 void save_overwritten(const ProcessGroup& group, bool is_whole,
                       std::vector<std::span<const std::byte>>& inputs, std::span<const std::byte> output,
                       std::shared_ptr<void>& keep_alive) {

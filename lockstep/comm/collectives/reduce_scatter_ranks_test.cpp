@@ -23,7 +23,7 @@ template <typename T> struct ReduceScatterCase {
   std::size_t base;
 };
 
-// Rank a's part for rank b holds sample(a, i, b): rank b gets their combination over all a.
+// Rank a's part for rank b has the elements sample(a, i, b). Rank b gets their combination over all a.
 template <typename T> void check_reduce_scatter(const ProcessGroup& group, const ReduceScatterCase<T>& c) {
   SCOPED_TRACE(str(name_of(c.op), " of ", name_of(dtype_of<T>()), c.even ? ", even " : ", uneven ", c.base,
                    ", ", MEMORY_NAMES[static_cast<int>(c.memory)]));
@@ -45,7 +45,7 @@ template <typename T> void check_reduce_scatter(const ProcessGroup& group, const
             "");
 }
 
-// An output that is written past the caches (backends/shared/reductions.cpp).
+// An output whose writes bypass the caches (backends/shared/reductions.cpp).
 RANKS_TEST(ReduceScatter, OfMoreThanTheCachesHold, Ranks(2, 3, 4), Backends("thread", "shm")) {
   constexpr std::size_t BYTES = std::size_t{4} << 20U;
   for (const Memory memory : {Memory::SHARED, Memory::PRIVATE, Memory::PRIVATE_ODD}) {
@@ -55,7 +55,7 @@ RANKS_TEST(ReduceScatter, OfMoreThanTheCachesHold, Ranks(2, 3, 4), Backends("thr
   }
 }
 
-// Around the borders of portions, and coming round in the window (backends/shared/passage.h).
+// Counts around the borders of portions, and several rounds through the window (backends/shared/passage.h).
 RANKS_TEST(ReduceScatter, ThroughWindows, Ranks(2, 3, 4), Backends("thread", "shm"),
            Variable("LOCKSTEP_PATHS", "window")) {
   for (const bool even : {true, false}) {
@@ -91,7 +91,7 @@ RANKS_TEST(ReduceScatter, LargeParts, Ranks(2, 3, 4), EveryBackend()) {
   check_reduce_scatter<BFloat16>(world(), {ReduceOp::AVG, Memory::SHARED, false, 100003});
 }
 
-// One buffer, in rank order, and the output inside of it.
+// One buffer in rank order, with the output inside it.
 RANKS_TEST(ReduceScatter, InPlace, Ranks(1, 2, 3, 4), EveryBackend()) {
   constexpr std::size_t COUNT = 5000;
   std::vector<double> all(COUNT * static_cast<std::size_t>(size()));

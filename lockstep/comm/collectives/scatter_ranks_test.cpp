@@ -42,7 +42,7 @@ RANKS_TEST(Scatter, EveryDtypeMemoryAndRoot, Ranks(1, 2, 3, 4), EveryBackend()) 
   });
 }
 
-// And the root may write over its input as soon as the call has returned.
+// The root may also overwrite its input as soon as the call has returned.
 RANKS_TEST(Scatter, OneInputInRankOrder, Ranks(1, 2, 3, 4), EveryBackend()) {
   std::vector<std::int64_t> mine(1000);
   for (int round = 0; round < 20; ++round) {

@@ -3,11 +3,10 @@
 //   GroupMeeting meeting(group);
 //   ProcessGroup fast = find_backend("shm", group.size()).make(meeting, "fast", options, deadline);
 //
-// No descriptors can be passed, so a backend that needs them must find another way (machine_meeting()
-// below).
+// Descriptors cannot be passed, so a backend that needs them must find another way (machine_meeting() below).
 //
 // Who         every rank of the group makes the same calls, in the same order as its collectives.
-// Fails       as an all_gather on the group does; the group is then closed.
+// Fails       like an all_gather on the group; the group is then closed.
 #pragma once
 
 #include <memory>
@@ -19,7 +18,7 @@ namespace lockstep {
 
 class GroupMeeting : public Meeting {
  public:
-  // `local_address`: where other machines reach this process.
+  // `local_address` is the address at which other machines reach this process.
   explicit GroupMeeting(ProcessGroup group, std::string local_address = "127.0.0.1")
       : group_(std::move(group)), local_address_(std::move(local_address)) {
     set_caller("new_group");
@@ -29,7 +28,7 @@ class GroupMeeting : public Meeting {
   int size() const override { return group_.size(); }
   bool passes_descriptors() const override { return false; }
   std::string local_address() const override { return local_address_; }
-  // Every rank of the group is trusted already.
+  // Every rank of the group is already trusted.
   std::optional<std::string> secret() const override { return std::nullopt; }
   std::vector<Message> exchange(const std::string& text, const std::vector<int>& fds,
                                 Deadline deadline) override;
@@ -39,8 +38,8 @@ class GroupMeeting : public Meeting {
   const std::string local_address_;
 };
 
-// A meeting of the same ranks through sockets of this machine, which passes descriptors. The ranks find each
-// other by a random name that rank 0 sends to all in `meeting`. Throws Timeout when a rank runs on another
+// Makes a meeting of the same ranks through sockets of this machine, which pass descriptors. The ranks find
+// each other by a random name that rank 0 sends to all in `meeting`. Throws Timeout if a rank runs on another
 // machine or as another user.
 Hub machine_meeting(Meeting& meeting, Deadline deadline);
 

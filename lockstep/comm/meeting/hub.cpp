@@ -20,19 +20,19 @@ namespace lockstep {
 namespace {
 
 constexpr char PACKET = 'P';    // a rank's contribution
-constexpr char ANSWERED = 'A';  // the same, and the receiver answers TAKEN
+constexpr char ANSWERED = 'A';  // the same, and the receiver must answer with TAKEN
 constexpr char TAKEN = 'T';
-constexpr char FAILURE = 'F';  // rank 0 tells why it gave up
-constexpr char MIXED = 'M';    // the same, where two jobs have met
-// A larger job needs its descriptors for other things. There a program that is killed before it joins is not
-// noticed if its shell lives on.
+constexpr char FAILURE = 'F';  // from rank 0: it has given up, and why
+constexpr char MIXED = 'M';    // the same if two jobs have met
+// A larger job needs its descriptors for other purposes. There the death of a program before it joins is not
+// noticed while its shell lives.
 constexpr int MOST_WATCHED = 128;
 
-// Descriptors that are on their way to one rank at any time.
+// The most descriptors that are in flight to one rank.
 constexpr std::size_t MOST_TO_ONE = 2 * MAX_MESSAGE_FDS;
 
-// Descriptors that rank 0 has on their way at any time: a part of the kernel's limit for all processes of
-// this user.
+// The most descriptors that rank 0 has in flight: a part of the kernel's limit for all processes of this
+// user.
 std::size_t descriptors_at_once() {
   constexpr std::size_t MOST = 256;
   constexpr std::size_t SHARE = 4;
@@ -96,7 +96,7 @@ Hub Hub::inherited(int rank, int size, const std::string& fds) {
     if (error != std::errc() || !is_packet_socket(fd) || (next != end && *next != ',')) {
       throw InvalidArgument(
           "environment: LOCKSTEP_HUB_FDS=\"" + printable(fds) +
-          "\" does not name sockets of this process; it is set by `lockstep run` and cannot be passed on");
+          "\" does not name sockets of this process; it is set by `lockstep run` for its own ranks only");
     }
     set_close_on_exec(fd);
     hub.sockets_.emplace_back(fd);
@@ -105,7 +105,7 @@ Hub Hub::inherited(int rank, int size, const std::string& fds) {
   const int expected = rank == 0 ? size : 1;
   if (hub.sockets_.size() != static_cast<std::size_t>(expected)) {
     throw InvalidArgument(str("environment: LOCKSTEP_HUB_FDS has ", hub.sockets_.size(), " sockets for rank ",
-                              rank, " of ", size, "; it is set by `lockstep run` and cannot be passed on"));
+                              rank, " of ", size, "; it is set by `lockstep run` for its own ranks only"));
   }
   make_room_for_files(open_files_of_rank(static_cast<std::size_t>(size)) - hub.sockets_.size(), hub.place());
   return hub;
@@ -175,7 +175,7 @@ void Hub::welcome(const std::string& path, const JobFingerprint& job, Deadline d
         if (each.valid()) send_message(each.get(), MIXED + why);
       throw Mismatch(why);
     }
-    taken[place] = std::max(guest.pid, 1);  // 0: of another process namespace
+    taken[place] = std::max(guest.pid, 1);  // 0: its process is in another pid namespace
     sockets_[place] = std::move(socket);
     ++joined;
   }
@@ -204,10 +204,10 @@ std::vector<Message> Hub::exchange(const std::string& text, const std::vector<in
 std::vector<Message> Hub::tell_and_hear(const std::string& text, const std::vector<int>& fds,
                                         Deadline deadline) {
   const int hub = sockets_[0].get();
-  // If rank 0 has given up, or ended, its reason waits to be received.
+  // If rank 0 has given up or ended, its reason can still be received.
   if (send_message(hub, text, fds, deadline) == Sent::TIMED_OUT) give_up({0}, false);
   std::vector<Message> all;
-  const Awaited awaited([] { return "rank 0, or for those it waits for"; });
+  const Awaited awaited([] { return "rank 0, or for the ranks that it waits for"; });
   for (int r = 0; r < size_; ++r) {
     Message message;
     const Received received = hear({0}, deadline, message).received;
@@ -241,20 +241,21 @@ std::vector<Message> Hub::collect(const std::string& text, const std::vector<int
   return all;
 }
 
-// The kernel limits the descriptors that a user's processes have on their way (RLIMIT_NOFILE). N messages for
-// each of N ranks may exceed that limit. Rank 0 therefore sends a few to each rank, and more to a rank that
-// has taken them.
+// The kernel limits the descriptors that a user's processes have in flight (RLIMIT_NOFILE). N messages for
+// each of N ranks may exceed that limit. So rank 0 sends a few to each rank, and more to a rank that has
+// received them.
 //
-// A rank that died since it sent its message is noticed in the next exchange or, after the last one, by the
-// group. Giving up here would harm the ranks that already have all messages: rank 0 would never come to their
-// group.
+// A rank that died after it sent its message is noticed in the next exchange or, after the last one, by the
+// group. Rank 0 must not give up here: other ranks already have all messages, and would wait for rank 0 in
+// their group.
 void Hub::distribute(const std::vector<Message>& all, Deadline deadline) {
   const std::size_t most = descriptors_at_once();
   std::vector<Receiver> receivers(static_cast<std::size_t>(size_));
-  receivers[0].is_gone = true;  // rank 0 has them
+  receivers[0].is_gone = true;  // rank 0 has all messages
   std::vector<std::size_t> waiting;
   const auto late = [&] { return std::vector<int>(waiting.begin(), waiting.end()); };
-  const Awaited awaited([&] { return str("rank(s) ", number_list(late()), " to take what rank 0 sent"); });
+  const Awaited awaited(
+      [&] { return str("rank(s) ", number_list(late()), " to receive rank 0's messages"); });
   for (std::size_t under_way = 0;;) {
     waiting.clear();
     for (std::size_t r = 1; r < receivers.size(); ++r) {
@@ -274,8 +275,8 @@ void Hub::distribute(const std::vector<Message>& all, Deadline deadline) {
   }
 }
 
-// Sends rank `r` the next messages, with at most `room` descriptors. Rank `r` answers the last message if
-// there are any descriptors.
+// Sends rank `r` the next messages, with at most `room` descriptors. If there are descriptors, rank `r` must
+// answer the last of these messages.
 void Hub::pass(const std::vector<Message>& all, int r, Receiver& to, std::size_t room, Deadline deadline) {
   if (to.is_gone) return;
   std::size_t end = to.next;
@@ -295,6 +296,7 @@ void Hub::pass(const std::vector<Message>& all, int r, Receiver& to, std::size_t
   to.under_way = to.is_gone ? 0 : descriptors;
 }
 
+// Waits for the sockets and, at the same positions behind them, for the processes at their other ends.
 Hub::Heard Hub::hear(const std::vector<std::size_t>& from, Deadline deadline, Message& message) {
   peers_.resize(sockets_.size());
   while (true) {
@@ -312,7 +314,7 @@ Hub::Heard Hub::hear(const std::vector<std::size_t>& from, Deadline deadline, Me
     if (!ready && deadline.expired()) return {from[0], Received::TIMED_OUT};
     if (!ready) continue;
     const std::size_t place = from[*ready % from.size()];
-    if (*ready >= from.size()) {  // the process behind it has ended; what it said comes first
+    if (*ready >= from.size()) {  // its process has ended; messages that it sent before come first
       if (!wait_readable({sockets_[place].get()}, Deadline::in({}))) peers_[place].note_death();
       continue;
     }
@@ -327,7 +329,8 @@ void Hub::give_up(const std::vector<int>& missing, bool closed) {
   const auto place = rank_ == 0 ? static_cast<std::size_t>(missing[0]) : 0;
   std::string how = place < peers_.size() ? peers_[place].how_ended() : "";
   if (!how.empty())
-    how = str(" (", how, peers_[place].is_lost() ? "; what started it, such as a shell, lives on)" : ")");
+    how = str(" (", how,
+              peers_[place].is_lost() ? "; the process that started it, such as a shell, lives on)" : ")");
   const std::string text =
       str(caller(), ", group of ", size_, missing.size() == 1 ? ": rank " : ": ranks ", number_list(missing),
           closed ? " ended before all ranks had met" : " did not come before the timeout", closed ? how : "");
@@ -335,7 +338,7 @@ void Hub::give_up(const std::vector<int>& missing, bool closed) {
     if (closed && r == missing[0]) continue;
     const int socket = sockets_[static_cast<std::size_t>(r)].get();
     send_message(socket, str(FAILURE, missing[0], ':', text), {},
-                 Deadline::in({}));  // never waits for a stopped rank
+                 Deadline::in({}));  // does not wait for a stopped rank
   }
   if (closed) throw PeerLost(text, missing[0]);
   throw MissingRank(text, missing[0]);

@@ -1,15 +1,14 @@
-// Hub connects the ranks of one machine by sockets: a star with rank 0 in the middle. Over it the ranks
+// Hub: connects the ranks of one machine by sockets, as a star with rank 0 at the centre. Over it the ranks
 // exchange small packets with file descriptors before they share memory.
 //
 //   Hub hub = Hub::inherited(rank, size, *env("LOCKSTEP_HUB_FDS"));     // from the launcher
-//   Hub hub = Hub::meet(rank, size, "torchrun-1234", deadline);         // or at a socket in the user's
-//                                                                       // private folder
+//   Hub hub = Hub::meet(rank, size, "torchrun-1234", deadline);         // or at a socket in the
+//                                                                       // user's private folder
 //   std::vector<Message> all = hub.exchange("hello", {}, deadline);     // rank r's message at [r]
 //
-// Who         every rank makes the same calls. No listening socket remains after meet(); nothing is left on
-//             disk.
-// Fails       Mismatch when ranks of two jobs meet; PeerLost when a rank's connection closed (its process
-//             ended), Timeout naming the ranks that did not come.
+// Who         every rank makes the same calls. After meet() no listening socket and no file remains.
+// Fails       Mismatch if ranks of two jobs meet; PeerLost if a rank's connection closed (its process ended);
+//             Timeout that names the ranks that did not come.
 #pragma once
 
 #include <string>
@@ -24,12 +23,12 @@ namespace lockstep {
 
 class Hub : public Meeting {
  public:
-  // `fds` is the value of LOCKSTEP_HUB_FDS. Rank 0 has the ends towards ranks 1, 2, ...; each other rank has
-  // its end towards rank 0.
+  // `fds` is the value of LOCKSTEP_HUB_FDS. Rank 0 has the sockets to ranks 1, 2, ...; each other rank has
+  // its socket to rank 0.
   static Hub inherited(int rank, int size, const std::string& fds);
   // Ranks find each other by `key`, which must name the job. Connections of other users are refused. Rank 0
-  // compares the job of each rank with its own. All ranks that have come throw Mismatch when the jobs differ,
-  // or when two processes come as the same rank. `caller` is Meeting's, for messages.
+  // compares the job of each rank with its own. If the jobs differ, or two processes come as the same rank,
+  // all ranks that have come throw Mismatch. `caller` is Meeting's, for messages.
   static Hub meet(int rank, int size, const std::string& key, Deadline deadline,
                   const JobFingerprint& job = {}, const std::string& caller = "init_process_group");
   // Makes a hub over existing connections. Rank 0 passes one socket per rank, with the entry for rank 0
@@ -51,15 +50,15 @@ class Hub : public Meeting {
   [[noreturn]] void throw_missing(const std::vector<int>& missing, const std::string& path) const;
   // A rank to which rank 0 passes the messages of all ranks.
   struct Receiver {
-    std::size_t next = 0;       // message
-    std::size_t under_way = 0;  // descriptors that it has not taken yet
+    std::size_t next = 0;       // index of the next message
+    std::size_t under_way = 0;  // descriptors that it has not received yet
     bool is_gone = false;
   };
   std::vector<Message> tell_and_hear(const std::string& text, const std::vector<int>& fds, Deadline deadline);
   std::vector<Message> collect(const std::string& text, const std::vector<int>& fds, Deadline deadline);
   void distribute(const std::vector<Message>& all, Deadline deadline);
   void pass(const std::vector<Message>& all, int r, Receiver& to, std::size_t room, Deadline deadline);
-  // The next message of one of these ranks, by their places in `sockets_`.
+  // The next message of one of these ranks. `place` is its index in `sockets_`.
   struct Heard {
     std::size_t place;
     Received received;
@@ -70,8 +69,8 @@ class Hub : public Meeting {
   int rank_;
   int size_;
   unsigned round_ = 0;
-  std::vector<Fd> sockets_;     // rank 0: by rank, [0] unused; others: [0] is the one towards rank 0
-  std::vector<HubPeer> peers_;  // at the same places
+  std::vector<Fd> sockets_;     // rank 0: by rank, [0] unused; other ranks: [0] is the socket to rank 0
+  std::vector<HubPeer> peers_;  // at the same indices
 };
 
 }  // namespace lockstep

@@ -14,7 +14,7 @@
 namespace lockstep {
 namespace {
 
-constexpr char HELLO = 'H';  // "H PID", with a handle of the process
+constexpr char HELLO = 'H';  // "H PID", with a pidfd of the process
 constexpr char ENDED = 'E';  // "E PID CODE"
 
 struct Greeting {
@@ -30,7 +30,7 @@ Greeting parse(const std::string& text) {
   return greeting;
 }
 
-// This process's ends, by which it says good-bye. A number may mean another file by then.
+// This process's sockets, for its goodbye. By then, a descriptor's number may mean another file.
 struct Ends {
   pid_t pid = 0;
   std::vector<std::pair<int, unsigned long>> sockets;
@@ -41,11 +41,11 @@ Ends& ends() {
   return *instance;
 }
 
-// Without waiting: what cannot be sent now is dropped.
+// Does not wait: a message that cannot be sent now is dropped.
 void say(int socket, const std::string& text, const std::vector<int>& fds = {}) {
   try {
     send_message(socket, text, fds, Deadline::in({}));
-  } catch (const SystemError&) {  // NOLINT(bugprone-empty-catch): too many descriptors under way, or no
+  } catch (const SystemError&) {  // NOLINT(bugprone-empty-catch): too many descriptors in flight, or no
                                   // socket any more
   }
 }

@@ -1,4 +1,4 @@
-// Ranks that find each other at a socket, and strangers among them.
+// Ranks that find each other at a socket, and foreign processes among them.
 #include "lockstep/comm/meeting/hub.h"
 
 #include <gmock/gmock.h>
@@ -25,8 +25,8 @@ struct Comer {
   JobFingerprint job = {};
 };
 
-// All come to one place, and rank 0 is there first. What each was told: "" when it has met the others, the
-// error's words otherwise.
+// All processes come to one place, and rank 0 is there first. Returns the error text of each, "" if it met
+// the others.
 std::vector<std::string> told_at_one_place(const std::vector<Comer>& comers) {
   const std::string key = random_hex(8);
   std::vector<std::string> told(comers.size());
@@ -61,7 +61,7 @@ TEST(HubMeet, RanksOfOneJobMeet) {
   EXPECT_THAT(told_at_one_place({{0, 3, OF_MPICH}, {1, 3, OF_MPICH}, {2, 3, OF_MPICH}}), Each(""));
 }
 
-// connect() meets by the same hub.
+// connect() meets by the same Hub.
 TEST(HubMeet, MessagesBeginWithTheFunctionThatMeets) {
   const auto wait_in_vain = [](int rank) {
     Hub::meet(rank, 2, random_hex(8), Deadline::in(10ms), {}, "connect, group \"x\"");

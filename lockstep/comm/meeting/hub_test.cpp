@@ -1,5 +1,5 @@
-// Ranks as forked processes of an ordinary user. (Meeting at a socket and over inherited ones: the suites of
-// launchers and faults.)
+// The ranks are forked processes of an ordinary user. (The suites of launchers and faults test sockets to
+// meet at and inherited sockets.)
 #include "lockstep/comm/meeting/hub.h"
 
 #include <gtest/gtest.h>
@@ -23,14 +23,16 @@ namespace {
 
 constexpr uid_t NOBODY = 65534;
 
-// The kernel bounds what is on its way for those who may not lift limits, so root becomes somebody else.
+// The kernel limits descriptors in flight only for users who may not raise limits, so root becomes another
+// user.
 void become_ordinary(rlim_t open_files) {
   const rlimit limit{open_files, open_files};
   if (setrlimit(RLIMIT_NOFILE, &limit) != 0) _exit(90);
   if (geteuid() == 0 && setresuid(NOBODY, NOBODY, NOBODY) != 0) _exit(91);
 }
 
-// A star of `ranks` processes, each of which runs `body` with its rank and its sockets; their exit codes.
+// A star of `ranks` processes, each of which runs `body` with its rank and its sockets. Returns their exit
+// codes.
 template <typename Body> std::vector<int> codes_of(int ranks, rlim_t open_files, Body body) {
   std::vector<std::vector<Fd>> ends(static_cast<std::size_t>(ranks));
   for (std::size_t rank = 1; rank < ends.size(); ++rank) {
@@ -42,7 +44,7 @@ template <typename Body> std::vector<int> codes_of(int ranks, rlim_t open_files,
   for (int rank = 0; rank < ranks; ++rank) {
     children.push_back(fork_child([&] {
       std::vector<Fd> own;
-      if (rank == 0) own.emplace_back();  // by rank: none to itself
+      if (rank == 0) own.emplace_back();  // by rank: it has no socket to itself
       for (Fd& end : ends[static_cast<std::size_t>(rank)]) own.push_back(std::move(end));
       ends.clear();
       become_ordinary(open_files);
@@ -57,7 +59,7 @@ template <typename Body> std::vector<int> codes_of(int ranks, rlim_t open_files,
 
 std::string text_of(int rank) { return str("rank ", rank); }
 
-// A file that only `rank` could have made: with that many bytes.
+// A file that only `rank` makes: its size depends on the rank.
 Fd file_of(int rank) {
   Fd file(memfd_create("lockstep-test", MFD_CLOEXEC));
   if (ftruncate(file.get(), rank + 1) != 0) _exit(92);
@@ -69,7 +71,7 @@ bool is_file_of(const Fd& file, int rank) {
   return fstat(file.get(), &status) == 0 && status.st_size == rank + 1;
 }
 
-// 36 x 36 descriptors are to be on their way, and the kernel lets 128 be.
+// 36 x 36 descriptors must be passed, and the kernel allows 128 in flight.
 TEST(Hub, PassesMoreDescriptorsThanMayBeOnTheirWayAtOnce) {
   constexpr int RANKS = 36;
   constexpr rlim_t OPEN_FILES = 128;
@@ -94,7 +96,7 @@ TEST(Hub, PassesMoreDescriptorsThanMayBeOnTheirWayAtOnce) {
   EXPECT_EQ(codes, std::vector<int>(RANKS, 0));
 }
 
-// A rank may bring more descriptors than the others, and some may bring none.
+// A rank may send more descriptors than others, or none.
 TEST(Hub, CarriesDescriptorsOfSomeRanks) {
   constexpr int RANKS = 5;
   const auto codes = codes_of(RANKS, 64, [](int rank, std::vector<Fd> sockets) {
@@ -120,7 +122,7 @@ TEST(Hub, NamesTheRankThatIsStoppedWhileItIsToReceive) {
   const Pipe over = make_pipe();
   const auto codes = codes_of(RANKS, 64, [&](int rank, std::vector<Fd> sockets) {
     const Fd file = file_of(rank);
-    if (rank == 2) {  // has sent what is its own in the first round, and takes nothing any more
+    if (rank == 2) {  // it sent its message of the first round, and receives no more
       send_message(sockets[0].get(), "P1:" + text_of(2), {file.get()});
       char byte = 0;
       return read(over.read.get(), &byte, 1) == 1 ? 0 : 3;

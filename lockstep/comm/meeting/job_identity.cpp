@@ -16,11 +16,11 @@
 namespace lockstep {
 namespace {
 
-constexpr char SEPARATOR = '\t';  // printable() leaves none in a field
+constexpr char SEPARATOR = '\t';  // printable() removes it from every field
 constexpr const char* HYDRA_PROXY = "hydra_pmi_proxy";
 
-// A process number recurs, but not while its process lives; the start tells it from earlier ones. Containers
-// have the same numbers, so the namespace belongs to it.
+// The kernel reuses process numbers, but not while the process lives. The start time distinguishes it from
+// earlier processes. Containers have equal numbers, so the namespace is part of the name.
 std::string name_of_process(pid_t pid) {
   const std::string space = process_namespace();
   const std::uint64_t start = process_stat(pid).start_time;
@@ -28,9 +28,9 @@ std::string name_of_process(pid_t pid) {
              space.empty() ? "" : " in process namespace " + space);
 }
 
-// The hydra_pmi_proxy that started this rank, the one process that all ranks of the job on this machine have
-// in common: what is behind PMI_FD. A program between the two may have closed that descriptor and opened
-// something else in its place: the proxy is an ancestor, or this is not it.
+// Finds the hydra_pmi_proxy that started this rank. It is the only process that all ranks of the job on this
+// machine have in common. PMI_FD leads to it. A program in between may have closed that descriptor and opened
+// another file in its place, so the proxy must be an ancestor.
 pid_t hydra_proxy() {
   const std::vector<pid_t> ancestors = ancestor_processes();
   constexpr long MOST_DESCRIPTORS = 1 << 20;
@@ -49,8 +49,7 @@ JobIdentity of_mpich() {
   const pid_t proxy = hydra_proxy();
   if (proxy == 0) return identity;
   identity.launcher = name_of_process(proxy);
-  // All proxies of a job are told the address of its mpiexec, and the number of the group of processes they
-  // start.
+  // mpiexec tells all proxies of a job its own address, and the number of the process group that they start.
   const std::vector<std::string> arguments = command_line(proxy);
   const auto value_of = [&](const char* option) {
     const auto found = std::find(arguments.begin(), arguments.end(), option);
@@ -61,8 +60,7 @@ JobIdentity of_mpich() {
   return identity;
 }
 
-// torchrun makes a folder of its own for each start of its workers:
-// .../none_abcd1234/attempt_0/RANK/error.json.
+// torchrun makes a folder for each start of its workers: .../none_abcd1234/attempt_0/RANK/error.json.
 std::string torchrun_folder() {
   std::string path = env("TORCHELASTIC_ERROR_FILE").value_or("");
   for (int level = 0; level < 2; ++level) path.resize(std::min(path.rfind('/'), path.size()));

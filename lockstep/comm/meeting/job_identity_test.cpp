@@ -72,7 +72,7 @@ TEST(ProcessTable, KnowsAncestorsAndNames) {
   EXPECT_EQ(command_line(current_pid()), command_line());
 }
 
-// What mpiexec.hydra gives a rank: the end of a pair of sockets that an ancestor has made.
+// Imitates mpiexec.hydra: a rank gets one end of a socket pair that an ancestor made.
 TEST(JobIdentity, OfMpichIsTheAncestorBehindItsSocket) {
   const SocketPair pair = make_packet_socket_pair();
   const std::string fd = std::to_string(pair.first.get());

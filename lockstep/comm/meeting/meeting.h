@@ -1,13 +1,13 @@
-// Meeting lets the ranks of a new group talk before they can communicate. They talk in whole rounds: each
-// rank gives one small text and gets the texts of all ranks. Backends are built on it and need not know how
+// Meeting: lets the ranks of a new group talk before they can communicate. They talk in rounds: each rank
+// gives one small text and gets the texts of all ranks. Backends are built on it. They need not know how the
 // processes met: through sockets inherited from the launcher, a Unix socket, a TCP store or an existing
 // group.
 //
 //   const std::vector<Message> all = meeting.exchange(my_address, {}, deadline);  // rank r's text at
 //                                                                                 // all[r].text
 //
-// Who         every rank makes the same calls. Blocks until all have. Fails: PeerLost, Timeout naming who
-//             did not come.
+// Who         every rank makes the same calls. Blocks until all have called. Throws PeerLost, and Timeout
+//             that names the ranks that did not come.
 #pragma once
 
 #include <optional>
@@ -29,19 +29,20 @@ class Meeting {
 
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  // For messages: the function of the program in which the ranks meet, and "init_process_group, rank 1 of 3".
+  // For messages: the program's call in which the ranks meet, and "init_process_group, rank 1 of 3".
   const std::string& caller() const { return caller_; }
   void set_caller(std::string caller) { caller_ = std::move(caller); }
   std::string place() const { return str(caller_, ", rank ", rank(), " of ", size()); }
-  // Whether descriptors can be passed, which is the proof that all ranks are on one machine.
+  // Returns whether descriptors can be passed. This proves that all ranks are on one machine.
   virtual bool passes_descriptors() const = 0;
   // The address at which the other ranks reach this process.
   virtual std::string local_address() const = 0;
-  // A secret that only the job's processes know. It is nullopt when every participant of an exchange is
-  // trusted anyhow; a rank may then make a secret up and send it to all.
+  // A secret that only the job's processes know. nullopt if every participant of an exchange is trusted
+  // anyway; a rank may then invent a secret and send it to all.
   virtual std::optional<std::string> secret() const = 0;
 
-  // At most MAX_MESSAGE_BYTES - 16 bytes and MAX_MESSAGE_FDS descriptors (where they can be passed) a rank.
+  // A rank sends at most MAX_MESSAGE_BYTES - 16 bytes and, if they can be passed, MAX_MESSAGE_FDS
+  // descriptors.
   virtual std::vector<Message> exchange(const std::string& text, const std::vector<int>& fds,
                                         Deadline deadline) = 0;
 

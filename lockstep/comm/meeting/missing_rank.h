@@ -1,5 +1,5 @@
-// MissingRank is the Timeout of a rank that waits in vain for another rank to come. It carries the number of
-// the missing rank for programs, too.
+// MissingRank: the Timeout of a rank that waited for another rank to come. It also carries the number of the
+// missing rank, for programs.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ namespace lockstep {
 class MissingRank : public Timeout {
  public:
   MissingRank(const std::string& message, int rank) : Timeout(message), rank_(rank) {}
-  int rank() const { return rank_; }  // the first that did not come
+  int rank() const { return rank_; }  // the first rank that did not come
 
  private:
   int rank_;

@@ -20,14 +20,14 @@ namespace {
 constexpr std::size_t PROOF_NONCE_BYTES = 16;
 constexpr std::size_t NONCE_TEXT = 2 * PROOF_NONCE_BYTES;
 constexpr std::chrono::seconds ONE_STEP{10};
-// What a rank tells the others of its way to rank 0; else '-' and why there is none.
+// A rank's report that it is connected to rank 0. Otherwise it reports '-' and the reason.
 constexpr const char* CONNECTED = "+";
 
 Deadline step_of(Deadline deadline) {
   return Deadline::in(std::min<std::chrono::nanoseconds>(deadline.remaining(), ONE_STEP));
 }
 
-// "RANK PID", as a rank introduces itself.
+// "RANK PID", the first message of a rank.
 struct Hello {
   int rank = -1;
   pid_t pid = 0;
@@ -52,7 +52,7 @@ SameMachineProof::SameMachineProof(Meeting& meeting) : meeting_(meeting) {
     listener_ = listen_at(path_);
     offer_ = name;
   } catch (const SystemError&) {
-    path_.clear();  // no folder to share, no proof
+    path_.clear();  // without a common folder there is no proof
   }
 }
 
@@ -60,6 +60,8 @@ SameMachineProof::~SameMachineProof() {
   if (listener_.valid()) remove_socket(path_);
 }
 
+// Every rank makes both exchanges, also if its connection or its proof failed, so that all come to the same
+// result.
 std::unique_ptr<Hub> SameMachineProof::run(const std::string& offer_of_rank_0, Deadline deadline) {
   const std::string mine = meeting_.rank() == 0 ? CONNECTED : connect(offer_of_rank_0);
   const std::vector<Message> connected = meeting_.exchange(mine, {}, deadline);

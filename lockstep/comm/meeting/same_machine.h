@@ -1,17 +1,20 @@
-// Proves that all ranks that meet over a network are on one machine, and connects them there. The only
-// accepted proof is a passed descriptor whose memory reads right; host names and addresses do not count.
+// SameMachineProof: proves that all ranks that meet over a network are on one machine, and connects them
+// there. Only a passed descriptor whose memory has the right content is a proof; host names and addresses are
+// not.
 //
 //   SameMachineProof proof(meeting);
 //   ... every rank learns rank 0's proof.offer() ...
 //   if (std::unique_ptr<Hub> hub = proof.run(offer, deadline)) use_shared_memory(*hub);
 //
-// Rank 0 listens on a Unix socket in its private folder; the other ranks try to connect to that path. Rank 0
-// passes a memory file with a random text to each rank that connected. All ranks exchange the text that they
-// read over the meeting. The same text everywhere is the proof. Process numbers must mean the same everywhere
-// too (one PID namespace), because shared memory watches its peers by process number.
+// Rank 0 listens on a Unix socket in its private folder, and the other ranks try to connect to that path.
+// Rank 0 passes a memory file with a random text to each rank that connected. All ranks exchange the text
+// that they read over the meeting. If it is the same everywhere, they share a machine. Process numbers must
+// also mean the same everywhere (one PID namespace), because shared memory watches its peers by process
+// number.
 //
 // Who         every rank, at the same time. Blocks for two exchanges of the meeting.
-// Fails       as the meeting does. Null, on every rank, when they are not on one machine or not of one user.
+// Fails       like the meeting. Returns null on every rank if they are not on one machine or belong to
+//             several users.
 #pragma once
 
 #include <memory>
@@ -29,7 +32,7 @@ class SameMachineProof {
   SameMachineProof& operator=(const SameMachineProof&) = delete;
   ~SameMachineProof();
 
-  const std::string& offer() const { return offer_; }  // rank 0: the socket's name; "": it cannot have one
+  const std::string& offer() const { return offer_; }  // rank 0: the socket's name; "" if it has none
   std::unique_ptr<Hub> run(const std::string& offer_of_rank_0, Deadline deadline);
 
  private:
@@ -45,16 +48,16 @@ class SameMachineProof {
 };
 
 // Groups the ranks by machine: each machine's ranks ascending, the machines by their first rank. It relies on
-// the ranks' own statements and proves nothing. Ranks are on one machine if it booted at the same time and
-// they meet in the same folder. Ranks with different LOCKSTEP_NODE are on different machines. Collective over
-// the meeting.
+// the ranks' own statements and proves nothing. Ranks count as on one machine if its kernel has the same boot
+// id and they use the same private folder. Ranks with different LOCKSTEP_NODE count as on different machines.
+// Collective over the meeting.
 std::vector<std::vector<int>> ranks_by_machine(Meeting& meeting, Deadline deadline);
 
 // Groups the ranks by equal text. Collective over the meeting.
 std::vector<std::vector<int>> ranks_by_text(Meeting& meeting, const std::string& text, Deadline deadline);
 
-// Counts the lower ranks that claim to run on this machine. It numbers a resource that every rank of a
-// machine has once. It proves nothing. Collective over the meeting.
+// Counts the lower ranks that claim to run on this machine, to number a resource that each rank of a machine
+// uses alone. It proves nothing. Collective over the meeting.
 int lower_ranks_here(Meeting& meeting, Deadline deadline);
 
 }  // namespace lockstep

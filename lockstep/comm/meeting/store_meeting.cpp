@@ -15,26 +15,25 @@
 namespace lockstep {
 namespace {
 
-// Rank 0 waits for the other ranks until the deadline, and then names the missing ranks. The other ranks
-// listen a little longer to hear it.
+// Rank 0 waits for the other ranks until the deadline, then names the missing ranks. The other ranks wait a
+// little longer to receive that.
 constexpr std::chrono::seconds UNTIL_RANK_0_SAYS_WHY{5};
 constexpr std::size_t MOST_NAMED = 64;
-// After this time rank 0 looks for further missing ranks, beside the rank that it waits for.
+// After this time rank 0 checks for further missing ranks, besides the rank that it waits for.
 constexpr std::chrono::seconds BETWEEN_LOOKS{2};
 
-// The value that rank 0 publishes: "A" and all texts as "SIZE:TEXT", or "T" or "L", a rank, ":" and the
-// reason.
+// The value that rank 0 publishes: "A" and all texts as "SIZE:TEXT"; or "T" (late) or "L" (lost), a rank, ":"
+// and the reason.
 constexpr char ALL = 'A';
 constexpr char LATE = 'T';
 constexpr char LOST = 'L';
 
-// Reads "NUMBER:" off the front.
+// Takes "NUMBER:" off the front.
 int take_number_and_colon(std::string_view& text) {
   int number = -1;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc() || end == text.data() + text.size() || *end != ':' || number < 0) {
-    throw StoreError(
-        "a meeting over a store: the store holds something else than what ranks that meet write into it");
+    throw StoreError("a meeting over a store: the store holds a value that no rank of the meeting wrote");
   }
   text.remove_prefix(static_cast<std::size_t>(end - text.data()) + 1);
   return number;
@@ -45,8 +44,7 @@ std::vector<Message> unpack(std::string_view packet, int size) {
   packet.remove_prefix(1);
   for (int r = 0; r < size; ++r) {
     const auto bytes = static_cast<std::size_t>(take_number_and_colon(packet));
-    if (bytes > packet.size())
-      throw StoreError("a meeting over a store: what the ranks wrote into the store is cut off");
+    if (bytes > packet.size()) throw StoreError("a meeting over a store: a value in the store is incomplete");
     all.push_back({std::string(packet.substr(0, bytes)), {}});
     packet.remove_prefix(bytes);
   }
@@ -55,8 +53,8 @@ std::vector<Message> unpack(std::string_view packet, int size) {
 
 }  // namespace
 
-// The job is part of the key: of two jobs that meet in one store, neither mistakes an end of the other's
-// ranks for one of its own.
+// The job is part of the key. So if two jobs meet in one store, neither takes the end of the other's rank for
+// the end of its own.
 std::string meeting_farewell(int rank, const JobFingerprint& job) {
   return str("lockstep/gone/", std::hex, text_hash(pack(job)), std::dec, '/', rank);
 }
@@ -112,7 +110,7 @@ void StoreMeeting::come() {
     const std::string served = first_to_write(str("lockstep/meet/", options_.name, "/job"), mine);
     if (const JobFingerprint other = unpack_fingerprint(served); !is_same_job(options_.job, other))
       throw Mismatch(str(where, "ranks of two jobs have met at one store: this rank belongs to ",
-                         describe(options_.job), ", one that came before it to ", describe(other), "; ",
+                         describe(options_.job), ", a rank that came before it to ", describe(other), "; ",
                          TELL_JOBS_APART));
   }
   const std::string holder = first_to_write(came(rank()), self_);
@@ -121,15 +119,15 @@ void StoreMeeting::come() {
                        ", this is ", self_, "; ", TELL_JOBS_APART));
 }
 
-// A failed meeting must leave nothing in the user's store that disturbs the next meeting.
+// A failed meeting must leave nothing in the user's store that would disturb the next meeting.
 void StoreMeeting::leave() noexcept {
   try {
     if (!options_.is_of_one_job) options_.store->delete_key(came(rank()));
-  } catch (const Error&) {  // the store cannot be reached, which is what the meeting failed of
+  } catch (const Error&) {  // the store cannot be reached, which is why the meeting failed
   }
 }
 
-// The ranks from `first` on that have set no text yet.
+// Returns the ranks from `first` on that have not set a text.
 std::vector<int> StoreMeeting::missing_from(int first) const {
   std::vector<int> missing;
   for (int r = first; r < size() && missing.size() < MOST_NAMED; ++r) {
@@ -138,7 +136,7 @@ std::vector<int> StoreMeeting::missing_from(int first) const {
   return missing;
 }
 
-// Returns the text of a rank, or its farewell. Meanwhile reports the missing ranks.
+// Returns a rank's text, or its farewell. Meanwhile updates the missing ranks in the warning.
 std::optional<StoreEntry> StoreMeeting::hear(int rank, Deadline deadline) const {
   std::vector<int> missing = {rank};
   const Awaited awaited([&] { return str("rank(s) ", number_list(missing)); });
@@ -178,7 +176,7 @@ std::string StoreMeeting::collect(const std::string& own, Deadline deadline) {
 std::string StoreMeeting::receive(Deadline deadline) {
   const Deadline longer =
       deadline.is_never() ? deadline : Deadline::in(deadline.remaining() + UNTIL_RANK_0_SAYS_WHY);
-  const Awaited awaited([] { return "rank 0, or for those it waits for"; });
+  const Awaited awaited([] { return "rank 0, or for the ranks that it waits for"; });
   auto entry = options_.store->first_of({key("all", 0), farewell(0)}, longer);
   if (!entry) {
     throw MissingRank(str(place(), ": rank 0 did not come before the timeout"), 0);
@@ -196,7 +194,7 @@ void StoreMeeting::give_up(const std::string& failure) {
   throw MissingRank(std::string(why), peer);
 }
 
-// Every other rank has read, is gone, or is late. In all three cases this round is over.
+// Every other rank has read the value, is gone, or is late. In all three cases the round is over.
 void StoreMeeting::remove_round() {
   constexpr std::chrono::seconds PATIENCE{30};
   const Deadline deadline = Deadline::in(PATIENCE);

@@ -5,17 +5,15 @@
 //   const std::vector<Message> all = meeting.exchange(my_address, {}, deadline);
 //
 // In a round every rank sets its text. Rank 0 collects the texts and sets them all as one value. Every other
-// rank reads that value and confirms it. Rank 0 then removes the round's keys. A round costs each rank four
-// calls of the store, and leaves nothing there. Rank 0 returns last, because it may be the process that
-// serves the store.
+// rank reads that value and confirms it. Then rank 0 removes the round's keys, so a round leaves nothing in
+// the store. Rank 0 returns last, because it may be the process that serves the store.
 //
 // Who         every rank makes the same calls with the same name, which no other meeting in the store may
-//             have. In the first round each rank first writes down that it has come, and to which job it
-//             belongs.
-// Fails       Mismatch when another process has come as this rank, or (with is_of_one_job) of another job;
-//             Timeout naming the ranks that did not come; PeerLost for a rank whose farewell key
-//             (tcp_store.h; meeting_farewell()) was set, that is, whose process ended; the same on every
-//             rank that can still reach the store. StoreError.
+//             use. In the first round each rank also records that it has come, and which job it belongs to.
+// Fails       Mismatch if another process has come as this rank, or (with is_of_one_job) of another job;
+//             Timeout that names the ranks that did not come; PeerLost for a rank whose farewell key
+//             (tcp_store.h; meeting_farewell()) was set because its process ended. Every rank that can still
+//             reach the store gets the same error. StoreError.
 #pragma once
 
 #include <memory>
@@ -33,14 +31,15 @@ struct StoreMeetingOptions {
   std::string name;
   std::string local_address = "127.0.0.1";
   std::optional<std::string> secret = {};
-  JobFingerprint job = {};      // that all ranks of the meeting have in common
-  JobFingerprint gone_as = {};  // what their farewell keys were made of, when they connected to the store
-  bool is_of_one_job =
-      false;  // the store: who has come stays written there, so that nobody can come after all have met
+  JobFingerprint job = {};      // common to all ranks of the meeting
+  JobFingerprint gone_as = {};  // the job in their farewell keys, as it was when they connected to the store
+  // The store serves one job only. The record of the ranks that have come then stays, so that no process can
+  // come after all have met.
+  bool is_of_one_job = false;
   std::string caller = "init_process_group";  // Meeting's
 };
 
-// The key whose presence means that rank `rank` of the job is gone.
+// If this key exists, rank `rank` of the job is gone.
 std::string meeting_farewell(int rank, const JobFingerprint& job = {});
 
 class StoreMeeting : public Meeting {

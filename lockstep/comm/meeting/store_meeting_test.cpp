@@ -22,7 +22,7 @@ StoreMeeting meeting(const std::shared_ptr<Store>& store, int rank, int size) {
   return StoreMeeting({.store = store, .rank = rank, .size = size, .name = "test"});
 }
 
-// Runs `body(rank)` on a thread per rank; what each threw, "" for nothing.
+// Runs `body(rank)` on a thread per rank. Returns the error text of each, "" if none.
 template <typename Body> std::vector<std::string> on_ranks(int size, const Body& body) {
   std::vector<std::string> said(static_cast<std::size_t>(size));
   std::vector<std::thread> threads;
@@ -72,7 +72,7 @@ TEST(StoreMeeting, NamesEverybodyWhoDidNotComeOnEveryRank) {
     EXPECT_THAT(line, AllOf(HasSubstr("late"), HasSubstr("rank(s) 2, 3 did not come")));
 }
 
-// Whoever comes second is refused, and the first is not disturbed.
+// The second process is refused, and the first is not disturbed.
 TEST(StoreMeeting, ARankThatIsTakenIsRefused) {
   const auto store = std::make_shared<MemoryStore>();
   std::string refused;
@@ -121,7 +121,7 @@ TEST(StoreMeeting, ARankOfAnotherJobIsRefusedAlsoAfterAllHaveMet) {
   EXPECT_THAT(refusal_of(1, 2, "a"), HasSubstr("another process has come as rank 1 before"));
 }
 
-// A file that ranks meet over again after not all came: the first attempt is not in the way of the second.
+// Ranks meet again over the same store after not all came. The first attempt does not disturb the second.
 TEST(StoreMeeting, AFailedMeetingCanBeRepeated) {
   const auto store = std::make_shared<MemoryStore>();
   const auto late =
@@ -175,7 +175,7 @@ TEST_F(StoreMeetingOverTcp, RankZeroIsNamedToo) {
   EXPECT_THAT(said[1], HasSubstr("lost 0"));
 }
 
-// Rank 0 serves the store: when it has all texts and goes, the others must have them too.
+// Rank 0 serves the store. When it has all texts and ends, the other ranks must have them too.
 TEST_F(StoreMeetingOverTcp, TheServerMayEndAsSoonAsRankZeroReturns) {
   for (int round = 0; round < 20; ++round) {
     auto server =

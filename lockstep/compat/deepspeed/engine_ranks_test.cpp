@@ -279,8 +279,11 @@ RANKS_TEST(DeepSpeedEngine, GoesOnFromItsCheckpointsAtAnyStage, Ranks(1, 2, 3)) 
       EXPECT_EQ(loaded->path, path);
       EXPECT_EQ(again.engine.global_steps(), 2);
       run_steps(again.engine, rank(), 2, 4);
+      // Stage 3 adds the averages of the micro-batches of a step; stage 0 averages their sum.
+      const double most = other == stage ? 0 : 1e-14;
       for (std::size_t i = 0; i < whole->parameters().size(); ++i)
-        EXPECT_TRUE(resumed->parameters()[i].equal(whole->parameters()[i])) << stage << " to " << other;
+        EXPECT_TRUE(at::allclose(resumed->parameters()[i], whole->parameters()[i], /*rtol=*/0, most))
+            << stage << " to " << other;
     }
   }
 }

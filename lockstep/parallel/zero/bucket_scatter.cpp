@@ -23,10 +23,10 @@ std::int64_t signed_of(std::size_t count) { return static_cast<std::int64_t>(cou
 }  // namespace
 
 BucketScatter::BucketScatter(const NamedTensors& parameters, const ProcessGroup& group, const ShardPlan& plan,
-                             const GradientShare& share, const BucketCaps& caps, std::string model)
+                             const GradientShare& share, const ScatterOptions& options, std::string model)
     : parameters_(tensors_of(parameters)),
       group_(group),
-      basis_{.sizes = sizes_of(parameters), .shards = plan, .caps = caps},
+      basis_{.sizes = sizes_of(parameters), .shards = plan, .options = options},
       pieces_(share.layout.pieces),
       model_(std::move(model)) {
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
@@ -38,11 +38,11 @@ BucketScatter::BucketScatter(const NamedTensors& parameters, const ProcessGroup&
 }
 
 void BucketScatter::lay_out(std::span<const std::size_t> order) {
-  travels_.plan = scatter_buckets(basis_.sizes, order, basis_.caps);
+  travels_.plan = scatter_buckets(basis_.sizes, order, basis_.options.caps);
   travels_.layout = shard_layout(basis_.sizes, basis_.shards, travels_.plan, group_.rank());
   std::size_t largest = 0;
   for (const BucketSpec& bucket : plan()) {
-    if (!travels_alone(bucket)) largest = std::max(largest, bucket.elements * size_of(bucket.dtype));
+    if (is_packed(bucket)) largest = std::max(largest, bucket.elements * size_of(bucket.dtype));
   }
   for (at::Tensor& slot : ring_) {
     if (!slot.defined() || slot.nbytes() < largest)
@@ -101,7 +101,7 @@ at::Tensor BucketScatter::place_of(std::size_t parameter) const {
 at::Tensor BucketScatter::output_of(std::size_t bucket, const at::Tensor& flat) const {
   const BucketRange mine = travels_.layout.ranges[bucket][static_cast<std::size_t>(group_.rank())];
   const BucketSpec& spec = plan()[bucket];
-  if (!travels_alone(spec)) return flat.narrow(0, signed_of(mine.offset), signed_of(mine.count));
+  if (is_packed(spec)) return flat.narrow(0, signed_of(mine.offset), signed_of(mine.count));
   if (!adds_) return place_of(spec.entries.front().parameter);
   return at::empty({signed_of(mine.count)}, flat.options());
 }
@@ -111,8 +111,8 @@ void BucketScatter::start_next() {
   if (travelling_.size() == IN_FLIGHT) absorb_oldest();
   const std::size_t bucket = next_++;
   const BucketSpec& spec = plan()[bucket];
-  const at::Tensor flat = travels_alone(spec) ? take_alone(spec.entries.front().parameter)
-                                              : pack(spec, ring_[bucket % IN_FLIGHT]);
+  const at::Tensor flat =
+      is_packed(spec) ? pack(spec, ring_[bucket % IN_FLIGHT]) : take_alone(spec.entries.front().parameter);
   std::vector<at::Tensor> parts;
   for (const BucketRange& range : travels_.layout.ranges[bucket])
     parts.push_back(flat.narrow(0, signed_of(range.offset), signed_of(range.count)));

@@ -1,7 +1,7 @@
 // BucketScatter: averages the gradients of a backward bucket by bucket, each rank getting its own parts,
 // which it adds to what earlier backwards of the step have left there.
 //
-//   BucketScatter scatter(parameters, group, plan, share, caps, "SimpleCNN");
+//   BucketScatter scatter(parameters, group, plan, share, {.caps = caps}, "SimpleCNN");
 //   scatter.start_next();              // bucket 0: takes its gradients away, returns at once
 //   scatter.start_next();
 //   scatter.finish();                  // this rank's parts of all buckets are there
@@ -9,9 +9,9 @@
 //   scatter.forget();                  // the next averages replace them
 //
 // Memory   the shares; and a ring of two buckets, in which small gradients are packed. A gradient that
-// travels
-//          alone (scatter_layout.h) is sent from where autograd made it. At most two buckets are on their
-//          way: the third waits for the first.
+//          travels alone (scatter_layout.h) is sent from where autograd made it. But ranks with memory in
+//          common would copy it to where the others can read it, so there it is packed, too. At most two
+//          buckets are on their way: the third waits for the first.
 // Bits     of a bucket are those of reduce_scatter with AVG. Several backwards of a step add averages, where
 //          a rank that adds first would average a sum: the two differ by rounding.
 // Taken    a gradient that was taken away leaves an undefined .grad; a parameter without one counts as zero.
@@ -37,6 +37,11 @@
 
 namespace lockstep {
 
+struct ScatterOptions {
+  BucketCaps caps;
+  bool has_common_memory = false;  // of the group's ranks
+};
+
 class BucketScatter {
  public:
   static constexpr std::size_t IN_FLIGHT = 2;  // buckets
@@ -44,7 +49,7 @@ class BucketScatter {
   // Distinct leaves that require gradients, equal on every rank of the group; plan and share are of their
   // sizes, and of this rank. `model` is the model's name in messages.
   BucketScatter(const NamedTensors& parameters, const ProcessGroup& group, const ShardPlan& plan,
-                const GradientShare& share, const BucketCaps& caps, std::string model);
+                const GradientShare& share, const ScatterOptions& options, std::string model);
   BucketScatter(const BucketScatter&) = delete;
   BucketScatter& operator=(const BucketScatter&) = delete;
   ~BucketScatter() = default;
@@ -68,7 +73,7 @@ class BucketScatter {
   struct Basis {  // of all plans
     std::vector<BucketParameter> sizes;
     ShardPlan shards;
-    BucketCaps caps;
+    ScatterOptions options;
   };
   struct Travels {
     BucketPlan plan;
@@ -80,6 +85,9 @@ class BucketScatter {
     Work work;
   };
   void lay_out(std::span<const std::size_t> order);
+  bool is_packed(const BucketSpec& bucket) const {
+    return basis_.options.has_common_memory || !travels_alone(bucket);
+  }
   at::Tensor take_alone(std::size_t parameter) const;
   at::Tensor pack(const BucketSpec& bucket, const at::Tensor& slot) const;
   at::Tensor output_of(std::size_t bucket, const at::Tensor& flat) const;

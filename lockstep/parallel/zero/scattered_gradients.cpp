@@ -17,13 +17,14 @@ namespace lockstep {
 
 ScatteredGradients::ScatteredGradients(NamedTensors parameters, const ProcessGroup& group,
                                        const ShardPlan& plan, const GradientShare& share,
-                                       const BucketCaps& caps, const std::string& model, Refusal refusal)
+                                       const ScatterOptions& options, const std::string& model,
+                                       Refusal refusal)
     : parameters_(std::move(parameters)),
       group_(group),
       refusal_(std::move(refusal)),
       claims_(tensors_of(parameters_)),
       arrivals_(parameters_.size()),
-      scatter_(parameters_, group, plan, share, caps, model),
+      scatter_(parameters_, group, plan, share, options, model),
       exchange_(group),
       used_(parameters_.size()),
       hooks_(tensors_of(parameters_),

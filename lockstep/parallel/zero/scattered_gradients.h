@@ -1,7 +1,7 @@
 // ScatteredGradients: gradients that are averaged while backward runs, each rank keeping its own parts
 // (ZeRO's stage 2). A rank holds an N-th of the gradients and what is on its way.
 //
-//   ScatteredGradients gradients(trained, group, plan, share, caps, "SimpleCNN", refusal);
+//   ScatteredGradients gradients(trained, group, plan, share, {.caps = caps}, "SimpleCNN", refusal);
 //   loss.backward();                                 // all ranks meet; .grad of all is undefined afterwards
 //   gradients.complete();
 //   gradients.flat(piece.bucket);                    // this rank's averages
@@ -51,7 +51,7 @@ class ScatteredGradients : public StepGradients {
  public:
   // As BucketScatter.
   ScatteredGradients(NamedTensors parameters, const ProcessGroup& group, const ShardPlan& plan,
-                     const GradientShare& share, const BucketCaps& caps, const std::string& model,
+                     const GradientShare& share, const ScatterOptions& options, const std::string& model,
                      Refusal refusal);
 
   std::optional<std::size_t> first_shared() const override { return claims_.first_shared(); }

@@ -30,26 +30,24 @@
 //              shapes are those of a model with DistributedDataParallel, so either loads the other's, and any
 //              number of ranks does (sharded_state.h). An optimiser of libtorch cannot be saved.
 // Memory       a rank, of P bytes of parameters and an optimiser with K bytes for each byte of them, N ranks
-//              of a machine: P / N for the one copy, P for this rank's gradients, K P / N for the state.
-//              Without memory in common: P, P and K P / N; in stage 2: P, P / N and K P / N, and two buckets
-//              of gradients that are on their way; in stage 3: P / N, max_live_parameters and what stays, and
-//              the same. memory() says it. Each rank has all parameters until the wrapper is made, unless
-//              meta_init() made the model.
+//              of a machine: P / N for the one copy, P for this rank's gradients, K P / N for the state. In
+//              stage 2 P / N for gradients, and two buckets of them that are on their way. Without memory in
+//              common the parameters are P, and in stage 3 P / N, max_live_parameters and what stays.
+//              memory() says it. Each rank has all parameters until the wrapper is made, unless meta_init()
+//              made the model.
 // Gradients    of this rank's backward passes are added up in .grad, until the step averages them: several
 //              backward() calls before a step are accumulation, and need no guard. After step(), and after
 //              clip_grad_norm_() or unscale_(), .grad is undefined: the averages lie in the optimiser's
 //              shards, each rank's part on that rank. A look at the average: average_gradients().
-// Stage 2      over tcp, mpi, gloo and several machines: {.stage = 2}. A rank keeps its parts of the
-// gradients
-//              alone. They are averaged while backward runs, bucket by bucket, so backward() is collective
-//              and .grad is undefined after it. The bits of a step of one backward() are those of stage 1.
-//              Several before a step each average, with the traffic of a step, and add averages: that differs
-//              from the average of sums by rounding. All ranks run as many before a step; a rank that ran
-//              none takes part with zeros. Not possible: to change .grad between backward() and step(); a
-//              parameter that gets several gradients in one backward(), as in several checkpointed blocks; a
-//              forward after a backward() that an exception ended. zero_grad() of the wrapped module drops
-//              nothing: the wrapper's does. Where ranks share memory stage 2 is stage 1, because gradients
-//              are averaged where they lie.
+// Stage 2      {.stage = 2}: a rank keeps its parts of the gradients alone. They are averaged while backward
+//              runs, bucket by bucket, so backward() is collective and .grad is undefined after it. The bits
+//              of a step of one backward() are those of stage 1. Several before a step each average, with the
+//              traffic of a step, and add averages: that differs from the average of sums by rounding. All
+//              ranks run as many before a step; a rank that ran none takes part with zeros. Not possible: to
+//              change .grad between backward() and step(); a parameter that gets several gradients in one
+//              backward(), as in several checkpointed blocks; a forward after a backward() that an exception
+//              ended. zero_grad() of the wrapped module drops nothing: the wrapper's does. Where ranks share
+//              memory it costs a pass over the gradients that stage 1 does not need.
 // Stage 3      as stage 2, and a rank keeps its parts of the parameters alone: {.stage = 3}. Parameters that
 //              are registered one after another make units of unit_mb; those of at most
 //              param_persistence_threshold elements stay. A unit is gathered before an operator of libtorch

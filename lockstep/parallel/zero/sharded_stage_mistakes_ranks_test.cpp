@@ -41,12 +41,12 @@ RANKS_TEST(ShardedStageMistakes, RefuseOptionsThatDoNotExist, Ranks(1, 2)) {
               ThrowsMessage<InvalidArgument>(HasSubstr("bucket_cap_mb is 0")));
 }
 
-RANKS_TEST(ShardedStageMistakes, OfRanksAreCompared, Ranks(2), Backends("tcp")) {
+RANKS_TEST(ShardedStageMistakes, OfRanksAreCompared, Ranks(2), Backends("shm", "tcp")) {
   EXPECT_THAT([&] { ShardedDataParallel model(three_layers(), {.stage = 1 + rank()}); },
               ThrowsMessage<Mismatch>(HasSubstr("stage 2")));
 }
 
-RANKS_TEST(ShardedStageMistakes, RefuseAGradientThatIsSetTooLate, Ranks(2), Backends("tcp")) {
+RANKS_TEST(ShardedStageMistakes, RefuseAGradientThatIsSetTooLate, Ranks(2), Backends("shm", "tcp")) {
   auto net = three_layers();
   ShardedDataParallel model(net, {.stage = 2});
   auto optimizer = model.optimizer<optim::SGD>(optim::SGDOptions(0.1));
@@ -59,7 +59,7 @@ RANKS_TEST(ShardedStageMistakes, RefuseAGradientThatIsSetTooLate, Ranks(2), Back
   optimizer.step();
 }
 
-RANKS_TEST(ShardedStageMistakes, RefuseABackwardAfterAveraging, Ranks(2), Backends("tcp")) {
+RANKS_TEST(ShardedStageMistakes, RefuseABackwardAfterAveraging, Ranks(2), Backends("shm", "tcp")) {
   ShardedDataParallel model(three_layers(), {.stage = 2});
   auto optimizer = model.optimizer<optim::SGD>(optim::SGDOptions(0.1));
   const auto run_backward = [&] { model.forward(at::ones({2, WIDTH})).sum().backward(); };
@@ -92,7 +92,7 @@ struct Reentrant : torch::autograd::Function<Reentrant> {
 };
 
 // Each of its blocks runs a backward inside the backward.
-RANKS_TEST(ShardedStageMistakes, GoWithBackwardsInsideABackward, Ranks(2), Backends("tcp")) {
+RANKS_TEST(ShardedStageMistakes, GoWithBackwardsInsideABackward, Ranks(2), Backends("shm", "tcp")) {
   torch::set_num_threads(1);
   const auto run = [](int stage, bool is_reentrant) {
     torch::manual_seed(1);
@@ -118,7 +118,7 @@ RANKS_TEST(ShardedStageMistakes, GoWithBackwardsInsideABackward, Ranks(2), Backe
 }
 
 // On the rank that finds it first as InvalidArgument, on the other one perhaps as what that rank told it.
-RANKS_TEST(ShardedStageMistakes, RefuseASecondGradientInOneBackward, Ranks(2), Backends("tcp")) {
+RANKS_TEST(ShardedStageMistakes, RefuseASecondGradientInOneBackward, Ranks(2), Backends("shm", "tcp")) {
   torch::nn::Linear first(WIDTH, WIDTH), shared(WIDTH, WIDTH);
   torch::nn::Sequential net(first, shared);
   ShardedDataParallel model(net, {.stage = 2, .bucket_cap_mb = SMALL_BUCKETS});
@@ -129,7 +129,7 @@ RANKS_TEST(ShardedStageMistakes, RefuseASecondGradientInOneBackward, Ranks(2), B
 }
 
 // The rank says so itself at its next forward; the other learns it in its backward.
-RANKS_TEST(ShardedStageMistakes, TellOfABackwardThatAnExceptionLeft, Ranks(2, 3), Backends("tcp")) {
+RANKS_TEST(ShardedStageMistakes, TellOfABackwardThatAnExceptionLeft, Ranks(2, 3), Backends("shm", "tcp")) {
   auto net = three_layers();
   ShardedDataParallel model(net, {.stage = 2, .bucket_cap_mb = SMALL_BUCKETS});
   const at::Tensor hidden = net[0]->as<torch::nn::Linear>()->forward(at::ones({2, WIDTH}));
@@ -153,7 +153,7 @@ RANKS_TEST(ShardedStageMistakes, TellOfABackwardThatAnExceptionLeft, Ranks(2, 3)
   EXPECT_FALSE(model.is_torn());
 }
 
-RANKS_TEST(ShardedStageMistakes, RanksWithMoreBackwardsAreTold, Ranks(2, 3), Backends("tcp")) {
+RANKS_TEST(ShardedStageMistakes, RanksWithMoreBackwardsAreTold, Ranks(2, 3), Backends("shm", "tcp")) {
   ShardedDataParallel model(three_layers(), {.stage = 2});
   auto optimizer = model.optimizer<optim::SGD>(optim::SGDOptions(0.1));
   const auto run = [&] {
@@ -166,8 +166,8 @@ RANKS_TEST(ShardedStageMistakes, RanksWithMoreBackwardsAreTold, Ranks(2, 3), Bac
 }
 
 // In the second step, with a bucket on its way and others to come.
-RANKS_TEST(ShardedStageMistakes, SurvivorsOfABackwardAreToldWhoDied, Ranks(2, 3), Dies({1}), Backends("tcp"),
-           Variable("LOCKSTEP_FAIL_POINT", "zero.reduce@1+3=kill")) {
+RANKS_TEST(ShardedStageMistakes, SurvivorsOfABackwardAreToldWhoDied, Ranks(2, 3), Dies({1}),
+           Backends("shm", "tcp"), Variable("LOCKSTEP_FAIL_POINT", "zero.reduce@1+3=kill")) {
   auto net = three_layers();
   ShardedDataParallel model(net, {.stage = 2, .bucket_cap_mb = SMALL_BUCKETS});
   auto optimizer = model.optimizer<optim::SGD>(optim::SGDOptions(0.1));

@@ -51,14 +51,16 @@ ShardedStep::ShardedStep(const NamedTensors& trained, const ProcessGroup& group,
 std::unique_ptr<StepGradients> ShardedStep::make_gradients(const NamedTensors& trained,
                                                            const std::string& model,
                                                            const ShardedForm& form) {
-  if (form.stage < 2 || parameters_.copies() == SharedParameters::Copies::ONE) {
+  if (form.stage < 2) {
     layout_ = shard_layout(sizes_of(trained), plan_, buckets_of(trained), group_.rank());
     return std::make_unique<LocalGradients>(trained, group_, buckets_of(trained),
                                             [this] { return refusal(); });
   }
   const GradientShare share = gradient_share(sizes_of(trained), plan_, group_.rank());
   layout_ = share.layout;
-  return std::make_unique<ScatteredGradients>(trained, group_, plan_, share, form.caps, model,
+  const ScatterOptions options{.caps = form.caps,
+                               .has_common_memory = parameters_.copies() == SharedParameters::Copies::ONE};
+  return std::make_unique<ScatteredGradients>(trained, group_, plan_, share, options, model,
                                               [this] { return refusal(); });
 }
 
