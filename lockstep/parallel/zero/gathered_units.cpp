@@ -102,9 +102,17 @@ bool GatheredUnits::is_there(const void* storage, const void* address) {
 
 void GatheredUnits::begin_forward(bool is_training) {
   const std::lock_guard lock(mutex_);
-  order_.is_recorded = is_training;
-  order_.next = is_training ? order_.current.size() : 0;
+  order_.pass = is_training ? Pass::TRAINING : Pass::EVALUATION;
+  order_.began = order_.current.size();
+  order_.next = is_training ? order_.began : 0;
   order_.latest.reset();
+}
+
+void GatheredUnits::end_forward() {
+  settle();
+  const std::lock_guard lock(mutex_);
+  if (order_.pass == Pass::TRAINING && order_.began == 0) order_.forward = order_.current.size();
+  if (order_.pass == Pass::EVALUATION) order_.pass = Pass::NONE;
 }
 
 // --------------------------------------------------------------------------------------------------- reading
@@ -149,12 +157,20 @@ void GatheredUnits::begin_use(std::size_t unit) {
   if (units_[unit].state == State::COMING) finish_gather(unit);
   std::erase(live_.by_use, unit);
   live_.by_use.push_front(unit);
-  if (is_expected) prefetch();
+  if (!is_expected) return;
+  try {
+    prefetch();
+  } catch (
+      const std::exception& error) {  // what is read now is here; the next read that needs the others throws
+    group_.abort(
+        str(ZERO_WRAPPER.on(group_), ": a unit of parameters was not gathered ahead: ", error.what()));
+  }
 }
 
 // Whether the order of the last step knows what comes next.
 bool GatheredUnits::follow(std::size_t unit) {
-  if (order_.is_recorded && order_.current.size() < LONGEST_STEP) order_.current.push_back(unit);
+  if (order_.pass == Pass::NONE) return false;
+  if (order_.pass == Pass::TRAINING && order_.current.size() < LONGEST_STEP) order_.current.push_back(unit);
   for (std::size_t i = order_.next; i < order_.last.size(); ++i) {
     if (order_.last[i] != unit) continue;
     order_.next = i + 1;
@@ -169,7 +185,8 @@ void GatheredUnits::prefetch() {
   for (const std::size_t unit : live_.by_use)
     coming += units_[unit].state == State::COMING ? plan_.units[unit].elements : 0;
   std::vector<std::size_t> before;
-  for (std::size_t i = order_.next; i < order_.last.size() && before.size() < LOOKAHEAD; ++i) {
+  const std::size_t end = order_.pass == Pass::TRAINING ? order_.last.size() : order_.forward;
+  for (std::size_t i = order_.next; i < std::min(end, order_.last.size()) && before.size() < LOOKAHEAD; ++i) {
     const std::size_t unit = order_.last[i];
     if (units_[unit].state == State::GONE) {
       const std::size_t elements = plan_.units[unit].elements;
@@ -228,8 +245,18 @@ void GatheredUnits::begin_gather(std::size_t unit) {
 }
 
 void GatheredUnits::finish_gather(std::size_t unit) {
-  std::exchange(units_[unit].work, Work()).wait();
+  try {
+    std::exchange(units_[unit].work, Work()).wait();
+  } catch (...) {
+    take_out(unit);
+    throw;
+  }
   units_[unit].state = State::HERE;
+}
+
+void GatheredUnits::take_out(std::size_t unit) {
+  units_[unit].state = State::GONE;
+  if (std::erase(live_.by_use, unit) > 0) live_.elements -= plan_.units[unit].elements;
 }
 
 // Pages in which this rank's part begins or ends stay.
@@ -237,8 +264,7 @@ void GatheredUnits::let_go(std::size_t unit) {
   if (units_[unit].state == State::COMING) finish_gather(unit);
   const UnitSpec& spec = plan_.units[unit];
   const ByteRange own = common(range_of(spec), mine());
-  units_[unit].state = State::GONE;
-  if (std::erase(live_.by_use, unit) > 0) live_.elements -= spec.elements;
+  take_out(unit);
   if (own.begin == own.end) return memory_->discard(spec.begin, spec.end);
   memory_->discard(spec.begin, own.begin / PAGE * PAGE);
   memory_->discard(round_up(own.end, PAGE), spec.end);
@@ -254,8 +280,7 @@ void GatheredUnits::give_up(std::size_t unit, const std::exception& error) {
   }
   group_.abort(str(ZERO_WRAPPER.on(group_), ": ", what));
   const UnitSpec& spec = plan_.units[unit];
-  if (std::erase(live_.by_use, unit) > 0) live_.elements -= spec.elements;
-  units_[unit].state = State::GONE;  // the next use says so again
+  take_out(unit);  // the next use says so again
   try {
     memory_->admit(spec.begin, spec.end);
   } catch (const std::bad_alloc&) {
@@ -308,7 +333,7 @@ void GatheredUnits::end_step() {
   const std::lock_guard lock(mutex_);
   if (!order_.current.empty()) order_.last = std::exchange(order_.current, {});
   order_.next = 0;
-  order_.is_recorded = true;
+  order_.pass = Pass::NONE;
 }
 
 }  // namespace lockstep

@@ -20,11 +20,13 @@
 // Room       max_live elements are there at a time, those that are coming included. Of the units that no
 //            operator reads the one that was used longest ago goes first. What one operator reads is there
 //            even if it is more.
-// Prefetch   the order in which units were used in the last step is followed: with a unit that is used those
-//            that come next are gathered, too, at most `prefetch` elements of them, or one unit, at a time,
-//            as far as there is room without a unit that is needed before. A use that the order does not
-//            expect is looked for further on in it. A forward of evaluation follows the order from its
-//            beginning and is not recorded.
+// Prefetch   in a pass of training, from begin_forward() to end_step(), the order in which units are used is
+//            recorded, and that of the last step is followed: with a unit that is used those that come next
+//            are gathered, too, at most `prefetch` elements of them, or one unit, at a time, as far as there
+//            is room without a unit that is needed before. A use that the order does not expect is looked for
+//            further on in it. A forward of evaluation follows the order of a forward. end_forward() waits
+//            for what is on its way, so that a rank that leaves then owes nothing to the others. Other reads
+//            gather nothing ahead.
 // Collective fill(); use() of what is not there; hold_all(); all that ends with waiting for what is coming.
 //            What is gathered when depends on the order of uses alone, so ranks that use the same in the same
 //            order gather the same. A rank that does not is a Mismatch that names both parameters' units.
@@ -80,8 +82,9 @@ class GatheredUnits {
   void ignore(const void* storage);
   // Whether a tensor of that storage may be read past operators.
   bool is_there(const void* storage, const void* address);
-  // A forward begins, of training or of evaluation.
+  // A forward of training or of evaluation. The end waits for what is coming, and throws as rethrow().
   void begin_forward(bool is_training);
+  void end_forward();
   // Throws the first error of use() since the last call, if any.
   void rethrow();
   // Likewise, and waits for what is coming.
@@ -100,12 +103,15 @@ class GatheredUnits {
     std::size_t readers = 0;  // operators
     Work work;
   };
+  enum class Pass { NONE, TRAINING, EVALUATION };
   struct Order {                       // of use
     std::vector<std::size_t> last;     // of the step before
     std::vector<std::size_t> current;  // so far
     std::size_t next = 0;              // of `last`: what is expected
+    std::size_t began = 0;             // of `current`: where the last forward began
+    std::size_t forward = 0;           // uses of the first forward of a step
     std::optional<std::size_t> latest;
-    bool is_recorded = true;
+    Pass pass = Pass::NONE;
   };
   struct Live {                      // not GONE
     std::deque<std::size_t> by_use;  // the last used, or begun, first
@@ -127,6 +133,7 @@ class GatheredUnits {
   void make_room(std::size_t unit, std::span<const std::size_t> kept);
   void begin_gather(std::size_t unit);
   void finish_gather(std::size_t unit);
+  void take_out(std::size_t unit);
   void let_go(std::size_t unit);
   void give_up(std::size_t unit, const std::exception& error);
 

@@ -140,7 +140,7 @@ ShardedDataParallelBase::ShardedDataParallelBase(const torch::nn::Module& module
 }
 
 // What a gather has failed with says more than what the model made of NaN.
-void ShardedDataParallelBase::after_forward() { step_->parameters().rethrow(); }
+void ShardedDataParallelBase::after_forward() { step_->parameters().end_forward(); }
 
 void ShardedDataParallelBase::before_forward(bool training) {
   step_->refuse_torn();

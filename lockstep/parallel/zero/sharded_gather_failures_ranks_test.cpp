@@ -94,6 +94,20 @@ RANKS_TEST(ShardedGatherFailures, ARankThatHasLeftIsNamed, Ranks(2), Backends("t
   EXPECT_THAT(train_and_evaluate, ThrowsMessage<PeerLost>(HasSubstr("rank 1")));
 }
 
+// Nothing is on its way behind an evaluation, so a rank that leaves owes nothing to slower ones.
+RANKS_TEST(ShardedGatherFailures, ARankMayLeaveBehindItsLastForward, Ranks(2, 3, 4), Backends("tcp")) {
+  for (const std::size_t live : {2, 9}) {
+    auto options = stage_3();
+    options.max_live_parameters = live * (WIDTH * WIDTH + WIDTH);
+    options.prefetch_bucket_size = options.max_live_parameters;
+    Model model(layers(6), options);
+    train(model, 2);
+    const at::NoGradGuard no_grad;
+    EXPECT_FALSE(model.forward(at::ones({2, WIDTH})).isnan().any().item<bool>());
+  }
+  destroy_process_group();
+}
+
 // A step further on the other ranks wait for what this rank has not read.
 RANKS_TEST(ShardedGatherFailures, AForwardThatThrowsOnOneRankIsAnError, Ranks(2, 3), Backends("tcp")) {
   Model model(layers(4), stage_3());

@@ -234,6 +234,10 @@ void SharedParameters::begin_forward(bool is_training) const {
   if (units_ != nullptr) units_->begin_forward(is_training);
 }
 
+void SharedParameters::end_forward() const {
+  if (units_ != nullptr) units_->end_forward();
+}
+
 void SharedParameters::rethrow() const {
   if (units_ != nullptr) units_->rethrow();
 }

@@ -85,8 +85,9 @@ class SharedParameters {
   // All ranks have written their parts before. Collective without the one copy; then it blocks until all
   // parts are here of what a rank has whole. The parameters count as written to.
   void collect();
-  // A forward begins, of training or of evaluation.
+  // A forward of training or of evaluation. The end throws as settle().
   void begin_forward(bool is_training) const;
+  void end_forward() const;
   // Rank 0 calls `write`, and all ranks have what it wrote. Collective, blocks until then.
   void write(const std::function<void()>& write);
   // All ranks call `read`, while the whole parameters are there. Collective with parts.
