@@ -127,7 +127,7 @@ void run(const Options& o) {
   } else {
     train(o, net, Text(o.data, o.block_size));
   }
-  if (dist::get_rank() != 0) return;
+  // On all ranks: at stage 3 over messages they gather the parameters that each of them reads.
   const at::Tensor prompt =
       are_tokens ? torch::full({1}, net->config().vocab_size - 1) : bytes_as_tokens("The ");
   const at::Tensor sample =
@@ -135,6 +135,7 @@ void run(const Options& o) {
                                           .do_sample = true,
                                           .top_k = 50,
                                           .generator = at::detail::createCPUGenerator(0)});
+  if (dist::get_rank() != 0) return;
   for (const std::int64_t token : std::span(sample.const_data_ptr<std::int64_t>(), sample.numel()))
     are_tokens ? std::printf("%lld, ", static_cast<long long>(token)) : std::putchar(static_cast<int>(token));
   std::putchar('\n');

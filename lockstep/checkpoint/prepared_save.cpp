@@ -14,6 +14,7 @@
 #include "lockstep/checkpoint/json_values.h"
 #include "lockstep/formats/checksum.h"
 #include "lockstep/tensor/dtype_words.h"
+#include "lockstep/tensor/parted_memory.h"
 
 namespace lockstep {
 namespace {
@@ -34,6 +35,7 @@ void expect_dense(const std::string& name, const at::Tensor& tensor) {
         str("tensor ", in_quotes(name),
             " cannot be saved: ", tensor.defined() ? toString(tensor.scalar_type()) : "it is undefined",
             tensor.defined() ? ", or sparse or without memory; only dense tensors can be" : ""));
+  refuse_parted("save_checkpoint", name, tensor);
 }
 
 DeclaredTensor declared(const std::string& name, const at::Tensor& tensor) {

@@ -37,6 +37,13 @@ bool is_of_batch_norm(Purpose purpose) {
 constexpr std::array<std::string_view, 5> WRAPPERS = {"", "DistributedDataParallel", "ShardedDataParallel",
                                                       "ZeroRedundancyOptimizer", "virtual_ranks()"};
 
+// Of SHARDED_STEP: this mark and those above it are units of parameters (GradientMeeting::Reason::UNITS).
+constexpr std::int32_t FIRST_UNIT = 16;
+
+bool is_read(Purpose purpose, std::int32_t mark) {
+  return purpose == Purpose::SHARDED_STEP && mark >= FIRST_UNIT;
+}
+
 constexpr std::string_view ALONE =
     "a forward in training mode on one rank alone (evaluate after eval(), under torch::NoGradGuard)";
 
@@ -44,6 +51,10 @@ constexpr std::string_view BY_ALL =
     "; usually save_checkpoint() or load_checkpoint() was called on one rank alone: every rank calls them, "
     "and "
     "each writes its part";
+
+constexpr std::string_view READS_ALONE =
+    ", or one rank alone read parameters of a ShardedDataParallel in stage 3, as for an evaluation: that is "
+    "for all ranks to do";
 
 std::string cause_of_places(bool batch_norm) {
   return str(
@@ -109,6 +120,7 @@ std::string words_of_mark(Purpose purpose, std::int32_t mark) {
   if (purpose == Purpose::OVERFLOWS) return str("with the scale ", scale_of(mark));
   if (purpose == Purpose::GRADIENTS && mark != 0)
     return str("after ", mark, mark == 1 ? " forward()" : " forwards", " that an exception left");
+  if (is_read(purpose, mark)) return str("to gather unit ", mark - FIRST_UNIT, " of its parameters");
   return {};
 }
 
@@ -131,12 +143,14 @@ std::string usual_cause(Purpose mine, std::int32_t my_mark, Purpose theirs, std:
     }
     if (mine == Purpose::SHARDED_STEP)
       return "; the ranks are at different places of their loops: all run as many backward() before a step "
-             "(in stage 2), and call clip_grad_norm_(), unscale_() and step() in the same order";
+             "(from stage 2 on), read the same parameters in the same order (in stage 3, also in an "
+             "evaluation), and call clip_grad_norm_(), unscale_() and step() in the same order";
   }
   if (mine != theirs && (mine == Purpose::CHECKPOINT || theirs == Purpose::CHECKPOINT))
     return std::string(BY_ALL);
   if (mine == theirs || !(is_of_a_loop(mine) || is_of_a_loop(theirs))) return {};
-  return cause_of_places(is_of_batch_norm(mine) || is_of_batch_norm(theirs));
+  const std::string cause = cause_of_places(is_of_batch_norm(mine) || is_of_batch_norm(theirs));
+  return is_read(mine, my_mark) || is_read(theirs, their_mark) ? str(cause, READS_ALONE) : cause;
 }
 
 std::string usual_cause_of_absence(Purpose mine) {
@@ -145,6 +159,7 @@ std::string usual_cause_of_absence(Purpose mine) {
     return "; a new group is made by every rank of this one, or, with use_local_synchronization, by every "
            "one of "
            "its members, in the same order";
+  if (mine == Purpose::SHARDED_STEP) return str(cause_of_places(/*batch_norm=*/false), READS_ALONE);
   return is_of_a_loop(mine) ? cause_of_places(is_of_batch_norm(mine)) : std::string();
 }
 

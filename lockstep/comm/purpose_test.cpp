@@ -95,5 +95,18 @@ TEST(Purpose, TheUsualCauseIsSaidWithWhatToDo) {
   EXPECT_THAT(usual_cause_of_absence(Purpose::GRADIENTS), HasSubstr("inputs differ in length"));
 }
 
+// Marks from 16 on are units of parameters.
+TEST(Purpose, AReadOfOneRankAloneIsSaid) {
+  EXPECT_EQ(words_of_mark(Purpose::SHARDED_STEP, 18), "to gather unit 2 of its parameters");
+  EXPECT_EQ(words_of_mark(Purpose::SHARDED_STEP, 1), "");
+  const char* const alone = "one rank alone read parameters of a ShardedDataParallel in stage 3";
+  EXPECT_THAT(usual_cause(Purpose::PROGRAM, 0, Purpose::SHARDED_STEP, 18), HasSubstr(alone));
+  EXPECT_THAT(usual_cause(Purpose::SHARDED_STEP, 16, Purpose::PROGRAM, 0), HasSubstr(alone));
+  EXPECT_THAT(usual_cause(Purpose::SHARDED_STEP, 1, Purpose::PROGRAM, 0), Not(HasSubstr(alone)));
+  EXPECT_THAT(usual_cause(Purpose::SHARDED_STEP, 1, Purpose::SHARDED_STEP, 18),
+              HasSubstr("read the same parameters in the same order"));
+  EXPECT_THAT(usual_cause_of_absence(Purpose::SHARDED_STEP), HasSubstr(alone));
+}
+
 }  // namespace
 }  // namespace lockstep

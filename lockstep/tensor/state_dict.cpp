@@ -16,6 +16,7 @@
 #include "lockstep/formats/safetensors_index.h"
 #include "lockstep/tensor/copy_state_dict.h"
 #include "lockstep/tensor/dtype_words.h"
+#include "lockstep/tensor/parted_memory.h"
 #include "lockstep/tensor/pt_file.h"
 
 namespace lockstep {
@@ -104,6 +105,7 @@ void save_state_dict(const NamedTensors& tensors, const std::string& path) {
       throw InvalidArgument(
           str("save_state_dict: tensor ", in_quotes(name),
               " is undefined, sparse, quantised or without data; only dense tensors can be saved"));
+    refuse_parted("save_state_dict", name, tensor);
   }
   const std::string ending = std::filesystem::path(path).extension().string();
   if (ending == ".safetensors") return save_safetensors(tensors, path);

@@ -18,7 +18,8 @@
 // Collective  None of these functions is: they concern the calling rank alone.
 // Fails       SystemError: the file cannot be read or written. FormatError: the file is broken.
 //             InvalidArgument: another ending, a dtype that the format lacks, a sparse or quantised tensor, a
-//             file that does not fit the model.
+//             file that does not fit the model, a tensor that is in parts on several ranks (stage 3 of
+//             ShardedDataParallel).
 #pragma once
 
 #include <string>

@@ -2,12 +2,16 @@
 // looks at them.
 #include <gmock/gmock.h>
 #include <torch/nn/init.h>
+#include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/types.h>
+#include <torch/utils.h>
 
 #include <limits>
+#include <vector>
 
 #include "lockstep/amp/grad_scaler.h"
+#include "lockstep/job/job.h"
 #include "lockstep/optim/adam.h"
 #include "lockstep/optim/sgd.h"
 #include "lockstep/parallel/zero/sharded_data_parallel.h"
@@ -71,6 +75,35 @@ RANKS_TEST(ShardedScaler, UnscalesForMastersInFloat32, Ranks(1, 2, 3)) {
   EXPECT_EQ(model.clip_grad_norm_(1.0), 300 * 0x1p-26);
   EXPECT_TRUE(scaler.step(optimizer));
   EXPECT_TRUE(net->weight.eq(1 - 0x1p-10).all().item<bool>());
+}
+
+// Stage 3, whose parameters are gathered: the same steps as stage 1, one of them skipped by all ranks.
+RANKS_TEST(ShardedScaler, GatheredParametersAreStepped, Ranks(1, 2, 3), Backends("tcp")) {
+  torch::set_num_threads(1);
+  const auto run = [](int stage) {
+    torch::manual_seed(1);
+    torch::nn::Sequential net(torch::nn::Linear(100, 200), torch::nn::Linear(200, 100));
+    ShardedDataParallel model(net, {.stage = stage, .unit_mb = 0.01, .param_persistence_threshold = 0});
+    auto optimizer = model.optimizer<optim::AdamW>(optim::AdamWOptions(1e-2));
+    GradScaler scaler({.init_scale = 1024});
+    for (int step = 0; step < 3; ++step) {
+      const bool overflows = step == 1 && get_rank() == 0;
+      const at::Tensor x = at::full({2, 100}, 0.1 * (1 + step + get_rank()));
+      const at::Tensor loss = model.forward(x).square().mean();
+      scaler.scale(loss * (overflows ? std::numeric_limits<double>::infinity() : 1.0)).backward();
+      scaler.unscale_(optimizer);
+      if (step == 2) model.clip_grad_norm_(0.1);
+      EXPECT_EQ(scaler.step(optimizer), step != 1);
+      scaler.update();
+      optimizer.zero_grad();
+    }
+    std::vector<at::Tensor> values;
+    for (const auto& item : model.state_dict()) values.push_back(item.value().detach().clone());
+    return values;
+  };
+  const auto values = run(3);
+  const auto expected = run(1);
+  for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(values.at(i).equal(expected[i])) << i;
 }
 
 }  // namespace

@@ -222,6 +222,23 @@ OffloadConfig read_offload(const Json& json, int stage) {
   return {.nvme_path = of_state, .parameters = !of_parameters.empty()};
 }
 
+// DeepSpeed takes each key with "stage3_" before it and without.
+GatherConfig read_gather(const Json& json) {
+  const Section zero(json, "zero_optimization");
+  GatherConfig config;
+  const auto read = [&](const std::string& key, std::int64_t& value) {
+    for (const std::string& name : {key, "stage3_" + key}) {
+      expect_at_least(zero, name.c_str(), 0, "0 or more");
+      zero.get(name.c_str(), value);
+    }
+  };
+  read("param_persistence_threshold", config.param_persistence_threshold);
+  read("model_persistence_threshold", config.model_persistence_threshold);
+  read("max_live_parameters", config.max_live_parameters);
+  read("prefetch_bucket_size", config.prefetch_bucket_size);
+  return config;
+}
+
 // ---------------------------------------------------------------------------------------------- batch sizes
 
 void expect_positive(const std::optional<std::int64_t>& value, const char* name) {
@@ -266,6 +283,7 @@ Config parse_config(const Json& json) {
   config.precision = read_precision(json);
   config.zero_stage = read_stage(json);
   config.offload = read_offload(json, config.zero_stage);
+  config.gather = read_gather(json);
   return config;
 }
 

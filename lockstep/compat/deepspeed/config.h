@@ -25,6 +25,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -80,6 +81,14 @@ struct OffloadConfig {
   bool parameters = false;  // beside the optimiser's state
 };
 
+// What stage 3 gathers over messages, in elements of parameters (parallel/zero/sharded_options.h).
+struct GatherConfig {
+  std::int64_t param_persistence_threshold = 100'000;
+  std::int64_t model_persistence_threshold = std::numeric_limits<std::int64_t>::max();
+  std::int64_t max_live_parameters = 1'000'000'000;
+  std::int64_t prefetch_bucket_size = 50'000'000;
+};
+
 struct Config {
   BatchSizes batch;  // as given
   std::optional<OptimizerConfig> optimizer;
@@ -88,6 +97,7 @@ struct Config {
   double gradient_clipping = 1;  // 0: none
   int zero_stage = 0;
   OffloadConfig offload;
+  GatherConfig gather;
   std::int64_t steps_per_print = 0;  // 0: never
   std::vector<std::string> notes;    // "zero_optimization.overlap_comm has no effect: ..."
 };

@@ -13,8 +13,8 @@ namespace {
 using enum KeyEffect;
 
 constexpr std::string_view IN_CPU_MEMORY = "parameters, gradients and state lie in CPU memory already";
-constexpr std::string_view ONE_COPY =
-    "the ranks of a machine share one copy, so nothing is gathered or released";
+constexpr std::string_view AS_READ =
+    "what an operator reads is gathered before it runs, and what was read longest ago goes first";
 constexpr std::string_view BY_SIZE = "Lockstep chooses by size, as it was measured (docs/performance.md)";
 constexpr std::string_view OBSERVED = "see lockstep report, dist::Profiler and dist::SummaryWriter";
 constexpr std::string_view ONE_KIND = "there is one implementation";
@@ -151,7 +151,7 @@ constexpr std::array ROWS = std::to_array<Row>({
     {"bfloat16", "bf16_master_weights_and_grads:bool bf16_optimizer_states:bool", REFUSED,
      "masters are float32", "false"},
     {"zero_optimization", "stage:integer", SERVED,
-     "0: DistributedDataParallel; 1: ShardedDataParallel; 2 and 3: its stage 2"},
+     "0: DistributedDataParallel; 1, 2 and 3: ShardedDataParallel with that stage (docs/zero.md)"},
     {"zero_optimization", "offload_optimizer:section offload_param:section leaf_module:section", SERVED,
      "below"},
     {"zero_optimization",
@@ -160,17 +160,21 @@ constexpr std::array ROWS = std::to_array<Row>({
      "sub_group_size:integer use_multi_rank_bucket_allreduce:bool round_robin_gradients:bool",
      NO_EFFECT, BY_SIZE},
     {"zero_optimization",
-     "stage3_prefetch_bucket_size:integer stage3_param_persistence_threshold:integer "
-     "stage3_model_persistence_threshold:integer stage3_max_live_parameters:integer "
-     "stage3_max_reuse_distance:integer "
-     "stage3_module_granularity_threshold:integer stage3_use_all_reduce_for_fetch_params:bool "
-     "stage3_allgather_sequential:bool stage3_partition_stream_chunk_size:integer "
-     "prefetch_bucket_size:integer "
+     "stage3_param_persistence_threshold:integer stage3_model_persistence_threshold:integer "
+     "stage3_max_live_parameters:integer stage3_prefetch_bucket_size:integer "
      "param_persistence_threshold:integer model_persistence_threshold:integer max_live_parameters:integer "
-     "max_reuse_distance:integer module_granularity_threshold:integer use_all_reduce_for_fetch_params:bool "
-     "allgather_sequential:bool partition_stream_chunk_size:integer memory_efficient_linear:bool "
-     "override_module_apply:bool log_trace_cache_warnings:bool enable_sanity_checks:bool",
-     NO_EFFECT, ONE_COPY},
+     "prefetch_bucket_size:integer",
+     SERVED,
+     "elements of parameters; defaults: 1e5, no limit, 1e9, 5e7. Nothing is gathered on one machine over "
+     "shm"},
+    {"zero_optimization",
+     "stage3_max_reuse_distance:integer stage3_module_granularity_threshold:integer "
+     "stage3_use_all_reduce_for_fetch_params:bool stage3_allgather_sequential:bool "
+     "stage3_partition_stream_chunk_size:integer max_reuse_distance:integer "
+     "module_granularity_threshold:integer use_all_reduce_for_fetch_params:bool allgather_sequential:bool "
+     "partition_stream_chunk_size:integer memory_efficient_linear:bool override_module_apply:bool "
+     "log_trace_cache_warnings:bool enable_sanity_checks:bool",
+     NO_EFFECT, AS_READ},
     {"zero_optimization",
      "stage3_gather_16bit_weights_on_model_save:bool stage3_gather_fp16_weights_on_model_save:bool "
      "gather_16bit_weights_on_model_save:bool",
@@ -194,7 +198,7 @@ constexpr std::array ROWS = std::to_array<Row>({
     {"zero_optimization", "zeropp_loco_param:anything zenflow:anything", REFUSED,
      "LoCo and ZenFlow are not served"},
     {"zero_optimization.leaf_module", "classes:anything names:anything name_suffixes:anything", NO_EFFECT,
-     ONE_COPY},
+     AS_READ},
     {"zero_optimization.offload_optimizer", "device:text nvme_path:text", SERVED,
      "none and cpu are one here; nvme keeps the state and the masters in files"},
     {"zero_optimization.offload_optimizer",

@@ -65,6 +65,27 @@ TEST(DeepSpeedConfig, TakesJsonOfTheProgram) {
   EXPECT_THAT(config.notes, IsEmpty());
 }
 
+TEST(DeepSpeedConfig, Stage3sNumbersHaveTwoNamesAndDeepSpeedsDefaults) {
+  const GatherConfig defaults = parse_config({{"zero_optimization", {{"stage", 3}}}}).gather;
+  EXPECT_EQ(defaults.param_persistence_threshold, 100'000);
+  EXPECT_EQ(defaults.model_persistence_threshold, std::numeric_limits<std::int64_t>::max());
+  EXPECT_EQ(defaults.max_live_parameters, 1'000'000'000);
+  EXPECT_EQ(defaults.prefetch_bucket_size, 50'000'000);
+  const Config config = parse_config({{"zero_optimization",
+                                       {{"stage", 3},
+                                        {"stage3_param_persistence_threshold", 1e4},
+                                        {"model_persistence_threshold", 70},
+                                        {"stage3_max_live_parameters", 5000},
+                                        {"prefetch_bucket_size", 0}}}});
+  EXPECT_EQ(config.gather.param_persistence_threshold, 10'000);
+  EXPECT_EQ(config.gather.model_persistence_threshold, 70);
+  EXPECT_EQ(config.gather.max_live_parameters, 5000);
+  EXPECT_EQ(config.gather.prefetch_bucket_size, 0);
+  EXPECT_THAT(config.notes, IsEmpty());
+  EXPECT_THAT(complaint_about(R"({"zero_optimization": {"stage3_max_live_parameters": -1}})"),
+              HasSubstr("zero_optimization.stage3_max_live_parameters is -1 and must be 0 or more"));
+}
+
 // type and params, to what it comes to: type, lr, weight decay.
 TEST(DeepSpeedConfig, OptimisersHaveDeepSpeedsDefaults) {
   const auto with = [](const char* type, const char* params) {

@@ -84,12 +84,16 @@ void EngineBase::convert(torch::nn::Module& module) const {
 
 bool EngineBase::uses_replicas() const { return config_.zero_stage == 0; }
 
-// On one machine every stage is made of one copy of the parameters. Elsewhere parameters stay whole at
-// stage 3.
 ShardedDataParallelOptions EngineBase::sharded_options() const {
-  ShardedDataParallelOptions options{.stage = config_.zero_stage >= 2 ? 2 : 1,
-                                     .process_group = group_,
-                                     .master_weights = config_.precision.type != Precision::FLOAT32};
+  const auto elements = [](std::int64_t count) { return static_cast<std::size_t>(count); };
+  ShardedDataParallelOptions options{
+      .stage = config_.zero_stage,
+      .process_group = group_,
+      .master_weights = config_.precision.type != Precision::FLOAT32,
+      .param_persistence_threshold = elements(config_.gather.param_persistence_threshold),
+      .model_persistence_threshold = elements(config_.gather.model_persistence_threshold),
+      .max_live_parameters = elements(config_.gather.max_live_parameters),
+      .prefetch_bucket_size = elements(config_.gather.prefetch_bucket_size)};
   if (!config_.offload.nvme_path.empty())
     options.offload =
         OffloadOptions{.folder = config_.offload.nvme_path, .parameters = config_.offload.parameters};

@@ -53,7 +53,7 @@ Json config_of(int stage) {
           {"scheduler",
            {{"type", "WarmupLR"},
             {"params", {{"warmup_max_lr", 0.02}, {"warmup_num_steps", 3}, {"warmup_type", "linear"}}}}},
-          {"zero_optimization", {{"stage", stage}}}};
+          {"zero_optimization", {{"stage", stage}, {"stage3_param_persistence_threshold", 0}}}};
 }
 
 template <typename Engine> void run_steps(Engine& engine, int rank, int from, int to) {
@@ -117,7 +117,7 @@ Json half_config(int stage, Json precision, const char* type = "fp16") {
       {"gradient_clipping", 0},
       {"optimizer", {{"type", "SGD"}, {"params", {{"lr", 0.25}}}}},
       {"scheduler", {{"type", "WarmupLR"}, {"params", {{"warmup_min_lr", 0.25}, {"warmup_max_lr", 0.25}}}}},
-      {"zero_optimization", {{"stage", stage}}},
+      {"zero_optimization", {{"stage", stage}, {"stage3_param_persistence_threshold", 0}}},
       {type, std::move(precision)}};
 }
 

@@ -31,7 +31,7 @@ struct Met {
 
 class GradientMeeting {
  public:
-  enum class Reason : std::int32_t { STEP = 1, AVERAGE, END, BACKWARD };
+  enum class Reason : std::int32_t { STEP = 1, AVERAGE, END, BACKWARD, UNITS = 16 /* and more */ };
 
   // The store outlives it; null: the ranks' gradients lie nowhere in common. `model` is the model's name in
   // messages.

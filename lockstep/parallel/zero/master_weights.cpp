@@ -17,13 +17,14 @@ bool is_narrow(const at::Tensor& tensor) {
 
 }  // namespace
 
-MasterWeights::MasterWeights(std::vector<at::Tensor> parts, const optim::StateMemory& memory)
-    : parts_(std::move(parts)), masters_(parts_.size()) {
+void MasterWeights::keep(std::vector<at::Tensor> parts) {
+  parts_ = std::move(parts);
+  masters_.assign(parts_.size(), at::Tensor());
   const at::NoGradGuard no_grad;
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     if (!is_narrow(parts_[i])) continue;
     const at::Tensor wide = parts_[i].detach().to(at::kFloat);
-    masters_[i] = memory.zeros_like(wide).copy_(wide).requires_grad_(true);
+    masters_[i] = memory_.zeros_like(wide).copy_(wide).requires_grad_(true);
   }
 }
 

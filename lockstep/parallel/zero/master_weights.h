@@ -1,7 +1,8 @@
 // MasterWeights: float32 copies of this rank's parts of 16-bit parameters, which the optimiser steps in their
 // place. A part is its master rounded to nearest even, so changes too small for 16 bits add up.
 //
-//   MasterWeights masters(parts);           // this rank's parts, as forward and backward use them
+//   MasterWeights masters;
+//   masters.keep(parts);                    // this rank's parts, as forward and backward use them
 //   masters.stepped(3);                     // what the optimiser steps: the master, or the part itself
 //   masters.round();                        // after an optimiser that does not write the parts itself
 //   masters.follow();                       // after somebody else has written the parts
@@ -13,6 +14,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstddef>
+#include <utility>
 #include <vector>
 
 #include "lockstep/optim/gradient_parts.h"
@@ -24,8 +26,10 @@ class MasterWeights {
  public:
   // No part has a master.
   MasterWeights() = default;
-  // Leaves of one dimension. The masters are in `memory`.
-  MasterWeights(std::vector<at::Tensor> parts, const optim::StateMemory& memory);
+  explicit MasterWeights(optim::StateMemory memory) : memory_(std::move(memory)) {}
+  // From now on these parts have masters, in the memory: leaves of one dimension.
+  void keep(std::vector<at::Tensor> parts);
+  const optim::StateMemory& memory() const { return memory_; }  // also for the optimiser's state
 
   bool has(std::size_t parameter) const { return !masters_.empty() && masters_[parameter].defined(); }
   bool is_one(const at::Tensor& tensor) const;
@@ -39,6 +43,7 @@ class MasterWeights {
   void follow() const;
 
  private:
+  optim::StateMemory memory_;
   std::vector<at::Tensor> parts_;
   std::vector<at::Tensor> masters_;  // by parameter; undefined where there is none
 };

@@ -155,7 +155,8 @@ RANKS_TEST(MasterWeights, AreFourBytesAnElementOfThisRanksPart, Ranks(1, 2, 4)) 
 // What somebody else writes into a parameter counts; what he leaves keeps its 32 bits.
 RANKS_TEST(MasterWeights, FollowWhatIsWritten, Ranks(1, 2, 3)) {
   at::Tensor part = at::tensor({1.0, 2.0, 3.0}).to(at::kBFloat16).requires_grad_();
-  const MasterWeights masters({part}, optim::StateMemory());
+  MasterWeights masters;
+  masters.keep({part});
   const at::NoGradGuard no_grad;
   masters.of(0).copy_(at::tensor({1.0 + 1e-4, 2.0 + 1e-4, std::numeric_limits<double>::quiet_NaN()}));
   masters.round();

@@ -24,9 +24,6 @@
 namespace lockstep {
 namespace {
 
-constexpr double MIB = 1024.0 * 1024;
-constexpr double DEFAULT_BUCKET_MB = 25;
-
 NamedTensors trained_of(const NamedTensors& parameters, const NamedTensors& buffers,
                         const ProcessGroup& group) {
   NamedTensors trained = check_model(ZERO_WRAPPER, parameters, buffers, {}, {}, group);
@@ -51,37 +48,6 @@ template <typename Body> auto tell_others(const ProcessGroup& group, const Body&
     group.abort(lockstep::str("ShardedDataParallel, rank ", group.rank(), ": ", error.what()));
     throw;
   }
-}
-
-std::string words_of(const std::optional<OffloadOptions>& offload) {
-  return offload ? lockstep::str(in_quotes(offload->folder), " with parameters ", offload->parameters)
-                 : "none";
-}
-
-void check(const ShardedDataParallelOptions& options, const ProcessGroup& group) {
-  if (options.stage < 1 || options.stage > 2)
-    ZERO_WRAPPER.refuse(group, lockstep::str("stage is ", options.stage,
-                                             "; 1 shares out the optimiser's state, 2 the gradients, too"));
-  const double cap = options.bucket_cap_mb.value_or(DEFAULT_BUCKET_MB);
-  if (!(cap * MIB >= 1) || cap > 1e9)
-    ZERO_WRAPPER.refuse(group, lockstep::str("bucket_cap_mb is ", cap, "; it is a positive number of MiB"));
-}
-
-// As DistributedDataParallel's.
-ShardedForm form_of(const ShardedDataParallelOptions& options) {
-  const double cap = options.bucket_cap_mb.value_or(DEFAULT_BUCKET_MB);
-  const double first = options.bucket_cap_mb.value_or(1);
-  return {.stage = options.stage,
-          .caps = {.first_bytes = static_cast<std::size_t>(first * MIB),
-                   .bytes = static_cast<std::size_t>(cap * MIB)},
-          .parameters = {.master_weights = options.master_weights, .offload = options.offload}};
-}
-
-// What every rank must have set alike, as text.
-std::string settings_of(const ShardedDataParallelOptions& options) {
-  return lockstep::str("broadcast_buffers ", options.broadcast_buffers, ", stage ", options.stage,
-                       ", bucket_cap_mb ", options.bucket_cap_mb.value_or(DEFAULT_BUCKET_MB),
-                       ", master_weights ", options.master_weights, ", offload ", words_of(options.offload));
 }
 
 std::shared_ptr<ShardedStep> make_step(const NamedTensors& trained, const ProcessGroup& group,
@@ -157,8 +123,8 @@ ShardedDataParallelBase::ShardedDataParallelBase(const torch::nn::Module& module
       watch_(&module, parameters_) {
   group_.require_member("ShardedDataParallel");
   // First what needs all ranks, so that what is refused below is refused on all of them alike.
-  verify_same_model(ZERO_WRAPPER, describe_model(parameters_, buffers_, settings_of(options)), group_);
-  check(options, group_);
+  verify_same_model(ZERO_WRAPPER, describe_model(parameters_, buffers_, zero::settings_of(options)), group_);
+  zero::check(options, group_);
   trained_ = trained_of(parameters_, buffers_, group_);
   if (is_initialized()) install_caching_allocator();
   std::vector<at::Tensor> others = tensors_of(distinct(buffers_));
@@ -170,12 +136,17 @@ ShardedDataParallelBase::ShardedDataParallelBase(const torch::nn::Module& module
     const Acting acting(Purpose::FIRST_WEIGHTS, model_);
     broadcast_tensors(others, group_);
   }
-  step_ = make_step(trained_, group_, model_, form_of(options));
+  step_ = make_step(trained_, group_, model_, zero::form_of(options));
 }
+
+// What a gather has failed with says more than what the model made of NaN.
+void ShardedDataParallelBase::after_forward() { step_->parameters().end_forward(); }
 
 void ShardedDataParallelBase::before_forward(bool training) {
   step_->refuse_torn();
+  step_->parameters().rethrow();
   step_->gradients().renew();
+  step_->parameters().begin_forward(at::GradMode::is_enabled());
   if (const auto change = step_->parameters().change()) ZERO_WRAPPER.refuse(group_, *change);
   if (!at::GradMode::is_enabled()) return;
   if (const auto change = watch_.change()) ZERO_WRAPPER.refuse(group_, *change);
@@ -257,7 +228,20 @@ void ShardedDataParallelBase::write_parameters(const std::function<void()>& writ
   });
 }
 
+void ShardedDataParallelBase::read_parameters(const std::function<void()>& read) {
+  step_->parameters().read(read);
+}
+
 torch::OrderedDict<std::string, at::Tensor> ShardedDataParallelBase::state_dict() const {
+  if (step_->parameters().copies() != SharedParameters::Copies::PARTS) return tensors();
+  torch::OrderedDict<std::string, at::Tensor> dict("tensor");
+  step_->parameters().read([&] {
+    for (const auto& item : tensors()) dict.insert(item.key(), item.value().detach().clone());
+  });
+  return dict;
+}
+
+torch::OrderedDict<std::string, at::Tensor> ShardedDataParallelBase::tensors() const {
   torch::OrderedDict<std::string, at::Tensor> dict("tensor");
   for (const auto& [name, tensor] : parameters_) dict.insert(name, tensor);
   for (const auto& [name, tensor] : buffers_) dict.insert(name, tensor);
@@ -265,7 +249,7 @@ torch::OrderedDict<std::string, at::Tensor> ShardedDataParallelBase::state_dict(
 }
 
 void ShardedDataParallelBase::load_state_dict(const torch::OrderedDict<std::string, at::Tensor>& state) {
-  const auto own = state_dict();
+  const auto own = tensors();
   for (const auto& item : own) {
     const at::Tensor* const found = state.find(item.key());
     if (found == nullptr)
@@ -294,8 +278,25 @@ void ShardedDataParallelBase::load_state_dict(const torch::OrderedDict<std::stri
 }
 
 std::shared_ptr<CheckpointItem> ShardedDataParallelBase::checkpoint_item() {
-  return zero::common_tensors_item(parameters_, buffers_,
-                                   [step = step_] { step->parameters().mark_written(); });
+  const auto loaded = [step = step_] { step->parameters().mark_written(); };
+  if (step_->parameters().copies() != SharedParameters::Copies::PARTS)
+    return zero::common_tensors_item(parameters_, buffers_, loaded);
+  std::vector<optim::ParameterShard> parts;
+  NamedTensors whole;
+  for (const auto& [name, tensor] : parameters_) {
+    const auto is_it = [&held = tensor](const auto& trained) { return trained.second.is_same(held); };
+    const auto found = std::find_if(trained_.begin(), trained_.end(), is_it);
+    const auto number = static_cast<std::size_t>(found - trained_.begin());
+    if (found != trained_.end() && step_->parameters().is_parted(number)) {
+      parts.push_back({.name = name,
+                       .shape = tensor.sizes().vec(),
+                       .offset = static_cast<std::int64_t>(step_->parameters().my_offset(number)),
+                       .tensor = step_->parameters().my_part(number)});
+    } else {
+      whole.emplace_back(name, tensor);
+    }
+  }
+  return zero::parted_tensors_item(std::move(parts), std::move(whole), buffers_, loaded);
 }
 
 std::vector<at::Tensor> ShardedDataParallelBase::parameters() const {

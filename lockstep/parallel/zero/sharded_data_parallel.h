@@ -25,14 +25,16 @@
 // Collective   construction; forward in training mode, if there are buffers and broadcast_buffers is set;
 //              optimizer.step(), clip_grad_norm_(), GradScaler's unscale_() of the optimiser,
 //              write_parameters() and load_state_dict(). backward() never communicates, so a rank that is
-//              late in it stalls nobody before the step; but see "Stage 2".
+//              late in it stalls nobody before the step; but see "Stage 2" and "Stage 3".
 // Checkpoints  state.add("model", model).add("optimizer", optimizer): each rank writes its parts. Names and
 //              shapes are those of a model with DistributedDataParallel, so either loads the other's, and any
 //              number of ranks does (sharded_state.h). An optimiser of libtorch cannot be saved.
 // Memory       a rank, of P bytes of parameters and an optimiser with K bytes for each byte of them, N ranks
 //              of a machine: P / N for the one copy, P for this rank's gradients, K P / N for the state. In
 //              stage 2 P / N for gradients, and two buckets of them that are on their way. Without memory in
-//              common the parameters are P. memory() says it.
+//              common the parameters are P, and in stage 3 P / N, max_live_parameters and what stays.
+//              memory() says it. Each rank has all parameters until the wrapper is made, unless meta_init()
+//              made the model.
 // Gradients    of this rank's backward passes are added up in .grad, until the step averages them: several
 //              backward() calls before a step are accumulation, and need no guard. After step(), and after
 //              clip_grad_norm_() or unscale_(), .grad is undefined: the averages lie in the optimiser's
@@ -46,6 +48,19 @@
 //              backward(), as in several checkpointed blocks; a forward after a backward() that an exception
 //              ended. zero_grad() of the wrapped module drops nothing: the wrapper's does. Where ranks share
 //              memory it costs a pass over the gradients that stage 1 does not need.
+// Stage 3      as stage 2, and a rank keeps its parts of the parameters alone: {.stage = 3}. Parameters that
+//              are registered one after another make units of unit_mb; those of at most
+//              param_persistence_threshold elements stay. A unit is gathered before an operator of libtorch
+//              reads a parameter of it, in forward and in backward; the next ones in the order of the last
+//              step are gathered meanwhile; and the one that was used longest ago goes when there are
+//              max_live_parameters. So every read is collective, also that of a forward without gradients:
+//              all ranks take the same path through the model, or the first that differs is a Mismatch, and a
+//              rank alone is told that the others do something else, or have left. A parameter's own
+//              data_ptr() is good within its operator alone, and torch::save() of the model only within
+//              read_parameters(): memory that is gone is a fault (SIGSEGV), never zeros. What cannot be
+//              gathered is NaN for the operator, and forward(), backward() or step() throws why. After a
+//              death the parts of the dead rank are lost: load a checkpoint. Frozen parameters and buffers
+//              stay whole. Where ranks share memory stage 3 is stage 2: the one copy is P / N a rank.
 // Unused       a parameter that got no gradient on some ranks counts as zero there. One that got none on any
 //              rank is not stepped, as with DistributedDataParallel's find_unused_parameters.
 // Optimiser    one per wrapper. Lockstep's own; libtorch's, and any other torch::optim::Optimizer that has a
@@ -63,7 +78,8 @@
 // Offload      offload = OffloadOptions{"/nvme/scratch"}: the optimiser's state and the masters lie in a
 //              file of each rank, through which a step goes once, reading ahead and writing behind
 //              (os/file_memory.h); with .parameters = true the parameters lie in one, too. The bits are the
-//              same. For optimisers of Lockstep.
+//              same. For optimisers of Lockstep. Without memory in common that file has all parameters, on
+//              each rank, also in stage 3.
 // Graphs       that were recorded before a step cannot run backward after it: libtorch's own error says that
 //              a variable was modified. Nor can a backward create a graph of the gradients.
 // Groups       `shm`, and `thread` within a process, have memory in common. Over tcp, mpi, gloo and several
@@ -91,7 +107,6 @@
 #include <concepts>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -100,20 +115,10 @@
 #include "lockstep/comm/process_group.h"
 #include "lockstep/parallel/replicas/model_watch.h"
 #include "lockstep/parallel/zero/sharded_optimizer.h"
+#include "lockstep/parallel/zero/sharded_options.h"
 #include "lockstep/tensor/named_tensors.h"
 
 namespace lockstep {
-
-struct ShardedDataParallelOptions {
-  int stage = 1;                             // of ZeRO: 2 shares out the gradients, too
-  std::optional<double> bucket_cap_mb = {};  // MiB that stage 2 averages at once; default 25, the first 1
-  bool broadcast_buffers = true;             // rank 0's buffers to all at each forward in training mode
-  std::optional<ProcessGroup> process_group = {};  // default: world()
-  // 16-bit parameters are stepped in float32, of which each rank keeps its part, and then rounded. Without it
-  // they are stepped in 16 bits, where small changes round away.
-  bool master_weights = false;
-  std::optional<OffloadOptions> offload = {};  // default: everything is in memory
-};
 
 // Bytes that this rank accounts for: an N-th of what N ranks share.
 struct ShardedMemory {
@@ -155,7 +160,11 @@ class ShardedDataParallelBase : public HasCheckpointItem {
 
   // Rank 0 calls `write`, without autograd, and all ranks have what it wrote. Collective.
   void write_parameters(const std::function<void()>& write);
-  // Parameters and buffers by their names in the model; the tensors themselves, no copies.
+  // Every rank calls `read`, within which all parameters are there in stage 3 (DeepSpeed's
+  // GatheredParameters), also for torch::save() and data_ptr(). Collective in stage 3.
+  void read_parameters(const std::function<void()>& read);
+  // Parameters and buffers by their names in the model; the tensors themselves, no copies. In stage 3 over
+  // messages copies, and collective.
   torch::OrderedDict<std::string, at::Tensor> state_dict() const;
   // Copies values into the model. Every rank calls it with the same values; rank 0's count for parameters.
   // Throws InvalidArgument before anything is copied: names missing or unknown, shapes that differ.
@@ -178,8 +187,10 @@ class ShardedDataParallelBase : public HasCheckpointItem {
   ShardedDataParallelBase(const torch::nn::Module& module, NamedTensors parameters, NamedTensors buffers,
                           const ShardedDataParallelOptions& options);
   void before_forward(bool training);
+  void after_forward();
 
  private:
+  torch::OrderedDict<std::string, at::Tensor> tensors() const;
   zero::GroupedShards take_shards(const std::vector<std::vector<at::Tensor>>& named);
 
   const ProcessGroup group_;
@@ -209,7 +220,20 @@ template <typename ModuleType> class ShardedDataParallel : public ShardedDataPar
 
   template <typename... Arguments> decltype(auto) forward(Arguments&&... arguments) {
     before_forward(module_->is_training());
-    return module_->forward(std::forward<Arguments>(arguments)...);
+    using Result = decltype(module_->forward(std::forward<Arguments>(arguments)...));
+    try {
+      if constexpr (std::is_void_v<Result>) {
+        module_->forward(std::forward<Arguments>(arguments)...);
+        after_forward();
+      } else {
+        decltype(auto) result = module_->forward(std::forward<Arguments>(arguments)...);
+        after_forward();
+        return result;
+      }
+    } catch (...) {
+      after_forward();  // may throw the reason
+      throw;
+    }
   }
   template <typename... Arguments> decltype(auto) operator()(Arguments&&... arguments) {
     return forward(std::forward<Arguments>(arguments)...);

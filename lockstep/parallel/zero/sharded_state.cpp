@@ -1,5 +1,7 @@
 #include "lockstep/parallel/zero/sharded_state.h"
 
+#include <ATen/core/grad_mode.h>
+
 #include <algorithm>
 #include <unordered_map>
 #include <utility>
@@ -15,6 +17,16 @@ std::int64_t elements_of(const std::vector<std::int64_t>& shape, std::size_t fro
   std::int64_t elements = 1;
   for (std::size_t d = from; d < shape.size(); ++d) elements *= shape[d];
   return elements;
+}
+
+// `values`: of the part.
+void append_boxes(const optim::ParameterShard& part, const at::Tensor& values, ItemContents& contents) {
+  for (const Box& box : boxes_of(part.shape, part.offset, values.numel()))
+    contents.shards.push_back(
+        {.name = part.name,
+         .shape = part.shape,
+         .offsets = box.offsets,
+         .tensor = values.narrow(0, box.begin, elements_of(box.sizes, 0)).view(box.sizes)});
 }
 
 class ShardedStateItem : public CheckpointItem {
@@ -40,12 +52,8 @@ class ShardedStateItem : public CheckpointItem {
         contents.tensors.emplace_back(name, tensor);
         continue;
       }
-      for (const Box& box : boxes_of(shard->shape, shard->offset, tensor.numel()))
-        contents.shards.push_back(
-            {.name = name,
-             .shape = shard->shape,
-             .offsets = box.offsets,
-             .tensor = tensor.narrow(0, box.begin, elements_of(box.sizes, 0)).view(box.sizes)});
+      append_boxes({.name = name, .shape = shard->shape, .offset = shard->offset, .tensor = {}}, tensor,
+                   contents);
     }
     return contents;
   }
@@ -91,6 +99,69 @@ class ShardedStateItem : public CheckpointItem {
   optim::Optimizer& optimizer_;
   std::unordered_map<std::string, optim::ParameterShard> shards_;
   NamedTensors masters_;  // by the names of their entries
+};
+
+// Checks the shape, because load() may not fill a part of another.
+void expect_shape(const std::string& name, const at::Tensor& loaded, at::IntArrayRef shape) {
+  if (loaded.sizes() != shape)
+    throw InvalidArgument(lockstep::str(in_quotes(name), " is ", loaded.sizes(), " in the checkpoint and ",
+                                        shape, " in the model"));
+}
+
+class PartedTensorsItem : public CheckpointItem {
+ public:
+  PartedTensorsItem(std::vector<optim::ParameterShard> parts, NamedTensors whole, NamedTensors buffers,
+                    std::function<void()> loaded)
+      : parts_(std::move(parts)),
+        whole_(std::move(whole)),
+        buffers_(std::move(buffers)),
+        loaded_(std::move(loaded)) {}
+
+  std::string_view kind() const override { return "module"; }
+
+  ItemContents contents() override {
+    ItemContents contents{.tensors = whole_, .first_rank_tensors = buffers_};
+    for (const optim::ParameterShard& part : parts_) append_boxes(part, part.tensor.detach(), contents);
+    return contents;
+  }
+
+  bool wants(const std::string& name) const override {
+    const auto is_it = [&](const optim::ParameterShard& part) { return part.name == name; };
+    const auto found = std::find_if(parts_.begin(), parts_.end(), is_it);
+    return found == parts_.end() || found->tensor.numel() > 0;
+  }
+
+  void load(const LoadedItem& item) override {
+    const at::NoGradGuard no_grad;
+    std::unordered_map<std::string, at::Tensor> found(item.tensors.begin(), item.tensors.end());
+    for (const auto& [name, tensor] : item.rank_tensors) found[name] = tensor;  // buffers of this rank
+    for (const optim::ParameterShard& part : parts_) {
+      if (part.tensor.numel() == 0) continue;
+      const at::Tensor whole = value_of(found, part.name);
+      expect_shape(part.name, whole, part.shape);
+      part.tensor.detach().copy_(whole.flatten().narrow(0, part.offset, part.tensor.numel()));
+    }
+    for (const NamedTensors* tensors : {&whole_, &buffers_}) {
+      for (const auto& [name, tensor] : *tensors) {
+        const at::Tensor whole = value_of(found, name);
+        expect_shape(name, whole, tensor.sizes());
+        tensor.detach().copy_(whole);
+      }
+    }
+    loaded_();
+  }
+
+ private:
+  static at::Tensor value_of(const std::unordered_map<std::string, at::Tensor>& found,
+                             const std::string& name) {
+    const auto at = found.find(name);
+    if (at == found.end()) throw InvalidArgument(lockstep::str("the checkpoint lacks ", in_quotes(name)));
+    return at->second;
+  }
+
+  const std::vector<optim::ParameterShard> parts_;
+  const NamedTensors whole_, buffers_;
+  const std::function<void()> loaded_;
 };
 
 class CommonTensorsItem : public CheckpointItem {
@@ -139,6 +210,13 @@ std::shared_ptr<CheckpointItem> sharded_state_item(optim::Optimizer& optimizer,
                                                    std::vector<optim::ParameterShard> shards,
                                                    const NamedTensors& masters) {
   return std::make_shared<ShardedStateItem>(optimizer, std::move(shards), masters);
+}
+
+std::shared_ptr<CheckpointItem> parted_tensors_item(std::vector<optim::ParameterShard> parts,
+                                                    NamedTensors whole, NamedTensors buffers,
+                                                    std::function<void()> loaded) {
+  return std::make_shared<PartedTensorsItem>(std::move(parts), std::move(whole), std::move(buffers),
+                                             std::move(loaded));
 }
 
 std::shared_ptr<CheckpointItem> common_tensors_item(NamedTensors parameters, NamedTensors buffers,

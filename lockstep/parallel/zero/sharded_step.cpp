@@ -42,7 +42,8 @@ ShardedStep::ShardedStep(const NamedTensors& trained, const ProcessGroup& group,
                          const ShardedForm& form)
     : group_(group),
       plan_(shard_plan(sizes_of(trained), group.size(), optim::CHUNK_ELEMENTS)),
-      parameters_(trained, group, plan_, form.parameters),
+      parameters_(trained, group, plan_, form.parameters,
+                  form.stage == 3 ? std::optional(form.units) : std::nullopt),
       gradients_(make_gradients(trained, model, form)),
       meeting_(gradients_->local(), group, model),
       parts_(trained.size()) {}
@@ -111,6 +112,7 @@ template <typename Body> void ShardedStep::guard_meeting(const Body& body) {
 
 void ShardedStep::begin(bool by_parts) {
   refuse_torn();
+  parameters_.settle();
   fail_point("zero.before_meeting");
   group_.backend().check_peers();  // a step that cannot begin leaves no mark
   meet(by_parts);
@@ -152,6 +154,7 @@ void ShardedStep::end() {
 
 void ShardedStep::average() {
   refuse_torn();
+  parameters_.settle();
   if (stage_ == Stage::AVERAGED) {
     apply_factor();
     return find_squares();  // GradScaler may have divided the averages since

@@ -47,8 +47,9 @@
 namespace lockstep {
 
 struct ShardedForm {
-  int stage = 1;    // of ZeRO
-  BucketCaps caps;  // of the buckets in which gradients are averaged during backward, from stage 2 on
+  int stage = 1;      // of ZeRO
+  BucketCaps caps;    // of the buckets in which gradients are averaged during backward, from stage 2 on
+  UnitOptions units;  // of parameters that are gathered, in stage 3
   SharedParametersOptions parameters = {};
 };
 

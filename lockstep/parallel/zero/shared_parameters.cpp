@@ -15,14 +15,18 @@
 #include "lockstep/comm/collectives/broadcast.h"
 #include "lockstep/comm/collectives/common_memory.h"
 #include "lockstep/parallel/zero/common_file.h"
+#include "lockstep/parallel/zero/gathered_units.h"
+#include "lockstep/parallel/zero/operator_watch.h"
 #include "lockstep/parallel/zero/zero_wrapper.h"
 #include "lockstep/tensor/caching_allocator.h"
 #include "lockstep/tensor/meta_init.h"
+#include "lockstep/tensor/parted_memory.h"
 
 namespace lockstep {
 namespace {
 
-constexpr std::size_t ALIGNMENT = 64;  // of each parameter: a cache line, and what vector instructions want
+constexpr std::size_t PLACE_ALIGNMENT =
+    64;  // of each parameter: a cache line, and what vector instructions want
 
 // A tensor over this memory that holds it. Each has a storage of its own: saving one saves its bytes alone.
 at::Tensor tensor_over(const std::shared_ptr<void>& memory, std::byte* data, at::IntArrayRef sizes,
@@ -34,37 +38,42 @@ at::Tensor tensor_over(const std::shared_ptr<void>& memory, std::byte* data, at:
 }  // namespace
 
 SharedParameters::SharedParameters(NamedTensors parameters, ProcessGroup group, const ShardPlan& plan,
-                                   const SharedParametersOptions& options)
-    : parameters_(std::move(parameters)), group_(std::move(group)) {
+                                   const SharedParametersOptions& options,
+                                   const std::optional<UnitOptions>& units)
+    : parameters_(std::move(parameters)), group_(std::move(group)), places_(parameters_.size()) {
   if (options.offload)
-    state_memory_ = optim::StateMemory(std::make_shared<FileMemory>(options.offload->folder));
-  lay_out();
-  reserve(options.offload);
-  move_in();
-  make_shards(plan);
-  if (copies_ == Copies::ONE) {
-    comm::barrier(group_).wait();  // behind what rank 0 has copied in
-  } else {
-    comm::broadcast(group_, at(0), bytes_, DType::UINT8, GroupRank{0}).wait();
-  }
-  if (options.master_weights) masters_ = MasterWeights(shards_, state_memory_);
+    masters_ = MasterWeights(optim::StateMemory(std::make_shared<FileMemory>(options.offload->folder)));
+  reserve(plan, options.offload, units);
+  fill();
+  make_shards();
+  if (options.master_weights) masters_.keep(shards_);
   count_versions();
   empty_cache();  // what the parameters had before
 }
 
+std::size_t SharedParameters::bytes() const { return units_ != nullptr ? units_->bytes() : bytes_; }
+
+bool SharedParameters::is_parted(std::size_t parameter) const {
+  return units_ != nullptr && units_->plan().is_gathered(parameter);
+}
+
 void SharedParameters::lay_out() {
-  bytes_ = ALIGNMENT * static_cast<std::size_t>(group_.size());  // the marks
-  for (const auto& [name, parameter] : parameters_) {
-    places_.push_back({.begin = bytes_});
-    bytes_ = round_up(bytes_ + parameter.nbytes(), ALIGNMENT);
+  bytes_ = PLACE_ALIGNMENT * static_cast<std::size_t>(group_.size());  // the marks
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    places_[i].begin = bytes_;
+    bytes_ = round_up(bytes_ + parameters_[i].second.nbytes(), PLACE_ALIGNMENT);
   }
 }
 
-void SharedParameters::reserve(const std::optional<OffloadOptions>& offload) {
+void SharedParameters::reserve(const ShardPlan& plan, const std::optional<OffloadOptions>& offload,
+                               const std::optional<UnitOptions>& units) {
+  lay_out();
   const bool in_file = offload && offload->parameters;
   const std::size_t in_memory =
-      in_file ? ALIGNMENT : bytes_;  // tells all the same whether there is common memory
+      in_file ? PLACE_ALIGNMENT : bytes_;  // tells all the same whether there is common memory
   memory_ = comm::allocate_common(group_, in_memory);
+  if (memory_ == nullptr && units && !in_file) return reserve_units(plan, *units);
+  ranges_ = find_parts(plan, bytes_).whole;
   if (memory_ == nullptr) {
     copies_ = Copies::OWN;
     if (in_file) {
@@ -78,43 +87,95 @@ void SharedParameters::reserve(const std::optional<OffloadOptions>& offload) {
   }
 }
 
+// Tensors over the memory hold what gathers them.
+void SharedParameters::reserve_units(const ShardPlan& plan, const UnitOptions& options) {
+  struct Watched {
+    Watched(UnitPlan plan, std::vector<ByteRange> parts, const ProcessGroup& group,
+            std::vector<std::string> names, const UnitOptions& options)
+        : units(std::move(plan), std::move(parts), group, std::move(names), options) {}
+    GatheredUnits units;
+    OperatorWatch watch{units};
+    PartedMemory parted{units.data(), units.plan().bytes, [this](const at::Tensor& tensor) {
+                          return units.is_there(tensor.storage().unsafeGetStorageImpl(),
+                                                tensor.storage().data());
+                        }};
+  };
+  copies_ = Copies::PARTS;
+  std::vector<UnitParameter> sizes;
+  for (const auto& [name, parameter] : parameters_)
+    sizes.push_back({.elements = static_cast<std::size_t>(parameter.numel()), .bytes = parameter.nbytes()});
+  UnitPlan units =
+      unit_plan(sizes, options, /*begin=*/PLACE_ALIGNMENT * static_cast<std::size_t>(group_.size()));
+  bytes_ = units.bytes;
+  for (std::size_t i = 0; i < places_.size(); ++i) places_[i].begin = units.begins[i];
+  Ranges ranges = find_parts(plan, units.resident_end);
+  ranges_ = std::move(ranges.whole);
+  std::vector<std::string> names;
+  for (const UnitSpec& unit : units.units) names.push_back(parameters_[unit.parameters.front()].first);
+  const auto held = std::make_shared<Watched>(std::move(units), std::move(ranges.parted), group_,
+                                              std::move(names), options);
+  units_ = &held->units;
+  memory_ = std::shared_ptr<void>(held, units_->data());
+}
+
 // Rank 0's values count. Those of a parameter from meta_init() are computed in its place.
-void SharedParameters::move_in() {
+void SharedParameters::move_in(std::size_t parameter) {
   const at::NoGradGuard no_grad;
+  at::Tensor tensor = parameters_[parameter].second;
+  const at::Tensor place = tensor_over(memory_, at(places_[parameter].begin), tensor.sizes(),
+                                       tensor.options().requires_grad(false));
+  if (group_.rank() == 0) copy_values(place, tensor);
+  tensor.set_data(place);
+}
+
+// All ranks have rank 0's values then, or their parts of them. A rank has one unit whole at a time.
+void SharedParameters::fill() {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    at::Tensor parameter = parameters_[i].second;
-    const at::Tensor place = tensor_over(memory_, at(places_[i].begin), parameter.sizes(),
-                                         parameter.options().requires_grad(false));
-    if (group_.rank() == 0) copy_values(place, parameter);
-    parameter.set_data(place);
+    if (!is_parted(i)) move_in(i);
+  }
+  if (copies_ == Copies::ONE) return comm::barrier(group_).wait();  // behind what rank 0 has copied in
+  const std::size_t whole = units_ == nullptr ? bytes_ : units_->plan().resident_end;
+  comm::broadcast(group_, at(0), whole, DType::UINT8, GroupRank{0}).wait();
+  for (std::size_t unit = 0; units_ != nullptr && unit < units_->plan().units.size(); ++unit) {
+    units_->fill(unit, [&] {
+      for (const std::size_t parameter : units_->plan().units[unit].parameters) move_in(parameter);
+    });
   }
 }
 
-void SharedParameters::make_shards(const ShardPlan& plan) {
-  ranges_.resize(static_cast<std::size_t>(plan.ranks));
-  offsets_.resize(parameters_.size());
-  std::vector<std::size_t> counts(parameters_.size());
+// Shards come in the order of ranks and of parameters, so what a rank steps is one piece below the boundary
+// and one behind it.
+SharedParameters::Ranges SharedParameters::find_parts(const ShardPlan& plan, std::size_t whole_end) {
+  const auto ranks = static_cast<std::size_t>(plan.ranks);
+  Ranges ranges{.whole = std::vector<ByteRange>(ranks), .parted = std::vector<ByteRange>(ranks)};
   for (const ShardSpec& shard : plan.shards) {
+    Place& place = places_[shard.parameter];
     const std::size_t item = parameters_[shard.parameter].second.element_size();
-    Range& range = ranges_[static_cast<std::size_t>(shard.rank)];
-    const std::size_t begin = places_[shard.parameter].begin + shard.offset * item;
+    auto& of_kind = place.begin < whole_end ? ranges.whole : ranges.parted;
+    ByteRange& range = of_kind[static_cast<std::size_t>(shard.rank)];
+    const std::size_t begin = place.begin + shard.offset * item;
     if (range.end == 0) range.begin = begin;
     range.end = begin + shard.count * item;
     if (shard.rank != group_.rank()) continue;
-    offsets_[shard.parameter] = shard.offset;
-    counts[shard.parameter] = shard.count;
+    place.offset = shard.offset;
+    place.count = shard.count;
   }
+  return ranges;
+}
+
+void SharedParameters::make_shards() {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const at::Tensor& parameter = parameters_[i].second;
-    const auto count = static_cast<std::int64_t>(counts[i]);
-    shards_.push_back(tensor_over(memory_, at(places_[i].begin + offsets_[i] * parameter.element_size()),
-                                  {count}, parameter.options().requires_grad(false))
+    std::byte* const begin = at(places_[i].begin + places_[i].offset * parameter.element_size());
+    shards_.push_back(tensor_over(memory_, begin, {static_cast<std::int64_t>(places_[i].count)},
+                                  parameter.options().requires_grad(false))
                           .requires_grad_(true));
+    if (units_ != nullptr) units_->ignore(shards_.back().storage().unsafeGetStorageImpl());
   }
 }
 
 std::atomic<std::uint64_t>& SharedParameters::mark_of(int rank) const {
-  return *reinterpret_cast<std::atomic<std::uint64_t>*>(at(ALIGNMENT * static_cast<std::size_t>(rank)));
+  return *reinterpret_cast<std::atomic<std::uint64_t>*>(at(PLACE_ALIGNMENT * static_cast<std::size_t>(rank)));
 }
 
 // The fence stands between the mark and the look at the group's failure with which a meeting begins.
@@ -124,7 +185,7 @@ void SharedParameters::mark_step(std::uint64_t number) {
 }
 
 bool SharedParameters::is_untouched(std::uint64_t number) const {
-  if (copies_ == Copies::OWN) return true;
+  if (copies_ != Copies::ONE) return true;
   std::atomic_thread_fence(std::memory_order_seq_cst);
   for (int rank = 0; rank < group_.size(); ++rank) {
     if (mark_of(rank).load(std::memory_order_relaxed) != number) return true;
@@ -133,16 +194,20 @@ bool SharedParameters::is_untouched(std::uint64_t number) const {
 }
 
 void SharedParameters::collect() {
-  if (copies_ == Copies::OWN && group_.size() > 1) {
+  const bool is_needed =
+      std::any_of(ranges_.begin(), ranges_.end(), [](const ByteRange& r) { return r.end > 0; });
+  if (copies_ != Copies::ONE && group_.size() > 1 && is_needed) {
     std::vector<std::span<std::byte>> parts;
-    for (const Range& range : ranges_) parts.emplace_back(at(range.begin), range.end - range.begin);
+    for (const ByteRange& range : ranges_) parts.emplace_back(at(range.begin), range.end - range.begin);
     const auto mine = parts[static_cast<std::size_t>(group_.rank())];
     comm::all_gather(group_, mine.data(), mine.size(), DType::UINT8, std::move(parts)).wait();
   }
+  if (units_ != nullptr) units_->end_step();
   count_versions();
 }
 
 void SharedParameters::write(const std::function<void()>& write) {
+  if (units_ != nullptr) units_->hold_all();
   comm::barrier(group_).wait();  // nobody reads the old values any more
   if (group_.rank() == 0) write();
   if (copies_ == Copies::ONE) {
@@ -153,7 +218,36 @@ void SharedParameters::write(const std::function<void()>& write) {
   mark_written();
 }
 
+void SharedParameters::read(const std::function<void()>& read) {
+  if (units_ == nullptr) return read();
+  units_->hold_all();
+  try {
+    read();
+  } catch (...) {
+    units_->let_all_go();
+    throw;
+  }
+  units_->let_all_go();
+}
+
+void SharedParameters::begin_forward(bool is_training) const {
+  if (units_ != nullptr) units_->begin_forward(is_training);
+}
+
+void SharedParameters::end_forward() const {
+  if (units_ != nullptr) units_->end_forward();
+}
+
+void SharedParameters::rethrow() const {
+  if (units_ != nullptr) units_->rethrow();
+}
+
+void SharedParameters::settle() const {
+  if (units_ != nullptr) units_->settle();
+}
+
 void SharedParameters::mark_written() {
+  if (units_ != nullptr) units_->let_all_go();
   masters_.follow();
   count_versions();
 }

@@ -8,6 +8,8 @@
 //
 //   ONE     copy for all ranks, where they have memory in common: what a rank writes, all others read
 //   OWN     copy of each rank elsewhere: collect() gathers the parts of all
+//   PARTS   each rank has its part, and what operators read is gathered before they run (gathered_units.h).
+//           Small parameters stay (unit_plan.h). collect() gathers those, and lets the others go
 //
 // Failures A rank that finds its group failed before a step asks whether others may have begun to write. Each
 //          rank leaves a mark in the memory before it meets the others, and none gets past the meeting
@@ -36,9 +38,12 @@
 #include "lockstep/comm/process_group.h"
 #include "lockstep/parallel/zero/master_weights.h"
 #include "lockstep/parallel/zero/shard_plan.h"
+#include "lockstep/parallel/zero/unit_plan.h"
 #include "lockstep/tensor/named_tensors.h"
 
 namespace lockstep {
+
+class GatheredUnits;
 
 // What lies in files instead of memory, so that a model may be larger than the machine's memory.
 struct OffloadOptions {
@@ -53,33 +58,50 @@ struct SharedParametersOptions {
 
 class SharedParameters {
  public:
-  enum class Copies { ONE, OWN };
+  enum class Copies { ONE, OWN, PARTS };
 
+  // `units`: where ranks without memory in common keep their parts alone. Parameters in a file are whole
+  // there, for each rank.
   SharedParameters(NamedTensors parameters, ProcessGroup group, const ShardPlan& plan,
-                   const SharedParametersOptions& options);
+                   const SharedParametersOptions& options, const std::optional<UnitOptions>& units);
 
   Copies copies() const { return copies_; }
-  std::size_t bytes() const { return bytes_; }  // of one copy
+  // Of one copy; of PARTS what a rank has of it at a time.
+  std::size_t bytes() const;
   const NamedTensors& parameters() const { return parameters_; }
   // What this rank steps, a leaf of one dimension: the master of its part, else its part of the memory
   // itself; of no elements where it has none.
   const at::Tensor& my_shard(std::size_t parameter) const {
     return masters_.has(parameter) ? masters_.of(parameter) : shards_[parameter];
   }
+  // The part of the memory itself, also if it has a master.
+  const at::Tensor& my_part(std::size_t parameter) const { return shards_[parameter]; }
   const MasterWeights& masters() const { return masters_; }
-  const optim::StateMemory& state_memory() const { return state_memory_; }  // for the optimiser
-  std::size_t my_offset(std::size_t parameter) const { return offsets_[parameter]; }
+  const optim::StateMemory& state_memory() const { return masters_.memory(); }  // for the optimiser
+  std::size_t my_offset(std::size_t parameter) const { return places_[parameter].offset; }
+  // This rank has its part alone, until an operator reads it.
+  bool is_parted(std::size_t parameter) const;
 
-  // All ranks have written their parts before. Collective with a copy of each rank's own; then it blocks
-  // until all parts are here. The parameters count as written to.
+  // All ranks have written their parts before. Collective without the one copy; then it blocks until all
+  // parts are here of what a rank has whole. The parameters count as written to.
   void collect();
+  // A forward of training or of evaluation. The end throws as settle().
+  void begin_forward(bool is_training) const;
+  void end_forward() const;
   // Rank 0 calls `write`, and all ranks have what it wrote. Collective, blocks until then.
   void write(const std::function<void()>& write);
+  // All ranks call `read`, while the whole parameters are there. Collective with parts.
+  void read(const std::function<void()>& read);
+  // Throws what went wrong when an operator's parameters were gathered, which the operator could not throw.
+  void rethrow() const;
+  // Likewise, and waits for what is on its way.
+  void settle() const;
   // This rank is about to meet the others for step `number`, after which ranks write.
   void mark_step(std::uint64_t number);
   // After a failure of that meeting: no rank has written, or will. Without the one copy nobody else writes.
   bool is_untouched(std::uint64_t number) const;
-  // All ranks have written the same values: what the parameters are now counts. Not collective.
+  // All ranks have written the same values, or their parts of what is parted: what the parameters are now
+  // counts. Not collective.
   void mark_written();
   // Which parameter is not what it was after the last of these calls, as a sentence.
   std::optional<std::string> change() const;
@@ -88,17 +110,23 @@ class SharedParameters {
   struct Place {
     std::size_t begin = 0;  // byte of the memory
     std::int64_t version = 0;
+    std::size_t offset = 0;  // of this rank's part, in elements
+    std::size_t count = 0;
   };
-  struct Range {  // of bytes
-    std::size_t begin = 0;
-    std::size_t end = 0;
+  struct Ranges {  // by rank: what it steps
+    std::vector<ByteRange> whole;
+    std::vector<ByteRange> parted;
   };
   std::atomic<std::uint64_t>& mark_of(int rank) const;
   std::byte* at(std::size_t byte) const { return static_cast<std::byte*>(memory_.get()) + byte; }
   void lay_out();
-  void reserve(const std::optional<OffloadOptions>& offload);
-  void move_in();
-  void make_shards(const ShardPlan& plan);
+  Ranges find_parts(const ShardPlan& plan, std::size_t whole_end);
+  void reserve(const ShardPlan& plan, const std::optional<OffloadOptions>& offload,
+               const std::optional<UnitOptions>& units);
+  void reserve_units(const ShardPlan& plan, const UnitOptions& options);
+  void move_in(std::size_t parameter);
+  void fill();
+  void make_shards();
   void count_versions();
 
   const NamedTensors parameters_;
@@ -106,12 +134,11 @@ class SharedParameters {
   Copies copies_ = Copies::ONE;
   std::size_t bytes_ = 0;
   std::shared_ptr<void> memory_;
-  std::vector<Place> places_;         // by parameter
-  std::vector<at::Tensor> shards_;    // by parameter: this rank's part of the memory
-  optim::StateMemory state_memory_;   // of masters and optimiser
-  MasterWeights masters_;             // of the shards, if wanted
-  std::vector<std::size_t> offsets_;  // by parameter, elements
-  std::vector<Range> ranges_;         // by rank: what it steps
+  GatheredUnits* units_ = nullptr;  // of PARTS; the memory holds them
+  std::vector<Place> places_;       // by parameter
+  std::vector<at::Tensor> shards_;  // by parameter: this rank's part of the memory
+  MasterWeights masters_;           // of the shards, if wanted
+  std::vector<ByteRange> ranges_;   // by rank: what it steps of what all have whole
 };
 
 }  // namespace lockstep

@@ -1,0 +1,155 @@
+// GatheredUnits: parameters of which each rank keeps its part, and which are gathered unit by unit while they
+// are used (ZeRO's stage 3). Pointers to them stay what they are: a unit that is gone leaves pages without
+// memory.
+//
+//   GatheredUnits units(plan, parts, group, names, options);
+//   units.fill(2, [&] { ... });                     // rank 0's values; each rank keeps its part
+//   const auto unit = units.use(storage, address);  // before a read: gathers the unit that lies there
+//   if (unit) units.done(*unit);                    // after it
+//   units.end_step();                               // the ranks have stepped their parts
+//   units.hold_all();                               // all are there, until let_all_go()
+//
+//           begin to gather             it has come               others need the room
+//   ┌──────┐ ─────────────▶ ┌────────┐ ─────────────▶ ┌──────┐ ────────────────────────▶ ┌──────┐
+//   │ GONE │                │ COMING │                │ HERE │                           │ GONE │
+//   └──────┘                └────────┘                └──────┘                           └──────┘
+//
+// Gone       a read past operators is a fault (SIGSEGV), but for this rank's part and the pages in which it
+// begins
+//            and ends: there are old values of other ranks' parts beside it.
+// Room       max_live elements are there at a time, those that are coming included. Of the units that no
+//            operator reads the one that was used longest ago goes first. What one operator reads is there
+//            even if it is more.
+// Prefetch   in a pass of training, from begin_forward() to end_step(), the order in which units are used is
+//            recorded, and that of the last step is followed: with a unit that is used those that come next
+//            are gathered, too, at most `prefetch` elements of them, or one unit, at a time, as far as there
+//            is room without a unit that is needed before. A use that the order does not expect is looked for
+//            further on in it. A forward of evaluation follows the order of a forward. end_forward() waits
+//            for what is on its way, so that a rank that leaves then owes nothing to the others. Other reads
+//            gather nothing ahead.
+// Collective fill(); use() of what is not there; hold_all(); all that ends with waiting for what is coming.
+//            What is gathered when depends on the order of uses alone, so ranks that use the same in the same
+//            order gather the same. A rank that does not is a Mismatch that names both parameters' units.
+// Fails      use() never throws, because libtorch swallows what an observer throws. It fills the unit with
+//            NaN, tells the other ranks (abort), and rethrow() throws the error. A unit for which the kernel
+//            has no memory stays without: the operator is a fault (SIGSEGV) then, and the log says why.
+// Threads    any; one mutex guards everything. Two threads that use units at a time do so in no order.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "lockstep/comm/process_group.h"
+#include "lockstep/comm/work.h"
+#include "lockstep/os/reserved_memory.h"
+#include "lockstep/parallel/zero/unit_plan.h"
+
+namespace lockstep {
+
+class GatheredUnits {
+ public:
+  // `parts`: of the units, by rank; what lies outside of them is nobody's. `names`: of units, for messages.
+  // Nothing is there but what stays.
+  GatheredUnits(UnitPlan plan, std::vector<ByteRange> parts, ProcessGroup group,
+                std::vector<std::string> names, const UnitOptions& options);
+  GatheredUnits(const GatheredUnits&) = delete;
+  GatheredUnits& operator=(const GatheredUnits&) = delete;
+  ~GatheredUnits() = default;
+
+  const UnitPlan& plan() const { return plan_; }
+  std::byte* data() const { return memory_->data(); }
+  // What stays, this rank's part, and as many units as are there at a time.
+  std::size_t bytes() const;
+  bool contains(const void* address) const;
+
+  // `fill` writes the unit where it lies; rank 0's counts. Before its first use.
+  void fill(std::size_t unit, const std::function<void()>& fill);
+  // An operator reads a tensor of that storage, which begins at an address of the memory. Blocks until its
+  // unit is there, and it stays until done() is called as often. Nothing for what is always there.
+  std::optional<std::size_t> use(const void* storage, const void* address) noexcept;
+  void done(std::size_t unit);
+  // Tensors of this storage are of this rank's part alone.
+  void ignore(const void* storage);
+  // Whether a tensor of that storage may be read past operators.
+  bool is_there(const void* storage, const void* address);
+  // A forward of training or of evaluation. The end waits for what is coming, and throws as rethrow().
+  void begin_forward(bool is_training);
+  void end_forward();
+  // Throws the first error of use() since the last call, if any.
+  void rethrow();
+  // Likewise, and waits for what is coming.
+  void settle();
+  // All units are gathered and stay.
+  void hold_all();
+  // All units go; parts stay.
+  void let_all_go();
+  // Likewise, and the next step begins.
+  void end_step();
+
+ private:
+  enum class State { GONE, COMING, HERE };
+  struct Unit {
+    State state = State::GONE;
+    std::size_t readers = 0;  // operators
+    Work work;
+  };
+  enum class Pass { NONE, TRAINING, EVALUATION };
+  struct Order {                       // of use
+    std::vector<std::size_t> last;     // of the step before
+    std::vector<std::size_t> current;  // so far
+    std::size_t next = 0;              // of `last`: what is expected
+    std::size_t began = 0;             // of `current`: where the last forward began
+    std::size_t forward = 0;           // uses of the first forward of a step
+    std::optional<std::size_t> latest;
+    Pass pass = Pass::NONE;
+  };
+  struct Live {                      // not GONE
+    std::deque<std::size_t> by_use;  // the last used, or begun, first
+    std::size_t elements = 0;
+    bool is_all = false;  // somebody holds what operators may read
+  };
+  struct Limits {  // elements
+    std::size_t live = 0;
+    std::size_t prefetch = 0;
+  };
+  const ByteRange& mine() const { return parts_[static_cast<std::size_t>(group_.rank())]; }
+  void set_held(bool is_held);
+  std::optional<std::size_t> unit_at(const void* address) const;
+  void begin_use(std::size_t unit);
+  bool follow(std::size_t unit);
+  void prefetch();
+  bool has_room(std::size_t unit, std::span<const std::size_t> kept) const;
+  bool may_go(std::size_t unit, std::span<const std::size_t> kept) const;
+  void make_room(std::size_t unit, std::span<const std::size_t> kept);
+  void begin_gather(std::size_t unit);
+  void finish_gather(std::size_t unit);
+  void take_out(std::size_t unit);
+  void let_go(std::size_t unit);
+  void give_up(std::size_t unit, const std::exception& error);
+
+  const UnitPlan plan_;
+  const std::vector<ByteRange> parts_;
+  const ProcessGroup group_;
+  const std::vector<std::string> names_;
+  const std::shared_ptr<ReservedMemory> memory_;
+  Limits limits_;
+  std::mutex mutex_;
+  // guarded by mutex_
+  std::vector<Unit> units_;
+  Order order_;
+  Live live_;
+  std::unordered_set<const void*> ignored_;
+  std::exception_ptr failure_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,64 @@
+#include "lockstep/parallel/zero/sharded_options.h"
+
+#include "lockstep/base/str.h"
+#include "lockstep/parallel/zero/zero_wrapper.h"
+
+namespace lockstep::zero {
+namespace {
+
+constexpr double MIB = 1024.0 * 1024;
+constexpr double DEFAULT_BUCKET_MB = 25;
+constexpr double DEFAULT_UNIT_MB = 4;
+
+std::string words_of(const std::optional<OffloadOptions>& offload) {
+  return offload ? lockstep::str(in_quotes(offload->folder), " with parameters ", offload->parameters)
+                 : "none";
+}
+
+std::string words_of(const std::optional<std::size_t>& elements) {
+  return elements ? lockstep::str(*elements) : "default";
+}
+
+void expect_size(double mb, const char* option, const ProcessGroup& group) {
+  if (!(mb * MIB >= 1) || mb > 1e9)
+    ZERO_WRAPPER.refuse(group, lockstep::str(option, " is ", mb, "; it is a positive number of MiB"));
+}
+
+}  // namespace
+
+void check(const ShardedDataParallelOptions& options, const ProcessGroup& group) {
+  if (options.stage < 1 || options.stage > 3)
+    ZERO_WRAPPER.refuse(
+        group,
+        lockstep::str("stage is ", options.stage,
+                      "; 1 shares out the optimiser's state, 2 the gradients, too, 3 the parameters, too"));
+  expect_size(options.unit_mb.value_or(DEFAULT_UNIT_MB), "unit_mb", group);
+  expect_size(options.bucket_cap_mb.value_or(DEFAULT_BUCKET_MB), "bucket_cap_mb", group);
+}
+
+// Buckets are as DistributedDataParallel's.
+ShardedForm form_of(const ShardedDataParallelOptions& options) {
+  const double cap = options.bucket_cap_mb.value_or(DEFAULT_BUCKET_MB);
+  const double first = options.bucket_cap_mb.value_or(1);
+  return {.stage = options.stage,
+          .caps = {.first_bytes = static_cast<std::size_t>(first * MIB),
+                   .bytes = static_cast<std::size_t>(cap * MIB)},
+          .units = {.unit_bytes = static_cast<std::size_t>(options.unit_mb.value_or(DEFAULT_UNIT_MB) * MIB),
+                    .persistence_threshold = options.param_persistence_threshold,
+                    .model_persistence_threshold = options.model_persistence_threshold,
+                    .max_live = options.max_live_parameters,
+                    .prefetch = options.prefetch_bucket_size},
+          .parameters = {.master_weights = options.master_weights, .offload = options.offload}};
+}
+
+std::string settings_of(const ShardedDataParallelOptions& options) {
+  return lockstep::str(
+      "broadcast_buffers ", options.broadcast_buffers, ", stage ", options.stage, ", bucket_cap_mb ",
+      options.bucket_cap_mb.value_or(DEFAULT_BUCKET_MB), ", master_weights ", options.master_weights,
+      ", offload ", words_of(options.offload), ", unit_mb ", options.unit_mb.value_or(DEFAULT_UNIT_MB),
+      ", param_persistence_threshold ", options.param_persistence_threshold, ", model_persistence_threshold ",
+      options.model_persistence_threshold, ", max_live_parameters ", words_of(options.max_live_parameters),
+      ", prefetch_bucket_size ", words_of(options.prefetch_bucket_size));
+}
+
+}  // namespace lockstep::zero
