@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/collectives/barrier.h"
 #include "lockstep/job/job.h"
 #include "lockstep/optim/sgd.h"
 #include "lockstep/parallel/zero/sharded_data_parallel.h"
@@ -122,6 +123,7 @@ RANKS_TEST(ShardedStageMistakes, RefuseASecondGradientInOneBackward, Ranks(2), B
   torch::nn::Linear first(WIDTH, WIDTH), shared(WIDTH, WIDTH);
   torch::nn::Sequential net(first, shared);
   ShardedDataParallel model(net, {.stage = 2, .bucket_cap_mb = SMALL_BUCKETS});
+  comm::barrier(world()).wait();  // nobody is still constructing when a rank aborts
   const at::Tensor x = first(at::ones({2, WIDTH}));
   EXPECT_THAT([&] { Reentrant::apply(Reentrant::apply(x, shared), shared).sum().backward(); },
               ThrowsMessage<Error>(HasSubstr("got a second gradient in one backward()")));
@@ -132,6 +134,7 @@ RANKS_TEST(ShardedStageMistakes, RefuseASecondGradientInOneBackward, Ranks(2), B
 RANKS_TEST(ShardedStageMistakes, TellOfABackwardThatAnExceptionLeft, Ranks(2, 3), Backends("shm", "tcp")) {
   auto net = three_layers();
   ShardedDataParallel model(net, {.stage = 2, .bucket_cap_mb = SMALL_BUCKETS});
+  comm::barrier(world()).wait();  // nobody is still constructing when a rank aborts
   const at::Tensor hidden = net[0]->as<torch::nn::Linear>()->forward(at::ones({2, WIDTH}));
   const bool breaks = rank() == size() - 1;
   hidden.register_hook([breaks](const at::Tensor&) {
