@@ -14,6 +14,7 @@
 
 #include "lockstep/c/types.h"
 
+// NOLINTBEGIN(readability-identifier-naming): C
 enum lockstep_code {
   LOCKSTEP_OK = 0,
   LOCKSTEP_ERROR_INVALID_ARGUMENT = 1,  // the caller's mistake, found before anything was sent
@@ -32,6 +33,7 @@ enum lockstep_code {
   LOCKSTEP_ERROR_NOT_INITIALIZED = 101,  // LOCKSTEP_WORLD before lockstep_init() or after lockstep_shutdown()
   LOCKSTEP_ERROR_OUT_OF_MEMORY = 102
 };
+// NOLINTEND(readability-identifier-naming)
 
 LOCKSTEP_C_API const char* lockstep_error_text(void);  // "" before the first failure
 // The rank within the group that a PEER_LOST names; -1 for other errors.
@@ -45,6 +47,7 @@ LOCKSTEP_C_API const char* lockstep_code_name(int code);
 LOCKSTEP_C_API const char* lockstep_version(void);
 LOCKSTEP_C_API int lockstep_c_version(void);
 
+// NOLINTNEXTLINE(readability-identifier-naming): C
 enum lockstep_log_level { LOCKSTEP_LOG_INFO = 0, LOCKSTEP_LOG_WARNING = 1, LOCKSTEP_LOG_ERROR = 2 };
 
 // The library never prints: its few warnings go to the sink. NULL: they go nowhere. Set it before any group

@@ -23,7 +23,7 @@
 #include "lockstep/c/types.h"
 
 // Zero and NULL mean the default.
-// NOLINTBEGIN(modernize-use-using): C
+// NOLINTBEGIN(modernize-use-using,readability-identifier-naming): C
 typedef struct lockstep_group_options {
   size_t struct_size;             // set by LOCKSTEP_GROUP_OPTIONS
   const char* name;               // for messages; default "group 1", "group 2", ..., or "PARENT/split"
@@ -42,7 +42,7 @@ typedef struct lockstep_connect_options {
   const void* secret;         // 32 bytes that the processes know and nobody else; default: none
   const char* local_address;  // where the others reach this process; default: chosen by the store
 } lockstep_connect_options;
-// NOLINTEND(modernize-use-using)
+// NOLINTEND(modernize-use-using,readability-identifier-naming)
 #define LOCKSTEP_GROUP_OPTIONS \
   { sizeof(lockstep_group_options), NULL, NULL, 0, 0, 0 }
 #define LOCKSTEP_CONNECT_OPTIONS \

@@ -22,7 +22,7 @@
 #include "lockstep/c/types.h"
 
 // Zero and NULL mean the default everywhere but in rank and world_size, where -1 does.
-// NOLINTBEGIN(modernize-use-using): C
+// NOLINTBEGIN(modernize-use-using,readability-identifier-naming): C
 typedef struct lockstep_init_options {
   size_t struct_size;       // set by LOCKSTEP_INIT_OPTIONS
   const char* backend;      // a name that `lockstep info` lists; default "auto"
@@ -35,7 +35,7 @@ typedef struct lockstep_init_options {
   int virtual_ranks;      // the same bits on any number of processes up to it; default: none
   int reserved;           // 0
 } lockstep_init_options;
-// NOLINTEND(modernize-use-using)
+// NOLINTEND(modernize-use-using,readability-identifier-naming)
 #define LOCKSTEP_INIT_OPTIONS \
   { sizeof(lockstep_init_options), NULL, NULL, -1, -1, 0, 0, 0, 0, 0 }
 

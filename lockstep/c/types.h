@@ -18,12 +18,11 @@
 #define LOCKSTEP_C_API __attribute__((visibility("default")))
 #endif
 
-// NOLINTBEGIN(modernize-use-using): C
+// NOLINTBEGIN(modernize-use-using,readability-identifier-naming): C
 typedef int64_t lockstep_group;    // ranks that communicate; group.h
 typedef int64_t lockstep_work;     // an operation that was started; work.h
 typedef int64_t lockstep_objects;  // a list of byte strings; objects.h
 typedef int64_t lockstep_store;    // where processes find each other; store.h
-// NOLINTEND(modernize-use-using)
 
 // All ranks of the job. It is never freed.
 #define LOCKSTEP_WORLD ((lockstep_group)1)
@@ -62,3 +61,4 @@ enum lockstep_op {
   LOCKSTEP_BOR = 6,
   LOCKSTEP_BXOR = 7
 };
+// NOLINTEND(modernize-use-using,readability-identifier-naming)
