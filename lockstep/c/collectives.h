@@ -12,14 +12,13 @@
 // Who         every rank of the group, with the same dtype, operator, root and, where the verb has one count,
 //             the same count, in the same order of calls. Of send and recv, the two ranks.
 // Blocks      until the result is in this rank's buffers, if `work` is NULL. Otherwise the call returns at
-// once
-//             and `*work` becomes a handle (work.h); on an error it becomes 0.
+//             once and `*work` becomes a handle (work.h); on an error it becomes 0.
 // Counts      are elements of dtype. In a buffer for all ranks, the parts lie one behind the other in rank
 //             order. Verbs with a v take the number of elements of each rank's part.
-// Ranks       roots and peers are ranks of the world, also in a smaller group. lockstep_global_rank()
-// converts. Memory      buffers must not overlap, unless said below. Any memory will do;
-// lockstep_allocate_shared() gives
-//             memory that is not copied.
+// Ranks       roots and peers are ranks of the world, also in a smaller group; lockstep_global_rank()
+//             converts. A group of lockstep_connect() has ranks of its own.
+// Memory      buffers must not overlap, unless said below. Any memory will do; lockstep_allocate_shared()
+//             gives memory that is not copied.
 // Fails       INVALID_ARGUMENT: a dtype, operator, rank, count or buffer that cannot be. MISMATCH: ranks made
 //             different calls, or disagree about a size. PEER_LOST, TIMEOUT, ABORTED. The group is closed
 //             after the last four.

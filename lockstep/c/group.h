@@ -10,9 +10,8 @@
 //   lockstep_group_free(half);
 //
 // Who         lockstep_new_group: every rank of the world, members or not, with the same arguments in the
-// same
-//             order; with use_local_synchronization only the members. lockstep_split_group: every rank of the
-//             parent. lockstep_connect: the processes of the new group.
+//             same order; with use_local_synchronization only the members. lockstep_split_group: every rank
+//             of the parent. lockstep_connect: the processes of the new group.
 // Blocks      these three, until all callers have called. The others do not block.
 // Members     a process outside the group gets a handle all the same. Its rank is -1, and every collective on
 //             it returns LOCKSTEP_OK at once and does nothing.

@@ -15,8 +15,7 @@
 //
 // Who         lockstep_init: every process of the job, with the same backend.
 // Blocks      lockstep_init: until all ranks are here or the timeout has passed; the text then names the
-// ranks
-//             that are missing. The other functions do not block.
+//             ranks that are missing. The other functions do not block.
 #pragma once
 
 #include "lockstep/c/types.h"

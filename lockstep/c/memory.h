@@ -14,7 +14,7 @@
 // Blocks      lockstep_allocate_common, until all have called it.
 // Order       of common memory: what one rank writes, another sees behind a collective that both have called.
 // Fails       SYSTEM: the memory cannot be reserved. MISMATCH: ranks ask for different sizes of common
-// memory.
+//             memory.
 #pragma once
 
 #include "lockstep/c/types.h"

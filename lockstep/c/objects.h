@@ -11,8 +11,8 @@
 // Who         every rank of the group; of lockstep_send_object and lockstep_recv_object, the two ranks.
 // Blocks      all but lockstep_objects_*, until the result is here.
 // Ranks       roots and peers are ranks of the world, as in collectives.h. Lists are in the order of the
-// group. Lists       have one entry for each rank, or one. They are freed by lockstep_objects_free(). In a
-// process
+//             group.
+// Lists       have one entry for each rank, or one. They are freed by lockstep_objects_free(). In a process
 //             outside the group they are empty.
 // Size        at most 1 GiB for an object. If an object is larger, its rank returns INVALID_ARGUMENT and the
 //             receivers FORMAT with the sender and the reason. The group stays usable.

@@ -4,8 +4,7 @@
 //   int dtype = LOCKSTEP_BFLOAT16, op = LOCKSTEP_MAX;
 //
 // Handles     are numbers, because every language has numbers. A number is never used again, so a freed
-// handle
-//             is known. 0 is null. Each handle that a program gets is its own to free.
+//             handle is known. 0 is null. Each handle that a program gets is its own to free.
 // Values      of all enumerations are part of the ABI. New ones are added behind the last.
 #pragma once
 

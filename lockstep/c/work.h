@@ -15,11 +15,9 @@
 //   lockstep_work_free(works[1]);
 //
 // Blocks      lockstep_work_wait blocks until this rank's buffers hold the result, and helps with the
-// operation
-//             meanwhile. The others do not block. Works may be waited for in any order.
+//             operation meanwhile. The others do not block. Works may be waited for in any order.
 // Buffers     must stay alive and untouched until the work is done or has failed, or its group is closed.
-// That
-//             holds also for a work that was freed before, because later calls on the group complete it.
+//             That holds also for a work that was freed before, because later calls on the group complete it.
 // Progress    over shared memory is made in calls only. A program that computes for long and then waits loses
 //             nothing, because other ranks do not wait for it to copy.
 // Threads     any thread may wait, one at a time.
