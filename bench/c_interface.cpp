@@ -5,8 +5,7 @@
 //   lockstep run -n 2 build/bench/c_interface
 //
 // Rank 0 prints one JSON object for each size: the median over batches of microseconds of one call by the
-// core
-// ("core"), by C ("c"), and by C with a work that is waited for and freed ("c_work").
+// core ("core"), by C ("c"), and by C with a work that is waited for and freed ("c_work").
 #include <algorithm>
 #include <chrono>
 #include <cstdio>

@@ -1,8 +1,7 @@
-// place_on_node: the machine of a rank, and the rank's number there, from what all ranks say of themselves.
-// Pure.
+// place_on_node: the machine of a rank and its number there, from what all ranks say of themselves. Pure.
 //
 //   place_on_node({{"a", 0}, {"a", 1}, {"b", 0}, {"b", 1}}, 3);  // {.local_rank = 1, .local_size = 2,
-//                                                             //  .node_rank = 1, .node_count = 2}
+//                                                                //  .node_rank = 1, .node_count = 2}
 //
 // Machine     ranks that name the same machine are on one machine. A launcher gives each of its ranks another
 //             number, so ranks of one machine with the same number belong to several launchers there. Each
