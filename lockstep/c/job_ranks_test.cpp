@@ -207,7 +207,7 @@ std::vector<std::string> strings_of(lockstep_objects objects) {
 // Rank r's has r bytes, of which one is zero.
 std::string object_of(int rank) { return std::string(static_cast<std::size_t>(rank), '\0') + "x"; }
 
-RANKS_TEST(CObjects, OfAnyLength, Ranks(1, 2, 3, 4), Backends("self", "shm", "tcp")) {
+RANKS_TEST(CObjects, OfAnyLength, Ranks(1, 2, 3, 4), Backends("shm", "tcp")) {
   const CWorld c(world());
   const int root = size() - 1;
   const std::string mine = object_of(rank());
@@ -241,7 +241,7 @@ RANKS_TEST(CObjects, OfAnyLength, Ranks(1, 2, 3, 4), Backends("self", "shm", "tc
   }
 }
 
-RANKS_TEST(CMemory, SharedMemoryIsUsedInPlace, Ranks(1, 2, 3, 4), Backends("self", "thread", "shm", "tcp")) {
+RANKS_TEST(CMemory, SharedMemoryIsUsedInPlace, Ranks(1, 2, 3, 4), Backends("thread", "shm", "tcp")) {
   const CWorld c(world());
   constexpr std::size_t COUNT = 100003;
   for (int round = 0; round < 3; ++round) {
@@ -259,8 +259,7 @@ RANKS_TEST(CMemory, SharedMemoryIsUsedInPlace, Ranks(1, 2, 3, 4), Backends("self
   }
 }
 
-RANKS_TEST(CMemory, CommonMemoryIsOnePieceWhereThereIsAny, Ranks(1, 2, 3),
-           Backends("self", "thread", "shm", "tcp")) {
+RANKS_TEST(CMemory, CommonMemoryIsOnePieceWhereThereIsAny, Ranks(1, 2, 3), Backends("thread", "shm", "tcp")) {
   const CWorld c(world());
   void* memory = nullptr;
   ASSERT_TRUE(ok(lockstep_allocate_common(c.handle(), 64, &memory)));
