@@ -108,7 +108,7 @@ RANKS_TEST(CGroups, ConnectOverAStoreThatRankZeroServes, Ranks(1, 2, 3), Backend
   if (rank() == 0) {
     std::ofstream(file) << Secret::random().as_hex();
     std::filesystem::permissions(file, std::filesystem::perms::owner_read);
-    ASSERT_TRUE(ok(lockstep_store_serve("127.0.0.1", 0, file.c_str(), &port, &store)));
+    ASSERT_TRUE(ok(lockstep_store_serve(nullptr, 0, file.c_str(), &port, &store)));
   }
   EXPECT_TRUE(ok(lockstep_broadcast(LOCKSTEP_WORLD, &port, 1, LOCKSTEP_INT32, 0, nullptr)));
   if (rank() != 0) ASSERT_TRUE(ok(lockstep_store_connect("127.0.0.1", port, file.c_str(), 0, &store)));

@@ -22,7 +22,8 @@ namespace {
 
 // The server with this process's own store, which must end before it.
 struct Served {
-  explicit Served(const lockstep::TcpStoreServerOptions& options) : server(options), store(server.open()) {}
+  explicit Served(const lockstep::TcpStoreServerOptions& options)
+      : server(options), store(server.open({.here = options.address})) {}
   lockstep::TcpStoreServer server;
   std::unique_ptr<lockstep::TcpStore> store;
 };
@@ -44,8 +45,10 @@ int lockstep_store_serve(const char* address, int port, const char* secret_file,
                          lockstep_store* store) {
   return guarded("lockstep_store_serve", [&] {
     lockstep_store& place = cleared(store, "store");
-    auto served = std::make_shared<Served>(lockstep::TcpStoreServerOptions{
-        .secret = secret_in(secret_file), .address = address == nullptr ? "" : address, .port = port});
+    auto served = std::make_shared<Served>(
+        lockstep::TcpStoreServerOptions{.secret = secret_in(secret_file),
+                                        .address = address == nullptr ? "127.0.0.1" : address,
+                                        .port = port});
     if (chosen_port != nullptr) *chosen_port = served->server.address().port;
     lockstep::Store* const inner = served->store.get();
     place = stores().add(std::shared_ptr<lockstep::Store>(std::move(served), inner));

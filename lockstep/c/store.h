@@ -26,8 +26,9 @@
 
 // In a file that all processes see; a new file for each job.
 LOCKSTEP_C_API int lockstep_store_open_file(const char* path, lockstep_store* store);
-// One process serves a store at the address (NULL: every address of this machine) and the port (0: one that
-// is free), and uses it. `chosen_port`, if not NULL, becomes the port.
+// One process serves a store and uses it. `address`, in digits, is where the others reach this process; NULL
+// is 127.0.0.1, for processes of this machine. `port` 0 is one that is free; `chosen_port`, if not NULL,
+// becomes the port.
 LOCKSTEP_C_API int lockstep_store_serve(const char* address, int port, const char* secret_file,
                                         int* chosen_port, lockstep_store* store);
 // The others connect to it. `timeout_ms` is the longest time to wait for the server, 0 five minutes.
