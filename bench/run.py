@@ -27,6 +27,7 @@ import statistics
 import subprocess
 import sys
 
+from c_interface import c_interface
 from competition import Competition, UNDISTURBED, launch, objects, ratio
 from machine import cpu, machine_folder
 from results_table import table
@@ -357,7 +358,7 @@ def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", default=ROOT / ".deps/venv/bin/python", type=pathlib.Path)
     parser.add_argument("--build", default=ROOT / "build", type=pathlib.Path)
-    parser.add_argument("--only", default="train_step,step_options,hooks,start_up,collectives,four_ranks,slices,optimizers,offload,activation_checkpoint,checkpoint,async_checkpoint,sharded_step,sharded_train,loopback,connections,half_sums,two_nodes,slow_link,virtual_ranks")
+    parser.add_argument("--only", default="train_step,step_options,hooks,start_up,collectives,c_interface,four_ranks,slices,optimizers,offload,activation_checkpoint,checkpoint,async_checkpoint,sharded_step,sharded_train,loopback,connections,half_sums,two_nodes,slow_link,virtual_ranks")
     parser.add_argument("--rounds", type=int, default=9, help="undisturbed runs of every competitor")
     parser.add_argument("--minutes", type=float, default=20, help="give up on a benchmark after this")
     parser.add_argument("--models", default=",".join(STEPS), help="of train_step")
@@ -376,7 +377,7 @@ def main():
              "command": f"bench/run.py --only {args.only} --rounds {args.rounds}"
                         + (f" --models {args.models}" if args.models != ",".join(STEPS) else "")
                         + (f" --disturbance {args.disturbance}" if args.disturbance != UNDISTURBED else "")}
-    benchmarks = {f.__name__: f for f in (train_step, step_options, hooks, start_up, collectives, four_ranks, slices, optimizers, offload, activation_checkpoint, checkpoint,
+    benchmarks = {f.__name__: f for f in (train_step, step_options, hooks, start_up, collectives, c_interface, four_ranks, slices, optimizers, offload, activation_checkpoint, checkpoint,
                                           async_checkpoint, sharded_step, sharded_train, loopback, connections, half_sums, two_nodes, slow_link, virtual_ranks)}
     for name in args.only.split(","):
         print(name, file=sys.stderr)

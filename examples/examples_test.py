@@ -1,4 +1,4 @@
-"""An example prints what the comment at its top says: under the launcher, and with --spawn.
+"""An example prints what the comment at its top says: under the launcher, and in C++ with --spawn.
 
     examples_test.py examples/04_basic_operations.cpp build/lockstep build/examples/basic_operations
 
@@ -15,8 +15,8 @@ SOURCE, LOCKSTEP, PROGRAM = sys.argv[1:]
 
 def expected():
     """(number of ranks, lines with their rank) as the source has them."""
-    comment = pathlib.Path(SOURCE).read_text().split("#include")[0]
-    lines = [line[5:] for line in comment.splitlines() if line.startswith("//   ")]
+    comment = re.split("#include|\nprogram ", pathlib.Path(SOURCE).read_text())[0]
+    lines = [line.lstrip("/!")[3:] for line in comment.splitlines() if re.match("(//|!)   ", line)]
     command = next(i for i, line in enumerate(lines) if "lockstep run -n" in line)
     ranks = int(re.search(r"-n (\d+)", lines[command]).group(1))
     output = [line for line in lines[command + 1:] if line.startswith("[")]
@@ -38,4 +38,5 @@ def check(what, actual, wanted):
 
 ranks, lines = expected()
 check("the job under the launcher", printed(LOCKSTEP, "run", "-n", str(ranks), "--no-logs", PROGRAM), lines)
-check("the spawned job", printed(PROGRAM, "--spawn", str(ranks)), [line.split("] ", 1)[1] for line in lines])
+if SOURCE.endswith(".cpp"):
+    check("the spawned job", printed(PROGRAM, "--spawn", str(ranks)), [line.split("] ", 1)[1] for line in lines])

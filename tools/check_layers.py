@@ -94,7 +94,7 @@ def layer_problem(path, room, included):
     if path.parts[0] == "cli":
         room = "cli"
     if target.parts[0] != "lockstep" or room is None or other in (None, room):
-        return "the umbrella header is for users" if target.name == "lockstep.h" and room else None
+        return "the umbrella header is for users" if included == "lockstep/lockstep.h" and room else None
     top, other_top = room.split("/")[0], other.split("/")[0]
     if top == other_top:  # parts of one room: all may use what lies in the room itself
         return None if other == top else problem_within(path, room, other)

@@ -46,6 +46,12 @@ constexpr std::array TABLE = std::to_array<EnvironmentVariable>({
      "network limits each connection)"},
     {"LOCKSTEP_HOST_TIMEOUT", "user",
      "seconds after which another machine that does not answer over TCP counts as lost (default 15)"},
+    {"LOCKSTEP_CORE_LIBRARY", "user",
+     "Python: path of liblockstep_core.so (default: the one in the package, else the system's)"},
+    {"LOCKSTEP_COMMAND", "user",
+     "Python: path of the command lockstep, for python -m lockstep.run (default: the one in the package, "
+     "else "
+     "in PATH)"},
     {"LOCKSTEP_SPAWN", "spawn()", "which call of spawn() this process was started for"},
     {"LOCKSTEP_TERMINAL", "lockstep run",
      "columns of the launcher's terminal, for rank 0; unset when output is not a terminal"},

@@ -53,7 +53,7 @@ ProcessGroup connect(std::shared_ptr<Store> store, int rank, int size, const Con
   meeting.is_of_one_job = true;
   meeting.caller = str("connect, group \"", printable(options.name), "\"");
   const MetOverStore met = meet_over_store({.meeting = std::move(meeting)}, wanted, deadline);
-  return make_group(met.meeting(), met.backend, wanted, met.local_rank, options.name, group, deadline);
+  return make_group(met.meeting(), met.backend, wanted, met.place.local_rank, options.name, group, deadline);
 }
 
 }  // namespace lockstep

@@ -7,10 +7,20 @@
 #include "lockstep/comm/meeting/job_identity.h"
 
 namespace lockstep {
+namespace {
+
+// Whether all of the text is a number.
+bool read_number(const std::string& text, int& number) {
+  const char* const last = text.data() + text.size();
+  const auto read = std::from_chars(text.data(), last, number);
+  return read.ec == std::errc() && read.ptr == last;
+}
+
+}  // namespace
 
 std::string pack(const Introduction& mine) {
-  return str(mine.layout, '\n', mine.backend, '\n', mine.virtual_ranks, '\n', mine.job, '\n', mine.boot_id,
-             '\n', mine.address, '\n', mine.offer);
+  return str(mine.layout, '\n', mine.backend, '\n', mine.virtual_ranks, '\n', mine.local_rank, '\n', mine.job,
+             '\n', mine.boot_id, '\n', mine.address, '\n', mine.offer);
 }
 
 Introduction unpack_introduction(const std::string& text, std::string_view caller) {
@@ -20,17 +30,17 @@ Introduction unpack_introduction(const std::string& text, std::string_view calle
   };
   Introduction result;
   std::string virtual_ranks;
+  std::string local_rank;
   std::size_t at = 0;
-  for (std::string* part :
-       {&result.layout, &result.backend, &virtual_ranks, &result.job, &result.boot_id, &result.address}) {
+  for (std::string* part : {&result.layout, &result.backend, &virtual_ranks, &local_rank, &result.job,
+                            &result.boot_id, &result.address}) {
     const std::size_t end = text.find('\n', at);
     if (end == std::string::npos) refuse();
     *part = text.substr(at, end - at);
     at = end + 1;
   }
-  const char* const last = virtual_ranks.data() + virtual_ranks.size();
-  const auto read = std::from_chars(virtual_ranks.data(), last, result.virtual_ranks);
-  if (read.ec != std::errc() || read.ptr != last) refuse();
+  if (!read_number(virtual_ranks, result.virtual_ranks) || !read_number(local_rank, result.local_rank))
+    refuse();
   result.offer = text.substr(at);
   return result;
 }

@@ -17,6 +17,7 @@ namespace lockstep {
 struct Introduction {
   std::string backend;
   int virtual_ranks = 0;  // 0 if there are none
+  int local_rank = -1;    // the launcher's number on this machine; -1 if it gives none
   std::string job = {};   // the packed fingerprint of its job
   std::string boot_id = {};
   std::string address = {};

@@ -14,6 +14,7 @@ using ::testing::ThrowsMessage;
 
 const Introduction MINE = {.backend = "auto",
                            .virtual_ranks = 4,
+                           .local_rank = 1,
                            .job = pack(JobFingerprint{.size = 2, .source = "MPICH"}),
                            .boot_id = "b",
                            .address = "10.0.0.1",
@@ -24,6 +25,7 @@ TEST(Introduction, ArrivesAsItWasSent) {
   EXPECT_EQ(got.layout, layout_version());
   EXPECT_EQ(got.backend, MINE.backend);
   EXPECT_EQ(got.virtual_ranks, MINE.virtual_ranks);
+  EXPECT_EQ(got.local_rank, MINE.local_rank);
   EXPECT_EQ(got.job, MINE.job);
   EXPECT_EQ(got.boot_id, MINE.boot_id);
   EXPECT_EQ(got.address, MINE.address);

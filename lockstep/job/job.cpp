@@ -23,9 +23,11 @@
 #include "lockstep/job/meet_over_store.h"
 #include "lockstep/job/mpi.h"
 #include "lockstep/job/only_copy.h"
+#include "lockstep/job/place_on_node.h"
 #include "lockstep/job/rendezvous.h"
 #include "lockstep/job/virtual_ranks.h"
 #include "lockstep/os/failure_note.h"
+#include "lockstep/os/machine.h"
 
 namespace lockstep {
 namespace {
@@ -35,7 +37,7 @@ struct Job {
   // guarded by mutex
   std::unique_ptr<ProcessGroup> world;
   Rendezvous rendezvous;
-  int local_rank = 0;
+  PlaceOnNode place;
 };
 
 Job& job() {
@@ -105,11 +107,12 @@ void begin_notes(const JobEnvironment& place) {
     begin_failure_notes(place.rank);
 }
 
-void begin(Job& job, ProcessGroup world, const GroupOptions& group, int local_rank, int virtual_ranks) {
+void begin(Job& job, ProcessGroup world, const GroupOptions& group, const PlaceOnNode& place,
+           int virtual_ranks) {
   detail::set_virtual_ranks(virtual_ranks, world.size());
   job.world = std::make_unique<ProcessGroup>(std::move(world));
   begin_group_list(group);
-  job.local_rank = local_rank;
+  job.place = place;
   clear_failure();
   static const int registered = std::atexit(leave_at_exit) + std::at_quick_exit(leave_at_exit);
   (void)registered;
@@ -122,8 +125,15 @@ void meet_and_begin(Job& job, const InitOptions& options, const RendezvousFacts&
   fail_point("init.before_meet");
   const Met met = job.rendezvous.meet(options, facts, wanted, deadline);
   fail_point("init.after_meet");
-  begin(job, make_group(*met.meeting, met.backend, wanted, met.local_rank, "world", group, deadline), group,
-        met.local_rank, facts.virtual_ranks);
+  begin(job, make_group(*met.meeting, met.backend, wanted, met.place.local_rank, "world", group, deadline),
+        group, met.place, facts.virtual_ranks);
+}
+
+std::vector<RankOnMachine> ranks_on_machines(Meeting& meeting, Deadline deadline) {
+  std::vector<RankOnMachine> all;
+  for (const Message& message : meeting.exchange(boot_id(), {}, deadline))
+    all.push_back({.machine = message.text, .local_rank = -1});
+  return all;
 }
 
 void init_from_mpi(const MpiHandle& handle, const InitOptions& options) {
@@ -142,11 +152,11 @@ void init_from_mpi(const MpiHandle& handle, const InitOptions& options) {
   MpiMeeting& meeting = MpiMeeting::of(communicator);
   meeting.set_caller("init_process_group_from_mpi");
   meeting.begin();
-  const int local_rank = lower_ranks_here(meeting, deadline);
+  const PlaceOnNode place = place_on_node(ranks_on_machines(meeting, deadline), communicator->rank());
   begin(mine,
         messages::make_group(MPI_CARRIER, connect_mpi(meeting, communicator, deadline), meeting, "world",
                              group, deadline),
-        group, local_rank, wanted_virtual_ranks(options.virtual_ranks, communicator->size()));
+        group, place, wanted_virtual_ranks(options.virtual_ranks, communicator->size()));
 }
 
 }  // namespace
@@ -233,10 +243,19 @@ int restart_count() {
                           requeues);
 }
 
-int get_local_rank() {
+namespace {
+
+PlaceOnNode place_here() {
   world();
   const std::lock_guard lock(job().mutex);
-  return job().local_rank;
+  return job().place;
 }
+
+}  // namespace
+
+int get_local_rank() { return place_here().local_rank; }
+int get_local_world_size() { return place_here().local_size; }
+int get_node_rank() { return place_here().node_rank; }
+int get_node_count() { return place_here().node_count; }
 
 }  // namespace lockstep

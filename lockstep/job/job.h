@@ -73,6 +73,12 @@ int get_world_size();
 // The rank's number on this machine: the launcher's LOCAL_RANK, else the number of lower ranks on this
 // machine.
 int get_local_rank();
+// How many of the job's ranks have a number on this machine (LOCAL_WORLD_SIZE), which of the job's machines
+// this is, and how many there are: Horovod's local_size, cross_rank and cross_size. Machines are numbered by
+// their first rank. Two launchers of one machine are two machines here (place_on_node.h).
+int get_local_world_size();
+int get_node_rank();
+int get_node_count();
 std::string get_backend();
 
 // How many times the job was restarted before: by `lockstep run --max-restarts` or torchrun, and by Slurm's

@@ -33,6 +33,9 @@ RANKS_TEST(Job, TellsEveryRankItsPlace, Ranks(1, 2, 3, 4), WithoutGroup()) {
   EXPECT_EQ(get_rank(), rank());
   EXPECT_EQ(get_world_size(), size());
   EXPECT_EQ(get_local_rank(), rank());
+  EXPECT_EQ(get_local_world_size(), size());
+  EXPECT_EQ(get_node_rank(), 0);
+  EXPECT_EQ(get_node_count(), 1);
   EXPECT_EQ(get_backend(), size() == 1 ? "self" : "shm");
   EXPECT_EQ(sum_of_ranks(), size() * (size() - 1) / 2);
 }

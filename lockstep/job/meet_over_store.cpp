@@ -39,10 +39,10 @@ void check_addresses(const std::vector<Introduction>& all, const std::string& ca
 
 }  // namespace
 
-int count_before(const std::vector<Introduction>& all, int rank) {
-  const auto mine = all.begin() + rank;
-  return static_cast<int>(
-      std::count_if(all.begin(), mine, [&](const auto& other) { return other.boot_id == mine->boot_id; }));
+std::vector<RankOnMachine> on_machines(const std::vector<Introduction>& all) {
+  std::vector<RankOnMachine> ranks;
+  for (const Introduction& rank : all) ranks.push_back({rank.boot_id, rank.local_rank});
+  return ranks;
 }
 
 std::string text_of(const BackendChoice& wanted) {
@@ -62,13 +62,14 @@ MetOverStore meet_over_store(MeetOverStoreOptions options, const BackendChoice& 
   const std::vector<Introduction> all = introduce(*met.over_store,
                                                   {.backend = text_of(wanted),
                                                    .virtual_ranks = options.virtual_ranks,
+                                                   .local_rank = options.local_rank,
                                                    .job = pack(meeting.job),
                                                    .boot_id = boot_id(),
                                                    .address = meeting.local_address,
                                                    .offer = proof.offer()},
                                                   deadline, meeting.caller);
   check_addresses(all, meeting.caller);
-  met.local_rank = options.local_rank >= 0 ? options.local_rank : count_before(all, rank);
+  met.place = place_on_node(on_machines(all), rank);
   if (wanted.cpu != "auto" && wanted.cpu != "shm") return met;
   met.hub = proof.run(all[0].offer, deadline);
   if (!met.hub && wanted.cpu == "shm") {

@@ -4,7 +4,8 @@
 //
 //   MetOverStore met = meet_over_store({.meeting = ..., .local_rank = 0}, choice, deadline);
 //   ProcessGroup group =
-//       make_group(met.meeting(), met.backend, choice, met.local_rank, "world", options, deadline);
+//       make_group(met.meeting(), met.backend, choice, met.place.local_rank, "world", options,
+//                                   deadline);
 //
 // Who         every rank, with the same name. Blocks until all ranks have come.
 // Throws      like connect().
@@ -12,10 +13,12 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "lockstep/comm/backends/registry.h"
 #include "lockstep/comm/meeting/hub.h"
 #include "lockstep/comm/meeting/store_meeting.h"
+#include "lockstep/job/place_on_node.h"
 
 namespace lockstep {
 
@@ -29,16 +32,16 @@ struct MetOverStore {
   std::unique_ptr<StoreMeeting> over_store;
   std::unique_ptr<Hub> hub;  // set if all ranks are on one machine and the backend needs it
   std::string backend;       // the meaning of "auto" in this job
-  int local_rank = 0;        // counted if no launcher gave one
+  PlaceOnNode place;
 
   Meeting& meeting() const { return hub ? static_cast<Meeting&>(*hub) : *over_store; }
 };
 
 MetOverStore meet_over_store(MeetOverStoreOptions options, const BackendChoice& wanted, Deadline deadline);
 
-// How many lower ranks of `all` are on the machine of `rank`.
+// What each rank said of its machine.
 struct Introduction;
-int count_before(const std::vector<Introduction>& all, int rank);
+std::vector<RankOnMachine> on_machines(const std::vector<Introduction>& all);
 // The backends in the form that all ranks compare.
 std::string text_of(const BackendChoice& wanted);
 

@@ -199,18 +199,18 @@ Met Rendezvous::meet(const InitOptions& options, const RendezvousFacts& facts, c
     return meet_over_store(options.store, facts, plan, wanted, deadline);
   }
   meet_here(facts, plan, deadline);
-  introduce(*hub_,
-            {.backend = text_of(wanted),
-             .virtual_ranks = facts.virtual_ranks,
-             .job = pack(fingerprint(facts, plan))},
-            deadline);
-  const bool is_known = place.local_rank != JobEnvironment::UNKNOWN;
+  const std::vector<Introduction> all = introduce(*hub_,
+                                                  {.backend = text_of(wanted),
+                                                   .virtual_ranks = facts.virtual_ranks,
+                                                   .local_rank = place.local_rank,
+                                                   .job = pack(fingerprint(facts, plan))},
+                                                  deadline);
   return {hub_.get(),
           backend != "auto"                  ? backend
           : place.world_size == 1            ? "self"
           : kernel_has(KernelFeature::MEMFD) ? "shm"
                                              : "tcp",
-          is_known ? place.local_rank : place.rank};
+          place_on_node(on_machines(all), place.rank)};
 }
 
 void Rendezvous::meet_here(const RendezvousFacts& facts, const RendezvousPlan& plan, Deadline deadline) {
@@ -278,11 +278,13 @@ Met Rendezvous::meet_over_mpi(const RendezvousFacts& facts, const BackendChoice&
             "WORLD_SIZE"));
   MpiMeeting& meeting = MpiMeeting::of(world);
   meeting.begin();
-  const std::vector<Introduction> all = introduce(
-      meeting, {.backend = text_of(wanted), .virtual_ranks = facts.virtual_ranks, .boot_id = boot_id()},
-      deadline);
-  const bool is_known = place.local_rank != JobEnvironment::UNKNOWN;
-  return {&meeting, wanted.cpu, is_known ? place.local_rank : count_before(all, place.rank)};
+  const std::vector<Introduction> all = introduce(meeting,
+                                                  {.backend = text_of(wanted),
+                                                   .virtual_ranks = facts.virtual_ranks,
+                                                   .local_rank = place.local_rank,
+                                                   .boot_id = boot_id()},
+                                                  deadline);
+  return {&meeting, wanted.cpu, place_on_node(on_machines(all), place.rank)};
 }
 
 Met Rendezvous::meet_over_store(std::shared_ptr<Store> store, const RendezvousFacts& facts,
@@ -306,7 +308,7 @@ Met Rendezvous::meet_over_store(std::shared_ptr<Store> store, const RendezvousFa
     tcp_store_.reset();  // the next attempt connects again
     throw;
   }
-  return {&over_store_.meeting(), over_store_.backend, over_store_.local_rank};
+  return {&over_store_.meeting(), over_store_.backend, over_store_.place};
 }
 
 }  // namespace lockstep

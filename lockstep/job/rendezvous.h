@@ -14,6 +14,7 @@
 #include "lockstep/comm/meeting/hub.h"
 #include "lockstep/job/job.h"
 #include "lockstep/job/meet_over_store.h"
+#include "lockstep/job/place_on_node.h"
 #include "lockstep/job/rendezvous_plan.h"
 #include "lockstep/os/secret.h"
 #include "lockstep/store/tcp_store.h"
@@ -27,7 +28,7 @@ RendezvousFacts rendezvous_facts(const InitOptions& options);
 struct Met {
   Meeting* meeting = nullptr;  // valid until the next meet()
   std::string backend;         // the meaning of "auto" in this job
-  int local_rank = 0;
+  PlaceOnNode place;
 };
 
 class Rendezvous {

@@ -102,6 +102,18 @@ RANKS_TEST(Rendezvous, WhereNobodySaysTheLocalRankIsCounted, Ranks(3), WithoutGr
   unsetenv("LOCAL_RANK");
   init_process_group();
   EXPECT_EQ(get_local_rank(), rank());
+  EXPECT_EQ(get_local_world_size(), size());
+  EXPECT_EQ(get_node_count(), 1);
+}
+
+// As of several launchers on this machine.
+RANKS_TEST(Rendezvous, EachLauncherIsANode, Ranks(1, 2, 4), WithoutGroup()) {
+  const OwnMachine machine;
+  init_process_group();
+  EXPECT_EQ(get_local_rank(), 0);
+  EXPECT_EQ(get_local_world_size(), 1);
+  EXPECT_EQ(get_node_rank(), rank());
+  EXPECT_EQ(get_node_count(), size());
 }
 
 RANKS_TEST(Rendezvous, AnotherSecretIsRefused, Ranks(2), WithoutGroup()) {

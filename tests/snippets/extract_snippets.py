@@ -33,6 +33,8 @@ FIXTURES = {
     "lockstep/autograd/activation_checkpoint.h": "extern torch::nn::Sequential layers; extern std::vector<torch::nn::Linear> blocks; "
                                               "extern torch::nn::Linear norm, head;",
     "lockstep/base/log.h": "void my_logger(const std::string& line);",
+    "lockstep/c/handles.h": "extern ProcessGroup group; void train_in_c(lockstep_group handle);",
+    "lockstep/c/lockstep.h": "void fail(const char* why);",
     "lockstep/comm/collectives/all_gather.h": "extern int mine;",
     "lockstep/comm/collectives/all_reduce.h": "extern float local_loss;",
     "lockstep/comm/collectives/all_to_all.h": "extern std::vector<float> out, in; extern std::vector<std::size_t> counts, received;",
