@@ -60,7 +60,7 @@ ModelParallelSizes with_data(ModelParallelSizes sizes, int world_size) {
   return sizes;
 }
 
-std::vector<std::string> names_in(const std::string& order) {
+std::vector<std::string> axis_names(const std::string& order) {
   std::vector<std::string> names(1);
   for (const char c : order) {
     if (c == '-') {
@@ -84,7 +84,7 @@ std::vector<ParallelAxis> ordered(const ParallelAxes& axes, const std::string& o
     return [&name](const ParallelAxis& axis) { return axis.name == name; };
   };
   std::vector<ParallelAxis> all;
-  for (const std::string& name : names_in(order)) {
+  for (const std::string& name : axis_names(order)) {
     const auto* const axis = std::find_if(axes.begin(), axes.end(), named(name));
     if (axis == axes.end()) refuse_order(order, str("has no axis by the name ", in_quotes(name)));
     if (std::any_of(all.begin(), all.end(), named(name))) refuse_order(order, str("has ", name, " twice"));
@@ -98,7 +98,7 @@ std::vector<ParallelAxis> ordered(const ParallelAxes& axes, const std::string& o
   return all;
 }
 
-std::string numbers(const std::vector<int>& ranks) {
+std::string rank_list(const std::vector<int>& ranks) {
   std::string text;
   for (const int rank : ranks) text += str(text.empty() ? "" : ",", rank);
   return text;
@@ -108,11 +108,11 @@ std::string groups_line(const std::string& name, const RankGroups& groups) {
   constexpr std::size_t NAME_WIDTH = 11;
   std::string line = name;
   line.resize(std::max(NAME_WIDTH, line.size() + 1), ' ');
-  for (const auto& ranks : groups) line += str(" {", numbers(ranks), '}');
+  for (const auto& ranks : groups) line += str(" {", rank_list(ranks), '}');
   return line + '\n';
 }
 
-std::string padded(const std::string& text, std::size_t width) {
+std::string right_aligned(const std::string& text, std::size_t width) {
   return std::string(width - std::min(width, text.size()), ' ') + text;
 }
 
@@ -202,13 +202,13 @@ std::string to_text(const ModelParallelMesh& mesh) {
   std::string head = "rank";
   for (std::size_t i = 0; i < mesh.shape.size(); ++i) {
     text += str(i == 0 ? " " : " x ", mesh.mesh_dim_names[i], ' ', mesh.shape[i]);
-    head += padded(mesh.mesh_dim_names[i], COLUMN);
+    head += right_aligned(mesh.mesh_dim_names[i], COLUMN);
   }
   if (mesh.virtual_pipeline > 1) text += str(", ", mesh.virtual_pipeline, " model chunks a rank");
   text += str("\n\n", head, '\n');
   for (int rank = 0; rank < mesh.world_size(); ++rank) {
-    text += padded(std::to_string(rank), 4);
-    for (const int c : mesh.get_coordinate(rank)) text += padded(std::to_string(c), COLUMN);
+    text += right_aligned(std::to_string(rank), 4);
+    for (const int c : mesh.get_coordinate(rank)) text += right_aligned(std::to_string(c), COLUMN);
     text += '\n';
   }
   text += '\n';

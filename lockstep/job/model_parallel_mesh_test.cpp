@@ -8,7 +8,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/job/device_mesh.h"
 
-namespace lockstep {
+namespace lockstep::model_parallel_mesh_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -152,4 +152,4 @@ TEST(ModelParallelMesh, RefusesOrdersByName) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::model_parallel_mesh_test

@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-namespace lockstep {
+namespace lockstep::pipeline_chart_test {
 namespace {
 
 std::string chart_of(const PipelineShape& shape, const PipelineTimes& times = {}) {
@@ -29,7 +29,7 @@ TEST(PipelineChart, IsToScale) {
 // The figure of Megatron's paper: the upper half of figure 4, in the first group.
 TEST(PipelineChart, HasALetterForEachChunk) {
   EXPECT_EQ(chart_of({.stages = 2, .micro_batches = 2, .virtual_stages = 2}),
-            "rank 0  F0a F1a F0b F1b     B0b---- B1b---- B0a---- B1a----\n"
+            "rank 0  F0a F1a F0b F1b         B0b----     B1b---- B0a---- B1a----\n"
             "rank 1      F0a F1a F0b B0b---- F1b B1b---- B0a---- B1a----\n");
 }
 
@@ -71,4 +71,4 @@ TEST(PipelineChart, SaysWhatEachRankCosts) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::pipeline_chart_test

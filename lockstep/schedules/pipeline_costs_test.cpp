@@ -7,7 +7,7 @@
 #include "lockstep/schedules/pipeline_timeline.h"
 #include "testing/pipeline_shapes.h"
 
-namespace lockstep {
+namespace lockstep::pipeline_costs_test {
 namespace {
 
 constexpr auto GPIPE = PipelineScheduleKind::GPIPE;
@@ -159,4 +159,4 @@ TEST(PipelineCosts, OfRecomputingKeepInputsAlone) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::pipeline_costs_test

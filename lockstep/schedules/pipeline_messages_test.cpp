@@ -9,7 +9,7 @@
 #include "lockstep/base/str.h"
 #include "testing/pipeline_shapes.h"
 
-namespace lockstep {
+namespace lockstep::pipeline_messages_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -231,4 +231,4 @@ TEST(PipelineMessages, NeedFewPlaces) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::pipeline_messages_test

@@ -8,7 +8,7 @@
 #include "lockstep/base/error.h"
 #include "testing/pipeline_shapes.h"
 
-namespace lockstep {
+namespace lockstep::pipeline_schedule_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -160,4 +160,4 @@ TEST(PipelineSchedule, LabelsChunksByLetters) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::pipeline_schedule_test

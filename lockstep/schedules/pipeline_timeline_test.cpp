@@ -10,7 +10,7 @@
 #include "lockstep/base/error.h"
 #include "testing/pipeline_shapes.h"
 
-namespace lockstep {
+namespace lockstep::pipeline_timeline_test {
 namespace {
 
 using ::testing::DoubleEq;
@@ -180,8 +180,10 @@ TEST(PipelineTimeline, ShowsThatAShortLastGroupDeadlocks) {
     }
   }
   EXPECT_THAT([&] { pipeline_timeline(own); }, ThrowsMessage<InvalidArgument>(HasSubstr("waits forever")));
-  EXPECT_EQ(pipeline_timeline(pipeline_schedule(own.shape)).bubble(), 3.0 / (V * M + 3));
+  const PipelineTimes thirds{
+      .forward = 3, .backward_input = 3, .backward_weight = 3, .transfer = 0, .sizes = {}};
+  EXPECT_EQ(pipeline_timeline(pipeline_schedule(own.shape), thirds).bubble(), 3.0 / (V * M + 3));
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::pipeline_timeline_test
