@@ -27,6 +27,8 @@ constexpr char USAGE[] =
     "  report RUN [-o report.html]    one page of a run: curves, step times, who came last (lockstep report "
     "--help)\n"
     "  plan --params 7.5B --ranks 64  bytes a rank of DDP and of ZeRO's stages (lockstep plan --help)\n"
+    "  plan --pipeline 1f1b --stages 4 --micro-batches 8   draw a pipeline's schedule; --mesh: groups of "
+    "ranks\n"
     "  info                           version, environment variables, what this machine offers\n"
     "  --version                      the version alone\n";
 

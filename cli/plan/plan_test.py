@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`lockstep plan` from outside: the ZeRO paper's table, models in files, what fits, errors in one line.
+"""`lockstep plan` from outside: the ZeRO paper's table, models in files, what fits, groups of ranks, schedules, errors in one line.
 
     LAUNCHER_TEST_COMMAND=build/lockstep cli/plan/plan_test.py -v"""
 import json
@@ -9,7 +9,9 @@ import struct
 import subprocess
 import tempfile
 import unittest
+import xml.etree.ElementTree
 
+DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs"
 LOCKSTEP = str(pathlib.Path(os.environ["LAUNCHER_TEST_COMMAND"]).resolve())
 TRANSFORMER = ["--layers", 24, "--hidden", 1024, "--heads", 16, "--sequence", 1024]
 
@@ -122,6 +124,52 @@ class Plan(unittest.TestCase):
         self.refused(1, "broken.safetensors", "--model", "broken.safetensors", "--ranks", 1)
         (self.folder / "index.json").write_text("{}")
         self.refused(1, "index.json", "--model", "index.json", "--ranks", 1)
+
+    def test_pages_show_what_the_command_prints(self):
+        for page, blocks in [("plan.md", 2), ("pipeline_schedules.md", 5)]:
+            shown = [block for block in (DOCS / page).read_text().split("```\n")[1::2] if block.startswith("$ lockstep plan ")]
+            found = 0
+            for block in shown:
+                command, text = block.split("\n", 1)
+                if text:
+                    self.assertEqual(self.text(*command.split()[3:]), text, command)
+                    found += 1
+            self.assertEqual(found, blocks, page)
+
+    def test_groups_of_ranks(self):
+        text = self.text("--mesh", "tp=2,pp=4", "--ranks", 16)
+        self.assertIn("16 ranks: pp 4 x dp 2 x cp 1 x tp 2\n", text)
+        self.assertIn("\npp          {0,4,8,12} {1,5,9,13} {2,6,10,14} {3,7,11,15}\n", text)
+        mesh = json.loads(self.text("--mesh", "tp=2,pp=2", "--nodes", 2, "--ranks-per-node", 4, "--order", "tp-pp-dp", "--json"))
+        self.assertEqual(mesh["groups"]["pp"], [[0, 2], [1, 3], [4, 6], [5, 7]])
+        self.refused(64, "needs --ranks", "--mesh", "tp=2")
+        self.refused(64, "which does not divide the 8 ranks of the job", "--mesh", "tp=3", "--ranks", 8)
+        self.refused(64, "has tp twice", "--mesh", "tp=2", "--ranks", 8, "--order", "tp-tp")
+        self.refused(64, "--params does not go with --mesh", "--mesh", "tp=2", "--ranks", 8, "--params", "1M")
+        self.refused(64, "--mesh prints at most 65536 ranks", "--mesh", "tp=2", "--ranks", 1 << 20)
+        self.refused(64, "--order needs --mesh", "--params", "1M", "--ranks", 8, "--order", "tp-dp-pp")
+
+    def test_schedules(self):
+        shape = ["--stages", 4, "--micro-batches", 8]
+        for name, bubble in [("gpipe", "27.3 %"), ("1f1b", "27.3 %"), ("zb-h1", "11.1 %")]:
+            self.assertIn(f", bubble {bubble}\n", self.text("--pipeline", name, *shape))
+        plan = json.loads(self.text("--pipeline", "1f1b", *shape, "--virtual", 2, "--times", "2,3,1", "--json"))
+        self.assertAlmostEqual(plan["bubble"], 3 / (2 * 8 + 3))
+        self.assertEqual(plan["time"], (2 * 8 + 3) * 6 / 2)
+        self.text("--pipeline", "1f1b", *shape, "--recompute", "always", "--batch", 9, "--transfer", 0.1)
+        self.refused(64, "needs --stages and --micro-batches", "--pipeline", "1f1b")
+        self.refused(64, "--stages needs --pipeline", *shape, "--params", "1M", "--ranks", 8)
+        self.refused(64, "--ranks does not go with --pipeline", "--pipeline", "1f1b", *shape, "--ranks", 8)
+        self.refused(64, "virtual stages are for 1f1b", "--pipeline", "gpipe", *shape, "--virtual", 2)
+        self.refused(64, "did you mean 1f1b?", "--pipeline", "1f1f", *shape)
+
+    def test_a_picture_of_a_schedule(self):
+        self.text("--pipeline", "zb-h1", "--stages", 3, "--micro-batches", 4, "--svg", "zb.svg")
+        root = xml.etree.ElementTree.parse(self.folder / "zb.svg").getroot()
+        self.assertEqual(root.tag, "{http://www.w3.org/2000/svg}svg")
+        boxes = [box for box in root.iter("{http://www.w3.org/2000/svg}rect") if box.get("class") in ("f", "i", "w") and len(box)]
+        self.assertEqual(len(boxes), 3 * 3 * 4)
+        self.refused(1, "none/zb.svg", "--pipeline", "1f1b", "--stages", 3, "--micro-batches", 4, "--svg", "none/zb.svg")
 
     def test_help(self):
         self.assertIn("--ranks-per-node", self.text("--help"))

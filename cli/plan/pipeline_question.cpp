@@ -1,0 +1,145 @@
+#include "cli/plan/pipeline_question.h"
+
+#include <array>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "cli/plan/chosen.h"
+#include "lockstep/schedules/micro_batches.h"
+#include "lockstep/schedules/pipeline_chart.h"
+
+namespace lockstep::cli {
+namespace {
+
+constexpr std::int64_t MOST_ACTIONS = 1'000'000;
+
+constexpr std::array SCHEDULES =
+    std::to_array<Word<PipelineScheduleKind>>({{"gpipe", PipelineScheduleKind::GPIPE},
+                                               {"1f1b", PipelineScheduleKind::ONE_F_ONE_B},
+                                               {"zb-h1", PipelineScheduleKind::ZB_H1}});
+constexpr std::array RECOMPUTE_MODES =
+    std::to_array<Word<RecomputeMode>>({{"never", RecomputeMode::NEVER},
+                                        {"except_last", RecomputeMode::EXCEPT_LAST},
+                                        {"always", RecomputeMode::ALWAYS}});
+
+double parse_time(std::string_view option, const std::string& text, double least) {
+  double time = 0;
+  std::istringstream in(text);
+  in >> time;
+  if (in.fail() || !in.eof() || !std::isfinite(time) || time < least)
+    throw UsageError(str(option, " takes times such as 1 or 2.5, in any unit, not ", in_quotes(text)));
+  return time;
+}
+
+// "F,B,W": forward, gradient of the inputs, gradient of the weights.
+PipelineTimes parse_times(const std::string& text) {
+  PipelineTimes times;
+  if (text.empty()) return times;
+  std::vector<double> all;
+  std::istringstream words(text);
+  for (std::string word; std::getline(words, word, ',');)
+    all.push_back(parse_time("--times", word, all.empty() ? 1e-9 : 0));
+  if (all.size() != 3) {
+    throw UsageError(
+        str("--times takes three times, F,B,W: forward, gradient of the inputs, gradient of the "
+            "weights; not ",
+            in_quotes(text)));
+  }
+  times.forward = all[0];
+  times.backward_input = all[1];
+  times.backward_weight = all[2];
+  return times;
+}
+
+std::string joined(const std::vector<std::int64_t>& numbers) {
+  std::string text;
+  for (const std::int64_t number : numbers) text += str(text.empty() ? "" : ", ", number);
+  return text;
+}
+
+std::string times_text(const PipelineQuestion& question) {
+  const PipelineTimes& times = question.times;
+  std::string text = str("forward ", times.forward, ", backward ", times.backward_input, " + ",
+                         times.backward_weight, " (inputs + weights), transfer ", times.transfer, '\n');
+  if (!question.rows.empty())
+    text += str("micro-batches of ", joined(question.rows), " rows; times are those of the first\n");
+  return text;
+}
+
+std::string legend(const PipelineShape& shape) {
+  return str(
+      "F forward, ",
+      shape.kind == PipelineScheduleKind::ZB_H1 ? "I gradient of the inputs, W of the weights" : "B backward",
+      shape.recompute == RecomputeMode::NEVER ? "" : ", R recompute", "; the number is the micro-batch",
+      shape.virtual_stages > 1 ? ", the letter the rank's model chunk" : "", '\n');
+}
+
+std::string peaks_text(const PipelineShape& shape) {
+  const std::string unit =
+      shape.virtual_stages > 1 ? str(", of one chunk each (", shape.virtual_stages, " chunks a rank)") : "";
+  return str("in flight: most micro-batches between forward and backward, their inputs are kept", unit,
+             "\nactivations: most micro-batches whose activations are kept", unit, '\n');
+}
+
+}  // namespace
+
+PipelineQuestion pipeline_question(const PipelineWords& words) {
+  PipelineQuestion question;
+  PipelineShape& shape = question.shape;
+  shape.kind = chosen("--pipeline", words.pipeline, SCHEDULES).value;
+  if (!words.recompute.empty())
+    shape.recompute = chosen("--recompute", words.recompute, RECOMPUTE_MODES).value;
+  if (!words.stages || !words.micro_batches)
+    throw UsageError("lockstep plan --pipeline needs --stages and --micro-batches");
+  const std::int64_t chunks = words.virtual_stages.value_or(1);
+  if (*words.stages > MOST_ACTIONS || *words.micro_batches > MOST_ACTIONS || chunks > MOST_ACTIONS ||
+      *words.stages * *words.micro_batches > MOST_ACTIONS ||
+      *words.stages * *words.micro_batches * chunks > MOST_ACTIONS) {
+    throw UsageError(str("--stages times --micro-batches times --virtual is more than ", MOST_ACTIONS));
+  }
+  question.times = parse_times(words.times);
+  if (!words.transfer.empty()) question.times.transfer = parse_time("--transfer", words.transfer, 0);
+  shape.stages = static_cast<int>(*words.stages);
+  shape.micro_batches = static_cast<int>(*words.micro_batches);
+  shape.virtual_stages = static_cast<int>(chunks);
+  if (words.batch) {
+    question.rows = micro_batch_sizes(*words.batch, *words.micro_batches);
+    shape.micro_batches = static_cast<int>(question.rows.size());
+    for (const std::int64_t rows : question.rows)
+      question.times.sizes.push_back(static_cast<double>(rows) / static_cast<double>(question.rows.front()));
+  }
+  return question;
+}
+
+std::string pipeline_text(const PipelineQuestion& question) {
+  const PipelineTimeline timeline = pipeline_timeline(pipeline_schedule(question.shape), question.times);
+  const std::string chart = to_text(timeline);
+  return str(to_text(question.shape), '\n', times_text(question), legend(question.shape), '\n',
+             chart.empty() ? "The chart is too wide for text; --svg FILE draws it.\n" : chart, '\n',
+             cost_text(timeline), peaks_text(question.shape));
+}
+
+std::string pipeline_json(const PipelineQuestion& question) {
+  const PipelineTimeline timeline = pipeline_timeline(pipeline_schedule(question.shape), question.times);
+  const PipelineShape& shape = question.shape;
+  nlohmann::ordered_json json = {{"schedule", name_of(shape.kind)},
+                                 {"stages", shape.stages},
+                                 {"micro_batches", shape.micro_batches},
+                                 {"virtual_stages", shape.virtual_stages},
+                                 {"recompute", name_of(shape.recompute)},
+                                 {"time", timeline.makespan()},
+                                 {"bubble", timeline.bubble()}};
+  for (const RankTimeline& rank : timeline.ranks) {
+    auto& row = json["ranks"].emplace_back();
+    row = {{"idle", timeline.makespan() - rank.work},
+           {"peak_in_flight", rank.peak_in_flight},
+           {"peak_activations", rank.peak_activations}};
+    for (const auto& [action, start, end] : rank.actions)
+      row["actions"].push_back(
+          {{"action", label_of(action, shape.virtual_stages > 1)}, {"start", start}, {"end", end}});
+  }
+  return json.dump(2) + '\n';
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,98 @@
+// pipeline_schedule: what each rank of a pipeline computes, and in which order, as a table. Pure: five values
+// in, a table out. The table is complete before anything runs, and it is the same on every rank.
+//
+//   const PipelineSchedule schedule = pipeline_schedule(
+//       {.kind = PipelineScheduleKind::ONE_F_ONE_B, .stages = 2, .micro_batches = 3});
+//   std::cout << to_text(schedule);      // 1f1b: 2 stages, 3 micro-batches
+//                                        // rank 0  F0 F1 B0 F2 B1 B2
+//                                        // rank 1  F0 B0 F1 B1 F2 B2
+//
+// p is the number of stages, which is the number of ranks. m is the number of micro-batches, v the number of
+// model chunks of each rank. The model is cut into p v parts; part c p + r is chunk c of rank r (part_of).
+//
+//   GPIPE         all forwards, then all backwards, the last micro-batch first.
+//   ONE_F_ONE_B   p - r - 1 forwards on rank r, then one forward and one backward in turn. A rank keeps the
+//                 activations of at most p micro-batches, whatever m is.
+//      v > 1      interleaved 1F1B in Megatron's order: micro-batches go through a rank's chunks in groups,
+//                 after 2 (p - r - 1) + (v - 1) g forwards of single chunks. g is the size of a group. If p
+//                 divides m, every group has p micro-batches. Otherwise there are m / p groups, rounded down
+//                 and at least one, and their sizes differ by at most 1. Megatron refuses these m.
+//   ZB_H1         1F1B whose backward is two actions. BACKWARD_INPUT computes the gradient that the previous
+//                 stage waits for. BACKWARD_WEIGHT computes the gradients of the parameters, which nobody
+//                 waits for. It comes r micro-batches later on rank r, and fills the bubble at the end.
+//
+// Recompute   RECOMPUTE is a second forward directly before the backward. Until then only the inputs of that
+//             micro-batch are kept. EXCEPT_LAST keeps the activations of the last micro-batch, as torchgpipe
+//             does: with GPIPE, its backward follows its forward.
+// Any m       m < p is allowed: a pipeline that never fills. micro_batches.h cuts a batch that m does not
+//             divide.
+// Throws      InvalidArgument: a number below 1; v > 1 with GPIPE or ZB_H1.
+// See also    pipeline_messages.h: sends and receives. pipeline_timeline.h: times, bubble, peak memory.
+// Source      Huang et al., "GPipe", 2019, arXiv 1811.06965; Narayanan et al., "Efficient Large-Scale
+//             Language Model Training on GPU Clusters Using Megatron-LM", 2021, arXiv 2104.04473; Qi et al.,
+//             "Zero Bubble Pipeline Parallelism", 2024, arXiv 2401.10241, section 3.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/base/visibility.h"
+
+namespace LOCKSTEP_PUBLIC lockstep {
+
+enum class PipelineScheduleKind : std::uint8_t { GPIPE, ONE_F_ONE_B, ZB_H1 };
+
+// "gpipe", "1f1b", "zb-h1".
+std::string_view name_of(PipelineScheduleKind kind);
+
+enum class RecomputeMode : std::uint8_t { NEVER, EXCEPT_LAST, ALWAYS };
+
+// "never", "except_last", "always".
+std::string_view name_of(RecomputeMode mode);
+
+enum class PipelineActionKind : std::uint8_t {
+  FORWARD,          // F
+  RECOMPUTE,        // R: the forward again, from the inputs that were kept
+  BACKWARD,         // B: the gradients of inputs and parameters
+  BACKWARD_INPUT,   // I: the gradients of inputs alone
+  BACKWARD_WEIGHT,  // W: the gradients of parameters alone
+};
+
+struct PipelineAction {
+  PipelineActionKind kind = PipelineActionKind::FORWARD;
+  int micro_batch = 0;
+  int chunk = 0;  // of this rank's model chunks
+  bool operator==(const PipelineAction&) const = default;
+};
+
+struct PipelineShape {
+  PipelineScheduleKind kind = PipelineScheduleKind::ONE_F_ONE_B;
+  int stages = 1;          // p
+  int micro_batches = 1;   // m
+  int virtual_stages = 1;  // v
+  RecomputeMode recompute = RecomputeMode::NEVER;
+
+  int parts() const { return stages * virtual_stages; }  // of the model
+  int part_of(int rank, int chunk) const { return chunk * stages + rank; }
+  int rank_of(int part) const { return part % stages; }
+  int chunk_of(int part) const { return part / stages; }
+};
+
+struct PipelineSchedule {
+  PipelineShape shape;
+  std::vector<std::vector<PipelineAction>> ranks;  // by rank, in the order in which the rank computes
+};
+
+PipelineSchedule pipeline_schedule(const PipelineShape& shape);
+
+// "F3"; with_chunk: "F3b" for chunk 1.
+std::string label_of(const PipelineAction& action, bool with_chunk);
+
+// "1f1b: 4 stages, 8 micro-batches, 2 chunks a rank, recompute always".
+std::string to_text(const PipelineShape& shape);
+// The shape, and a line of labels for each rank.
+std::string to_text(const PipelineSchedule& schedule);
+
+}  // namespace lockstep

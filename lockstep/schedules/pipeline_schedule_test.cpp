@@ -1,0 +1,163 @@
+#include "lockstep/schedules/pipeline_schedule.h"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <map>
+
+#include "lockstep/base/error.h"
+#include "testing/pipeline_shapes.h"
+
+namespace lockstep::pipeline_schedule_test {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+using enum PipelineActionKind;
+
+constexpr auto GPIPE = PipelineScheduleKind::GPIPE;
+constexpr auto ONE_F_ONE_B = PipelineScheduleKind::ONE_F_ONE_B;
+constexpr auto ZB_H1 = PipelineScheduleKind::ZB_H1;
+
+std::string schedule_text(const PipelineShape& shape) { return to_text(pipeline_schedule(shape)); }
+
+TEST(PipelineSchedule, OfGPipeIsItsPaper) {
+  EXPECT_EQ(schedule_text({.kind = GPIPE, .stages = 2, .micro_batches = 3}),
+            "gpipe: 2 stages, 3 micro-batches\n"
+            "rank 0  F0 F1 F2 B2 B1 B0\n"
+            "rank 1  F0 F1 F2 B2 B1 B0\n");
+}
+
+TEST(PipelineSchedule, Of1F1BHasAWarmUp) {
+  EXPECT_EQ(schedule_text({.stages = 4, .micro_batches = 6}),
+            "1f1b: 4 stages, 6 micro-batches\n"
+            "rank 0  F0 F1 F2 F3 B0 F4 B1 F5 B2 B3 B4 B5\n"
+            "rank 1  F0 F1 F2 B0 F3 B1 F4 B2 F5 B3 B4 B5\n"
+            "rank 2  F0 F1 B0 F2 B1 F3 B2 F4 B3 F5 B4 B5\n"
+            "rank 3  F0 B0 F1 B1 F2 B2 F3 B3 F4 B4 F5 B5\n");
+  EXPECT_EQ(schedule_text({.stages = 3, .micro_batches = 1}),
+            "1f1b: 3 stages, 1 micro-batch\n"
+            "rank 0  F0 B0\n"
+            "rank 1  F0 B0\n"
+            "rank 2  F0 B0\n");
+}
+
+// Megatron's table for 2 stages, 4 micro-batches and 2 chunks: micro-batches 0 1, 0 1, 2 3, 2 3 of chunks
+// a, b, a, b; backwards the same of b, a, b, a; 2 (p - r - 1) + (v - 1) p forwards before the first pair.
+TEST(PipelineSchedule, Of1F1BWithChunksIsMegatrons) {
+  EXPECT_EQ(schedule_text({.stages = 2, .micro_batches = 4, .virtual_stages = 2}),
+            "1f1b: 2 stages, 4 micro-batches, 2 chunks a rank\n"
+            "rank 0  F0a F1a F0b F1b F2a B0b F3a B1b F2b B0a F3b B1a B2b B3b B2a B3a\n"
+            "rank 1  F0a F1a F0b B0b F1b B1b F2a B0a F3a B1a F2b B2b F3b B3b B2a B3a\n");
+}
+
+TEST(PipelineSchedule, OfIndivisibleMicroBatchesHasGroupsOfNearlyOneSize) {
+  // 5 = 3 + 2 in place of Megatron's 2 + 2 + 1
+  EXPECT_EQ(schedule_text({.stages = 2, .micro_batches = 5, .virtual_stages = 2}),
+            "1f1b: 2 stages, 5 micro-batches, 2 chunks a rank\n"
+            "rank 0  F0a F1a F2a F0b F1b F2b B0b F3a B1b F4a B2b F3b B0a F4b B1a B2a B3b B4b B3a B4a\n"
+            "rank 1  F0a F1a F2a F0b B0b F1b B1b F2b B2b F3a B0a F4a B1a F3b B2a F4b B3b B4b B3a B4a\n");
+  // fewer micro-batches than stages: one group
+  EXPECT_EQ(schedule_text({.stages = 3, .micro_batches = 2, .virtual_stages = 2}),
+            "1f1b: 3 stages, 2 micro-batches, 2 chunks a rank\n"
+            "rank 0  F0a F1a F0b F1b B0b B1b B0a B1a\n"
+            "rank 1  F0a F1a F0b F1b B0b B1b B0a B1a\n"
+            "rank 2  F0a F1a F0b B0b F1b B1b B0a B1a\n");
+}
+
+// Figure 3 of the paper, above: the gradient of weights is behind by as many micro-batches as the rank has
+// fewer forwards before it.
+TEST(PipelineSchedule, OfZeroBubbleIsItsPapersFigure) {
+  EXPECT_EQ(schedule_text({.kind = ZB_H1, .stages = 3, .micro_batches = 4}),
+            "zb-h1: 3 stages, 4 micro-batches\n"
+            "rank 0  F0 F1 F2 I0 W0 F3 I1 W1 I2 W2 I3 W3\n"
+            "rank 1  F0 F1 I0 F2 I1 W0 F3 I2 W1 I3 W2 W3\n"
+            "rank 2  F0 I0 F1 I1 F2 I2 W0 F3 I3 W1 W2 W3\n");
+}
+
+// torchgpipe's check of its checkpoint modes: with 2 micro-batches 2, 1 and 0 are recomputed.
+TEST(PipelineSchedule, RecomputesAllMicroBatchesOrAllButTheLast) {
+  PipelineShape shape{.kind = GPIPE, .stages = 1, .micro_batches = 2, .recompute = RecomputeMode::ALWAYS};
+  EXPECT_EQ(schedule_text(shape),
+            "gpipe: 1 stage, 2 micro-batches, recompute always\nrank 0  F0 F1 R1 B1 R0 B0\n");
+  shape.recompute = RecomputeMode::EXCEPT_LAST;
+  EXPECT_EQ(schedule_text(shape),
+            "gpipe: 1 stage, 2 micro-batches, recompute except_last\nrank 0  F0 F1 B1 R0 B0\n");
+  shape.recompute = RecomputeMode::NEVER;
+  EXPECT_EQ(schedule_text(shape), "gpipe: 1 stage, 2 micro-batches\nrank 0  F0 F1 B1 B0\n");
+  EXPECT_EQ(schedule_text({ZB_H1, 1, 2, 1, RecomputeMode::ALWAYS}),
+            "zb-h1: 1 stage, 2 micro-batches, recompute always\nrank 0  F0 R0 I0 W0 F1 R1 I1 W1\n");
+}
+
+// How often each action of a rank is in the table.
+std::map<std::tuple<int, int, PipelineActionKind>, int> counts_of(
+    const std::vector<PipelineAction>& actions) {
+  std::map<std::tuple<int, int, PipelineActionKind>, int> counts;
+  for (const PipelineAction& action : actions) ++counts[{action.micro_batch, action.chunk, action.kind}];
+  return counts;
+}
+
+TEST(PipelineSchedule, HasEveryActionOnce) {
+  for (const auto mode : {RecomputeMode::NEVER, RecomputeMode::EXCEPT_LAST, RecomputeMode::ALWAYS}) {
+    for (const PipelineShape& shape : every_pipeline_shape(mode)) {
+      std::map<std::tuple<int, int, PipelineActionKind>, int> once;
+      for (int i = 0; i < shape.micro_batches; ++i) {
+        for (int c = 0; c < shape.virtual_stages; ++c) {
+          once[{i, c, FORWARD}] = 1;
+          once[{i, c, shape.kind == ZB_H1 ? BACKWARD_INPUT : BACKWARD}] = 1;
+          if (shape.kind == ZB_H1) once[{i, c, BACKWARD_WEIGHT}] = 1;
+          if (mode == RecomputeMode::ALWAYS ||
+              (mode == RecomputeMode::EXCEPT_LAST && i + 1 < shape.micro_batches))
+            once[{i, c, RECOMPUTE}] = 1;
+        }
+      }
+      const PipelineSchedule schedule = pipeline_schedule(shape);
+      ASSERT_EQ(schedule.ranks.size(), static_cast<std::size_t>(shape.stages));
+      for (const auto& actions : schedule.ranks) ASSERT_EQ(counts_of(actions), once) << to_text(schedule);
+    }
+  }
+}
+
+// The loss of a micro-batch may free what its backward needs next: a recompute stands directly before it.
+TEST(PipelineSchedule, RecomputesDirectlyBeforeTheBackward) {
+  for (const PipelineShape& shape : every_pipeline_shape(RecomputeMode::ALWAYS)) {
+    for (const auto& actions : pipeline_schedule(shape).ranks) {
+      for (std::size_t k = 0; k < actions.size(); ++k) {
+        if (actions[k].kind != RECOMPUTE) continue;
+        ASSERT_LT(k + 1, actions.size());
+        ASSERT_EQ(actions[k + 1].micro_batch, actions[k].micro_batch);
+        ASSERT_EQ(actions[k + 1].chunk, actions[k].chunk);
+        ASSERT_TRUE(actions[k + 1].kind == BACKWARD || actions[k + 1].kind == BACKWARD_INPUT);
+      }
+    }
+  }
+}
+
+TEST(PipelineSchedule, KnowsThePartsOfTheModel) {
+  const PipelineShape shape{.stages = 4, .virtual_stages = 2};
+  EXPECT_EQ(shape.parts(), 8);
+  for (int part = 0; part < 8; ++part)
+    EXPECT_EQ(shape.part_of(shape.rank_of(part), shape.chunk_of(part)), part);
+  EXPECT_EQ(shape.part_of(1, 1), 5);
+}
+
+TEST(PipelineSchedule, RefusesWhatIsNoPipeline) {
+  const auto refused = [](const PipelineShape& shape, const std::string& text) {
+    EXPECT_THAT([&] { pipeline_schedule(shape); }, ThrowsMessage<InvalidArgument>(HasSubstr(text)));
+  };
+  refused({.stages = 0}, "stages is 0; it is at least 1");
+  refused({.micro_batches = 0}, "micro_batches is 0");
+  refused({.virtual_stages = -1}, "virtual_stages is -1");
+  refused({.kind = GPIPE, .virtual_stages = 2}, "gpipe has one model chunk on each rank, not 2");
+  refused({.kind = ZB_H1, .virtual_stages = 2}, "virtual stages are for 1f1b");
+}
+
+TEST(PipelineSchedule, LabelsChunksByLetters) {
+  EXPECT_EQ(label_of({FORWARD, 3, 0}, false), "F3");
+  EXPECT_EQ(label_of({BACKWARD, 12, 25}, true), "B12z");
+  EXPECT_EQ(label_of({BACKWARD_WEIGHT, 0, 26}, true), "W0aa");
+  EXPECT_EQ(label_of({RECOMPUTE, 0, 27}, true), "R0ab");
+}
+
+}  // namespace
+}  // namespace lockstep::pipeline_schedule_test

@@ -1,0 +1,185 @@
+#include "lockstep/schedules/pipeline_timeline.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <set>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
+
+namespace lockstep {
+namespace {
+
+using enum PipelineActionKind;
+
+constexpr double NOT_YET = -1;
+
+void check_times(const PipelineShape& shape, const PipelineTimes& times) {
+  const auto refuse = [](const char* name, double time, bool is_fine) {
+    if (!is_fine || !std::isfinite(time))
+      throw InvalidArgument(str("pipeline_timeline: the time ", name, " is ", time,
+                                "; times are finite and not negative, and that of a forward is above 0"));
+  };
+  refuse("forward", times.forward, times.forward > 0);
+  refuse("backward_input", times.backward_input, times.backward_input >= 0);
+  refuse("backward_weight", times.backward_weight, times.backward_weight >= 0);
+  refuse("transfer", times.transfer, times.transfer >= 0);
+  for (const double size : times.sizes) refuse("factor of a micro-batch", size, size > 0);
+  if (!times.sizes.empty() && times.sizes.size() != static_cast<std::size_t>(shape.micro_batches)) {
+    throw InvalidArgument(str("pipeline_timeline: sizes of ", times.sizes.size(),
+                              " micro-batches for a schedule of ", shape.micro_batches));
+  }
+}
+
+void check_table(const PipelineSchedule& schedule) {
+  const PipelineShape& shape = schedule.shape;
+  if (schedule.ranks.size() != static_cast<std::size_t>(shape.stages))
+    throw InvalidArgument(
+        str("pipeline_timeline: a table of ", schedule.ranks.size(), " ranks for ", shape.stages, " stages"));
+  for (std::size_t rank = 0; rank < schedule.ranks.size(); ++rank)
+    for (const PipelineAction& action : schedule.ranks[rank])
+      if (action.micro_batch < 0 || action.micro_batch >= shape.micro_batches || action.chunk < 0 ||
+          action.chunk >= shape.virtual_stages)
+        throw InvalidArgument(str("pipeline_timeline: rank ", rank, " has micro-batch ", action.micro_batch,
+                                  " of chunk ", action.chunk, "; there are ", shape.micro_batches,
+                                  " micro-batches and ", shape.virtual_stages, " chunks"));
+}
+
+// Carries out the table: each rank its actions in their order, as far as their inputs are there.
+class PipelineRun {
+ public:
+  PipelineRun(const PipelineSchedule& schedule, const PipelineTimes& times)
+      : schedule_(schedule), times_(times), outputs_(cells(), NOT_YET), gradients_(cells(), NOT_YET) {
+    timeline_.shape = schedule.shape;
+    timeline_.ranks.resize(schedule.ranks.size());
+  }
+
+  PipelineTimeline run() {
+    for (bool has_moved = true; has_moved;) {
+      has_moved = false;
+      for (int rank = 0; rank < schedule_.shape.stages; ++rank)
+        while (next(rank)) has_moved = true;
+    }
+    for (std::size_t rank = 0; rank < schedule_.ranks.size(); ++rank) {
+      const std::size_t done = timeline_.ranks[rank].actions.size();
+      if (done < schedule_.ranks[rank].size())
+        throw InvalidArgument(str("pipeline_timeline: rank ", rank, " waits forever before action ", done,
+                                  ", ", label_of(schedule_.ranks[rank][done], true),
+                                  ": no rank can compute what it needs"));
+    }
+    return std::move(timeline_);
+  }
+
+ private:
+  std::size_t cells() const {
+    return static_cast<std::size_t>(schedule_.shape.parts()) *
+           static_cast<std::size_t>(schedule_.shape.micro_batches);
+  }
+  std::size_t cell(int part, int micro_batch) const {
+    return static_cast<std::size_t>(part) * static_cast<std::size_t>(schedule_.shape.micro_batches) +
+           static_cast<std::size_t>(micro_batch);
+  }
+
+  double duration(const PipelineAction& action) const {
+    const double size = times_.sizes.empty() ? 1 : times_.sizes[static_cast<std::size_t>(action.micro_batch)];
+    const double scale = size / schedule_.shape.virtual_stages;
+    switch (action.kind) {
+      case FORWARD:
+      case RECOMPUTE: return times_.forward * scale;
+      case BACKWARD: return (times_.backward_input + times_.backward_weight) * scale;
+      case BACKWARD_INPUT: return times_.backward_input * scale;
+      case BACKWARD_WEIGHT: return times_.backward_weight * scale;
+    }
+    throw InternalError("pipeline_timeline: unknown action");
+  }
+
+  // When a value of another part is here; NOT_YET passes through.
+  double arrival(double computed) const {
+    return computed == NOT_YET || schedule_.shape.stages == 1 ? computed : computed + times_.transfer;
+  }
+
+  // When all that the action needs is there, or NOT_YET.
+  double ready(const PipelineAction& action, int part) const {
+    const int i = action.micro_batch;
+    const double output = outputs_[cell(part, i)];
+    if (action.kind == FORWARD) return part == 0 ? 0 : arrival(outputs_[cell(part - 1, i)]);
+    if (action.kind == RECOMPUTE) return output;
+    if (action.kind == BACKWARD_WEIGHT) return gradients_[cell(part, i)];
+    if (part + 1 == schedule_.shape.parts() || output == NOT_YET) return output;
+    return arrival(gradients_[cell(part + 1, i)]);
+  }
+
+  // Runs the rank's next action. Returns false if it has none left, or must wait.
+  bool next(int rank) {
+    const auto& actions = schedule_.ranks[static_cast<std::size_t>(rank)];
+    RankTimeline& mine = timeline_.ranks[static_cast<std::size_t>(rank)];
+    if (mine.actions.size() == actions.size()) return false;
+    const PipelineAction& action = actions[mine.actions.size()];
+    const int part = schedule_.shape.part_of(rank, action.chunk);
+    const double input = ready(action, part);
+    if (input == NOT_YET) return false;
+    const double start = std::max(input, mine.actions.empty() ? 0 : mine.actions.back().end);
+    const double end = start + duration(action);
+    if (action.kind == FORWARD) outputs_[cell(part, action.micro_batch)] = end;
+    if (action.kind == BACKWARD || action.kind == BACKWARD_INPUT)
+      gradients_[cell(part, action.micro_batch)] = end;
+    mine.work += duration(action);
+    mine.actions.push_back({action, start, end});
+    return true;
+  }
+
+  const PipelineSchedule& schedule_;
+  const PipelineTimes& times_;
+  std::vector<double> outputs_;    // by part and micro-batch: when its forward has ended
+  std::vector<double> gradients_;  // when its input's gradient is computed
+  PipelineTimeline timeline_;
+};
+
+using Held = std::set<std::pair<int, int>>;  // micro-batch and chunk
+
+// Adds what the rank keeps. An action that is recomputed later keeps its inputs alone.
+void add_peaks(RankTimeline& rank) {
+  Held recomputed;
+  for (const TimedAction& timed : rank.actions)
+    if (timed.action.kind == RECOMPUTE) recomputed.emplace(timed.action.micro_batch, timed.action.chunk);
+  int in_flight = 0, activations = 0;
+  for (const auto& [action, start, end] : rank.actions) {
+    const bool is_later = action.kind == FORWARD && recomputed.contains({action.micro_batch, action.chunk});
+    if (action.kind == FORWARD) ++in_flight;
+    if (action.kind == RECOMPUTE || (action.kind == FORWARD && !is_later)) ++activations;
+    rank.peak_in_flight = std::max(rank.peak_in_flight, in_flight);
+    rank.peak_activations = std::max(rank.peak_activations, activations);
+    if (action.kind == BACKWARD || action.kind == BACKWARD_WEIGHT) {
+      --in_flight;
+      --activations;
+    }
+  }
+}
+
+}  // namespace
+
+double PipelineTimeline::makespan() const {
+  double last = 0;
+  for (const RankTimeline& rank : ranks)
+    if (!rank.actions.empty()) last = std::max(last, rank.actions.back().end);
+  return last;
+}
+
+double PipelineTimeline::bubble() const {
+  const double total = makespan() * static_cast<double>(ranks.size());
+  double work = 0;
+  for (const RankTimeline& rank : ranks) work += rank.work;
+  return total > 0 ? (total - work) / total : 0;
+}
+
+PipelineTimeline pipeline_timeline(const PipelineSchedule& schedule, const PipelineTimes& times) {
+  check_times(schedule.shape, times);
+  check_table(schedule);
+  PipelineTimeline timeline = PipelineRun(schedule, times).run();
+  for (RankTimeline& rank : timeline.ranks) add_peaks(rank);
+  return timeline;
+}
+
+}  // namespace lockstep
