@@ -1,5 +1,7 @@
 #include "lockstep/comm/collectives/monitored_barrier.h"
 
+#include <algorithm>
+#include <chrono>
 #include <vector>
 
 #include "lockstep/base/deadline.h"
@@ -65,12 +67,14 @@ void monitored_barrier(const ProcessGroup& group, std::chrono::milliseconds time
   if (!takes_part(Verb::BARRIER, group)) return;
   if (timeout <= std::chrono::milliseconds::zero())
     refuse(Verb::BARRIER, group, "the timeout must be positive");
+  // Deadlines count nanoseconds from now, and the other ranks wait for twice as long.
+  constexpr auto LONGEST = std::chrono::floor<std::chrono::milliseconds>(std::chrono::nanoseconds::max()) / 4;
+  timeout = std::min(timeout, LONGEST);
   if (group.rank() == 0) return collect(group, timeout, wait_all_ranks);
   std::uint8_t byte = 1;
   token(group, Verb::SEND, 0, &byte, /*async_op=*/false);
   // Twice the timeout, so that rank 0's error, which names all missing ranks, comes first.
-  token(group, Verb::RECV, 0, &byte, /*async_op=*/true)
-      .wait(timeout <= timeout.max() / 2 ? 2 * timeout : timeout);
+  token(group, Verb::RECV, 0, &byte, /*async_op=*/true).wait(2 * timeout);
 }
 
 }  // namespace lockstep::comm
