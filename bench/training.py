@@ -128,9 +128,8 @@ def sharded_train(args):
     Python's ZeroRedundancyOptimizer and FSDP2 over Gloo, with AdamW's fused form, and DeepSpeed 0.19.8 over Gloo with torch's AdamW, as
     torchrun leaves them and pinned. "DeepSpeed": the best of its stages 1 to 3."""
     medians, ratios, reports = {}, {}, []
-    for model, steps in SHARDED_STEPS.items():
-        if model not in args.models.split(",") and not (model == "gpt2" and args.models == ",".join(STEPS)):
-            continue
+    chosen = SHARDED_STEPS if args.models == ",".join(STEPS) else args.models.split(",")
+    for model, steps in ((model, steps) for model, steps in SHARDED_STEPS.items() if model in chosen):
         commands = {mode: launch(args) + [args.build / "bench/train_step", model, mode, str(steps), "adamw"] for mode in ("sharded", "ddp", "alone")}
         for mode in ("zero", "fsdp2", "fsdp2_keep", "deepspeed1", "deepspeed2", "deepspeed3"):
             for name, options in ((mode, ["--no-affinity"]), (f"{mode}, pinned", [])):

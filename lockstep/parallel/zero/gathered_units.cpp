@@ -160,8 +160,8 @@ void GatheredUnits::begin_use(std::size_t unit) {
   if (!is_expected) return;
   try {
     prefetch();
-  } catch (
-      const std::exception& error) {  // what is read now is here; the next read that needs the others throws
+  } catch (const std::exception& error) {
+    // What is read now is here. The next read that needs the others throws.
     group_.abort(
         str(ZERO_WRAPPER.on(group_), ": a unit of parameters was not gathered ahead: ", error.what()));
   }

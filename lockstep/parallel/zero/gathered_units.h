@@ -14,9 +14,8 @@
 //   │ GONE │                │ COMING │                │ HERE │                           │ GONE │
 //   └──────┘                └────────┘                └──────┘                           └──────┘
 //
-// Gone       a read past operators is a fault (SIGSEGV), but for this rank's part and the pages in which it
-// begins
-//            and ends: there are old values of other ranks' parts beside it.
+// Gone       a read past operators is a fault (SIGSEGV), but for this rank's part and the pages in which
+//            that part begins and ends: there are old values of other ranks' parts beside it.
 // Room       max_live elements are there at a time, those that are coming included. Of the units that no
 //            operator reads the one that was used longest ago goes first. What one operator reads is there
 //            even if it is more.
