@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "testing/paths.h"
 #include "testing/temp_folder.h"
 
 namespace lockstep::testing {
@@ -23,7 +24,7 @@ inline std::string shell_quoted(const std::string& text) {
 
 // What the script printed. Throws with everything it said when it fails.
 inline std::string run_python(const std::string& script, const std::vector<std::string>& arguments = {}) {
-  const std::string python = LOCKSTEP_PYTHON;
+  const std::string python = python_program();
   if (python.empty() || !std::filesystem::exists(python)) {
     throw std::runtime_error(
         "this test compares with Python, and \"" + python +

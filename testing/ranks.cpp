@@ -111,7 +111,7 @@ class RanksFixture : public ::testing::Test {
   const int size_;
 };
 
-#ifdef LOCKSTEP_GLOO_MODULE  // which this binary depends on, so it is there
+#ifdef LOCKSTEP_WITH_GLOO_MODULE  // which this binary depends on, so it is there
 constexpr bool HAS_GLOO = true;
 #else
 constexpr bool HAS_GLOO = false;

@@ -116,7 +116,7 @@ MetricsTable parse_csv_metrics(std::string_view text, const std::string& path) {
     const CsvRow& keys = lines[0];
     if (lines[i] == CsvRow{""}) continue;
     if (lines[i].size() != keys.size())
-      throw FormatError(str(in_quotes(path), " is no table: row ", i + 1, " has ", lines[i].size(),
+      throw FormatError(str(in_quotes(path), " is not a table: row ", i + 1, " has ", lines[i].size(),
                             " fields, and the first line names ", keys.size(), " columns"));
     MetricsRow row;
     for (std::size_t column = 0; column < keys.size(); ++column) {

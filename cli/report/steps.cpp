@@ -166,8 +166,8 @@ std::string steps_html(const std::vector<RankProfile>& profiles) {
          R"(<p class="note">Means leave out the first step, where there are three or more. Backward: )"
          "operations "
          "of the backward pass. Exposed communication: collectives and messages in flight while no operation "
-         "of libtorch runs on this rank. Rest: neither, as loading data, and what is no operation of "
-         "libtorch.</p>\n" +
+         "of libtorch runs on this rank. Rest: neither, such as loading data and the program's own "
+         "code.</p>\n" +
          parts_table(with_steps) + course_chart(with_steps);
 }
 

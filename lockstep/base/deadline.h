@@ -21,9 +21,12 @@ class Deadline {
  public:
   using Clock = RunningClock;
 
-  static Deadline in(std::chrono::nanoseconds span) {
+  // A span in any unit. One that the clock cannot count, such as milliseconds::max(), never ends.
+  template <class Rep, class Period> static Deadline in(std::chrono::duration<Rep, Period> span) {
     const auto now = Clock::now();
-    return span >= Clock::time_point::max() - now ? never() : Deadline(now + span);
+    const auto rest = std::chrono::nanoseconds(Clock::time_point::max() - now);
+    if (span >= std::chrono::duration_cast<std::chrono::duration<Rep, Period>>(rest)) return never();
+    return Deadline(now + std::chrono::duration_cast<std::chrono::nanoseconds>(span));
   }
   static Deadline never() { return Deadline(Clock::time_point::max()); }
 
@@ -45,6 +48,17 @@ class Deadline {
   explicit Deadline(Clock::time_point at) : at_(at) {}
   Clock::time_point at_;
 };
+
+// The longest timeout of a group: fifty years. A program may ask for milliseconds::max(), and sums of
+// timeouts in nanoseconds still have to fit into 64 bits.
+inline constexpr std::chrono::milliseconds LONGEST_TIMEOUT = std::chrono::hours(24 * 365 * 50);
+
+template <class Rep, class Period>
+constexpr std::chrono::milliseconds bounded_timeout(std::chrono::duration<Rep, Period> span) {
+  using Unit = std::chrono::duration<Rep, Period>;
+  return std::chrono::duration_cast<std::chrono::milliseconds>(
+      std::min(span, std::chrono::duration_cast<Unit>(LONGEST_TIMEOUT)));
+}
 
 // Waits on a condition variable until `done`. Returns false if the deadline passed before.
 template <class Condition, class Lock, class Done>

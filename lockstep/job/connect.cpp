@@ -1,5 +1,6 @@
 #include "lockstep/job/connect.h"
 
+#include "lockstep/base/deadline.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/base/wait_reminder.h"
@@ -24,8 +25,8 @@ BackendChoice choose(const ConnectOptions& options, int size) {
 
 GroupOptions group_options(const ConnectOptions& options) {
   GroupOptions group;
-  if (options.timeout) group.timeout = *options.timeout;
-  if (options.warn_after) group.warn_after = *options.warn_after;
+  if (options.timeout) group.timeout = bounded_timeout(*options.timeout);
+  if (options.warn_after) group.warn_after = bounded_timeout(*options.warn_after);
   return group;
 }
 

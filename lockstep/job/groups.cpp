@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "lockstep/base/deadline.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/comm/backends/registry.h"
@@ -21,7 +22,7 @@ using Parts = std::vector<std::vector<int>>;
 
 GroupOptions group_options(const NewGroupOptions& options) {
   GroupOptions group = default_group_options();
-  if (options.timeout) group.timeout = *options.timeout;
+  if (options.timeout) group.timeout = bounded_timeout(*options.timeout);
   return group;
 }
 

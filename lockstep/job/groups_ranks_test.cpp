@@ -112,6 +112,15 @@ RANKS_TEST(NewGroup, OwnTimeout, Ranks(2)) {
   EXPECT_EQ(sum_over(world(), 1), 2);
 }
 
+RANKS_TEST(NewGroup, ATimeoutLongerThanClocksCountIsForEver, Ranks(1, 2, 3), Backends("shm", "tcp")) {
+  const ProcessGroup group = new_group({.timeout = std::chrono::milliseconds::max()});
+  long sum = 1;
+  comm::all_reduce(group, std::span(&sum, 1), ReduceOp::SUM, /*async_op=*/true).wait();
+  EXPECT_EQ(sum, size());
+  EXPECT_EQ(sum_over(group, rank()), size() * (size() - 1) / 2);
+  destroy_process_group(group);
+}
+
 RANKS_TEST(NewGroup, OverSelfInAWorldOverShm, Ranks(1, 2, 3)) {
   const ProcessGroup alone = new_group({0}, {.backend = "self"});
   EXPECT_EQ(alone.backend_name(), rank() == 0 ? "self" : "none");

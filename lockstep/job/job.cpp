@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 
+#include "lockstep/base/deadline.h"
 #include "lockstep/base/environment.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/fail_point.h"
@@ -59,8 +60,8 @@ GroupOptions group_options(const InitOptions& options) {
     group.timeout = std::chrono::seconds(*value);
   if (const auto value = env_number("LOCKSTEP_WARN_AFTER", 1, YEAR))
     group.warn_after = std::chrono::seconds(*value);
-  if (options.timeout) group.timeout = *options.timeout;
-  if (options.warn_after) group.warn_after = *options.warn_after;
+  if (options.timeout) group.timeout = bounded_timeout(*options.timeout);
+  if (options.warn_after) group.warn_after = bounded_timeout(*options.warn_after);
   return group;
 }
 

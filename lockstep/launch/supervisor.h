@@ -106,7 +106,8 @@ class Supervisor {
   Deadline deadline_ = Deadline::never();  // of the current state
   Deadline time_limit_;
   std::optional<Clock::time_point> held_since_;  // set while the user has stopped the ranks (Ctrl-Z)
-  Deadline next_look_ = Deadline::in({});        // the next check for deaths, in case no signal reports them
+  Deadline next_look_ =
+      Deadline::in(std::chrono::seconds(0));  // the next check for deaths, in case no signal reports them
   bool front_is_gone_ = false;
   bool was_asked_to_stop_ = false;  // by a signal to this launcher
   bool is_launcher_lost_ = false;   // the launcher of another machine, or the store, is gone

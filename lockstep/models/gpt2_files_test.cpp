@@ -11,6 +11,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/tensor/state_dict.h"
+#include "testing/paths.h"
 #include "testing/python.h"
 #include "testing/temp_folder.h"
 
@@ -27,7 +28,7 @@ GPT2Config filed() { return {.vocab_size = 19, .n_positions = 8, .n_embd = 12, .
 
 // Of testing/gpt2.py: a state of filed(), its logits of `tokens` in evaluation, in float32.
 std::string gpt2_python(bool tied = true) {
-  return str("import sys; sys.path.insert(0, '", LOCKSTEP_SOURCE_DIR, R"(/testing')
+  return str("import sys; sys.path.insert(0, '", testing::source_folder(), R"(/testing')
 import json, torch, gpt2
 from safetensors.torch import load_file, save_file
 from safetensors import safe_open

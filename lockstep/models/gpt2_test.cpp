@@ -14,6 +14,7 @@
 #include "lockstep/base/str.h"
 #include "lockstep/models/gpt2_files.h"
 #include "lockstep/tensor/state_dict.h"
+#include "testing/paths.h"
 #include "testing/python.h"
 #include "testing/temp_folder.h"
 
@@ -55,7 +56,7 @@ double difference(const at::Tensor& a, const at::Tensor& b) { return (a - b).abs
 
 // What Python computes by the formulas of testing/gpt2.py, for each of configs().
 void write_expected(const std::string& folder) {
-  std::string script = str("import sys; sys.path.insert(0, '", LOCKSTEP_SOURCE_DIR, R"(/testing')
+  std::string script = str("import sys; sys.path.insert(0, '", testing::source_folder(), R"(/testing')
 import torch, gpt2
 from safetensors.torch import save_file
 torch.set_num_threads(1); torch.set_default_dtype(torch.float64); torch.manual_seed(2)

@@ -11,6 +11,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/tensor/state_dict.h"
+#include "testing/paths.h"
 #include "testing/python.h"
 #include "testing/temp_folder.h"
 
@@ -39,7 +40,7 @@ std::string python_call(const Kind& kind) {
 }
 
 std::string python_head() {
-  return str("import sys; sys.path.insert(0, '", LOCKSTEP_SOURCE_DIR,
+  return str("import sys; sys.path.insert(0, '", testing::source_folder(),
              "/testing')\nimport torch\nfrom resnet import ResNet\nfrom safetensors.torch import "
              "save_file\ntorch.set_num_threads(1)\n");
 }

@@ -75,7 +75,7 @@ void GradientAccumulation::MicroBatch::backward(const at::Tensor& mean_loss) {
 
 void GradientAccumulation::MicroBatch::backward(const at::Tensor& summed_loss, double count) {
   if (!(count >= 0) || std::isinf(count))
-    throw InvalidArgument(lockstep::str("GradientAccumulation: ", count, " is no number of losses"));
+    throw InvalidArgument(lockstep::str("GradientAccumulation: ", count, " is not a number of losses"));
   if (has_virtual_ranks()) {
     throw InvalidArgument(
         "GradientAccumulation: backward() of a sum and its number is not possible with virtual ranks, which "

@@ -33,7 +33,7 @@ void expect_part(const char* optimizer, const ParameterShard& shard) {
   if (is_whole || is_part) return;
   throw InvalidArgument(lockstep::str(optimizer, ": the shard of parameter ", in_quotes(shard.name),
                                       " has shape ", shard.tensor.sizes(), " from element ", shard.offset,
-                                      " on, which is no part of shape ", at::IntArrayRef(shard.shape)));
+                                      " on, which is not a part of shape ", at::IntArrayRef(shard.shape)));
 }
 
 // Whether all parameters are keys of `known`.

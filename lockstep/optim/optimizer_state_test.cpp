@@ -172,7 +172,7 @@ TEST(OptimizerState, ByNameThatDoesNotFitIsRefused) {
       EXPECT_THAT(error.what(), HasSubstr(text));
     }
   };
-  expect_refused("weight", torch::ones({1}), "\"weight\" is no entry");
+  expect_refused("weight", torch::ones({1}), "\"weight\" is not an entry");
   expect_refused("state.fc.1.bias.momentum_buffer", torch::ones({5}), "parameter \"fc.1.bias\"");
   expect_refused("state.fc.0.bias.momentum_buffer", torch::ones({2, 2}), "has shape [2, 2]");
   expect_refused("state.fc.0.bias.exp_avg", torch::ones({5}), "another optimiser");
@@ -213,7 +213,7 @@ class Unfitting : public ::testing::Test {
 };
 
 TEST_F(Unfitting, StateDictsAreRefused) {
-  expect_refused(with("weight", torch::ones({1})), "\"weight\" is no entry");
+  expect_refused(with("weight", torch::ones({1})), "\"weight\" is not an entry");
   expect_refused(with("state.x.momentum_buffer", torch::ones({1})), "no entry");
   expect_refused(with("state.1.momentum_buffer", torch::ones({2, 2})), "has shape [2, 2]");
   expect_refused(with("state.1.exp_avg", torch::ones({5})), "another optimiser");

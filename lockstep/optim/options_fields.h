@@ -109,7 +109,7 @@ void options_from(const std::map<std::string, at::Tensor>& tensors, const std::s
   for (const auto& [name, tensor] : tensors) {
     if (!known.contains(name)) {
       throw InvalidArgument(
-          lockstep::str("load_state_dict: ", printable(where + name), " is no option of this optimiser"));
+          lockstep::str("load_state_dict: ", printable(where + name), " is not an option of this optimiser"));
     }
   }
 }

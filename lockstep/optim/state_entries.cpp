@@ -12,7 +12,7 @@ namespace {
 
 [[noreturn]] void refuse_entry(const std::string& name) {
   throw InvalidArgument(lockstep::str("load_state_dict: \"", printable(name),
-                                      "\" is no entry of an optimiser's state dict (state.I.NAME or ",
+                                      "\" is not an entry of an optimiser's state dict (state.I.NAME or ",
                                       "param_groups.G.NAME)"));
 }
 

@@ -246,7 +246,7 @@ void set_options(const Values& values, std::size_t group, typename Kind::Options
         problems.add("param_groups.", group, '.', key, " must be ", only->second ? "true" : "false",
                      " for torch::optim::", Kind::NAME);
     } else if (!known.contains(key) && key != "params") {
-      problems.add("param_groups.", group, '.', printable(key), " is no option of it");
+      problems.add("param_groups.", group, '.', printable(key), " is not an option of it");
     }
   }
   try {  // libtorch's constructor checks the ranges

@@ -190,14 +190,14 @@ class UnfittingTorchState : public ::testing::Test {
 };
 
 TEST_F(UnfittingTorchState, IsRefused) {
-  expect_refused(with("weight", torch::ones({1})), {"\"weight\" is no entry"});
+  expect_refused(with("weight", torch::ones({1})), {"\"weight\" is not an entry"});
   expect_refused(with("state.1.exp_avg", torch::ones({2, 2})), {"state.1.exp_avg has shape [2, 2]"});
   expect_refused(with("state.1.exp_avg", {}), {"state.1.exp_avg is missing"});
   expect_refused(with("state.1.step", torch::ones({2})), {"state.1.step has 2 values"});
   expect_refused(with("state.1.momentum_buffer", torch::ones({5})), {"momentum_buffer belongs to another"});
   expect_refused(with("state.7.exp_avg", torch::ones({5})), {"state of parameter 7"});
   expect_refused(with("param_groups.1.lr", torch::ones({1})), {"2 parameter groups and the optimiser 1"});
-  expect_refused(with("param_groups.0.nesterov", torch::ones({1})), {"nesterov is no option"});
+  expect_refused(with("param_groups.0.nesterov", torch::ones({1})), {"nesterov is not an option"});
   expect_refused(with("param_groups.0.lr", torch::ones({2})), {"lr has 2 values"});
   expect_refused(with("param_groups.0.betas", torch::ones({1})), {"betas has 1 values"});
   expect_refused(with("param_groups.0.lr", -torch::ones({1})), {"param_groups.0: Invalid learning rate"});
@@ -215,7 +215,7 @@ TEST_F(UnfittingTorchState, IsListed) {
   tensors.emplace_back("param_groups.0.centered", torch::ones({}));
   tensors.push_back(tensors[0]);
   expect_refused(tensors, {"this Adam", "state.0.exp_avg has shape [7]", "parameter 9",
-                           "centered is no option", tensors[0].first + " is there twice"});
+                           "centered is not an option", tensors[0].first + " is there twice"});
 }
 
 TEST(UnfittingAdagradState, NeedsAStateForEveryParameter) {

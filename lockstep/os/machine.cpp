@@ -61,10 +61,10 @@ int free_port() {
   return ntohs(address.sin_port);
 }
 
-int gpu_count() {
+int gpu_count(const std::string& devices) {
   int count = 0;
   std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator("/dev", error)) {
+  for (const auto& entry : std::filesystem::directory_iterator(devices, error)) {
     const std::string name = entry.path().filename();
     const std::size_t digits = std::string_view("nvidia").size();
     count += name.starts_with("nvidia") && name.size() > digits &&

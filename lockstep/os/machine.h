@@ -22,7 +22,7 @@ std::string random_hex(std::size_t bytes);
 int free_port();
 
 // NVIDIA GPUs that this process may use: /dev/nvidia0, /dev/nvidia1 and so on. A container may have some of
-// the machine's.
-int gpu_count();
+// the machine's. `devices` is the folder of devices.
+int gpu_count(const std::string& devices = "/dev");
 
 }  // namespace lockstep

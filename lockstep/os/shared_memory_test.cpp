@@ -147,6 +147,24 @@ TEST(SharedMemory, WhatAPeerCouldShrinkIsRefused) {
   EXPECT_EQ(error_number_of([&] { SharedMemory::adopt(std::move(open_ended)); }), refusal);
 }
 
+// The addresses are reserved before the segment is mapped there.
+TEST(SharedMemory, AMappingThatFailsKeepsNoAddresses) {
+  constexpr int ROUNDS = 100;
+  const auto mapped_bytes = [] {
+    std::size_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    return pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  };
+  const std::size_t before = mapped_bytes();
+  for (int round = 0; round < ROUNDS; ++round) {
+    Fd fd(memfd_create("read_only", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    ASSERT_EQ(ftruncate(fd.get(), 4 * MIB), 0);
+    ASSERT_EQ(fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL | F_SEAL_WRITE), 0);
+    EXPECT_EQ(error_number_of([&] { SharedMemory::adopt(std::move(fd)); }), EPERM);
+  }
+  EXPECT_LT(mapped_bytes(), before + ROUNDS * MIB);  // of the 4 MiB that each round reserved
+}
+
 TEST(SharedMemory, HasNoNameAndIsNotPassedToPrograms) {
   const auto memory = SharedMemory::create(MIB);
   struct stat status = {};

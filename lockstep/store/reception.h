@@ -73,7 +73,7 @@ class Reception {
   GuestList list_;
   std::map<int, Guest> guests_;  // by descriptor
   std::vector<Admitted> admitted_;
-  Deadline pause_ = Deadline::in({});  // no connection is accepted until then
+  Deadline pause_ = Deadline::in(std::chrono::seconds(0));  // no connection is accepted until then
   std::set<std::string> reported_;
 };
 

@@ -33,7 +33,7 @@ class ReceptionTest : public ::testing::Test {
     for (bool is_busy = true; is_busy;) {
       PollSet wait;
       reception_.add_to(wait);
-      wait.run(Deadline::in({}));
+      wait.run(Deadline::in(std::chrono::seconds(0)));
       is_busy = !wait.ready().empty();
       for (auto& one : reception_.serve(wait)) admitted_.push_back(opaque_text(one.hello.opaque));
     }

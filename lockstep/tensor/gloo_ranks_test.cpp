@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 
 #include "lockstep/tensor/collectives.h"
+#include "testing/paths.h"
 #include "testing/ranks.h"
 
 namespace lockstep {
@@ -21,8 +22,8 @@ std::string file_of_gloo(void* handle) {
 RANKS_TEST(GlooBesideLibtorch, HasNothingOfIts, Ranks(2, 3), Backends("gloo")) {
   const std::string of_libtorch = file_of_gloo(RTLD_DEFAULT);
   EXPECT_THAT(of_libtorch, HasSubstr("libtorch")) << "libtorch has no Gloo that could be in the way";
-#ifdef LOCKSTEP_GLOO_MODULE
-  void* const module = dlopen(LOCKSTEP_GLOO_MODULE, RTLD_NOW | RTLD_NOLOAD);
+#ifdef LOCKSTEP_WITH_GLOO_MODULE
+  void* const module = dlopen(testing::gloo_module().c_str(), RTLD_NOW | RTLD_NOLOAD);
   ASSERT_NE(module, nullptr);
   EXPECT_THAT(file_of_gloo(module), HasSubstr("libgloo"));
   dlclose(module);

@@ -3,9 +3,12 @@
 or user namespaces; without, only the filters are tested, and that is said."""
 import os
 import pathlib
+import signal
 import subprocess
 import tempfile
 import unittest
+
+from launcher_support import children_of, state_of, wait_until
 
 LOCKSTEP = pathlib.Path(os.environ["LAUNCHER_TEST_COMMAND"]).resolve()
 PROGRAM = pathlib.Path(os.environ["BLAME_TEST_PROGRAM"]).resolve()
@@ -70,6 +73,24 @@ class Namespaces(ContainersTest):
     def test_a_stopped_rank_is_said_to_be_stopped_where_proc_shows_it(self):
         result = self.contained("the host's /proc", "env", "LOCKSTEP_TIMEOUT=1", LOCKSTEP, "run", "-n", "2", PROGRAM, "stop@1")
         self.assertIn("rank 1 of 2 failed first: it was stopped (SIGSTOP)", result.stderr)
+
+    def test_the_launcher_as_process_1_stops_its_ranks_and_lets_them_go_on(self):
+        # Ctrl-Z. The kernel does not stop the first process of a namespace.
+        words = [*UNSHARE, LOCKSTEP, "run", "-n", "2", "--no-logs", "sh", "-c", "echo started; until [ -e go ]; do sleep 0.1; done"]
+        with subprocess.Popen([str(word) for word in words], cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True) as job:
+            for _ in range(2):
+                self.assertIn("started", job.stdout.readline())
+            front = children_of(job.pid)[0]
+            guardian = children_of(front)[0]
+            states = lambda: [state_of(rank) for rank in children_of(guardian)]
+            os.kill(front, signal.SIGTSTP)
+            wait_until(lambda: states() == ["T", "T"], "both ranks are stopped")
+            os.kill(front, signal.SIGCONT)
+            wait_until(lambda: "T" not in states(), "both ranks go on")
+            (self.folder / "go").touch()
+            said = job.communicate(timeout=60)[1]
+        self.assertEqual(job.returncode, 0, said)
 
     def test_spawn_starts_this_program_again(self):
         for view in VIEWS:

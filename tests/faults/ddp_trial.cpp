@@ -1,17 +1,20 @@
 // As trial.cpp, with libtorch: one rank that trains a small model with DistributedDataParallel.
 //
-//   ddp_trial STAMPS STEPS
+//   ddp_trial STAMPS STEPS        or: ddp_trial --copies CONNECTION (copies.h)
 //
 // Fail points ddp.construct and ddp.mid_reduction of the library; trial.between_steps, trial.saving,
 // trial.last_barrier here.
 #include <ATen/ATen.h>
 
+#include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <string>
 
 #include "lockstep/base/fail_point.h"
 #include "lockstep/parallel/ddp/distributed_data_parallel.h"
 #include "lockstep/tensor/collectives.h"
+#include "tests/faults/copies.h"
 #include "tests/faults/trial.h"
 
 namespace {
@@ -82,7 +85,11 @@ void run(const trial::Stamp& stamp, int steps) {
 
 }  // namespace
 
-int main(int, char** argv) {
+int main(int argc, char** argv) {
+  const bool is_copy = trial::serve_copies(&argc, &argv);
   const trial::Stamp stamp(argv[1]);
-  return trial::run_and_report([&] { run(stamp, std::stoi(argv[2])); });
+  const int code = trial::run_and_report([&] { run(stamp, std::stoi(argv[2])); });
+  std::fflush(nullptr);
+  if (is_copy) std::_Exit(code);  // libtorch's static objects take longer to destroy than the trial took
+  return code;
 }

@@ -1,4 +1,5 @@
 """Starts the ranks of tests/faults/trial.cpp or ddp_trial.cpp as `lockstep run` would, but alone, so that nobody else ends the survivors."""
+import ctypes
 import os
 import pathlib
 import re
@@ -23,11 +24,56 @@ def leftovers():
     return sorted(name for name in os.listdir("/dev/shm") if not name.startswith(SEGMENTS_OF_MPI))
 
 
+class Copy:
+    """A process that Copies started, as far as a trial needs subprocess.Popen."""
+
+    def __init__(self, pid):
+        self.pid, self.returncode = pid, None
+
+    def poll(self, flags=os.WNOHANG):
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, flags)
+            if pid == self.pid:
+                self.returncode = os.waitstatus_to_exitcode(status)
+        return self.returncode
+
+    def wait(self):
+        return self.poll(0)
+
+    def kill(self):
+        os.kill(self.pid, signal.SIGKILL)
+
+
+class Copies:
+    """Starts ranks as copies of one process that has loaded its libraries (tests/faults/copies.h). This process is their parent."""
+
+    def __init__(self, program):
+        PR_SET_CHILD_SUBREAPER = 36
+        if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+            raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
+        self.connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self.process = subprocess.Popen([program, "--copies", str(theirs.fileno())], pass_fds=[theirs.fileno()],
+                                            env={**os.environ, "OMP_NUM_THREADS": "1"}, stdin=subprocess.DEVNULL)  # read while loading
+
+    def start(self, command, fds, environment, folder, output):
+        variables = [f"{name}={value}" for name, value in environment.items() if name != "LOCKSTEP_HUB_FDS"]  # they get other numbers
+        words = [str(len(command)), *map(str, command), str(folder), *variables]
+        socket.send_fds(self.connection, ["\0".join(words).encode()], [output.fileno(), *fds])
+        pid = int(self.connection.recv(64))
+        assert pid > 0, f"{self.process.args} made no copy"
+        return Copy(pid)
+
+    def close(self):
+        self.connection.close()
+        self.process.wait()
+
+
 class Ranks:
     """The processes of one trial. Output goes to files; the ranks are not waited for until the end, so a dead one is a zombie
     for its peers, as it is under many launchers."""
 
-    def __init__(self, size, steps=12, ending=None, variables=None, program=PROGRAM):
+    def __init__(self, size, steps=12, ending=None, variables=None, program=PROGRAM, copies=None):
         self.size = size
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="lockstep-trial-"))
         self.stamps = self.folder / "stamps"
@@ -40,8 +86,11 @@ class Ranks:
             fds = [end.fileno() for end in mine]
             environment = self.environment(rank, fds, variables or {})
             with open(self.folder / f"rank{rank}", "wb") as output:
-                self.processes.append(subprocess.Popen([program, *arguments], pass_fds=fds, env=environment, cwd=self.folder,
-                                                       stdin=subprocess.DEVNULL, stdout=output, stderr=output))
+                if copies:
+                    self.processes.append(copies.start([program, *arguments], fds, environment, self.folder, output))
+                else:
+                    self.processes.append(subprocess.Popen([program, *arguments], pass_fds=fds, env=environment, cwd=self.folder,
+                                                           stdin=subprocess.DEVNULL, stdout=output, stderr=output))
         self.pidfds = [os.pidfd_open(process.pid) for process in self.processes]
         for pair in pairs:
             for end in pair:

@@ -15,7 +15,7 @@ import time
 import unittest
 
 import peers_support
-from peers_support import Histogram, Ranks
+from peers_support import Copies, Histogram, Ranks
 
 SIZE = 4
 BACKEND = peers_support.BACKEND
@@ -199,8 +199,13 @@ class KilledWithoutPidfd(PeersTest):
 
 @unittest.skipUnless(DDP_PROGRAM, "PEERS_TEST_DDP_PROGRAM is not set: built without libtorch")
 class KilledInDdp(PeersTest):
-    """A program with libtorch and DistributedDataParallel; four of them take seconds to start."""
+    """A program with libtorch and DistributedDataParallel; its ranks are copies of one that has loaded it."""
     DDP = {"program": DDP_PROGRAM, "steps": 5}
+
+    @classmethod
+    def setUpClass(cls):
+        cls.DDP["copies"] = Copies(DDP_PROGRAM)
+        cls.addClassCleanup(cls.DDP["copies"].close)
 
     def test_in_init(self):
         self.kill_trials("init", "init.after_meet", **self.DDP)

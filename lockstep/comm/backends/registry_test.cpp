@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "lockstep/base/error.h"
+#include "testing/paths.h"
 
 namespace lockstep {
 namespace {
@@ -54,7 +55,7 @@ TEST(FindBackend, ListsTheNames) {
 
 // `lockstep info --backends` prints what belongs there.
 TEST(BackendTable, IsTheOneInTheDocs) {
-  std::ifstream file(LOCKSTEP_SOURCE_DIR "/docs/backends.md");
+  std::ifstream file(testing::source_folder() + "/docs/backends.md");
   std::stringstream text;
   text << file.rdbuf();
   EXPECT_THAT(text.str(), HasSubstr(backend_table()));

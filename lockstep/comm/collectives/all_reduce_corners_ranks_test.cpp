@@ -6,6 +6,7 @@
 
 #include "lockstep/comm/collectives/all_reduce.h"
 #include "testing/buffers.h"
+#include "testing/paths.h"
 #include "testing/ranks.h"
 
 namespace lockstep {
@@ -126,7 +127,7 @@ std::vector<std::string> split(const std::string& text) {
 }
 
 std::vector<Recorded> read_record() {
-  std::ifstream file(LOCKSTEP_SOURCE_DIR "/tests/peer/reduce_corners.txt");
+  std::ifstream file(testing::source_folder() + "/tests/peer/reduce_corners.txt");
   std::vector<Recorded> record;
   for (std::string line; std::getline(file, line);) {
     if (line.starts_with("#")) continue;

@@ -1,7 +1,10 @@
 // More elements than a signed 32-bit number counts.
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <fstream>
+#include <vector>
 
 #include "lockstep/comm/collectives/collectives.h"
 #include "testing/ranks.h"
@@ -21,16 +24,35 @@ std::size_t available_memory() {
   return 0;
 }
 
-std::uint8_t sample(std::size_t index, std::size_t rank) {
-  return static_cast<std::uint8_t>(index * 7 + (index >> 16U) + rank);
-}
+// Element i is step * i + lift * (i / 65536) + first, modulo 256. So rows of 65536 elements repeat after 256
+// of them, and a buffer is filled and compared row by row: element by element it would take most of this
+// test's time.
+class Pattern {
+ public:
+  Pattern(std::size_t step, std::size_t lift, std::size_t first) : rows_(ROWS * ROW) {
+    for (std::size_t i = 0; i < rows_.size(); ++i)
+      rows_[i] = static_cast<std::uint8_t>(step * i + lift * (i / ROW) + first);
+  }
+  void fill(std::span<std::uint8_t> data) const {
+    for (std::size_t at = 0; at < data.size(); at += ROW) std::memcpy(&data[at], row(at), length(data, at));
+  }
+  std::size_t wrong_rows(std::span<const std::uint8_t> data) const {
+    std::size_t wrong = 0;
+    for (std::size_t at = 0; at < data.size(); at += ROW)
+      wrong += std::memcmp(&data[at], row(at), length(data, at)) != 0 ? 1 : 0;
+    return wrong;
+  }
 
-template <typename Expected>
-std::size_t wrong_elements(std::span<const std::uint8_t> data, Expected expected) {
-  std::size_t wrong = 0;
-  for (std::size_t i = 0; i < data.size(); ++i) wrong += data[i] != expected(i) ? 1 : 0;
-  return wrong;
-}
+ private:
+  static constexpr std::size_t ROW = 65536, ROWS = 256;
+  const std::uint8_t* row(std::size_t at) const { return &rows_[at % rows_.size()]; }
+  static std::size_t length(std::span<const std::uint8_t> data, std::size_t at) {
+    return std::min(ROW, data.size() - at);
+  }
+  std::vector<std::uint8_t> rows_;
+};
+
+Pattern of_rank(std::size_t rank) { return {7, 1, rank}; }
 
 // Each rank needs 2 GiB for the buffer. Also 2 GiB for the root's copy or, over tcp, 1 GiB per rank for the
 // other rank's slice.
@@ -48,16 +70,14 @@ RANKS_TEST(Large, TwoToThe31Elements, Ranks(2), Backends("shm", "tcp"), Within(s
   }
   const auto memory = world().allocate_shared(LARGE_COUNT);
   const std::span<std::uint8_t> data(static_cast<std::uint8_t*>(memory.get()), LARGE_COUNT);
-  const auto me = static_cast<std::size_t>(rank());
-  for (std::size_t i = 0; i < LARGE_COUNT; ++i) data[i] = sample(i, me);
+  const Pattern mine = of_rank(static_cast<std::size_t>(rank()));
+  mine.fill(data);
   comm::all_reduce(world(), data);
-  EXPECT_EQ(wrong_elements(
-                data, [](std::size_t i) { return static_cast<std::uint8_t>(sample(i, 0) + sample(i, 1)); }),
-            0U);
+  EXPECT_EQ(Pattern(14, 2, 0 + 1).wrong_rows(data), 0U);  // the sum of both ranks' elements
   comm::barrier(world());
-  for (std::size_t i = 0; i < LARGE_COUNT; ++i) data[i] = sample(i, me);
+  mine.fill(data);
   comm::broadcast(world(), data, 1);
-  EXPECT_EQ(wrong_elements(data, [](std::size_t i) { return sample(i, 1); }), 0U);
+  EXPECT_EQ(of_rank(1).wrong_rows(data), 0U);
   comm::barrier(world());
 }
 

@@ -67,9 +67,7 @@ void monitored_barrier(const ProcessGroup& group, std::chrono::milliseconds time
   if (!takes_part(Verb::BARRIER, group)) return;
   if (timeout <= std::chrono::milliseconds::zero())
     refuse(Verb::BARRIER, group, "the timeout must be positive");
-  // Deadlines count nanoseconds from now, and the other ranks wait for twice as long.
-  constexpr auto LONGEST = std::chrono::floor<std::chrono::milliseconds>(std::chrono::nanoseconds::max()) / 4;
-  timeout = std::min(timeout, LONGEST);
+  timeout = bounded_timeout(timeout);
   if (group.rank() == 0) return collect(group, timeout, wait_all_ranks);
   std::uint8_t byte = 1;
   token(group, Verb::SEND, 0, &byte, /*async_op=*/false);

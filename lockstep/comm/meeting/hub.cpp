@@ -315,7 +315,8 @@ Hub::Heard Hub::hear(const std::vector<std::size_t>& from, Deadline deadline, Me
     if (!ready) continue;
     const std::size_t place = from[*ready % from.size()];
     if (*ready >= from.size()) {  // its process has ended; messages that it sent before come first
-      if (!wait_readable({sockets_[place].get()}, Deadline::in({}))) peers_[place].note_death();
+      if (!wait_readable({sockets_[place].get()}, Deadline::in(std::chrono::seconds(0))))
+        peers_[place].note_death();
       continue;
     }
     const Received received = receive_message(sockets_[place].get(), deadline, message);
@@ -338,7 +339,7 @@ void Hub::give_up(const std::vector<int>& missing, bool closed) {
     if (closed && r == missing[0]) continue;
     const int socket = sockets_[static_cast<std::size_t>(r)].get();
     send_message(socket, str(FAILURE, missing[0], ':', text), {},
-                 Deadline::in({}));  // does not wait for a stopped rank
+                 Deadline::in(std::chrono::seconds(0)));  // does not wait for a stopped rank
   }
   if (closed) throw PeerLost(text, missing[0]);
   throw MissingRank(text, missing[0]);

@@ -44,7 +44,7 @@ Ends& ends() {
 // Does not wait: a message that cannot be sent now is dropped.
 void say(int socket, const std::string& text, const std::vector<int>& fds = {}) {
   try {
-    send_message(socket, text, fds, Deadline::in({}));
+    send_message(socket, text, fds, Deadline::in(std::chrono::seconds(0)));
   } catch (const SystemError&) {  // NOLINT(bugprone-empty-catch): too many descriptors in flight, or no
                                   // socket any more
   }
@@ -97,7 +97,8 @@ bool HubPeer::take(Message& message, bool watches) {
 
 void HubPeer::note_death() {
   std::erase_if(processes_, [](const Process& one) {
-    return one.handle.valid() && wait_readable({one.handle.get()}, Deadline::in({})).has_value();
+    return one.handle.valid() &&
+           wait_readable({one.handle.get()}, Deadline::in(std::chrono::seconds(0))).has_value();
   });
   ended_badly("its program died");
 }

@@ -41,7 +41,7 @@ template <typename Act> Json on_rank_zero(const ProcessGroup& group, const Act& 
 void require_same_tag(const ProcessGroup& group, const std::string& tag) {
   if (!is_tag(tag))
     throw InvalidArgument(
-        lockstep::str("DeepSpeed engine: the tag ", in_quotes(tag), " is no name of a folder"));
+        lockstep::str("DeepSpeed engine: the tag ", in_quotes(tag), " is not the name of a folder"));
   const auto tags = comm::all_gather_object(group, tag);
   for (std::size_t rank = 0; rank < tags.size(); ++rank) {
     if (tags[rank] != tags[0])
@@ -72,7 +72,7 @@ std::optional<std::string> read_latest(const std::string& folder, const ProcessG
   if (answer.is_null()) return std::nullopt;
   std::string tag = answer.get<std::string>();
   while (!tag.empty() && tag.back() == '\n') tag.pop_back();
-  if (!is_tag(tag)) throw FormatError(lockstep::str(path, " holds ", in_quotes(tag), ", which is no tag"));
+  if (!is_tag(tag)) throw FormatError(lockstep::str(path, " holds ", in_quotes(tag), ", which is not a tag"));
   return tag;
 }
 

@@ -103,7 +103,7 @@ class KeyCheck {
     const std::string hint = !close.empty()      ? lockstep::str("; did you mean ", below(shown, close), "?")
                              : elsewhere.empty() ? ""
                                                  : lockstep::str("; there is ", elsewhere);
-    refuse_config(lockstep::str(printable(below(shown, key)), " is no key of DeepSpeed", hint));
+    refuse_config(lockstep::str(printable(below(shown, key)), " is not a key of DeepSpeed", hint));
   }
 
   std::vector<std::string>& notes_;

@@ -7,6 +7,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/compat/deepspeed/config_keys.h"
+#include "testing/paths.h"
 
 namespace lockstep::compat::deepspeed {
 namespace {
@@ -30,7 +31,7 @@ std::string complaint_about(const std::string& json) {
 
 // The article's, with Python's True as JSON has it.
 TEST(DeepSpeedConfig, ReadsTheArticlesFile) {
-  const Config config = read_config(LOCKSTEP_SOURCE_DIR "/examples/ds_config.json");
+  const Config config = read_config(testing::source_folder() + "/examples/ds_config.json");
   EXPECT_EQ(config.batch.train, 64);
   EXPECT_EQ(config.batch.micro, std::nullopt);
   EXPECT_EQ(config.batch.accumulation, 4);
@@ -109,15 +110,16 @@ TEST(DeepSpeedConfig, NamesUnknownKeysAndTheNearest) {
     const char *json, *says;
   };
   const Case cases[] = {
-      {R"({"train_batchsize": 4})", "train_batchsize is no key of DeepSpeed; did you mean train_batch_size?"},
+      {R"({"train_batchsize": 4})",
+       "train_batchsize is not a key of DeepSpeed; did you mean train_batch_size?"},
       {R"({"zero_optimization": {"stagee": 1}})",
-       "zero_optimization.stagee is no key of DeepSpeed; did you "
+       "zero_optimization.stagee is not a key of DeepSpeed; did you "
        "mean zero_optimization.stage?"},
       {R"({"zero_optimization": {"offload_param": {"devise": "cpu"}}})",
        "did you mean zero_optimization.offload_param.device?"},
-      {R"({"stage": 2})", "stage is no key of DeepSpeed; there is zero_optimization.stage"},
+      {R"({"stage": 2})", "stage is not a key of DeepSpeed; there is zero_optimization.stage"},
       {R"({"optimizer": {"type": "SGD", "params": {"betas": [0.9, 0.99]}}})",
-       "optimizer.params.betas is no key of DeepSpeed"},
+       "optimizer.params.betas is not a key of DeepSpeed"},
       {R"({"optimizer": {"type": "Adam", "params": {"learning_rate": 1}}})",
        "optimizer.params.learning_rate is no key"},
       {R"({"scheduler": {"type": "WarmupLR", "params": {"total_num_steps": 9}}})",
@@ -233,7 +235,7 @@ TEST(DeepSpeedConfig, BatchSizesFollowTheIdentity) {
 }
 
 TEST(DeepSpeedConfig, KeysAreTheOnesInTheDocs) {
-  std::ifstream file(LOCKSTEP_SOURCE_DIR "/docs/deepspeed.md");
+  std::ifstream file(testing::source_folder() + "/docs/deepspeed.md");
   std::stringstream text;
   text << file.rdbuf();
   EXPECT_THAT(text.str(), HasSubstr(config_keys_as_markdown()))

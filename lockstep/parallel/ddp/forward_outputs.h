@@ -11,7 +11,7 @@
 //     outputs.visit(detections.scores);
 //   }
 //
-// Needed by find_unused_parameters and static_graph alone. A type that cannot be searched is no error:
+// Needed by find_unused_parameters and static_graph alone. A type that cannot be searched is not an error:
 // `complete` is then false, and unused parameters are found at the end of backward instead of at its
 // beginning.
 #pragma once

@@ -135,9 +135,8 @@ RANKS_TEST(SparseGradients, AreRefusedWhereTheyWereNotExpectedOrAreDense, Ranks(
     return DistributedDataParallel(NamedTensors{{"table", table}}, {},
                                    {.process_group = world(), .sparse_gradients = std::move(names)});
   };
-  EXPECT_THAT(
-      [&] { wrap({"tabel"}); },
-      ThrowsMessage<InvalidArgument>(HasSubstr("sparse_gradients names \"tabel\", which is no parameter")));
+  EXPECT_THAT([&] { wrap({"tabel"}); }, ThrowsMessage<InvalidArgument>(HasSubstr(
+                                            "sparse_gradients names \"tabel\", which is not a parameter")));
   auto ddp = wrap({});
   auto loss = ddp.forward([&] { return look_up(table, true); });
   comm::barrier(world());  // the first that refuses ends the group

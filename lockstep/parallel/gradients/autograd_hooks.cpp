@@ -102,8 +102,8 @@ void AutogradHooks::at_end_of_backward(std::function<void()> callback) {
   autograd::Engine::get_default_engine().queue_callback(std::move(callback));
 }
 
-// A leaf is no good place for a hook: hooks on it would accumulate, and its own accumulator is in the graph
-// of the backward anyway.
+// No hook is placed on a leaf: hooks on it would accumulate, and its own accumulator is in the graph of the
+// backward anyway.
 void AutogradHooks::at_end_of_backward_through(const std::vector<at::Tensor>& outputs,
                                                const std::function<void()>& callback) {
   for (const at::Tensor& output : outputs) {

@@ -82,7 +82,7 @@ void check_sparse(const Wrapper& wrapper, const std::vector<std::string>& names,
     const std::string who = lockstep::str("\"", printable(wanted), "\"");
     if (found == parameters.end())
       wrapper.refuse("sparse_gradients names " + who +
-                     ", which is no parameter of the model (a shared one counts under its first name)");
+                     ", which is not a parameter of the model (a shared one counts under its first name)");
     if (!found->second.is_cpu())
       wrapper.refuse(lockstep::str(who, " has sparse gradients and is on ", found->second.device(),
                                    "; only those of CPU parameters travel: use sparse(false)"));

@@ -24,7 +24,7 @@ long sum_over(const ProcessGroup& group, long value) {
 
 // Each has connections of its own: what closes one disturbs no other.
 RANKS_TEST(Gloo, GroupsOfTheirOwnComeAndGoBesideTheWorld, Ranks(2, 3), Backends("gloo", "shm")) {
-#ifdef LOCKSTEP_GLOO_MODULE
+#ifdef LOCKSTEP_WITH_GLOO_MODULE
   const ProcessGroup stays = new_group({.backend = "gloo"});
   for (int round = 0; round < 5; ++round) {
     const ProcessGroup group = new_group({.backend = "gloo"});

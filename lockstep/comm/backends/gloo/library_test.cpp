@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "lockstep/base/error.h"
+#include "testing/paths.h"
 #include "testing/reference.h"
 
 namespace lockstep::gloo {
@@ -33,12 +34,12 @@ TEST(GlooLibrary, AFileThatIsNoModuleIsRefused) {
 }
 
 // Where the module was built, CMake says so; a build without it has no such test to pass.
-#ifdef LOCKSTEP_GLOO_MODULE
+#ifdef LOCKSTEP_WITH_GLOO_MODULE
 TEST(GlooLibrary, IsFoundAndShowsNoNameToOthers) {
-  ASSERT_EQ(find_library(), LOCKSTEP_GLOO_MODULE);
+  ASSERT_EQ(find_library(), testing::gloo_module());
   EXPECT_THAT(open_library().library(), StartsWith("Gloo "));
   EXPECT_EQ(&open_library(), &open_library());
-  void* const module = dlopen(LOCKSTEP_GLOO_MODULE, RTLD_NOW | RTLD_NOLOAD);
+  void* const module = dlopen(testing::gloo_module().c_str(), RTLD_NOW | RTLD_NOLOAD);
   ASSERT_NE(module, nullptr);
   constexpr const char* OF_GLOO = "_ZN4gloo9transport3tcp12CreateDeviceERKNS1_4attrE";
   EXPECT_NE(dlsym(module, OF_GLOO), nullptr) << "libgloo itself is found through the module";
