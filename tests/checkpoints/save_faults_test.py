@@ -17,7 +17,7 @@ WITHOUT_EXCHANGE = {"SAVE_TRIAL_WITHOUT_EXCHANGE": "1"}
 class SaveFaults(unittest.TestCase):
     def setUp(self):
         # In memory where that is a file system: what a real disk does with an fsync shows nothing here, and takes its time.
-        self.temporary = tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
+        self.temporary = tempfile.TemporaryDirectory(prefix="save-faults-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
         self.addCleanup(self.temporary.cleanup)
         self.folder = pathlib.Path(self.temporary.name) / "run"
 

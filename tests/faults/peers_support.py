@@ -17,11 +17,12 @@ BACKEND = os.environ.get("PEERS_TEST_BACKEND", "shm")
 PATIENCE = 30.0  # seconds after which a rank counts as hanging; the machine may be busy
 
 
-SEGMENTS_OF_MPI = ("vader_segment", "mpich_shar_tmp")  # Open MPI's and MPICH's, whose jobs may come and go beside a test
+# What tests beside this one have in /dev/shm for a while: Open MPI's and MPICH's segments, Python's and torch's, folders of the save trials.
+OTHERS = ("vader_segment", "mpich_shar_tmp", "psm_", "sem.", "torch_", "save-faults-")
 
 
 def leftovers():
-    return sorted(name for name in os.listdir("/dev/shm") if not name.startswith(SEGMENTS_OF_MPI))
+    return sorted(name for name in os.listdir("/dev/shm") if not name.startswith(OTHERS))
 
 
 class Copy:

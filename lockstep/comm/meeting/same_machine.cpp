@@ -57,7 +57,7 @@ SameMachineProof::SameMachineProof(Meeting& meeting) : meeting_(meeting) {
 }
 
 SameMachineProof::~SameMachineProof() {
-  if (listener_.valid()) remove_socket(path_);
+  if (!path_.empty()) remove_socket(path_);
 }
 
 // Every rank makes both exchanges, also if its connection or its proof failed, so that all come to the same
@@ -91,13 +91,20 @@ std::string SameMachineProof::connect(const std::string& offer) {
   }
 }
 
-// A rank that cannot do its part says so to the others, which wait for its answer.
+// A rank that cannot do its part says so to the others. It closes its connections, so that none of them waits
+// for a proof.
 std::string SameMachineProof::prove(Deadline deadline) {
+  std::string read;
   try {
-    return meeting_.rank() == 0 ? pass_proofs(deadline) : read_proof(deadline);
+    read = meeting_.rank() == 0 ? pass_proofs(deadline) : read_proof(deadline);
   } catch (const SystemError& error) {
-    return std::string("-") + error.what();
+    read = std::string("-") + error.what();
   }
+  if (read.size() != NONCE_TEXT) {
+    sockets_.clear();
+    listener_.reset();
+  }
+  return read;
 }
 
 std::string SameMachineProof::pass_proofs(Deadline deadline) {
