@@ -33,7 +33,7 @@ class Values(Ranks):
 
     def each(self):
         for dtype in DTYPES:
-            for dims in (1, 2):
+            for dims in (1, 2) if dtype == torch.float32 else (1,):
                 with self.subTest(dtype=dtype, dims=dims):
                     yield [self.given(r, dtype, dims) for r in range(self.size)], dtype
 
