@@ -159,4 +159,5 @@ def _absent() -> bool:
 
 
 # Lockstep has its own transports; a program that asks for these takes the way that needs none of them.
-mpi_threads_supported = mpi_enabled = mpi_built = gloo_enabled = gloo_built = nccl_built = ddl_built = ccl_built = cuda_built = rocm_built = _absent
+mpi_threads_supported = mpi_enabled = mpi_built = gloo_enabled = gloo_built = _absent
+nccl_built = ddl_built = ccl_built = cuda_built = rocm_built = _absent
