@@ -8,6 +8,7 @@ namespace lockstep::cli {
 
 int run_command(const std::vector<std::string>& arguments);
 int deepspeed_command(const std::vector<std::string>& arguments);
+int horovodrun_command(const std::vector<std::string>& arguments);
 int bench_command(const std::vector<std::string>& arguments);
 int trace_command(const std::vector<std::string>& arguments);
 int ckpt_command(const std::vector<std::string>& arguments);

@@ -21,6 +21,7 @@ constexpr char USAGE[] =
     "  run -n N PROGRAM [ARGUMENTS]   start N ranks of a program on this machine (lockstep run --help)\n"
     "  deepspeed --num_gpus N PROGRAM   the same in DeepSpeed's words, with its hostfile (lockstep deepspeed "
     "--help)\n"
+    "  horovodrun -np N -H HOST:N PROGRAM   and in horovodrun's (lockstep horovodrun --help)\n"
     "  bench VERB -n N                time a collective by size (lockstep bench --help)\n"
     "  trace analyze [--pid PID]      say which rank of a job is missing or ahead (lockstep trace --help)\n"
     "  ckpt ls|verify|diff|convert|prune   look at checkpoints (lockstep ckpt --help)\n"
@@ -37,6 +38,7 @@ int dispatch(const std::vector<std::string>& arguments) {
   const std::vector<std::string> rest(arguments.begin() + (arguments.empty() ? 0 : 1), arguments.end());
   if (command == "run") return run_command(rest);
   if (command == "deepspeed") return deepspeed_command(rest);
+  if (command == "horovodrun") return horovodrun_command(rest);
   if (command == "bench") return bench_command(rest);
   if (command == "trace") return trace_command(rest);
   if (command == "ckpt") return ckpt_command(rest);
@@ -52,8 +54,8 @@ int dispatch(const std::vector<std::string>& arguments) {
     return 0;
   }
   if (command.empty()) throw UsageError(str("a command is needed\n", USAGE));
-  const std::vector<std::string> known = {"run",    "deepspeed", "bench", "trace",     "ckpt",
-                                          "report", "plan",      "info",  "--version", "--help"};
+  const std::vector<std::string> known = {"run",    "deepspeed", "horovodrun", "bench",     "trace", "ckpt",
+                                          "report", "plan",      "info",       "--version", "--help"};
   const std::string close = nearest(command, known);
   throw UsageError(str("there is no command ", printable(command),
                        close.empty() ? "" : str("; did you mean ", close, "?")));

@@ -90,6 +90,19 @@ constexpr std::array TABLE = std::to_array<EnvironmentVariable>({
     {"LOCKSTEP_FAIL_POINT", "user",
      "where to fail on purpose, for tests: NAME@RANK[+SKIP]=kill|stop|exit|throw"},
     {"LOCKSTEP_PYTHON", "user", "Python with torch, for the project's own tests; programs do not look at it"},
+    {"HOROVOD_FUSION_THRESHOLD", "user",
+     "operations by name: bytes that are reduced together (default 134217728); 0: each tensor alone"},
+    {"HOROVOD_CYCLE_TIME", "user", "operations by name: milliseconds for which new names gather (default 1)"},
+    {"HOROVOD_CACHE_CAPACITY", "user",
+     "operations by name: names that ranks announce by one bit from the second time on (default 1024)"},
+    {"HOROVOD_STALL_CHECK_TIME_SECONDS", "user",
+     "operations by name: seconds after which a warning names what misses which ranks (default 60)"},
+    {"HOROVOD_STALL_CHECK_DISABLE", "user", "operations by name: 1: no such warnings"},
+    {"HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "user",
+     "operations by name: seconds after which that is a Timeout on every rank (default 0: never)"},
+    {"HOROVOD_TIMELINE", "user",
+     "operations by name: file for a trace of Chrome, by rank 0; DYNAMIC: none until start_timeline()"},
+    {"HOROVOD_TIMELINE_MARK_CYCLES", "user", "operations by name: 1: the trace shows cycles"},
     {"PATH", "system", "where lockstep run looks for the program"},
     {"TERM", "system", "kind of terminal; nothing is redrawn on a dumb one"},
     {"XDG_RUNTIME_DIR", "system",
@@ -273,12 +286,14 @@ std::optional<long> env_number(std::string_view name, long minimum, long maximum
   return value;
 }
 
-std::vector<std::string> unknown_lockstep_variables() {
+std::vector<std::string> unknown_lockstep_variables() { return unknown_variables("LOCKSTEP_"); }
+
+std::vector<std::string> unknown_variables(std::string_view prefix) {
   std::vector<std::string> unknown;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string_view text(*entry);
     const std::string_view name = text.substr(0, text.find('='));
-    if (!name.starts_with("LOCKSTEP_")) continue;
+    if (!name.starts_with(prefix)) continue;
     if (std::none_of(TABLE.begin(), TABLE.end(), [&](const auto& row) { return row.name == name; })) {
       unknown.emplace_back(name);
     }

@@ -33,6 +33,8 @@ std::optional<long> env_number(std::string_view name, long minimum, long maximum
 
 // Names of LOCKSTEP_* variables that are set but not in the table. They are probably misspelt.
 std::vector<std::string> unknown_lockstep_variables();
+// The same of variables that begin with another prefix, such as "HOROVOD_".
+std::vector<std::string> unknown_variables(std::string_view prefix);
 
 // All variables that are set, as "NAME=value", for a launcher, which passes them on.
 std::vector<std::string> whole_environment();

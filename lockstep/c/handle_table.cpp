@@ -9,6 +9,7 @@ const char* name_of(HandleKind kind) {
     case HandleKind::WORK: return "work";
     case HandleKind::OBJECTS: return "list of objects";
     case HandleKind::STORE: return "store";
+    case HandleKind::NAMED: return "named operation";
   }
   return "thing";
 }
@@ -22,7 +23,7 @@ std::string why(HandleKind kind, std::int64_t handle, std::int64_t next) {
   if (handle == LOCKSTEP_WORLD) return "is LOCKSTEP_WORLD, a group";
   if (is_kind(kind, handle) && handle < next) return "was freed";
   for (const HandleKind other :
-       {HandleKind::GROUP, HandleKind::WORK, HandleKind::OBJECTS, HandleKind::STORE}) {
+       {HandleKind::GROUP, HandleKind::WORK, HandleKind::OBJECTS, HandleKind::STORE, HandleKind::NAMED}) {
     if (other != kind && is_kind(other, handle)) return str("is one of a ", name_of(other));
   }
   return "was never given";

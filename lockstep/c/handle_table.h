@@ -19,7 +19,7 @@
 
 namespace lockstep::c {
 
-enum class HandleKind : std::int64_t { GROUP = 1, WORK, OBJECTS, STORE };
+enum class HandleKind : std::int64_t { GROUP = 1, WORK, OBJECTS, STORE, NAMED };
 
 // Throws Failure with INVALID_HANDLE, which says why the handle names nothing of that kind. Of a kind's
 // handles, those below `next` have been given.

@@ -77,6 +77,23 @@ module lockstep
   integer(c_int), parameter :: LOCKSTEP_LOG_WARNING = 1
   integer(c_int), parameter :: LOCKSTEP_LOG_ERROR = 2
 
+  ! lockstep_named_kind
+  integer(c_int), parameter :: LOCKSTEP_NAMED_ALLREDUCE = 0
+  integer(c_int), parameter :: LOCKSTEP_NAMED_ALLGATHER = 1
+  integer(c_int), parameter :: LOCKSTEP_NAMED_BROADCAST = 2
+  integer(c_int), parameter :: LOCKSTEP_NAMED_ALLTOALL = 3
+  integer(c_int), parameter :: LOCKSTEP_NAMED_REDUCESCATTER = 4
+  integer(c_int), parameter :: LOCKSTEP_NAMED_BARRIER = 5
+  integer(c_int), parameter :: LOCKSTEP_NAMED_JOIN = 6
+
+  ! lockstep_named_op
+  integer(c_int), parameter :: LOCKSTEP_NAMED_AVERAGE = 0
+  integer(c_int), parameter :: LOCKSTEP_NAMED_SUM = 1
+  integer(c_int), parameter :: LOCKSTEP_NAMED_ADASUM = 2
+  integer(c_int), parameter :: LOCKSTEP_NAMED_MIN = 3
+  integer(c_int), parameter :: LOCKSTEP_NAMED_MAX = 4
+  integer(c_int), parameter :: LOCKSTEP_NAMED_PRODUCT = 5
+
   type, bind(c) :: lockstep_init_options
     integer(c_size_t) :: struct_size = 64
     type(c_ptr) :: backend = c_null_ptr
@@ -107,6 +124,23 @@ module lockstep
     integer(c_int64_t) :: warn_after_ms = 0
     type(c_ptr) :: secret = c_null_ptr
     type(c_ptr) :: local_address = c_null_ptr
+  end type
+
+  type, bind(c) :: lockstep_named_request
+    integer(c_size_t) :: struct_size = 88
+    type(c_ptr) :: name = c_null_ptr
+    integer(c_int) :: kind = LOCKSTEP_NAMED_ALLREDUCE
+    integer(c_int) :: process_set = 0
+    integer(c_int) :: dtype = 0
+    integer(c_int) :: op = LOCKSTEP_NAMED_AVERAGE
+    integer(c_int) :: root = 0
+    integer(c_int) :: dimensions = 0
+    type(c_ptr) :: shape = c_null_ptr
+    type(c_ptr) :: splits = c_null_ptr
+    real(c_double) :: prescale = 1
+    real(c_double) :: postscale = 1
+    type(c_ptr) :: input = c_null_ptr
+    type(c_ptr) :: output = c_null_ptr
   end type
 
   interface
@@ -530,6 +564,81 @@ module lockstep
       character(kind=c_char), intent(in) :: key(*)
       integer(c_int64_t), value :: amount
       integer(c_int64_t), intent(out), optional :: sum
+    end function
+    ! named.h
+    integer(c_int) function lockstep_named_init(ranks, counts, sets) bind(c)
+      import :: c_int, c_size_t
+      integer(c_int), intent(in), optional :: ranks(*)
+      integer(c_size_t), intent(in), optional :: counts(*)
+      integer(c_size_t), value :: sets
+    end function
+    integer(c_int) function lockstep_named_shutdown() bind(c)
+      import :: c_int
+    end function
+    integer(c_int) function lockstep_named_is_initialized() bind(c)
+      import :: c_int
+    end function
+    integer(c_int) function lockstep_named_submit(requests, count, operations) bind(c)
+      import :: c_int, c_int64_t, c_size_t, lockstep_named_request
+      type(lockstep_named_request), intent(in) :: requests(*)
+      integer(c_size_t), value :: count
+      integer(c_int64_t), intent(out) :: operations(*)
+    end function
+    integer(c_int) function lockstep_named_poll(operation, done) bind(c)
+      import :: c_int, c_int64_t
+      integer(c_int64_t), value :: operation
+      integer(c_int), intent(out) :: done
+    end function
+    integer(c_int) function lockstep_named_wait(operation) bind(c)
+      import :: c_int, c_int64_t
+      integer(c_int64_t), value :: operation
+    end function
+    integer(c_int) function lockstep_named_result(operation, data, rows) bind(c)
+      import :: c_int, c_int64_t, c_ptr
+      integer(c_int64_t), value :: operation
+      type(c_ptr), intent(out) :: data
+      integer(c_int64_t), intent(out) :: rows
+    end function
+    integer(c_int) function lockstep_named_received(operation, splits) bind(c)
+      import :: c_int, c_int64_t
+      integer(c_int64_t), value :: operation
+      integer(c_int64_t), intent(out) :: splits(*)
+    end function
+    integer(c_int) function lockstep_named_last_joined(operation, rank) bind(c)
+      import :: c_int, c_int64_t
+      integer(c_int64_t), value :: operation
+      integer(c_int), intent(out) :: rank
+    end function
+    integer(c_int) function lockstep_named_free(operation) bind(c)
+      import :: c_int, c_int64_t
+      integer(c_int64_t), value :: operation
+    end function
+    integer(c_int) function lockstep_named_add_process_set(ranks, count, process_set) bind(c)
+      import :: c_int, c_size_t
+      integer(c_int), intent(in) :: ranks(*)
+      integer(c_size_t), value :: count
+      integer(c_int), intent(out) :: process_set
+    end function
+    integer(c_int) function lockstep_named_remove_process_set(process_set) bind(c)
+      import :: c_int
+      integer(c_int), value :: process_set
+    end function
+    integer(c_int) function lockstep_named_process_set(process_set, rank, size) bind(c)
+      import :: c_int
+      integer(c_int), value :: process_set
+      integer(c_int), intent(out) :: rank, size
+    end function
+    integer(c_int) function lockstep_named_places(cross_rank, cross_size, is_homogeneous) bind(c)
+      import :: c_int
+      integer(c_int), intent(out) :: cross_rank, cross_size, is_homogeneous
+    end function
+    integer(c_int) function lockstep_named_start_timeline(path, mark_cycles) bind(c)
+      import :: c_char, c_int
+      character(kind=c_char), intent(in) :: path(*)
+      integer(c_int), value :: mark_cycles
+    end function
+    integer(c_int) function lockstep_named_stop_timeline() bind(c)
+      import :: c_int
     end function
   end interface
 

@@ -33,6 +33,7 @@
 #include "lockstep/c/group.h"        // IWYU pragma: export
 #include "lockstep/c/job.h"          // IWYU pragma: export
 #include "lockstep/c/memory.h"       // IWYU pragma: export
+#include "lockstep/c/named.h"        // IWYU pragma: export
 #include "lockstep/c/objects.h"      // IWYU pragma: export
 #include "lockstep/c/store.h"        // IWYU pragma: export
 #include "lockstep/c/types.h"        // IWYU pragma: export

@@ -52,6 +52,11 @@ FIXTURES = {
     "lockstep/compat/apex/parallel.h": "extern std::shared_ptr<torch::nn::LinearImpl> model;",
     "lockstep/compat/deepspeed/config.h": "namespace deepspeed = lockstep::compat::deepspeed;",
     "lockstep/compat/deepspeed/engine.h": "extern compat::deepspeed::Engine<SimpleCNNImpl> engine;",
+    "lockstep/compat/horovod/basics.h": "namespace hvd = lockstep::compat::horovod; extern at::Tensor x;",
+    "lockstep/compat/horovod/functions.h": "namespace hvd = lockstep::compat::horovod; extern torch::optim::Adam adam;",
+    "lockstep/compat/horovod/operations.h": "namespace hvd = lockstep::compat::horovod; extern at::Tensor x; void use(const at::Tensor& tensor);",
+    "lockstep/compat/horovod/optimizer.h": "namespace hvd = lockstep::compat::horovod; extern torch::optim::Adam adam; "
+                                           "extern hvd::DistributedOptimizer optimizer;",
     "lockstep/data/distributed_sampler.h": "void use(std::int64_t index); extern MNIST test; double count_correct(const Batch& batch);",
     "lockstep/data/pin_memory.h": "extern torch::Device device;",
     "lockstep/formats/gzip_reader.h": "void use(std::span<const std::byte> bytes);",
@@ -64,6 +69,9 @@ FIXTURES = {
     "lockstep/job/spawn.h": "void train(); void fn(int rank);",
     "lockstep/models/generate.h": "extern models::GPT2 lm; extern at::Tensor tokens;",
     "lockstep/models/gpt2.h": "extern models::GPT2 net; extern at::Tensor tokens;",
+    "lockstep/named/engine.h": "extern ProcessGroup group; extern float* w; extern std::int64_t count; using named::Engine; using named::Kind; "
+                               "using named::agreed_settings; using named::settings_of_environment;",
+    "lockstep/named/session.h": "extern named::Request request; extern float* x;",
     "lockstep/optim/lr_scheduler.h": "void train_epoch();",
     "lockstep/optim/reduce_lr_on_plateau.h": "double validate();",
     "lockstep/optim/norm_reducer.h": "extern optim::LAMB optimizer; extern std::vector<at::Tensor> shards;",

@@ -1,0 +1,90 @@
+// Operations by name through the C interface, and that a second start follows a shutdown.
+#include "lockstep/c/named.h"
+
+#include <vector>
+
+#include "testing/c_calls.h"
+#include "testing/ranks.h"
+
+namespace lockstep {
+namespace c_named_test {
+
+using testing::failed;
+using testing::ok;
+
+lockstep_named_request request_of(const char* name, const int64_t* shape, float* data) {
+  lockstep_named_request request = LOCKSTEP_NAMED_REQUEST;
+  request.name = name;
+  request.dtype = LOCKSTEP_FLOAT32;
+  request.op = LOCKSTEP_NAMED_SUM;
+  request.shape = shape;
+  request.dimensions = 1;
+  request.input = request.output = data;
+  return request;
+}
+
+// Rank r gives r + 1 numbers r.
+void check_results_of_their_own(int rank, int size) {
+  std::vector<float> mine(static_cast<size_t>(rank + 1), static_cast<float>(rank));
+  const int64_t shape[1] = {rank + 1};
+  lockstep_named_request request = request_of("rows", shape, mine.data());
+  request.kind = LOCKSTEP_NAMED_ALLGATHER;
+  lockstep_named operation = 0;
+  ASSERT_TRUE(ok(lockstep_named_submit(&request, 1, &operation)));
+  ASSERT_TRUE(ok(lockstep_named_wait(operation)));
+  void* data = nullptr;
+  int64_t rows = 0;
+  ASSERT_TRUE(ok(lockstep_named_result(operation, &data, &rows)));
+  ASSERT_EQ(rows, size * (size + 1) / 2);
+  EXPECT_EQ(static_cast<float*>(data)[rows - 1], static_cast<float>(size - 1));
+  EXPECT_TRUE(ok(lockstep_named_free(operation)));
+  EXPECT_TRUE(failed(LOCKSTEP_ERROR_INVALID_HANDLE, lockstep_named_wait(operation), "named operation"));
+
+  lockstep_named_request join = LOCKSTEP_NAMED_REQUEST;
+  join.kind = LOCKSTEP_NAMED_JOIN;
+  ASSERT_TRUE(ok(lockstep_named_submit(&join, 1, &operation)));
+  ASSERT_TRUE(ok(lockstep_named_wait(operation)));
+  int last = -1;
+  ASSERT_TRUE(ok(lockstep_named_last_joined(operation, &last)));
+  EXPECT_TRUE(last >= 0 && last < size);
+}
+
+RANKS_TEST(CNamed, MatchesByNameAndStartsAgain, Ranks(1, 2, 3), WithoutGroup()) {
+  for (int round = 0; round < 2; ++round) {
+    const int first[1] = {0};
+    const size_t count = 1;
+    EXPECT_EQ(lockstep_named_is_initialized(), 0);
+    const bool has_set = size() > 1;  // of one rank alone the set of all is the same
+    ASSERT_TRUE(ok(lockstep_named_init(first, &count, has_set ? 1 : 0)));
+    EXPECT_EQ(lockstep_named_is_initialized(), 1);
+    float a = 1, b = 2;
+    const int64_t one[1] = {1};
+    const lockstep_named_request both[2] = {request_of("a", one, &a), request_of("b", one, &b)};
+    lockstep_named operations[2] = {0, 0};
+    ASSERT_TRUE(ok(lockstep_named_submit(both, 2, operations)));
+    EXPECT_TRUE(ok(lockstep_named_wait(operations[1])));
+    EXPECT_TRUE(ok(lockstep_named_wait(operations[0])));
+    EXPECT_EQ(a, static_cast<float>(size()));
+    EXPECT_EQ(b, static_cast<float>(2 * size()));
+    int place = 7, members = 0, id = 0;
+    if (has_set) {
+      EXPECT_TRUE(ok(lockstep_named_process_set(1, &place, &members)));
+      EXPECT_EQ(place, rank() == 0 ? 0 : -1);
+      EXPECT_EQ(members, 1);
+      const int last[1] = {size() - 1};
+      ASSERT_TRUE(ok(lockstep_named_add_process_set(last, 1, &id)));
+      EXPECT_EQ(id, 2);
+      EXPECT_TRUE(ok(lockstep_named_remove_process_set(id)));
+    }
+    EXPECT_TRUE(failed(LOCKSTEP_ERROR_INVALID_ARGUMENT, lockstep_named_process_set(9, &place, &members),
+                       "no process set 9"));
+    check_results_of_their_own(rank(), size());
+    ASSERT_TRUE(ok(lockstep_named_shutdown()));
+    const lockstep_named_request late = request_of("late", one, &a);
+    EXPECT_TRUE(failed(LOCKSTEP_ERROR_INVALID_ARGUMENT, lockstep_named_submit(&late, 1, operations),
+                       "call init() first"));
+  }
+}
+
+}  // namespace c_named_test
+}  // namespace lockstep

@@ -1,0 +1,82 @@
+#include "lockstep/named/inbox.h"
+
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
+
+namespace lockstep::named {
+
+std::string Inbox::key_of(const Request& request) {
+  std::string key = std::to_string(request.process_set);
+  key += '/';
+  key += request.name;
+  return key;
+}
+
+// All or none: a duplicate is found before anything is kept.
+bool Inbox::add(const std::vector<std::shared_ptr<Operation>>& operations) {
+  const std::lock_guard lock(mutex_);
+  if (closed_) std::rethrow_exception(closed_);
+  for (std::size_t i = 0; i < operations.size(); ++i) {
+    const Request& request = operations[i]->request();
+    if (under_way_.emplace(key_of(request), operations[i]).second) continue;
+    for (std::size_t added = 0; added < i; ++added) under_way_.erase(key_of(operations[added]->request()));
+    throw InvalidArgument(str(name_of(request.kind), " ", in_quotes(request.name),
+                              ": an operation with this name is under way on this rank; wait for it, or give "
+                              "each operation a name of its own"));
+  }
+  const bool is_first = new_.empty();
+  if (is_first) oldest_ = now();
+  new_.insert(new_.end(), operations.begin(), operations.end());
+  return is_first;
+}
+
+std::string Inbox::next_name(Kind kind, int process_set) {
+  const std::lock_guard lock(mutex_);
+  return str(name_of(kind), ".noname.", ++nameless_[{kind, process_set}]);
+}
+
+std::vector<std::shared_ptr<Operation>> Inbox::take_new() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(new_, {});
+}
+
+std::optional<Time> Inbox::oldest_new() {
+  const std::lock_guard lock(mutex_);
+  if (new_.empty()) return std::nullopt;
+  return oldest_;
+}
+
+std::shared_ptr<Operation> Inbox::find(const Request& request) {
+  const std::lock_guard lock(mutex_);
+  const auto found = under_way_.find(key_of(request));
+  return found == under_way_.end() ? nullptr : found->second;
+}
+
+// The name is free before a waiter wakes, who may submit it again.
+void Inbox::end(const std::shared_ptr<Operation>& operation, std::exception_ptr failure) {
+  {
+    const std::lock_guard lock(mutex_);
+    under_way_.erase(key_of(operation->request()));
+  }
+  operation->end(std::move(failure));
+}
+
+void Inbox::close(const std::exception_ptr& failure) {
+  std::unordered_map<std::string, std::shared_ptr<Operation>> left;
+  {
+    const std::lock_guard lock(mutex_);
+    closed_ = failure;
+    new_.clear();
+    left.swap(under_way_);
+  }
+  for (const auto& [key, operation] : left) operation->end(failure);
+}
+
+bool Inbox::is_closed() {
+  const std::lock_guard lock(mutex_);
+  return closed_ != nullptr;
+}
+
+}  // namespace lockstep::named

@@ -1,0 +1,54 @@
+// Inbox: what the threads of the program have submitted and the engine's thread has not ended yet.
+//
+//   inbox.add({operation});                     // a program's thread; throws if a name is under way
+//   const Operations fresh = inbox.take_new();  // the engine's thread
+//   inbox.end(operation, nullptr);              // the name may be submitted again
+//   inbox.close(failure);                       // all that is left fails; add() throws the same
+//
+// Threads: own lock.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "lockstep/named/negotiation.h"
+#include "lockstep/named/operation.h"
+
+namespace lockstep::named {
+
+class Inbox {
+ public:
+  // Returns whether the engine's thread may sleep and is to be woken.
+  bool add(const std::vector<std::shared_ptr<Operation>>& operations);
+  // "allreduce.noname.7": for a request without a name. They are numbered by kind and process set.
+  std::string next_name(Kind kind, int process_set);
+  std::vector<std::shared_ptr<Operation>> take_new();
+  std::optional<Time> oldest_new();  // nothing: there is none
+
+  // Null: this rank has not submitted it.
+  std::shared_ptr<Operation> find(const Request& request);
+  void end(const std::shared_ptr<Operation>& operation, std::exception_ptr failure);
+  void close(const std::exception_ptr& failure);
+  bool is_closed();
+
+ private:
+  static std::string key_of(const Request& request);
+
+  std::mutex mutex_;
+  // guarded by mutex_
+  std::vector<std::shared_ptr<Operation>> new_;
+  Time oldest_ = {};
+  std::unordered_map<std::string, std::shared_ptr<Operation>> under_way_;
+  std::map<std::pair<Kind, int>, std::uint64_t> nameless_;
+  std::exception_ptr closed_;
+};
+
+}  // namespace lockstep::named

@@ -1,0 +1,33 @@
+#include "lockstep/named/operation.h"
+
+#include "lockstep/base/running_clock.h"
+#include "lockstep/named/doorbell.h"
+
+namespace lockstep::named {
+
+void Operation::wait() const {
+  if (!poll()) {
+    waiters_->count.fetch_add(1);
+    waiters_->bell->ring();
+    std::unique_lock lock(waiters_->mutex);
+    while (!poll()) {
+      const Nap nap(LONGEST_NAP);
+      waiters_->ended.wait_for(lock, LONGEST_NAP);
+    }
+    waiters_->count.fetch_sub(1);
+  }
+  if (failure_) std::rethrow_exception(failure_);
+}
+
+// The lock is what orders this with a waiter between its look and its sleep.
+void Operation::end(std::exception_ptr failure) {
+  failure_ = std::move(failure);
+  given_.keep_alive.reset();
+  {
+    const std::lock_guard lock(waiters_->mutex);
+    ended_.store(true, std::memory_order_release);
+  }
+  if (waiters_->count.load() > 0) waiters_->ended.notify_all();
+}
+
+}  // namespace lockstep::named

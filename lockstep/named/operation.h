@@ -1,0 +1,82 @@
+// Operation: a name that this rank has submitted. A program waits for it, or asks now and then.
+//
+//   const std::shared_ptr<Operation> sum = engine.submit({.request = request, .input = x, .output = x});
+//   while (!sum->poll()) compute_a_little();
+//   sum->wait();                                       // throws what went wrong
+//
+// Buffers     must stay alive and untouched until poll() is true or wait() has returned; `keep_alive` is held
+//             until then.
+// Results     ALLREDUCE and BROADCAST write to `output`. ALLGATHER, ALLTOALL and REDUCESCATTER, whose size
+//             depends on other ranks, give memory of their own: result().
+// Threads     any. A thread that waits begins a cycle at once (engine.h).
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "lockstep/base/visibility.h"
+#include "lockstep/named/request.h"
+
+namespace lockstep {
+namespace LOCKSTEP_PUBLIC named {
+
+class Doorbell;
+
+// What the operations of an engine have in common: where their waiters sleep.
+struct Waiters {
+  std::mutex mutex;
+  std::condition_variable ended;
+  std::atomic<int> count = 0;
+  std::shared_ptr<Doorbell> bell;  // of the engine's thread
+};
+
+struct Submission {
+  Request request;
+  const void* input = nullptr;
+  void* output = nullptr;  // ALLREDUCE and BROADCAST; may be the input
+  std::shared_ptr<void> keep_alive = nullptr;
+};
+
+struct OperationResult {
+  std::shared_ptr<void> memory;               // 64-byte aligned
+  std::vector<std::int64_t> shape;            // of `memory`
+  std::vector<std::int64_t> received_splits;  // ALLTOALL: rows from each rank of the set
+  int number = -1;                            // JOIN: the last rank that joined. ADD_PROCESS_SET: the id
+};
+
+class Operation {
+ public:
+  Operation(Submission submission, std::shared_ptr<Waiters> waiters)
+      : given_(std::move(submission)), waiters_(std::move(waiters)) {}
+
+  const Request& request() const { return given_.request; }
+  const void* input() const { return given_.input; }
+  void* output() const { return given_.output; }
+
+  // True when it is done or has failed.
+  bool poll() const { return ended_.load(std::memory_order_acquire); }
+  // Blocks until it is done. Throws its failure, each time: Mismatch, PeerLost, Timeout, Aborted,
+  // InvalidArgument.
+  void wait() const;
+  // After wait().
+  const OperationResult& result() const { return result_; }
+
+  // For the engine's thread.
+  OperationResult& own_result() { return result_; }
+  void end(std::exception_ptr failure);
+
+ private:
+  Submission given_;
+  std::shared_ptr<Waiters> waiters_;
+  OperationResult result_;
+  std::exception_ptr failure_;
+  std::atomic<bool> ended_ = false;
+};
+
+}  // namespace named
+}  // namespace lockstep

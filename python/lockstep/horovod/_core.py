@@ -1,0 +1,101 @@
+"""Operations that ranks match by name: lockstep/c/named.h through ctypes, without any framework."""
+from __future__ import annotations
+
+import ctypes
+from ctypes import POINTER, byref, c_char_p, c_double, c_int, c_int64, c_size_t, c_void_p
+from typing import Optional, Sequence
+
+from .. import _library
+
+ALLREDUCE, ALLGATHER, BROADCAST, ALLTOALL, REDUCESCATTER, BARRIER, JOIN = range(7)
+
+
+class Request(ctypes.Structure):
+    _fields_ = [("struct_size", c_size_t), ("name", c_char_p), ("kind", c_int), ("process_set", c_int), ("dtype", c_int), ("op", c_int),
+                ("root", c_int), ("dimensions", c_int), ("shape", c_void_p), ("splits", c_void_p), ("prescale", c_double),
+                ("postscale", c_double), ("input", c_void_p), ("output", c_void_p)]
+
+
+_SIZE = ctypes.sizeof(Request)
+_OUT, _LONG = POINTER(c_int), POINTER(c_int64)
+_FUNCTIONS = {
+    "init": [_OUT, POINTER(c_size_t), c_size_t], "shutdown": [], "submit": [POINTER(Request), c_size_t, _LONG], "poll": [c_int64, _OUT],
+    "wait": [c_int64], "result": [c_int64, POINTER(c_void_p), _LONG], "received": [c_int64, _LONG], "last_joined": [c_int64, _OUT],
+    "free": [c_int64], "add_process_set": [_OUT, c_size_t, _OUT], "remove_process_set": [c_int], "process_set": [c_int, _OUT, _OUT],
+    "places": [_OUT, _OUT, _OUT], "start_timeline": [c_char_p, c_int], "stop_timeline": [],
+}
+
+
+class _Named:
+    """Each function as named.NAME(...): it raises what the code of C means."""
+
+    def __init__(self) -> None:
+        for name, arguments in _FUNCTIONS.items():
+            function = getattr(_library.call._c, f"lockstep_named_{name}")
+            function.argtypes = arguments
+            function.errcheck = _library.call._check
+            setattr(self, name, function)
+
+    def is_initialized(self) -> bool:
+        return bool(_library.call._c.lockstep_named_is_initialized())
+
+
+named = _Named()
+
+
+def request(kind: int, name: Optional[str], process_set: int, *, dtype: int = 0, op: int = 0, root: int = 0, shape: Sequence[int] = (),
+            splits: Optional[Sequence[int]] = None, prescale: float = 1.0, postscale: float = 1.0, source: Optional[int] = None,
+            target: Optional[int] = None) -> Request:
+    """A request; it holds what its pointers point to."""
+    made = Request(_SIZE, name.encode() if name else None, kind, process_set, dtype, op, root, len(shape), None, None, prescale,
+                   postscale, source, target)
+    if shape:
+        made.kept_shape = (c_int64 * len(shape))(*shape)
+        made.shape = ctypes.addressof(made.kept_shape)
+    if splits is not None:
+        made.kept_splits = (c_int64 * len(splits))(*splits)
+        made.splits = ctypes.addressof(made.kept_splits)
+    return made
+
+
+def submit(requests: Sequence[Request]) -> list[int]:
+    """Handles, one for each request. More than one request: they run together or not at all."""
+    if len(requests) == 1:
+        handle = c_int64(0)
+        named.submit(byref(requests[0]), 1, byref(handle))
+        return [handle.value]
+    handles = (c_int64 * len(requests))()
+    named.submit((Request * len(requests))(*requests), len(requests), handles)
+    return list(handles)
+
+
+def poll(handle: int) -> bool:
+    return _library.number(named.poll, handle) != 0
+
+
+def result(handle: int) -> tuple[Optional[int], int]:
+    """Where the result of an operation lies that has memory of its own, and how many rows it has."""
+    place, rows = c_void_p(), c_int64(0)
+    named.result(handle, byref(place), byref(rows))
+    return place.value, rows.value
+
+
+def received(handle: int, ranks: int) -> list[int]:
+    splits = (c_int64 * ranks)()
+    named.received(handle, splits)
+    return list(splits)
+
+
+def numbers(function, count: int, *arguments) -> list[int]:
+    """The numbers that a function of C gives through its last arguments."""
+    places = [c_int(-1) for _ in range(count)]
+    function(*arguments, *map(byref, places))
+    return [place.value for place in places]
+
+
+def ranks_array(ranks: Sequence[int]):
+    return (c_int * len(ranks))(*ranks)
+
+
+def sizes_array(sizes: Sequence[int]):
+    return (c_size_t * len(sizes))(*sizes)

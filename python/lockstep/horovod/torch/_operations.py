@@ -1,0 +1,215 @@
+"""Operations on torch's CPU tensors without autograd: they are started, polled, and waited for by a handle."""
+from __future__ import annotations
+
+import ctypes
+import weakref
+from typing import Callable, Optional, Sequence
+
+import torch
+
+from .. import _core
+from ._basics import ProcessSet, global_process_set, process_set_id, size_of
+
+Average, Sum, Adasum, Min, Max, Product = range(6)
+
+_DTYPES = {torch.float64: 0, torch.float32: 1, torch.float16: 2, torch.bfloat16: 3, torch.int8: 4, torch.uint8: 5, torch.int16: 6,
+           torch.int32: 8, torch.int64: 10, torch.bool: 12, torch.complex64: 13, torch.complex128: 14}
+
+
+class _Pending:
+    """An operation, or a group of them, that has been started. `finish` makes the result; it holds the tensors until then."""
+
+    def __init__(self, handles: list[int], finish: Callable) -> None:
+        self.handles = handles
+        self.finish = finish
+
+
+_pending: dict[int, _Pending] = {}
+
+
+def _start(requests: list[_core.Request], finish: Callable) -> int:
+    handles = _core.submit(requests)
+    _pending[handles[0]] = _Pending(handles, finish)
+    return handles[0]
+
+
+def combined(parts: list[int], finish: Callable) -> int:
+    """One handle for operations that were started one by one; `finish` gets the list of their results."""
+    pending = [_pending.pop(handle) for handle in parts]
+    def finish_all(_handles):
+        return finish([one.finish(one.handles) for one in pending])
+    _pending[parts[0]] = _Pending([handle for one in pending for handle in one.handles], finish_all)
+    return parts[0]
+
+
+def poll(handle: int) -> bool:
+    """Whether synchronize() would not block."""
+    pending = _pending.get(handle)
+    return pending is None or all(map(_core.poll, pending.handles))
+
+
+def synchronize(handle: int):
+    """Waits for the operation and returns its result. Of a handle that was waited for before it returns None, as Horovod does."""
+    pending = _pending.pop(handle, None)
+    if pending is None:
+        return None
+    failure = None
+    for one in pending.handles:
+        try:
+            _core.named.wait(one)
+        except Exception as error:  # the others are waited for all the same: their buffers are in use until then
+            failure = failure or error
+    if failure is not None:
+        for one in pending.handles:
+            _core.named.free(one)
+        raise failure
+    return pending.finish(pending.handles)
+
+
+def _free_all(handles: list[int]) -> None:
+    for handle in handles:
+        _core.named.free(handle)
+
+
+def _dtype(tensor: torch.Tensor) -> int:
+    if tensor.dtype not in _DTYPES:
+        raise ValueError(f"there are no operations on {tensor.dtype}")
+    return _DTYPES[tensor.dtype]
+
+
+def _plain(tensor: torch.Tensor) -> torch.Tensor:
+    """The same values, contiguous, without history."""
+    if not isinstance(tensor, torch.Tensor):
+        raise ValueError(f"a torch.Tensor is needed, not {type(tensor).__name__}")
+    if tensor.device.type != "cpu":
+        raise ValueError(f"the tensor is on {tensor.device}; lockstep.horovod works on CPU tensors")
+    if tensor.layout != torch.strided:
+        raise ValueError("the tensor is sparse; use sparse_allreduce_async")
+    return tensor.detach().contiguous()
+
+
+def _named(verb: str, name: Optional[str], number: Optional[int] = None) -> Optional[str]:
+    """Horovod's names begin with the verb, so that two verbs may have one name."""
+    if name is None:
+        return None
+    return f"{verb}.{name}" if number is None else f"{verb}.{name}.{number}"
+
+
+def choose_op(op: Optional[int], average: Optional[bool]) -> int:
+    if op is not None and average is not None:
+        raise ValueError("The op parameter supersedes average. Please provide only one of them.")
+    if op is not None:
+        return op
+    return Sum if average is False else Average
+
+
+def allreduce_tensors(tensors: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], name: Optional[str], op: int,
+                      prescale: float, postscale: float, process_set: ProcessSet, is_group: bool) -> int:
+    """Starts the reduction of all tensors. The result of the handle is `outputs`, a list if it is a group."""
+    number = process_set_id(process_set)
+    requests, memories, sources = [], [], []
+    for index, (tensor, output) in enumerate(zip(tensors, outputs)):
+        source = _plain(tensor)
+        memory = output.detach() if output.is_contiguous() else torch.empty_like(source)
+        requests.append(_core.request(_core.ALLREDUCE, _named("allreduce", name, index if is_group else None), number, dtype=_dtype(source),
+                                      op=op, shape=source.shape, prescale=prescale, postscale=postscale, source=source.data_ptr(),
+                                      target=memory.data_ptr()))
+        memories.append(memory)
+        sources.append(source)
+
+    def finish(handles):
+        sources.clear()
+        _free_all(handles)
+        with torch.no_grad():
+            for output, memory in zip(outputs, memories):
+                if not output.is_contiguous():
+                    output.copy_(memory)
+        return list(outputs) if is_group else outputs[0]
+    if not requests:
+        raise ValueError("a group of tensors has at least one")
+    return _start(requests, finish)
+
+
+def broadcast_tensor(tensor: torch.Tensor, output: torch.Tensor, root_rank: int, name: Optional[str], process_set: ProcessSet) -> int:
+    source = _plain(tensor)
+    memory = output.detach() if output.is_contiguous() else torch.empty_like(source)
+
+    def finish(handles, _kept=source):
+        _free_all(handles)
+        if not output.is_contiguous():
+            with torch.no_grad():
+                output.copy_(memory)
+        return output
+    made = _core.request(_core.BROADCAST, _named("broadcast", name), process_set_id(process_set), dtype=_dtype(source), root=root_rank,
+                         shape=source.shape, source=source.data_ptr(), target=memory.data_ptr())
+    return _start([made], finish)
+
+
+def _own_memory(handle: int, like: torch.Tensor) -> torch.Tensor:
+    """The result as a tensor, without a copy. The handle is freed with the last tensor that shows it."""
+    place, rows = _core.result(handle)
+    shape = (rows, *like.shape[1:])
+    count = torch.Size(shape).numel()
+    if count == 0:
+        _core.named.free(handle)
+        return torch.empty(shape, dtype=like.dtype)
+    memory = (ctypes.c_char * (count * like.element_size())).from_address(place)
+    weakref.finalize(memory, _core.named.free, handle).atexit = False
+    return torch.frombuffer(memory, dtype=like.dtype, count=count).reshape(shape)
+
+
+def _many(kind: int, verb: str, tensors: Sequence[torch.Tensor], name: Optional[str], process_set: ProcessSet, is_group: bool,
+          **options) -> int:
+    sources = [_plain(tensor) for tensor in tensors]
+    requests = [_core.request(kind, _named(verb, name, index if is_group else None), process_set_id(process_set), dtype=_dtype(source),
+                              shape=source.shape, source=source.data_ptr(), **options) for index, source in enumerate(sources)]
+
+    def finish(handles):
+        made = [_own_memory(handle, source) for handle, source in zip(handles, sources)]
+        return made if is_group else made[0]
+    if not requests:
+        raise ValueError("a group of tensors has at least one")
+    return _start(requests, finish)
+
+
+def allgather_tensors(tensors, name, process_set, is_group) -> int:
+    return _many(_core.ALLGATHER, "allgather", tensors, name, process_set, is_group)
+
+
+def reducescatter_tensors(tensors, name, op, prescale, postscale, process_set, is_group) -> int:
+    return _many(_core.REDUCESCATTER, "reducescatter", tensors, name, process_set, is_group, op=op, prescale=prescale,
+                 postscale=postscale)
+
+
+def alltoall_tensor(tensor: torch.Tensor, splits: Optional[Sequence[int]], name: Optional[str], process_set: ProcessSet) -> int:
+    """The result of the handle is (tensor, received splits); without splits, the tensor alone."""
+    source, ranks = _plain(tensor), size_of(process_set)
+    given = None
+    if splits is not None:
+        if isinstance(splits, torch.Tensor) and splits.dtype.is_floating_point:
+            raise ValueError("splits must be integers")
+        given = splits.tolist() if isinstance(splits, torch.Tensor) else [int(rows) for rows in splits]
+        if len(given) != ranks:
+            raise ValueError(f"splits must have one number for each of the {ranks} ranks, and have {len(given)}")
+    made = _core.request(_core.ALLTOALL, _named("alltoall", name), process_set_id(process_set), dtype=_dtype(source), shape=source.shape,
+                         splits=given, source=source.data_ptr())
+
+    def finish(handles):
+        received = torch.tensor(_core.received(handles[0], ranks), dtype=torch.int32)
+        output = _own_memory(handles[0], source)
+        return output if given is None else (output, received)
+    return _start([made], finish)
+
+
+def barrier(process_set: ProcessSet = global_process_set) -> None:
+    """Returns when every rank of the set has called it."""
+    synchronize(_start([_core.request(_core.BARRIER, None, process_set_id(process_set))], _free_all))
+
+
+def join(device: int = -1) -> int:
+    """This rank has no more data: until all ranks have joined, it gives zeros to the others' allreduce. Returns the last that joined."""
+    def finish(handles):
+        last = _core.numbers(_core.named.last_joined, 1, handles[0])[0]
+        _free_all(handles)
+        return last
+    return synchronize(_start([_core.request(_core.JOIN, None, 0)], finish))
