@@ -284,7 +284,9 @@ class Mistakes(Ranks):
 
 
 def main():
-    outcome = unittest.main(exit=False, argv=sys.argv[:1]).result
+    # Training is tested with two ranks, where sums are Gloo's, and with three, where parts are uneven.
+    some = [] if dist.get_world_size() in (2, 3) else ["Verbs", "Works", "Groups", "Mistakes"]
+    outcome = unittest.main(exit=False, argv=[sys.argv[0], *some]).result
     dist.destroy_process_group()
     if not outcome.wasSuccessful():
         sys.exit(1)

@@ -147,8 +147,8 @@ def main():
     if given.write:
         import torch
         (HERE.parent / "UPSTREAM.md").write_text(
-            f"# PyTorch's own tests over Lockstep\n\n`tests/python/upstream.py --write`, torch {torch.__version__}: tests passed, skipped and"
-            " failed; then each test that failed, or that passed over Gloo and not over Lockstep under that name.\n\n"
+            f"# PyTorch's own tests over Lockstep\n\n`tests/python/upstream.py --write`, torch {torch.__version__}: tests passed, skipped"
+            " and failed; then each test that failed, or that passed over Gloo and not over Lockstep under that name.\n\n"
             "| ranks | over | outcome |\n| ---: | --- | --- |\n" + "\n".join(lines) + "\n")
 
 

@@ -1,10 +1,8 @@
 #include "lockstep/compat/c10d/meet.h"
 
-#include <map>
 #include <memory>
-#include <mutex>
+#include <utility>
 
-#include "lockstep/base/str.h"
 #include "lockstep/compat/c10d/backend.h"
 #include "lockstep/compat/c10d/open_backends.h"
 #include "lockstep/compat/c10d/store_adapter.h"
@@ -13,15 +11,6 @@
 
 namespace lockstep::compat::torch_backend {
 namespace {
-
-// A store may serve several groups of one name, one after the other, and each has left its keys there. All
-// ranks make them in the same order, so they count alike.
-int times_made(const std::string& name) {
-  static std::mutex mutex;
-  static std::map<std::string, int> times;
-  const std::lock_guard lock(mutex);
-  return ++times[name];
-}
 
 ProcessGroup over_default_group(const GroupBackend& parent, const MeetOptions& options) {
   auto made = parent.group().backend().split_over(
@@ -40,7 +29,6 @@ ProcessGroup meet(const MeetOptions& options) {
   } else if (options.is_job) {
     return world();
   }
-  const std::string prefix = str("lockstep/", options.name, "/", times_made(options.name), "/");
   ConnectOptions connecting;
   connecting.name = options.name;
   connecting.backend = options.backend;
@@ -48,7 +36,7 @@ ProcessGroup meet(const MeetOptions& options) {
   connecting.warn_after = options.warn_after;
   if (!options.secret.empty()) connecting.secret = options.secret;
   connecting.local_address = options.local_address;
-  return connect(std::make_shared<StoreAdapter>(options.store, prefix), options.rank, options.size,
+  return connect(std::make_shared<StoreAdapter>(options.store, options.prefix), options.rank, options.size,
                  connecting);
 }
 

@@ -25,6 +25,7 @@ struct MeetOptions {
   int rank = 0;
   int size = 1;
   std::string name = "world";  // for messages
+  std::string prefix;          // of the keys in the store; no other group there has it, also none before
   std::vector<int> ranks;      // of the default group; empty: this is the default group
   bool is_job = false;
   std::string backend = "auto";

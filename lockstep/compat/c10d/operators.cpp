@@ -31,8 +31,8 @@ void log_by_torch() {
 }
 
 // Makes the group, and sets its backend for the CPU. `ranks` are those of the default group, empty for the
-// default group itself. `texts` has: name, backend, secret, local_address, called (the backend's name in
-// torch).
+// default group itself. `texts` has: name, prefix, backend, secret, local_address, called (the backend's name
+// in torch).
 void make_backend(const c10::intrusive_ptr<c10d::ProcessGroup>& group, const c10::List<std::int64_t>& ranks,
                   bool is_job, std::int64_t timeout_ms, std::int64_t warn_after_ms,
                   const c10::Dict<std::string, std::string>& texts) {
@@ -44,6 +44,7 @@ void make_backend(const c10::intrusive_ptr<c10d::ProcessGroup>& group, const c10
   options.rank = group->getRank();
   options.size = group->getSize();
   options.name = text["name"];
+  options.prefix = text["prefix"];
   for (const std::int64_t rank : ranks) options.ranks.push_back(static_cast<int>(rank));
   options.is_job = is_job;
   options.backend = text["backend"];
@@ -60,11 +61,15 @@ void make_backend(const c10::intrusive_ptr<c10d::ProcessGroup>& group, const c10
   }
 }
 
+// Whether groups of some ranks are made over a default group of ours, so that they need no store.
+bool has_default_group() { return default_backend() != nullptr; }
+
 }  // namespace
 }  // namespace lockstep::compat::torch_backend
 
 TORCH_LIBRARY(lockstep, library) {
   using namespace lockstep::compat::torch_backend;  // NOLINT(google-build-using-namespace)
   library.def("make_backend", &make_backend);
+  library.def("has_default_group", &has_default_group);
   library.def("leave_all", &leave_all);
 }

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import atexit
-import collections
 import dataclasses
 import os
 import pathlib
@@ -20,7 +19,6 @@ import lockstep_torch_entry
 from lockstep import _library
 
 _NAME = re.compile(r"liblockstep_torch_(\d+\.\d+)\.so$")
-_times: collections.Counter = collections.Counter()  # how often this process made a group of a name
 _job_store = None  # the store of lockstep://
 
 
@@ -67,13 +65,12 @@ def create(options, given: Optional[Options] = None, called: str = "lockstep"):
     is_job = _is_job(options.store)
     name = options.group_id if dist.is_initialized() else "world"
     ranks = list(options.global_ranks_in_group) if dist.is_initialized() else []
-    _times[name] += 1
-    texts = {
-        "name": f"group {name}" if name.isdigit() else name, "called": called,
-        "backend": given.backend or os.environ.get("LOCKSTEP_BACKEND") or "auto",
-        "secret": "" if is_job else _secret(options, f"lockstep/secret/{_times[name]}"),
-        "local_address": _local_address(options.store),
-    }
+    texts = {"name": f"group {name}" if name.isdigit() else name, "called": called,
+             "backend": given.backend or os.environ.get("LOCKSTEP_BACKEND") or "auto"}
+    if not is_job and not (ranks and torch.ops.lockstep.has_default_group()):
+        texts["prefix"] = prefix = _prefix(options)
+        texts["secret"] = _secret(options, prefix)
+        texts["local_address"] = _local_address(options.store)
     warn_after = given.warn_after if given.warn_after is not None else float(os.environ.get("LOCKSTEP_WARN_AFTER") or 5)
     group = dist.ProcessGroup(options.store, options.group_rank, options.group_size)
     torch.ops.lockstep.make_backend(group.boxed(), ranks, is_job, _milliseconds(options.timeout),
@@ -105,13 +102,19 @@ def _is_job(store) -> bool:
     return _job_store is not None and _innermost(store) is _job_store
 
 
-def _secret(options, key: str) -> str:
+def _prefix(options) -> str:
+    """For keys in the store, which may serve several groups of one name, one after the other. Nobody comes for the next one before all have
+    come for this one, so each rank learns from the number of arrivals which one it is."""
+    return f"lockstep/{(options.store.add('lockstep/arrivals', 1) - 1) // options.group_size}/"
+
+
+def _secret(options, prefix: str) -> str:
     """32 characters that only the processes know that reach the store. Ranks of several machines prove them to each other."""
     if options.group_size == 1:
         return ""
     if options.group_rank == 0:
-        options.store.set(key, secrets.token_hex(16))
-    return options.store.get(key).decode()
+        options.store.set(prefix + "secret", secrets.token_hex(16))
+    return options.store.get(prefix + "secret").decode()
 
 
 def _local_address(store) -> str:
