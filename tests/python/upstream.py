@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import types
 import unittest
 
 HERE = pathlib.Path(__file__).resolve()
@@ -30,6 +31,7 @@ SECONDS_A_TEST = 60
 
 def present_as_gloo():
     """Makes torch's code for Gloo make our groups. The type stays CUSTOM: for Gloo's, DDP's logger would read Gloo's own members."""
+    import torch
     import torch.distributed as dist
     from torch.distributed import distributed_c10d as c10d
 
@@ -45,11 +47,12 @@ def present_as_gloo():
 
     class Presented(type):
         def __instancecheck__(cls, other):
-            return isinstance(other, dist.distributed_c10d.torch._C._distributed_c10d.Backend)
+            return isinstance(other, torch._C._distributed_c10d.Backend)
 
         def __call__(cls, store, rank, size, timeout):
             return ours.create(Given(store, rank, size, timeout), called="gloo")
 
+    torch._C._distributed_c10d.Backend.options = types.SimpleNamespace()  # into which torch writes names
     c10d.ProcessGroupGloo = Presented("ProcessGroupGloo", (), {})
     custom = dist.ProcessGroup.BackendType.CUSTOM
     dist.ProcessGroup.BackendType.GLOO = custom
@@ -144,12 +147,12 @@ def main():
                     last = text.strip().splitlines()[-1][:200] if text.strip() else ""
                     lines.append(f"| {ranks} | {way} | `{name}` {kind}, over Gloo {theirs}: {last} |")
                     print(lines[-1], flush=True)
-    if given.write:
-        import torch
-        (HERE.parent / "UPSTREAM.md").write_text(
-            f"# PyTorch's own tests over Lockstep\n\n`tests/python/upstream.py --write`, torch {torch.__version__}: tests passed, skipped"
-            " and failed; then each test that failed, or that passed over Gloo and not over Lockstep under that name.\n\n"
-            "| ranks | over | outcome |\n| ---: | --- | --- |\n" + "\n".join(lines) + "\n")
+        if given.write:
+            import torch
+            (HERE.parent / "UPSTREAM.md").write_text(
+                f"# PyTorch's own tests over Lockstep\n\n`tests/python/upstream.py --write`, torch {torch.__version__}: tests passed, skipped"
+                " and failed; then each test that failed, or that passed over Gloo and not over Lockstep under that name.\n\n"
+                "| ranks | over | outcome |\n| ---: | --- | --- |\n" + "\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":
