@@ -30,13 +30,13 @@ struct GroupBackend::Start {
   const char* verb;
   bool async_op = true;
   milliseconds timeout = c10d::kUnsetTimeout;
-  const at::Tensor* first = nullptr;
+  const at::Tensor* first = nullptr;  // and `count - 1` more behind it
+  std::size_t count = 1;
 };
 
 namespace {
 
 GroupRank rank_in_group(std::int64_t rank) { return {static_cast<int>(rank)}; }
-
 lockstep::ReduceOp operator_of(const c10d::ReduceOp& op) {
   switch (op.op_) {
     case c10d::ReduceOp::SUM: return ReduceOp::SUM;
@@ -120,7 +120,9 @@ c10::intrusive_ptr<c10d::Backend> GroupBackend::split(const c10::intrusive_ptr<c
 // their futures run on the completion thread, at any time. If a callback makes calls itself, they would come
 // before the next bucket on one rank and behind it on another.
 void GroupBackend::wait_for_callbacks(const Start& verb) {
-  if (torch::autograd::get_current_graph_task_id() != -1 && is_known_to_python(verb.first))
+  const bool is_message =
+      verb.type == OpType::SEND || verb.type == OpType::RECV || verb.type == OpType::RECVANYSOURCE;
+  if (!is_message && torch::autograd::get_current_graph_task_id() != -1 && is_known_to_python(verb.first))
     completion_->drain();
 }
 
@@ -137,7 +139,7 @@ TorchWork GroupBackend::made(const Start& verb, GroupWork::CoreWorks works, bool
   std::optional<Tensors> shown;
   if (at::hasCallbacks()) {
     call.title = profile_title(name_, verb.verb);
-    if (verb.first != nullptr) shown = Tensors{*verb.first};
+    if (verb.first != nullptr) shown = Tensors(verb.first, verb.first + verb.count);
   }
   auto work = c10::make_intrusive<GroupWork>(group_, call, std::move(works), completion_, shown);
   if (is_done) work->finish_now();
@@ -183,7 +185,8 @@ TorchWork GroupBackend::allreduce_sparse(Tensors& tensors, const c10d::Allreduce
 }
 
 TorchWork GroupBackend::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& opts) {
-  const Start verb = {OpType::ALLREDUCE_COALESCED, "all_reduce", opts.asyncOp, opts.timeout, tensors.data()};
+  const Start verb = {
+      OpType::ALLREDUCE_COALESCED, "all_reduce", opts.asyncOp, opts.timeout, tensors.data(), tensors.size()};
   return start(verb, [&](bool async_op) -> GroupWork::CoreWorks {
     return {lockstep::all_reduce_coalesced(tensors, operator_of(opts.reduceOp), group_, async_op)};
   });
@@ -215,7 +218,8 @@ TorchWork GroupBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
 // outputs[r][i] gets rank r's inputs[i].
 TorchWork GroupBackend::allgather_coalesced(TensorLists& outputs, Tensors& inputs,
                                             const c10d::AllgatherOptions& opts) {
-  const Start verb = {OpType::ALLGATHER_COALESCED, "all_gather", opts.asyncOp, opts.timeout, inputs.data()};
+  const Start verb = {
+      OpType::ALLGATHER_COALESCED, "all_gather", opts.asyncOp, opts.timeout, inputs.data(), inputs.size()};
   return start(verb, [&](bool async_op) {
     GroupWork::CoreWorks works;
     for (const Tensors& of_rank : outputs)
@@ -231,7 +235,8 @@ TorchWork GroupBackend::allgather_coalesced(TensorLists& outputs, Tensors& input
 
 TorchWork GroupBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                         const c10d::AllgatherOptions& opts) {
-  const Start verb = {OpType::ALLGATHER_COALESCED, "all_gather", opts.asyncOp, opts.timeout, inputs.data()};
+  const Start verb = {
+      OpType::ALLGATHER_COALESCED, "all_gather", opts.asyncOp, opts.timeout, inputs.data(), inputs.size()};
   return start(verb, [&](bool async_op) {
     GroupWork::CoreWorks works;
     require_equal_lengths(outputs.size(), inputs.size(), "all_gather_into_tensor_coalesced");
@@ -276,8 +281,12 @@ TorchWork GroupBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& inp
 
 TorchWork GroupBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                         const c10d::ReduceScatterOptions& opts) {
-  const Start verb = {OpType::REDUCE_SCATTER_TENSOR_COALESCED, "reduce_scatter", opts.asyncOp, opts.timeout,
-                      inputs.data()};
+  const Start verb = {OpType::REDUCE_SCATTER_TENSOR_COALESCED,
+                      "reduce_scatter",
+                      opts.asyncOp,
+                      opts.timeout,
+                      inputs.data(),
+                      inputs.size()};
   return start(verb, [&](bool async_op) {
     GroupWork::CoreWorks works;
     require_equal_lengths(outputs.size(), inputs.size(), "reduce_scatter_tensor_coalesced");
@@ -305,23 +314,25 @@ TorchWork GroupBackend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::
   });
 }
 
-// Messages pass no `first`, because they have no place in the order of collectives.
 TorchWork GroupBackend::send(Tensors& tensors, int destination, int tag) {
-  return start({OpType::SEND, "send"}, [&](bool /*async_op*/) -> GroupWork::CoreWorks {
-    return {lockstep::isend(only(tensors, "send"), rank_in_group(destination), group_, tag)};
-  });
+  return start({OpType::SEND, "send", true, c10d::kUnsetTimeout, tensors.data()},
+               [&](bool /*async_op*/) -> GroupWork::CoreWorks {
+                 return {lockstep::isend(only(tensors, "send"), rank_in_group(destination), group_, tag)};
+               });
 }
 
 TorchWork GroupBackend::recv(Tensors& tensors, int source, int tag) {
-  return start({OpType::RECV, "recv"}, [&](bool /*async_op*/) -> GroupWork::CoreWorks {
-    return {lockstep::irecv(only(tensors, "recv"), rank_in_group(source), group_, tag)};
-  });
+  return start({OpType::RECV, "recv", true, c10d::kUnsetTimeout, tensors.data()},
+               [&](bool /*async_op*/) -> GroupWork::CoreWorks {
+                 return {lockstep::irecv(only(tensors, "recv"), rank_in_group(source), group_, tag)};
+               });
 }
 
 TorchWork GroupBackend::recvAnysource(Tensors& tensors, int tag) {
-  return start({OpType::RECVANYSOURCE, "recvAnySource"}, [&](bool /*async_op*/) -> GroupWork::CoreWorks {
-    return {lockstep::irecv(only(tensors, "recv"), std::nullopt, group_, tag)};
-  });
+  return start({OpType::RECVANYSOURCE, "recvAnySource", true, c10d::kUnsetTimeout, tensors.data()},
+               [&](bool /*async_op*/) -> GroupWork::CoreWorks {
+                 return {lockstep::irecv(only(tensors, "recv"), std::nullopt, group_, tag)};
+               });
 }
 
 TorchWork GroupBackend::barrier(const c10d::BarrierOptions& opts) {

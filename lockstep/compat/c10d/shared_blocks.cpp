@@ -23,11 +23,21 @@ struct SharedBlocks::Lease {
   std::size_t bytes;
 };
 
-SharedBlocks::SharedBlocks(const ProcessGroup& group) : backend_(group.shared_backend()) {
-  if (backend_->size() == 1) return;
-  // hierarchical does not say where its memory lies; where no two ranks share a machine, it is plain memory
-  const std::shared_ptr<void> trial = backend_->allocate_shared(1);
-  are_shared_ = backend_->place_of(trial.get()).has_value() || backend_->name() == "hierarchical";
+SharedBlocks::SharedBlocks(const ProcessGroup& group) : backend_(group.shared_backend()) {}
+
+// Asked at the first use, because another rank may end the group while this one still makes it.
+bool SharedBlocks::are_shared() {
+  std::call_once(is_asked_, [&] {
+    if (backend_->size() == 1) return;
+    try {
+      const std::shared_ptr<void> trial = backend_->allocate_shared(1);
+      // hierarchical does not say where its memory lies; where no two ranks share a machine, it is plain
+      // memory
+      are_shared_ = backend_->place_of(trial.get()).has_value() || backend_->name() == "hierarchical";
+    } catch (const Error&) {  // the group has failed, which the next call says
+    }
+  });
+  return are_shared_;
 }
 
 std::shared_ptr<void> SharedBlocks::kept(std::size_t bytes) {
@@ -62,19 +72,19 @@ bool SharedBlocks::is_bucket(const at::Tensor& tensor) const {
 }
 
 void SharedBlocks::adopt(const at::Tensor& tensor) {
-  if (!are_shared_ || !is_bucket(tensor)) return;
+  if (!is_bucket(tensor) || !are_shared()) return;
   const std::size_t bytes = tensor.nbytes();
   try {
     c10::DataPtr block = lend(backend_->allocate_shared(bytes), bytes, nullptr);
     std::memcpy(block.get(), tensor.const_data_ptr(), bytes);
     tensor.storage().unsafeGetStorageImpl()->set_data_ptr_noswap(std::move(block));
-  } catch (const SystemError&) {  // the segment is full: this bucket stays in private memory
+  } catch (const Error&) {  // the segment is full, or the group has failed: the bucket stays where it is
   }
 }
 
 at::Tensor SharedBlocks::empty(std::int64_t count, const at::TensorOptions& options) {
   const std::size_t bytes = static_cast<std::size_t>(count) * options.dtype().itemsize();
-  if (!are_shared_ || bytes == 0) return at::empty({count}, options);
+  if (bytes == 0 || !are_shared()) return at::empty({count}, options);
   std::shared_ptr<void> memory = kept(bytes);
   if (!memory) memory = backend_->allocate_shared(bytes);
   c10::DataPtr block = lend(std::move(memory), bytes, shared_from_this());

@@ -34,7 +34,7 @@ class SharedBlocks : public std::enable_shared_from_this<SharedBlocks> {
   explicit SharedBlocks(const ProcessGroup& group);
 
   // Whether the group has common memory.
-  bool are_shared() const { return are_shared_; }
+  bool are_shared();
   void adopt(const at::Tensor& tensor);
   at::Tensor empty(std::int64_t count, const at::TensorOptions& options);
 
@@ -47,6 +47,7 @@ class SharedBlocks : public std::enable_shared_from_this<SharedBlocks> {
   static void give_back(void* lease);
 
   const std::shared_ptr<Backend> backend_;
+  std::once_flag is_asked_;
   bool are_shared_ = false;
   std::mutex mutex_;
   std::map<std::size_t, std::vector<std::shared_ptr<void>>> free_;  // by size; guarded by the mutex
