@@ -78,3 +78,9 @@ configure_package_config_file(cmake/LockstepConfig.cmake.in LockstepConfig.cmake
 write_basic_package_version_file(LockstepConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/LockstepConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/LockstepConfigVersion.cmake
   DESTINATION ${package_folder})
+
+# The Python wheel (scripts/wheel) takes the component `python` alone.
+if(SKBUILD)
+  install(TARGETS lockstep_core_shared lockstep_torch LIBRARY DESTINATION lib COMPONENT python)
+  install(TARGETS lockstep_cli RUNTIME DESTINATION ${SKBUILD_SCRIPTS_DIR} COMPONENT python)
+endif()

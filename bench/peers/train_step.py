@@ -1,6 +1,6 @@
 """The peer of bench/train_step.cpp: the same steps in Python, with DistributedDataParallel over Gloo.
 
-    lockstep run -n 2 python bench/peers/train_step.py cnn|resnet18|mlp|gpt2 MODE STEPS [bf16] [fused] [adamw]
+    lockstep run -n 2 python bench/peers/train_step.py cnn|resnet18|mlp|gpt2 MODE STEPS [bf16] [fused] [adamw] [lockstep]
 
 MODE     ddp
          bucket_view   ddp with gradient_as_bucket_view=True, so that gradients lie in the buckets instead of beside them
@@ -10,6 +10,7 @@ MODE     ddp
          deepspeed1    DeepSpeed, with that stage of ZeRO, also 2 and 3, and its own loop; adamw only
 bf16     forward and loss under autocast
 fused    SGD or AdamW with fused=True, one pass over memory
+lockstep the backend lockstep (python/lockstep/torch) instead of Gloo
 """
 import os
 import pathlib
@@ -180,7 +181,9 @@ def main():
     (make, batch, sample, classes), mode, steps, words = MODELS[sys.argv[1]], sys.argv[2], int(sys.argv[3]), sys.argv[4:]
     torch.set_num_threads(1)
     torch.manual_seed(1)
-    dist.init_process_group("gloo")
+    if "lockstep" in words:
+        import lockstep.torch  # noqa: F401
+    dist.init_process_group("lockstep" if "lockstep" in words else "gloo")
     is_text = make is GPT2
     step = step_of_deepspeed(make(), int(mode[-1]), batch) if mode.startswith("deepspeed") else step_of_torch(make(), mode, words)
     data = [torch.randint(classes, (batch, *sample)) if is_text else torch.randn(batch, *sample) for _ in range(BATCHES)]

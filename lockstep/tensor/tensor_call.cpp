@@ -4,6 +4,8 @@
 #include <ATen/MemoryOverlap.h>
 #include <c10/core/GradMode.h>
 
+#include <atomic>
+
 #include "lockstep/base/log.h"
 #include "lockstep/comm/collectives/check.h"
 #include "lockstep/tensor/cuda_streams.h"
@@ -12,6 +14,8 @@ namespace lockstep {
 namespace {
 
 using Buffers = std::list<TensorBuffer>;
+
+std::atomic<TakeOver> taker = nullptr;
 
 // Defined here because every program that uses tensors with a group links this file.
 [[maybe_unused]] const bool are_streams_offered = offer_cuda_streams();
@@ -84,6 +88,15 @@ class TensorWork : public WorkState {
 std::vector<at::Tensor> result(const Work& work) {
   const auto* tensor_work = dynamic_cast<const TensorWork*>(work.state().get());
   return tensor_work != nullptr ? tensor_work->results() : std::vector<at::Tensor>();
+}
+
+void set_take_over(TakeOver take_over) { taker.store(take_over); }
+
+std::shared_ptr<void> TensorCall::keep() const {
+  const TakeOver take_over = taker.load(std::memory_order_relaxed);
+  if (take_over == nullptr) return buffers_;
+  return {static_cast<void*>(buffers_.get()),
+          [take_over, buffers = buffers_](void*) mutable { take_over(std::move(buffers)); }};
 }
 
 std::optional<DType> carried_dtype(at::ScalarType type) {

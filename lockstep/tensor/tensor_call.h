@@ -70,7 +70,7 @@ class TensorCall {
   void expect_dtype(const TensorBuffer& buffer, DType dtype, const char* which) const;
 
   // Holds the tensors until the work is done.
-  std::shared_ptr<void> keep() const { return buffers_; }
+  std::shared_ptr<void> keep() const;
   // Copies results back: at once, or for a started Work of comm/, when the program waits for it.
   Work finish(Work work, bool async_op) const;
 
@@ -101,6 +101,12 @@ template <typename Bytes> std::vector<Bytes> equal_parts(Bytes whole, int ranks)
 // torch's Work.result(). Look at them after wait(). Empty if the operation writes nothing here (send,
 // barrier, gather on other ranks than the root).
 std::vector<at::Tensor> result(const Work& work);
+
+// Takes over the tensors of finished operations. The core lets go of them while it holds a lock of the group.
+// In a Python process the end of a tensor may wait for the interpreter's lock, whose holder may wait for the
+// group. So there they are dropped later (compat/c10d). To be set before the first call; null: no one does.
+using TakeOver = void (*)(std::shared_ptr<void> tensors);
+void set_take_over(TakeOver take_over);
 
 // The element type of collectives; nullopt if they do not support it.
 std::optional<DType> carried_dtype(at::ScalarType type);

@@ -11,8 +11,8 @@ import sys
 
 
 def command() -> str:
-    """$LOCKSTEP_COMMAND, the command in this package, or the one in PATH."""
-    inside = pathlib.Path(__file__).resolve().parent / "bin/lockstep"
+    """$LOCKSTEP_COMMAND, the command that was installed with this interpreter's packages, or the one in PATH."""
+    inside = pathlib.Path(sys.executable).parent / "lockstep"
     found = os.environ.get("LOCKSTEP_COMMAND") or (str(inside) if inside.exists() else shutil.which("lockstep"))
     if not found:
         sys.exit("python -m lockstep.run: the command `lockstep` is not in PATH; LOCKSTEP_COMMAND may name it")

@@ -38,8 +38,9 @@ std::vector<int> missing_ranks(const std::vector<Work>& arrivals) {
   const std::string reason = str(ranks_text(group, missing), " did not come within ", timeout.count(), " ms");
   note_failure(ErrorCode::TIMEOUT, group.ranks().at(static_cast<std::size_t>(missing.front())));
   group.abort(str("monitored_barrier: ", reason));
-  throw Timeout(str("monitored_barrier on group \"", group.name(), "\", rank 0 of ", group.size(), ": ",
-                    reason, "; the group is closed"));
+  throw RanksMissing(str("monitored_barrier on group \"", group.name(), "\", rank 0 of ", group.size(), ": ",
+                         reason, "; the group is closed"),
+                     missing);
 }
 
 void collect(const ProcessGroup& group, std::chrono::milliseconds timeout, bool wait_all_ranks) {
