@@ -102,9 +102,9 @@ class Verbs(Ranks):
             work.wait()
         self.equal([x, y], [given(left), given(left) + 1])
         if self.rank == 0:
-            self.assertEqual(sorted(dist.recv(x) for _ in range(self.size - 1)), list(range(1, self.size)))
+            self.assertEqual(sorted(dist.recv(x, tag=3) for _ in range(self.size - 1)), list(range(1, self.size)))
         else:
-            dist.send(x, 0)
+            dist.send(x, 0, tag=3)  # its own tag: the next message to rank 0 must not be taken for it
         for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, given(self.rank), right), dist.P2POp(dist.irecv, x, left)]):
             work.wait()
         self.equal(x, given(left))
