@@ -104,6 +104,21 @@ class DataParallel(Ranks):
         for cap in (25, 0.2):
             self.the_same_on_all_ranks(weights(train(self.rank, None, hook=power, bucket_cap_mb=cap, steps=8)[0]))
 
+    def test_uneven_inputs(self):
+        def joined(group):
+            torch.manual_seed(1)
+            model = DistributedDataParallel(Net(), process_group=group)
+            stepper = torch.optim.SGD(model.parameters(), 0.1)
+            with model.join():
+                for step in range(2 + self.rank):
+                    stepper.zero_grad()
+                    model(torch.full((4, 64), 0.1 * (self.rank + step))).square().mean().backward()
+                    stepper.step()
+            return weights(model)
+        ours = joined(None)
+        self.the_same_on_all_ranks(ours)
+        self.as_gloo(ours, joined(self.gloo))
+
     def test_zero_redundancy_optimizer(self):
         zero = weights(train(self.rank, None, optimizer=lambda p: ZeroRedundancyOptimizer(p, torch.optim.AdamW, lr=1e-3))[0])
         self.equal(zero, weights(train(self.rank, None)[0]))
