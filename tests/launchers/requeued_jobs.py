@@ -10,7 +10,7 @@ from slurm import Slurm
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 SCRIPT = ROOT / "docs/clusters/requeue.sh"
-PATIENCE = 60
+PATIENCE = 120
 
 
 class RequeuedJobs(unittest.TestCase):
