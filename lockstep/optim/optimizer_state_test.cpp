@@ -177,7 +177,7 @@ TEST(OptimizerState, ByNameThatDoesNotFitIsRefused) {
   expect_refused("state.fc.0.bias.momentum_buffer", torch::ones({2, 2}), "has shape [2, 2]");
   expect_refused("state.fc.0.bias.exp_avg", torch::ones({5}), "another optimiser");
   expect_refused("param_groups.scale.lr", torch::ones({1}), "have different options");
-  expect_refused("param_groups.fc.0.weight.betas", torch::ones({2}), "no option");
+  expect_refused("param_groups.fc.0.weight.betas", torch::ones({2}), "not an option");
 }
 
 class Unfitting : public ::testing::Test {
@@ -214,12 +214,12 @@ class Unfitting : public ::testing::Test {
 
 TEST_F(Unfitting, StateDictsAreRefused) {
   expect_refused(with("weight", torch::ones({1})), "\"weight\" is not an entry");
-  expect_refused(with("state.x.momentum_buffer", torch::ones({1})), "no entry");
+  expect_refused(with("state.x.momentum_buffer", torch::ones({1})), "not an entry");
   expect_refused(with("state.1.momentum_buffer", torch::ones({2, 2})), "has shape [2, 2]");
   expect_refused(with("state.1.exp_avg", torch::ones({5})), "another optimiser");
   expect_refused(with("state.7.momentum_buffer", torch::ones({5})), "parameter 7");
   expect_refused(with("param_groups.1.lr", torch::ones({1})), "2 parameter groups");
-  expect_refused(with("param_groups.0.betas", torch::ones({2})), "no option");
+  expect_refused(with("param_groups.0.betas", torch::ones({2})), "not an option");
   expect_refused(with("param_groups.0.lr", torch::ones({2})), "has 2 values");
   expect_refused(with("param_groups.0.lr", -torch::ones({1})), "lr is -1");
   expect_refused(with("param_groups.0.params", torch::tensor({0, 1})),

@@ -121,9 +121,9 @@ TEST(DeepSpeedConfig, NamesUnknownKeysAndTheNearest) {
       {R"({"optimizer": {"type": "SGD", "params": {"betas": [0.9, 0.99]}}})",
        "optimizer.params.betas is not a key of DeepSpeed"},
       {R"({"optimizer": {"type": "Adam", "params": {"learning_rate": 1}}})",
-       "optimizer.params.learning_rate is no key"},
+       "optimizer.params.learning_rate is not a key"},
       {R"({"scheduler": {"type": "WarmupLR", "params": {"total_num_steps": 9}}})",
-       "scheduler.params.total_num_steps is no key"},
+       "scheduler.params.total_num_steps is not a key"},
       {R"({"fp16": {"loss_scal": 0}})", "did you mean fp16.loss_scale?"},
   };
   for (const auto& [json, says] : cases) EXPECT_THAT(complaint_about(json), HasSubstr(says)) << json;

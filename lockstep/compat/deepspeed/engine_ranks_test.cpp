@@ -300,7 +300,7 @@ RANKS_TEST(DeepSpeedEngine, ACheckpointHasOneTagAndCanGiveTheModelAlone, Ranks(2
   };
   EXPECT_THAT(save_as("of" + std::to_string(rank())),
               ThrowsMessage<Mismatch>(HasSubstr("rank 0 gives \"of0\" and rank 1 \"of1\"")));
-  EXPECT_THAT(save_as("a/b"), ThrowsMessage<InvalidArgument>(HasSubstr("no name of a folder")));
+  EXPECT_THAT(save_as("a/b"), ThrowsMessage<InvalidArgument>(HasSubstr("not the name of a folder")));
   engine.save_checkpoint(folder.path(), {.tag = "best", .save_latest = false});
   EXPECT_FALSE(engine.load_checkpoint(folder.path()));
   engine.set_lr(0.5);
