@@ -5,6 +5,10 @@ if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER /usr/bin/env CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE_PROGRAM})
 endif()
 
+# __FILE__ (in assertions of the tests, and what libtorch's macros keep) starts at this folder: a build holds no path of the machine that
+# made it, and the compiler's cache knows a file again in another clone.
+add_compile_options(-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
+
 add_library(lockstep_flags INTERFACE)
 target_compile_options(lockstep_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wno-missing-field-initializers
   $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>  # g++ 12 sees overlaps in std::string that are not there (its bug 105651)
@@ -35,17 +39,21 @@ function(lockstep_precompile target)
   endif()
 endfunction()
 
-# lockstep_program(TARGET): the same for a program of one or a few files; all of them share one set of precompiled headers.
+# lockstep_program(TARGET): the same for a program of one or a few files. All of them share one set of precompiled headers, which
+# lockstep_program_headers() makes, in the project's own folder: there every configuration has them at one place for the compiler's cache.
 function(lockstep_program target)
-  if(LOCKSTEP_PRECOMPILE AND LOCKSTEP_WITH_TORCH)
-    if(NOT TARGET lockstep_program_headers)
-      file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/program_headers.cpp CONTENT "")
-      add_library(lockstep_program_headers OBJECT ${PROJECT_BINARY_DIR}/program_headers.cpp)
-      set_target_properties(lockstep_program_headers PROPERTIES POSITION_INDEPENDENT_CODE OFF)
-      target_compile_options(lockstep_program_headers PRIVATE ${CMAKE_CXX_COMPILE_OPTIONS_PIE})  # as programs are compiled
-      target_link_libraries(lockstep_program_headers PRIVATE lockstep lockstep_flags)
-      lockstep_precompile(lockstep_program_headers PRIVATE ${LOCKSTEP_TORCH_HEADERS})
-    endif()
+  if(TARGET lockstep_program_headers)
     lockstep_precompile(${target} REUSE_FROM lockstep_program_headers)
+  endif()
+endfunction()
+
+function(lockstep_program_headers)
+  if(LOCKSTEP_PRECOMPILE AND LOCKSTEP_WITH_TORCH)
+    file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/program_headers.cpp CONTENT "")
+    add_library(lockstep_program_headers OBJECT EXCLUDE_FROM_ALL ${PROJECT_BINARY_DIR}/program_headers.cpp)
+    set_target_properties(lockstep_program_headers PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+    target_compile_options(lockstep_program_headers PRIVATE ${CMAKE_CXX_COMPILE_OPTIONS_PIE})  # as programs are compiled
+    target_link_libraries(lockstep_program_headers PRIVATE lockstep lockstep_flags)
+    lockstep_precompile(lockstep_program_headers PRIVATE ${LOCKSTEP_TORCH_HEADERS})
   endif()
 endfunction()
