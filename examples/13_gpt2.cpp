@@ -48,8 +48,8 @@ dist::optim::AdamWOptions adamw(const Gpt2Options& o) {
 
 // Every rank has the whole model; gradients are averaged while backward runs.
 struct Replicas {
-  Replicas(models::GPT2& net, const Gpt2Options& o)
-      : net(net), model(net), optimizer(model.parameters(), adamw(o)) {}
+  Replicas(models::GPT2& whole, const Gpt2Options& o)
+      : net(whole), model(whole), optimizer(model.parameters(), adamw(o)) {}
   void clip() { dist::clip_grad_norm_(model.parameters(), 1.0); }
   void add_to(dist::CheckpointState& state) { state.add("model", net).add("optimizer", optimizer); }
   models::GPT2& net;

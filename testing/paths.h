@@ -12,6 +12,11 @@ std::string source_folder();
 // A Python with torch, numpy and safetensors; empty where CMake found none.
 std::string python_program();
 
+// What runs a script in a copy of a Python that has imported these (python_server.py): run_case, and the
+// server's program.
+std::string run_case_program();
+std::string warm_python_program();
+
 // The module that loads Gloo; empty in a build without one.
 std::string gloo_module();
 

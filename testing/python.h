@@ -1,5 +1,5 @@
-// Runs real Python (torch, numpy, safetensors) for tests that compare with it. There is no skipping: without
-// Python the test fails and says what to do.
+// Runs real Python (torch, numpy, safetensors) for tests that compare with it, in a copy of one that has
+// imported them (python_server.py). There is no skipping: without Python the test fails and says what to do.
 //
 //   const std::string text = run_python("import torch; print(torch.__version__)");
 //   run_python(script, {folder.path()});                  // sys.argv[1:]
@@ -32,7 +32,8 @@ inline std::string run_python(const std::string& script, const std::vector<std::
         "numpy and safetensors, and configure again");
   }
   const TempFolder folder;
-  std::string command = shell_quoted(python) + " " + shell_quoted(folder.write("script.py", script));
+  std::string command = shell_quoted(run_case_program()) + " " + shell_quoted(warm_python_program()) + " " +
+                        shell_quoted(folder.write("script.py", script));
   for (const std::string& argument : arguments) command += " " + shell_quoted(argument);
   command += " 2>" + shell_quoted(folder / "errors");
   std::FILE* pipe = ::popen(command.c_str(), "r");

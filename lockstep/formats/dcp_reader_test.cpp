@@ -61,7 +61,7 @@ if __name__ == "__main__":
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
-        mp.spawn(work, (port,), ranks)
+        mp.start_processes(work, (port,), ranks, start_method="fork")
     show("", state_of(None) | ({} if ranks == 1 else {n: torch.arange(35.0).view(7, 5) for n in ("rows", "columns")}))
     print("\n".join(sorted(lines)))
 )";
