@@ -7,7 +7,7 @@ endif()
 
 # __FILE__ (in assertions of the tests, and what libtorch's macros keep) starts at this folder: a build holds no path of the machine that
 # made it, and the compiler's cache knows a file again in another clone.
-add_compile_options(-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
+add_compile_options($<$<COMPILE_LANGUAGE:C,CXX>:-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=>)
 
 add_library(lockstep_flags INTERFACE)
 target_compile_options(lockstep_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wno-missing-field-initializers
