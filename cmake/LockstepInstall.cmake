@@ -79,8 +79,9 @@ write_basic_package_version_file(LockstepConfigVersion.cmake COMPATIBILITY SameM
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/LockstepConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/LockstepConfigVersion.cmake
   DESTINATION ${package_folder})
 
-# The Python wheel (scripts/wheel) takes the component `python` alone.
-if(SKBUILD)
-  install(TARGETS lockstep_core_shared lockstep_torch LIBRARY DESTINATION lib COMPONENT python)
-  install(TARGETS lockstep_cli RUNTIME DESTINATION ${SKBUILD_SCRIPTS_DIR} COMPONENT python)
+# The Python wheel (python/lockstep_wheel.py) takes the component `python` alone.
+install(TARGETS lockstep_core_shared LIBRARY DESTINATION lib NAMELINK_SKIP COMPONENT python EXCLUDE_FROM_ALL)
+install(TARGETS lockstep_cli RUNTIME DESTINATION bin COMPONENT python EXCLUDE_FROM_ALL)
+if(LOCKSTEP_WITH_TORCH)
+  install(TARGETS lockstep_torch LIBRARY DESTINATION lib COMPONENT python EXCLUDE_FROM_ALL)
 endif()

@@ -155,8 +155,10 @@ def main():
         if given.write:
             import torch
             (HERE.parent / "UPSTREAM.md").write_text(
-                f"# PyTorch's own tests over Lockstep\n\n`tests/python/upstream.py --write`, torch {torch.__version__}: tests passed,"
-                " skipped and failed; then each test that failed, or that passed over Gloo and not over Lockstep under that name.\n\n"
+                f"# PyTorch's own tests over Lockstep\n\n`tests/python/upstream.py --write`, torch {torch.__version__}: tests passed,\n"
+                "skipped and failed; then each test that failed, or that passed over Gloo and not over Lockstep under that name. Most of\n"
+                "what is skipped needs a GPU; under its own name Lockstep is not asked what is asked of \"gloo\". `test_ddp_logging_data_cpu`\n"
+                "wants the backend's name in DDP's log, where torch calls every backend that is not its own `custom`.\n\n"
                 "| ranks | over | outcome |\n| ---: | --- | --- |\n" + "\n".join(lines) + "\n")
 
 
