@@ -81,6 +81,6 @@ install(FILES ${CMAKE_CURRENT_BINARY_DIR}/LockstepConfig.cmake ${CMAKE_CURRENT_B
 
 # The Python wheel (scripts/wheel) takes the component `python` alone.
 if(SKBUILD)
-  install(TARGETS lockstep_core_shared lockstep_torch LIBRARY DESTINATION lib COMPONENT python)
+  install(TARGETS lockstep_core_shared lockstep_tensorflow lockstep_xla lockstep_torch LIBRARY DESTINATION lib COMPONENT python)
   install(TARGETS lockstep_cli RUNTIME DESTINATION ${SKBUILD_SCRIPTS_DIR} COMPONENT python)
 endif()
