@@ -80,7 +80,7 @@ install(FILES ${CMAKE_CURRENT_BINARY_DIR}/LockstepConfig.cmake ${CMAKE_CURRENT_B
   DESTINATION ${package_folder})
 
 # The Python wheel (python/lockstep_wheel.py) takes the component `python` alone.
-install(TARGETS lockstep_core_shared LIBRARY DESTINATION lib NAMELINK_SKIP COMPONENT python EXCLUDE_FROM_ALL)
+install(TARGETS lockstep_core_shared lockstep_tensorflow lockstep_xla LIBRARY DESTINATION lib NAMELINK_SKIP COMPONENT python EXCLUDE_FROM_ALL)
 install(TARGETS lockstep_cli RUNTIME DESTINATION bin COMPONENT python EXCLUDE_FROM_ALL)
 if(LOCKSTEP_WITH_TORCH)
   install(TARGETS lockstep_torch LIBRARY DESTINATION lib COMPONENT python EXCLUDE_FROM_ALL)

@@ -28,7 +28,7 @@ except ModuleNotFoundError:  # before Python 3.11
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent
-TARGETS = ("lockstep_core_shared", "lockstep_torch", "lockstep_cli")
+TARGETS = ("lockstep_core_shared", "lockstep_tensorflow", "lockstep_xla", "lockstep_torch", "lockstep_cli")
 # hwloc's library is not on every machine; without it the launcher takes every CPU for a core.
 OPTIONS = ("-DCMAKE_BUILD_TYPE=Release", "-DLOCKSTEP_BUILD_TESTS=OFF", "-DLOCKSTEP_BUILD_EXAMPLES=OFF", "-DLOCKSTEP_HWLOC_INCLUDE=no",
            "-DLOCKSTEP_HWLOC_LIBRARY=no")

@@ -117,6 +117,14 @@ int lockstep_named_wait(lockstep_named operation) {
   return guarded("lockstep_named_wait", [&] { named_operations().get(operation)->wait(); });
 }
 
+int lockstep_named_notify(lockstep_named operation, void (*ended)(void* context), void* context,
+                          int is_awaited) {
+  return guarded("lockstep_named_notify", [&] {
+    void (&call)(void*) = required(ended, "ended");
+    named_operations().get(operation)->notify([&call, context] { call(context); }, is_awaited != 0);
+  });
+}
+
 int lockstep_named_result(lockstep_named operation, void** data, int64_t* rows) {
   return guarded("lockstep_named_result", [&] {
     const auto found = named_operations().get(operation);

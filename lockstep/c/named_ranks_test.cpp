@@ -1,6 +1,8 @@
 // Operations by name through the C interface, and that a second start follows a shutdown.
 #include "lockstep/c/named.h"
 
+#include <atomic>
+#include <thread>
 #include <vector>
 
 #include "testing/c_calls.h"
@@ -23,6 +25,28 @@ lockstep_named_request request_of(const char* name, const int64_t* shape, float*
   return request;
 }
 
+// One that is awaited, one that waits for the cycle time, and one that is done already.
+void check_notices(int rank, int size) {
+  const int64_t shape[1] = {1};
+  for (const int is_awaited : {1, 0}) {
+    float mine = static_cast<float>(rank + 1);
+    lockstep_named_request request = request_of("told", shape, &mine);
+    lockstep_named operation = 0;
+    std::atomic<int> told = 0;
+    const auto tell = [](void* context) { static_cast<std::atomic<int>*>(context)->fetch_add(1); };
+    ASSERT_TRUE(ok(lockstep_named_submit(&request, 1, &operation)));
+    ASSERT_TRUE(ok(lockstep_named_notify(operation, tell, &told, is_awaited)));
+    while (told.load() == 0) std::this_thread::yield();
+    EXPECT_EQ(mine, static_cast<float>(size * (size + 1) / 2));
+    EXPECT_TRUE(ok(lockstep_named_wait(operation)));
+    ASSERT_TRUE(ok(lockstep_named_notify(operation, tell, &told, is_awaited)));
+    EXPECT_EQ(told.load(), 2);
+    EXPECT_TRUE(failed(LOCKSTEP_ERROR_INVALID_ARGUMENT, lockstep_named_notify(operation, nullptr, nullptr, 0),
+                       "ended is NULL"));
+    EXPECT_TRUE(ok(lockstep_named_free(operation)));
+  }
+}
+
 // Rank r gives r + 1 numbers r.
 void check_results_of_their_own(int rank, int size) {
   std::vector<float> mine(static_cast<size_t>(rank + 1), static_cast<float>(rank));
@@ -40,6 +64,7 @@ void check_results_of_their_own(int rank, int size) {
   EXPECT_TRUE(ok(lockstep_named_free(operation)));
   EXPECT_TRUE(failed(LOCKSTEP_ERROR_INVALID_HANDLE, lockstep_named_wait(operation), "named operation"));
 
+  check_notices(rank, size);
   lockstep_named_request join = LOCKSTEP_NAMED_REQUEST;
   join.kind = LOCKSTEP_NAMED_JOIN;
   ASSERT_TRUE(ok(lockstep_named_submit(&join, 1, &operation)));

@@ -8,6 +8,7 @@
 //             until then.
 // Results     ALLREDUCE and BROADCAST write to `output`. ALLGATHER, ALLTOALL and REDUCESCATTER, whose size
 //             depends on other ranks, give memory of their own: result().
+// Told        notify() calls a function when the operation ends, for programs whose threads must not wait.
 // Threads     any. A thread that waits begins a cycle at once (engine.h).
 #pragma once
 
@@ -15,6 +16,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -63,6 +65,9 @@ class Operation {
   // Blocks until it is done. Throws its failure, each time: Mismatch, PeerLost, Timeout, Aborted,
   // InvalidArgument.
   void wait() const;
+  // Calls `ended` once, when the operation is done or has failed: at once if it has, else on the engine's
+  // thread, which it must not keep. `is_awaited`: begins a cycle at once, as wait() does. At most one call.
+  void notify(std::function<void()> ended, bool is_awaited);
   // After wait().
   const OperationResult& result() const { return result_; }
 
@@ -76,6 +81,8 @@ class Operation {
   OperationResult result_;
   std::exception_ptr failure_;
   std::atomic<bool> ended_ = false;
+  std::function<void()> told_;  // guarded by the waiters' mutex, as is_awaited_
+  bool is_awaited_ = false;
 };
 
 }  // namespace named

@@ -8,9 +8,7 @@ from typing import Callable, Optional, Sequence
 import torch
 
 from .. import _core
-from ._basics import ProcessSet, global_process_set, process_set_id, size_of
-
-Average, Sum, Adasum, Min, Max, Product = range(6)
+from .._basics import ProcessSet, process_set_id, size_of
 
 _DTYPES = {torch.float64: 0, torch.float32: 1, torch.float16: 2, torch.bfloat16: 3, torch.int8: 4, torch.uint8: 5, torch.int16: 6,
            torch.int32: 8, torch.int64: 10, torch.bool: 12, torch.complex64: 13, torch.complex128: 14}
@@ -93,14 +91,6 @@ def _named(verb: str, name: Optional[str], number: Optional[int] = None) -> Opti
     if name is None:
         return None
     return f"{verb}.{name}" if number is None else f"{verb}.{name}.{number}"
-
-
-def choose_op(op: Optional[int], average: Optional[bool]) -> int:
-    if op is not None and average is not None:
-        raise ValueError("The op parameter supersedes average. Please provide only one of them.")
-    if op is not None:
-        return op
-    return Sum if average is False else Average
 
 
 def allreduce_tensors(tensors: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], name: Optional[str], op: int,
@@ -199,17 +189,3 @@ def alltoall_tensor(tensor: torch.Tensor, splits: Optional[Sequence[int]], name:
         output = _own_memory(handles[0], source)
         return output if given is None else (output, received)
     return _start([made], finish)
-
-
-def barrier(process_set: ProcessSet = global_process_set) -> None:
-    """Returns when every rank of the set has called it."""
-    synchronize(_start([_core.request(_core.BARRIER, None, process_set_id(process_set))], _free_all))
-
-
-def join(device: int = -1) -> int:
-    """This rank has no more data: until all ranks have joined, it gives zeros to the others' allreduce. Returns the last that joined."""
-    def finish(handles):
-        last = _core.numbers(_core.named.last_joined, 1, handles[0])[0]
-        _free_all(handles)
-        return last
-    return synchronize(_start([_core.request(_core.JOIN, None, 0)], finish))

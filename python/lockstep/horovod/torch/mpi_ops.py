@@ -5,10 +5,11 @@ from typing import Optional, Sequence
 
 import torch
 
+from .._basics import Adasum, Average, Max, Min, ProcessSet, Product, Sum, choose_op, global_process_set, size_of
+from .._basics import rank as _rank
+from .._objects import barrier, join
 from . import _operations as operations
-from ._basics import ProcessSet, global_process_set, size_of
-from ._basics import rank as _rank
-from ._operations import Adasum, Average, Max, Min, Product, Sum, barrier, choose_op, join, poll, synchronize
+from ._operations import poll, synchronize
 from .compression import Compression
 
 __all__ = ["Adasum", "Average", "Max", "Min", "Product", "Sum", "allgather", "allgather_async", "allreduce", "allreduce_", "allreduce_async",

@@ -7,7 +7,7 @@ from typing import Optional
 
 import torch
 
-from ._basics import global_process_set, size_of
+from .._basics import global_process_set, size_of
 from .compression import Compression
 from .mpi_ops import (Adasum, Average, Sum, allreduce_async_, grouped_allreduce_async_, sparse_allreduce_async, synchronize)
 

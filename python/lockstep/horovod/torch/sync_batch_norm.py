@@ -4,7 +4,7 @@ from __future__ import annotations
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from ._basics import global_process_set, size
+from .._basics import global_process_set, size
 from .mpi_ops import Sum, allgather_async, allreduce_async, synchronize
 
 

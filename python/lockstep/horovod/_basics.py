@@ -1,11 +1,21 @@
-"""The job, its places, and sets of its processes."""
+"""The job, its places, sets of its processes, and the operators of reductions: the same for every framework."""
 from __future__ import annotations
 
 from typing import Optional, Sequence, Union
 
 import lockstep
 
-from .. import _core
+from . import _core
+
+Average, Sum, Adasum, Min, Max, Product = range(6)
+
+
+def choose_op(op: Optional[int], average: Optional[bool]) -> int:
+    if op is not None and average is not None:
+        raise ValueError("The op parameter supersedes average. Please provide only one of them.")
+    if op is not None:
+        return op
+    return Sum if average is False else Average
 
 
 class ProcessSet:

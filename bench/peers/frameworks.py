@@ -1,0 +1,89 @@
+"""One of two ranks: microseconds of collectives through the operators of TensorFlow and the calls of JAX, beside NumPy's, which is the
+core's own call on private memory; and milliseconds of a training step of JAX. Prints one line of JSON for each. For bench/run.py.
+
+    lockstep run -n 2 python bench/peers/frameworks.py
+"""
+import json
+import os
+import statistics
+import time
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1")
+import jax  # noqa: E402
+import jax.numpy as jnp  # noqa: E402
+import numpy as np  # noqa: E402
+import tensorflow as tf  # noqa: E402
+
+import lockstep  # noqa: E402
+import lockstep.horovod.tensorflow as hvd  # noqa: E402
+import lockstep.jax as lj  # noqa: E402
+import lockstep.tensorflow as lt  # noqa: E402
+
+SIZES = (4, 1 << 20, 16 << 20)
+
+
+def median_of(call, seconds=0.4):
+    """Seconds of one call. All ranks make equally many."""
+    for _ in range(5):
+        call()
+    begin = time.perf_counter()
+    call()
+    count = int(lockstep.all_reduce(np.array([max(10, min(2000, seconds / (time.perf_counter() - begin)))]), "min")[0])
+    times = []
+    for _ in range(count):
+        begin = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - begin)
+    return statistics.median(times)
+
+
+def collectives(size):
+    array = np.ones(size // 4, np.float32)
+    tensor, x = tf.constant(array), jnp.asarray(array)
+    in_graph, named_in_graph = tf.function(lt.all_reduce), tf.function(hvd.allreduce)
+    in_jit = jax.jit(lj.all_reduce)
+    return {"numpy": lambda: lockstep.all_reduce(array), "tensorflow": lambda: lt.all_reduce(tensor),
+            "tensorflow, tf.function": lambda: in_graph(tensor), "horovod.tensorflow": lambda: hvd.allreduce(tensor),
+            "horovod.tensorflow, tf.function": lambda: named_in_graph(tensor), "jax, jit": lambda: in_jit(x).block_until_ready()}
+
+
+def steps():
+    """Five layers of 512 x 512, batch 64: gradients reduced inside of jit, or outside by NumPy."""
+    numbers = np.random.default_rng(lockstep.rank())
+    parameters = [jnp.asarray(np.random.default_rng(n).standard_normal((512, 512)).astype(np.float32) / 30) for n in range(5)]
+    x, y = (jnp.asarray(numbers.standard_normal((64, 512)).astype(np.float32)) for _ in range(2))
+
+    def loss_of(parameters, x, y):
+        for one in parameters:
+            x = jnp.tanh(x @ one)
+        return ((x - y) ** 2).mean()
+
+    def apply(parameters, gradients):
+        return [p - 0.1 * g for p, g in zip(parameters, gradients)]
+    gradients_of, update = jax.jit(jax.grad(loss_of)), jax.jit(apply)
+
+    def numpy_step():
+        gradients = [np.array(one) for one in gradients_of(parameters, x, y)]
+        lockstep.all_reduce_coalesced(gradients, "avg")
+        jax.block_until_ready(update(parameters, gradients))
+
+    @jax.jit
+    def whole(parameters, x, y):
+        return apply(parameters, lj.all_reduce(jax.grad(loss_of)(parameters, x, y), "avg"))
+    return {"numpy": numpy_step, "jax, jit": lambda: jax.block_until_ready(whole(parameters, x, y))}
+
+
+def main():
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    lockstep.init()
+    hvd.init()
+    lines = [{"bytes": size} | {name: median_of(call) * 1e6 for name, call in collectives(size).items()} for size in SIZES]
+    lines.append({"step": True} | {name: median_of(call, 2.0) * 1e3 for name, call in steps().items()})
+    if lockstep.rank() == 0:
+        for line in lines:
+            print(json.dumps(line))
+
+
+if __name__ == "__main__":
+    main()

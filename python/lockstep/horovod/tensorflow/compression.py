@@ -1,0 +1,43 @@
+"""What a tensor is turned into before it travels, and back."""
+from __future__ import annotations
+
+import tensorflow as tf
+
+
+class Compressor:
+    """compress(tensor) gives the tensor that travels, and a context with which decompress() makes the first again."""
+
+    @staticmethod
+    def compress(tensor):
+        raise NotImplementedError
+
+    @staticmethod
+    def decompress(tensor, ctx):
+        raise NotImplementedError
+
+
+class NoneCompressor(Compressor):
+    @staticmethod
+    def compress(tensor):
+        return tensor, None
+
+    @staticmethod
+    def decompress(tensor, ctx):
+        return tensor
+
+
+class FP16Compressor(Compressor):
+    """Floating point travels as float16; sums of it are made in float32 and rounded once."""
+
+    @staticmethod
+    def compress(tensor):
+        return (tf.cast(tensor, tf.float16), tensor.dtype) if tensor.dtype.is_floating else (tensor, None)
+
+    @staticmethod
+    def decompress(tensor, ctx):
+        return tensor if ctx is None else tf.cast(tensor, ctx)
+
+
+class Compression:
+    none = NoneCompressor
+    fp16 = FP16Compressor
