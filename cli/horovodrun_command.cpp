@@ -36,6 +36,7 @@ const std::array HOROVODRUN_OPTIONS = std::to_array<Option>({
     {"--no-stall-check", "", false},
     {"--stall-check-warning-time-seconds", "", true},
     {"--stall-check-shutdown-time-seconds", "", true},
+    {"--reset-limit", "", true},
     {"--verbose", "", false},
     {"--dry-run", "", false},
     {"--help", "-h", false},
@@ -46,15 +47,14 @@ struct Refused {
   std::string_view name, instead;
 };
 constexpr std::array REFUSED = std::to_array<Refused>({
-    {"--min-np", "ranks cannot come and go; --max-restarts of lockstep run starts a job anew"},
-    {"--max-np", "ranks cannot come and go; --max-restarts of lockstep run starts a job anew"},
-    {"--min-num-proc", "ranks cannot come and go; --max-restarts of lockstep run starts a job anew"},
-    {"--max-num-proc", "ranks cannot come and go; --max-restarts of lockstep run starts a job anew"},
+    {"--min-np", "ranks cannot come and go; --reset-limit starts a job anew"},
+    {"--max-np", "ranks cannot come and go; --reset-limit starts a job anew"},
+    {"--min-num-proc", "ranks cannot come and go; --reset-limit starts a job anew"},
+    {"--max-num-proc", "ranks cannot come and go; --reset-limit starts a job anew"},
     {"--host-discovery-script", "hosts are given by -H or --hostfile"},
     {"--slots-per-host", "hosts are given by -H or --hostfile"},
-    {"--elastic-timeout", "there is no elastic training"},
-    {"--reset-limit", "use --max-restarts of lockstep run"},
-    {"--blacklist-cooldown-range", "there is no elastic training"},
+    {"--elastic-timeout", "ranks cannot come and go; LOCKSTEP_TIMEOUT is how long they wait for each other"},
+    {"--blacklist-cooldown-range", "the hosts of a job do not change"},
     {"--ssh-port", "nothing is started by ssh; docs/clusters/ssh.sh does that"},
     {"--ssh-identity-file", "nothing is started by ssh; docs/clusters/ssh.sh does that"},
     {"--network-interfaces", "set LOCKSTEP_SOCKET_IFNAME"},
@@ -76,7 +76,7 @@ constexpr std::array REFUSED = std::to_array<Refused>({
 struct HorovodOptions {
   std::string ranks, hosts, hostfile, log_dir;
   std::string node_rank, master_addr, master_port = "29500", secret_file;
-  std::string fusion, cycle, cache, timeline, stall_check, stall_shutdown;
+  std::string fusion, cycle, cache, timeline, stall_check, stall_shutdown, restarts;
   bool no_cache = false, mark_cycles = false, no_stall_check = false, verbose = false, dry_run = false;
 };
 
@@ -108,6 +108,8 @@ void describe_horovodrun_options(CLI::App& app, HorovodOptions& o) {
   app.add_flag("--no-stall-check", o.no_stall_check, "HOROVOD_STALL_CHECK_DISABLE");
   text("--stall-check-warning-time-seconds", o.stall_check, "HOROVOD_STALL_CHECK_TIME_SECONDS", "N");
   text("--stall-check-shutdown-time-seconds", o.stall_shutdown, "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "N");
+  text("--reset-limit", o.restarts,
+       "start all ranks anew after a failure, so often; as --max-restarts of lockstep run", "N");
   app.add_flag("--verbose", o.verbose, "without effect");
   app.add_flag("--dry-run", o.dry_run, "print what would be started, and start nothing");
 }
@@ -192,6 +194,8 @@ int horovodrun_command(const std::vector<std::string>& arguments) {
   launch.program = program_words(o, split.program);
   if (!o.log_dir.empty()) launch.options.insert(launch.options.end(), {"--log-dir", o.log_dir});
   if (!o.secret_file.empty()) launch.options.insert(launch.options.end(), {"--secret-file", o.secret_file});
+  if (const auto restarts = number_of("--reset-limit", o.restarts, 0))
+    launch.options.insert(launch.options.end(), {"--max-restarts", std::to_string(*restarts)});
   const auto node = number_of("--node-rank", o.node_rank, 0);
   const int nodes = static_cast<int>(launch.hosts.size());
   if (node && *node >= nodes)

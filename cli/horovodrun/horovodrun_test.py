@@ -46,6 +46,9 @@ class Horovodrun(unittest.TestCase):
         self.assertEqual(self.run_command("-np", 2, "--output-filename", "logs", "sh", "-c", "exit 7").returncode, 7)
         self.assertTrue(list((self.folder / "logs").iterdir()))
 
+    def test_the_reset_limit_starts_all_ranks_anew(self):
+        self.assertEqual(self.run_command("-np", 2, "--reset-limit", 1, "sh", "-c", "[ $LOCKSTEP_RESTART_COUNT = 1 ]").returncode, 0)
+
     def test_several_hosts_are_started_one_by_one(self):
         commands = ["  w1: lockstep run --nproc-per-node 2 --nnodes 2 --node-rank 0 --master-addr w1 --master-port 29500 ./train",
                     "  w2: lockstep run --nproc-per-node 2 --nnodes 2 --node-rank 1 --master-addr w1 --master-port 29500 ./train"]
@@ -63,6 +66,7 @@ class Horovodrun(unittest.TestCase):
                 (["--check-build"], "does without --check-build: use lockstep info"),
                 (["--num-procs", 2, "./x"], "has no option --num-procs; did you mean --num-proc?"),
                 (["-np", 0, "./x"], "-np must be a number from 1"),
+                (["-np", 2, "--reset-limit", "x", "./x"], "--reset-limit must be a number from 0"),
                 (["-np", 2], "a program to run is needed"),
                 (["./x"], "how many ranks?"),
                 (["-np", 5, "-H", "w1:2,w2:2", "./x"], "-np is 5, but the hosts have 4 slots"),

@@ -52,6 +52,8 @@ constexpr std::array TABLE = std::to_array<EnvironmentVariable>({
      "Python: path of the command lockstep, for python -m lockstep.run (default: the one in the package, "
      "else "
      "in PATH)"},
+    {"LOCKSTEP_ELASTIC_DIR", "user",
+     "Python, hvd.elastic: folder for the commits of one run, from which a restart goes on (default: none)"},
     {"LOCKSTEP_SPAWN", "spawn()", "which call of spawn() this process was started for"},
     {"LOCKSTEP_TERMINAL", "lockstep run",
      "columns of the launcher's terminal, for rank 0; unset when output is not a terminal"},

@@ -72,6 +72,7 @@ void Cycles::wait_for_a_reason() {
 // How long this rank may sleep before it has a reason of its own for a cycle; 0: it has one now.
 std::chrono::nanoseconds Cycles::pause(Time now) {
   constexpr std::chrono::seconds LONG{1};
+  constexpr std::chrono::milliseconds CHECK_ALIVE{200};
   constexpr int SOON = 50;      // cycles without news, after which
   constexpr int MORE_REST = 5;  // cycle times pass between two
   look_for_stalls(now);
@@ -80,6 +81,9 @@ std::chrono::nanoseconds Cycles::pause(Time now) {
   if (const auto oldest = inbox_.oldest_new()) {
     if (waiters_->count.load() > 0) return {};
     longest = std::min<std::chrono::nanoseconds>(longest, *oldest + settings_.cycle_time - now);
+  } else if (inbox_.has_under_way()) {
+    // A rank that has died wakes nobody. While names wait for other ranks, an exchange finds the dead.
+    longest = std::min<std::chrono::nanoseconds>(longest, looked_ + CHECK_ALIVE - now);
   }
   if (waiters_->bell->is_shared() || sets_.all().size() == 1) return longest;
   // Nobody can wake this rank, so it joins the others by the clock.

@@ -3,7 +3,9 @@
 
 #include <chrono>
 #include <mutex>
+#include <optional>
 #include <thread>
+#include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
@@ -146,6 +148,18 @@ RANKS_TEST(NamedEngine, ADeadRankIsNamed, Ranks(3), Backends("shm", "tcp"), Dies
   together.wait();
   if (rank() == 1) die();
   EXPECT_THAT([&] { NamedSum(engine, "alone", {1}).wait(); }, ThrowsMessage<PeerLost>(HasSubstr("rank 1")));
+}
+
+// The dead rank's engine has heard of "alone": its thread has exchanged the name with "together" or before.
+RANKS_TEST(NamedEngine, ARankIsNamedThatDiesWhileNamesWaitForIt, Ranks(2, 3), Backends("shm", "tcp"),
+           Dies({1})) {
+  Engine engine(world(), {});
+  std::optional<NamedSum> alone;
+  if (rank() != 1) alone.emplace(engine, "alone", std::vector<float>{1});
+  NamedSum together(engine, "together", {1});
+  together.wait();
+  if (rank() == 1) die();
+  EXPECT_THAT([&] { alone->wait(); }, ThrowsMessage<PeerLost>(HasSubstr("rank 1")));
 }
 
 }  // namespace

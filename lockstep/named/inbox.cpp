@@ -48,6 +48,11 @@ std::optional<Time> Inbox::oldest_new() {
   return oldest_;
 }
 
+bool Inbox::has_under_way() {
+  const std::lock_guard lock(mutex_);
+  return !under_way_.empty();
+}
+
 std::shared_ptr<Operation> Inbox::find(const Request& request) {
   const std::lock_guard lock(mutex_);
   const auto found = under_way_.find(key_of(request));

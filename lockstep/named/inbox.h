@@ -32,6 +32,7 @@ class Inbox {
   std::string next_name(Kind kind, int process_set);
   std::vector<std::shared_ptr<Operation>> take_new();
   std::optional<Time> oldest_new();  // nothing: there is none
+  bool has_under_way();              // whether anything was submitted and has not ended
 
   // Null: this rank has not submitted it.
   std::shared_ptr<Operation> find(const Request& request);

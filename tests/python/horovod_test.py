@@ -44,10 +44,6 @@ class Places(Ranks):
         self.assertTrue(hvd.is_homogeneous() and hvd.is_initialized())
         self.assertFalse(hvd.mpi_enabled() or hvd.nccl_built())
 
-    def test_elastic_is_refused_by_name(self):
-        with self.assertRaisesRegex(AttributeError, "hvd.elastic has no counterpart"):
-            hvd.elastic  # noqa: B018
-
 
 class Operations(Values):
     def test_allreduce(self):

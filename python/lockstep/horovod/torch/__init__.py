@@ -16,10 +16,11 @@ Matched     by name: ranks submit operations in any order, from any thread. Oper
 Tensors     on the CPU, of every dtype but float8. Contiguous ones are used where they lie.
 Raises      lockstep.Mismatch on every rank, which names tensor, values and ranks, where ranks disagree about a name; other names go
             on. lockstep.InvalidArgument (a ValueError) before anything is sent. lockstep.PeerLost, Timeout and Aborted end all.
-Differs     docs/horovod.md says in what. There is no elastic training: see `lockstep run --max-restarts`.
+Differs     docs/horovod.md says in what. hvd.elastic goes on from a commit after a restart of all ranks.
 """
 from __future__ import annotations
 
+from . import elastic
 from .._basics import (ProcessSet, add_process_set, ccl_built, cross_rank, cross_size, cuda_built, ddl_built, global_process_set, gloo_built,
                        gloo_enabled, init, is_homogeneous, is_initialized, local_rank, local_size, mpi_built, mpi_enabled,
                        mpi_threads_supported, nccl_built, rank, remove_process_set, rocm_built, shutdown, size, start_timeline,
@@ -37,10 +38,3 @@ from .sync_batch_norm import SyncBatchNorm
 
 __all__ = [name for name in dir() if not name.startswith("_") and name not in ("annotations", "compression", "functions", "mpi_ops",
                                                                                "optimizer", "sync_batch_norm")]
-
-
-def __getattr__(name: str):
-    if name == "elastic":
-        raise AttributeError("hvd.elastic has no counterpart: ranks cannot come and go. `lockstep run --max-restarts N` starts a job anew "
-                             "after a failure, from the program's last checkpoint")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
