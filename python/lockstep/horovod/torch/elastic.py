@@ -39,8 +39,9 @@ from typing import Callable, Iterable, Optional
 
 import torch
 
-from . import _basics
-from .functions import allgather_object, broadcast_object, broadcast_optimizer_state, broadcast_parameters
+from .. import _basics
+from .._objects import allgather_object, broadcast_object
+from .functions import broadcast_optimizer_state, broadcast_parameters
 from .mpi_ops import barrier
 
 __all__ = ["ElasticSampler", "ObjectState", "State", "TorchState", "run"]
