@@ -29,6 +29,7 @@ import sys
 
 from c_interface import c_interface
 from competition import Competition, UNDISTURBED, launch, objects, ratio
+from horovod import horovod
 from machine import cpu, machine_folder
 from python_frameworks import python_frameworks
 from python_train import python_train
@@ -356,18 +357,24 @@ def tensor_ratios(rows):
 
 # ---- from the command to the results
 
+BENCHMARKS = (train_step, step_options, hooks, start_up, collectives, c_interface, four_ranks, slices, optimizers, offload,
+              activation_checkpoint, checkpoint, async_checkpoint, sharded_step, sharded_train, loopback, connections, half_sums, two_nodes,
+              slow_link, virtual_ranks, python_train, python_frameworks, horovod)
+
+
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", default=ROOT / ".deps/venv/bin/python", type=pathlib.Path)
+    parser.add_argument("--horovod", default=ROOT / ".deps/horovod/bin/python", type=pathlib.Path, help="a Python with Horovod (bench/peers/build_horovod)")
     parser.add_argument("--build", default=ROOT / "build", type=pathlib.Path)
-    parser.add_argument("--only", default="train_step,step_options,hooks,start_up,collectives,c_interface,four_ranks,slices,optimizers,offload,activation_checkpoint,checkpoint,async_checkpoint,sharded_step,sharded_train,loopback,connections,half_sums,two_nodes,slow_link,virtual_ranks,python_train,python_frameworks")
+    parser.add_argument("--only", default=",".join(benchmark.__name__ for benchmark in BENCHMARKS))
     parser.add_argument("--rounds", type=int, default=9, help="undisturbed runs of every competitor")
     parser.add_argument("--minutes", type=float, default=20, help="give up on a benchmark after this")
     parser.add_argument("--models", default=",".join(STEPS), help="of train_step")
     parser.add_argument("--disturbance", type=float, default=UNDISTURBED, help="share of the cores that others may use")
     parser.add_argument("--results", default=ROOT / "bench/results", type=pathlib.Path)
     args = parser.parse_args()
-    args.python, args.build = args.python.absolute(), args.build.absolute()
+    args.python, args.horovod, args.build = args.python.absolute(), args.horovod.absolute(), args.build.absolute()
     return args
 
 
@@ -379,8 +386,7 @@ def main():
              "command": f"bench/run.py --only {args.only} --rounds {args.rounds}"
                         + (f" --models {args.models}" if args.models != ",".join(STEPS) else "")
                         + (f" --disturbance {args.disturbance}" if args.disturbance != UNDISTURBED else "")}
-    benchmarks = {f.__name__: f for f in (train_step, step_options, hooks, start_up, collectives, c_interface, four_ranks, slices, optimizers, offload, activation_checkpoint, checkpoint,
-                                          async_checkpoint, sharded_step, sharded_train, loopback, connections, half_sums, two_nodes, slow_link, virtual_ranks, python_train, python_frameworks)}
+    benchmarks = {benchmark.__name__: benchmark for benchmark in BENCHMARKS}
     for name in args.only.split(","):
         print(name, file=sys.stderr)
         result = {"what": benchmarks[name].__doc__} | about | benchmarks[name](args)
