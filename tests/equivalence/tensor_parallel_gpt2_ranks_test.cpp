@@ -13,11 +13,13 @@
 #include "lockstep/checkpoint/full_state_dict.h"
 #include "lockstep/checkpoint/load_checkpoint.h"
 #include "lockstep/checkpoint/save_checkpoint.h"
-#include "lockstep/job/groups.h"
+#include "lockstep/job/model_parallel.h"
 #include "lockstep/models/gpt2.h"
 #include "lockstep/models/gpt2_files.h"
 #include "lockstep/models/tensor_parallel_gpt2.h"
 #include "lockstep/optim/adam.h"
+#include "lockstep/parallel/ddp/distributed_data_parallel.h"
+#include "lockstep/parallel/tensor_parallel/cross_entropy.h"
 #include "lockstep/parallel/tensor_parallel/model_state.h"
 #include "testing/ranks.h"
 #include "testing/shared_folder.h"
@@ -48,9 +50,9 @@ models::GPT2Config config(bool tied = true) {
 
 struct Batch {
   explicit Batch(int step) {
-    const at::Tensor text = (at::arange(37, at::kLong) * (5 + 3 * step)).remainder(41);
-    tokens = text.narrow(0, 0, 36).view({3, 12});
-    targets = text.narrow(0, 1, 36).view({3, 12});
+    const at::Tensor text = (at::arange(49, at::kLong) * (5 + 3 * step)).remainder(41);
+    tokens = text.narrow(0, 0, 48).view({4, 12});
+    targets = text.narrow(0, 1, 48).view({4, 12});
   }
   at::Tensor tokens, targets;
 };
@@ -134,6 +136,26 @@ RANKS_TEST(TensorParallelGPT2, TrainsInPartsOfTheSequence, Ranks(2, 4), Backends
 RANKS_TEST(TensorParallelGPT2, OutputLayerOfItsOwn, Ranks(1, 2)) {
   torch::set_num_threads(1);
   compare(world(), at::kDouble, 1e-10, /*tied=*/false, /*sequence_parallel=*/true, /*recomputes=*/true);
+}
+
+// Two copies, of two ranks each: DistributedDataParallel averages each piece with the same piece of the other
+// copy, which had the other half of the batch.
+RANKS_TEST(TensorParallelGPT2, AveragesWithOtherCopies, Ranks(4), Backends("shm", "tcp")) {
+  torch::set_num_threads(1);
+  const ModelParallel parallel = init_model_parallel({.tensor = 2});
+  const ProcessGroup& group = parallel.get_tensor_model_parallel_group();
+  models::GPT2 whole = plain(at::kDouble, true);
+  models::TensorParallelGPT2 own = shared_out(group, at::kDouble, true, false);
+  DistributedDataParallel ddp(own, {.process_group = parallel.get_data_parallel_group()});
+  train(whole, [&](const Batch& b) { return models::next_token_loss(whole(b.tokens), b.targets); });
+  train(own, [&](const Batch& b) {
+    const auto half = [&](const at::Tensor& of) {
+      return of.narrow(0, 2 * parallel.get_data_parallel_rank(), 2);
+    };
+    return tp::vocab_parallel_cross_entropy(ddp->forward(half(b.tokens)), half(b.targets), group,
+                                            {.vocab_size = 41});
+  });
+  expect_parts(*own, *whole, 1e-9);
 }
 
 // A checkpoint of either model is loaded by the other, and Hugging Face's file of the whole is one file.

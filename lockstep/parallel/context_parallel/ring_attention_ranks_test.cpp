@@ -4,6 +4,8 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/utils.h>
 
+#include <vector>
+
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "testing/ranks.h"
@@ -81,7 +83,8 @@ RANKS_TEST(RingAttention, PartsAreChunksOfTheSequence, Ranks(1, 2, 3, 4)) {
   const at::Tensor whole = at::arange(4 * size(), at::kLong).view({1, 4 * size()});
   const at::Tensor part = sequence_part(whole, 1, world());
   const std::int64_t early = 2 * rank(), late = 2 * (2 * size() - 1 - rank());
-  EXPECT_TRUE(part.equal(at::tensor({early, early + 1, late, late + 1}, at::kLong).view({1, 4})));
+  EXPECT_TRUE(part.equal(
+      at::tensor(std::vector<std::int64_t>{early, early + 1, late, late + 1}, at::kLong).view({1, 4})));
   EXPECT_TRUE(sequence_whole(part, 1, world()).equal(whole));
 }
 

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <cmath>
+#include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/parallel/tensor_parallel/parameter_piece.h"
@@ -59,7 +60,7 @@ void compare(const Setting& setting, const at::Tensor& targets, const ProcessGro
 }
 
 RANKS_TEST(VocabParallelCrossEntropy, IsThatOfAllClasses, Ranks(1, 2, 3, 4), Backends("shm", "tcp")) {
-  const at::Tensor targets = at::tensor({0, 11, 5, 6, 3, 8}, at::kLong).view({2, 3});
+  const at::Tensor targets = at::tensor(std::vector<std::int64_t>{0, 11, 5, 6, 3, 8}, at::kLong).view({2, 3});
   for (const auto reduction : {at::Reduction::Mean, at::Reduction::Sum, at::Reduction::None})
     for (const double smoothing : {0.0, 0.1, 1.0})
       for (const std::int64_t vocab_size : {12, 13})
@@ -69,7 +70,7 @@ RANKS_TEST(VocabParallelCrossEntropy, IsThatOfAllClasses, Ranks(1, 2, 3, 4), Bac
 }
 
 RANKS_TEST(VocabParallelCrossEntropy, SkipsIgnoredTargets, Ranks(1, 2, 3, 4)) {
-  const at::Tensor targets = at::tensor({IGNORED, 11, 5, IGNORED}, at::kLong);
+  const at::Tensor targets = at::tensor(std::vector<std::int64_t>{IGNORED, 11, 5, IGNORED}, at::kLong);
   for (const auto reduction : {at::Reduction::Mean, at::Reduction::Sum, at::Reduction::None})
     for (const double smoothing : {0.0, 0.2})
       compare({.smoothing = smoothing, .reduction = reduction}, targets, world());

@@ -7,6 +7,7 @@
 #include <torch/utils.h>
 
 #include <functional>
+#include <vector>
 
 #include "lockstep/autograd/autocast.h"
 #include "lockstep/base/error.h"
@@ -76,7 +77,7 @@ struct Setting {
 };
 
 void compare_column(const Setting& setting, const ProcessGroup& group) {
-  const nn::Linear whole = reference(setting.type, setting.layout);
+  nn::Linear whole = reference(setting.type, setting.layout);
   torch::manual_seed(5);
   const ColumnParallelLinearOptions options{.sequence_parallel = setting.sequence_parallel,
                                             .layout = setting.layout};
@@ -97,7 +98,7 @@ void compare_column(const Setting& setting, const ProcessGroup& group) {
 }
 
 void compare_row(const Setting& setting, const ProcessGroup& group) {
-  const nn::Linear whole = reference(setting.type, setting.layout);
+  nn::Linear whole = reference(setting.type, setting.layout);
   torch::manual_seed(5);
   const RowParallelLinearOptions options{.sequence_parallel = setting.sequence_parallel,
                                          .layout = setting.layout};
@@ -141,18 +142,18 @@ RANKS_TEST(ParallelLinear, ByHand, Ranks(2)) {
     whole.copy_(at::arange(1, whole.numel() + 1).view(whole.sizes()));
   };
   ColumnParallelLinear column(2, 2, world(), ColumnParallelLinearOptions{.init = count});
-  const at::Tensor x = leaf(at::tensor({1.0F, 2.0F}).view({1, 2}));
+  const at::Tensor x = leaf(at::tensor(std::vector<float>{1.0F, 2.0F}).view({1, 2}));
   const at::Tensor y = column(x);
   EXPECT_EQ(y.item<float>(), rank() == 0 ? 1 + 4 : 3 + 8);  // rows (1, 2) and (3, 4)
   (y * (rank() + 1)).sum().backward();
-  EXPECT_TRUE(x.grad().equal(at::tensor({1.0F + 2 * 3, 2.0F + 2 * 4}).view({1, 2})));
+  EXPECT_TRUE(x.grad().equal(at::tensor(std::vector<float>{1.0F + 2 * 3, 2.0F + 2 * 4}).view({1, 2})));
   EXPECT_TRUE(column->weight.grad().equal(x.detach() * (rank() + 1)));
   EXPECT_EQ(column->bias.grad().item<float>(), rank() + 1);
 
   RowParallelLinear row(2, 2, world(), RowParallelLinearOptions{.init = count});
   const at::Tensor own = leaf(at::full({1, 1}, rank() + 1.0F));
   const at::Tensor z = row(own);  // columns (1, 3) and (2, 4)
-  EXPECT_TRUE(z.equal(at::tensor({1.0F + 4, 3.0F + 8}).view({1, 2})));
+  EXPECT_TRUE(z.equal(at::tensor(std::vector<float>{1.0F + 4, 3.0F + 8}).view({1, 2})));
   z.sum().backward();
   EXPECT_EQ(own.grad().item<float>(), rank() == 0 ? 1 + 3 : 2 + 4);
   EXPECT_TRUE(row->weight.grad().equal(at::full({2, 1}, rank() + 1.0F)));
@@ -160,7 +161,7 @@ RANKS_TEST(ParallelLinear, ByHand, Ranks(2)) {
 
 RANKS_TEST(ParallelLinear, GathersAndScattersAtItsEnds, Ranks(1, 2, 3, 4)) {
   torch::set_num_threads(1);
-  const nn::Linear whole = reference();
+  nn::Linear whole = reference();
   torch::manual_seed(5);
   ColumnParallelLinear column(IN, OUT, world(), ColumnParallelLinearOptions{.gather_output = true});
   torch::manual_seed(5);
@@ -189,7 +190,7 @@ RANKS_TEST(ParallelLinear, CutsBlocksOfOutputsByThemselves, Ranks(1, 2, 4)) {
   const ColumnParallelLinearOptions options{.bias = false, .blocks = {16, 8}};
   ColumnParallelLinear layer(IN, OUT, world(), options);
   layer->to(at::kDouble);
-  const nn::Linear whole = reference();
+  nn::Linear whole = reference();
   const at::Tensor x = random_values({TOKENS, IN}, 1);
   const at::Tensor expected = at::matmul(x, whole->weight.t());
   const at::Tensor own = at::cat(
@@ -203,7 +204,7 @@ RANKS_TEST(ParallelLinear, CutsBlocksOfOutputsByThemselves, Ranks(1, 2, 4)) {
 }
 
 RANKS_TEST(ParallelLinear, TakesPartInAutocast, Ranks(1, 2)) {
-  const nn::Linear whole = reference(at::kFloat);
+  nn::Linear whole = reference(at::kFloat);
   torch::manual_seed(5);
   ColumnParallelLinear column(IN, OUT, world());
   RowParallelLinear row(OUT, IN, world());

@@ -34,7 +34,7 @@ TEST(ParameterPiece, VocabulariesNeedNotDivide) {
 TEST(ParameterPiece, APieceHasItsStretchesSideBySide) {
   const at::Tensor whole = at::arange(12).view({2, 6});
   const at::Tensor piece = piece_of(whole, partition_of({2, 6}, 1, {2, 4}, 1, 2));
-  EXPECT_TRUE(piece.equal(at::tensor({1, 4, 5, 7, 10, 11}, at::kLong).view({2, 3})));
+  EXPECT_TRUE(piece.equal(at::tensor(std::vector<std::int64_t>{1, 4, 5, 7, 10, 11}, at::kLong).view({2, 3})));
 }
 
 TEST(ParameterPiece, IsDrawnAsPartOfTheWhole) {
@@ -42,7 +42,7 @@ TEST(ParameterPiece, IsDrawnAsPartOfTheWhole) {
     whole.copy_(at::arange(whole.numel()).view(whole.sizes()));
   };
   const at::Tensor piece = draw_piece(partition_of({4, 2}, 0, {4}, 1, 2), count);
-  EXPECT_TRUE(piece.equal(at::tensor({4, 5, 6, 7}, at::kFloat).view({2, 2})));
+  EXPECT_TRUE(piece.equal(at::tensor(std::vector<float>{4, 5, 6, 7}, at::kFloat).view({2, 2})));
   EXPECT_EQ(piece.storage().nbytes(), 4 * sizeof(float));  // the whole is gone
 }
 

@@ -4,6 +4,8 @@
 #include <torch/nn/modules/embedding.h>
 #include <torch/utils.h>
 
+#include <vector>
+
 #include "lockstep/base/error.h"
 #include "testing/ranks.h"
 #include "testing/tensor_near.h"
@@ -43,7 +45,7 @@ struct Pair {
 RANKS_TEST(VocabParallelEmbedding, IsOneEmbedding, Ranks(1, 2, 3, 4), Backends("shm", "tcp")) {
   for (const std::int64_t vocabulary : {12, 13}) {
     for (const auto& tokens : {at::arange(12, at::kLong).view({4, 3}), at::full({2, 2}, 1, at::kLong)}) {
-      const Pair pair(vocabulary, world());
+      Pair pair(vocabulary, world());
       const at::Tensor expected = pair.whole(tokens), y = pair.own(tokens);
       EXPECT_TRUE(y.equal(expected));
       const at::Tensor slope = random_values(y.sizes(), 1, at::kFloat);
@@ -56,7 +58,7 @@ RANKS_TEST(VocabParallelEmbedding, IsOneEmbedding, Ranks(1, 2, 3, 4), Backends("
 }
 
 RANKS_TEST(VocabParallelEmbedding, ScattersAlongTheSequence, Ranks(1, 2, 3, 4)) {
-  const Pair pair(13, world(), {.reduce_scatter_embeddings = true});
+  Pair pair(13, world(), {.reduce_scatter_embeddings = true});
   const at::Tensor tokens = (at::arange(24, at::kLong) * 5).remainder(13).view({12, 2});
   const std::int64_t part = 12 / size();
   const at::Tensor expected = pair.whole(tokens), y = pair.own(tokens);
@@ -72,8 +74,16 @@ RANKS_TEST(VocabParallelEmbedding, RefusesTokensThatNobodyHas, Ranks(1, 2, 3)) {
     EXPECT_THAT(call, ThrowsMessage<InvalidArgument>(HasSubstr(why)));
   };
   VocabParallelEmbedding own(7, WIDTH, world());
-  refuses([&] { own(at::tensor({0, 7}, at::kLong)); }, "token 7 is not between 0 and 6");
-  refuses([&] { own(at::tensor({-1, 2}, at::kLong)); }, "token -1 is not between 0 and 6");
+  refuses(
+      [&] {
+        own(at::tensor(std::vector<std::int64_t>{0, 7}, at::kLong));
+      },
+      "token 7 is not between 0 and 6");
+  refuses(
+      [&] {
+        own(at::tensor(std::vector<std::int64_t>{-1, 2}, at::kLong));
+      },
+      "token -1 is not between 0 and 6");
   refuses([&] { own(at::ones({2})); }, "tokens are Float, expected int64 or int32");
   refuses([&] { VocabParallelEmbedding(size() - 1, WIDTH, world()); }, "at least one row and column");
   EXPECT_EQ(own(at::empty({0}, at::kLong)).numel(), 0);
