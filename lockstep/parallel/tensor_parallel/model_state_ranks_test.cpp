@@ -87,8 +87,10 @@ struct Training {
   int step = 0;
 };
 
-// Every parameter, and every state of it, is its part of that of `whole`, a training in one process.
-void expect_parts(const Training& training, const Training& whole, double tolerance) {
+// Every parameter, and every state of it, is its part of that of `whole`, a training in one process. The
+// gradient of the keys' bias is zero but for rounding, 1e-17, and AdamW divides it by 1e-8.
+constexpr double TOLERANCE = 1e-10;
+void expect_parts(const Training& training, const Training& whole, double tolerance = TOLERANCE) {
   std::map<std::string, Partition> partitions;
   for (const ParameterPiece& piece : named_pieces(*training.net)) partitions[piece.name] = piece.partition;
   const auto expect_part = [&](const std::string& parameter, const std::string& name, const at::Tensor& own,
@@ -113,7 +115,7 @@ RANKS_TEST(ModelState, TrainsAsOneProcess, Ranks(1, 2, 4), Backends("shm", "tcp"
   Training training(world()), alone(split_group(world(), rank()));
   training.run(4);
   alone.run(4);
-  expect_parts(training, alone, 1e-11);
+  expect_parts(training, alone);
   for (std::size_t i = 0; i < alone.norms.size(); ++i) {
     EXPECT_NEAR(training.norms[i], alone.norms[i], 1e-12 * alone.norms[i]);
     EXPECT_GT(alone.norms[i], 0.5);  // so clipping scales
@@ -141,13 +143,13 @@ RANKS_TEST(ModelState, AnyNumberOfRanksLoadsWhatAnySaved, Ranks(4)) {
       // a larger group takes that of the first one
       const std::string first = folder / ("by" + std::to_string(groups[from].size()) + "of0");
       load_checkpoint(first, loaded.state, {.process_group = to});
-      expect_parts(loaded, alone, 1e-11);
+      expect_parts(loaded, alone);
       EXPECT_EQ(loaded.net->count.item<std::int64_t>(), 3);
       loaded.step = 3;
       loaded.run(1);
       Training on(groups[2]);
       on.run(4);
-      expect_parts(loaded, on, 1e-11);
+      expect_parts(loaded, on);
     }
   }
 }
@@ -161,7 +163,7 @@ RANKS_TEST(ModelState, IsWrittenWhole, Ranks(1, 2, 4)) {
   EXPECT_EQ(whole.size(), rank() == 0 ? 14 : 0);
   const auto parameters = alone.net->named_parameters();
   for (const auto& [name, tensor] : whole)
-    if (name != "count") expect_near(tensor, parameters[name], 1e-11, name.c_str());
+    if (name != "count") expect_near(tensor, parameters[name], TOLERANCE, name.c_str());
   EXPECT_EQ(full_state_dict(training.optimizer_state).empty(), rank() != 0);
 }
 
