@@ -44,13 +44,13 @@ tp::TransformerConfig layer_config(const GPT2Config& config, bool sequence_paral
                     .linear_fc2 = "c_proj"}};
 }
 
-void check_tokens(const at::Tensor& tokens, std::int64_t n_positions) {
+void expect_tokens(const at::Tensor& tokens, std::int64_t n_positions) {
   if (tokens.dim() == 2 && tokens.size(1) >= 1 && tokens.size(1) <= n_positions) return;
   throw InvalidArgument(lockstep::str("TensorParallelGPT2: tokens have shape ", tokens.sizes(),
                                       ", expected [n, t] with t from 1 to ", n_positions, " (n_positions)"));
 }
 
-const GPT2Config& checked(const GPT2Config& config) {
+const GPT2Config& in_range(const GPT2Config& config) {
   config.check();
   return config;
 }
@@ -59,7 +59,7 @@ const GPT2Config& checked(const GPT2Config& config) {
 
 TensorParallelGPT2ModelImpl::TensorParallelGPT2ModelImpl(const GPT2Config& config, const ProcessGroup& group,
                                                          const TensorParallelGPT2Options& options)
-    : config_(checked(config)), group_(group), sequence_parallel_(options.sequence_parallel) {
+    : config_(in_range(config)), group_(group), sequence_parallel_(options.sequence_parallel) {
   const tp::TransformerConfig layer = layer_config(config, sequence_parallel_);
   const tp::VocabParallelEmbeddingOptions rows{.init = layer.init_method};
   wte = register_module("wte", tp::VocabParallelEmbedding(config.vocab_size, config.n_embd, group, rows));
@@ -85,7 +85,7 @@ at::Tensor TensorParallelGPT2ModelImpl::embed(const at::Tensor& tokens) {
 }
 
 at::Tensor TensorParallelGPT2ModelImpl::forward(const at::Tensor& tokens) {
-  check_tokens(tokens, config_.n_positions);
+  expect_tokens(tokens, config_.n_positions);
   at::Tensor x = embed(tokens);
   for (std::size_t i = 0; i < h->size(); ++i) {
     tp::ParallelTransformerLayer block(h->ptr<tp::ParallelTransformerLayerImpl>(i));
@@ -96,7 +96,7 @@ at::Tensor TensorParallelGPT2ModelImpl::forward(const at::Tensor& tokens) {
 
 TensorParallelGPT2Impl::TensorParallelGPT2Impl(const GPT2Config& config, const ProcessGroup& group,
                                                TensorParallelGPT2Options options)
-    : config_(checked(config)), group_(group), options_(options) {
+    : config_(in_range(config)), group_(group), options_(options) {
   transformer = register_module("transformer", TensorParallelGPT2Model(config, group, options));
   if (config.tie_word_embeddings) return;
   const tp::InitMethod as_linear = [&](const at::Tensor& whole) {

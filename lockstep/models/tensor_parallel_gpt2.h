@@ -16,8 +16,8 @@
 //             the mean cross entropy of models::next_token_loss, equal on all ranks.
 // Sequence    With sequence_parallel the layers run on [t, n, n_embd], of which each rank has t / ranks
 //             places between attention and MLP. forward() then returns [t, n, rows].
-// Dropout     as the config says. Dropout of whole activations is that of one process; that of heads and
-//             of sequence parts is another (parallel/tensor_parallel/random.h).
+// Dropout     as the config says. Dropout of whole activations is the same for any number of ranks; that of
+//             heads and of sequence parts is another (parallel/tensor_parallel/random.h).
 // Collective  every rank of the group, with the same config and tokens, in forward and backward.
 // Fails       InvalidArgument: n_head or the inner size that the ranks do not divide; under
 //             sequence_parallel t that the ranks do not divide; as models::GPT2 for config and tokens.

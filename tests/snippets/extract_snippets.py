@@ -88,7 +88,8 @@ FIXTURES = {
     "lockstep/parallel/tensor_parallel/parallel_linear.h": "namespace tp = lockstep::tensor_parallel; extern at::Tensor weight, bias, weight_2, bias_2;",
     "lockstep/parallel/tensor_parallel/random.h": "extern at::Tensor h;",
     "lockstep/parallel/tensor_parallel/row_parallel_linear.h": "extern at::Tensor h;",
-    "lockstep/parallel/tensor_parallel/vocab_parallel_embedding.h": "extern at::Tensor tokens;",
+    "lockstep/parallel/tensor_parallel/vocab_parallel_embedding.h": "namespace tp = lockstep::tensor_parallel; extern at::Tensor tokens; "
+                                                                    "extern tp::VocabParallelEmbedding wte;",
     "lockstep/parallel/virtual_ranks/virtual_rank_states.h": "void write(int virtual_rank, const NamedTensors& tensors); "
                                                              "extern std::vector<VirtualRankState> states;",
     "lockstep/parallel/virtual_ranks/virtual_ranks.h": "extern std::vector<Batch> shares; void train_on(const Batch& share);",

@@ -3,8 +3,8 @@
 // of ranks, for norms, and for checkpoints (model_state.h).
 //
 //   const Partition rows = partition_of({4096, 1024}, /*dim=*/0, {4096}, group.rank(), group.size());
-//   weight = register_parameter("weight", draw_piece(rows, [](const at::Tensor& whole) { whole.normal_(0,
-//   0.02); }));
+//   const InitMethod normal = [](const at::Tensor& whole) { whole.normal_(0, 0.02); };
+//   weight = register_parameter("weight", draw_piece(rows, normal));
 //
 //   partition_of({6, 2}, 0, {2, 4}, 1, 2)      // blocks of 2 and 4 rows; rank 1 of 2 holds
 //   // {.shape = {6, 2}, .dim = 0, .stretches = {{.begin = 1, .size = 1}, {.begin = 4, .size = 2}}}

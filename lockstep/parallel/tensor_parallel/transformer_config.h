@@ -2,8 +2,9 @@
 // (parallel_transformer_layer.h), by Megatron's names.
 //
 //   namespace tp = dist::tensor_parallel;
-//   const tp::TransformerConfig config{.hidden_size = 1024, .num_attention_heads = 16, .num_query_groups =
-//   4}; tp::ParallelTransformerLayer layer(config, group);
+//   tp::TransformerConfig config{.hidden_size = 1024, .num_attention_heads = 16};
+//   config.num_query_groups = 4;
+//   tp::ParallelTransformerLayer layer(config, group);
 #pragma once
 
 #include <cstdint>

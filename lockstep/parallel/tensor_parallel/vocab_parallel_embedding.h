@@ -2,9 +2,11 @@
 //
 //   namespace tp = dist::tensor_parallel;
 //   tp::VocabParallelEmbedding wte(50257, 768, group);
-//   at::Tensor x = wte(tokens);                                      // [..., 768] on all ranks, one
-//   all_reduce at::Tensor logits = tp::column_parallel_linear(x, wte->weight, {}, {.group = group});  // tied
-//   output layer
+//   at::Tensor x = wte(tokens);                              // [..., 768] on all ranks, one all_reduce
+//
+// An output layer whose weight is tied to it:
+//
+//   at::Tensor logits = tp::column_parallel_linear(x, wte->weight, {}, {.group = group});
 //
 // Rows        of rank r are vocab_range(num_embeddings, r, ranks). Their number may differ by one, so a
 //             vocabulary need not be padded. Each rank looks up the tokens that it has; the ranks'
