@@ -19,20 +19,22 @@
 #include "lockstep/data/mnist.h"          // MNIST and Fashion-MNIST
 #include "lockstep/data/token_dataset.h"  // windows of a memory-mapped file of tokens
 #include "lockstep/data/torch_dataset.h"  // libtorch's data sets in make_data_loader
-#include "lockstep/data/transforms.h"   // random crop, flip, normalise: the same image on any rank and worker
-#include "lockstep/job/device_mesh.h"   // ranks on a grid with named axes
-#include "lockstep/job/groups.h"        // new_group, new_subgroups, split_group
-#include "lockstep/job/job.h"           // init_process_group, get_rank, world
-#include "lockstep/job/join.h"          // join: training loops of different lengths
-#include "lockstep/job/rank_zero.h"     // rank_zero_first, rank_zero_only
-#include "lockstep/job/spawn.h"         // spawn: the ranks as processes started from here
-#include "lockstep/job/stop_signals.h"  // StopSignals: SIGTERM and SIGUSR1, agreed at a step boundary
-#include "lockstep/job/virtual_ranks.h"            // virtual_world_size, get_virtual_rank
-#include "lockstep/models/generate.h"              // generate: continues tokens, greedy or drawn
-#include "lockstep/models/gpt2.h"                  // GPT-2 with Hugging Face's names; next_token_loss
-#include "lockstep/models/gpt2_config.h"           // its sizes, small to XL
-#include "lockstep/models/gpt2_files.h"            // its files: load_gpt2, save_gpt2, gpt2_from_pretrained
-#include "lockstep/models/resnet.h"                // ResNet-18, -34, -50 with torchvision's names
+#include "lockstep/data/transforms.h"  // random crop, flip, normalise: the same image on any rank and worker
+#include "lockstep/job/device_mesh.h"  // ranks on a grid with named axes
+#include "lockstep/job/groups.h"       // new_group, new_subgroups, split_group
+#include "lockstep/job/job.h"          // init_process_group, get_rank, world
+#include "lockstep/job/join.h"         // join: training loops of different lengths
+#include "lockstep/job/model_parallel.h"  // init_model_parallel: groups of tensor, pipeline, data parallelism
+#include "lockstep/job/rank_zero.h"       // rank_zero_first, rank_zero_only
+#include "lockstep/job/spawn.h"           // spawn: the ranks as processes started from here
+#include "lockstep/job/stop_signals.h"    // StopSignals: SIGTERM and SIGUSR1, agreed at a step boundary
+#include "lockstep/job/virtual_ranks.h"   // virtual_world_size, get_virtual_rank
+#include "lockstep/models/generate.h"     // generate: continues tokens, greedy or drawn
+#include "lockstep/models/gpt2.h"         // GPT-2 with Hugging Face's names; next_token_loss
+#include "lockstep/models/gpt2_config.h"  // its sizes, small to XL
+#include "lockstep/models/gpt2_files.h"   // its files: load_gpt2, save_gpt2, gpt2_from_pretrained
+#include "lockstep/models/resnet.h"       // ResNet-18, -34, -50 with torchvision's names
+#include "lockstep/models/tensor_parallel_gpt2.h"  // GPT-2 with each layer shared out over ranks
 #include "lockstep/optim/adam.h"                   // optim::Adam, optim::AdamW: one pass over memory
 #include "lockstep/optim/clip_grad.h"              // clip_grad_norm_, clip_grad_value_
 #include "lockstep/optim/gradient_accumulation.h"  // several micro-batches make one step
@@ -42,12 +44,22 @@
 #include "lockstep/optim/reduce_lr_on_plateau.h"   // optim::ReduceLROnPlateau
 #include "lockstep/optim/sgd.h"                    // optim::SGD
 #include "lockstep/optim/torch_optimizer_state.h"  // state_dict, load_state_dict of libtorch's optimisers
+#include "lockstep/parallel/context_parallel/ring_attention.h"     // attention over a sequence shared out
 #include "lockstep/parallel/ddp/distributed_data_parallel.h"       // gradients averaged while backward runs
 #include "lockstep/parallel/replicas/broadcast_optimizer_state.h"  // the optimiser state of one rank on all
 #include "lockstep/parallel/sync_batch_norm/convert_sync_batchnorm.h"  // BatchNorm layers see all ranks' batches
 #include "lockstep/parallel/sync_batch_norm/sync_batch_norm.h"         // SyncBatchNorm
-#include "lockstep/parallel/virtual_ranks/virtual_rank_item.h"         // their state in a checkpoint
-#include "lockstep/parallel/virtual_ranks/virtual_rank_states.h"       // their state, for checkpoints
+#include "lockstep/parallel/tensor_parallel/column_parallel_linear.h"  // layers shared out over ranks:
+#include "lockstep/parallel/tensor_parallel/cross_entropy.h"           // the cross entropy of logits in parts
+#include "lockstep/parallel/tensor_parallel/mappings.h"         // whole to parts and back, with gradients
+#include "lockstep/parallel/tensor_parallel/model_state.h"      // their checkpoints and gradients' norm
+#include "lockstep/parallel/tensor_parallel/parallel_linear.h"  // the linear layers as functions
+#include "lockstep/parallel/tensor_parallel/parallel_transformer_layer.h"  // a transformer's layer
+#include "lockstep/parallel/tensor_parallel/random.h"                      // random numbers alike, and apart
+#include "lockstep/parallel/tensor_parallel/row_parallel_linear.h"  // the counterpart of column_parallel_linear.h
+#include "lockstep/parallel/tensor_parallel/vocab_parallel_embedding.h"  // an embedding by rows
+#include "lockstep/parallel/virtual_ranks/virtual_rank_item.h"           // their state in a checkpoint
+#include "lockstep/parallel/virtual_ranks/virtual_rank_states.h"         // their state, for checkpoints
 #include "lockstep/parallel/virtual_ranks/virtual_ranks.h"     // the same bits on any number of processes
 #include "lockstep/parallel/zero/sharded_data_parallel.h"      // each rank steps its part of one model (ZeRO)
 #include "lockstep/parallel/zero/zero_redundancy_optimizer.h"  // an optimiser's state shared out over ranks

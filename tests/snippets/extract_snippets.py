@@ -80,6 +80,16 @@ FIXTURES = {
     "lockstep/optim/parameter_shard.h": "extern at::Tensor flat;",
     "lockstep/parallel/ddp/distributed_data_parallel.h": "extern at::Tensor first_half, second_half;",
     "lockstep/parallel/gradients/hooks/hook_registry.h": "std::shared_ptr<CommHook> my_hook();",
+    "lockstep/job/model_parallel.h": "extern std::span<float> activations, gradients; void report_loss();",
+    "lockstep/parallel/context_parallel/ring_attention.h": "extern at::Tensor tokens, query, key, value;",
+    "lockstep/parallel/tensor_parallel/column_parallel_linear.h": "namespace tp = lockstep::tensor_parallel;",
+    "lockstep/parallel/tensor_parallel/cross_entropy.h": "namespace tp = lockstep::tensor_parallel; extern tp::VocabParallelEmbedding wte; extern at::Tensor targets;",
+    "lockstep/parallel/tensor_parallel/model_state.h": "namespace tp = lockstep::tensor_parallel;",
+    "lockstep/parallel/tensor_parallel/parallel_linear.h": "namespace tp = lockstep::tensor_parallel; extern at::Tensor weight, bias, weight_2, bias_2;",
+    "lockstep/parallel/tensor_parallel/random.h": "extern at::Tensor h;",
+    "lockstep/parallel/tensor_parallel/row_parallel_linear.h": "extern at::Tensor h;",
+    "lockstep/parallel/tensor_parallel/vocab_parallel_embedding.h": "namespace tp = lockstep::tensor_parallel; extern at::Tensor tokens; "
+                                                                    "extern tp::VocabParallelEmbedding wte;",
     "lockstep/parallel/virtual_ranks/virtual_rank_states.h": "void write(int virtual_rank, const NamedTensors& tensors); "
                                                              "extern std::vector<VirtualRankState> states;",
     "lockstep/parallel/virtual_ranks/virtual_ranks.h": "extern std::vector<Batch> shares; void train_on(const Batch& share);",

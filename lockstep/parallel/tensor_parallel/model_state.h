@@ -1,0 +1,73 @@
+// The state of a model of which each rank of a tensor-parallel group holds pieces: for checkpoints, and for
+// the norm of its gradients.
+//
+//   namespace tp = dist::tensor_parallel;
+//   dist::optim::AdamW optimizer(net->named_parameters().pairs(), dist::optim::AdamWOptions(3e-4));
+//   tp::ModelState model_state(*net);
+//   tp::OptimizerState optimizer_state(optimizer, *net);
+//   dist::CheckpointState state;
+//   state.add("model", model_state).add("optimizer", optimizer_state);
+//   dist::save_checkpoint("runs/7", state, {.step = 100});
+//
+//   tp::clip_grad_norm_(*net, 1.0, group);                // between backward() and step()
+//
+// Names       and shapes in a checkpoint are those of the model that one process holds whole: each rank
+//             writes its pieces as parts of the whole parameters (checkpoint/). So any number of ranks
+//             loads what any other number saved, also one process with the plain model of the same names.
+//             write_full_state_dict("model.safetensors", model_state) makes one file of it
+//             (checkpoint/full_state_dict.h).
+// Which       modules have pieces: those of this room (HasPieces). All other parameters and buffers are
+//             whole, and saved as those of any module.
+// Optimiser   Lockstep's, with named parameters. State of a piece's shape (moments) is written in pieces,
+//             too. For loading a rank reads the whole tensors one by one, and holds them until all are
+//             read.
+// Lifetime    both refer to the objects that they are made of.
+// Fails       InvalidArgument: an optimiser without names; a checkpoint with another shape.
+//             clip_grad_norm_: as a collective on the group.
+// Limits      LARS and LAMB take the norm of a piece for that of the parameter (optim/norm_reducer.h does
+//             not know pieces).
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lockstep/checkpoint/checkpoint_item.h"
+#include "lockstep/comm/process_group.h"
+#include "lockstep/optim/optimizer.h"
+#include "lockstep/parallel/tensor_parallel/parameter_piece.h"
+
+namespace torch::nn {
+class Module;
+}
+
+namespace lockstep::tensor_parallel {
+
+// The pieces of all modules within `net`, by the names of its state dict.
+std::vector<ParameterPiece> named_pieces(const torch::nn::Module& net);
+
+class ModelState : public HasCheckpointItem {
+ public:
+  explicit ModelState(torch::nn::Module& net) : net_(net) {}
+  std::shared_ptr<CheckpointItem> checkpoint_item() override;
+
+ private:
+  torch::nn::Module& net_;
+};
+
+class OptimizerState : public HasCheckpointItem {
+ public:
+  OptimizerState(optim::Optimizer& optimizer, torch::nn::Module& net) : optimizer_(optimizer), net_(net) {}
+  std::shared_ptr<CheckpointItem> checkpoint_item() override;
+
+ private:
+  optim::Optimizer& optimizer_;
+  torch::nn::Module& net_;
+};
+
+// clip_grad_norm_ of optim/clip_grad.h for the whole model: pieces of all ranks count, and whole parameters
+// count once. Returns the norm before clipping, on every rank. Collective.
+// NOLINTNEXTLINE(readability-identifier-naming): torch's name
+double clip_grad_norm_(const torch::nn::Module& net, double max_norm, const ProcessGroup& group);
+
+}  // namespace lockstep::tensor_parallel
