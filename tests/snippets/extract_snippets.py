@@ -94,6 +94,7 @@ FIXTURES = {
                                                              "extern std::vector<VirtualRankState> states;",
     "lockstep/parallel/virtual_ranks/virtual_ranks.h": "extern std::vector<Batch> shares; void train_on(const Batch& share);",
     "lockstep/parallel/zero/sharded_data_parallel.h": "extern ShardedDataParallel<SimpleCNNImpl> model; extern torch::nn::Linear fc;",
+    "docs/tensor_parallel.md": "extern ModelParallel parallel; extern at::Tensor tokens, query, key, value;",
     "docs/zero.md": "extern ShardedDataParallel<SimpleCNNImpl> model; extern models::GPT2Config config;",
     "lockstep/store/prefix_store.h": "extern std::shared_ptr<Store> store; extern std::string text;",
     "lockstep/store/tcp_store.h": "extern std::string path;",

@@ -11,8 +11,8 @@
 //             next one.
 // Kept        memory serves tensors with as many bytes. When none fits, all that is idle goes back to the
 //             group first. So what is kept is at most what was in use at once.
-// Lifetime    a tensor may outlive the group. After the group has failed, its memory is not handed out
-//             again.
+// Lifetime    a tensor may outlive the group. A new group has idle memory of its own, to which no rank of a
+//             failed one writes.
 // Elsewhere   On other devices than the CPU, over connections, and in a group of one rank it is plain
 //             memory.
 // Threads     any thread; a tensor may be dropped on another one.
