@@ -139,6 +139,27 @@ class Operations(Ranks):
             return x
         function.get_concrete_function(tf.TensorSpec([None, 3]))
 
+    def test_names_do_not_depend_on_what_else_a_rank_has_traced(self):
+        for _ in range(self.rank):
+            tf.function(lambda x: tf.cond(x > 0, lambda: x + 1, lambda: x))(tf.constant(1.0))
+
+        @tf.function
+        def step(x):
+            return hvd.allreduce(x, op=hvd.Sum) + tf.cond(x > 0, lambda: hvd.allreduce(2 * x, op=hvd.Sum), lambda: x)
+        x = tf.constant(1.0)
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = step(x)
+        self.equal(y, np.float32(3 * self.size))
+        self.equal(tape.gradient(y, x), np.float32(3 * self.size))
+
+    def test_a_result_that_one_rank_uses(self):
+        @tf.function
+        def function(x):
+            made = hvd.allreduce(x, op=hvd.Sum)
+            return made if self.rank == 0 else x
+        self.equal(function(tf.constant(1.0)), np.float32(self.size if self.rank == 0 else 1))
+
     def test_process_sets(self):
         if self.size == 1:
             return

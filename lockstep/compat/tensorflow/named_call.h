@@ -6,12 +6,13 @@
 //   SUBMITTED ──(the last of its names has ended, on the engine's thread)──> results ──> done
 //       └──────(refused before anything was sent)──────────────────────────> failure ──> done
 //
-// Done        what TensorFlow gives points to a std::function<void()> that ends with the operator's start, so
-// the call
-//             keeps a copy. (TensorFlow's own copy is an argument of the function that starts the operator.)
+// Done        What TensorFlow gives points to a std::function<void()>, an argument of the function that
+// starts the
+//             operator. So the call keeps a copy.
 // Memory      ALLREDUCE and BROADCAST write to the output, which is the input's memory where nobody else
-// reads that.
-//             The other kinds' results stay the engine's memory, which TensorFlow frees with the last tensor.
+// reads
+//             that. The other kinds' results stay the engine's memory, which TensorFlow frees with the
+//             tensor.
 #pragma once
 
 #include <atomic>

@@ -61,6 +61,10 @@ template <int KIND> void add_named(const char* name, Definition definition) {
              name);
 }
 
+void* create_nothing(TF_OpKernelConstruction* /*context*/) { return nullptr; }
+void compute_nothing(void* /*kernel*/, TF_OpKernelContext* /*context*/) {}
+void destroy_nothing(void* /*kernel*/) {}
+
 }  // namespace
 
 void register_named_operators() {
@@ -76,6 +80,13 @@ void register_named_operators() {
   add_named<LOCKSTEP_NAMED_ALLTOALL>("LockstepNamedAlltoall", {.attributes = {"T: " + types},
                                                                .inputs = {"tensor: T", "splits: int64"},
                                                                .outputs = {"result: T", "received: int64"}});
+  define({.name = "LockstepKeep",
+          .attributes = {"T: list(type) >= 1"},
+          .inputs = {"tensors: T"},
+          .is_stateful = true});
+  add_kernel(
+      api().TF_NewKernelBuilder("LockstepKeep", "CPU", create_nothing, compute_nothing, destroy_nothing),
+      "LockstepKeep");
 }
 
 }  // namespace lockstep::compat::tensorflow

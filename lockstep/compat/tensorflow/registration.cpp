@@ -33,7 +33,8 @@ void define(const Definition& definition) {
   for (const std::string& one : definition.inputs) api().TF_OpDefinitionBuilderAddInput(builder, one.c_str());
   for (const std::string& one : definition.outputs)
     api().TF_OpDefinitionBuilderAddOutput(builder, one.c_str());
-  api().TF_OpDefinitionBuilderSetIsStateful(builder, definition.is_stateful);
+  // TensorFlow makes the operator stateful whatever the argument.
+  if (definition.is_stateful) api().TF_OpDefinitionBuilderSetIsStateful(builder, true);
   api().TF_OpDefinitionBuilderSetShapeInferenceFunction(builder,
                                                         definition.keeps_shapes ? infer_same : infer_unknown);
   api().TF_RegisterOpDefinition(builder, status.get());

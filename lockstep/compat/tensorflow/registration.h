@@ -2,8 +2,7 @@
 //
 //   define({.name = "LockstepBroadcast", .attributes = {"T: {float, double}"}, .inputs = {"tensor: T"},
 //           .outputs = {"result: T"}, .is_stateful = true, .keeps_shapes = true});
-//   add_kernel(api().TF_NewKernelBuilder("LockstepBroadcast", "CPU", create, compute, destroy),
-//   "LockstepBroadcast");
+//   add_kernel(api().TF_NewKernelBuilder(NAME, "CPU", create, compute, destroy), NAME);
 //
 // Throws      Failure with TensorFlow's text.
 #pragma once

@@ -2,8 +2,7 @@
 // TensorFlow's.
 //
 //   const Tensor result = output_in_place_of(context, 0);     // input 0's memory, or a copy of it
-//   check(lockstep_all_reduce(group, result.data(), result.count(), dtype_of(result.type()), LOCKSTEP_SUM,
-//   NULL));
+//   check(lockstep_all_reduce(group, result.data(), result.count(), dtype, LOCKSTEP_SUM, nullptr));
 //
 // Throws      Failure, which fail() puts into the context of a kernel. TensorFlow raises it in Python:
 //             InvalidArgumentError      the caller's mistake

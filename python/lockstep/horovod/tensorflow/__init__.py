@@ -19,7 +19,6 @@ Matched     by name: ranks run operations in any order. Operations that are read
             operation without a name has one that its place in the tf.function gives; eager ones are numbered.
 Tensors     on the CPU; TensorFlow copies those of a GPU. Every dtype but strings, float8 and smaller ones.
 XLA         tf.function(jit_compile=True) refuses the operators. On machines with a GPU: model.compile(jit_compile=False).
-Stateless   for TensorFlow: in a tf.function, an operation whose result nobody uses does not run.
 Raises      tf.errors.FailedPreconditionError on every rank, which names tensor, values and ranks, where ranks disagree about a name; other
             names go on. tf.errors.InvalidArgumentError before anything is sent. UnavailableError, DeadlineExceededError and AbortedError end
             all.

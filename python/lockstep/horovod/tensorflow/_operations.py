@@ -1,6 +1,7 @@
 """Our operators that are matched by name, with Horovod's names and TensorFlow's gradients."""
 from __future__ import annotations
 
+import re
 from typing import Optional, Sequence
 
 import tensorflow as tf
@@ -9,14 +10,25 @@ from ...tensorflow._operators import operators
 from .._basics import Average, ProcessSet, Sum, process_set_id, size_of
 from .._basics import rank as _rank
 
+_TRACE_NUMBER = re.compile(r"_\d+$")  # TensorFlow counts the functions that a process has traced
+
+
+def _function_graph():
+    """That of the tf.function: branches and loops have graphs of their own inside of it, whose names differ from rank to rank."""
+    graph = tf.compat.v1.get_default_graph()
+    while type(graph).__name__ != "FuncGraph" and getattr(graph, "outer_graph", None) is not None:
+        graph = graph.outer_graph
+    return graph
+
 
 def unique(label: str) -> str:
-    """A name that no other operation of the graph has. It is the same on every rank that traces the same function, however often. Eager
+    """A name that no other operation of the tf.function has. It is the same on every rank that traces the same function, however often. Eager
     operations follow one another, so they may share names."""
     if tf.executing_eagerly():
         return label
-    graph = tf.compat.v1.get_default_graph()
-    return f"{label}.{getattr(graph, 'name', 'graph')}.{graph.unique_name('hvd.' + label.replace('/', '.'))}"
+    graph = _function_graph()
+    function = _TRACE_NUMBER.sub("", getattr(graph, "name", "graph"))
+    return f"{label}.{function}.{graph.unique_name('hvd.' + label.replace('/', '.'))}"
 
 
 def _names(verb: str, name: Optional[str], count: int, is_group: bool) -> str:
@@ -29,6 +41,13 @@ def _names(verb: str, name: Optional[str], count: int, is_group: bool) -> str:
     return "\n".join(f"{base}.{number}" for number in range(count)) if is_group else base
 
 
+def _kept(results: list[tf.Tensor]) -> list[tf.Tensor]:
+    """Runs also if the function uses none of the results, because other ranks may use theirs."""
+    if not tf.executing_eagerly():
+        operators.lockstep_keep(list(results))
+    return list(results)
+
+
 def tensors_of(values: Sequence) -> list[tf.Tensor]:
     made = [tf.convert_to_tensor(value) for value in values]
     if not made:
@@ -39,8 +58,8 @@ def tensors_of(values: Sequence) -> list[tf.Tensor]:
 def allreduce_named(tensors: list[tf.Tensor], names: Sequence[str], op: int, prescale: float, postscale: float, number: int,
                     is_awaited: bool = True) -> list[tf.Tensor]:
     """The reductions of tensors that have these names; more than one run together or not at all."""
-    return operators.lockstep_named_allreduce(tensors, "\n".join(names), process_set=number, op=op, prescale=repr(float(prescale)),
-                                              postscale=repr(float(postscale)), is_awaited=int(is_awaited))
+    return _kept(operators.lockstep_named_allreduce(tensors, "\n".join(names), process_set=number, op=op, prescale=repr(float(prescale)),
+                                                    postscale=repr(float(postscale)), is_awaited=int(is_awaited)))
 
 
 def allreduce_tensors(tensors, name, op, prescale, postscale, process_set: ProcessSet, is_group: bool) -> list[tf.Tensor]:
@@ -54,7 +73,7 @@ def _without_rows(results: Sequence[tf.Tensor], tensors: Sequence[tf.Tensor]) ->
     for result, tensor in zip(results, tensors):
         if tensor.shape.rank:
             result.set_shape(tf.TensorShape([None]).concatenate(tensor.shape[1:]))
-    return list(results)
+    return _kept(results)
 
 
 def allgather_tensors(tensors, name, process_set: ProcessSet, is_group: bool) -> list[tf.Tensor]:
@@ -74,8 +93,8 @@ def reducescatter_tensors(tensors, name, op, prescale, postscale, process_set: P
 
 def broadcast_tensors(tensors, root_rank: int, name, process_set: ProcessSet, is_group: bool) -> list[tf.Tensor]:
     tensors = tensors_of(tensors)
-    return operators.lockstep_named_broadcast(tensors, _names("broadcast", name, len(tensors), is_group), root=root_rank,
-                                              process_set=process_set_id(process_set), is_awaited=1)
+    return _kept(operators.lockstep_named_broadcast(tensors, _names("broadcast", name, len(tensors), is_group), root=root_rank,
+                                                    process_set=process_set_id(process_set), is_awaited=1))
 
 
 def alltoall_tensor(tensor, splits, name, process_set: ProcessSet) -> tuple[tf.Tensor, tf.Tensor]:
