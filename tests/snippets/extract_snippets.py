@@ -80,6 +80,13 @@ FIXTURES = {
     "lockstep/optim/parameter_shard.h": "extern at::Tensor flat;",
     "lockstep/parallel/ddp/distributed_data_parallel.h": "extern at::Tensor first_half, second_half;",
     "lockstep/parallel/gradients/hooks/hook_registry.h": "std::shared_ptr<CommHook> my_hook();",
+    "lockstep/parallel/pipeline/balance.h": "torch::nn::Sequential all_layers(); PipelineLoss cross_entropy_loss();",
+    "lockstep/parallel/pipeline/pipeline.h": "torch::nn::Sequential lower_layers(), upper_layers(); PipelineLoss cross_entropy_loss(); "
+                                             "extern std::vector<Batch> batches; extern at::Tensor embedding; extern Pipeline pipeline;",
+    "lockstep/parallel/pipeline/pipeline_skip.h": "at::Tensor down(const at::Tensor& x);",
+    "lockstep/parallel/pipeline/stage_failed.h": "extern Pipeline pipeline;",
+    "docs/pipeline.md": "torch::nn::Sequential all_layers(); PipelineLoss cross_entropy_loss(); extern std::vector<Batch> batches; "
+                        "extern at::Tensor sample;",
     "lockstep/parallel/virtual_ranks/virtual_rank_states.h": "void write(int virtual_rank, const NamedTensors& tensors); "
                                                              "extern std::vector<VirtualRankState> states;",
     "lockstep/parallel/virtual_ranks/virtual_ranks.h": "extern std::vector<Batch> shares; void train_on(const Batch& share);",
