@@ -75,7 +75,7 @@ RANKS_TEST(PipelineFeatures, AnyTensorsTravel, Ranks(1, 2, 3, 4)) {
     Whole whole(shape.parts());
     std::vector<PipelineStage> stages;
     for (const auto& net : mine.nets)
-      stages.emplace_back([net](const Tensors& in) mutable { return several_values(net, in); });
+      stages.emplace_back([net = net](const Tensors& in) mutable { return several_values(net, in); });
     const auto loss_of = [](const Tensors& out, const Tensors& targets) {
       return squared_error(out[0], targets[0]);
     };
@@ -170,7 +170,7 @@ RANKS_TEST(PipelineFeatures, TiedWeightsGetTheGradientsOfAllTheirStages, Ranks(1
 // Running statistics are those of BatchNorm on the whole batch, with recomputing as well.
 RANKS_TEST(PipelineFeatures, DeferredBatchNormMovesOnceAStepByTheWholeBatch, Ranks(1, 2, 3)) {
   for (const auto mode : {RecomputeMode::NEVER, RecomputeMode::ALWAYS}) {
-    torch::nn::Sequential net(DeferredBatchNorm(PIPELINE_WIDTH));
+    torch::nn::Sequential net{DeferredBatchNorm(PIPELINE_WIDTH)};
     net->to(at::kDouble);
     torch::nn::BatchNorm1d answer(PIPELINE_WIDTH);
     answer->to(at::kDouble);

@@ -75,7 +75,7 @@ template <TensorFunction Function> std::function<Tensors(const Tensors&)> on_ten
   }
 }
 
-template <typename Holder> std::function<Tensors(const Tensors&)> forward_of(const Holder& holder) {
+template <typename Holder> std::function<Tensors(const Tensors&)> forward_of(Holder holder) {
   using Module = std::remove_cvref_t<decltype(*holder)>;
   constexpr bool is_sequential = std::derived_from<Module, torch::nn::SequentialImpl>;
   if constexpr (is_sequential || !requires(const Tensors& in) {
@@ -95,8 +95,9 @@ class PipelineStage {
   PipelineStage(const Holder& module)  // NOLINT(google-explicit-constructor): {first, second}
       : function_(detail::forward_of(module)), module_(detail::module_of(module)) {}
 
-  template <detail::TensorFunction Function>
-  requires(!detail::HoldsModule<Function> && !std::same_as<Function, PipelineStage>)
+  template <typename Function>
+  requires(!detail::HoldsModule<Function> && !std::same_as<Function, PipelineStage> &&
+           detail::TensorFunction<Function>)
       PipelineStage(Function function)  // NOLINT(google-explicit-constructor)
       : function_(detail::on_tensors(std::move(function))) {}
 

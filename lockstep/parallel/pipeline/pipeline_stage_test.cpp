@@ -34,11 +34,9 @@ TEST(PipelineStage, IsAModuleOrAFunctionOfOneTensorOrSeveral) {
   const auto swapped = [&](const PipelineStage& stage) { EXPECT_TRUE(stage({x, y}).at(0).equal(y)); };
   swapped(Pair());
   swapped([](const Tensors& in) { return Tensors{in[1], in[0]}; });
-  EXPECT_THAT(
-      [&] {
-        PipelineStage(One())({x, y});
-      },
-      ThrowsMessage<InvalidArgument>(HasSubstr("takes one tensor got 2")));
+  const One one;
+  const PipelineStage stage = one;
+  EXPECT_THAT([&] { stage({x, y}); }, ThrowsMessage<InvalidArgument>(HasSubstr("takes one tensor got 2")));
 }
 
 TEST(PipelineStage, KnowsItsModule) {

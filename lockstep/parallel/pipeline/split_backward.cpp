@@ -25,6 +25,7 @@ class Path {
 
   // Those that lead to a parameter as well. The order is that of the graph, so it is the same in every run.
   const std::vector<Node*>& forks() const { return forks_; }
+  const std::vector<Node*>& rest() const { return rest_; }
 
  private:
   // Depth first and without recursion: a graph may be deeper than the stack.
@@ -56,11 +57,11 @@ class Path {
       (has(edge) ? leads_to_leaf : leads_elsewhere) |= edge.is_valid();
     if (!leads_to_leaf) return;
     on_path_.insert(node);
-    if (leads_elsewhere) forks_.push_back(node);
+    (leads_elsewhere ? forks_ : rest_).push_back(node);
   }
 
   std::unordered_set<Node*> seen_, on_path_;
-  std::vector<Node*> forks_;
+  std::vector<Node*> forks_, rest_;
 };
 
 autograd::variable_list run(const edge_list& roots, const std::vector<at::Tensor>& gradients, bool keep_graph,
@@ -112,6 +113,8 @@ SplitBackward::SplitBackward(const std::vector<at::Tensor>& outputs, const std::
     starts_.push_back(wanted[i]);
     kept_.push_back(found[i]);
   }
+  // A fork's saved input may keep the operation that made it alive, so what the rest saved goes by itself.
+  for (Node* node : path.rest()) node->release_variables();
   // `wanted` keeps the forks alive while the path between them goes.
   for (Node* fork : path.forks()) cut_off(*fork, path);
 }
