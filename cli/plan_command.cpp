@@ -129,7 +129,7 @@ void describe_pipeline(CLI::App& app, PlanOptions& options) {
   const auto word = [&](const char* name, std::string& value, const char* type, const char* text) {
     add_word(app, PIPELINE_OPTIONS, name, value, type, text);
   };
-  word("--pipeline", words.pipeline, "NAME", "draws a schedule: gpipe, 1f1b or zb-h1");
+  word("--pipeline", words.pipeline, "NAME", "draws a schedule: gpipe, 1f1b, zb-h1 or zb-v");
   count("--stages", words.stages, "ranks of the pipeline");
   count("--micro-batches", words.micro_batches, "micro-batches of a step");
   count("--virtual", words.virtual_stages, "model chunks of each rank, default 1: interleaved 1f1b");

@@ -44,8 +44,12 @@
 #include "lockstep/optim/reduce_lr_on_plateau.h"   // optim::ReduceLROnPlateau
 #include "lockstep/optim/sgd.h"                    // optim::SGD
 #include "lockstep/optim/torch_optimizer_state.h"  // state_dict, load_state_dict of libtorch's optimisers
-#include "lockstep/parallel/context_parallel/ring_attention.h"     // attention over a sequence shared out
-#include "lockstep/parallel/ddp/distributed_data_parallel.h"       // gradients averaged while backward runs
+#include "lockstep/parallel/context_parallel/ring_attention.h"  // attention over a sequence shared out
+#include "lockstep/parallel/ddp/distributed_data_parallel.h"    // gradients averaged while backward runs
+#include "lockstep/parallel/pipeline/balance.h"              // how many layers each stage of a pipeline gets
+#include "lockstep/parallel/pipeline/deferred_batch_norm.h"  // BatchNorm by the whole batch of a pipeline
+#include "lockstep/parallel/pipeline/pipeline.h"             // a model whose stages lie on several ranks
+#include "lockstep/parallel/pipeline/pipeline_skip.h"        // skip connections between its stages
 #include "lockstep/parallel/replicas/broadcast_optimizer_state.h"  // the optimiser state of one rank on all
 #include "lockstep/parallel/sync_batch_norm/convert_sync_batchnorm.h"  // BatchNorm layers see all ranks' batches
 #include "lockstep/parallel/sync_batch_norm/sync_batch_norm.h"         // SyncBatchNorm

@@ -16,6 +16,8 @@ inline std::vector<PipelineShape> every_pipeline_shape(RecomputeMode recompute =
       for (int m = 1; m <= 3 * p; ++m)
         for (int v = 1; v <= (kind == PipelineScheduleKind::ONE_F_ONE_B ? 4 : 1); ++v)
           shapes.push_back({kind, p, m, v, recompute});
+  for (int p = 1; p <= 8; ++p)
+    for (int m = 1; m <= 3 * p; ++m) shapes.push_back({PipelineScheduleKind::ZB_V, p, m, 2, recompute});
   return shapes;
 }
 

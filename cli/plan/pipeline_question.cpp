@@ -17,7 +17,8 @@ constexpr std::int64_t MOST_ACTIONS = 1'000'000;
 constexpr std::array SCHEDULES =
     std::to_array<Word<PipelineScheduleKind>>({{"gpipe", PipelineScheduleKind::GPIPE},
                                                {"1f1b", PipelineScheduleKind::ONE_F_ONE_B},
-                                               {"zb-h1", PipelineScheduleKind::ZB_H1}});
+                                               {"zb-h1", PipelineScheduleKind::ZB_H1},
+                                               {"zb-v", PipelineScheduleKind::ZB_V}});
 constexpr std::array RECOMPUTE_MODES =
     std::to_array<Word<RecomputeMode>>({{"never", RecomputeMode::NEVER},
                                         {"except_last", RecomputeMode::EXCEPT_LAST},
@@ -68,11 +69,11 @@ std::string times_text(const PipelineQuestion& question) {
 }
 
 std::string legend(const PipelineShape& shape) {
-  return str(
-      "F forward, ",
-      shape.kind == PipelineScheduleKind::ZB_H1 ? "I gradient of the inputs, W of the weights" : "B backward",
-      shape.recompute == RecomputeMode::NEVER ? "" : ", R recompute", "; the number is the micro-batch",
-      shape.virtual_stages > 1 ? ", the letter the rank's model chunk" : "", '\n');
+  const bool is_split = shape.kind == PipelineScheduleKind::ZB_H1 || shape.kind == PipelineScheduleKind::ZB_V;
+  return str("F forward, ", is_split ? "I gradient of the inputs, W of the weights" : "B backward",
+             shape.recompute == RecomputeMode::NEVER ? "" : ", R recompute",
+             "; the number is the micro-batch",
+             shape.virtual_stages > 1 ? ", the letter the rank's model chunk" : "", '\n');
 }
 
 std::string peaks_text(const PipelineShape& shape) {
@@ -92,7 +93,7 @@ PipelineQuestion pipeline_question(const PipelineWords& words) {
     shape.recompute = chosen("--recompute", words.recompute, RECOMPUTE_MODES).value;
   if (!words.stages || !words.micro_batches)
     throw UsageError("lockstep plan --pipeline needs --stages and --micro-batches");
-  const std::int64_t chunks = words.virtual_stages.value_or(1);
+  const std::int64_t chunks = words.virtual_stages.value_or(shape.kind == PipelineScheduleKind::ZB_V ? 2 : 1);
   if (*words.stages > MOST_ACTIONS || *words.micro_batches > MOST_ACTIONS || chunks > MOST_ACTIONS ||
       *words.stages * *words.micro_batches > MOST_ACTIONS ||
       *words.stages * *words.micro_batches * chunks > MOST_ACTIONS) {

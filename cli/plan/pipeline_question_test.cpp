@@ -105,7 +105,7 @@ TEST(PipelineQuestion, RefusesOtherWords) {
     EXPECT_THAT([&] { pipeline_question(words); }, ThrowsMessage<UsageError>(HasSubstr(part)));
   };
   refused([](auto& w) { w.pipeline = "1f1f"; },
-          "--pipeline is one of gpipe, 1f1b, zb-h1, not \"1f1f\"; did you mean 1f1b?");
+          "--pipeline is one of gpipe, 1f1b, zb-h1, zb-v, not \"1f1f\"; did you mean 1f1b?");
   refused([](auto& w) { w.recompute = "full"; },
           "--recompute is one of never, except_last, always, not \"full\"");
   refused([](auto& w) { w.stages.reset(); }, "needs --stages and --micro-batches");

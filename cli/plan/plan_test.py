@@ -151,7 +151,7 @@ class Plan(unittest.TestCase):
 
     def test_schedules(self):
         shape = ["--stages", 4, "--micro-batches", 8]
-        for name, bubble in [("gpipe", "27.3 %"), ("1f1b", "27.3 %"), ("zb-h1", "11.1 %")]:
+        for name, bubble in [("gpipe", "27.3 %"), ("1f1b", "27.3 %"), ("zb-h1", "11.1 %"), ("zb-v", "5.9 %")]:
             self.assertIn(f", bubble {bubble}\n", self.text("--pipeline", name, *shape))
         plan = json.loads(self.text("--pipeline", "1f1b", *shape, "--virtual", 2, "--times", "2,3,1", "--json"))
         self.assertAlmostEqual(plan["bubble"], 3 / (2 * 8 + 3))

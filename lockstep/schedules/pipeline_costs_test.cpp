@@ -13,6 +13,7 @@ namespace {
 constexpr auto GPIPE = PipelineScheduleKind::GPIPE;
 constexpr auto ONE_F_ONE_B = PipelineScheduleKind::ONE_F_ONE_B;
 constexpr auto ZB_H1 = PipelineScheduleKind::ZB_H1;
+constexpr auto ZB_V = PipelineScheduleKind::ZB_V;
 
 const std::vector<PipelineTimes> TIMES = {
     {12, 12, 12, 0, {}}, {12, 24, 12, 0, {}}, {36, 24, 12, 0, {}}, {24, 36, 24, 0, {}}, {60, 48, 36, 0, {}}};
@@ -36,6 +37,7 @@ double makespan_by_formula(const PipelineShape& shape, const PipelineTimes& time
 
 TEST(PipelineCosts, HaveTheFormulasMakespan) {
   for (const PipelineShape& shape : every_pipeline_shape()) {
+    if (shape.kind == ZB_V) continue;
     for (const PipelineTimes& times : TIMES) {
       const PipelineTimeline timeline = pipeline_timeline(pipeline_schedule(shape), times);
       ASSERT_EQ(timeline.makespan(), makespan_by_formula(shape, times)) << to_text(shape);
@@ -86,11 +88,38 @@ TEST(PipelineCosts, OfZeroBubbleAreThePapersBubble) {
   }
 }
 
+// With F = I = W a rank waits until the first forward has come down the V: p - 1 chunks, half a forward each.
+// With fewer than about 2p - 1 micro-batches also until gradients have come round it.
+TEST(PipelineCosts, OfTheVAreTheWayDown) {
+  for (const PipelineShape& shape : every_pipeline_shape()) {
+    const int p = shape.stages, m = shape.micro_batches;
+    if (shape.kind != ZB_V) continue;
+    const PipelineTimeline timeline = pipeline_timeline(pipeline_schedule(shape), {12, 12, 12, 0, {}});
+    const int idle_chunks = std::max(p - 1, 2 * (2 * p - m - 1));
+    for (const RankTimeline& rank : timeline.ranks) {
+      ASSERT_EQ(rank.work, m * 36) << to_text(shape);
+      ASSERT_EQ(timeline.makespan() - rank.work, idle_chunks * 6) << to_text(shape);
+    }
+  }
+}
+
+// A gradient of parameters waits for the last turns of the ranks below alone.
+TEST(PipelineCosts, OfTheVWithRecomputingKeepFewActivations) {
+  for (const PipelineShape& shape : every_pipeline_shape(RecomputeMode::ALWAYS)) {
+    if (shape.kind != ZB_V) continue;
+    const PipelineTimeline timeline = pipeline_timeline(pipeline_schedule(shape));
+    for (int rank = 0; rank < shape.stages; ++rank)
+      ASSERT_LE(timeline.ranks[static_cast<std::size_t>(rank)].peak_activations, 2 * rank + 1)
+          << to_text(shape);
+  }
+}
+
 // Micro-batches between forward and backward, in chunks: Megatron's warm-up and one more.
 int peak_by_formula(const PipelineShape& shape, int rank) {
   const int p = shape.stages, m = shape.micro_batches, v = shape.virtual_stages;
   if (shape.kind == GPIPE) return m;
   if (shape.kind == ZB_H1) return std::min(p, m);
+  if (shape.kind == ZB_V) return std::min(2 * p, m + std::min(m, rank + 1));
   if (v == 1) return std::min(p - rank, m);
   return std::min(2 * (p - rank - 1) + (v - 1) * static_cast<int>(group(shape)) + 1, v * m);
 }
@@ -110,7 +139,7 @@ TEST(PipelineCosts, HaveTheFormulasPeak) {
 TEST(PipelineCosts, HaveMegatronsPeakWhereItsOrderIs) {
   for (const PipelineShape& shape : every_pipeline_shape()) {
     const int p = shape.stages, m = shape.micro_batches, v = shape.virtual_stages;
-    if (v == 1 || m % p != 0) continue;
+    if (v == 1 || shape.kind == ZB_V || m % p != 0) continue;
     const PipelineTimeline timeline = pipeline_timeline(pipeline_schedule(shape));
     for (int rank = 0; rank < p; ++rank)
       ASSERT_EQ(timeline.ranks[static_cast<std::size_t>(rank)].peak_in_flight,
@@ -145,6 +174,7 @@ TEST(PipelineCosts, OfRecomputingAreOneForwardEach) {
 TEST(PipelineCosts, OfRecomputingKeepInputsAlone) {
   for (const auto mode : {RecomputeMode::EXCEPT_LAST, RecomputeMode::ALWAYS}) {
     for (const PipelineShape& shape : every_pipeline_shape(mode)) {
+      if (shape.kind == ZB_V) continue;
       const PipelineTimeline timeline = pipeline_timeline(pipeline_schedule(shape));
       for (int rank = 0; rank < shape.stages; ++rank) {
         const RankTimeline& mine = timeline.ranks[static_cast<std::size_t>(rank)];

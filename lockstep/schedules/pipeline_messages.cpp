@@ -23,9 +23,10 @@ std::optional<PipelineMessage> message_after(const PipelineShape& shape, int ran
                                              const PipelineAction& action) {
   const int part = shape.part_of(rank, action.chunk);
   const bool is_backward = action.kind == BACKWARD || action.kind == BACKWARD_INPUT;
-  if (action.kind == FORWARD && part + 1 < shape.parts())
+  const auto is_elsewhere = [&](int other) { return shape.rank_of(other) != rank; };
+  if (action.kind == FORWARD && part + 1 < shape.parts() && is_elsewhere(part + 1))
     return PipelineMessage{PipelineMessageKind::ACTIVATION, action.micro_batch, part, part + 1};
-  if (is_backward && part > 0)
+  if (is_backward && part > 0 && is_elsewhere(part - 1))
     return PipelineMessage{PipelineMessageKind::GRADIENT, action.micro_batch, part, part - 1};
   return std::nullopt;
 }
@@ -33,7 +34,6 @@ std::optional<PipelineMessage> message_after(const PipelineShape& shape, int ran
 // All messages in the common order. Messages of one moment do not depend on each other.
 std::vector<SentMessage> messages_of(const PipelineTimeline& timeline) {
   std::vector<SentMessage> messages;
-  if (timeline.shape.stages == 1) return messages;
   for (int rank = 0; rank < timeline.shape.stages; ++rank)
     for (const TimedAction& timed : timeline.ranks[static_cast<std::size_t>(rank)].actions)
       if (const auto message = message_after(timeline.shape, rank, timed.action))

@@ -9,7 +9,7 @@
 //
 // Which       A FORWARD sends its output to the rank of the next part of the model, a BACKWARD or
 //             BACKWARD_INPUT the gradient of its input to the rank of the previous part. Nothing travels
-//             where one rank has both parts, which is so with one stage alone.
+//             where one rank has both parts: with one stage alone, and at the turn of ZB_V.
 // Order       All steps of all ranks have one common order, and each rank's list is taken from it. So any two
 //             ranks have the messages between them in the same order on both sides, and messages need no
 //             tags.

@@ -48,6 +48,14 @@ TEST(PipelineMessages, SendTheGradientBeforeThatOfWeights) {
             "rank 1  f0<0 F0 I0 g0>0 W0\n");
 }
 
+// The last rank has both parts at the turn.
+TEST(PipelineMessages, StayAtTheTurnOfAV) {
+  EXPECT_EQ(program_text(
+                {.kind = PipelineScheduleKind::ZB_V, .stages = 2, .micro_batches = 1, .virtual_stages = 2}),
+            "rank 0  F0a f0a>1 f0b<1 F0b I0b g0b>1 W0b g0a<1 I0a W0a\n"
+            "rank 1  f0a<0 F0a F0b f0b>0 g0b<0 I0b W0b I0a g0a>0 W0a\n");
+}
+
 // The messages from one rank to another, in the order of one side.
 std::vector<PipelineMessage> messages_between(const PipelineProgram& program, int from, int to,
                                               StepKind side) {
@@ -70,8 +78,10 @@ TEST(PipelineMessages, HaveOneOrderOnBothSides) {
           ASSERT_EQ(sent, messages_between(program, from, to, StepKind::RECEIVE)) << to_text(program);
           all += sent.size();
         }
-      // an activation and a gradient of each micro-batch between neighbouring parts
-      const int each = shape.stages == 1 ? 0 : 2 * (shape.parts() - 1);
+      // an activation and a gradient of each micro-batch between neighbouring parts, but not at the turn of a
+      // V
+      const int turns = shape.kind == PipelineScheduleKind::ZB_V ? 1 : 0;
+      const int each = shape.stages == 1 ? 0 : 2 * (shape.parts() - 1 - turns);
       ASSERT_EQ(all, static_cast<std::size_t>(each * shape.micro_batches)) << to_text(program);
     }
   }
@@ -82,10 +92,11 @@ using Value = std::tuple<PipelineMessageKind, int, int>;  // of a micro-batch, c
 // The input of an action that comes from another rank.
 std::optional<Value> input_of(const PipelineShape& shape, int rank, const PipelineAction& action) {
   const int part = shape.part_of(rank, action.chunk);
-  if (shape.stages == 1) return std::nullopt;
-  if (action.kind == FORWARD && part > 0)
+  const auto is_here = [&](int other) { return shape.rank_of(other) == rank; };
+  if (action.kind == FORWARD && part > 0 && !is_here(part - 1))
     return Value{PipelineMessageKind::ACTIVATION, action.micro_batch, part - 1};
-  if ((action.kind == BACKWARD || action.kind == BACKWARD_INPUT) && part + 1 < shape.parts())
+  const bool is_backward = action.kind == BACKWARD || action.kind == BACKWARD_INPUT;
+  if (is_backward && part + 1 < shape.parts() && !is_here(part + 1))
     return Value{PipelineMessageKind::GRADIENT, action.micro_batch, part + 1};
   return std::nullopt;
 }

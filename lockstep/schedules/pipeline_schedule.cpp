@@ -1,6 +1,7 @@
 #include "lockstep/schedules/pipeline_schedule.h"
 
 #include <algorithm>
+#include <array>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
@@ -19,6 +20,12 @@ void check_pipeline(const PipelineShape& shape) {
   refuse("stages", shape.stages);
   refuse("micro_batches", shape.micro_batches);
   refuse("virtual_stages", shape.virtual_stages);
+  if (shape.kind == PipelineScheduleKind::ZB_V) {
+    if (shape.virtual_stages == 2) return;
+    throw InvalidArgument(
+        str("pipeline_schedule: zb-v has two model chunks on each rank, and virtual_stages is ",
+            shape.virtual_stages));
+  }
   if (shape.virtual_stages > 1 && shape.kind != PipelineScheduleKind::ONE_F_ONE_B) {
     throw InvalidArgument(str("pipeline_schedule: ", name_of(shape.kind),
                               " has one model chunk on each rank, not ", shape.virtual_stages,
@@ -88,11 +95,73 @@ PipelineActions zb_h1(const PipelineShape& shape, int rank) {
   return actions;
 }
 
+// A rank's row of ZB_V as it is written down. Each kind of action takes its chunk's next micro-batch.
+class VRow {
+ public:
+  explicit VRow(int micro_batches) : micro_batches_(micro_batches) {}
+
+  void forward(int chunk) { add(FORWARD, forwards_, chunk); }
+  void input(int chunk) { add(BACKWARD_INPUT, inputs_, chunk); }
+  void weight(int chunk) { add(BACKWARD_WEIGHT, weights_, chunk); }
+  void backward(int chunk) {
+    input(chunk);
+    weight(chunk);
+  }
+  int forwards(int chunk) const { return forwards_[static_cast<std::size_t>(chunk)]; }
+  bool has_weight_left(int chunk) const {
+    return weights_[static_cast<std::size_t>(chunk)] < inputs_[static_cast<std::size_t>(chunk)];
+  }
+  PipelineActions actions;
+
+ private:
+  using Next = std::array<int, 2>;  // micro-batch, by chunk
+  void add(PipelineActionKind kind, Next& next, int chunk) {
+    const int i = next[static_cast<std::size_t>(chunk)]++;
+    if (i < micro_batches_) actions.push_back({kind, i, chunk});
+  }
+
+  const int micro_batches_;
+  Next forwards_{}, inputs_{}, weights_{};
+};
+
+// The row of 2p - 1 micro-batches, or of m if that is more. Those beyond m are left out.
+PipelineActions zb_v(const PipelineShape& shape, int rank) {
+  const int p = shape.stages, count = std::max(2 * p - 1, shape.micro_batches);
+  VRow row(shape.micro_batches);
+  // Until the first micro-batch has come back: down the V, then down and up in turn.
+  for (int i = 0; i < 2 * (p - rank) - 1; ++i) row.forward(0);
+  for (int i = 0; i < rank; ++i) {
+    row.forward(1);
+    row.forward(0);
+  }
+  // The upper half goes on while the gradient comes round the V.
+  for (int i = 0; i < p - rank; ++i) {
+    row.forward(1);
+    row.backward(1);
+  }
+  while (row.forwards(1) < row.forwards(0) || row.forwards(0) < count) {
+    if (row.forwards(0) < count) row.forward(0);
+    row.backward(0);
+    row.forward(1);
+    row.backward(1);
+  }
+  // Gradients of parameters wait until the ranks below have their gradients of inputs.
+  for (int i = 0; i < rank; ++i) {
+    row.input(0);
+    row.input(1);
+  }
+  for (int i = 0; i < p - rank; ++i) row.backward(0);
+  for (const int chunk : {1, 0})
+    while (row.has_weight_left(chunk)) row.weight(chunk);
+  return row.actions;
+}
+
 PipelineActions actions_of(const PipelineShape& shape, int rank) {
   switch (shape.kind) {
     case PipelineScheduleKind::GPIPE: return gpipe(shape);
     case PipelineScheduleKind::ONE_F_ONE_B: return one_f_one_b(shape, rank);
     case PipelineScheduleKind::ZB_H1: return zb_h1(shape, rank);
+    case PipelineScheduleKind::ZB_V: return zb_v(shape, rank);
   }
   throw InternalError("pipeline_schedule: unknown kind");
 }
@@ -138,6 +207,7 @@ std::string_view name_of(PipelineScheduleKind kind) {
     case PipelineScheduleKind::GPIPE: return "gpipe";
     case PipelineScheduleKind::ONE_F_ONE_B: return "1f1b";
     case PipelineScheduleKind::ZB_H1: return "zb-h1";
+    case PipelineScheduleKind::ZB_V: return "zb-v";
   }
   return "unknown";
 }

@@ -8,7 +8,8 @@
 //                                        // rank 1  F0 B0 F1 B1 F2 B2
 //
 // p is the number of stages, which is the number of ranks. m is the number of micro-batches, v the number of
-// model chunks of each rank. The model is cut into p v parts; part c p + r is chunk c of rank r (part_of).
+// model chunks of each rank. The model is cut into p v parts; part c p + r is chunk c of rank r, except with
+// ZB_V (part_of).
 //
 //   GPIPE         all forwards, then all backwards, the last micro-batch first.
 //   ONE_F_ONE_B   p - r - 1 forwards on rank r, then one forward and one backward in turn. A rank keeps the
@@ -20,17 +21,21 @@
 //   ZB_H1         1F1B whose backward is two actions. BACKWARD_INPUT computes the gradient that the previous
 //                 stage waits for. BACKWARD_WEIGHT computes the gradients of the parameters, which nobody
 //                 waits for. It comes r micro-batches later on rank r, and fills the bubble at the end.
+//   ZB_V          the same split, with two chunks a rank that lie like a V: rank r has parts r and
+//                 2 p - 1 - r, so the last rank turns round by itself, and the first one has both ends of the
+//                 model. From 2 p - 1 micro-batches on, a rank waits for (p - 1) F / 2 alone. It keeps as
+//                 much as the first rank of 1F1B.
 //
 // Recompute   RECOMPUTE is a second forward directly before the backward. Until then only the inputs of that
 //             micro-batch are kept. EXCEPT_LAST keeps the activations of the last micro-batch, as torchgpipe
 //             does: with GPIPE, its backward follows its forward.
 // Any m       m < p is allowed: a pipeline that never fills. micro_batches.h cuts a batch that m does not
 //             divide.
-// Throws      InvalidArgument: a number below 1; v > 1 with GPIPE or ZB_H1.
+// Throws      InvalidArgument: a number below 1; v > 1 with GPIPE or ZB_H1; v other than 2 with ZB_V.
 // See also    pipeline_messages.h: sends and receives. pipeline_timeline.h: times, bubble, peak memory.
 // Source      Huang et al., "GPipe", 2019, arXiv 1811.06965; Narayanan et al., "Efficient Large-Scale
 //             Language Model Training on GPU Clusters Using Megatron-LM", 2021, arXiv 2104.04473; Qi et al.,
-//             "Zero Bubble Pipeline Parallelism", 2024, arXiv 2401.10241, section 3.
+//             "Zero Bubble Pipeline Parallelism", 2024, arXiv 2401.10241, section 3 (ZB_H1) and 6 (ZB_V).
 #pragma once
 
 #include <cstdint>
@@ -42,9 +47,9 @@
 
 namespace LOCKSTEP_PUBLIC lockstep {
 
-enum class PipelineScheduleKind : std::uint8_t { GPIPE, ONE_F_ONE_B, ZB_H1 };
+enum class PipelineScheduleKind : std::uint8_t { GPIPE, ONE_F_ONE_B, ZB_H1, ZB_V };
 
-// "gpipe", "1f1b", "zb-h1".
+// "gpipe", "1f1b", "zb-h1", "zb-v".
 std::string_view name_of(PipelineScheduleKind kind);
 
 enum class RecomputeMode : std::uint8_t { NEVER, EXCEPT_LAST, ALWAYS };
@@ -75,9 +80,13 @@ struct PipelineShape {
   RecomputeMode recompute = RecomputeMode::NEVER;
 
   int parts() const { return stages * virtual_stages; }  // of the model
-  int part_of(int rank, int chunk) const { return chunk * stages + rank; }
-  int rank_of(int part) const { return part % stages; }
+  int part_of(int rank, int chunk) const {
+    return turns_round(chunk) ? parts() - 1 - rank : chunk * stages + rank;
+  }
+  int rank_of(int part) const { return turns_round(chunk_of(part)) ? parts() - 1 - part : part % stages; }
   int chunk_of(int part) const { return part / stages; }
+  // Whether the chunk's parts go from the last rank to the first.
+  bool turns_round(int chunk) const { return kind == PipelineScheduleKind::ZB_V && chunk == 1; }
 };
 
 struct PipelineSchedule {

@@ -18,6 +18,9 @@ using enum PipelineActionKind;
 constexpr auto GPIPE = PipelineScheduleKind::GPIPE;
 constexpr auto ONE_F_ONE_B = PipelineScheduleKind::ONE_F_ONE_B;
 constexpr auto ZB_H1 = PipelineScheduleKind::ZB_H1;
+constexpr auto ZB_V = PipelineScheduleKind::ZB_V;
+
+bool is_split(const PipelineShape& shape) { return shape.kind == ZB_H1 || shape.kind == ZB_V; }
 
 std::string schedule_text(const PipelineShape& shape) { return to_text(pipeline_schedule(shape)); }
 
@@ -75,6 +78,16 @@ TEST(PipelineSchedule, OfZeroBubbleIsItsPapersFigure) {
             "rank 2  F0 I0 F1 I1 F2 I2 W0 F3 I3 W1 W2 W3\n");
 }
 
+// Section 6 of the paper: each rank has one part on the way down (a) and one on the way up (b).
+TEST(PipelineSchedule, OfTheVGoesDownAndUp) {
+  EXPECT_EQ(schedule_text({.kind = ZB_V, .stages = 2, .micro_batches = 4, .virtual_stages = 2}),
+            "zb-v: 2 stages, 4 micro-batches, 2 chunks a rank\n"
+            "rank 0  F0a F1a F2a F0b I0b W0b F1b I1b W1b F3a I0a W0a F2b I2b W2b I1a W1a F3b I3b W3b I2a W2a "
+            "I3a W3a\n"
+            "rank 1  F0a F0b F1a F1b I0b W0b F2a I0a W0a F2b I1b W1b F3a I1a W1a F3b I2b W2b I2a I3b I3a W2a "
+            "W3b W3a\n");
+}
+
 // torchgpipe's check of its checkpoint modes: with 2 micro-batches 2, 1 and 0 are recomputed.
 TEST(PipelineSchedule, RecomputesAllMicroBatchesOrAllButTheLast) {
   PipelineShape shape{.kind = GPIPE, .stages = 1, .micro_batches = 2, .recompute = RecomputeMode::ALWAYS};
@@ -104,8 +117,8 @@ TEST(PipelineSchedule, HasEveryActionOnce) {
       for (int i = 0; i < shape.micro_batches; ++i) {
         for (int c = 0; c < shape.virtual_stages; ++c) {
           once[{i, c, FORWARD}] = 1;
-          once[{i, c, shape.kind == ZB_H1 ? BACKWARD_INPUT : BACKWARD}] = 1;
-          if (shape.kind == ZB_H1) once[{i, c, BACKWARD_WEIGHT}] = 1;
+          once[{i, c, is_split(shape) ? BACKWARD_INPUT : BACKWARD}] = 1;
+          if (is_split(shape)) once[{i, c, BACKWARD_WEIGHT}] = 1;
           if (mode == RecomputeMode::ALWAYS ||
               (mode == RecomputeMode::EXCEPT_LAST && i + 1 < shape.micro_batches))
             once[{i, c, RECOMPUTE}] = 1;
@@ -139,6 +152,9 @@ TEST(PipelineSchedule, KnowsThePartsOfTheModel) {
   for (int part = 0; part < 8; ++part)
     EXPECT_EQ(shape.part_of(shape.rank_of(part), shape.chunk_of(part)), part);
   EXPECT_EQ(shape.part_of(1, 1), 5);
+  const PipelineShape v{.kind = ZB_V, .stages = 4, .virtual_stages = 2};
+  for (int part = 0; part < 8; ++part) EXPECT_EQ(v.part_of(v.rank_of(part), v.chunk_of(part)), part);
+  EXPECT_EQ(v.part_of(1, 1), 6);
 }
 
 TEST(PipelineSchedule, RefusesWhatIsNoPipeline) {
@@ -150,6 +166,8 @@ TEST(PipelineSchedule, RefusesWhatIsNoPipeline) {
   refused({.virtual_stages = -1}, "virtual_stages is -1");
   refused({.kind = GPIPE, .virtual_stages = 2}, "gpipe has one model chunk on each rank, not 2");
   refused({.kind = ZB_H1, .virtual_stages = 2}, "virtual stages are for 1f1b");
+  refused({.kind = ZB_V, .virtual_stages = 1},
+          "zb-v has two model chunks on each rank, and virtual_stages is 1");
 }
 
 TEST(PipelineSchedule, LabelsChunksByLetters) {

@@ -95,20 +95,21 @@ class PipelineRun {
     throw InternalError("pipeline_timeline: unknown action");
   }
 
-  // When a value of another part is here; NOT_YET passes through.
-  double arrival(double computed) const {
-    return computed == NOT_YET || schedule_.shape.stages == 1 ? computed : computed + times_.transfer;
+  // When a value that part `from` computes is at part `to`; NOT_YET passes through.
+  double arrival(double computed, int from, int to) const {
+    const bool stays = schedule_.shape.rank_of(from) == schedule_.shape.rank_of(to);
+    return computed == NOT_YET || stays ? computed : computed + times_.transfer;
   }
 
   // When all that the action needs is there, or NOT_YET.
   double ready(const PipelineAction& action, int part) const {
     const int i = action.micro_batch;
     const double output = outputs_[cell(part, i)];
-    if (action.kind == FORWARD) return part == 0 ? 0 : arrival(outputs_[cell(part - 1, i)]);
+    if (action.kind == FORWARD) return part == 0 ? 0 : arrival(outputs_[cell(part - 1, i)], part - 1, part);
     if (action.kind == RECOMPUTE) return output;
     if (action.kind == BACKWARD_WEIGHT) return gradients_[cell(part, i)];
     if (part + 1 == schedule_.shape.parts() || output == NOT_YET) return output;
-    return arrival(gradients_[cell(part + 1, i)]);
+    return arrival(gradients_[cell(part + 1, i)], part + 1, part);
   }
 
   // Runs the rank's next action. Returns false if it has none left, or must wait.

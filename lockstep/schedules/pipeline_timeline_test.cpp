@@ -89,15 +89,19 @@ Ends actions_by_part(const PipelineTimeline& timeline) {
 void expect_dependencies(const PipelineTimeline& timeline, double transfer) {
   const Ends ends = actions_by_part(timeline);
   const PipelineShape& shape = timeline.shape;
-  const double travel = shape.stages > 1 ? transfer : 0;
-  const auto backward = shape.kind == PipelineScheduleKind::ZB_H1 ? BACKWARD_INPUT : BACKWARD;
+  const auto travel = [&](int from, int to) {
+    return shape.rank_of(from) == shape.rank_of(to) ? 0 : transfer;
+  };
+  const bool is_split = shape.kind == PipelineScheduleKind::ZB_H1 || shape.kind == PipelineScheduleKind::ZB_V;
+  const auto backward = is_split ? BACKWARD_INPUT : BACKWARD;
   for (int part = 0; part < shape.parts(); ++part) {
     for (int i = 0; i < shape.micro_batches; ++i) {
       const TimedAction& forward = ends.at({part, i, FORWARD});
-      if (part > 0) ASSERT_GE(forward.start, ends.at({part - 1, i, FORWARD}).end + travel);
+      if (part > 0) ASSERT_GE(forward.start, ends.at({part - 1, i, FORWARD}).end + travel(part - 1, part));
       const TimedAction& gradient = ends.at({part, i, backward});
       ASSERT_GE(gradient.start, forward.end);
-      if (part + 1 < shape.parts()) ASSERT_GE(gradient.start, ends.at({part + 1, i, backward}).end + travel);
+      if (part + 1 < shape.parts())
+        ASSERT_GE(gradient.start, ends.at({part + 1, i, backward}).end + travel(part + 1, part));
       if (backward == BACKWARD_INPUT) ASSERT_GE(ends.at({part, i, BACKWARD_WEIGHT}).start, gradient.end);
     }
   }

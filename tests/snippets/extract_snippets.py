@@ -90,6 +90,13 @@ FIXTURES = {
     "lockstep/parallel/tensor_parallel/row_parallel_linear.h": "extern at::Tensor h;",
     "lockstep/parallel/tensor_parallel/vocab_parallel_embedding.h": "namespace tp = lockstep::tensor_parallel; extern at::Tensor tokens; "
                                                                     "extern tp::VocabParallelEmbedding wte;",
+    "lockstep/parallel/pipeline/balance.h": "torch::nn::Sequential all_layers(); PipelineLoss cross_entropy_loss();",
+    "lockstep/parallel/pipeline/pipeline.h": "torch::nn::Sequential lower_layers(), upper_layers(); PipelineLoss cross_entropy_loss(); "
+                                             "extern std::vector<Batch> batches; extern at::Tensor embedding; extern Pipeline pipeline;",
+    "lockstep/parallel/pipeline/pipeline_skip.h": "at::Tensor down(const at::Tensor& x);",
+    "lockstep/parallel/pipeline/stage_failed.h": "extern Pipeline pipeline;",
+    "docs/pipeline.md": "torch::nn::Sequential all_layers(); PipelineLoss cross_entropy_loss(); extern std::vector<Batch> batches; "
+                        "extern at::Tensor sample;",
     "lockstep/parallel/virtual_ranks/virtual_rank_states.h": "void write(int virtual_rank, const NamedTensors& tensors); "
                                                              "extern std::vector<VirtualRankState> states;",
     "lockstep/parallel/virtual_ranks/virtual_ranks.h": "extern std::vector<Batch> shares; void train_on(const Batch& share);",

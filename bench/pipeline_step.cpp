@@ -1,0 +1,256 @@
+// Milliseconds of a pipeline's step (forward and backward of a batch, no optimiser) on two ranks of one
+// thread, for each schedule, beside two halves that exchange nothing.
+//
+//   lockstep run -n 2 build/bench/pipeline_step mlp 4 30       # or gpt; 4 or 8 micro-batches; 30 rounds
+//   lockstep run -n 2 python bench/peers/pipeline_step.py mlp 4 30    # torch.distributed.pipelining
+//
+// mlp    sixteen layers of 1024 x 1024 with ReLU, 256 rows a batch
+// gpt    eight blocks of GPT-2, width 384 with 6 heads, 16 sequences of 128 places a batch
+// sleep  stages that sleep: 20 ms for the forward of a micro-batch, as long for the gradient of its inputs,
+// and
+//        for that of its parameters. Any number of ranks; prints the measured bubble beside the table's.
+//
+// halves is the least that two ranks can do: each runs its half of the layers forward and backward for each
+// micro-batch, on inputs and gradients of its own, and then they meet. `times_halves` of a schedule with no
+// bubble is 1. `ideal` is what the schedule's table has for forwards and backwards as long as measured in the
+// halves. Rounds run all schedules in turn; medians of the rounds. Prints one JSON object per rank and
+// schedule.
+#include <ATen/Parallel.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/randn.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/nn/functional/loss.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/utils.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "lockstep/job/job.h"
+#include "lockstep/models/gpt2.h"
+#include "lockstep/parallel/pipeline/pipeline.h"
+#include "lockstep/schedules/pipeline_timeline.h"
+#include "lockstep/tensor/caching_allocator.h"
+#include "lockstep/tensor/collectives.h"
+
+namespace dist = lockstep;
+namespace nn = torch::nn;
+
+namespace {
+
+using enum dist::PipelineScheduleKind;
+
+double now_ms() {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+// The layers of a model, in order; a part of the pipeline is several of them.
+struct Model {
+  std::string name;
+  std::vector<nn::Sequential> layers;
+  at::Tensor batch;
+
+  explicit Model(const std::string& which) : name(which) {
+    torch::manual_seed(1);
+    if (which == "mlp") {
+      for (int i = 0; i < 16; ++i) layers.emplace_back(nn::Linear(1024, 1024), nn::ReLU());
+      batch = at::randn({256, 1024});
+    } else if (which == "gpt") {
+      const dist::models::GPT2Config config{
+          .n_positions = 128, .n_embd = 384, .n_head = 6, .embd_pdrop = 0, .attn_pdrop = 0, .resid_pdrop = 0};
+      for (int i = 0; i < 8; ++i) layers.emplace_back(dist::models::GPT2Block(config));
+      batch = at::randn({16, 128, 384});
+    }
+  }
+  nn::Sequential part(int index, int parts) const {
+    nn::Sequential net;
+    const std::size_t size = layers.size() / static_cast<std::size_t>(parts);
+    for (std::size_t i = 0; i < size; ++i) {
+      const nn::Sequential& layer = layers[static_cast<std::size_t>(index) * size + i];
+      for (const auto& module : *layer) net->push_back(module);
+    }
+    return net;
+  }
+};
+
+at::Tensor loss_of(const at::Tensor& output, const at::Tensor& target) {
+  return nn::functional::mse_loss(output, target);
+}
+
+struct Halves {
+  double ms = 0, forward = 0, backward = 0;  // of the whole batch
+};
+
+Halves run_halves(nn::Sequential& net, const at::Tensor& batch, int micro_batches) {
+  dist::barrier();
+  Halves halves;
+  const double start = now_ms();
+  for (const at::Tensor& piece : batch.chunk(micro_batches)) {
+    const double begin = now_ms();
+    const at::Tensor input = piece.detach().requires_grad_();
+    const at::Tensor output = net->forward(input);
+    const double between = now_ms();
+    output.backward(at::ones_like(output));
+    halves.forward += between - begin;
+    halves.backward += now_ms() - between;
+  }
+  dist::barrier();
+  halves.ms = now_ms() - start;
+  return halves;
+}
+
+struct Contender {
+  dist::PipelineShape shape;
+  std::unique_ptr<dist::Pipeline> pipeline;
+  std::vector<nn::Sequential> nets;
+  std::vector<double> ms, ratios, waited;
+
+  std::string label() const {
+    return std::string(name_of(shape.kind)) +
+           (shape.virtual_stages > 1 && shape.kind == ONE_F_ONE_B ? " x2" : "");
+  }
+};
+
+std::vector<Contender> make_contenders(const Model& model, int micro_batches) {
+  std::vector<Contender> all;
+  const int p = dist::get_world_size();
+  for (const auto& [kind, chunks] : std::vector<std::pair<dist::PipelineScheduleKind, int>>{
+           {GPIPE, 1}, {ONE_F_ONE_B, 1}, {ONE_F_ONE_B, 2}, {ZB_H1, 1}, {ZB_V, 2}}) {
+    Contender one{
+        .shape = {.kind = kind, .stages = p, .micro_batches = micro_batches, .virtual_stages = chunks}};
+    std::vector<dist::PipelineStage> stages;
+    for (int chunk = 0; chunk < chunks; ++chunk) {
+      one.nets.push_back(model.part(one.shape.part_of(dist::get_rank(), chunk), one.shape.parts()));
+      stages.emplace_back(one.nets.back());
+    }
+    one.pipeline = std::make_unique<dist::Pipeline>(
+        stages, loss_of, dist::PipelineOptions{.schedule = kind, .micro_batches = micro_batches});
+    all.push_back(std::move(one));
+  }
+  return all;
+}
+
+void measure(const Model& model, int micro_batches, int rounds) {
+  std::vector<Contender> contenders = make_contenders(model, micro_batches);
+  nn::Sequential half = model.part(dist::get_rank(), dist::get_world_size());
+  std::vector<Halves> halves;
+  for (int round = -3; round < rounds; ++round) {
+    const Halves now = run_halves(half, model.batch, micro_batches);
+    if (round >= 0) halves.push_back(now);
+    for (Contender& one : contenders) {
+      dist::barrier();
+      const double start = now_ms();
+      one.pipeline->step(model.batch, model.batch);
+      const double ms = now_ms() - start;
+      if (round < 0) continue;
+      one.ms.push_back(ms);
+      one.ratios.push_back(ms / now.ms);
+      one.waited.push_back(1e3 * one.pipeline->stats().seconds_waited);
+    }
+  }
+  const auto of_halves = [&](double Halves::*field) {
+    std::vector<double> values;
+    for (const Halves& one : halves) values.push_back(one.*field);
+    return median(values);
+  };
+  const double all = of_halves(&Halves::ms);
+  std::printf("{\"model\": \"%s\", \"micro_batches\": %d, \"schedule\": \"halves\", \"ms\": %.2f}\n",
+              model.name.c_str(), micro_batches, all);
+  for (const Contender& one : contenders) {
+    const double backward = of_halves(&Halves::backward) / 2;
+    const auto timeline = dist::pipeline_timeline(
+        pipeline_schedule(one.shape),
+        {.forward = of_halves(&Halves::forward), .backward_input = backward, .backward_weight = backward});
+    std::printf(
+        "{\"model\": \"%s\", \"micro_batches\": %d, \"schedule\": \"%s\", \"ms\": %.2f, "
+        "\"times_halves\": %.3f, \"ideal\": %.3f, \"waited_ms\": %.2f}\n",
+        model.name.c_str(), micro_batches, one.label().c_str(), median(one.ms), median(one.ratios),
+        timeline.makespan() / micro_batches / (of_halves(&Halves::forward) + of_halves(&Halves::backward)),
+        median(one.waited));
+  }
+}
+
+constexpr std::chrono::milliseconds SLEEP{20};
+
+// x + w, whose parts take a known time.
+struct SleepyAdd : torch::autograd::Function<SleepyAdd> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
+                            const at::Tensor& w, std::int64_t chunks) {
+    context->saved_data["chunks"] = chunks;
+    std::this_thread::sleep_for(SLEEP / chunks);
+    return x + w;
+  }
+  static std::vector<at::Tensor> backward(torch::autograd::AutogradContext* context,
+                                          const std::vector<at::Tensor>& gradients) {
+    const std::int64_t chunks = context->saved_data["chunks"].toInt();
+    at::Tensor dx, dw;
+    if (context->needs_input_grad(0)) {
+      std::this_thread::sleep_for(SLEEP / chunks);
+      dx = gradients[0];
+    }
+    if (context->needs_input_grad(1)) {
+      std::this_thread::sleep_for(SLEEP / chunks);
+      dw = gradients[0].sum();
+    }
+    return {dx, dw, at::Tensor()};
+  }
+};
+
+void measure_sleep(int micro_batches, int rounds) {
+  for (Contender& one : make_contenders(Model("none"), micro_batches)) {
+    const int chunks = one.shape.virtual_stages;
+    const at::Tensor w = at::ones({}).requires_grad_();
+    // The inputs of the first part need no gradient; this one takes as long as the others all the same.
+    const dist::PipelineStage stage = [w, chunks](const at::Tensor& x) {
+      return SleepyAdd::apply(x.requires_grad() ? x : x.detach().requires_grad_(), w, chunks);
+    };
+    dist::Pipeline pipeline(std::vector<dist::PipelineStage>(static_cast<std::size_t>(chunks), stage),
+                            loss_of, {.schedule = one.shape.kind, .micro_batches = micro_batches});
+    const at::Tensor batch = at::ones({micro_batches, 4});
+    for (int round = 0; round < rounds; ++round) {
+      dist::barrier();
+      const double start = now_ms();
+      pipeline.step(batch, batch);
+      one.ms.push_back(now_ms() - start);
+    }
+    const auto timeline = dist::pipeline_timeline(pipeline_schedule(one.shape));
+    const double work = 3.0 * micro_batches * static_cast<double>(SLEEP.count());
+    std::printf(
+        "{\"model\": \"sleep\", \"ranks\": %d, \"micro_batches\": %d, \"schedule\": \"%s\", "
+        "\"bubble\": %.4f, \"table\": %.4f}\n",
+        dist::get_world_size(), micro_batches, one.label().c_str(), 1 - work / median(one.ms),
+        timeline.bubble());
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 4) return 64;
+  at::set_num_threads(1);
+  dist::init_process_group();
+  dist::install_caching_allocator();
+  const std::string model = argv[1];
+  const int micro_batches = std::atoi(argv[2]), rounds = std::atoi(argv[3]);
+  if (model == "sleep")
+    measure_sleep(micro_batches, rounds);
+  else
+    measure(Model(model), micro_batches, rounds);
+  dist::destroy_process_group();
+  return 0;
+}

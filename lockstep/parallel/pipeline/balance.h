@@ -1,0 +1,56 @@
+// How many layers of a torch::nn::Sequential each stage of a pipeline gets.
+//
+//   torch::nn::Sequential layers = all_layers();                        // the same on every rank
+//   const auto balance = dist::balance_by_time(dist::get_world_size(), layers, batch.data);  // {3, 5}
+//   torch::nn::Sequential mine = dist::sequential_part(layers, balance, dist::get_rank());
+//   dist::Pipeline pipeline({mine}, cross_entropy_loss(), {.micro_batches = 4});
+//
+// A program that knows its layers writes the list itself: {3, 3}. With several chunks a rank, parts are the
+// ranks times the chunks, and rank r takes parts r, p + r, ...
+//
+// Measured    balance_by_time runs the forward and the backward of each layer on the sample a few times and
+//             takes the median. balance_by_size adds the bytes that autograd keeps for each layer, times
+//             micro_batches, to those of its parameters, times param_scale. The sample is a micro-batch.
+//             Layers take and return one tensor. Gradients, buffers and random numbers are as before
+//             afterwards.
+// Collective  both, on the group: the measurement of its rank 0 counts on all ranks. The other functions are
+//             not.
+// Optimal     balance_costs finds the cut with the smallest largest part.
+// Throws      InvalidArgument: fewer layers than parts, parts below 1, a cost that is negative or not finite,
+// a
+//             balance that does not sum to the number of layers or has an entry below 1.
+// Source      torchgpipe.balance; its block partition is another algorithm for the same optimum.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/nn/modules/container/sequential.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "lockstep/comm/process_group.h"
+#include "lockstep/job/job.h"
+
+namespace lockstep {
+
+// Layers of each part, for these costs of layers. Pure.
+std::vector<std::int64_t> balance_costs(const std::vector<double>& costs, int parts);
+
+// Seconds, and bytes, of each layer.
+std::vector<double> layer_times(const torch::nn::Sequential& layers, const at::Tensor& sample,
+                                int trials = 5);
+std::vector<double> layer_bytes(const torch::nn::Sequential& layers, const at::Tensor& sample,
+                                int micro_batches = 1, double param_scale = 2);
+
+std::vector<std::int64_t> balance_by_time(int parts, const torch::nn::Sequential& layers,
+                                          const at::Tensor& sample, const ProcessGroup& group = world());
+// param_scale: 2 for parameters and gradients, 4 with the state of Adam.
+std::vector<std::int64_t> balance_by_size(int parts, const torch::nn::Sequential& layers,
+                                          const at::Tensor& sample, int micro_batches = 1,
+                                          double param_scale = 2, const ProcessGroup& group = world());
+
+// The layers of one part, under the names that they have in the whole, so that state dicts fit together.
+torch::nn::Sequential sequential_part(const torch::nn::Sequential& layers,
+                                      const std::vector<std::int64_t>& balance, int part);
+
+}  // namespace lockstep

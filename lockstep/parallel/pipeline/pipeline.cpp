@@ -1,0 +1,209 @@
+#include "lockstep/parallel/pipeline/pipeline.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
+
+#include <chrono>
+#include <exception>
+#include <span>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
+#include "lockstep/comm/collectives/all_gather.h"
+#include "lockstep/parallel/pipeline/deferred_batch_norm.h"
+#include "lockstep/parallel/pipeline/step_form.h"
+#include "lockstep/parallel/pipeline/step_runner.h"
+#include "lockstep/parallel/pipeline/tied_parameters.h"
+
+namespace lockstep {
+namespace {
+
+// Compares what every rank was told, with the name of each option in an error.
+void compare_options(const ProcessGroup& group, const PipelineOptions& options, std::size_t stages) {
+  constexpr std::size_t COUNT = 5;
+  constexpr const char* NAMES[COUNT] = {"stages", "schedule", "micro_batches", "recompute", "reduction"};
+  const std::int64_t mine[COUNT] = {
+      static_cast<std::int64_t>(stages), static_cast<std::int64_t>(options.schedule), options.micro_batches,
+      static_cast<std::int64_t>(options.recompute), static_cast<std::int64_t>(options.reduction)};
+  std::vector<std::int64_t> all(COUNT * static_cast<std::size_t>(group.size()));
+  comm::all_gather(group, std::span<const std::int64_t>(mine), std::span(all)).wait();
+  for (std::size_t i = COUNT; i < all.size(); ++i) {
+    if (all[i] == all[i % COUNT]) continue;
+    throw Mismatch(str("Pipeline on group \"", group.name(), "\", rank ", group.rank(), " of ", group.size(),
+                       ": ", NAMES[i % COUNT], " is ", all[i % COUNT], " on rank 0 and ", all[i], " on rank ",
+                       i / COUNT,
+                       "; every rank makes the pipeline with the same options and as many stages"));
+  }
+}
+
+PipelineShape shape_of(const PipelineOptions& options, std::size_t stages, const ProcessGroup& group) {
+  group.require_member("Pipeline");
+  if (stages == 0)
+    throw InvalidArgument("Pipeline: this rank has no stage; it needs one, or several for 1f1b");
+  compare_options(group, options, stages);
+  const PipelineShape shape = {.kind = options.schedule,
+                               .stages = group.size(),
+                               .micro_batches = options.micro_batches,
+                               .virtual_stages = static_cast<int>(stages),
+                               .recompute = options.recompute};
+  static_cast<void>(pipeline_schedule(shape));  // refuses what cannot be
+  return shape;
+}
+
+double step_clock() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// The outputs of all micro-batches, each joined along dimension 0.
+std::vector<at::Tensor> joined(const std::vector<NamedTensors>& outputs) {
+  std::vector<at::Tensor> all;
+  if (outputs.empty() || outputs.front().empty()) return all;
+  for (std::size_t k = 0; k < outputs.front().size(); ++k) {
+    std::vector<at::Tensor> pieces;
+    for (const NamedTensors& one : outputs) pieces.push_back(one[k].second);
+    const bool can_join = pieces.front().defined() && pieces.front().dim() > 0;
+    all.push_back(can_join ? at::cat(pieces) : pieces.front());
+  }
+  return all;
+}
+
+}  // namespace
+
+Pipeline::Pipeline(std::vector<PipelineStage> stages, PipelineLoss loss, const PipelineOptions& options,
+                   const ProcessGroup& group)
+    : stages_(std::move(stages)),
+      loss_(std::move(loss)),
+      options_(options),
+      group_(group),
+      shape_(shape_of(options, stages_.size(), group)),
+      runner_(std::make_unique<StepRunner>(group, shape_, stages_)),
+      tied_(std::make_unique<TiedParameters>()) {}
+
+Pipeline::~Pipeline() = default;
+
+bool Pipeline::is_first() const { return shape_.rank_of(0) == group_.rank(); }
+bool Pipeline::is_last() const { return shape_.rank_of(shape_.parts() - 1) == group_.rank(); }
+
+void Pipeline::tie(const std::string& name, const at::Tensor& parameter) {
+  tied_->tie(group_, name, parameter);
+}
+
+PipelineResult Pipeline::step(at::TensorList inputs, at::TensorList targets) {
+  tied_->begin();
+  try {
+    PipelineResult result = run(inputs, targets, /*is_training=*/true);
+    tied_->finish();
+    return result;
+  } catch (...) {
+    tied_->cancel();
+    throw;
+  }
+}
+
+PipelineResult Pipeline::eval(at::TensorList inputs, at::TensorList targets) {
+  const DeferredBatchNormPause pause;
+  return run(inputs, targets, /*is_training=*/false);
+}
+
+PipelineResult Pipeline::run(at::TensorList inputs, at::TensorList targets, bool is_training) {
+  const double start = step_clock();
+  const int last_rank = shape_.rank_of(shape_.parts() - 1);
+  StepInput input = agree_on_form(inputs, is_training);
+  if (is_last()) cut_targets(input, targets);
+  input.keeps_outputs = is_last() && (options_.return_outputs || !is_training);
+  std::vector<double> weights;
+  for (std::size_t i = 0; i < input.form.rows.size(); ++i) weights.push_back(weight_of(input, i));
+
+  const RankProgram& table = program(input);
+  StepOutcome outcome = runner_->run(table, std::move(input));
+  PipelineResult result;
+  try {
+    result.losses = report_step(group_, outcome.failure, outcome.losses, last_rank);
+  } catch (...) {
+    settle_layers(/*is_fine=*/false);
+    throw;
+  }
+  if (is_training) settle_layers(/*is_fine=*/true);
+  for (std::size_t i = 0; i < weights.size(); ++i) result.loss += weights[i] * result.losses[i];
+  result.outputs = joined(outcome.outputs);
+  stats_ = {.peak_in_flight = outcome.peak_in_flight,
+            .peak_activations = outcome.peak_activations,
+            .seconds = step_clock() - start,
+            .seconds_waited = outcome.seconds_waited};
+  return result;
+}
+
+// The rank of the first stage tells all others the form of the batch, which they cannot know.
+StepInput Pipeline::agree_on_form(at::TensorList inputs, bool is_training) {
+  StepInput input;
+  const int first_rank = shape_.rank_of(0);
+  StepHead head;
+  if (is_first()) {
+    try {
+      head = head_of(inputs, is_training, options_.micro_batches);
+      input.inputs = cut_rows(inputs, rows_of(head, options_.micro_batches));
+    } catch (...) {
+      head = {.is_training = is_training};  // without rows: nobody computes
+      input.failure = {.error = std::current_exception(), .action = {}};
+    }
+  }
+  exchange_head(group_, first_rank, head);
+  if (head.is_training != is_training) {
+    const char* const names[] = {"eval()", "step()"};
+    const auto error = std::make_exception_ptr(Mismatch(
+        str("Pipeline on group \"", group_.name(), "\", rank ", group_.rank(), " of ", group_.size(),
+            ": called ", names[static_cast<std::size_t>(is_training)], " while the rank of the first stage, ",
+            first_rank, ", called ", names[static_cast<std::size_t>(head.is_training)])));
+    input.failure = {.error = error, .action = {}};
+  }
+  input.form = {.rows = rows_of(head, options_.micro_batches),
+                .signature = head.signature,
+                .is_training = head.is_training};
+  return input;
+}
+
+void Pipeline::cut_targets(StepInput& input, at::TensorList targets) const {
+  const bool has_loss = input.form.is_training || !targets.empty();
+  input.losses.resize(input.form.rows.size());
+  if (input.losses.empty()) return;
+  try {
+    const auto pieces = cut_rows(targets, input.form.rows);
+    for (std::size_t i = 0; i < input.losses.size(); ++i)
+      input.losses[i] = {
+          .function = has_loss ? &loss_ : nullptr, .targets = pieces[i], .weight = weight_of(input, i)};
+  } catch (...) {
+    if (!input.failure)
+      input.failure = {.error = std::current_exception(), .action = {}, .part = shape_.parts() - 1};
+  }
+}
+
+double Pipeline::weight_of(const StepInput& input, std::size_t micro_batch) const {
+  if (options_.reduction == LossReduction::SUM) return 1;
+  std::int64_t all = 0;
+  for (const std::int64_t rows : input.form.rows) all += rows;
+  return static_cast<double>(input.form.rows[micro_batch]) / static_cast<double>(all);
+}
+
+const RankProgram& Pipeline::program(const StepInput& input) {
+  const std::pair key = {input.form.rows.size(), input.form.is_training};
+  const auto known = programs_.find(key);
+  if (known != programs_.end()) return known->second;
+  PipelineShape shape = shape_;
+  shape.micro_batches = static_cast<int>(key.first);
+  RankProgram made =
+      key.first == 0 ? RankProgram() : rank_program(shape, group_.rank(), input.form.is_training);
+  return programs_[key] = std::move(made);
+}
+
+void Pipeline::settle_layers(bool is_fine) {
+  for (const PipelineStage& stage : stages_) {
+    if (is_fine)
+      commit_deferred_batch_norms(stage.module().get());
+    else
+      discard_deferred_batch_norms(stage.module().get());
+  }
+}
+
+}  // namespace lockstep
