@@ -357,9 +357,10 @@ def tensor_ratios(rows):
 
 # ---- from the command to the results
 
-BENCHMARKS = (train_step, step_options, hooks, start_up, collectives, c_interface, four_ranks, slices, optimizers, offload,
-              activation_checkpoint, checkpoint, async_checkpoint, sharded_step, sharded_train, loopback, connections, half_sums, two_nodes,
-              slow_link, virtual_ranks, python_train, python_frameworks, horovod)
+BENCHMARKS = {f.__name__: f for f in (
+    train_step, step_options, hooks, start_up, collectives, c_interface, four_ranks, slices, optimizers, offload, activation_checkpoint, checkpoint,
+    async_checkpoint, sharded_step, sharded_train, loopback, connections, half_sums, two_nodes, slow_link, virtual_ranks, python_train,
+    python_frameworks, horovod)}
 
 
 def parse_arguments():
@@ -367,7 +368,7 @@ def parse_arguments():
     parser.add_argument("--python", default=ROOT / ".deps/venv/bin/python", type=pathlib.Path)
     parser.add_argument("--horovod", default=ROOT / ".deps/horovod/bin/python", type=pathlib.Path, help="a Python with Horovod (bench/peers/build_horovod)")
     parser.add_argument("--build", default=ROOT / "build", type=pathlib.Path)
-    parser.add_argument("--only", default=",".join(benchmark.__name__ for benchmark in BENCHMARKS))
+    parser.add_argument("--only", default=",".join(BENCHMARKS))
     parser.add_argument("--rounds", type=int, default=9, help="undisturbed runs of every competitor")
     parser.add_argument("--minutes", type=float, default=20, help="give up on a benchmark after this")
     parser.add_argument("--models", default=",".join(STEPS), help="of train_step")
@@ -386,13 +387,11 @@ def main():
              "command": f"bench/run.py --only {args.only} --rounds {args.rounds}"
                         + (f" --models {args.models}" if args.models != ",".join(STEPS) else "")
                         + (f" --disturbance {args.disturbance}" if args.disturbance != UNDISTURBED else "")}
-    benchmarks = {benchmark.__name__: benchmark for benchmark in BENCHMARKS}
     for name in args.only.split(","):
         print(name, file=sys.stderr)
-        result = {"what": benchmarks[name].__doc__} | about | benchmarks[name](args)
+        result = {"what": BENCHMARKS[name].__doc__} | about | BENCHMARKS[name](args)
         (folder / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
-    files = {name: folder / f"{name}.json" for name in benchmarks}
-    results = {name: json.loads(file.read_text()) for name, file in files.items() if file.exists()}
+    results = {name: json.loads(file.read_text()) for name in BENCHMARKS if (file := folder / f"{name}.json").exists()}
     (folder / "README.md").write_text(table(results))
     print(table(results))
     sys.exit(any(not q.get("met", True) for name in args.only.split(",") for q in results[name]["ratios"].values()))
