@@ -359,8 +359,7 @@ def tensor_ratios(rows):
 
 BENCHMARKS = {f.__name__: f for f in (
     train_step, step_options, hooks, start_up, collectives, c_interface, four_ranks, slices, optimizers, offload, activation_checkpoint, checkpoint,
-    async_checkpoint, sharded_step, sharded_train, loopback, connections, half_sums, two_nodes, slow_link, virtual_ranks, python_train,
-    python_frameworks, horovod)}
+    async_checkpoint, sharded_step, sharded_train, loopback, connections, half_sums, two_nodes, slow_link, virtual_ranks, python_train, python_frameworks, horovod)}
 
 
 def parse_arguments():
