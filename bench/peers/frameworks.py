@@ -29,7 +29,7 @@ def median_of(call, seconds=0.4):
         call()
     begin = time.perf_counter()
     call()
-    count = int(lockstep.all_reduce(np.array([max(10, min(2000, seconds / (time.perf_counter() - begin)))]), "min")[0])
+    count = int(lockstep.all_reduce(np.array([max(10.0, min(2000.0, seconds / (time.perf_counter() - begin)))]), "min")[0])
     times = []
     for _ in range(count):
         begin = time.perf_counter()

@@ -20,8 +20,9 @@ import lockstep  # noqa: E402
 import lockstep.horovod.tensorflow as hvd  # noqa: E402
 
 SECONDS = 120
-KERAS_RANKS = 2  # to trace Keras's functions takes longest
-MODULES = ["tensorflow_test", "horovod_tensorflow_test", "horovod_keras_test", "jax_test"]
+MODULES = ["tensorflow_test", "horovod_tensorflow_test", "horovod_keras_test", "jax_test",
+           "horovod_tensorflow_example_test"]
+FOR_EVERY_SIZE = MODULES[:2]  # those of Keras and JAX trace and compile for longer than they run: with two ranks, or by TENSORFLOW_TESTS
 
 
 class Ranks(unittest.TestCase):
@@ -97,7 +98,7 @@ def _rank(rank, size, folder):
         tf.config.threading.set_intra_op_parallelism_threads(1)
         lockstep.init(init_method=f"file://{folder}/store", rank=rank, world_size=size, timeout=60)
         hvd.init()
-        modules = [name for name in MODULES if size == KERAS_RANKS or "keras" not in name]
+        modules = MODULES if size == 2 else FOR_EVERY_SIZE
         suite = unittest.defaultTestLoader.loadTestsFromNames(os.environ.get("TENSORFLOW_TESTS", "").split() or modules)
         result = unittest.TextTestRunner(failfast=True, verbosity=int(rank == 0)).run(suite)
         code = 0 if result.wasSuccessful() else 1
