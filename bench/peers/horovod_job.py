@@ -22,6 +22,7 @@ import statistics
 import sys
 import tempfile
 import time
+import types
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RECORD = 1 + 3 * 32 * 32
@@ -65,7 +66,11 @@ def program(hvd, images, epochs, batch_size):
         lines.append(line)
         ends.append(time.perf_counter())
 
-    sys.modules["lockstep.horovod.torch"] = hvd
+    if "lockstep" not in sys.modules:  # Horovod, under the name that the program imports
+        for name in ("lockstep", "lockstep.horovod"):
+            sys.modules[name] = types.ModuleType(name)
+        sys.modules["lockstep"].horovod, sys.modules["lockstep.horovod"].torch = sys.modules["lockstep.horovod"], hvd
+        sys.modules["lockstep.horovod.torch"] = hvd
     with tempfile.TemporaryDirectory() as folder:
         write_images(folder, images)
         os.chdir(folder)
