@@ -3,8 +3,7 @@
 //   torch::nn::Sequential first(torch::nn::Linear(8, 16), torch::nn::ReLU());
 //   std::vector<dist::PipelineStage> stages = {first};                   // any module with forward()
 //   stages.emplace_back([&](const std::vector<at::Tensor>& in) {         // or a function
-//     return std::vector<at::Tensor>{first->forward(in[0]), in[1]};      // the mask goes on to the next
-//     stage
+//     return std::vector<at::Tensor>{first->forward(in[0]), in[1]};      // the mask goes on
 //   }, first);
 //
 // Function    takes a tensor or a vector of tensors, and returns one or the other. It is a ModuleHolder or a
