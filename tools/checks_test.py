@@ -35,6 +35,12 @@ class Lint(unittest.TestCase):
             self.assertEqual(code(kept), kept)
         self.assertNotEqual(code('s = "a";'), code('s = "b";'))
 
+    def test_clang_gets_our_c_and_cpp_alone(self):
+        build = sources.ROOT / "build"
+        files = ["lockstep/x.cpp", "tests/c/x.c", "lockstep/c/x.f90", "build/generated.cpp", "/usr/include/x.c"]
+        entries = [{"directory": str(sources.ROOT), "file": file, "command": file} for file in files]
+        self.assertEqual([str(path) for path in load("lint").commands_of(entries, build)], files[:2])
+
 
 class Layers(unittest.TestCase):
     def test_down_is_allowed(self):
