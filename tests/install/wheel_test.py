@@ -101,7 +101,8 @@ class Wheel(unittest.TestCase):
     def test_3_the_readme(self):
         torch = torch_of_the_build()
         found = blocks("python/README.md")
-        programs = [(text, found[place + 1][1]) for place, (language, text) in enumerate(found) if language == "python"]
+        programs = [(text, commands) for (language, text), (next_language, commands) in zip(found, found[1:])
+                    if language == "python" and next_language == ""]  # a program, and how it is started
         self.assertEqual(len(programs), 2)
         for text, commands in programs:
             if "import torch" in text and not torch:
