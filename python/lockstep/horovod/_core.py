@@ -43,15 +43,28 @@ class _Named:
 named = _Named()
 
 
-def request(kind: int, name: Optional[str], process_set: int, *, dtype: int = 0, op: int = 0, root: int = 0, shape: Sequence[int] = (),
+_shapes: dict[tuple, tuple] = {}  # arrays for C of shapes that were used before, and their addresses
+_MOST_SHAPES = 4096
+
+
+def _array_of(shape: Sequence[int]) -> tuple:
+    found = _shapes.get(shape) if len(shape) else (None, None)
+    if found is None:
+        array = (c_int64 * len(shape))(*shape)
+        found = array, ctypes.addressof(array)
+        if len(_shapes) < _MOST_SHAPES:
+            _shapes[tuple(shape)] = found
+    return found
+
+
+def request(kind: int, name: Optional[str], process_set: int, dtype: int = 0, op: int = 0, root: int = 0, shape: Sequence[int] = (),
             splits: Optional[Sequence[int]] = None, prescale: float = 1.0, postscale: float = 1.0, source: Optional[int] = None,
             target: Optional[int] = None) -> Request:
     """A request; it holds what its pointers point to."""
-    made = Request(_SIZE, name.encode() if name else None, kind, process_set, dtype, op, root, len(shape), None, None, prescale,
+    array, address = _array_of(shape)
+    made = Request(_SIZE, name.encode() if name else None, kind, process_set, dtype, op, root, len(shape), address, None, prescale,
                    postscale, source, target)
-    if shape:
-        made.kept_shape = (c_int64 * len(shape))(*shape)
-        made.shape = ctypes.addressof(made.kept_shape)
+    made.kept_shape = array
     if splits is not None:
         made.kept_splits = (c_int64 * len(splits))(*splits)
         made.splits = ctypes.addressof(made.kept_splits)

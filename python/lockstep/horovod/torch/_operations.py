@@ -17,6 +17,8 @@ _DTYPES = {torch.float64: 0, torch.float32: 1, torch.float16: 2, torch.bfloat16:
 class _Pending:
     """An operation, or a group of them, that has been started. `finish` makes the result; it holds the tensors until then."""
 
+    __slots__ = ("finish", "handles")
+
     def __init__(self, handles: list[int], finish: Callable) -> None:
         self.handles = handles
         self.finish = finish
@@ -52,9 +54,10 @@ def synchronize(handle: int):
     if pending is None:
         return None
     failure = None
+    wait = _core.named.wait
     for one in pending.handles:
         try:
-            _core.named.wait(one)
+            wait(one)
         except Exception as error:  # the others are waited for all the same: their buffers are in use until then
             failure = failure or error
     if failure is not None:
@@ -70,9 +73,10 @@ def _free_all(handles: list[int]) -> None:
 
 
 def _dtype(tensor: torch.Tensor) -> int:
-    if tensor.dtype not in _DTYPES:
-        raise ValueError(f"there are no operations on {tensor.dtype}")
-    return _DTYPES[tensor.dtype]
+    dtype = tensor.dtype
+    if dtype not in _DTYPES:
+        raise ValueError(f"there are no operations on {dtype}")
+    return _DTYPES[dtype]
 
 
 def _plain(tensor: torch.Tensor) -> torch.Tensor:
@@ -93,26 +97,40 @@ def _named(verb: str, name: Optional[str], number: Optional[int] = None) -> Opti
     return f"{verb}.{name}" if number is None else f"{verb}.{name}.{number}"
 
 
+def _readable(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor itself where C can read it as it is, else _plain(): a call of torch costs as much as a call of C."""
+    if isinstance(tensor, torch.Tensor) and tensor.is_cpu and tensor.layout is torch.strided and tensor.is_contiguous():
+        return tensor
+    return _plain(tensor)
+
+
+def new_like(tensor: torch.Tensor) -> torch.Tensor:
+    """An output for the tensor, contiguous."""
+    if tensor.layout is torch.strided and tensor.is_contiguous():
+        return torch.empty_like(tensor)
+    return torch.empty(tensor.shape, dtype=tensor.dtype)
+
+
 def allreduce_tensors(tensors: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], name: Optional[str], op: int,
                       prescale: float, postscale: float, process_set: ProcessSet, is_group: bool) -> int:
     """Starts the reduction of all tensors. The result of the handle is `outputs`, a list if it is a group."""
     number = process_set_id(process_set)
-    requests, memories, sources = [], [], []
+    requests, kept, copies = [], [], []
     for index, (tensor, output) in enumerate(zip(tensors, outputs)):
-        source = _plain(tensor)
-        memory = output.detach() if output.is_contiguous() else torch.empty_like(source)
-        requests.append(_core.request(_core.ALLREDUCE, _named("allreduce", name, index if is_group else None), number, dtype=_dtype(source),
-                                      op=op, shape=source.shape, prescale=prescale, postscale=postscale, source=source.data_ptr(),
-                                      target=memory.data_ptr()))
-        memories.append(memory)
-        sources.append(source)
+        source, memory = _readable(tensor), output
+        if not output.is_contiguous():
+            memory = torch.empty(output.shape, dtype=output.dtype)
+            copies.append((output, memory))
+        requests.append(_core.request(_core.ALLREDUCE, _named("allreduce", name, index if is_group else None), number, _dtype(source), op, 0,
+                                      source.shape, None, prescale, postscale, source.data_ptr(), memory.data_ptr()))
+        kept.append(source)
 
     def finish(handles):
-        sources.clear()
+        kept.clear()
         _free_all(handles)
-        with torch.no_grad():
-            for output, memory in zip(outputs, memories):
-                if not output.is_contiguous():
+        if copies:
+            with torch.no_grad():
+                for output, memory in copies:
                     output.copy_(memory)
         return list(outputs) if is_group else outputs[0]
     if not requests:

@@ -19,15 +19,11 @@ __all__ = ["Adasum", "Average", "Max", "Min", "Product", "Sum", "allgather", "al
            "reducescatter_async", "sparse_allreduce_async", "synchronize"]
 
 
-def _new_like(tensor: torch.Tensor) -> torch.Tensor:
-    return torch.empty(tensor.shape, dtype=tensor.dtype)
-
-
 # ---------------------------------------------------------------- allreduce
 
 def allreduce_async(tensor, average=None, name=None, op=None, prescale_factor=1.0, postscale_factor=1.0, process_set=global_process_set):
     """Starts the reduction into a new tensor."""
-    return operations.allreduce_tensors([tensor], [_new_like(tensor)], name, choose_op(op, average), prescale_factor, postscale_factor,
+    return operations.allreduce_tensors([tensor], [operations.new_like(tensor)], name, choose_op(op, average), prescale_factor, postscale_factor,
                                         process_set, False)
 
 
@@ -46,7 +42,7 @@ class _Allreduce(torch.autograd.Function):
     def forward(context, options, is_group, *tensors):
         context.options, context.is_group = options, is_group
         name, op, prescale, postscale, process_set = options
-        outputs = [_new_like(tensor) for tensor in tensors]
+        outputs = [operations.new_like(tensor) for tensor in tensors]
         made = synchronize(operations.allreduce_tensors(tensors, outputs, name, op, prescale, postscale, process_set, context.is_group))
         return tuple(made) if context.is_group else (made,)
 
@@ -67,7 +63,7 @@ def allreduce(tensor, average=None, name=None, compression=Compression.none, op=
 def grouped_allreduce_async(tensors, average=None, name=None, op=None, prescale_factor=1.0, postscale_factor=1.0,
                             process_set=global_process_set):
     """Starts reductions that run together or not at all. The handle's result is a list."""
-    return operations.allreduce_tensors(tensors, [_new_like(tensor) for tensor in tensors], name, choose_op(op, average), prescale_factor,
+    return operations.allreduce_tensors(tensors, [operations.new_like(tensor) for tensor in tensors], name, choose_op(op, average), prescale_factor,
                                         postscale_factor, process_set, True)
 
 
@@ -150,7 +146,7 @@ def grouped_allgather(tensors, name=None, process_set=global_process_set):
 
 def broadcast_async(tensor, root_rank, name=None, process_set=global_process_set):
     """Starts copying the root's tensor into a new one. The root is a rank of the job."""
-    return operations.broadcast_tensor(tensor, _new_like(tensor), root_rank, name, process_set)
+    return operations.broadcast_tensor(tensor, operations.new_like(tensor), root_rank, name, process_set)
 
 
 def broadcast_async_(tensor, root_rank, name=None, process_set=global_process_set):
