@@ -3,27 +3,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-
-class Compressor:
-    """compress(tensor) gives the tensor that travels, and a context with which decompress() makes the first again."""
-
-    @staticmethod
-    def compress(tensor):
-        raise NotImplementedError
-
-    @staticmethod
-    def decompress(tensor, ctx):
-        raise NotImplementedError
-
-
-class NoneCompressor(Compressor):
-    @staticmethod
-    def compress(tensor):
-        return tensor, None
-
-    @staticmethod
-    def decompress(tensor, ctx):
-        return tensor
+from .._compression import Compressor, NoneCompressor
 
 
 class FP16Compressor(Compressor):
