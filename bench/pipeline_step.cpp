@@ -6,14 +6,15 @@
 //
 // mlp    sixteen layers of 1024 x 1024 with ReLU, 256 rows a batch
 // gpt    eight blocks of GPT-2, width 384 with 6 heads, 16 sequences of 128 places a batch
-// sleep  stages that sleep: 20 ms for the forward of a micro-batch, as long for the gradient of its inputs,
+// sleep  stages that sleep: 200 ms for the forward of a micro-batch, as long for the gradient of its inputs,
 // and
 //        for that of its parameters. Any number of ranks; prints the measured bubble beside the table's.
 //
 // halves is the least that two ranks can do: each runs its half of the layers forward and backward for each
 // micro-batch, on inputs and gradients of its own, and then they meet. `times_halves` of a schedule with no
 // bubble is 1. `ideal` is what the schedule's table has for forwards and backwards as long as measured in the
-// halves. Rounds run all schedules in turn; medians of the rounds. Prints one JSON object per rank and
+// halves, run in the order of that schedule: GPipe has all forwards first, so its backwards find colder
+// caches. Rounds run all schedules in turn; medians of the rounds. Prints one JSON object per rank and
 // schedule.
 #include <ATen/Parallel.h>
 #include <ATen/ops/ones_like.h>
@@ -96,22 +97,38 @@ struct Halves {
   double ms = 0, forward = 0, backward = 0;  // of the whole batch
 };
 
-Halves run_halves(nn::Sequential& net, const at::Tensor& batch, int micro_batches) {
+Halves run_halves(nn::Sequential& net, const at::Tensor& batch, int micro_batches, bool forwards_first) {
   dist::barrier();
   Halves halves;
+  std::vector<at::Tensor> outputs;
+  const auto backward = [&] {
+    const double begin = now_ms();
+    const at::Tensor output = std::move(outputs.back());
+    outputs.pop_back();
+    output.backward(at::ones_like(output));
+    halves.backward += now_ms() - begin;
+  };
   const double start = now_ms();
   for (const at::Tensor& piece : batch.chunk(micro_batches)) {
     const double begin = now_ms();
-    const at::Tensor input = piece.detach().requires_grad_();
-    const at::Tensor output = net->forward(input);
-    const double between = now_ms();
-    output.backward(at::ones_like(output));
-    halves.forward += between - begin;
-    halves.backward += now_ms() - between;
+    outputs.push_back(net->forward(piece.detach().requires_grad_()));
+    halves.forward += now_ms() - begin;
+    if (!forwards_first) backward();
   }
+  while (!outputs.empty()) backward();
   dist::barrier();
   halves.ms = now_ms() - start;
   return halves;
+}
+
+// Medians of rounds.
+Halves median_of(const std::vector<Halves>& rounds) {
+  const auto of = [&](double Halves::*field) {
+    std::vector<double> values;
+    for (const Halves& one : rounds) values.push_back(one.*field);
+    return median(values);
+  };
+  return {.ms = of(&Halves::ms), .forward = of(&Halves::forward), .backward = of(&Halves::backward)};
 }
 
 struct Contender {
@@ -145,13 +162,28 @@ std::vector<Contender> make_contenders(const Model& model, int micro_batches) {
   return all;
 }
 
+void print_one(const Model& model, const Contender& one, const Halves& halves) {
+  const double backward = halves.backward / 2;
+  const auto timeline = dist::pipeline_timeline(
+      pipeline_schedule(one.shape),
+      {.forward = halves.forward, .backward_input = backward, .backward_weight = backward});
+  const double ideal = timeline.makespan() / one.shape.micro_batches;
+  std::printf(
+      "{\"model\": \"%s\", \"micro_batches\": %d, \"schedule\": \"%s\", \"ms\": %.2f, "
+      "\"times_halves\": %.3f, \"times_ideal\": %.3f, \"waited_ms\": %.2f}\n",
+      model.name.c_str(), one.shape.micro_batches, one.label().c_str(), median(one.ms), median(one.ratios),
+      median(one.ms) / ideal, median(one.waited));
+}
+
 void measure(const Model& model, int micro_batches, int rounds) {
   std::vector<Contender> contenders = make_contenders(model, micro_batches);
   nn::Sequential half = model.part(dist::get_rank(), dist::get_world_size());
-  std::vector<Halves> halves;
+  std::vector<Halves> halves, forwards_first;
   for (int round = -3; round < rounds; ++round) {
-    const Halves now = run_halves(half, model.batch, micro_batches);
+    const Halves now = run_halves(half, model.batch, micro_batches, false);
+    const Halves other_order = run_halves(half, model.batch, micro_batches, true);
     if (round >= 0) halves.push_back(now);
+    if (round >= 0) forwards_first.push_back(other_order);
     for (Contender& one : contenders) {
       dist::barrier();
       const double start = now_ms();
@@ -163,29 +195,13 @@ void measure(const Model& model, int micro_batches, int rounds) {
       one.waited.push_back(1e3 * one.pipeline->stats().seconds_waited);
     }
   }
-  const auto of_halves = [&](double Halves::*field) {
-    std::vector<double> values;
-    for (const Halves& one : halves) values.push_back(one.*field);
-    return median(values);
-  };
-  const double all = of_halves(&Halves::ms);
   std::printf("{\"model\": \"%s\", \"micro_batches\": %d, \"schedule\": \"halves\", \"ms\": %.2f}\n",
-              model.name.c_str(), micro_batches, all);
-  for (const Contender& one : contenders) {
-    const double backward = of_halves(&Halves::backward) / 2;
-    const auto timeline = dist::pipeline_timeline(
-        pipeline_schedule(one.shape),
-        {.forward = of_halves(&Halves::forward), .backward_input = backward, .backward_weight = backward});
-    std::printf(
-        "{\"model\": \"%s\", \"micro_batches\": %d, \"schedule\": \"%s\", \"ms\": %.2f, "
-        "\"times_halves\": %.3f, \"ideal\": %.3f, \"waited_ms\": %.2f}\n",
-        model.name.c_str(), micro_batches, one.label().c_str(), median(one.ms), median(one.ratios),
-        timeline.makespan() / micro_batches / (of_halves(&Halves::forward) + of_halves(&Halves::backward)),
-        median(one.waited));
-  }
+              model.name.c_str(), micro_batches, median_of(halves).ms);
+  for (const Contender& one : contenders)
+    print_one(model, one, median_of(one.shape.kind == GPIPE ? forwards_first : halves));
 }
 
-constexpr std::chrono::milliseconds SLEEP{20};
+constexpr std::chrono::milliseconds SLEEP{200};
 
 // x + w, whose parts take a known time.
 struct SleepyAdd : torch::autograd::Function<SleepyAdd> {

@@ -33,7 +33,8 @@
 #include "lockstep/models/gpt2.h"         // GPT-2 with Hugging Face's names; next_token_loss
 #include "lockstep/models/gpt2_config.h"  // its sizes, small to XL
 #include "lockstep/models/gpt2_files.h"   // its files: load_gpt2, save_gpt2, gpt2_from_pretrained
-#include "lockstep/models/resnet.h"       // ResNet-18, -34, -50 with torchvision's names
+#include "lockstep/models/pipeline_gpt2.h"  // GPT-2 on a mesh of tensor, pipeline, context and data parallelism
+#include "lockstep/models/resnet.h"         // ResNet-18, -34, -50 with torchvision's names
 #include "lockstep/models/tensor_parallel_gpt2.h"  // GPT-2 with each layer shared out over ranks
 #include "lockstep/optim/adam.h"                   // optim::Adam, optim::AdamW: one pass over memory
 #include "lockstep/optim/clip_grad.h"              // clip_grad_norm_, clip_grad_value_
@@ -46,6 +47,7 @@
 #include "lockstep/optim/torch_optimizer_state.h"  // state_dict, load_state_dict of libtorch's optimisers
 #include "lockstep/parallel/context_parallel/ring_attention.h"  // attention over a sequence shared out
 #include "lockstep/parallel/ddp/distributed_data_parallel.h"    // gradients averaged while backward runs
+#include "lockstep/parallel/model_parallel/gradient_norm.h"     // clipping over a whole mesh
 #include "lockstep/parallel/pipeline/balance.h"              // how many layers each stage of a pipeline gets
 #include "lockstep/parallel/pipeline/deferred_batch_norm.h"  // BatchNorm by the whole batch of a pipeline
 #include "lockstep/parallel/pipeline/pipeline.h"             // a model whose stages lie on several ranks

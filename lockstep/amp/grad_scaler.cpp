@@ -149,6 +149,12 @@ std::vector<at::Tensor> GradScaler::scale(const std::vector<at::Tensor>& outputs
   return scaled;
 }
 
+double GradScaler::scale(double factor) {
+  if (!options_.enabled) return factor;
+  has_scaled_ = true;
+  return factor * scale_.value();
+}
+
 void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
   if (!options_.enabled) return;
   require_scaled("unscale_");

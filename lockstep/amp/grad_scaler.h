@@ -102,6 +102,9 @@ class GradScaler {
   // Returns the outputs times the scale, as part of the graph. A float16 loss becomes float32.
   at::Tensor scale(const at::Tensor& outputs);
   std::vector<at::Tensor> scale(const std::vector<at::Tensor>& outputs);
+  // The same for who scales gradients by a number: pipeline.step(inputs, targets, scaler.scale(1.0)). Ranks
+  // without a loss of their own call it, too.
+  double scale(double factor);
 
   // Divides the gradients of the optimiser's parameters by the scale, in place (a sparse float16 one may be
   // replaced).

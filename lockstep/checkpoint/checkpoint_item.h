@@ -51,6 +51,8 @@ struct ItemContents {
   // Loading copies into these very tensors. Otherwise load() gets new ones, under the names that the
   // checkpoint has for this item.
   bool in_place = false;
+  // Of the names of the tensors a rank has some, and other ranks the rest, as the stages of a pipeline.
+  bool in_parts = false;
 };
 
 struct LoadedItem {

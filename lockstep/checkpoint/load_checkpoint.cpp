@@ -1,6 +1,7 @@
 #include "lockstep/checkpoint/load_checkpoint.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "lockstep/base/error.h"
@@ -211,18 +212,35 @@ std::vector<std::string> differences_of_machines(const CheckpointIndex& index) {
   return notes;
 }
 
-std::vector<ItemContents> contents_that_fit(const CheckpointState& state, const Found& found, bool strict) {
+// What a rank wants of a checkpoint. Of items in parts, the ranks tell each other what they have.
+struct Wants {
   std::vector<ItemContents> contents;
   std::vector<WantedItem> items;
-  for (const CheckpointState::Entry& entry : state.entries()) {
-    contents.push_back(entry.item->contents());
-    items.push_back(wanted_item(entry.name, contents.back()));
-  }
+};
+
+Wants wants_of(const CheckpointRanks& ranks, const CheckpointState& state) {
+  Wants wants;
+  const std::vector<json> all = ranks.all_try([&] {
+    json names = json::object();
+    for (const CheckpointState::Entry& entry : state.entries()) {
+      wants.contents.push_back(entry.item->contents());
+      wants.items.push_back(wanted_item(entry.name, wants.contents.back()));
+      if (!wants.contents.back().in_parts) continue;
+      for (const WantedTensor& tensor : wants.items.back().tensors) names[entry.name].push_back(tensor.name);
+    }
+    return names;
+  });
+  for (const json& names : all)
+    for (WantedItem& item : wants.items)
+      if (names.contains(item.name)) item.of_others.merge(names.at(item.name).get<std::set<std::string>>());
+  return wants;
+}
+
+void expect_fitting(const std::vector<WantedItem>& items, const Found& found, bool strict) {
   const std::vector<std::string> problems = problems_of(items, found.index, strict);
   if (!problems.empty())
     throw InvalidArgument(
         str("checkpoint ", in_quotes(found.path), " does not fit the state:", listed(problems)));
-  return contents;
 }
 
 }  // namespace
@@ -238,9 +256,10 @@ std::optional<LoadedCheckpoint> load_checkpoint(const std::string& folder, Check
                           .saved_ranks = found->index.ranks,
                           .damaged = search.damaged(),
                           .notes = differences_of_machines(found->index)};
-  std::vector<ItemContents> contents;
+  const Wants wants = wants_of(ranks, state);
+  const std::vector<ItemContents>& contents = wants.contents;
   ranks.all_try([&] {
-    contents = contents_that_fit(state, *found, options.strict);
+    expect_fitting(wants.items, *found, options.strict);
     return json();
   });
   ranks.all_try([&] {

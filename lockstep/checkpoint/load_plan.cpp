@@ -34,7 +34,7 @@ class Comparison {
       add(str("item ", in_quotes(item.name), " is ", index_.items.at(item.name),
               " in the checkpoint and something else in the state"));
     if (!item.in_place) return;
-    std::set<std::string> wanted;
+    std::set<std::string> wanted = item.of_others;
     for (const WantedTensor& tensor : item.tensors) {
       wanted.insert(tensor.name);
       compare(tensor);

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,7 @@ struct WantedItem {
   // it has exactly these tensors; otherwise it takes those in the checkpoint
   bool in_place = false;
   std::vector<WantedTensor> tensors;  // those to be filled in place
+  std::set<std::string> of_others;    // tensors that other ranks fill
   bool has_value = false;
   bool has_rank_value = false;
 };

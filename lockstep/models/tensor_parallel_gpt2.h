@@ -31,6 +31,7 @@
 
 #include "lockstep/comm/process_group.h"
 #include "lockstep/models/gpt2_config.h"
+#include "lockstep/models/gpt2_parallel_parts.h"
 #include "lockstep/parallel/tensor_parallel/parallel_transformer_layer.h"
 #include "lockstep/parallel/tensor_parallel/vocab_parallel_embedding.h"
 
@@ -42,8 +43,7 @@ struct TensorParallelGPT2Options {
 
 // All but the output layer.
 struct TensorParallelGPT2ModelImpl : torch::nn::Module {
-  TensorParallelGPT2ModelImpl(const GPT2Config& config, const ProcessGroup& group,
-                              const TensorParallelGPT2Options& options);
+  TensorParallelGPT2ModelImpl(const GPT2Config& config, const parts::Sharing& sharing);
   at::Tensor forward(const at::Tensor& tokens);
 
   tensor_parallel::VocabParallelEmbedding wte{nullptr};
@@ -55,11 +55,8 @@ struct TensorParallelGPT2ModelImpl : torch::nn::Module {
   std::function<at::Tensor(tensor_parallel::ParallelTransformerLayer block, const at::Tensor& x)> run_block;
 
  private:
-  at::Tensor embed(const at::Tensor& tokens);
-
   const GPT2Config config_;
-  const ProcessGroup group_;
-  const bool sequence_parallel_;
+  const parts::Sharing sharing_;
 };
 TORCH_MODULE(TensorParallelGPT2Model);
 
@@ -77,8 +74,7 @@ struct TensorParallelGPT2Impl : torch::nn::Module {
 
  private:
   const GPT2Config config_;
-  const ProcessGroup group_;
-  const TensorParallelGPT2Options options_;
+  const parts::Sharing sharing_;
 };
 TORCH_MODULE(TensorParallelGPT2);
 

@@ -14,6 +14,8 @@
 #include <cstdint>
 #include <string>
 
+#include "lockstep/compat/status_codes.h"
+
 // NOLINTBEGIN(readability-identifier-naming): TensorFlow's names
 struct TF_AsyncOpKernelDoneCallback;
 struct TF_KernelBuilder;
@@ -92,10 +94,6 @@ struct Api {
 #undef LOCKSTEP_TENSORFLOW_POINTER
 };
 // NOLINTEND(readability-identifier-naming)
-
-// TF_Code
-constexpr Code OK = 0, INVALID_ARGUMENT = 3, DEADLINE_EXCEEDED = 4, FAILED_PRECONDITION = 9, ABORTED = 10,
-               INTERNAL = 13, UNAVAILABLE = 14;
 
 // Looks all functions up. Empty: they are there. Else the name of the first that is missing.
 std::string load();

@@ -31,19 +31,6 @@ const Type& row_of(DataType type) {
   return *found;
 }
 
-Code code_of(int code) {
-  switch (code) {
-    case LOCKSTEP_ERROR_INVALID_ARGUMENT:
-    case LOCKSTEP_ERROR_INVALID_HANDLE: return INVALID_ARGUMENT;
-    case LOCKSTEP_ERROR_TIMEOUT: return DEADLINE_EXCEEDED;
-    case LOCKSTEP_ERROR_PEER_LOST: return UNAVAILABLE;
-    case LOCKSTEP_ERROR_MISMATCH:
-    case LOCKSTEP_ERROR_NOT_INITIALIZED: return FAILED_PRECONDITION;
-    case LOCKSTEP_ERROR_ABORTED: return ABORTED;
-    default: return INTERNAL;
-  }
-}
-
 }  // namespace
 
 const char* const TYPE_NAMES =
@@ -51,7 +38,7 @@ const char* const TYPE_NAMES =
     "uint32, uint64";
 
 void check(int code) {
-  if (code != LOCKSTEP_OK) throw Failure{code_of(code), lockstep_error_text()};
+  if (code != LOCKSTEP_OK) throw Failure{status_code_of(code), lockstep_error_text()};
 }
 
 void fail(TF_OpKernelContext* context, const Failure& failure) {

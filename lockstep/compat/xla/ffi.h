@@ -16,6 +16,8 @@
 #include <cstdint>
 #include <string>
 
+#include "lockstep/compat/status_codes.h"
+
 namespace lockstep::compat::xla {
 
 struct Api;
@@ -110,9 +112,6 @@ struct Api {
 };
 
 constexpr int MAJOR = 0, MINOR = 3, METADATA = 1, EXECUTE = 3, SCALAR = 3, S64 = 5;
-// XLA_FFI_Error_Code
-constexpr int INVALID_ARGUMENT = 3, DEADLINE_EXCEEDED = 4, FAILED_PRECONDITION = 9, ABORTED = 10,
-              INTERNAL = 13, UNAVAILABLE = 14;
 
 struct Failure {
   int code = INTERNAL;

@@ -40,21 +40,8 @@ std::size_t count_of(const Buffer& buffer) {
   return count;
 }
 
-int code_of(int code) {
-  switch (code) {
-    case LOCKSTEP_ERROR_INVALID_ARGUMENT:
-    case LOCKSTEP_ERROR_INVALID_HANDLE: return INVALID_ARGUMENT;
-    case LOCKSTEP_ERROR_TIMEOUT: return DEADLINE_EXCEEDED;
-    case LOCKSTEP_ERROR_PEER_LOST: return UNAVAILABLE;
-    case LOCKSTEP_ERROR_MISMATCH:
-    case LOCKSTEP_ERROR_NOT_INITIALIZED: return FAILED_PRECONDITION;
-    case LOCKSTEP_ERROR_ABORTED: return ABORTED;
-    default: return INTERNAL;
-  }
-}
-
 void check(int code) {
-  if (code != LOCKSTEP_OK) throw Failure{code_of(code), lockstep_error_text()};
+  if (code != LOCKSTEP_OK) throw Failure{status_code_of(code), lockstep_error_text()};
 }
 
 int op_of(const CallFrame& frame) { return static_cast<int>(number(frame, "op")); }

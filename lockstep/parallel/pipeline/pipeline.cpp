@@ -7,11 +7,13 @@
 
 #include <chrono>
 #include <exception>
+#include <numeric>
 #include <span>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/comm/collectives/all_gather.h"
+#include "lockstep/comm/collectives/all_reduce.h"
 #include "lockstep/parallel/pipeline/deferred_batch_norm.h"
 #include "lockstep/parallel/pipeline/step_form.h"
 #include "lockstep/parallel/pipeline/step_runner.h"
@@ -40,6 +42,12 @@ void compare_options(const ProcessGroup& group, const PipelineOptions& options, 
 
 PipelineShape shape_of(const PipelineOptions& options, std::size_t stages, const ProcessGroup& group) {
   group.require_member("Pipeline");
+  if (options.count && options.reduction != LossReduction::SUM)
+    throw InvalidArgument(
+        "Pipeline: with `count` the loss of a micro-batch is a sum, so reduction must be SUM");
+  if (options.replicas && !options.count)
+    throw InvalidArgument(
+        "Pipeline: `replicas` without `count`; a mean over rows counts each replica alike and needs neither");
   if (stages == 0)
     throw InvalidArgument("Pipeline: this rank has no stage; it needs one, or several for 1f1b");
   compare_options(group, options, stages);
@@ -90,10 +98,10 @@ void Pipeline::tie(const std::string& name, const at::Tensor& parameter) {
   tied_->tie(group_, name, parameter);
 }
 
-PipelineResult Pipeline::step(at::TensorList inputs, at::TensorList targets) {
+PipelineResult Pipeline::step(at::TensorList inputs, at::TensorList targets, double grad_scale) {
   tied_->begin();
   try {
-    PipelineResult result = run(inputs, targets, /*is_training=*/true);
+    PipelineResult result = run(inputs, targets, /*is_training=*/true, grad_scale);
     tied_->finish();
     return result;
   } catch (...) {
@@ -104,29 +112,33 @@ PipelineResult Pipeline::step(at::TensorList inputs, at::TensorList targets) {
 
 PipelineResult Pipeline::eval(at::TensorList inputs, at::TensorList targets) {
   const DeferredBatchNormPause pause;
-  return run(inputs, targets, /*is_training=*/false);
+  return run(inputs, targets, /*is_training=*/false, /*grad_scale=*/1);
 }
 
-PipelineResult Pipeline::run(at::TensorList inputs, at::TensorList targets, bool is_training) {
+PipelineResult Pipeline::run(at::TensorList inputs, at::TensorList targets, bool is_training,
+                             double grad_scale) {
   const double start = step_clock();
   const int last_rank = shape_.rank_of(shape_.parts() - 1);
   StepInput input = agree_on_form(inputs, is_training);
   if (is_last()) cut_targets(input, targets);
   input.keeps_outputs = is_last() && (options_.return_outputs || !is_training);
-  std::vector<double> weights;
-  for (std::size_t i = 0; i < input.form.rows.size(); ++i) weights.push_back(weight_of(input, i));
+  const std::vector<double> weights = weights_of(input);
+  for (std::size_t i = 0; i < input.losses.size(); ++i) input.losses[i].weight = weights[i] * grad_scale;
 
   const RankProgram& table = program(input);
   StepOutcome outcome = runner_->run(table, std::move(input));
+  outcome.losses.push_back(  // of the batch: only the last stage knows the weights
+      std::inner_product(weights.begin(), weights.end(), outcome.losses.begin(), 0.0));
   PipelineResult result;
   try {
     result.losses = report_step(group_, outcome.failure, outcome.losses, last_rank);
+    result.loss = result.losses.back();
+    result.losses.pop_back();
   } catch (...) {
     settle_layers(/*is_fine=*/false);
     throw;
   }
   if (is_training) settle_layers(/*is_fine=*/true);
-  for (std::size_t i = 0; i < weights.size(); ++i) result.loss += weights[i] * result.losses[i];
   result.outputs = joined(outcome.outputs);
   stats_ = {.peak_in_flight = outcome.peak_in_flight,
             .peak_activations = outcome.peak_activations,
@@ -166,24 +178,35 @@ StepInput Pipeline::agree_on_form(at::TensorList inputs, bool is_training) {
 
 void Pipeline::cut_targets(StepInput& input, at::TensorList targets) const {
   const bool has_loss = input.form.is_training || !targets.empty();
+  if (has_loss && options_.count) input.count = 0;
   input.losses.resize(input.form.rows.size());
   if (input.losses.empty()) return;
   try {
     const auto pieces = cut_rows(targets, input.form.rows);
-    for (std::size_t i = 0; i < input.losses.size(); ++i)
-      input.losses[i] = {
-          .function = has_loss ? &loss_ : nullptr, .targets = pieces[i], .weight = weight_of(input, i)};
+    for (std::size_t i = 0; i < input.losses.size(); ++i) {
+      input.losses[i] = {.function = has_loss ? &loss_ : nullptr, .targets = pieces[i]};
+      if (input.count && !input.failure) *input.count += options_.count(pieces[i]);
+    }
   } catch (...) {
     if (!input.failure)
       input.failure = {.error = std::current_exception(), .action = {}, .part = shape_.parts() - 1};
   }
 }
 
-double Pipeline::weight_of(const StepInput& input, std::size_t micro_batch) const {
-  if (options_.reduction == LossReduction::SUM) return 1;
-  std::int64_t all = 0;
-  for (const std::int64_t rows : input.form.rows) all += rows;
-  return static_cast<double>(input.form.rows[micro_batch]) / static_cast<double>(all);
+// By micro-batch, of its loss in that of the batch. What divides a sum is the mean count of a replica; one
+// that failed counts nothing, and takes part all the same.
+std::vector<double> Pipeline::weights_of(const StepInput& input) const {
+  const std::vector<std::int64_t>& rows = input.form.rows;
+  std::vector<double> weights(rows.size(), 1);
+  if (options_.reduction == LossReduction::MEAN) {
+    const auto all = static_cast<double>(std::accumulate(rows.begin(), rows.end(), std::int64_t{0}));
+    for (std::size_t i = 0; i < rows.size(); ++i) weights[i] = static_cast<double>(rows[i]) / all;
+  } else if (input.count) {
+    double count = *input.count;
+    if (options_.replicas) comm::all_reduce(*options_.replicas, std::span(&count, 1), ReduceOp::AVG).wait();
+    weights.assign(rows.size(), count > 0 ? 1 / count : 0);
+  }
+  return weights;
 }
 
 const RankProgram& Pipeline::program(const StepInput& input) {

@@ -21,13 +21,33 @@
 // Inputs      are taken on the rank of the first stage, targets on that of the last; other ranks may pass the
 //             same or nothing. Undefined tensors are passed on. The inputs themselves get no gradient.
 // Loss        of a micro-batch, on the last stage. With MEAN the batch's loss is the mean over rows: each
-//             micro-batch counts by its rows. With SUM it is the sum. Gradients are those of that loss, added
-//             to .grad. Every rank gets the values.
+//             micro-batch counts by its rows. With SUM it is the sum, divided by what `count` counts, if it
+//             is given. Gradients are those of that loss, added to .grad. Every rank gets the values.
+// Counted     A mean over the tokens that have a target, whatever micro-batch or replica they lie in:
+//
+//               const auto sum_of = [](const at::Tensor& logits, const at::Tensor& targets) {
+//                 const auto options = nn::functional::CrossEntropyFuncOptions().reduction(torch::kSum);
+//                 return nn::functional::cross_entropy(logits, targets, options);
+//               };
+//               const auto number = [](at::TensorList targets) {
+//                 return targets[0].ne(-100).sum().item<double>();
+//               };
+//               dist::Pipeline pipeline({net}, sum_of,
+//                                       {.micro_batches = 8,
+//                                        .reduction = dist::LossReduction::SUM,
+//                                        .count = number,
+//                                        .replicas = data_group});
+//
+//             The counts of all micro-batches of all `replicas` are added up. `replicas` are the pipelines
+//             whose gradients are averaged with these: a step is divided by the mean count of a replica, so
+//             the average is the gradient of the mean over all tokens.
 // Recompute   ALWAYS and EXCEPT_LAST run a forward again before its backward, with the same random numbers
 //             (the default CPU generator), and keep the inputs of a stage alone until then.
 // Shapes      of what travels between two stages are agreed at the first micro-batch of each form (its
 //             rows, and the other sizes and dtypes of the inputs), and refused by name if they change.
-// Calls       of step(), eval() and tie() are collective over the group: every rank calls the same.
+// Calls       of step(), eval() and tie() are collective over the group: every rank calls the same. With
+//             `replicas`, step(), and eval() with targets, are collective over these, too, on the ranks of
+//             the last stage.
 // Blocks      step() until all ranks have ended the step; so no rank steps its optimiser if another failed.
 // Messages    use send and receive of the group, with tags 20560 to 20562. Over shared memory a message is
 //             copied into group memory and out of it, and no rank waits for a receiver.
@@ -36,7 +56,8 @@
 //             (InvalidArgument). The group and the pipeline stay usable. A rank that dies is a PeerLost on
 //             all others, and the group is closed.
 // Throws      (constructor) InvalidArgument: no stages, micro_batches below 1, several stages with another
-//             schedule than ONE_F_ONE_B. Mismatch: ranks disagree about options or numbers of stages.
+//             schedule than ONE_F_ONE_B; count without SUM, replicas without count. Mismatch: ranks disagree
+//             about options or numbers of stages.
 // Source      Huang et al. (GPipe), 2019; Narayanan et al. (Megatron-LM), 2021; torchgpipe;
 //             torch.distributed.pipelining. docs/pipeline.md has the names of the latter beside ours.
 #pragma once
@@ -45,8 +66,10 @@
 #include <c10/util/ArrayRef.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -66,7 +89,9 @@ struct PipelineOptions {
   int micro_batches = 1;
   RecomputeMode recompute = RecomputeMode::NEVER;
   LossReduction reduction = LossReduction::MEAN;
-  bool return_outputs = false;  // of step(); eval() always returns them
+  bool return_outputs = false;                               // of step(); eval() always returns them
+  std::function<double(at::TensorList targets)> count = {};  // of a micro-batch; called on the last stage
+  std::optional<ProcessGroup> replicas = {};                 // the same rank of all pipelines
 };
 
 struct PipelineResult {
@@ -96,13 +121,14 @@ class Pipeline {
   Pipeline(const Pipeline&) = delete;
   Pipeline& operator=(const Pipeline&) = delete;
 
-  // Forward and backward of a batch. Gradients are added to .grad of the stages' parameters.
-  PipelineResult step(at::TensorList inputs = {}, at::TensorList targets = {});
+  // Forward and backward of a batch. Gradients, times `grad_scale`, are added to .grad of the stages'
+  // parameters. With a GradScaler: step(inputs, targets, scaler.scale(1.0)). The loss is not scaled.
+  PipelineResult step(at::TensorList inputs = {}, at::TensorList targets = {}, double grad_scale = 1);
   // Forward alone, without gradients. Without targets no loss is computed.
   PipelineResult eval(at::TensorList inputs = {}, at::TensorList targets = {});
 
-  // A parameter that stages of several ranks hold. They get the values of the lowest of these ranks now, and
-  // the sum of their gradients in each step. Ranks without it pass nothing:
+  // A parameter that stages of several ranks hold. They get the values of the lowest of these ranks now,
+  // where they differ, and the sum of their gradients in each step. Ranks without it pass nothing:
   //
   //   pipeline.tie("embedding", pipeline.is_first() || pipeline.is_last() ? embedding : at::Tensor());
   void tie(const std::string& name, const at::Tensor& parameter = {});
@@ -112,11 +138,11 @@ class Pipeline {
   const PipelineStats& stats() const { return stats_; }
 
  private:
-  PipelineResult run(at::TensorList inputs, at::TensorList targets, bool is_training);
+  PipelineResult run(at::TensorList inputs, at::TensorList targets, bool is_training, double grad_scale);
   StepInput agree_on_form(at::TensorList inputs, bool is_training);
   void cut_targets(StepInput& input, at::TensorList targets) const;
+  std::vector<double> weights_of(const StepInput& input) const;
   const RankProgram& program(const StepInput& input);
-  double weight_of(const StepInput& input, std::size_t micro_batch) const;
   void settle_layers(bool is_fine);
 
   const std::vector<PipelineStage> stages_;

@@ -36,6 +36,7 @@ struct StepInput {
   StepForm form;
   std::vector<std::vector<at::Tensor>> inputs;  // by micro-batch, on the rank of the first part
   std::vector<PartLoss> losses;                 // by micro-batch, on the rank of the last part
+  std::optional<double> count;                  // of all targets, there, if it divides the loss
   bool keeps_outputs = false;
   std::optional<PartFailure> failure;  // this rank failed already, so it computes nothing
 };

@@ -1,6 +1,7 @@
 #include "lockstep/parallel/pipeline/tied_parameters.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/equal.h>
 #include <ATen/ops/zeros_like.h>
 
 #include <utility>
@@ -35,7 +36,10 @@ void TiedParameters::tie(const ProcessGroup& group, const std::string& name, con
   const ProcessGroup tying =
       split_group(group, parameter.defined() ? 0 : -1, group.rank(), {.name = str(group.name(), '/', name)});
   if (!parameter.defined()) return;
-  broadcast(parameter.detach(), GroupRank{0}, tying);
+  const at::Tensor of_lowest = parameter.detach().clone();
+  broadcast(of_lowest, GroupRank{0}, tying);
+  // Written only where it differs: the memory may be one copy for several ranks (ShardedDataParallel).
+  if (!of_lowest.equal(parameter)) parameter.detach().copy_(of_lowest);
   tied_.push_back({.parameter = parameter, .holders = tying, .earlier = {}});
 }
 

@@ -2,8 +2,11 @@
 
 #include <torch/nn/module.h>
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "lockstep/base/error.h"
@@ -15,110 +18,136 @@
 namespace lockstep::tensor_parallel {
 namespace {
 
-using PiecesByName = std::unordered_map<std::string, ParameterPiece>;
+using PiecesByName = std::unordered_map<std::string, Partition>;
 
 PiecesByName pieces_by_name(const torch::nn::Module& net) {
   PiecesByName pieces;
-  for (ParameterPiece& piece : named_pieces(net)) {
-    const std::string name = piece.name;
-    pieces.emplace(name, std::move(piece));
-  }
+  for (ParameterPiece& piece : named_pieces(net)) pieces.emplace(piece.name, std::move(piece.partition));
   return pieces;
 }
 
-// `tensor`, of a piece's shape, as parts of the whole.
-void append_shards(const std::string& name, const Partition& partition, const at::Tensor& tensor,
-                   ItemContents& contents) {
-  std::int64_t within = 0;
+// A tensor that this rank has whole.
+TensorShard whole_shard(const std::string& name, const at::Tensor& tensor) {
+  return {.name = name,
+          .shape = tensor.sizes().vec(),
+          .offsets = std::vector<std::int64_t>(static_cast<std::size_t>(tensor.dim())),
+          .tensor = tensor.detach()};
+}
+
+// A box of a piece, as boxes of the whole: one for each stretch that it meets.
+void append_of_piece(const TensorShard& box, const Partition& partition, std::vector<TensorShard>& shards) {
+  const auto dim = static_cast<std::size_t>(partition.dim);
+  const std::int64_t first = box.offsets[dim], end = first + box.tensor.size(partition.dim);
+  std::int64_t within = 0;  // where the stretch begins in the piece
   for (const Stretch& stretch : partition.stretches) {
-    std::vector<std::int64_t> offsets(partition.shape.size());
-    offsets[static_cast<std::size_t>(partition.dim)] = stretch.begin;
-    contents.shards.push_back({.name = name,
-                               .shape = partition.shape,
-                               .offsets = std::move(offsets),
-                               .tensor = tensor.detach().narrow(partition.dim, within, stretch.size)});
+    const std::int64_t from = std::max(first, within), to = std::min(end, within + stretch.size);
+    if (from < to) {
+      std::vector<std::int64_t> offsets = box.offsets;
+      offsets[dim] = stretch.begin + from - within;
+      shards.push_back({.name = box.name,
+                        .shape = partition.shape,
+                        .offsets = std::move(offsets),
+                        .tensor = box.tensor.narrow(partition.dim, from - first, to - from)});
+    }
     within += stretch.size;
   }
 }
 
-class ModelItem : public CheckpointItem {
+// What another item saves of this rank's tensors, as parts of a model that lies on many ranks.
+class PartsItem : public CheckpointItem {
  public:
-  explicit ModelItem(torch::nn::Module& net) : net_(net) {}
+  // Which parameter or buffer a tensor of the item belongs to, and whether it has that one's shape unless it
+  // is a number.
+  struct Owner {
+    std::string name;
+    bool shares_shape = true;
+  };
+  using OwnerOf = std::function<Owner(const std::string& name)>;
 
-  std::string_view kind() const override { return "module"; }
-
-  ItemContents contents() override {
-    ItemContents contents{.in_place = true};
-    const PiecesByName pieces = pieces_by_name(net_);
-    const auto buffers = net_.named_buffers();
-    for (auto& [name, tensor] : state_dict(net_)) {
-      if (const auto piece = pieces.find(name); piece != pieces.end()) {
-        append_shards(name, piece->second.partition, tensor, contents);
-      } else {
-        (buffers.contains(name) ? contents.first_rank_tensors : contents.tensors).emplace_back(name, tensor);
-      }
-    }
-    return contents;
+  PartsItem(std::shared_ptr<CheckpointItem> item, const torch::nn::Module& net, OwnerOf owner_of)
+      : item_(std::move(item)), pieces_(pieces_by_name(net)), owner_of_(std::move(owner_of)) {
+    for (const auto& entry : state_dict(net)) own_.insert(entry.first);
   }
 
+  std::string_view kind() const override { return item_->kind(); }
+
+  ItemContents contents() override {
+    ItemContents inner = item_->contents();
+    ItemContents parts{.in_place = inner.in_place, .in_parts = true};
+    for (const NamedTensors* const tensors : {&inner.tensors, &inner.first_rank_tensors})
+      for (const auto& [name, tensor] : *tensors) append(whole_shard(name, tensor), parts);
+    for (const TensorShard& shard : inner.shards) append(shard, parts);
+    return parts;
+  }
+
+  // Tensors of other stages are not read.
+  bool wants(const std::string& name) const override {
+    return own_.contains(owner_of_(name).name) && item_->wants(name);
+  }
+
+  void load(const LoadedItem& loaded) override {
+    LoadedItem own = loaded;
+    for (auto& [name, tensor] : own.tensors) {
+      const Partition* const partition = partition_of_tensor(name, tensor.dim());
+      if (partition == nullptr) continue;
+      if (tensor.sizes() != at::IntArrayRef(partition->shape))
+        throw InvalidArgument(lockstep::str(in_quotes(name), " is ", tensor.sizes(),
+                                            " in the checkpoint and ", at::IntArrayRef(partition->shape),
+                                            " in the model"));
+      tensor = piece_of(tensor, *partition);
+    }
+    item_->load(own);
+  }
+
+ private:
+  // Of a tensor of a parameter's shape; null for what this rank has whole, such as a count of steps.
+  const Partition* partition_of_tensor(const std::string& name, std::int64_t dim) const {
+    const Owner owner = owner_of_(name);
+    const auto found = owner.shares_shape && dim > 0 ? pieces_.find(owner.name) : pieces_.end();
+    return found == pieces_.end() ? nullptr : &found->second;
+  }
+
+  void append(const TensorShard& shard, ItemContents& parts) const {
+    const Partition* const partition = partition_of_tensor(shard.name, shard.tensor.dim());
+    if (partition == nullptr)
+      parts.shards.push_back(shard);
+    else
+      append_of_piece(shard, *partition, parts.shards);
+  }
+
+  const std::shared_ptr<CheckpointItem> item_;
+  const PiecesByName pieces_;
+  std::unordered_set<std::string> own_;  // parameters and buffers of this rank
+  const OwnerOf owner_of_;
+};
+
+// A net's own tensors, filled in place.
+class NetItem : public CheckpointItem {
+ public:
+  explicit NetItem(torch::nn::Module& net) : net_(net) {}
+
+  std::string_view kind() const override { return "module"; }
+  ItemContents contents() override { return {.tensors = state_dict(net_), .in_place = true}; }
   void load(const LoadedItem& /*loaded*/) override {}
 
  private:
   torch::nn::Module& net_;
 };
 
-class OptimizerItem : public CheckpointItem {
- public:
-  OptimizerItem(optim::Optimizer& optimizer, torch::nn::Module& net)
-      : optimizer_(optimizer), pieces_(pieces_by_name(net)) {}
-
-  std::string_view kind() const override { return "state"; }
-
-  ItemContents contents() override {
-    ItemContents contents;
-    const NamedTensors state = optimizer_.state_dict();
-    if (optim::is_by_number(state))
-      throw InvalidArgument(
-          "OptimizerState: the optimiser's parameters have no names; make it of "
-          "net->named_parameters().pairs()");
-    for (const auto& [name, tensor] : state) {
-      const ParameterPiece* const piece = piece_of_entry(name);
-      if (piece != nullptr && tensor.dim() > 0) {
-        append_shards(name, piece->partition, tensor, contents);
-      } else {
-        contents.tensors.emplace_back(name, tensor);
-      }
-    }
-    return contents;
-  }
-
-  void load(const LoadedItem& loaded) override {
-    NamedTensors own;
-    for (const auto& [name, whole] : loaded.tensors) {
-      const ParameterPiece* const piece = piece_of_entry(name);
-      if (piece == nullptr || whole.dim() == 0) {
-        own.emplace_back(name, whole);
-        continue;
-      }
-      if (whole.sizes() != at::IntArrayRef(piece->partition.shape))
-        throw InvalidArgument(lockstep::str(in_quotes(name), " is ", whole.sizes(), " in the checkpoint and ",
-                                            at::IntArrayRef(piece->partition.shape), " in the model"));
-      own.emplace_back(name, tensor_parallel::piece_of(whole, piece->partition));
-    }
-    optimizer_.load_state_dict(own);
-  }
-
- private:
-  // Of "state.PARAMETER.KEY"; null for an option and for a whole parameter.
-  const ParameterPiece* piece_of_entry(const std::string& name) const {
-    const optim::StateEntry entry = optim::entry_of(name);
-    const auto found = entry.is_option ? pieces_.end() : pieces_.find(entry.owner);
-    return found == pieces_.end() ? nullptr : &found->second;
-  }
-
-  optim::Optimizer& optimizer_;
-  const PiecesByName pieces_;
-};
+std::shared_ptr<CheckpointItem> own_item(optim::Optimizer& optimizer) {
+  if (auto* const with_item = dynamic_cast<HasCheckpointItem*>(&optimizer))
+    return with_item->checkpoint_item();
+  return std::make_shared<StateDictItem>(
+      [&optimizer] {
+        NamedTensors state = optimizer.state_dict();
+        if (optim::is_by_number(state))
+          throw InvalidArgument(
+              "OptimizerState: the optimiser's parameters have no names; make it of "
+              "net->named_parameters().pairs()");
+        return state;
+      },
+      [&optimizer](const NamedTensors& state) { optimizer.load_state_dict(state); });
+}
 
 }  // namespace
 
@@ -138,10 +167,18 @@ std::vector<ParameterPiece> named_pieces(const torch::nn::Module& net) {
   return pieces;
 }
 
-std::shared_ptr<CheckpointItem> ModelState::checkpoint_item() { return std::make_shared<ModelItem>(net_); }
+std::shared_ptr<CheckpointItem> ModelState::checkpoint_item() {
+  return std::make_shared<PartsItem>(
+      wrapper_ == nullptr ? std::make_shared<NetItem>(net_) : wrapper_->checkpoint_item(), net_,
+      [](const std::string& name) { return PartsItem::Owner{.name = name}; });
+}
 
+// In a state by name an option belongs to a parameter, too.
 std::shared_ptr<CheckpointItem> OptimizerState::checkpoint_item() {
-  return std::make_shared<OptimizerItem>(optimizer_, net_);
+  return std::make_shared<PartsItem>(own_item(optimizer_), net_, [](const std::string& name) {
+    const optim::StateEntry entry = optim::entry_of(name);
+    return PartsItem::Owner{.name = entry.owner, .shares_shape = !entry.is_option};
+  });
 }
 
 // NOLINTNEXTLINE(readability-identifier-naming): torch's name

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "lockstep/base/str.h"
+#include "lockstep/parallel/context_parallel/ring_attention.h"
 #include "lockstep/parallel/tensor_parallel/random.h"
 #include "lockstep/parallel/wrapper.h"
 
@@ -29,6 +30,9 @@ void check(const TransformerConfig& config, const ProcessGroup& group) {
   if (groups % group.size() != 0)
     ATTENTION.refuse(group, lockstep::str("num_query_groups is ", groups, ", which ", group.size(),
                                           " ranks do not divide"));
+  if (config.context_group && config.context_group->size() > 1 && config.attention_dropout > 0)
+    ATTENTION.refuse(group, lockstep::str("attention_dropout is ", config.attention_dropout,
+                                          "; ring attention over a context group has none, so it must be 0"));
 }
 
 }  // namespace
@@ -71,6 +75,9 @@ at::Tensor ParallelSelfAttentionImpl::forward(const at::Tensor& input) {
 
 at::Tensor ParallelSelfAttentionImpl::attend(const at::Tensor& query, const at::Tensor& key,
                                              const at::Tensor& value) const {
+  if (config_.context_group && config_.context_group->size() > 1)
+    return context_parallel::ring_attention(query, key, value, *config_.context_group,
+                                            {.is_causal = config_.is_causal});
   const double dropout = is_training() ? config_.attention_dropout : 0.0;
   std::optional<ForkedRandom> forked;
   if (dropout > 0) forked.emplace(group_, query.device());

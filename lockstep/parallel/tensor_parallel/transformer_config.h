@@ -8,8 +8,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
+#include "lockstep/comm/process_group.h"
 #include "lockstep/parallel/tensor_parallel/parallel_linear.h"
 #include "lockstep/parallel/tensor_parallel/parameter_piece.h"
 
@@ -42,6 +44,9 @@ struct TransformerConfig {
   InitMethod init_method = {};               // default: torch::nn::Linear's
   InitMethod output_layer_init_method = {};  // of linear_proj and linear_fc2; default: init_method
   TransformerNames names = {};
+  // The ranks that share each sequence: a rank has its sequence_part() of it, and the attention is
+  // ring_attention() (context_parallel/ring_attention.h). Then attention_dropout is 0.
+  std::optional<ProcessGroup> context_group = {};
 
   std::int64_t query_groups() const { return num_query_groups > 0 ? num_query_groups : num_attention_heads; }
   std::int64_t ffn_size() const { return ffn_hidden_size > 0 ? ffn_hidden_size : 4 * hidden_size; }

@@ -201,6 +201,14 @@ double ShardedDataParallelBase::clip_grad_norm_(double max_norm, double norm_typ
   return norm;
 }
 
+std::vector<std::pair<std::string, double>> ShardedDataParallelBase::square_norms() {
+  step_->average();
+  const std::vector<double> norms = step_->square_norms();
+  std::vector<std::pair<std::string, double>> by_name;
+  for (std::size_t i = 0; i < trained_.size(); ++i) by_name.emplace_back(trained_[i].first, norms[i]);
+  return by_name;
+}
+
 NamedTensors ShardedDataParallelBase::average_gradients() {
   step_->average();
   const at::NoGradGuard no_grad;

@@ -152,6 +152,11 @@ class ShardedDataParallelBase : public HasCheckpointItem {
   // (optim/clip_grad.h) does after DistributedDataParallel. Returns the norm from before. Collective.
   double clip_grad_norm_(double max_norm, double norm_type = 2.0,  // NOLINT(readability-identifier-naming)
                          bool error_if_nonfinite = false);
+  // For norms over more ranks than these (model_parallel/gradient_norm.h): the sum of squares of each
+  // parameter's average, equal on all ranks of the group, by name. Collective.
+  std::vector<std::pair<std::string, double>> square_norms();
+  // Multiplies the averages, after clip_grad_norm_() or square_norms().
+  void scale_gradients(double factor) { step_->scale(factor); }
   // The averages over the ranks, whole, by parameter; undefined where no rank has a gradient. A copy, for who
   // wants to look. Collective.
   NamedTensors average_gradients();

@@ -270,11 +270,31 @@ void ShardedStep::find_squares() {
 }
 
 // A chunk that is another rank's adds zero to this rank's table, which is exact.
-double ShardedStep::square_norm() const {
+std::vector<double> ShardedStep::squares_of_all_ranks() const {
   std::vector<double> table = squares_;
   const Acting acting(Purpose::SHARDED_STEP);
   if (group_.size() > 1) comm::all_reduce(group_, std::span(table), ReduceOp::SUM).wait();
+  return table;
+}
+
+double ShardedStep::square_norm() const {
+  const std::vector<double> table = squares_of_all_ranks();
   return std::accumulate(table.begin(), table.end(), 0.0);
+}
+
+std::vector<double> ShardedStep::square_norms() const {
+  const std::vector<double> table = squares_of_all_ranks();
+  std::vector<std::size_t> elements(layout_.pieces.size());
+  for (const ShardSpec& shard : plan_.shards) elements[shard.parameter] += shard.count;
+  std::vector<double> norms;
+  auto chunk = table.begin();
+  for (const std::size_t count : elements) {  // a parameter begins with a chunk of its own
+    const auto end =
+        chunk + static_cast<std::ptrdiff_t>((count + optim::CHUNK_ELEMENTS - 1) / optim::CHUNK_ELEMENTS);
+    norms.push_back(std::accumulate(chunk, end, 0.0));
+    chunk = end;
+  }
+  return norms;
 }
 
 void ShardedStep::drop() {

@@ -81,6 +81,8 @@ class ShardedStep {
   void scale(double factor);
   // The square of the norm of all ranks' averages, added in the order of one rank's (optim/norms.h).
   double square_norm() const;
+  // The same of each parameter.
+  std::vector<double> square_norms() const;
   // Throws InvalidArgument after a torn step.
   void refuse_torn() const;
   // All gradients go. Not collective, but all ranks do it.
@@ -103,6 +105,7 @@ class ShardedStep {
   void average_by_messages();
   void take_averages();
   void find_squares();
+  std::vector<double> squares_of_all_ranks() const;
 
   const ProcessGroup group_;
   const ShardPlan plan_;

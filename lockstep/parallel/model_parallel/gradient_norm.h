@@ -1,0 +1,62 @@
+// GradientNorm: the norm of a model's gradients, and clipping by it, where the model lies on a whole mesh:
+// pieces of layers on tensor-parallel ranks, layers on pipeline stages, copies on data-parallel ranks.
+//
+//   const dist::ModelParallel mesh = dist::init_model_parallel({.tensor = 2, .pipeline = 2});
+//   dist::GradientNorm norm(*net, mesh);                       // once
+//   pipeline.step(batch.data, batch.target);
+//   double before = norm.clip_grad_norm_(model, 1.0);          // model: the ShardedDataParallel around net
+//   optimizer.step();
+//
+// Without ShardedDataParallel, once the gradients in .grad are averaged over the copies:
+//
+//   for (const at::Tensor& parameter : net->parameters())
+//     dist::all_reduce(parameter.grad(), dist::ReduceOp::AVG, mesh.get_data_parallel_group(true));
+//   norm.clip_grad_norm_(1.0);
+//
+// Counts      each element of the whole model once: of a piece on every tensor-parallel rank, of what these
+//             have whole on one of them, of what several stages hold (tied embeddings) on the first of them.
+// Names       of `net` are those of the whole model, and say what several stages hold.
+// The bits    Sums are float64 and equal on all ranks. Another mesh adds in another order.
+// Collective  the constructor over the pipeline group; clip_grad_norm_() over the model-parallel group, and
+//             with ShardedDataParallel over its group as well.
+// Lifetime    refers to the net.
+// Fails       InvalidArgument: max_norm below 0. As the collectives.
+// Source      Megatron-LM, clip_grads.py: which parameters count.
+#pragma once
+
+#include <string>
+#include <unordered_set>
+
+#include "lockstep/comm/process_group.h"
+#include "lockstep/job/model_parallel.h"
+
+namespace torch::nn {
+class Module;
+}
+
+namespace lockstep {
+
+class ShardedDataParallelBase;
+
+class GradientNorm {
+ public:
+  GradientNorm(const torch::nn::Module& net, const ModelParallel& mesh);
+
+  // Scales the gradients to a norm of at most `max_norm`, as torch's. Returns the norm from before, on every
+  // rank.
+  double clip_grad_norm_(ShardedDataParallelBase& model,  // NOLINT(readability-identifier-naming)
+                         double max_norm);
+  double clip_grad_norm_(double max_norm);  // NOLINT(readability-identifier-naming)
+
+  // Whether this rank counts the parameter of that name.
+  bool counts(const std::string& name) const { return counted_.contains(name); }
+
+ private:
+  double over_model(double squares) const;
+
+  const torch::nn::Module& net_;
+  const ProcessGroup group_;  // all pieces of one copy
+  std::unordered_set<std::string> counted_;
+};
+
+}  // namespace lockstep

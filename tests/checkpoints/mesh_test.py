@@ -1,0 +1,86 @@
+"""A training on a mesh of tensor, pipeline and data parallelism (examples/22_gpt2_3d.cpp) that is killed and resumed ends with the bits of
+the one that was not. Resumed on another mesh, it goes on.
+
+CHECKPOINT_TEST_KILLS: how many kills (3). CHECKPOINT_TEST_SEED: of the moments (1)."""
+import json
+import os
+import pathlib
+import random
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+LOCKSTEP = os.environ["LAUNCHER_TEST_COMMAND"]
+PROGRAM = pathlib.Path(os.environ["CHECKPOINT_TEST_EXAMPLES"]) / "gpt2_3d"
+KILLS = int(os.environ.get("CHECKPOINT_TEST_KILLS", "3"))
+SEED = int(os.environ.get("CHECKPOINT_TEST_SEED", "1"))
+STEPS = 40
+
+
+class Mesh(unittest.TestCase):
+    def setUp(self):
+        temporary = tempfile.TemporaryDirectory()
+        self.addCleanup(temporary.cleanup)
+        self.folder = pathlib.Path(temporary.name)
+        (self.folder / "text").write_text("to be or not to be, that is the question; " * 40)
+
+    def config_of(self, tensor, pipeline):
+        path = self.folder / f"{tensor}x{pipeline}.json"
+        path.write_text(json.dumps({
+            "mesh": {"tensor": tensor, "pipeline": pipeline},
+            "model": {"n_layer": 2, "n_embd": 16, "n_head": 2, "n_positions": 16},
+            "pipeline": {"schedule": "1f1b", "micro_batches": 2},
+            "optimizer": {"lr": 3e-3}, "batch_size": 8, "steps": STEPS}))
+        return path
+
+    def start(self, tensor, pipeline, checkpoints, ranks=8):
+        return subprocess.Popen([LOCKSTEP, "run", "-n", str(ranks), "--no-prefix", "--no-logs", PROGRAM, "--config",
+                                 self.config_of(tensor, pipeline), "--data", self.folder / "text", "--checkpoint-dir", checkpoints,
+                                 "--checkpoint-every", "3", "--resume"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                env=os.environ | {"OMP_NUM_THREADS": "1"}, start_new_session=True)
+
+    def end_of(self, job):
+        out, err = job.communicate(timeout=250)
+        self.assertEqual(job.returncode, 0, out + err)
+        return sorted(line for line in out.splitlines() if line.startswith("sha256 ")), re.findall(rf"step {STEPS}: loss (\S+)", out)
+
+    def test_killed_and_resumed(self):
+        begun = time.monotonic()
+        whole, loss = self.end_of(self.start(2, 2, self.folder / "whole"))
+        duration = time.monotonic() - begun
+        self.assertEqual(len(whole), 8)
+        moments = random.Random(SEED)
+        kills = 0
+        while kills < KILLS:
+            checkpoints = self.folder / f"killed-{kills}"
+            job = self.start(2, 2, checkpoints)
+            while kills < KILLS:
+                try:
+                    job.wait(timeout=moments.uniform(0.3, 0.9) * duration)
+                    break
+                except subprocess.TimeoutExpired:
+                    os.kill(job.pid, signal.SIGKILL)  # the launcher: its guardian ends the ranks
+                    job.communicate(timeout=60)
+                    kills += 1
+                    job = self.start(2, 2, checkpoints)
+            self.assertEqual(self.end_of(job)[0], whole, f"after {kills} kills, seed {SEED}")
+        self.assertTrue(loss)
+        print(f"{kills} kills of runs of {duration:.1f} s: the same bits", file=sys.stderr)
+
+    def test_resumed_on_another_mesh(self):
+        job = self.start(2, 2, self.folder / "run")
+        while not list((self.folder / "run").glob("*/*index*")) and job.poll() is None:
+            time.sleep(0.05)
+        os.kill(job.pid, signal.SIGTERM)  # saves, and ends
+        job.communicate(timeout=60)
+        _, elsewhere = self.end_of(self.start(1, 2, self.folder / "run", ranks=4))
+        _, whole = self.end_of(self.start(2, 2, self.folder / "whole"))
+        self.assertAlmostEqual(float(elsewhere[0]), float(whole[0]), delta=2e-3)
+
+
+if __name__ == "__main__":
+    unittest.main()
