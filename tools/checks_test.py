@@ -3,12 +3,14 @@
 import importlib.machinery
 import importlib.util
 import pathlib
+import tempfile
 import unittest
 
 import check_layers
 import check_size
 import check_tests
 import check_texts
+import failed_output
 import sources
 
 
@@ -40,6 +42,19 @@ class Lint(unittest.TestCase):
         files = ["lockstep/x.cpp", "tests/c/x.c", "lockstep/c/x.f90", "build/generated.cpp", "/usr/include/x.c"]
         entries = [{"directory": str(sources.ROOT), "file": file, "command": file} for file in files]
         self.assertEqual([str(path) for path in load("lint").commands_of(entries, build)], files[:2])
+
+
+class FailedOutput(unittest.TestCase):
+    def test_finds_what_failed(self):
+        def entry(name, output, result):
+            return (f'1/2 Test: {name}\nCommand: "x"\n"{name}" start time: now\nOutput:\n-----\n{output}\n<end of output>\n'
+                    f'Test time = 1 sec\n-----\n{result}\n"{name}" end time: now\n')
+        with tempfile.TemporaryDirectory() as folder:
+            log = pathlib.Path(folder) / "Testing/Temporary/LastTest.log"
+            self.assertEqual(failed_output.failed_in(folder), [])
+            log.parent.mkdir(parents=True)
+            log.write_text(entry("a.b", "fine", "Test Passed.") + entry("c/d", "1\n2\0", "Test Failed.") + entry("e", "", "Test Timeout."))
+            self.assertEqual(failed_output.failed_in(folder), [("c/d", "1\n2\n"), ("e", "\n")])
 
 
 class Layers(unittest.TestCase):
