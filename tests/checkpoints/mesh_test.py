@@ -37,11 +37,11 @@ class Mesh(unittest.TestCase):
             "optimizer": {"lr": 3e-3}, "batch_size": 8, "steps": STEPS}))
         return path
 
-    def start(self, tensor, pipeline, checkpoints, ranks=8):
+    def start(self, tensor, pipeline, checkpoints, ranks=8, **variables):
         return subprocess.Popen([LOCKSTEP, "run", "-n", str(ranks), "--no-prefix", "--no-logs", PROGRAM, "--config",
                                  self.config_of(tensor, pipeline), "--data", self.folder / "text", "--checkpoint-dir", checkpoints,
                                  "--checkpoint-every", "3", "--resume"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                env=os.environ | {"OMP_NUM_THREADS": "1"}, start_new_session=True)
+                                env=os.environ | {"OMP_NUM_THREADS": "1"} | variables)
 
     def end_of(self, job):
         out, err = job.communicate(timeout=250)
@@ -72,13 +72,10 @@ class Mesh(unittest.TestCase):
         print(f"{kills} kills of runs of {duration:.1f} s: the same bits", file=sys.stderr)
 
     def test_resumed_on_another_mesh(self):
-        job = self.start(2, 2, self.folder / "run")
-        while not list((self.folder / "run").glob("*/*index*")) and job.poll() is None:
-            time.sleep(0.05)
-        os.kill(job.pid, signal.SIGTERM)  # saves, and ends
-        job.communicate(timeout=60)
-        _, elsewhere = self.end_of(self.start(1, 2, self.folder / "run", ranks=4))
         _, whole = self.end_of(self.start(2, 2, self.folder / "whole"))
+        job = self.start(2, 2, self.folder / "run", LOCKSTEP_FAIL_POINT="checkpoint.before_rename@0+4=kill")
+        self.assertNotEqual(job.communicate(timeout=250) and job.returncode, 0)
+        _, elsewhere = self.end_of(self.start(1, 2, self.folder / "run", ranks=4))
         self.assertAlmostEqual(float(elsewhere[0]), float(whole[0]), delta=2e-3)
 
 

@@ -84,7 +84,10 @@ FIXTURES = {
     "lockstep/parallel/context_parallel/ring_attention.h": "extern at::Tensor tokens, query, key, value;",
     "lockstep/parallel/tensor_parallel/column_parallel_linear.h": "namespace tp = lockstep::tensor_parallel;",
     "lockstep/parallel/tensor_parallel/cross_entropy.h": "namespace tp = lockstep::tensor_parallel; extern tp::VocabParallelEmbedding wte; extern at::Tensor targets;",
-    "lockstep/parallel/tensor_parallel/model_state.h": "namespace tp = lockstep::tensor_parallel;",
+    "lockstep/parallel/model_parallel/gradient_norm.h": "extern Pipeline pipeline; extern ShardedDataParallel<SimpleCNNImpl> model; "
+                                                        "extern ModelParallel mesh; extern GradientNorm norm;",
+    "lockstep/parallel/tensor_parallel/model_state.h": "namespace tp = lockstep::tensor_parallel; extern ShardedDataParallel<SimpleCNNImpl> model; "
+                                                       "extern ShardedOptimizer<optim::AdamW> sharded_optimizer;",
     "lockstep/parallel/tensor_parallel/parallel_linear.h": "namespace tp = lockstep::tensor_parallel; extern at::Tensor weight, bias, weight_2, bias_2;",
     "lockstep/parallel/tensor_parallel/random.h": "extern at::Tensor h;",
     "lockstep/parallel/tensor_parallel/row_parallel_linear.h": "extern at::Tensor h;",
@@ -101,6 +104,8 @@ FIXTURES = {
                                                              "extern std::vector<VirtualRankState> states;",
     "lockstep/parallel/virtual_ranks/virtual_ranks.h": "extern std::vector<Batch> shares; void train_on(const Batch& share);",
     "lockstep/parallel/zero/sharded_data_parallel.h": "extern ShardedDataParallel<SimpleCNNImpl> model; extern torch::nn::Linear fc;",
+    "docs/3d_parallel.md": "extern models::PipelineGPT2 lm; extern ShardedDataParallel<models::PipelineGPT2Impl> sharded; "
+                           "extern ShardedOptimizer<optim::AdamW> adamw;",
     "docs/tensor_parallel.md": "extern ModelParallel parallel; extern at::Tensor tokens, query, key, value;",
     "docs/zero.md": "extern ShardedDataParallel<SimpleCNNImpl> model; extern models::GPT2Config config;",
     "lockstep/store/prefix_store.h": "extern std::shared_ptr<Store> store; extern std::string text;",

@@ -236,6 +236,11 @@ RANKS_TEST(PipelineFailures, RefusesWhatIsNoPipeline, Ranks(1, 2)) {
       ThrowsMessage<InvalidArgument>(HasSubstr("gpipe has one model chunk on each rank, not 2")));
   EXPECT_THAT([&] { Pipeline(mine.stages(), squared_error, {.micro_batches = 0}, world()); },
               ThrowsMessage<InvalidArgument>(HasSubstr("micro_batches is 0")));
+  const auto count = [](at::TensorList) { return 1.0; };
+  EXPECT_THAT([&] { Pipeline(mine.stages(), squared_error, {.count = count}); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("reduction must be SUM")));
+  EXPECT_THAT([&] { Pipeline(mine.stages(), squared_error, {.replicas = world()}); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("`replicas` without `count`")));
 }
 
 #define LOCKSTEP_KILLED_IN(PHASE, KIND, MODE)                                                      \

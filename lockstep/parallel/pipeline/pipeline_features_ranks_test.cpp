@@ -1,6 +1,9 @@
 // What travels between stages besides one tensor, and what stages share, against one process.
 #include <gmock/gmock.h>
 
+#include <stdexcept>
+
+#include "lockstep/job/groups.h"
 #include "lockstep/parallel/pipeline/balance.h"
 #include "lockstep/parallel/pipeline/deferred_batch_norm.h"
 #include "lockstep/parallel/pipeline/pipeline.h"
@@ -12,6 +15,8 @@ namespace lockstep::pipeline_features_ranks_test {
 namespace {
 
 using namespace lockstep::testing;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
 
 constexpr double TOLERANCE = 1e-10;
 using Tensors = std::vector<at::Tensor>;
@@ -165,6 +170,48 @@ RANKS_TEST(PipelineFeatures, TiedWeightsGetTheGradientsOfAllTheirStages, Ranks(1
       EXPECT_TRUE(at::allclose(tied.grad(), answer.grad(), TOLERANCE, TOLERANCE)) << to_text(shape);
     whole.expect_equal(mine, TOLERANCE, to_text(shape));
   }
+}
+
+// loss = sum(w * x) of the rows that count, by hand: the gradient of w is the sum of these rows over the
+// number of all, in every micro-batch of both pipelines. Three rows of the first count, and five of the
+// second.
+RANKS_TEST(PipelineFeatures, DividesByTheCountOfAllReplicas, Ranks(2, 4)) {
+  const int copy = rank() % 2;
+  const ProcessGroup line = split_group(world(), copy), replicas = split_group(world(), rank() / 2);
+  const at::Tensor w = at::ones({}, at::kDouble).requires_grad_();
+  const PipelineStage stage = [&](const at::Tensor& x) { return w * x; };
+  const auto sum_of = [](const at::Tensor& out, const at::Tensor& counts) { return (out * counts).sum(); };
+  const auto count = [](at::TensorList targets) { return targets[0].sum().item<double>(); };
+  const PipelineOptions options{
+      .micro_batches = 4, .reduction = LossReduction::SUM, .count = count, .replicas = replicas};
+  Pipeline pipeline({stage}, sum_of, options, line);
+  const at::Tensor x = at::arange(6, at::kDouble) + 10 * copy;
+  const at::Tensor counts = (at::arange(6) < 3 + 2 * copy).to(at::kDouble);
+  const double sum = (x * counts).sum().item<double>();  // 0 + 1 + 2, and 10 + ... + 14
+  EXPECT_NEAR(pipeline.step(x, counts, /*grad_scale=*/2).loss, sum / 4, TOLERANCE);
+  EXPECT_NEAR(w.grad().item<double>(), 2 * sum / 4, TOLERANCE);  // so the average of both is (3 + 60) / 8
+  EXPECT_NEAR(pipeline.step(x, at::zeros({6}, at::kDouble)).loss, 0, TOLERANCE);  // nothing counts
+  EXPECT_NEAR(w.grad().item<double>(), 2 * sum / 4, TOLERANCE);
+}
+
+// The other replica finishes its step: a count of 0 came from the one that failed.
+RANKS_TEST(PipelineFeatures, AReplicaThatFailsKeepsNobodyWaiting, Ranks(2)) {
+  const ProcessGroup alone = split_group(world(), rank());
+  const PipelineOptions options{.micro_batches = 2,
+                                .reduction = LossReduction::SUM,
+                                .count =
+                                    [](at::TensorList targets) {
+                                      if (targets[0].min().item<double>() < 0)
+                                        throw std::runtime_error("no count");
+                                      return targets[0].sum().item<double>();
+                                    },
+                                .replicas = world()};
+  const at::Tensor w = at::ones({}, at::kDouble).requires_grad_();
+  Pipeline pipeline({[&](const at::Tensor& x) { return w * x; }}, squared_error, options, alone);
+  const at::Tensor x = at::ones({4}, at::kDouble);
+  const auto step = [&] { pipeline.step(x, rank() == 0 ? -x : x); };
+  if (rank() == 0) EXPECT_THAT(step, ThrowsMessage<std::runtime_error>(HasSubstr("no count")));
+  if (rank() == 1) step();
 }
 
 // Running statistics are those of BatchNorm on the whole batch, with recomputing as well.
