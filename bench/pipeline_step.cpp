@@ -12,8 +12,8 @@
 //
 // halves is the least that two ranks can do: each runs its half of the layers forward and backward for each
 // micro-batch, on inputs and gradients of its own, and then they meet. `times_halves` of a schedule with no
-// bubble is 1. `ideal` is what the schedule's table has for forwards and backwards as long as measured in the
-// halves, run in the order of that schedule: GPipe has all forwards first, so its backwards find colder
+// bubble is 1. `ideal` is what the schedule's table has for forwards and backwards as long as measured in
+// halves that run in the order of that schedule: what lies between a forward and its backward empties the
 // caches. Rounds run all schedules in turn; medians of the rounds. Prints one JSON object per rank and
 // schedule.
 #include <ATen/Parallel.h>
@@ -97,28 +97,40 @@ struct Halves {
   double ms = 0, forward = 0, backward = 0;  // of the whole batch
 };
 
-Halves run_halves(nn::Sequential& net, const at::Tensor& batch, int micro_batches, bool forwards_first) {
+// The actions of a rank's row, without those that other ranks wait for: a backward is whole.
+Halves run_halves(std::vector<nn::Sequential>& nets, const at::Tensor& batch, int micro_batches,
+                  const std::vector<dist::PipelineAction>& actions) {
+  using enum dist::PipelineActionKind;
+  const std::vector<at::Tensor> pieces = batch.chunk(micro_batches);
+  std::map<std::pair<int, int>, at::Tensor> outputs;
   dist::barrier();
   Halves halves;
-  std::vector<at::Tensor> outputs;
-  const auto backward = [&] {
-    const double begin = now_ms();
-    const at::Tensor output = std::move(outputs.back());
-    outputs.pop_back();
-    output.backward(at::ones_like(output));
-    halves.backward += now_ms() - begin;
-  };
   const double start = now_ms();
-  for (const at::Tensor& piece : batch.chunk(micro_batches)) {
+  for (const dist::PipelineAction& action : actions) {
+    const std::pair key = {action.chunk, action.micro_batch};
     const double begin = now_ms();
-    outputs.push_back(net->forward(piece.detach().requires_grad_()));
-    halves.forward += now_ms() - begin;
-    if (!forwards_first) backward();
+    if (action.kind == FORWARD) {
+      const at::Tensor input = pieces[static_cast<std::size_t>(action.micro_batch)].detach().requires_grad_();
+      outputs[key] = nets[static_cast<std::size_t>(action.chunk)]->forward(input);
+      halves.forward += now_ms() - begin;
+    } else if (action.kind == BACKWARD || action.kind == BACKWARD_INPUT) {
+      const at::Tensor output = outputs.extract(key).mapped();
+      output.backward(at::ones_like(output));
+      halves.backward += now_ms() - begin;
+    }
   }
-  while (!outputs.empty()) backward();
   dist::barrier();
   halves.ms = now_ms() - start;
   return halves;
+}
+
+// A forward and its backward, one micro-batch after the other.
+std::vector<dist::PipelineAction> one_by_one(int micro_batches) {
+  std::vector<dist::PipelineAction> actions;
+  for (int i = 0; i < micro_batches; ++i)
+    for (const auto kind : {dist::PipelineActionKind::FORWARD, dist::PipelineActionKind::BACKWARD})
+      actions.push_back({.kind = kind, .micro_batch = i});
+  return actions;
 }
 
 // Medians of rounds.
@@ -136,6 +148,11 @@ struct Contender {
   std::unique_ptr<dist::Pipeline> pipeline;
   std::vector<nn::Sequential> nets;
   std::vector<double> ms, ratios, waited;
+  std::vector<Halves> halves;  // in the order of this schedule
+
+  std::vector<dist::PipelineAction> actions() const {
+    return pipeline_schedule(shape).ranks[static_cast<std::size_t>(dist::get_rank())];
+  }
 
   std::string label() const {
     return std::string(name_of(shape.kind)) +
@@ -177,19 +194,19 @@ void print_one(const Model& model, const Contender& one, const Halves& halves) {
 
 void measure(const Model& model, int micro_batches, int rounds) {
   std::vector<Contender> contenders = make_contenders(model, micro_batches);
-  nn::Sequential half = model.part(dist::get_rank(), dist::get_world_size());
-  std::vector<Halves> halves, forwards_first;
+  std::vector<nn::Sequential> half = {model.part(dist::get_rank(), dist::get_world_size())};
+  std::vector<Halves> halves;
   for (int round = -3; round < rounds; ++round) {
-    const Halves now = run_halves(half, model.batch, micro_batches, false);
-    const Halves other_order = run_halves(half, model.batch, micro_batches, true);
+    const Halves now = run_halves(half, model.batch, micro_batches, one_by_one(micro_batches));
     if (round >= 0) halves.push_back(now);
-    if (round >= 0) forwards_first.push_back(other_order);
     for (Contender& one : contenders) {
+      const Halves own = run_halves(one.nets, model.batch, micro_batches, one.actions());
       dist::barrier();
       const double start = now_ms();
       one.pipeline->step(model.batch, model.batch);
       const double ms = now_ms() - start;
       if (round < 0) continue;
+      one.halves.push_back(own);
       one.ms.push_back(ms);
       one.ratios.push_back(ms / now.ms);
       one.waited.push_back(1e3 * one.pipeline->stats().seconds_waited);
@@ -197,8 +214,7 @@ void measure(const Model& model, int micro_batches, int rounds) {
   }
   std::printf("{\"model\": \"%s\", \"micro_batches\": %d, \"schedule\": \"halves\", \"ms\": %.2f}\n",
               model.name.c_str(), micro_batches, median_of(halves).ms);
-  for (const Contender& one : contenders)
-    print_one(model, one, median_of(one.shape.kind == GPIPE ? forwards_first : halves));
+  for (const Contender& one : contenders) print_one(model, one, median_of(one.halves));
 }
 
 constexpr std::chrono::milliseconds SLEEP{200};
