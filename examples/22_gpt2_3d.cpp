@@ -1,14 +1,12 @@
 // Trains GPT-2 on a mesh of tensor, pipeline, context and data parallelism, which one file describes. Copies
-// share out the optimiser (ZeRO). With --beside-plain rank 0 trains the model alone, too: the losses are the
-// same.
+// share out the optimiser (ZeRO). With --beside-plain rank 0 trains the model alone, too.
 //
 //   scripts/download tinyshakespeare
 //   build/lockstep run -n 8 build/examples/gpt2_3d --config examples/gpt2_3d.json --beside-plain
-//   [0] tensor 2, pipeline 2, context 1, data 2: 0.05 M of 0.22 M parameters on this rank
-//   [0] step 10: loss 3.0526, in one process 3.0526
+//   [0] tensor 2, pipeline 2, context 1, data 2: 0.06 M of 0.22 M parameters on this rank
+//   [0] step 10: loss 3.5084, in one process 3.5084
 //
-// A checkpoint of one mesh is loaded by any other: change "mesh" in the file, or the number of ranks, and
-// --resume.
+// Any other mesh loads the checkpoints: change "mesh" in the file, or the number of ranks, and --resume.
 #include <ATen/Parallel.h>
 #include <ATen/ops/randperm.h>
 #include <torch/utils.h>
@@ -128,14 +126,13 @@ void run(const Gpt2In3dOptions& o) {
   Checkpoints checkpoints(o.checkpoints);
   checkpoints.state.add("model", model_state).add("optimizer", optimizer_state);
   checkpoints.resume();
-  double loss = 0;
   while (checkpoints.step() < config.steps) {
-    const std::int64_t step = checkpoints.step();
-    const dist::Batch batch = batch_of(text, config, step);
-    loss = trained.step(batch, config.clipping);
+    const dist::Batch batch = batch_of(text, config, checkpoints.step());
+    const double loss = trained.step(batch, config.clipping);
     const double beside = plain ? plain->step(batch, config.clipping) : 0;
-    if (speaks && ((step + 1) % 10 == 0 || step + 1 == config.steps)) {
-      std::printf("step %lld: loss %.4f", static_cast<long long>(step + 1), loss);
+    const long long done = checkpoints.step() + 1;
+    if (speaks && (done % 10 == 0 || done == config.steps)) {
+      std::printf("step %lld: loss %.4f", done, loss);
       plain ? std::printf(", in one process %.4f\n", beside) : std::printf("\n");
     }
     checkpoints.after_step();

@@ -38,7 +38,7 @@ struct Gpt2In3d {
     pipeline.recompute =
         named<Mode>(line.value("recompute", "never"), {Mode::NEVER, Mode::EXCEPT_LAST, Mode::ALWAYS});
     sequence_parallel = json.value("sequence_parallel", false);
-    adamw = lockstep::optim::AdamWOptions(json.at("optimizer").at("lr"));
+    adamw = lockstep::optim::AdamWOptions(json.at("optimizer").at("lr").get<double>());
     adamw.weight_decay(json.at("optimizer").value("weight_decay", 0.01));
     clipping = json.value("gradient_clipping", 1.0);
     bf16 = json.value("bf16", false);

@@ -93,7 +93,7 @@ std::optional<std::int64_t> unscale_gradients(torch::optim::Optimizer& optimizer
 
 std::string parameter_name(torch::optim::Optimizer& optimizer, std::int64_t index,
                            const NamedTensors& names) {
-  std::size_t in_group = static_cast<std::size_t>(index);
+  auto in_group = static_cast<std::size_t>(index);
   auto& groups = optimizer.param_groups();
   std::size_t group = 0;
   while (group < groups.size() && in_group >= groups[group].params().size())
