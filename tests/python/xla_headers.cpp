@@ -8,6 +8,7 @@
 namespace {
 
 namespace ours = lockstep::compat::xla;
+namespace codes = lockstep::compat;
 
 #define LOCKSTEP_SAME_SIZE(mine, theirs) static_assert(sizeof(ours::mine) == sizeof(theirs), #mine);
 #define LOCKSTEP_SAME_PLACE(mine, theirs, field, their_field)                   \
@@ -50,12 +51,12 @@ static_assert(ours::MAJOR == XLA_FFI_API_MAJOR && ours::MINOR <= XLA_FFI_API_MIN
 static_assert(ours::METADATA == XLA_FFI_Extension_Metadata &&
               ours::EXECUTE == XLA_FFI_ExecutionStage_EXECUTE && ours::SCALAR == XLA_FFI_AttrType_SCALAR &&
               ours::S64 == XLA_FFI_DataType_S64);
-static_assert(ours::INVALID_ARGUMENT == XLA_FFI_Error_Code_INVALID_ARGUMENT &&
-              ours::ABORTED == XLA_FFI_Error_Code_ABORTED &&
-              ours::DEADLINE_EXCEEDED == XLA_FFI_Error_Code_DEADLINE_EXCEEDED &&
-              ours::INTERNAL == XLA_FFI_Error_Code_INTERNAL &&
-              ours::FAILED_PRECONDITION == XLA_FFI_Error_Code_FAILED_PRECONDITION &&
-              ours::UNAVAILABLE == XLA_FFI_Error_Code_UNAVAILABLE);
+static_assert(codes::INVALID_ARGUMENT == XLA_FFI_Error_Code_INVALID_ARGUMENT &&
+              codes::ABORTED == XLA_FFI_Error_Code_ABORTED &&
+              codes::DEADLINE_EXCEEDED == XLA_FFI_Error_Code_DEADLINE_EXCEEDED &&
+              codes::INTERNAL == XLA_FFI_Error_Code_INTERNAL &&
+              codes::FAILED_PRECONDITION == XLA_FFI_Error_Code_FAILED_PRECONDITION &&
+              codes::UNAVAILABLE == XLA_FFI_Error_Code_UNAVAILABLE);
 static_assert(XLA_FFI_DataType_PRED == 1 && XLA_FFI_DataType_S8 == 2 && XLA_FFI_DataType_S16 == 3 &&
               XLA_FFI_DataType_S32 == 4 && XLA_FFI_DataType_U8 == 6 && XLA_FFI_DataType_U16 == 7 &&
               XLA_FFI_DataType_U32 == 8 && XLA_FFI_DataType_U64 == 9 && XLA_FFI_DataType_F16 == 10 &&
