@@ -38,7 +38,7 @@ struct Box {
 Box box_of(const std::vector<std::int64_t>& shape);
 std::int64_t elements_of(const Box& box);
 // Returns the boxes, in the order of memory, that make up `count` elements from `first` on of a contiguous
-// tensor. There are at most two for each dimension and one more.
+// tensor. There are at most 2 D - 1 of D dimensions.
 std::vector<Box> boxes_of_range(const std::vector<std::int64_t>& shape, std::int64_t first,
                                 std::int64_t count);
 

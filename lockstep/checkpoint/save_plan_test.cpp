@@ -113,23 +113,36 @@ TEST(SavePlan, CoversEverythingOnceAndEvenly) {
   }
 }
 
+// The numbers of a box's elements in a contiguous tensor.
+void append_elements(const Box& box, const std::vector<std::int64_t>& shape,
+                     std::vector<std::int64_t>& elements, std::size_t dim = 0, std::int64_t outside = 0) {
+  if (dim == shape.size()) return elements.push_back(outside);
+  for (std::int64_t i = box.offsets[dim]; i < box.offsets[dim] + box.sizes[dim]; ++i)
+    append_elements(box, shape, elements, dim + 1, outside * shape[dim] + i);
+}
+
+// Every range of every shape: its boxes, in order, hold its elements, and there are not too many.
 TEST(BoxesOfRange, AreTheRangeInOrder) {
-  const std::vector<std::int64_t> shape = {3, 4, 5};
-  for (std::int64_t first = 0; first < 60; ++first)
-    for (std::int64_t count = 0; first + count <= 60; ++count) {
-      const std::vector<Box> boxes = boxes_of_range(shape, first, count);
-      EXPECT_LE(boxes.size(), 5U);
-      std::vector<std::int64_t> elements;
-      for (const Box& box : boxes)
-        for (std::int64_t i = box.offsets[0]; i < box.offsets[0] + box.sizes[0]; ++i)
-          for (std::int64_t j = box.offsets[1]; j < box.offsets[1] + box.sizes[1]; ++j)
-            for (std::int64_t k = box.offsets[2]; k < box.offsets[2] + box.sizes[2]; ++k)
-              elements.push_back(20 * i + 5 * j + k);
-      std::vector<std::int64_t> expected(static_cast<std::size_t>(count));
-      std::iota(expected.begin(), expected.end(), first);
-      ASSERT_EQ(elements, expected) << first << " + " << count;
-    }
-  EXPECT_EQ(boxes_of_range({}, 0, 1).size(), 1U);
+  for (const std::vector<std::int64_t>& shape :
+       std::vector<std::vector<std::int64_t>>{{7}, {3, 5}, {1, 6}, {3, 4, 5}, {2, 3, 1, 4}}) {
+    const std::int64_t all = elements_of(box_of(shape));
+    for (std::int64_t first = 0; first < all; ++first)
+      for (std::int64_t count = 0; first + count <= all; ++count) {
+        const std::vector<Box> boxes = boxes_of_range(shape, first, count);
+        EXPECT_LE(boxes.size(), std::max<std::size_t>(1, 2 * shape.size() - 1));
+        std::vector<std::int64_t> elements;
+        for (const Box& box : boxes) append_elements(box, shape, elements);
+        std::vector<std::int64_t> expected(static_cast<std::size_t>(count));
+        std::iota(expected.begin(), expected.end(), first);
+        ASSERT_EQ(elements, expected) << first << " + " << count;
+      }
+  }
+}
+
+TEST(BoxesOfRange, ANumberIsABox) {
+  EXPECT_EQ(boxes_of_range({}, 0, 1), std::vector<Box>{Box{}});
+  EXPECT_TRUE(boxes_of_range({}, 0, 0).empty());
+  EXPECT_TRUE(boxes_of_range({3, 4}, 5, 0).empty());
 }
 
 }  // namespace

@@ -8,25 +8,23 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/checkpoint/save_plan.h"
 #include "lockstep/optim/state_entries.h"
 
 namespace lockstep::zero {
 namespace {
 
-std::int64_t elements_of(const std::vector<std::int64_t>& shape, std::size_t from) {
-  std::int64_t elements = 1;
-  for (std::size_t d = from; d < shape.size(); ++d) elements *= shape[d];
-  return elements;
-}
-
 // `values`: of the part.
 void append_boxes(const optim::ParameterShard& part, const at::Tensor& values, ItemContents& contents) {
-  for (const Box& box : boxes_of(part.shape, part.offset, values.numel()))
-    contents.shards.push_back(
-        {.name = part.name,
-         .shape = part.shape,
-         .offsets = box.offsets,
-         .tensor = values.narrow(0, box.begin, elements_of(box.sizes, 0)).view(box.sizes)});
+  std::int64_t begin = 0;
+  for (const Box& box : boxes_of_range(part.shape, part.offset, values.numel())) {
+    const std::int64_t count = elements_of(box);
+    contents.shards.push_back({.name = part.name,
+                               .shape = part.shape,
+                               .offsets = box.offsets,
+                               .tensor = values.narrow(0, begin, count).view(box.sizes)});
+    begin += count;
+  }
 }
 
 class ShardedStateItem : public CheckpointItem {
@@ -181,30 +179,6 @@ class CommonTensorsItem : public CheckpointItem {
 };
 
 }  // namespace
-
-std::vector<Box> boxes_of(const std::vector<std::int64_t>& shape, std::int64_t begin, std::int64_t count) {
-  std::vector<Box> boxes;
-  if (count == 0) return boxes;
-  for (std::int64_t at = begin; at < begin + count;) {
-    // The largest box from here on: whole slices of the innermost dimensions that begin here and fit.
-    std::size_t dim = shape.size();
-    while (dim > 0 && at % elements_of(shape, dim - 1) == 0 &&
-           at + elements_of(shape, dim - 1) <= begin + count)
-      --dim;
-    Box box{.offsets = std::vector<std::int64_t>(shape.size()), .sizes = shape, .begin = at - begin};
-    for (std::size_t d = 0; d < shape.size(); ++d) {
-      box.offsets[d] = at / elements_of(shape, d + 1) % shape[d];
-      if (d < dim) box.sizes[d] = 1;
-    }
-    if (dim > 0) {  // several slices of the dimension outside of those
-      const std::int64_t slice = elements_of(shape, dim);
-      box.sizes[dim - 1] = std::min((begin + count - at) / slice, shape[dim - 1] - box.offsets[dim - 1]);
-    }
-    boxes.push_back(box);
-    at += elements_of(boxes.back().sizes, 0);
-  }
-  return boxes;
-}
 
 std::shared_ptr<CheckpointItem> sharded_state_item(optim::Optimizer& optimizer,
                                                    std::vector<optim::ParameterShard> shards,

@@ -7,11 +7,10 @@
 //
 // Parameters  are written once, by all ranks together, and read by every rank.
 // State       of a rank's part of a parameter is written by that rank, as boxes of the whole parameter's
-//             shape: a stretch of elements is at most 2 D - 1 boxes of D dimensions. For loading a rank reads
+//             shape (boxes_of_range() of checkpoint/save_plan.h). For loading a rank reads
 //             the whole tensors of which it has a part, so it needs memory for these meanwhile.
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -22,15 +21,6 @@
 #include "lockstep/optim/parameter_shard.h"
 
 namespace lockstep::zero {
-
-// The elements [begin, begin + count) of a contiguous tensor of `shape` as boxes, in order. Pure.
-struct Box {
-  std::vector<std::int64_t> offsets;
-  std::vector<std::int64_t> sizes;
-  std::int64_t begin = 0;  // element of the stretch
-  bool operator==(const Box&) const = default;
-};
-std::vector<Box> boxes_of(const std::vector<std::int64_t>& shape, std::int64_t begin, std::int64_t count);
 
 // Of the optimiser whose parameters these are. `masters` are those of them that are float32 masters of 16-bit
 // parameters, by the parameters' names; they are saved as "state.NAME.master_weight".
