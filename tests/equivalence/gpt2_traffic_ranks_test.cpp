@@ -1,9 +1,6 @@
 // How many elements a step of GPT-2 exchanges along each axis of a mesh, by formulas.
-#include <functional>
-
 #include "lockstep/comm/collectives/barrier.h"
 #include "lockstep/comm/trace/rank_trace.h"
-#include "lockstep/comm/trace/trace_analysis.h"
 #include "lockstep/os/process.h"
 #include "testing/ranks.h"
 #include "tests/equivalence/gpt2_on_mesh.h"

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 #include <torch/utils.h>
 
-#include <map>
 #include <vector>
 
 #include "lockstep/autograd/activation_checkpoint.h"
@@ -23,13 +22,12 @@
 #include "lockstep/parallel/tensor_parallel/model_state.h"
 #include "testing/ranks.h"
 #include "testing/shared_folder.h"
-#include "testing/tensor_near.h"
+#include "tests/equivalence/gpt2_on_mesh.h"
 
 namespace lockstep {
 namespace tensor_parallel_gpt2 {
 namespace {
 
-using testing::expect_near;
 using testing::SharedFolder;
 namespace tp = tensor_parallel;
 
@@ -89,16 +87,8 @@ models::TensorParallelGPT2 shared_out(const ProcessGroup& group, at::ScalarType 
 }
 
 void expect_parts(const torch::nn::Module& own, const torch::nn::Module& whole, double tolerance) {
-  std::map<std::string, tp::Partition> partitions;
-  for (const tp::ParameterPiece& piece : tp::named_pieces(own)) partitions[piece.name] = piece.partition;
-  const auto parameters = whole.named_parameters();
-  EXPECT_EQ(own.named_parameters().size(), parameters.size());
-  for (const auto& entry : own.named_parameters()) {
-    const at::Tensor& of = parameters[entry.key()];
-    const auto part = partitions.find(entry.key());
-    expect_near(entry.value(), part == partitions.end() ? of : tp::piece_of(of, part->second), tolerance,
-                entry.key().c_str());
-  }
+  EXPECT_EQ(own.named_parameters().size(), whole.named_parameters().size());
+  gpt2_on_mesh::expect_parts(own, whole, tolerance);
 }
 
 void compare(const ProcessGroup& group, at::ScalarType type, double tolerance, bool tied = true,

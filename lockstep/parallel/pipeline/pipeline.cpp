@@ -188,6 +188,7 @@ void Pipeline::cut_targets(StepInput& input, at::TensorList targets) const {
       if (input.count && !input.failure) *input.count += options_.count(pieces[i]);
     }
   } catch (...) {
+    if (input.count) input.count = 0;
     if (!input.failure)
       input.failure = {.error = std::current_exception(), .action = {}, .part = shape_.parts() - 1};
   }

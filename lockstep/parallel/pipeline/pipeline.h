@@ -14,8 +14,8 @@
 //             `stages` (p is the number of ranks). Several are the chunks of interleaved 1F1B. A stage is a
 //             module or a function of tensors (pipeline_stage.h). sequential_part() of balance.h cuts a
 //             Sequential.
-// Schedule    GPIPE, ONE_F_ONE_B or ZB_H1 (schedules/pipeline_schedule.h). Gradients are the same up to
-//             rounding; waiting time and memory differ (docs/pipeline.md).
+// Schedule    GPIPE, ONE_F_ONE_B, ZB_H1 or ZB_V (schedules/pipeline_schedule.h). Gradients are the same up
+//             to rounding; waiting time and memory differ (docs/pipeline.md).
 // Batch       is cut along dimension 0. Micro-batches differ by at most one row, and a batch with fewer rows
 //             than micro_batches makes fewer. A batch may have another number of rows in each step.
 // Inputs      are taken on the rank of the first stage, targets on that of the last; other ranks may pass the
@@ -55,9 +55,9 @@
 //             all others throw StageFailed (stage_failed.h). The same holds for a batch that cannot be cut
 //             (InvalidArgument). The group and the pipeline stay usable. A rank that dies is a PeerLost on
 //             all others, and the group is closed.
-// Throws      (constructor) InvalidArgument: no stages, micro_batches below 1, several stages with another
-//             schedule than ONE_F_ONE_B; count without SUM, replicas without count. Mismatch: ranks disagree
-//             about options or numbers of stages.
+// Throws      (constructor) InvalidArgument: no stages, micro_batches below 1, several stages with GPIPE or
+//             ZB_H1, other than two with ZB_V; count without SUM, replicas without count. Mismatch: ranks
+//             disagree about options or numbers of stages.
 // Source      Huang et al. (GPipe), 2019; Narayanan et al. (Megatron-LM), 2021; torchgpipe;
 //             torch.distributed.pipelining. docs/pipeline.md has the names of the latter beside ours.
 #pragma once

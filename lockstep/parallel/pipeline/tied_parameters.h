@@ -4,8 +4,8 @@
 // Gradients   of a step are summed over the ranks that hold the parameter. A gradient of earlier steps stays
 //             what it is and is added afterwards, so accumulation over steps works.
 // Blocks      tie() is collective over the pipeline's group; finish() is one over the holders of each
-// parameter. Throws      InvalidArgument on every rank: no rank holds the parameter, or its shapes or dtypes
-// differ.
+//             parameter.
+// Throws      InvalidArgument on every rank: no rank holds the parameter, or its shapes or dtypes differ.
 #pragma once
 
 #include <ATen/core/Tensor.h>
