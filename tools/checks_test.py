@@ -53,7 +53,9 @@ class FailedOutput(unittest.TestCase):
             log = pathlib.Path(folder) / "Testing/Temporary/LastTest.log"
             self.assertEqual(failed_output.failed_in(folder), [])
             log.parent.mkdir(parents=True)
-            log.write_text(entry("a.b", "fine", "Test Passed.") + entry("c/d", "1\n2\0", "Test Failed.") + entry("e", "", "Test Timeout."))
+            log.with_name("LastTestsFailed.log").write_text("1:a.b\n12:c/d\n3:e\n")
+            log.write_text(entry("a.b", "fine", "Test Passed.") + entry("c/d", "1\n2\0", "Test Failed.") + entry("e", "", "Test Timeout.") +
+                           entry("is to fail", "", "Test Failed."))
             self.assertEqual(failed_output.failed_in(folder), [("c/d", "1\n2\n"), ("e", "\n")])
 
 

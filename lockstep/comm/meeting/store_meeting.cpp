@@ -1,5 +1,6 @@
 #include "lockstep/comm/meeting/store_meeting.h"
 
+#include <algorithm>
 #include <charconv>
 #include <string_view>
 
@@ -21,6 +22,9 @@ constexpr std::chrono::seconds UNTIL_RANK_0_SAYS_WHY{5};
 constexpr std::size_t MOST_NAMED = 64;
 // After this time rank 0 checks for further missing ranks, besides the rank that it waits for.
 constexpr std::chrono::seconds BETWEEN_LOOKS{2};
+
+// A rank's text begins with the id of its attempt, random, of so many bytes.
+constexpr std::size_t ID = 16;
 
 // The value that rank 0 publishes: "A" and all texts as "SIZE:TEXT"; or "T" (late) or "L" (lost), a rank, ":"
 // and the reason.
@@ -61,7 +65,8 @@ std::string meeting_farewell(int rank, const JobFingerprint& job) {
 
 StoreMeeting::StoreMeeting(StoreMeetingOptions options)
     : options_(std::move(options)),
-      self_(str("process ", current_pid(), " of ", host_name(), " (", random_hex(4), ")")) {
+      self_(str("process ", current_pid(), " of ", host_name(), " (", random_hex(4), ")")),
+      id_(random_hex(ID / 2)) {
   set_caller(options_.caller);
 }
 
@@ -73,6 +78,10 @@ std::string StoreMeeting::key(const char* what, int rank) const {
   return str("lockstep/meet/", options_.name, '/', round_, '/', what, '/', rank);
 }
 
+std::string StoreMeeting::told(const std::string& id) const {
+  return str("lockstep/meet/", options_.name, "/told/", id);
+}
+
 std::vector<Message> StoreMeeting::exchange(const std::string& text, const std::vector<int>& fds,
                                             Deadline deadline) {
   if (!fds.empty()) throw InternalError("a meeting over a store cannot pass descriptors");
@@ -82,7 +91,7 @@ std::vector<Message> StoreMeeting::exchange(const std::string& text, const std::
     if (rank() == 0) {
       packet = collect(text, deadline);
     } else {
-      options_.store->set(key("text", rank()), text);
+      options_.store->set(key("text", rank()), id_ + text);
       packet = receive(deadline);
     }
     if (packet[0] != ALL) give_up(packet);
@@ -121,8 +130,9 @@ void StoreMeeting::come() {
 
 // A failed meeting must leave nothing in the user's store that would disturb the next meeting.
 void StoreMeeting::leave() noexcept {
+  if (options_.is_of_one_job) return;
   try {
-    if (!options_.is_of_one_job) options_.store->delete_key(came(rank()));
+    for (const auto& left : {key("text", rank()), told(id_), came(rank())}) options_.store->delete_key(left);
   } catch (const Error&) {  // the store cannot be reached, which is why the meeting failed
   }
 }
@@ -152,6 +162,7 @@ std::optional<StoreEntry> StoreMeeting::hear(int rank, Deadline deadline) const 
 std::string StoreMeeting::collect(const std::string& own, Deadline deadline) {
   std::string packet = str(ALL, own.size(), ':', own);
   std::vector<int> missing;
+  std::vector<std::string> heard;  // ids
   for (int r = 1; r < size(); ++r) {
     const auto entry = hear(r, deadline);
     if (!entry) {
@@ -161,7 +172,9 @@ std::string StoreMeeting::collect(const std::string& own, Deadline deadline) {
           str(LOST, r, ":", caller(), ", group of ", size(), ": rank ", r, " ended before all ranks had met");
       break;
     } else {
-      packet += str(entry->value.size(), ':', entry->value);
+      const std::size_t bytes = entry->value.size() - std::min(ID, entry->value.size());
+      packet += str(bytes, ':', std::string_view(entry->value).substr(entry->value.size() - bytes));
+      heard.push_back(entry->value.substr(0, ID));
     }
   }
   if (packet[0] == ALL && !missing.empty()) {
@@ -169,15 +182,24 @@ std::string StoreMeeting::collect(const std::string& own, Deadline deadline) {
         str(LATE, missing.front(), ":", caller(), ", group of ", size(), ": rank(s) ", number_list(missing),
             " did not come before the timeout; were all ", size(), " processes started?");
   }
-  options_.store->set(key("all", 0), packet);
+  publish(packet, heard);
   return packet;
+}
+
+// A failure stays for late ranks if no other meeting can follow in the store. Otherwise each rank that has
+// come is told by itself: its next attempt would take a common value for its own, and rank 0's would take
+// the text.
+void StoreMeeting::publish(const std::string& packet, const std::vector<std::string>& heard) const {
+  if (packet[0] == ALL || options_.is_of_one_job) return options_.store->set(key("all", 0), packet);
+  for (int r = 1; r < size(); ++r) options_.store->delete_key(key("text", r));
+  for (const auto& id : heard) options_.store->set(told(id), packet);
 }
 
 std::string StoreMeeting::receive(Deadline deadline) {
   const Deadline longer =
       deadline.is_never() ? deadline : Deadline::in(deadline.remaining() + UNTIL_RANK_0_SAYS_WHY);
   const Awaited awaited([] { return "rank 0, or for the ranks that it waits for"; });
-  auto entry = options_.store->first_of({key("all", 0), farewell(0)}, longer);
+  auto entry = options_.store->first_of({key("all", 0), farewell(0), told(id_)}, longer);
   if (!entry) {
     throw MissingRank(str(place(), ": rank 0 did not come before the timeout"), 0);
   }

@@ -12,8 +12,9 @@
 //             use. In the first round each rank also records that it has come, and which job it belongs to.
 // Fails       Mismatch if another process has come as this rank, or (with is_of_one_job) of another job;
 //             Timeout that names the ranks that did not come; PeerLost for a rank whose farewell key
-//             (tcp_store.h; meeting_farewell()) was set because its process ended. Every rank that can still
-//             reach the store gets the same error. StoreError.
+//             (tcp_store.h; meeting_farewell()) was set because its process ended. Every rank that has come
+//             and can still reach the store gets the same error. StoreError. A meeting that failed leaves
+//             nothing in the store, and the ranks may meet again by the same name (not with is_of_one_job).
 #pragma once
 
 #include <memory>
@@ -57,9 +58,11 @@ class StoreMeeting : public Meeting {
  private:
   std::string key(const char* what, int rank) const;
   std::string came(int rank) const;
+  std::string told(const std::string& id) const;
   std::vector<int> missing_from(int first) const;
   std::optional<StoreEntry> hear(int rank, Deadline deadline) const;
   std::string collect(const std::string& own, Deadline deadline);
+  void publish(const std::string& packet, const std::vector<std::string>& heard) const;
   std::string receive(Deadline deadline);
   void come();
   void leave() noexcept;
@@ -69,6 +72,7 @@ class StoreMeeting : public Meeting {
 
   const StoreMeetingOptions options_;
   const std::string self_;  // this process
+  const std::string id_;    // of this attempt to meet
   unsigned round_ = 0;
 };
 

@@ -64,12 +64,34 @@ TEST_P(StoreMeetingSizes, EveryRankGetsEverybodysTextInEveryRound) {
   EXPECT_EQ(store->num_keys(), 0U) << "nothing is left";
 }
 
-TEST(StoreMeeting, NamesEverybodyWhoDidNotComeOnEveryRank) {
+// Rank 0 gives up after rank 1 has come, and tells it. Then all meet under the same name.
+TEST(StoreMeeting, NamesEverybodyWhoDidNotComeOnEveryRankWhichMayComeAgain) {
   const auto store = std::make_shared<MemoryStore>();
-  const auto said =
-      on_ranks(2, [&](int rank) { meeting(store, rank, 4).exchange("hello", {}, Deadline::in(100ms)); });
-  for (const std::string& line : said)
+  const auto early = on_ranks(2, [&](int rank) {
+    if (rank == 0) store->wait({"lockstep/meet/test/1/text/1"}, 20s);
+    meeting(store, rank, 4).exchange("early", {}, rank == 0 ? Deadline::in(20ms) : Deadline::in(20s));
+  });
+  for (const std::string& line : early)
     EXPECT_THAT(line, AllOf(HasSubstr("late"), HasSubstr("rank(s) 2, 3 did not come")));
+  EXPECT_EQ(store->num_keys(), 0U) << "nothing is left";
+
+  const auto later = on_ranks(4, [&](int rank) {
+    const auto all = meeting(store, rank, 4).exchange(str("later ", rank), {}, Deadline::in(20s));
+    for (int r = 0; r < 4; ++r) EXPECT_EQ(all.at(static_cast<std::size_t>(r)).text, str("later ", r));
+  });
+  EXPECT_THAT(later, ::testing::Each(""));
+  EXPECT_EQ(store->num_keys(), 0U);
+}
+
+// Rank 1 gives up before rank 0 comes, which must not take its text for that of the next attempt.
+TEST(StoreMeeting, WhoGivesUpTakesItsTextAlong) {
+  const auto store = std::make_shared<MemoryStore>();
+  const auto alone = [&](int rank, Deadline deadline) {
+    return on_ranks(1, [&](int) { meeting(store, rank, 2).exchange("alone", {}, deadline); }).front();
+  };
+  EXPECT_THAT(alone(1, Deadline::in(0ms)), HasSubstr("rank 0 did not come"));
+  EXPECT_THAT(alone(0, Deadline::in(0ms)), HasSubstr("rank(s) 1 did not come"));
+  EXPECT_EQ(store->num_keys(), 0U);
 }
 
 // The second process is refused, and the first is not disturbed.
@@ -119,15 +141,6 @@ TEST(StoreMeeting, ARankOfAnotherJobIsRefusedAlsoAfterAllHaveMet) {
               AllOf(HasSubstr("two jobs have met at one store"), HasSubstr("job b"), HasSubstr("job a")));
   EXPECT_THAT(refusal_of(2, 3, "a"), AllOf(HasSubstr("3 ranks"), HasSubstr("2 ranks")));
   EXPECT_THAT(refusal_of(1, 2, "a"), HasSubstr("another process has come as rank 1 before"));
-}
-
-// Ranks meet again over the same store after not all came. The first attempt does not disturb the second.
-TEST(StoreMeeting, AFailedMeetingCanBeRepeated) {
-  const auto store = std::make_shared<MemoryStore>();
-  const auto late =
-      on_ranks(2, [&](int rank) { meeting(store, rank, 3).exchange("hello", {}, Deadline::in(50ms)); });
-  EXPECT_THAT(late, ::testing::Each(HasSubstr("rank(s) 2 did not come")));
-  for (int rank : {0, 1}) EXPECT_FALSE(store->find(str("lockstep/meet/test/came/", rank)).has_value());
 }
 
 TEST(StoreMeeting, TheEndOfAnotherJobsRankIsNotOurs) {

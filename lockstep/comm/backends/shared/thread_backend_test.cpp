@@ -66,12 +66,13 @@ TEST(ThreadBackend, DisagreementIsToldToBothSides) {
   });
 }
 
+// Two ranks: one of three could be as late as the one that does not come.
 TEST(ThreadBackend, LateRankIsNamedInTheTimeout) {
-  on_threads(3,
+  on_threads(2,
              [](const ProcessGroup& group) {
-               if (group.rank() != 2) {
+               if (group.rank() == 0) {
                  EXPECT_THAT([&] { comm::barrier(group); },
-                             ThrowsMessage<Timeout>(HasSubstr("waiting for rank 2")));
+                             ThrowsMessage<Timeout>(HasSubstr("waiting for rank 1")));
                }
              },
              {.timeout = std::chrono::milliseconds(50)});
