@@ -593,6 +593,10 @@ module lockstep
       import :: c_int, c_int64_t
       integer(c_int64_t), value :: operation
     end function
+    integer(c_int) function lockstep_named_finish(operation) bind(c)
+      import :: c_int, c_int64_t
+      integer(c_int64_t), value :: operation
+    end function
     integer(c_int) function lockstep_named_notify(operation, ended, context, is_awaited) bind(c)
       import :: c_int, c_int64_t, c_funptr, c_ptr
       integer(c_int64_t), value :: operation

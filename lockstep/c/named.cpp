@@ -117,6 +117,21 @@ int lockstep_named_wait(lockstep_named operation) {
   return guarded("lockstep_named_wait", [&] { named_operations().get(operation)->wait(); });
 }
 
+// The handle is freed last: until then another thread may ask for it.
+int lockstep_named_finish(lockstep_named operation) {
+  return guarded("lockstep_named_finish", [&] {
+    const auto waited_for = named_operations().get(operation);
+    const auto free = [&] { named_operations().take(operation); };
+    try {
+      waited_for->wait();
+    } catch (...) {
+      free();
+      throw;
+    }
+    free();
+  });
+}
+
 int lockstep_named_notify(lockstep_named operation, void (*ended)(void* context), void* context,
                           int is_awaited) {
   return guarded("lockstep_named_notify", [&] {

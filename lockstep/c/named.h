@@ -12,8 +12,7 @@
 //   request.output = gradient;
 //   if (lockstep_named_init(NULL, NULL, 0) != LOCKSTEP_OK) fail(lockstep_error_text());
 //   lockstep_named_submit(&request, 1, &average);
-//   if (lockstep_named_wait(average) != LOCKSTEP_OK) fail(lockstep_error_text());
-//   lockstep_named_free(average);
+//   if (lockstep_named_finish(average) != LOCKSTEP_OK) fail(lockstep_error_text());
 //   lockstep_named_shutdown();
 //
 // Who         lockstep_named_init: every rank of the job; it joins the job if lockstep_init() has not. Of a
@@ -88,6 +87,8 @@ LOCKSTEP_C_API int lockstep_named_submit(const lockstep_named_request* requests,
 LOCKSTEP_C_API int lockstep_named_poll(lockstep_named operation, int* done);
 // Returns the error of the operation if it failed, each time.
 LOCKSTEP_C_API int lockstep_named_wait(lockstep_named operation);
+// Waits for the operation and frees it, also if it failed; returns its error. Its result goes with it.
+LOCKSTEP_C_API int lockstep_named_finish(lockstep_named operation);
 // Calls ended(context) once, when the operation is done or has failed: at once if it has, else on the
 // engine's thread, which it must not keep. wait then does not block. `is_awaited`, 1 or 0: begins a cycle at
 // once, as wait does, instead of after the cycle time. At most once for an operation.

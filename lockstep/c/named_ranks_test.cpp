@@ -74,6 +74,17 @@ void check_results_of_their_own(int rank, int size) {
   EXPECT_TRUE(last >= 0 && last < size);
 }
 
+void check_finish_of_a_failure(int rank) {
+  float mine = 0;
+  const int64_t shape[1] = {1};
+  lockstep_named_request request = request_of("differs", shape, &mine);
+  request.op = rank == 0 ? LOCKSTEP_NAMED_MIN : LOCKSTEP_NAMED_MAX;
+  lockstep_named operation = 0;
+  ASSERT_TRUE(ok(lockstep_named_submit(&request, 1, &operation)));
+  EXPECT_TRUE(failed(LOCKSTEP_ERROR_MISMATCH, lockstep_named_finish(operation), "differs"));
+  EXPECT_TRUE(failed(LOCKSTEP_ERROR_INVALID_HANDLE, lockstep_named_wait(operation), "named operation"));
+}
+
 RANKS_TEST(CNamed, MatchesByNameAndStartsAgain, Ranks(1, 2, 3), WithoutGroup()) {
   for (int round = 0; round < 2; ++round) {
     const int first[1] = {0};
@@ -88,7 +99,10 @@ RANKS_TEST(CNamed, MatchesByNameAndStartsAgain, Ranks(1, 2, 3), WithoutGroup()) 
     lockstep_named operations[2] = {0, 0};
     ASSERT_TRUE(ok(lockstep_named_submit(both, 2, operations)));
     EXPECT_TRUE(ok(lockstep_named_wait(operations[1])));
-    EXPECT_TRUE(ok(lockstep_named_wait(operations[0])));
+    for (const lockstep_named operation : operations) {
+      EXPECT_TRUE(ok(lockstep_named_finish(operation)));
+      EXPECT_TRUE(failed(LOCKSTEP_ERROR_INVALID_HANDLE, lockstep_named_finish(operation), "named operation"));
+    }
     EXPECT_EQ(a, static_cast<float>(size()));
     EXPECT_EQ(b, static_cast<float>(2 * size()));
     int place = 7, members = 0, id = 0;
@@ -104,6 +118,7 @@ RANKS_TEST(CNamed, MatchesByNameAndStartsAgain, Ranks(1, 2, 3), WithoutGroup()) 
     EXPECT_TRUE(failed(LOCKSTEP_ERROR_INVALID_ARGUMENT, lockstep_named_process_set(9, &place, &members),
                        "no process set 9"));
     check_results_of_their_own(rank(), size());
+    if (size() > 1) check_finish_of_a_failure(rank());
     ASSERT_TRUE(ok(lockstep_named_shutdown()));
     const lockstep_named_request late = request_of("late", one, &a);
     EXPECT_TRUE(failed(LOCKSTEP_ERROR_INVALID_ARGUMENT, lockstep_named_submit(&late, 1, operations),

@@ -107,10 +107,10 @@ std::vector<std::uint64_t> Cycles::own_words(std::string& requests) {
   std::vector<std::uint64_t> words(FIXED_WORDS + (table_.slots() + 63) / 64);
   words[0] = (leaves_.load() ? LEAVES : NO_FLAG) | (sees_stall_ ? SEES_STALL : NO_FLAG);
   for (const auto& operation : inbox_.take_new()) {
-    if (!table_.has_process_set(operation->request().process_set)) {
-      inbox_.end(operation, std::make_exception_ptr(InvalidArgument(str(
-                                name_of(operation->request().kind), " ", in_quotes(operation->request().name),
-                                ": its process set has been removed"))));
+    if (const Request& request = operation->request(); !table_.has_process_set(request.process_set)) {
+      inbox_.end({operation}, std::make_exception_ptr(
+                                  InvalidArgument(str(name_of(request.kind), " ", in_quotes(request.name),
+                                                      ": its process set has been removed"))));
       continue;
     }
     const auto slot = table_.slot_of(sets_.all().rank(), operation->request());
@@ -171,10 +171,9 @@ void Cycles::exchange_requests(const std::vector<std::uint64_t>& words, std::siz
 
 void Cycles::run_batch(const Batch& batch) {
   if (sets_.rank_in(batch.request().process_set) < 0) return;
-  Operations operations;
+  Operations operations = inbox_.find(batch.responses);
   for (const Response& response : batch.responses) {
-    operations.push_back(inbox_.find(response.request()));
-    if (!timeline_.is_on()) continue;
+    if (!timeline_.is_on()) break;
     const std::string phase = str("NEGOTIATE_", upper_case(name_of(response.request().kind)));
     timeline_.span(response.request().name, phase, response.since, looked_);
   }
@@ -188,9 +187,8 @@ void Cycles::run_batch(const Batch& batch) {
       failure = std::current_exception();  // the same on every rank, and before anything was sent
     }
   }
-  for (const auto& operation : operations) {
-    if (operation != nullptr) inbox_.end(operation, failure);
-  }
+  std::erase(operations, nullptr);  // of a rank that has joined
+  inbox_.end(operations, failure);
 }
 
 void Cycles::carry_out(const Batch& batch, const Operations& operations) {

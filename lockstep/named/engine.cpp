@@ -31,9 +31,9 @@ std::shared_ptr<Operation> Engine::submit(Submission submission) {
   return operation;
 }
 
-std::vector<std::shared_ptr<Operation>> Engine::submit_all(std::vector<Submission> submissions) {
+Operations Engine::submit_all(std::vector<Submission> submissions) {
   check_fork(made_in_);
-  std::vector<std::shared_ptr<Operation>> operations;
+  Operations operations;
   for (Submission& submission : submissions) {
     Request& request = submission.request;
     if (request.process_set != submissions.front().request.process_set)

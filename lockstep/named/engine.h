@@ -65,7 +65,7 @@ class Engine {
 
   std::shared_ptr<Operation> submit(Submission submission);
   // All of one process set. They get a group and its size, and either all are submitted or none is.
-  std::vector<std::shared_ptr<Operation>> submit_all(std::vector<Submission> submissions);
+  Operations submit_all(std::vector<Submission> submissions);
 
   // Blocks until every rank of the job has asked for the same. Returns the id.
   int add_process_set(const std::vector<int>& ranks);

@@ -22,8 +22,6 @@
 
 namespace lockstep::named {
 
-using Operations = std::vector<std::shared_ptr<Operation>>;
-
 class Execution {
  public:
   Execution(const ProcessSets& sets, Timeline& timeline) : sets_(sets), timeline_(timeline) {}

@@ -15,7 +15,7 @@ std::string Inbox::key_of(const Request& request) {
 }
 
 // All or none: a duplicate is found before anything is kept.
-bool Inbox::add(const std::vector<std::shared_ptr<Operation>>& operations) {
+bool Inbox::add(const Operations& operations) {
   const std::lock_guard lock(mutex_);
   if (closed_) std::rethrow_exception(closed_);
   for (std::size_t i = 0; i < operations.size(); ++i) {
@@ -37,7 +37,7 @@ std::string Inbox::next_name(Kind kind, int process_set) {
   return str(name_of(kind), ".noname.", ++nameless_[{kind, process_set}]);
 }
 
-std::vector<std::shared_ptr<Operation>> Inbox::take_new() {
+Operations Inbox::take_new() {
   const std::lock_guard lock(mutex_);
   return std::exchange(new_, {});
 }
@@ -53,19 +53,24 @@ bool Inbox::has_under_way() {
   return !under_way_.empty();
 }
 
-std::shared_ptr<Operation> Inbox::find(const Request& request) {
+Operations Inbox::find(const std::vector<Response>& responses) {
+  Operations operations;
+  operations.reserve(responses.size());
   const std::lock_guard lock(mutex_);
-  const auto found = under_way_.find(key_of(request));
-  return found == under_way_.end() ? nullptr : found->second;
+  for (const Response& response : responses) {
+    const auto found = under_way_.find(key_of(response.request()));
+    operations.push_back(found == under_way_.end() ? nullptr : found->second);
+  }
+  return operations;
 }
 
-// The name is free before a waiter wakes, who may submit it again.
-void Inbox::end(const std::shared_ptr<Operation>& operation, std::exception_ptr failure) {
+// The names are free before a waiter wakes, who may submit them again.
+void Inbox::end(const Operations& operations, const std::exception_ptr& failure) {
   {
     const std::lock_guard lock(mutex_);
-    under_way_.erase(key_of(operation->request()));
+    for (const auto& operation : operations) under_way_.erase(key_of(operation->request()));
   }
-  operation->end(std::move(failure));
+  Operation::end_all(operations, failure);
 }
 
 void Inbox::close(const std::exception_ptr& failure) {
@@ -76,7 +81,9 @@ void Inbox::close(const std::exception_ptr& failure) {
     new_.clear();
     left.swap(under_way_);
   }
-  for (const auto& [key, operation] : left) operation->end(failure);
+  Operations operations;
+  for (const auto& [key, operation] : left) operations.push_back(operation);
+  Operation::end_all(operations, failure);
 }
 
 bool Inbox::is_closed() {

@@ -2,7 +2,8 @@
 //
 //   inbox.add({operation});                     // a program's thread; throws if a name is under way
 //   const Operations fresh = inbox.take_new();  // the engine's thread
-//   inbox.end(operation, nullptr);              // the name may be submitted again
+//   const Operations ready = inbox.find(responses);
+//   inbox.end(ready, nullptr);                  // their names may be submitted again
 //   inbox.close(failure);                       // all that is left fails; add() throws the same
 //
 // Threads: own lock.
@@ -27,16 +28,16 @@ namespace lockstep::named {
 class Inbox {
  public:
   // Returns whether the engine's thread may sleep and is to be woken.
-  bool add(const std::vector<std::shared_ptr<Operation>>& operations);
+  bool add(const Operations& operations);
   // "allreduce.noname.7": for a request without a name. They are numbered by kind and process set.
   std::string next_name(Kind kind, int process_set);
-  std::vector<std::shared_ptr<Operation>> take_new();
+  Operations take_new();
   std::optional<Time> oldest_new();  // nothing: there is none
   bool has_under_way();              // whether anything was submitted and has not ended
 
-  // Null: this rank has not submitted it.
-  std::shared_ptr<Operation> find(const Request& request);
-  void end(const std::shared_ptr<Operation>& operation, std::exception_ptr failure);
+  // One for each response; null: this rank has not submitted it.
+  Operations find(const std::vector<Response>& responses);
+  void end(const Operations& operations, const std::exception_ptr& failure);
   void close(const std::exception_ptr& failure);
   bool is_closed();
 
@@ -45,7 +46,7 @@ class Inbox {
 
   std::mutex mutex_;
   // guarded by mutex_
-  std::vector<std::shared_ptr<Operation>> new_;
+  Operations new_;
   Time oldest_ = {};
   std::unordered_map<std::string, std::shared_ptr<Operation>> under_way_;
   std::map<std::pair<Kind, int>, std::uint64_t> nameless_;

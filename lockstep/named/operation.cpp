@@ -1,5 +1,7 @@
 #include "lockstep/named/operation.h"
 
+#include <utility>
+
 #include "lockstep/base/running_clock.h"
 #include "lockstep/named/doorbell.h"
 
@@ -34,18 +36,24 @@ void Operation::notify(std::function<void()> ended, bool is_awaited) {
 }
 
 // The lock is what orders this with a waiter between its look and its sleep.
-void Operation::end(std::exception_ptr failure) {
-  failure_ = std::move(failure);
-  given_.keep_alive.reset();
-  std::function<void()> told;
-  {
-    const std::lock_guard lock(waiters_->mutex);
-    ended_.store(true, std::memory_order_release);
-    told.swap(told_);
-    if (is_awaited_) waiters_->count.fetch_sub(1);
+void Operation::end_all(const Operations& operations, const std::exception_ptr& failure) {
+  if (operations.empty()) return;
+  Waiters& waiters = *operations.front()->waiters_;
+  for (const auto& operation : operations) {
+    operation->failure_ = failure;
+    operation->given_.keep_alive.reset();
   }
-  if (waiters_->count.load() > 0) waiters_->ended.notify_all();
-  if (told) told();
+  std::vector<std::function<void()>> told;
+  {
+    const std::lock_guard lock(waiters.mutex);
+    for (const auto& operation : operations) {
+      operation->ended_.store(true, std::memory_order_release);
+      if (operation->told_) told.push_back(std::exchange(operation->told_, nullptr));
+      if (operation->is_awaited_) waiters.count.fetch_sub(1);
+    }
+  }
+  if (waiters.count.load() > 0) waiters.ended.notify_all();
+  for (const auto& tell : told) tell();
 }
 
 }  // namespace lockstep::named

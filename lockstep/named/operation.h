@@ -51,6 +51,9 @@ struct OperationResult {
   int number = -1;                            // JOIN: the last rank that joined. ADD_PROCESS_SET: the id
 };
 
+class Operation;
+using Operations = std::vector<std::shared_ptr<Operation>>;
+
 class Operation {
  public:
   Operation(Submission submission, std::shared_ptr<Waiters> waiters)
@@ -73,7 +76,8 @@ class Operation {
 
   // For the engine's thread.
   OperationResult& own_result() { return result_; }
-  void end(std::exception_ptr failure);
+  // All of one engine end together, so that a thread that waits for them is woken once.
+  static void end_all(const Operations& operations, const std::exception_ptr& failure);
 
  private:
   Submission given_;

@@ -20,7 +20,7 @@ _SIZE = ctypes.sizeof(Request)
 _OUT, _LONG = POINTER(c_int), POINTER(c_int64)
 _FUNCTIONS = {
     "init": [_OUT, POINTER(c_size_t), c_size_t], "shutdown": [], "submit": [POINTER(Request), c_size_t, _LONG], "poll": [c_int64, _OUT],
-    "wait": [c_int64], "result": [c_int64, POINTER(c_void_p), _LONG], "received": [c_int64, _LONG], "last_joined": [c_int64, _OUT],
+    "wait": [c_int64], "finish": [c_int64], "result": [c_int64, POINTER(c_void_p), _LONG], "received": [c_int64, _LONG], "last_joined": [c_int64, _OUT],
     "free": [c_int64], "add_process_set": [_OUT, c_size_t, _OUT], "remove_process_set": [c_int], "process_set": [c_int, _OUT, _OUT],
     "places": [_OUT, _OUT, _OUT], "start_timeline": [c_char_p, c_int], "stop_timeline": [],
 }
@@ -42,6 +42,15 @@ class _Named:
 
 named = _Named()
 
+
+def _bare(name: str):
+    """The function of C as it is. Its caller looks at the code itself: a check in Python costs a tenth of a small operation."""
+    function = _library.call._c[f"lockstep_named_{name}"]
+    function.argtypes = _FUNCTIONS[name]
+    return function
+
+
+_submit, _finish = _bare("submit"), _bare("finish")
 
 _shapes: dict[tuple, tuple] = {}  # arrays for C of shapes that were used before, and their addresses
 _MOST_SHAPES = 4096
@@ -71,12 +80,25 @@ def request(kind: int, name: Optional[str], process_set: int, dtype: int = 0, op
     return made
 
 
+def submit_one(request: Request) -> int:
+    handle = c_int64(0)
+    code = _submit(byref(request), 1, byref(handle))
+    if code:
+        _library.call._check(code, None, None)
+    return handle.value
+
+
+def finish(handle: int) -> None:
+    """Waits for the operation and frees it, also if it failed."""
+    code = _finish(handle)
+    if code:
+        _library.call._check(code, None, None)
+
+
 def submit(requests: Sequence[Request]) -> list[int]:
     """Handles, one for each request. More than one request: they run together or not at all."""
     if len(requests) == 1:
-        handle = c_int64(0)
-        named.submit(byref(requests[0]), 1, byref(handle))
-        return [handle.value]
+        return [submit_one(requests[0])]
     handles = (c_int64 * len(requests))()
     named.submit((Request * len(requests))(*requests), len(requests), handles)
     return list(handles)

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from typing import Callable, Optional, Sequence
+from typing import Callable, Optional, Sequence, Union
 
 import torch
 
@@ -24,7 +24,11 @@ class _Pending:
         self.finish = finish
 
 
-_pending: dict[int, _Pending] = {}
+# By handle. For an allreduce of one tensor, which is by far the most frequent, a tuple of its input, its output as C sees it, and its output:
+# Python's collector of garbage looks at every object that waits here.
+_pending: dict[int, Union[_Pending, tuple[torch.Tensor, torch.Tensor, torch.Tensor]]] = {}
+_requests: dict[tuple, _core.Request] = {}  # of reductions that have been submitted, for the next one of the same name and form
+_MOST_REQUESTS = 4096
 
 
 def _start(requests: list[_core.Request], finish: Callable) -> int:
@@ -45,7 +49,9 @@ def combined(parts: list[int], finish: Callable) -> int:
 def poll(handle: int) -> bool:
     """Whether synchronize() would not block."""
     pending = _pending.get(handle)
-    return pending is None or all(map(_core.poll, pending.handles))
+    if pending is None:
+        return True
+    return all(map(_core.poll, (handle,) if type(pending) is tuple else pending.handles))
 
 
 def synchronize(handle: int):
@@ -53,6 +59,13 @@ def synchronize(handle: int):
     pending = _pending.pop(handle, None)
     if pending is None:
         return None
+    if type(pending) is tuple:
+        _core.finish(handle)
+        _source, memory, output = pending
+        if memory is not output:
+            with torch.no_grad():
+                output.copy_(memory)
+        return output
     failure = None
     wait = _core.named.wait
     for one in pending.handles:
@@ -111,9 +124,28 @@ def new_like(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty(tensor.shape, dtype=tensor.dtype)
 
 
+def allreduce_tensor(tensor: torch.Tensor, output: torch.Tensor, name: Optional[str], op: int, prescale: float, postscale: float,
+                     process_set: ProcessSet) -> int:
+    """Starts the reduction of one tensor. The result of the handle is `output`."""
+    source = _readable(tensor)
+    memory = output if output.is_contiguous() else torch.empty(output.shape, dtype=output.dtype)
+    number = process_set_id(process_set)
+    key = (name, source.dtype, source.shape, op, prescale, postscale, number)
+    request = _requests.pop(key, None)  # another thread that submits the same name makes one of its own
+    if request is None:
+        request = _core.request(_core.ALLREDUCE, _named("allreduce", name), number, _dtype(source), op, 0, source.shape, None, prescale,
+                                postscale)
+    request.input, request.output = source.data_ptr(), memory.data_ptr()
+    handle = _core.submit_one(request)
+    if len(_requests) < _MOST_REQUESTS:
+        _requests[key] = request
+    _pending[handle] = (source, memory, output)
+    return handle
+
+
 def allreduce_tensors(tensors: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], name: Optional[str], op: int,
-                      prescale: float, postscale: float, process_set: ProcessSet, is_group: bool) -> int:
-    """Starts the reduction of all tensors. The result of the handle is `outputs`, a list if it is a group."""
+                      prescale: float, postscale: float, process_set: ProcessSet) -> int:
+    """Starts the reduction of all tensors, which run together or not at all. The result of the handle is the list of outputs."""
     number = process_set_id(process_set)
     requests, kept, copies = [], [], []
     for index, (tensor, output) in enumerate(zip(tensors, outputs)):
@@ -121,8 +153,8 @@ def allreduce_tensors(tensors: Sequence[torch.Tensor], outputs: Sequence[torch.T
         if not output.is_contiguous():
             memory = torch.empty(output.shape, dtype=output.dtype)
             copies.append((output, memory))
-        requests.append(_core.request(_core.ALLREDUCE, _named("allreduce", name, index if is_group else None), number, _dtype(source), op, 0,
-                                      source.shape, None, prescale, postscale, source.data_ptr(), memory.data_ptr()))
+        requests.append(_core.request(_core.ALLREDUCE, _named("allreduce", name, index), number, _dtype(source), op, 0, source.shape, None,
+                                      prescale, postscale, source.data_ptr(), memory.data_ptr()))
         kept.append(source)
 
     def finish(handles):
@@ -132,7 +164,7 @@ def allreduce_tensors(tensors: Sequence[torch.Tensor], outputs: Sequence[torch.T
             with torch.no_grad():
                 for output, memory in copies:
                     output.copy_(memory)
-        return list(outputs) if is_group else outputs[0]
+        return list(outputs)
     if not requests:
         raise ValueError("a group of tensors has at least one")
     return _start(requests, finish)

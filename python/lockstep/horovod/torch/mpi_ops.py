@@ -23,14 +23,13 @@ __all__ = ["Adasum", "Average", "Max", "Min", "Product", "Sum", "allgather", "al
 
 def allreduce_async(tensor, average=None, name=None, op=None, prescale_factor=1.0, postscale_factor=1.0, process_set=global_process_set):
     """Starts the reduction into a new tensor."""
-    return operations.allreduce_tensors([tensor], [operations.new_like(tensor)], name, choose_op(op, average), prescale_factor, postscale_factor,
-                                        process_set, False)
+    return operations.allreduce_tensor(tensor, operations.new_like(tensor), name, choose_op(op, average), prescale_factor, postscale_factor,
+                                       process_set)
 
 
 def allreduce_async_(tensor, average=None, name=None, op=None, prescale_factor=1.0, postscale_factor=1.0, process_set=global_process_set):
     """Starts the reduction in place."""
-    return operations.allreduce_tensors([tensor], [tensor], name, choose_op(op, average), prescale_factor, postscale_factor, process_set,
-                                        False)
+    return operations.allreduce_tensor(tensor, tensor, name, choose_op(op, average), prescale_factor, postscale_factor, process_set)
 
 
 def allreduce_(tensor, average=None, name=None, op=None, prescale_factor=1.0, postscale_factor=1.0, process_set=global_process_set):
@@ -43,8 +42,9 @@ class _Allreduce(torch.autograd.Function):
         context.options, context.is_group = options, is_group
         name, op, prescale, postscale, process_set = options
         outputs = [operations.new_like(tensor) for tensor in tensors]
-        made = synchronize(operations.allreduce_tensors(tensors, outputs, name, op, prescale, postscale, process_set, context.is_group))
-        return tuple(made) if context.is_group else (made,)
+        if is_group:
+            return tuple(synchronize(operations.allreduce_tensors(tensors, outputs, name, op, prescale, postscale, process_set)))
+        return (synchronize(operations.allreduce_tensor(tensors[0], outputs[0], name, op, prescale, postscale, process_set)),)
 
     @staticmethod
     def backward(context, *gradients):
@@ -64,13 +64,12 @@ def grouped_allreduce_async(tensors, average=None, name=None, op=None, prescale_
                             process_set=global_process_set):
     """Starts reductions that run together or not at all. The handle's result is a list."""
     return operations.allreduce_tensors(tensors, [operations.new_like(tensor) for tensor in tensors], name, choose_op(op, average), prescale_factor,
-                                        postscale_factor, process_set, True)
+                                        postscale_factor, process_set)
 
 
 def grouped_allreduce_async_(tensors, average=None, name=None, op=None, prescale_factor=1.0, postscale_factor=1.0,
                              process_set=global_process_set):
-    return operations.allreduce_tensors(tensors, tensors, name, choose_op(op, average), prescale_factor, postscale_factor, process_set,
-                                        True)
+    return operations.allreduce_tensors(tensors, tensors, name, choose_op(op, average), prescale_factor, postscale_factor, process_set)
 
 
 def grouped_allreduce_(tensors, average=None, name=None, op=None, prescale_factor=1.0, postscale_factor=1.0,
