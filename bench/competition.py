@@ -56,7 +56,7 @@ class Competition:
             self.foreign.append(foreign)
         else:
             self.dropped[name] += 1
-        shown = ", ".join(f"{what} {value:.4g}" for what, value in list(value_of(output, seconds).items())[:2])
+        shown = ", ".join(f"{what} {value:.4g}" for what, value in list(value_of(output, seconds).items())[:2] if isinstance(value, float))
         print(f"  {name:40} others {foreign:6.1%}{'' if kept else ' dropped'}  {shown}", file=sys.stderr)
 
     def report(self):

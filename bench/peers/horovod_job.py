@@ -6,7 +6,7 @@
 calls     allreduce_async of 1,000 tensors of 4 KiB by name, then synchronize of each: milliseconds of all of them. And one allreduce of
           4 bytes, one call behind the other: microseconds.
 program   examples/python/horovod_torch.py as it is, on random images in a folder of its own: samples per second of all ranks, without the
-          first epoch. Horovod takes the place of lockstep.horovod.torch in its import line.
+          first epoch. Horovod takes the place of lockstep.horovod.torch in its import line, and neither broadcasts the optimizer's state.
 pinned    as the last word: this rank and its threads on a core of their own.
 
 Rank 0 prints one JSON object, which has a digest of all results (calls) or the program's own lines (program).
@@ -66,6 +66,8 @@ def program(hvd, images, epochs, batch_size):
         lines.append(line)
         ends.append(time.perf_counter())
 
+    # Horovod makes a step of a fresh optimizer with gradients of zero, which decays the weights; Lockstep broadcasts what is there: nothing.
+    hvd.broadcast_optimizer_state = lambda optimizer, root_rank: None
     if "lockstep" not in sys.modules:  # Horovod, under the name that the program imports
         for name in ("lockstep", "lockstep.horovod"):
             sys.modules[name] = types.ModuleType(name)
