@@ -7,15 +7,16 @@ from competition import Competition, launch, objects, ratio
 from training import step_rows, step_values
 
 PEERS = pathlib.Path(__file__).resolve().parent / "peers"
-STEPS = {"mlp": "20", "resnet18": "20"}
+STEPS = {"mlp": "20", "resnet18": "20", "gpt2": "4"}
 SIZES = {4: "4 B", 16 << 20: "16 MiB"}
-FLOORS = {("mlp", "ddp"): 1.25, ("mlp", "bucket_view"): 1.35, ("resnet18", "ddp"): 1.1, ("resnet18", "bucket_view"): None}
+FLOORS = {("mlp", "ddp"): 1.25, ("mlp", "bucket_view"): 1.35, ("resnet18", "ddp"): 1.1, ("resnet18", "bucket_view"): None,
+          ("gpt2", "ddp"): None, ("mlp", "fsdp2"): None, ("mlp", "fsdp2_keep"): None}
 
 
 def python_train(args):
     """Samples per second of both ranks together of Python's DistributedDataParallel with the backend lockstep (python/lockstep/torch) and
-    with Gloo, one thread a process, batch 64, SGD with momentum: six linear layers of 2048x2048 and a head, and ResNet-18 on 32x32 images;
-    as it is by default, and with gradient_as_bucket_view. Gloo is measured with and without pinning, and the better counts. Below,
+    with Gloo, one thread a process, batch 64, SGD with momentum: six linear layers of 2048x2048 and a head, ResNet-18 on 32x32 images, and a
+    small GPT-2; as it is by default, with gradient_as_bucket_view, and sharded by FSDP2, which reshards after forward or keeps. Gloo is measured with and without pinning, and the better counts. Below,
     microseconds of dist.all_reduce."""
     os.environ["PYTHONPATH"] = str(PEERS.parent.parent / "python")
     os.environ["LOCKSTEP_CORE_LIBRARY"] = str(args.build / "library/liblockstep_core.so")
