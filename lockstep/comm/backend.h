@@ -139,6 +139,10 @@ class Backend {
     return nullptr;
   }
 
+  // The ranks of each machine, where some have memory in common with others of their machine, and not all
+  // are on one. Empty otherwise.
+  virtual std::vector<std::vector<int>> machines() const { return {}; }
+
   // Makes the groups of a SplitRequest. Returns the group of the part that this rank is in, or null.
   // Destroying groups and making them again uses no more memory each time. A backend implements this
   // function; split() and split_over() are the two ways to call it.

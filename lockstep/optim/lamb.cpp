@@ -83,8 +83,8 @@ class LambSteps {
     items_.push_back(item);
   }
 
-  void run(const NormReducer& reducer, FileMemory* file) {
-    run_moments(reducer, file);
+  void run(const NormRanks& ranks, FileMemory* file) {
+    run_moments(ranks, file);
     const auto apply = [&](const Chunk& chunk) {
       const LambItem& item = items_[places_[chunk.call]];
       step_kernels().lamb_apply(chunk.dtype, item.c, item.rate(sums_[places_[chunk.call]]), chunk.buffers,
@@ -102,7 +102,7 @@ class LambSteps {
   };
 
   // Moments, and the norms of whole parameters.
-  void run_moments(const NormReducer& reducer, FileMemory* file) {
+  void run_moments(const NormRanks& ranks, FileMemory* file) {
     std::vector<ChunkSquares> chunks(chunk_count(calls_));
     const auto moments = [&](const Chunk& chunk) {
       ChunkSquares& squares = chunks[chunk.index];
@@ -113,7 +113,7 @@ class LambSteps {
     for_chunks(calls_, moments, file);
     std::vector<NormShard> shards;
     for (const LambItem& item : items_) shards.push_back(item.shard);
-    add_up(sums_, chunks, shards, reducer);
+    add_up(sums_, chunks, shards, ranks);
   }
 
   std::vector<LambItem> items_;
@@ -157,7 +157,7 @@ double LAMB::grad_factor(const std::vector<Gradient>& gradients) const {
   std::vector<NormShard> shards;
   for (const Gradient& g : gradients) {
     grads.push_back(g.grad);
-    shards.push_back({g.elements, g.offset});
+    shards.push_back(g.place());
   }
   const double norm = std::sqrt(square_sum(grads, shards, norms()));
   return norm > most ? most / norm : 1;
@@ -177,7 +177,7 @@ void LAMB::update(const std::vector<Gradient>& gradients) {
     const LambItem item = {&options,
                            is_adapted(options, g.dims),
                            coefficients(options, g.dims, static_cast<double>(state.step()), factor),
-                           {g.elements, g.offset}};
+                           g.place()};
     steps.add(item, g.param, g.grad, real_view(state.exp_avg()), real_view(state.exp_avg_sq()));
   }
   steps.run(norms(), state_memory().file());

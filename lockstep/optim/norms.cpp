@@ -25,9 +25,77 @@ std::vector<std::size_t> first_chunks(std::span<const NormShard> shards) {
   return first;
 }
 
+void add(SquareSums& to, const SquareSums& more) {
+  to.param += more.param;
+  to.update += more.update;
+}
+
+void add_up_shards(std::vector<SquareSums>& sums, std::span<const ChunkSquares> chunks,
+                   std::span<const NormShard> shards, const NormReducer& reducer) {
+  if (reducer.is_local()) {
+    for (const ChunkSquares& chunk : chunks) add(sums[chunk.item], chunk.sums);
+    return;
+  }
+  const std::vector<std::size_t> first = first_chunks(shards);
+  std::vector<double> table(2 *
+                            first.back());  // a chunk without elements on this rank adds zero, which is exact
+  const auto put = [&](std::size_t item, std::size_t chunk, const SquareSums& squares) {
+    const std::size_t own = static_cast<std::size_t>(shards[item].offset) / CHUNK_ELEMENTS + chunk;
+    const std::size_t at = 2 * std::min(first[item] + own, first[item + 1] - 1);
+    table[at] += squares.param;
+    table[at + 1] += squares.update;
+  };
+  for (std::size_t i = 0; i < sums.size(); ++i) put(i, 0, std::exchange(sums[i], {}));
+  for (const ChunkSquares& chunk : chunks) put(chunk.item, chunk.chunk, chunk.sums);
+  reducer.sum(table);
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    for (std::size_t at = first[i]; at < first[i + 1]; ++at) add(sums[i], {table[2 * at], table[2 * at + 1]});
+  }
+}
+
+// Of pieces, the sums of the parameters that they are pieces of.
+void add_up_pieces(std::vector<SquareSums>& sums, std::span<const NormShard> shards,
+                   const NormReducer& reducer) {
+  std::vector<double> table;
+  for (std::size_t i = 0; i < sums.size(); ++i)
+    if (shards[i].is_piece) table.insert(table.end(), {sums[i].param, sums[i].update});
+  reducer.sum(table);
+  std::size_t at = 0;
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    if (!shards[i].is_piece) continue;
+    sums[i] = {table[at], table[at + 1]};
+    at += 2;
+  }
+}
+
+double square_sum_of_shards(const std::vector<at::Tensor>& tensors, std::span<const NormShard> shards,
+                            const NormReducer& reducer) {
+  if (reducer.is_local()) return square_sum(tensors);
+  const std::vector<std::size_t> first = first_chunks(shards);
+  std::vector<double> table(first.back());
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const std::size_t at = first[i] + static_cast<std::size_t>(shards[i].offset) / CHUNK_ELEMENTS;
+    const auto call = kernel_call(tensors[i]);
+    std::vector<double> parts(call ? chunk_count({&*call, 1}) : 1);
+    if (call) {
+      for_chunks({&*call, 1}, [&](const Chunk& chunk) {
+        parts[chunk.index] = step_kernels().square(chunk.dtype, chunk.buffers.grad, chunk.count);
+      });
+    } else {
+      parts[0] = plain_square(tensors[i]);
+    }
+    for (std::size_t chunk = 0; chunk < parts.size(); ++chunk)
+      table[std::min(at + chunk, first[i + 1] - 1)] += parts[chunk];
+  }
+  reducer.sum(table);
+  double sum = 0;
+  for (const double part : table) sum += part;
+  return sum;
+}
+
 }  // namespace
 
-std::vector<SquareSums> square_sums(const std::vector<NormItem>& items, const NormReducer& reducer) {
+std::vector<SquareSums> square_sums(const std::vector<NormItem>& items, const NormRanks& ranks) {
   std::vector<SquareSums> sums(items.size());
   std::vector<NormShard> shards;
   std::vector<KernelCall> calls;
@@ -50,35 +118,14 @@ std::vector<SquareSums> square_sums(const std::vector<NormItem>& items, const No
     step_kernels().squares(chunk.dtype, items[squares.item].weight_decay, chunk.buffers, chunk.count,
                            squares.sums);
   });
-  add_up(sums, chunks, shards, reducer);
+  add_up(sums, chunks, shards, ranks);
   return sums;
 }
 
 void add_up(std::vector<SquareSums>& sums, std::span<const ChunkSquares> chunks,
-            std::span<const NormShard> shards, const NormReducer& reducer) {
-  const auto add = [](SquareSums& to, const SquareSums& more) {
-    to.param += more.param;
-    to.update += more.update;
-  };
-  if (reducer.is_local()) {
-    for (const ChunkSquares& chunk : chunks) add(sums[chunk.item], chunk.sums);
-    return;
-  }
-  const std::vector<std::size_t> first = first_chunks(shards);
-  std::vector<double> table(2 *
-                            first.back());  // a chunk without elements on this rank adds zero, which is exact
-  const auto put = [&](std::size_t item, std::size_t chunk, const SquareSums& squares) {
-    const std::size_t own = static_cast<std::size_t>(shards[item].offset) / CHUNK_ELEMENTS + chunk;
-    const std::size_t at = 2 * std::min(first[item] + own, first[item + 1] - 1);
-    table[at] += squares.param;
-    table[at + 1] += squares.update;
-  };
-  for (std::size_t i = 0; i < sums.size(); ++i) put(i, 0, std::exchange(sums[i], {}));
-  for (const ChunkSquares& chunk : chunks) put(chunk.item, chunk.chunk, chunk.sums);
-  reducer.sum(table);
-  for (std::size_t i = 0; i < sums.size(); ++i) {
-    for (std::size_t at = first[i]; at < first[i + 1]; ++at) add(sums[i], {table[2 * at], table[2 * at + 1]});
-  }
+            std::span<const NormShard> shards, const NormRanks& ranks) {
+  add_up_shards(sums, chunks, shards, ranks.shards);
+  add_up_pieces(sums, shards, ranks.pieces);
 }
 
 double square_sum(const std::vector<at::Tensor>& tensors) {
@@ -101,28 +148,22 @@ double square_sum(const std::vector<at::Tensor>& tensors) {
 }
 
 double square_sum(const std::vector<at::Tensor>& tensors, std::span<const NormShard> shards,
-                  const NormReducer& reducer) {
-  if (reducer.is_local()) return square_sum(tensors);
-  const std::vector<std::size_t> first = first_chunks(shards);
-  std::vector<double> table(first.back());
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const std::size_t at = first[i] + static_cast<std::size_t>(shards[i].offset) / CHUNK_ELEMENTS;
-    const auto call = kernel_call(tensors[i]);
-    std::vector<double> parts(call ? chunk_count({&*call, 1}) : 1);
-    if (call) {
-      for_chunks({&*call, 1}, [&](const Chunk& chunk) {
-        parts[chunk.index] = step_kernels().square(chunk.dtype, chunk.buffers.grad, chunk.count);
-      });
-    } else {
-      parts[0] = plain_square(tensors[i]);
+                  const NormRanks& ranks) {
+  const auto sum_where = [&](bool is_piece) {
+    std::vector<at::Tensor> some;
+    std::vector<NormShard> places;
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      if (shards[i].is_piece != is_piece) continue;
+      some.push_back(tensors[i]);
+      places.push_back(shards[i]);
     }
-    for (std::size_t chunk = 0; chunk < parts.size(); ++chunk)
-      table[std::min(at + chunk, first[i + 1] - 1)] += parts[chunk];
-  }
-  reducer.sum(table);
-  double sum = 0;
-  for (const double part : table) sum += part;
-  return sum;
+    return square_sum_of_shards(some, places, ranks.shards);
+  };
+  const double whole = sum_where(false);
+  if (ranks.pieces.is_local()) return whole;
+  double in_pieces = sum_where(true);
+  ranks.pieces.sum({&in_pieces, 1});
+  return whole + in_pieces;
 }
 
 }  // namespace lockstep::optim

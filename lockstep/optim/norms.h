@@ -6,20 +6,14 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <cstdint>
+#include <cstddef>
 #include <span>
 #include <vector>
 
-#include "lockstep/optim/norm_reducer.h"
+#include "lockstep/optim/norm_ranks.h"
 #include "lockstep/optim/step_kernels.h"
 
 namespace lockstep::optim {
-
-// The place of a tensor's elements in a whole parameter, in real numbers.
-struct NormShard {
-  std::int64_t elements = 0;  // number of elements of the whole parameter
-  std::int64_t offset = 0;
-};
 
 struct NormItem {
   at::Tensor param;
@@ -36,17 +30,17 @@ struct ChunkSquares {
 };
 
 // |param|^2 and |grad + weight_decay * param|^2 of each whole parameter; real tensors.
-std::vector<SquareSums> square_sums(const std::vector<NormItem>& items, const NormReducer& reducer);
+std::vector<SquareSums> square_sums(const std::vector<NormItem>& items, const NormRanks& ranks);
 
-// Adds the chunks of all ranks of the reducer to the sums of items. Before, the sums are this rank's alone.
-// All ranks have the same items.
+// Adds the chunks of all ranks to the sums of items. Before, the sums are this rank's alone. All ranks have
+// the same items.
 void add_up(std::vector<SquareSums>& sums, std::span<const ChunkSquares> chunks,
-            std::span<const NormShard> shards, const NormReducer& reducer);
+            std::span<const NormShard> shards, const NormRanks& ranks);
 
-// t|^2 over all tensors together; real or complex. On this rank alone.
+// |t|^2 over all tensors together; real or complex. On this rank alone.
 double square_sum(const std::vector<at::Tensor>& tensors);
-// The same over the ranks of the reducer; real tensors.
+// The same over the ranks; real tensors. What is no piece counts once.
 double square_sum(const std::vector<at::Tensor>& tensors, std::span<const NormShard> shards,
-                  const NormReducer& reducer);
+                  const NormRanks& ranks);
 
 }  // namespace lockstep::optim

@@ -145,6 +145,15 @@ void Optimizer::add_param_group(const std::vector<ParameterShard>& shards, const
   }
 }
 
+void Optimizer::reduce_norms_of_pieces(std::unordered_set<std::string> names, const NormReducer& reducer) {
+  if (!have_names(param_groups(), known_))
+    throw InvalidArgument(lockstep::str(name(),
+                                        ": reduce_norms_of_pieces() of an optimiser whose parameters "
+                                        "have no names; give it named_parameters()"));
+  pieces_ = std::move(names);
+  norms_.pieces = reducer;
+}
+
 void Optimizer::look_up_gradients(GradientLookup lookup) {
   if (lookup && !takes_gradient_parts())
     throw InvalidArgument(lockstep::str(name(), ": needs whole gradients and takes none in parts"));
@@ -184,6 +193,7 @@ std::vector<Optimizer::Gradient> Optimizer::gradients() const {
       one.dims = known == known_.end() ? parameter.dim() : known->second.dims;
       one.elements = known == known_.end() ? one.param.numel() : known->second.elements;
       one.offset = known == known_.end() ? 0 : known->second.offset;
+      one.is_piece = known != known_.end() && pieces_.contains(known->second.name);
       found.push_back(std::move(one));
     }
   }

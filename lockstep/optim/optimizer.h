@@ -59,10 +59,11 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "lockstep/optim/gradient_parts.h"
-#include "lockstep/optim/norm_reducer.h"
+#include "lockstep/optim/norm_ranks.h"
 #include "lockstep/optim/parameter_shard.h"
 #include "lockstep/optim/state_memory.h"
 #include "lockstep/tensor/named_tensors.h"
@@ -80,7 +81,11 @@ class Optimizer : public torch::optim::Optimizer {
                        const torch::optim::OptimizerOptions& options);
   // Over which ranks LARS and LAMB take norms; by default over this rank alone. With a group, step() is
   // collective from then on.
-  void reduce_norms(const NormReducer& reducer) { norms_ = reducer; }
+  void reduce_norms(const NormReducer& reducer) { norms_.shards = reducer; }
+  // The same for parameters that are pieces of larger ones: their names, and the ranks that have the rest
+  // (tensor_parallel::reduce_norms() in parallel/tensor_parallel/model_state.h). Throws InvalidArgument if
+  // not all parameters have names.
+  void reduce_norms_of_pieces(std::unordered_set<std::string> names, const NormReducer& reducer);
   // Where the gradients of parameters are that have no .grad, as the ranks of a machine have them
   // (gradient_parts.h). Throws InvalidArgument for an optimiser that needs each whole gradient twice: LARS
   // and LAMB.
@@ -118,6 +123,9 @@ class Optimizer : public torch::optim::Optimizer {
     std::int64_t dims = 0;                 // of the whole parameter
     std::int64_t elements = 0;             // of the whole parameter, real numbers
     std::int64_t offset = 0;               // of `param` in the whole parameter
+    bool is_piece = false;
+
+    NormShard place() const { return {.elements = elements, .offset = offset, .is_piece = is_piece}; }
   };
   using State = torch::optim::OptimizerParamState;
   using Options = torch::optim::OptimizerOptions;
@@ -137,7 +145,7 @@ class Optimizer : public torch::optim::Optimizer {
   std::string called(const at::Tensor& parameter) const;
   // A state dict's tensors of one parameter may have its shape or no dimensions.
   void expect_shape(const std::string& where, const at::Tensor& value, const at::Tensor& parameter) const;
-  const NormReducer& norms() const { return norms_; }
+  const NormRanks& norms() const { return norms_; }
   const StateMemory& state_memory() const { return memory_; }
 
  private:
@@ -164,7 +172,8 @@ class Optimizer : public torch::optim::Optimizer {
   Loaded load_by_name(const NamedTensors& tensors) const;
 
   std::unordered_map<const void*, Known> known_;  // by parameter
-  NormReducer norms_;
+  NormRanks norms_;
+  std::unordered_set<std::string> pieces_;  // names
   GradientLookup lookup_;
   StateMemory memory_;
 };

@@ -197,4 +197,10 @@ double clip_grad_norm_(const torch::nn::Module& net, double max_norm, const Proc
   return norm;
 }
 
+void reduce_norms(optim::Optimizer& optimizer, const torch::nn::Module& net, const ProcessGroup& group) {
+  std::unordered_set<std::string> names;
+  for (const ParameterPiece& piece : named_pieces(net)) names.insert(piece.name);
+  optimizer.reduce_norms_of_pieces(std::move(names), NormReducer(group));
+}
+
 }  // namespace lockstep::tensor_parallel

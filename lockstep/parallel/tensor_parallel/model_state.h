@@ -30,9 +30,10 @@
 //             part until all are read.
 // Lifetime    both refer to the objects that they are made of.
 // Fails       InvalidArgument: an optimiser without names; a checkpoint with another shape.
-//             clip_grad_norm_: as a collective on the group.
-// Limits      LARS and LAMB take the norm of a piece for that of the parameter (optim/norm_reducer.h does
-//             not know pieces).
+//             reduce_norms: InvalidArgument for such an optimiser. clip_grad_norm_: as a collective on the
+//             group.
+// Limits      LAMB's max_grad_norm knows the parameters of one pipeline stage; on a pipeline leave it
+//             infinite, and clip by GradientNorm (parallel/model_parallel).
 #pragma once
 
 #include <memory>
@@ -80,5 +81,10 @@ class OptimizerState : public HasCheckpointItem {
 // count once. Returns the norm before clipping, on every rank. Collective.
 // NOLINTNEXTLINE(readability-identifier-naming): torch's name
 double clip_grad_norm_(const torch::nn::Module& net, double max_norm, const ProcessGroup& group);
+
+// LARS and LAMB take the norm of each whole parameter from then on, instead of the piece's own: without this
+// call their steps are not those of one process. `group`: the tensor-parallel one, over which step() is
+// collective. A ShardedOptimizer takes it as well. Other optimisers take no norms.
+void reduce_norms(optim::Optimizer& optimizer, const torch::nn::Module& net, const ProcessGroup& group);
 
 }  // namespace lockstep::tensor_parallel

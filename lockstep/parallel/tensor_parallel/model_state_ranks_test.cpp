@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <torch/utils.h>
 
+#include <algorithm>
+#include <functional>
 #include <map>
 
 #include "lockstep/base/error.h"
@@ -13,9 +15,12 @@
 #include "lockstep/checkpoint/save_checkpoint.h"
 #include "lockstep/job/groups.h"
 #include "lockstep/optim/adam.h"
+#include "lockstep/optim/lamb.h"
+#include "lockstep/optim/lars.h"
 #include "lockstep/parallel/tensor_parallel/cross_entropy.h"
 #include "lockstep/parallel/tensor_parallel/parallel_transformer_layer.h"
 #include "lockstep/parallel/tensor_parallel/vocab_parallel_embedding.h"
+#include "lockstep/parallel/zero/sharded_data_parallel.h"
 #include "testing/ranks.h"
 #include "testing/shared_folder.h"
 #include "testing/tensor_near.h"
@@ -167,8 +172,62 @@ RANKS_TEST(ModelState, IsWrittenWhole, Ranks(1, 2, 4)) {
   EXPECT_EQ(full_state_dict(training.optimizer_state).empty(), rank() != 0);
 }
 
+// Of a group, with an optimiser of the net itself or of a wrapper around it.
+template <typename Optimizer>
+void run_steps(Net net, Optimizer& optimizer, const std::function<void()>& zero_grad) {
+  reduce_norms(optimizer, *net, net->group);
+  for (int step = 0; step < 4; ++step) {
+    const at::Tensor tokens = (at::arange(25, at::kLong) * (3 + step)).remainder(VOCABULARY);
+    zero_grad();
+    net->loss(tokens.narrow(0, 0, 24).view({4, 6}), tokens.narrow(0, 1, 24).view({4, 6})).backward();
+    optimizer.step();
+  }
+}
+
+// The net of `group` alone, and the same on a mesh of that group and the ranks that hold the same pieces.
+template <typename Optimizer, typename Options>
+void expect_norms_of_whole_parameters(const ProcessGroup& world, int tensor, const Options& options) {
+  const auto trained_on = [&](const ProcessGroup& group) {
+    Net net = Training::made(group, 3);
+    Optimizer optimizer(net->named_parameters().pairs(), options);
+    run_steps(net, optimizer, [&] { optimizer.zero_grad(); });
+    return net;
+  };
+  const Net alone = trained_on(split_group(world, world.rank()));
+  const ProcessGroup group = split_group(world, world.rank() / tensor);
+  Net on_mesh = Training::made(group, 3);
+  {
+    ShardedDataParallel model(on_mesh, {.process_group = split_group(world, world.rank() % tensor)});
+    auto optimizer = model.template optimizer<Optimizer>(options);
+    run_steps(on_mesh, optimizer, [&] { optimizer.zero_grad(); });
+  }
+  for (const Net& net : {trained_on(group), on_mesh}) {
+    std::map<std::string, Partition> partitions;
+    for (const ParameterPiece& piece : named_pieces(*net)) partitions[piece.name] = piece.partition;
+    const auto parameters = alone->named_parameters();
+    for (const auto& entry : net->named_parameters()) {
+      const at::Tensor& whole = parameters[entry.key()];
+      const auto part = partitions.find(entry.key());
+      expect_near(entry.value(), part == partitions.end() ? whole : piece_of(whole, part->second), 1e-9,
+                  entry.key().c_str());
+    }
+  }
+}
+
+RANKS_TEST(ModelState, LarsAndLambTakeTheNormsOfWholeParameters, Ranks(1, 2, 4), Backends("shm", "tcp")) {
+  torch::set_num_threads(1);
+  const int tensor = std::min(size(), 2);
+  const auto lamb = optim::LAMBOptions(1e-2).weight_decay(0.01).max_grad_norm(0.5);
+  expect_norms_of_whole_parameters<optim::LAMB>(world(), tensor, lamb);
+  const auto lars = optim::LARSOptions(0.1).momentum(0.9).weight_decay(1e-3).trust_coefficient(0.1);
+  expect_norms_of_whole_parameters<optim::LARS>(world(), tensor, lars);
+}
+
 RANKS_TEST(ModelState, RefusesAnOptimiserWithoutNames, Ranks(1, 2)) {
   Net net(world());
+  optim::LAMB lamb(net->parameters(), optim::LAMBOptions(1e-2));
+  EXPECT_THAT([&] { reduce_norms(lamb, *net, world()); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("named_parameters")));
   optim::AdamW optimizer(net->parameters(), optim::AdamWOptions(1e-2));
   OptimizerState optimizer_state(optimizer, *net);
   CheckpointState state;

@@ -120,7 +120,7 @@ RANKS_TEST(MasterWeights, HaveTheBitsOfReplicasWithMomentum, Ranks(2, 3)) {
 RANKS_TEST(MasterWeights, HaveTheBitsOfReplicasWithLamb, Ranks(2, 3)) {
   expect_bits_of_replicas<optim::LAMB>(optim::LAMBOptions(1e-2));
 }
-RANKS_TEST(MasterWeights, HaveTheBitsOfReplicasByMessages, Ranks(2, 3), Backends("tcp")) {
+RANKS_TEST(MasterWeights, HaveTheBitsOfReplicasByMessages, Ranks(2, 3, 4), Backends("tcp", "hierarchical")) {
   expect_bits_of_replicas<optim::AdamW>(optim::AdamWOptions(1e-3));
 }
 

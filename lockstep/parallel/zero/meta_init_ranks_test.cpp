@@ -61,7 +61,7 @@ TORCH_MODULE(Net);
 
 // Each rank has a seed of its own: rank 0's values count, and each generator goes where it would go.
 RANKS_TEST(MetaInit, ShardedTrainingIsThatOfAnOrdinaryConstruction, Ranks(1, 2, 3, 4),
-           Backends("shm", "tcp")) {
+           Backends("shm", "tcp", "hierarchical")) {
   torch::manual_seed(0);
   const Net first;  // rank 0's, in this process
   torch::manual_seed(static_cast<std::uint64_t>(rank()));

@@ -73,7 +73,7 @@ void expect_same_bits(const ProcessGroup& group, const Options& options, int ran
   }
 }
 
-RANKS_TEST(Offload, DoesNotShowInTheBits, Ranks(1, 2, 3, 4)) {
+RANKS_TEST(Offload, DoesNotShowInTheBits, Ranks(1, 2, 3, 4), Backends("shm", "hierarchical")) {
   expect_same_bits<optim::AdamW>(world(), optim::AdamWOptions(1e-2), rank());
 }
 RANKS_TEST(Offload, DoesNotShowInTheBitsOfLambByMessages, Ranks(2), Backends("shm", "tcp")) {

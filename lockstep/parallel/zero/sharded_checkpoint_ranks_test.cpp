@@ -103,7 +103,7 @@ std::vector<at::Tensor> load_and_go_on(const ProcessGroup& group, const std::str
   return values_of(run.net);
 }
 
-RANKS_TEST(ShardedCheckpoint, GoesOnWithTheSameBits, Ranks(1, 2, 3, 4)) {
+RANKS_TEST(ShardedCheckpoint, GoesOnWithTheSameBits, Ranks(1, 2, 3, 4), Backends("shm", "hierarchical")) {
   torch::set_num_threads(1);
   const SharedFolder folder(world());
   const auto expected = save_and_go_on<Sharded>(world(), folder.path());

@@ -318,11 +318,11 @@ torch::OrderedDict<std::string, at::Tensor> ShardedDataParallelBase::named_param
 }
 
 ShardedMemory ShardedDataParallelBase::memory() const {
-  const bool is_shared = step_->parameters().copies() == SharedParameters::Copies::ONE;
-  return {.parameters = static_cast<double>(step_->parameters().bytes()) / (is_shared ? group_.size() : 1),
+  const int sharers = step_->parameters().sharers();
+  return {.parameters = static_cast<double>(step_->parameters().bytes()) / sharers,
           .gradients = static_cast<double>(step_->gradients().bytes()),
           .masters = static_cast<double>(step_->parameters().masters().bytes()),
-          .is_shared = is_shared};
+          .is_shared = sharers > 1};
 }
 
 std::string ShardedDataParallelBase::shard_table() const { return to_string(step_->plan()); }

@@ -31,10 +31,10 @@
 //              number of ranks does (sharded_state.h). An optimiser of libtorch cannot be saved.
 // Memory       a rank, of P bytes of parameters and an optimiser with K bytes for each byte of them, N ranks
 //              of a machine: P / N for the one copy, P for this rank's gradients, K P / N for the state. In
-//              stage 2 P / N for gradients, and two buckets of them that are on their way. Without memory in
-//              common the parameters are P, and in stage 3 P / N, max_live_parameters and what stays.
-//              memory() says it. Each rank has all parameters until the wrapper is made, unless meta_init()
-//              made the model.
+//              stage 2 P / N for gradients, and two buckets of them that are on their way. Of several
+//              machines with R ranks each, parameters are P / R. Without memory in common they are P. In
+//              stage 3 these two are P / N, max_live_parameters and what stays. memory() says it. Each rank
+//              has all parameters until the wrapper is made, unless meta_init() made the model.
 // Gradients    of this rank's backward passes are added up in .grad, until the step averages them: several
 //              backward() calls before a step are accumulation, and need no guard. After step(), and after
 //              clip_grad_norm_() or unscale_(), .grad is undefined: the averages lie in the optimiser's
@@ -82,9 +82,10 @@
 //              each rank, also in stage 3.
 // Graphs       that were recorded before a step cannot run backward after it: libtorch's own error says that
 //              a variable was modified. Nor can a backward create a graph of the gradients.
-// Groups       `shm`, and `thread` within a process, have memory in common. Over tcp, mpi, gloo and several
-//              machines each rank has a copy of the parameters, gradients are reduced and parameters gathered
-//              by messages, and the results are the same.
+// Groups       `shm`, and `thread` within a process, have memory in common. Of several machines with equally
+//              many ranks (`hierarchical`) the ranks of each have a copy of the parameters in common, over
+//              tcp, mpi and gloo each rank has one. There gradients are reduced and parameters gathered by
+//              messages, and the results are the same.
 // Fails        InvalidArgument: no parameter that requires a gradient; one that is not float32, float64,
 //              float16 or bfloat16, not dense or not on the CPU; one that another live wrapper has, too; what
 //              "Writing" and "Graphs" name; a second optimiser. Mismatch: models differ, or ranks call
@@ -125,7 +126,7 @@ struct ShardedMemory {
   double parameters = 0;
   double gradients = 0;
   double masters = 0;      // float32, of this rank's part
-  bool is_shared = false;  // one copy of the parameters for all ranks
+  bool is_shared = false;  // one copy of the parameters for the ranks of this machine
 };
 
 class ShardedDataParallelBase : public HasCheckpointItem {

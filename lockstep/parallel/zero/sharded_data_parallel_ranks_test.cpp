@@ -168,7 +168,7 @@ RANKS_TEST(ShardedDataParallel, HasTheBitsOfReplicas, Ranks(1, 2, 3, 4)) {
   expect_equal_bits<optim::LARS>("LARS", optim::LARSOptions(0.1).momentum(0.9).weight_decay(1e-3));
 }
 
-RANKS_TEST(ShardedDataParallel, OverMessagesToo, Ranks(2, 3), Backends("tcp")) {
+RANKS_TEST(ShardedDataParallel, OverMessagesToo, Ranks(2, 3, 4), Backends("tcp", "hierarchical")) {
   torch::set_num_threads(1);
   expect_equal_bits<optim::AdamW>("AdamW", optim::AdamWOptions(1e-2));
   expect_equal_bits<optim::LAMB>("LAMB", optim::LAMBOptions(1e-2).max_grad_norm(0.5));
@@ -284,17 +284,21 @@ RANKS_TEST(ShardedDataParallel, AveragesCanBeLookedAt, Ranks(1, 2, 3, 4)) {
   EXPECT_TRUE(at::allclose(net->weight, before - averages[0].second));
 }
 
-bool has_common_memory(const ProcessGroup& group) {
-  return group.backend_name() == "shm" || group.backend_name() == "self";
+// How many ranks have one copy of the parameters. "hierarchical" has two machines, of three ranks unequal
+// ones.
+int sharers(const ProcessGroup& group) {
+  if (group.backend_name() == "hierarchical") return group.size() == 4 ? 2 : 1;
+  return group.backend_name() == "shm" || group.backend_name() == "self" ? group.size() : 1;
 }
 
 // What a rank accounts for, beside the formulas of docs/zero.md; the rest is alignment and the ranks' marks.
-RANKS_TEST(ShardedDataParallel, MemoryIsThatOfTheFormulas, Ranks(1, 2, 3, 4)) {
+RANKS_TEST(ShardedDataParallel, MemoryIsThatOfTheFormulas, Ranks(1, 2, 3, 4),
+           Backends("shm", "tcp", "hierarchical")) {
   auto net = std::make_shared<torch::nn::LinearImpl>(1000, 500);
   const double bytes = 4.0 * (1000 * 500 + 500);
   ShardedDataParallel model(net);
-  EXPECT_EQ(model.memory().is_shared, has_common_memory(world()));
-  EXPECT_NEAR(model.memory().parameters, model.memory().is_shared ? bytes / size() : bytes, 0.01 * bytes);
+  EXPECT_EQ(model.memory().is_shared, sharers(world()) > 1);
+  EXPECT_NEAR(model.memory().parameters, bytes / sharers(world()), 0.01 * bytes);
   EXPECT_NEAR(model.memory().gradients, bytes, 0.01 * bytes);
   auto optimizer = model.optimizer<optim::AdamW>(optim::AdamWOptions(1e-3));
   model.forward(at::ones({1, 1000})).sum().backward();
@@ -339,14 +343,15 @@ at::Tensor train_late(bool is_late) {
   return net->weight.detach().clone();
 }
 
-RANKS_TEST(ShardedDataParallel, LateRanksDoNotShowInTheBits, Ranks(2, 3)) {
+RANKS_TEST(ShardedDataParallel, LateRanksDoNotShowInTheBits, Ranks(2, 3, 4),
+           Backends("shm", "hierarchical")) {
   torch::set_num_threads(1);
   const at::Tensor expected = train_late(/*is_late=*/false);
   EXPECT_TRUE(train_late(/*is_late=*/true).equal(expected));
 }
 
-// One copy for all ranks: rank 0's writes are seen by all.
-RANKS_TEST(ShardedDataParallel, WritesAreMadeOnce, Ranks(1, 2, 3)) {
+// One copy for all ranks, or for each machine: rank 0's writes are seen by all.
+RANKS_TEST(ShardedDataParallel, WritesAreMadeOnce, Ranks(1, 2, 3, 4), Backends("shm", "hierarchical")) {
   auto net = make_net(rank(), at::kFloat);
   ShardedDataParallel model(net);
   const at::Tensor before = net->tied.detach().clone();

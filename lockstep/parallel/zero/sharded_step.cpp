@@ -90,6 +90,7 @@ template <typename Body> void ShardedStep::guard(const Body& body) {
     body();
   } catch (...) {
     stage_ = Stage::TORN;
+    parameters_.abandon();
     log(LogLevel::WARNING, str(ZERO_WRAPPER.on(group_), ": ", words_of_torn()));
     throw;
   }
@@ -97,6 +98,7 @@ template <typename Body> void ShardedStep::guard(const Body& body) {
 
 void ShardedStep::fail(const std::string& what) {
   stage_ = Stage::TORN;
+  parameters_.abandon();
   group_.abort(str(ZERO_WRAPPER.on(group_), ": the step of the optimiser failed: ", what));
 }
 
@@ -106,6 +108,7 @@ template <typename Body> void ShardedStep::guard_meeting(const Body& body) {
     body();
   } catch (...) {
     if (!parameters_.is_untouched(number_)) guard([] { throw; });
+    parameters_.abandon();
     throw;
   }
 }
@@ -122,13 +125,13 @@ void ShardedStep::begin(bool by_parts) {
 void ShardedStep::meet(bool by_parts) {
   ++number_;
   if (stage_ == Stage::AVERAGED) {
-    parameters_.mark_step(number_);
-    guard_meeting([&] { meeting_.hold(GradientMeeting::Reason::STEP, {}); });
+    guard_meeting(
+        [&] { parameters_.meet(number_, [&] { meeting_.hold(GradientMeeting::Reason::STEP, {}); }); });
     return by_parts ? take_factor_along() : apply_factor();
   }
   const std::vector<bool> used = gradients_->complete();
-  parameters_.mark_step(number_);
-  guard_meeting([&] { met_ = meeting_.hold(GradientMeeting::Reason::STEP, used); });
+  guard_meeting(
+      [&] { parameters_.meet(number_, [&] { met_ = meeting_.hold(GradientMeeting::Reason::STEP, used); }); });
   if (!by_parts || met_.flats.empty()) return finish_average();
   for (std::size_t i = 0; i < layout_.pieces.size(); ++i) {
     parts_[i] = {.dtype = layout_.pieces[i].dtype, .rounded = parameters_.masters().copy_of(i)};

@@ -5,9 +5,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
+#include <numeric>
 #include <span>
 #include <utility>
 
+#include "lockstep/base/fail_point.h"
 #include "lockstep/base/round_up.h"
 #include "lockstep/base/str.h"
 #include "lockstep/comm/collectives/all_gather.h"
@@ -74,6 +77,10 @@ void SharedParameters::reserve(const ShardPlan& plan, const std::optional<Offloa
   memory_ = comm::allocate_common(group_, in_memory);
   if (memory_ == nullptr && units && !in_file) return reserve_units(plan, *units);
   ranges_ = find_parts(plan, bytes_).whole;
+  if (memory_ == nullptr && (machines_ = MachineGroups::make(group_)) != nullptr) {
+    copies_ = Copies::MACHINE;
+    memory_ = comm::allocate_common(machines_->machine(), in_memory);
+  }
   if (memory_ == nullptr) {
     copies_ = Copies::OWN;
     if (in_file) {
@@ -83,7 +90,7 @@ void SharedParameters::reserve(const ShardPlan& plan, const std::optional<Offloa
       memory_ = group_.allocate_shared(bytes_);
     }
   } else if (in_file) {
-    memory_ = zero::common_file(group_, offload->folder, bytes_);
+    memory_ = zero::common_file(machines_ ? machines_->machine() : group_, offload->folder, bytes_);
   }
 }
 
@@ -133,14 +140,26 @@ void SharedParameters::fill() {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (!is_parted(i)) move_in(i);
   }
-  if (copies_ == Copies::ONE) return comm::barrier(group_).wait();  // behind what rank 0 has copied in
-  const std::size_t whole = units_ == nullptr ? bytes_ : units_->plan().resident_end;
-  comm::broadcast(group_, at(0), whole, DType::UINT8, GroupRank{0}).wait();
+  spread(units_ == nullptr ? bytes_ : units_->plan().resident_end);
   for (std::size_t unit = 0; units_ != nullptr && unit < units_->plan().units.size(); ++unit) {
     units_->fill(unit, [&] {
       for (const std::size_t parameter : units_->plan().units[unit].parameters) move_in(parameter);
     });
   }
+}
+
+// All ranks have what rank 0 has written to its copy, up to that byte.
+void SharedParameters::spread(std::size_t end) {
+  const std::size_t begin = PLACE_ALIGNMENT * static_cast<std::size_t>(group_.size());  // behind the marks
+  const auto broadcast_over = [&](const ProcessGroup& group, int root) {
+    if (end > begin) comm::broadcast(group, at(begin), end - begin, DType::UINT8, GroupRank{root}).wait();
+  };
+  if (copies_ == Copies::ONE) return comm::barrier(group_).wait();
+  if (copies_ != Copies::MACHINE) return broadcast_over(group_, 0);
+  const std::vector<int>& lane = machines_->in_lane();
+  const auto root = std::find(lane.begin(), lane.end(), 0);
+  if (root != lane.end()) broadcast_over(machines_->lane(), static_cast<int>(root - lane.begin()));
+  comm::barrier(machines_->machine()).wait();
 }
 
 // Shards come in the order of ranks and of parameters, so what a rank steps is one piece below the boundary
@@ -179,28 +198,61 @@ std::atomic<std::uint64_t>& SharedParameters::mark_of(int rank) const {
 }
 
 // The fence stands between the mark and the look at the group's failure with which a meeting begins.
-void SharedParameters::mark_step(std::uint64_t number) {
+void SharedParameters::mark(std::uint64_t number) {
   mark_of(group_.rank()).store(number, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
+void SharedParameters::meet(std::uint64_t number, const std::function<void()>& meeting) {
+  if (copies_ != Copies::MACHINE) {
+    mark(number);
+    return meeting();
+  }
+  meeting();
+  mark(number);
+  comm::barrier(machines_->machine()).wait();
+}
+
 bool SharedParameters::is_untouched(std::uint64_t number) const {
-  if (copies_ != Copies::ONE) return true;
+  if (sharers() == 1) return true;  // nobody else writes
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  for (int rank = 0; rank < group_.size(); ++rank) {
-    if (mark_of(rank).load(std::memory_order_relaxed) != number) return true;
+  const auto is_marked = [&](int rank) { return mark_of(rank).load(std::memory_order_relaxed) == number; };
+  for (int rank = 0; rank < sharers(); ++rank) {
+    if (!is_marked(machines_ ? machines_->here()[static_cast<std::size_t>(rank)] : rank)) return true;
   }
   return false;
 }
 
+void SharedParameters::abandon() const {
+  if (machines_) machines_->abort(std::current_exception());
+}
+
+int SharedParameters::sharers() const {
+  if (copies_ == Copies::ONE) return group_.size();
+  return copies_ == Copies::MACHINE ? machines_->machine().size() : 1;
+}
+
 void SharedParameters::collect() {
+  const auto part_of = [&](int rank) {
+    const ByteRange& range = ranges_[static_cast<std::size_t>(rank)];
+    return std::span(at(range.begin), range.end - range.begin);
+  };
+  const auto gather = [&](const ProcessGroup& group, const std::vector<int>& ranks) {
+    std::vector<std::span<std::byte>> parts;
+    for (const int rank : ranks) parts.push_back(part_of(rank));
+    const auto mine = part_of(group_.rank());
+    comm::all_gather(group, mine.data(), mine.size(), DType::UINT8, std::move(parts)).wait();
+  };
   const bool is_needed =
       std::any_of(ranges_.begin(), ranges_.end(), [](const ByteRange& r) { return r.end > 0; });
-  if (copies_ != Copies::ONE && group_.size() > 1 && is_needed) {
-    std::vector<std::span<std::byte>> parts;
-    for (const ByteRange& range : ranges_) parts.emplace_back(at(range.begin), range.end - range.begin);
-    const auto mine = parts[static_cast<std::size_t>(group_.rank())];
-    comm::all_gather(group_, mine.data(), mine.size(), DType::UINT8, std::move(parts)).wait();
+  if (copies_ == Copies::MACHINE) {
+    gather(machines_->lane(), machines_->in_lane());
+    fail_point("zero.collecting");
+    comm::barrier(machines_->machine()).wait();
+  } else if (copies_ != Copies::ONE && group_.size() > 1 && is_needed) {
+    std::vector<int> all(ranges_.size());
+    std::iota(all.begin(), all.end(), 0);
+    gather(group_, all);
   }
   if (units_ != nullptr) units_->end_step();
   count_versions();
@@ -210,11 +262,7 @@ void SharedParameters::write(const std::function<void()>& write) {
   if (units_ != nullptr) units_->hold_all();
   comm::barrier(group_).wait();  // nobody reads the old values any more
   if (group_.rank() == 0) write();
-  if (copies_ == Copies::ONE) {
-    comm::barrier(group_).wait();
-  } else {
-    comm::broadcast(group_, at(0), bytes_, DType::UINT8, GroupRank{0}).wait();
-  }
+  spread(bytes_);
   mark_written();
 }
 
@@ -273,7 +321,7 @@ std::optional<std::string> SharedParameters::change() const {
     }
     if (group_.size() > 1 && parameter._version() != places_[i].version) {
       return lockstep::str("parameter ", in_quotes(name), " was written to in place, by every rank on ",
-                           copies_ == Copies::ONE ? "one" : "its",
+                           sharers() > 1 ? "one" : "its",
                            " copy. Write within write_parameters(), which lets one rank do it for all; a "
                            "checkpoint loads into the wrapper: state.add(name, model)");
     }

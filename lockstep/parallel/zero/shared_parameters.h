@@ -7,13 +7,17 @@
 //   if (const auto change = memory.change()) ...             // somebody replaced or wrote to a parameter
 //
 //   ONE     copy for all ranks, where they have memory in common: what a rank writes, all others read
+//   MACHINE one copy for the ranks of each of several machines (machine_groups.h): collect() gathers the
+//           parts of the other machines into it
 //   OWN     copy of each rank elsewhere: collect() gathers the parts of all
 //   PARTS   each rank has its part, and what operators read is gathered before they run (gathered_units.h).
 //           Small parameters stay (unit_plan.h). collect() gathers those, and lets the others go
 //
 // Failures A rank that finds its group failed before a step asks whether others may have begun to write. Each
 //          rank leaves a mark in the memory before it meets the others, and none gets past the meeting
-//          without all marks; a group that has failed lets no rank begin to meet.
+//          without all marks; a group that has failed lets no rank begin to meet. Of several machines the
+//          ranks of each meet once more by themselves, with these marks: who has not got past the first
+//          meeting does not come to the second.
 //
 // A parameter stays the tensor it is, with another memory behind it (set_data): its hooks and handles go on.
 // It is contiguous from then on. A view of it that somebody took before keeps the old memory.
@@ -36,6 +40,7 @@
 #include <vector>
 
 #include "lockstep/comm/process_group.h"
+#include "lockstep/parallel/zero/machine_groups.h"
 #include "lockstep/parallel/zero/master_weights.h"
 #include "lockstep/parallel/zero/shard_plan.h"
 #include "lockstep/parallel/zero/unit_plan.h"
@@ -58,7 +63,7 @@ struct SharedParametersOptions {
 
 class SharedParameters {
  public:
-  enum class Copies { ONE, OWN, PARTS };
+  enum class Copies { ONE, MACHINE, OWN, PARTS };
 
   // `units`: where ranks without memory in common keep their parts alone. Parameters in a file are whole
   // there, for each rank.
@@ -66,6 +71,8 @@ class SharedParameters {
                    const SharedParametersOptions& options, const std::optional<UnitOptions>& units);
 
   Copies copies() const { return copies_; }
+  // How many ranks have a copy in common.
+  int sharers() const;
   // Of one copy; of PARTS what a rank has of it at a time.
   std::size_t bytes() const;
   const NamedTensors& parameters() const { return parameters_; }
@@ -96,10 +103,13 @@ class SharedParameters {
   void rethrow() const;
   // Likewise, and waits for what is on its way.
   void settle() const;
-  // This rank is about to meet the others for step `number`, after which ranks write.
-  void mark_step(std::uint64_t number);
-  // After a failure of that meeting: no rank has written, or will. Without the one copy nobody else writes.
+  // All ranks meet for step `number`, by `meeting`, after which they write.
+  void meet(std::uint64_t number, const std::function<void()>& meeting);
+  // After a failure of meet(): no rank has written to this rank's copy, or will.
   bool is_untouched(std::uint64_t number) const;
+  // A step fails on this rank by the exception that is being handled: ranks that wait for it in the groups of
+  // this object are told.
+  void abandon() const;
   // All ranks have written the same values, or their parts of what is parted: what the parameters are now
   // counts. Not collective.
   void mark_written();
@@ -118,6 +128,8 @@ class SharedParameters {
     std::vector<ByteRange> parted;
   };
   std::atomic<std::uint64_t>& mark_of(int rank) const;
+  void mark(std::uint64_t number);
+  void spread(std::size_t end);
   std::byte* at(std::size_t byte) const { return static_cast<std::byte*>(memory_.get()) + byte; }
   void lay_out();
   Ranges find_parts(const ShardPlan& plan, std::size_t whole_end);
@@ -131,6 +143,7 @@ class SharedParameters {
 
   const NamedTensors parameters_;
   const ProcessGroup group_;
+  std::unique_ptr<MachineGroups> machines_;  // of MACHINE
   Copies copies_ = Copies::ONE;
   std::size_t bytes_ = 0;
   std::shared_ptr<void> memory_;

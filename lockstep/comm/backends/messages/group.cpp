@@ -82,6 +82,10 @@ std::shared_ptr<void> Group::allocate_shared(std::size_t bytes) {
   return {memory, std::free};
 }
 
+std::vector<std::vector<int>> Group::machines() const {
+  return roster().node() ? roster().node()->nodes() : algorithms::Nodes();
+}
+
 // The id of the new groups comes from the first of the ranks that make them. That rank gives out each number
 // once, so number and rank together are unique in the world.
 std::uint64_t Group::agree_on_id(const SplitRequest& split) {

@@ -26,6 +26,7 @@ class Group final : public Backend {
   const std::string& group_name() const override { return roster().membership().name; }
   std::shared_ptr<WorkState> start(Request request) override;
   std::shared_ptr<void> allocate_shared(std::size_t bytes) override;
+  std::vector<std::vector<int>> machines() const override;
   std::shared_ptr<Backend> make_groups(const SplitRequest& split) override;
   void abort(const std::string& reason, ErrorCode code, int peer) override;
   void close() override;
