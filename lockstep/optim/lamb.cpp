@@ -174,8 +174,7 @@ void LAMB::update(const std::vector<Gradient>& gradients) {
       state.exp_avg_sq(state_memory().zeros_like(g.key));
     }
     state.step(state.step() + 1);
-    const LambItem item = {&options,
-                           is_adapted(options, g.dims),
+    const LambItem item = {&options, is_adapted(options, g.dims),
                            coefficients(options, g.dims, static_cast<double>(state.step()), factor),
                            g.place()};
     steps.add(item, g.param, g.grad, real_view(state.exp_avg()), real_view(state.exp_avg_sq()));
