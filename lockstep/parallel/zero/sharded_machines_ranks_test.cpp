@@ -6,9 +6,11 @@
 #include <torch/utils.h>
 
 #include <memory>
+#include <span>
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/collectives/barrier.h"
+#include "lockstep/comm/collectives/point_to_point.h"
 #include "lockstep/job/groups.h"
 #include "lockstep/optim/sgd.h"
 #include "lockstep/parallel/zero/machine_groups.h"
@@ -47,7 +49,10 @@ RANKS_TEST(MachineGroups, AreNoneOfUnequalMachinesOrOfOne, Ranks(2, 3),
 
 RANKS_TEST(MachineGroups, EndTogether, Ranks(4), Backends("hierarchical")) {
   const auto groups = MachineGroups::make(world());
+  int here = 1;
+  if (rank() != 3) comm::send(world(), std::span<const int>(&here, 1), GroupRank{3});
   if (rank() == 3) {
+    for (const int other : {0, 1, 2}) comm::recv(world(), std::span(&here, 1), GroupRank{other});
     groups->abort(std::make_exception_ptr(Timeout("too late")));
     return;
   }
