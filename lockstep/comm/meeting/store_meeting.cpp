@@ -162,7 +162,7 @@ std::optional<StoreEntry> StoreMeeting::hear(int rank, Deadline deadline) const 
 std::string StoreMeeting::collect(const std::string& own, Deadline deadline) {
   std::string packet = str(ALL, own.size(), ':', own);
   std::vector<int> missing;
-  std::vector<std::string> heard;  // ids
+  std::vector<std::pair<int, std::string>> heard;  // ranks and ids
   for (int r = 1; r < size(); ++r) {
     const auto entry = hear(r, deadline);
     if (!entry) {
@@ -174,7 +174,7 @@ std::string StoreMeeting::collect(const std::string& own, Deadline deadline) {
     } else {
       const std::size_t bytes = entry->value.size() - std::min(ID, entry->value.size());
       packet += str(bytes, ':', std::string_view(entry->value).substr(entry->value.size() - bytes));
-      heard.push_back(entry->value.substr(0, ID));
+      heard.emplace_back(r, entry->value.substr(0, ID));
     }
   }
   if (packet[0] == ALL && !missing.empty()) {
@@ -188,22 +188,26 @@ std::string StoreMeeting::collect(const std::string& own, Deadline deadline) {
 
 // A failure stays for late ranks if no other meeting can follow in the store. Otherwise each rank that has
 // come is told by itself: its next attempt would take a common value for its own, and rank 0's would take
-// the text.
-void StoreMeeting::publish(const std::string& packet, const std::vector<std::string>& heard) const {
+// the text. A text that came after rank 0's last look stays for that.
+void StoreMeeting::publish(const std::string& packet,
+                           const std::vector<std::pair<int, std::string>>& heard) const {
   if (packet[0] == ALL || options_.is_of_one_job) return options_.store->set(key("all", 0), packet);
-  for (int r = 1; r < size(); ++r) options_.store->delete_key(key("text", r));
-  for (const auto& id : heard) options_.store->set(told(id), packet);
+  for (const auto& [rank, id] : heard) {
+    options_.store->delete_key(key("text", rank));
+    options_.store->set(told(id), packet);
+  }
 }
 
 std::string StoreMeeting::receive(Deadline deadline) {
   const Deadline longer =
       deadline.is_never() ? deadline : Deadline::in(deadline.remaining() + UNTIL_RANK_0_SAYS_WHY);
   const Awaited awaited([] { return "rank 0, or for the ranks that it waits for"; });
-  auto entry = options_.store->first_of({key("all", 0), farewell(0), told(id_)}, longer);
+  // Rank 0 may have ended since it spoke: what it said comes first.
+  auto entry = options_.store->first_of({key("all", 0), told(id_), farewell(0)}, longer);
   if (!entry) {
     throw MissingRank(str(place(), ": rank 0 did not come before the timeout"), 0);
   }
-  if (entry->index == 1) {
+  if (entry->index == 2) {
     throw PeerLost(str(place(), ": rank 0 ended before all ranks had met"), 0);
   }
   return std::move(entry->value);

@@ -18,6 +18,9 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "lockstep/comm/meeting/job_identity.h"
 #include "lockstep/comm/meeting/meeting.h"
@@ -62,7 +65,7 @@ class StoreMeeting : public Meeting {
   std::vector<int> missing_from(int first) const;
   std::optional<StoreEntry> hear(int rank, Deadline deadline) const;
   std::string collect(const std::string& own, Deadline deadline);
-  void publish(const std::string& packet, const std::vector<std::string>& heard) const;
+  void publish(const std::string& packet, const std::vector<std::pair<int, std::string>>& heard) const;
   std::string receive(Deadline deadline);
   void come();
   void leave() noexcept;
