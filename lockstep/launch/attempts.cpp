@@ -89,17 +89,19 @@ bool decide(const PreparedJob& job, const RunResult& result, NodeLink* link, Con
   const RestartPlan plan = restart_plan(result.end, job.facts.restarts, max);
   if (max == 0 || plan.step == RestartStep::DONE) return false;
   const bool wished = plan.step == RestartStep::RESTART;
-  const bool follows = link != nullptr ? link->agree_on_restart(wished) : wished;
-  if (follows) {
+  const NextStart alone = wished ? NextStart::FOLLOWS : NextStart::GIVEN_UP;
+  const NextStart next = link != nullptr ? link->agree_on_restart(wished) : alone;
+  if (next == NextStart::FOLLOWS) {
     console.line(
         str("restart ", job.facts.restarts + 1, " of ", max, ": ", cause_in_words(result, job.plan)));
-  } else {
-    console.line(str("not restarted: ",
-                     wished ? std::string("the launcher of another machine does not start its ranks again")
-                            : describe(plan.reason),
-                     plan.reason == RestartReason::RESTARTS_USED_UP ? str(" (", max, " of ", max, ")") : ""));
+    return true;
   }
-  return follows;
+  RestartReason why = plan.reason;
+  if (wished)
+    why = next == NextStart::GIVEN_UP ? RestartReason::ANOTHER_GAVE_UP : RestartReason::STORE_LOST;
+  console.line(str("not restarted: ", describe(why),
+                   why == RestartReason::RESTARTS_USED_UP ? str(" (", max, " of ", max, ")") : ""));
+  return false;
 }
 
 struct Outcome {

@@ -13,11 +13,12 @@ namespace {
 constexpr std::chrono::seconds OTHERS_END{5};
 constexpr std::chrono::seconds OWNER_SAYS{2};
 
-// The published ends of all nodes. `silent` lists the nodes that published none.
+// The published ends of all nodes.
 struct AllEnds {
   std::vector<RankEnd> ends;
   std::vector<std::pair<int, int>> nodes;  // rank, node
-  std::vector<int> silent;                 // nodes
+  std::vector<int> silent;                 // nodes that published none
+  std::vector<int> gone;                   // those of them whose launcher is gone
 };
 
 AllEnds all_ends(NodeLink& link, int node, std::span<const RankEnd> mine) {
@@ -25,10 +26,12 @@ AllEnds all_ends(NodeLink& link, int node, std::span<const RankEnd> mine) {
   const auto published = link.published(Deadline::in(OTHERS_END));
   for (std::size_t i = 0; i < published.size(); ++i) {
     const bool is_own = static_cast<int>(i) == node;
-    if (!published[i] && !is_own) all.silent.push_back(static_cast<int>(i));
-    const std::vector<RankEnd> ends = is_own         ? std::vector<RankEnd>(mine.begin(), mine.end())
-                                      : published[i] ? unpack_ends(*published[i])
-                                                     : std::vector<RankEnd>();
+    const Published& its = published[i];
+    if (!its.ends && !is_own) all.silent.push_back(static_cast<int>(i));
+    if (its.is_gone && !is_own) all.gone.push_back(static_cast<int>(i));
+    const std::vector<RankEnd> ends = is_own     ? std::vector<RankEnd>(mine.begin(), mine.end())
+                                      : its.ends ? unpack_ends(*its.ends)
+                                                 : std::vector<RankEnd>();
     for (const RankEnd& end : ends) {
       all.ends.push_back(end);
       all.nodes.emplace_back(end.rank, static_cast<int>(i));
@@ -43,6 +46,8 @@ int node_of(const AllEnds& all, int rank) {
   if (found != all.nodes.end()) return found->second;
   return all.silent.empty() ? 0 : all.silent.front();
 }
+
+std::string line_of(const NodeFailure& failure) { return str("node ", failure.node, ": ", failure.what); }
 
 // The description of a rank's failure if its launcher did not give one.
 std::string without_words(const FirstCause& cause, std::span<const RankEnd> ends, int node) {
@@ -69,7 +74,12 @@ std::optional<JobCause> find_job_cause(NodeLink& link, int node, std::span<const
   link.publish(pack_ends(mine));
   const AllEnds all = all_ends(link, node, mine);
   const auto cause = first_cause(all.ends);
-  if (!cause) return std::nullopt;
+  if (!cause && all.gone.empty()) return std::nullopt;
+  if (!cause) {
+    const NodeFailure agreed =
+        link.agree({all.gone.front(), 1, str("the launcher of node ", all.gone.front(), " is gone")});
+    return JobCause{false, {}, line_of(agreed), agreed.exit_code, true};
+  }
   const int owner = node_of(all, cause->rank);
   const auto say = [&](const std::string& what) {
     return link.agree({owner, exit_code_of(*cause, all.ends), what});
@@ -82,7 +92,7 @@ std::optional<JobCause> find_job_cause(NodeLink& link, int node, std::span<const
     if (!agreed) agreed = say(without_words(*cause, all.ends, owner));
   }
   const bool is_here = owner == node && agreed->node == node;
-  return JobCause{is_here, *cause, str("node ", agreed->node, ": ", agreed->what), agreed->exit_code};
+  return JobCause{is_here, *cause, line_of(*agreed), agreed->exit_code, !all.gone.empty()};
 }
 
 std::string pack_ends(std::span<const RankEnd> ends) {

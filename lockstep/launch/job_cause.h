@@ -23,10 +23,11 @@ struct JobCause {
   FirstCause cause;      // set if the cause is here
   std::string line;      // "node 1: rank 2 failed first: ...", the same on all launchers
   int exit_code = 1;
+  bool is_launcher_gone = false;  // a launcher of another machine, which can start no ranks again
 };
 
 // Publishes `mine`. Blocks until the other launchers have published theirs or are gone, at most some seconds.
-// nullopt: no rank failed by itself.
+// nullopt: no rank failed by itself, and all launchers are there.
 std::optional<JobCause> find_job_cause(NodeLink& link, int node, std::span<const RankEnd> mine,
                                        const std::function<std::string(const FirstCause&)>& words);
 

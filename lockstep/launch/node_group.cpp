@@ -234,17 +234,21 @@ void NodeLink::publish(const std::string& ends) {
   }
 }
 
-std::vector<std::optional<std::string>> NodeLink::published(Deadline deadline) {
-  std::vector<std::optional<std::string>> all(static_cast<std::size_t>(access_.nodes));
+std::vector<Published> NodeLink::published(Deadline deadline) {
+  std::vector<Published> all(static_cast<std::size_t>(access_.nodes));
   try {
     for (int node = 0; node < access_.nodes; ++node) {
       const auto entry = store_->find(node_key("ranks", node));
       if (!entry) continue;
       const auto ends = store_->first_of(
           {start_key("ends", start_, node), gone_key(node, name_of_launcher(*entry))}, deadline);
-      if (ends && ends->index == 0) all[static_cast<std::size_t>(node)] = ends->value;
+      if (!ends) continue;
+      Published& its = all[static_cast<std::size_t>(node)];
+      its.is_gone = ends->index == 1;
+      if (!its.is_gone) its.ends = ends->value;
     }
-  } catch (const Error&) {  // NOLINT(bugprone-empty-catch): the published texts are gone
+  } catch (const Error&) {
+    all.front().is_gone = !all.front().ends;
   }
   return all;
 }
@@ -273,18 +277,18 @@ void NodeLink::note_ended_well() {
   }
 }
 
-bool NodeLink::agree_on_restart(bool wished) {
+NextStart NodeLink::agree_on_restart(bool wished) {
   store_->set_timeout(LAST_ANSWER);
   try {
     const std::string said = store_->compare_set(start_key("next", start_), "", wished ? RESTART : GIVE_UP);
-    if (!wished || said != RESTART) return false;
-  } catch (const Error&) {  // the store is gone, so the ranks could not meet again
-    return false;
+    if (!wished || said != RESTART) return NextStart::GIVEN_UP;
+  } catch (const Error&) {
+    return NextStart::UNDECIDED;
   }
   store_->set_timeout(PATIENCE);
   ++start_;
   others_ended_well_ = false;
-  return true;
+  return NextStart::FOLLOWS;
 }
 
 void NodeLink::finish() {

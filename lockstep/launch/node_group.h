@@ -9,7 +9,7 @@
 //   wait.want_read(link.descriptor()); ... if (auto news = link.news(wait)) stop(*news);
 //   link.report({node, 137, "rank 3 failed first: killed by SIGKILL"});       // the first report of the job
 //                                                                             // counts
-//   if (link.agree_on_restart(true)) ...          // all nodes start their ranks again, or none does
+//   if (link.agree_on_restart(true) == NextStart::FOLLOWS) ...  // all nodes start their ranks again, or none
 //   link.finish();                                // this node is done
 //
 // The keys of one start of the ranks contain the number of that start, so a later start never reads them. If
@@ -100,6 +100,19 @@ struct NodeFailure {
   int signal = 0;
 };
 
+// What a launcher has published about its start of the ranks.
+struct Published {
+  std::optional<std::string> ends;  // how its ranks ended
+  bool is_gone = false;             // its launcher is gone, and published nothing
+};
+
+// The launchers' decision about the next start.
+enum class NextStart {
+  FOLLOWS,    // every node starts its ranks again
+  GIVEN_UP,   // by this launcher, or by the first that answered
+  UNDECIDED,  // the store is lost, so the ranks could not meet again
+};
+
 class NodeLink {
  public:
   NodeLink(NodeAccess access, NodeStores stores);
@@ -117,9 +130,8 @@ class NodeLink {
 
   // ---- finding the first cause (job_cause.h), once this node's ranks have ended
   void publish(const std::string& ends);  // how they ended
-  // The texts that the nodes have published, by node. Empty for a node whose launcher is gone or did not
-  // publish by the deadline.
-  std::vector<std::optional<std::string>> published(Deadline deadline);
+  // By node, what the other launchers have published until the deadline. If the store is lost, node 0 is gone.
+  std::vector<Published> published(Deadline deadline);
   // Returns the job's first cause: the first one that any node proposed.
   NodeFailure agree(const NodeFailure& mine);
   std::optional<NodeFailure> agreed(Deadline deadline);  // waits until a node has proposed one
@@ -127,10 +139,10 @@ class NodeLink {
   // ---- restarts
   void note_ended_well();  // all ranks of this node have ended well; call it once per start
   bool have_others_ended_well() const { return others_ended_well_; }  // valid after news()
-  // Call it when all ranks of this node have ended. If it returns true, every node starts its ranks again,
-  // and later calls are about that start. The first launcher that answers decides for all. If that was true,
-  // but this launcher asks for false, the other launchers' next start ends when this launcher is gone.
-  bool agree_on_restart(bool wished);
+  // Call it when all ranks of this node have ended. After FOLLOWS, later calls are about that start. The first
+  // launcher that answers decides for all. If it wished a restart, but this launcher does not, the other
+  // launchers' next start ends when this launcher is gone.
+  NextStart agree_on_restart(bool wished);
 
   void finish();  // this node has ended well and will not start again
 

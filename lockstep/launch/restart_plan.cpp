@@ -28,6 +28,9 @@ std::string describe(RestartReason reason) {
     case RestartReason::TIME_OVER: return "the time limit was reached";
     case RestartReason::PROGRAM_CANNOT_RUN: return "the program cannot be run";
     case RestartReason::LAUNCHER_LOST: return "the launcher of another machine has ended";
+    case RestartReason::ANOTHER_GAVE_UP:
+      return "the launcher of another machine does not start its ranks again";
+    case RestartReason::STORE_LOST: return "the store that the launchers of all machines share is lost";
   }
   return "";
 }

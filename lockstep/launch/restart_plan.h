@@ -40,6 +40,8 @@ enum class RestartReason {
   TIME_OVER,
   PROGRAM_CANNOT_RUN,
   LAUNCHER_LOST,
+  ANOTHER_GAVE_UP,  // a launcher of another machine decided first (NodeLink::agree_on_restart)
+  STORE_LOST,       // the launchers cannot decide together
 };
 
 struct RestartPlan {

@@ -39,7 +39,9 @@ TEST(RestartPlan, NothingElseIsRestarted) {
 TEST(RestartPlan, EveryEndHasAReasonOfItsOwn) {
   std::set<std::string> words;
   for (const AttemptEnd end : EVERY_END) words.insert(describe(restart_plan(end, 0, 1).reason));
-  EXPECT_EQ(words.size(), EVERY_END.size());
+  for (const RestartReason reason : {RestartReason::ANOTHER_GAVE_UP, RestartReason::STORE_LOST})
+    words.insert(describe(reason));
+  EXPECT_EQ(words.size(), EVERY_END.size() + 2);
   EXPECT_FALSE(words.contains(""));
 }
 

@@ -73,6 +73,7 @@ void Supervisor::find_cause() {
                                    host_name());
         });
     cause_code_ = found ? found->exit_code : 1;
+    is_launcher_lost_ = found && found->is_launcher_gone;
     if (!found || !found->is_here) {
       result_.other_node = found ? found->line
                                  : str("node ", alarm_.value_or(0),

@@ -13,7 +13,7 @@ import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "faults"))
-from launcher_support import BOUND, children_of, read, show_times, wait_until  # noqa: E402
+from launcher_support import BOUND, children_of, read, show_times, state_of, wait_until  # noqa: E402
 from restart_test import STEP_TIME, STEPS, seeds, starts_in  # noqa: E402
 from slurm import free_ports  # noqa: E402
 
@@ -37,12 +37,19 @@ class Launcher:
     def said(self):
         return self.output.read_text(errors="backslashreplace")
 
+    def guardian(self):
+        return next((pid for pid in children_of(self.process.pid) if read(f"/proc/{pid}/comm") == b"lockstep-guard\n"), None)
+
+    def children_of_guardian(self):
+        guardian = self.guardian()
+        return children_of(guardian) if guardian else []
+
     def ranks(self):
         """The children of its guardian but for the one that watches the other nodes."""
-        for child in children_of(self.process.pid):
-            if read(f"/proc/{child}/comm") == b"lockstep-guard\n":
-                return [pid for pid in children_of(child) if not read(f"/proc/{pid}/comm").startswith(b"lockstep-")]
-        return []
+        return [pid for pid in self.children_of_guardian() if not read(f"/proc/{pid}/comm").startswith(b"lockstep-")]
+
+    def helper(self, name):
+        return next((pid for pid in self.children_of_guardian() if read(f"/proc/{pid}/comm") == name + b"\n"), None)
 
     def end(self):
         if self.process.poll() is None:
@@ -139,6 +146,27 @@ class Restarts(Place):
                 self.assertRegex(launchers[1 - killed].said(), rf"the launcher of node {killed}\b.* (was killed|is gone|has ended)")
                 self.assertNotIn("restart 1 of 3", outputs)
                 self.assertIn("not restarted: the launcher of another machine has ended", outputs)
+
+    def test_a_launcher_that_is_gone_is_known_also_where_a_rank_failed_first(self):
+        """The guardian is killed, so it cannot report its own end. The survivor's watcher is stopped, so its rank fails first."""
+        for killed in (0, 1):
+            with self.subTest(killed=killed):
+                self.begin()
+                launchers = self.start((1, 1), ["sh", "-c", "touch begun$RANK; until [ -e fail$RANK ]; do sleep 0.01; done; exit 9"],
+                                       ["--max-restarts", "3"])
+                wait_until(lambda: all((self.folder / f"begun{rank}").exists() for rank in (0, 1)), "the ranks run")
+                survivor = launchers[1 - killed]
+                watcher = wait_until(lambda: survivor.helper(b"lockstep-watch"), "the watcher has its name")
+                os.kill(watcher, signal.SIGSTOP)
+                wait_until(lambda: state_of(watcher) == "T", "the watcher is stopped")
+                os.kill(launchers[killed].guardian(), signal.SIGKILL)
+                launchers[killed].process.wait()
+                (self.folder / f"fail{1 - killed}").touch()
+                codes, outputs = self.finish(launchers)
+                self.assertEqual(codes[1 - killed], 9, outputs)
+                self.assertIn("rank %d failed first: exit code 9" % (1 - killed), survivor.said())
+                self.assertIn("not restarted: the launcher of another machine has ended", survivor.said())
+                self.assertNotIn("lockstep: restart", outputs)
 
     def test_launchers_with_other_restarts_are_refused(self):
         launchers = self.start((1, 1), ["true"], options_of={0: ["--max-restarts", "2"], 1: ["--max-restarts", "3"]})
