@@ -584,6 +584,16 @@ module lockstep
       integer(c_size_t), value :: count
       integer(c_int64_t), intent(out) :: operations(*)
     end function
+    integer(c_int) function lockstep_named_prepare(request, operation) bind(c)
+      import :: c_int, c_int64_t, lockstep_named_request
+      type(lockstep_named_request), intent(in) :: request
+      integer(c_int64_t), intent(out) :: operation
+    end function
+    integer(c_int) function lockstep_named_start(operation, input, output) bind(c)
+      import :: c_int, c_int64_t, c_ptr
+      integer(c_int64_t), value :: operation
+      type(c_ptr), value :: input, output
+    end function
     integer(c_int) function lockstep_named_poll(operation, done) bind(c)
       import :: c_int, c_int64_t
       integer(c_int64_t), value :: operation

@@ -94,18 +94,32 @@ int lockstep_named_is_initialized(void) { return named::is_started() ? 1 : 0; }
 int lockstep_named_submit(const lockstep_named_request* requests, size_t count, lockstep_named* operations) {
   return guarded("lockstep_named_submit", [&] {
     const auto engine = named::engine();
-    std::vector<named::Submission> submissions;
-    for (size_t i = 0; i < count; ++i) {
-      (&required(operations, "operations"))[i] = 0;
-      submissions.push_back(submission_of((&required(requests, "requests"))[i]));
-    }
+    for (size_t i = 0; i < count; ++i) (&required(operations, "operations"))[i] = 0;
     if (count == 1) {
-      *operations = named_operations().add(engine->submit(std::move(submissions.front())));
-    } else if (count > 1) {
-      const auto made = engine->submit_all(std::move(submissions));
-      for (size_t i = 0; i < count; ++i) operations[i] = named_operations().add(made[i]);
+      auto one = submission_of(required(requests, "requests"));
+      *operations = named_operations().add(engine->submit(std::move(one)));
+      return;
     }
+    std::vector<named::Submission> submissions;
+    for (size_t i = 0; i < count; ++i)
+      submissions.push_back(submission_of((&required(requests, "requests"))[i]));
+    if (count == 0) return;
+    const auto made = engine->submit_all(std::move(submissions));
+    for (size_t i = 0; i < count; ++i) operations[i] = named_operations().add(made[i]);
   });
+}
+
+int lockstep_named_prepare(const lockstep_named_request* request, lockstep_named* operation) {
+  return guarded("lockstep_named_prepare", [&] {
+    lockstep::c::cleared(operation, "operation");
+    auto given = submission_of(required(request, "request"));
+    *operation = named_operations().add(named::engine()->prepare(std::move(given.request)));
+  });
+}
+
+int lockstep_named_start(lockstep_named operation, const void* input, void* output) {
+  return guarded("lockstep_named_start",
+                 [&] { named::engine()->start(named_operations().get(operation), input, output); });
 }
 
 int lockstep_named_poll(lockstep_named operation, int* done) {

@@ -83,6 +83,28 @@ LOCKSTEP_C_API int lockstep_named_is_initialized(void);  // 1 or 0
 // More than one: they run together or not at all. Each gets a handle.
 LOCKSTEP_C_API int lockstep_named_submit(const lockstep_named_request* requests, size_t count,
                                          lockstep_named* operations);
+// An operation that is started again and again, for less work in each step: what can be done once is done by
+// prepare, of an ALLREDUCE or a BROADCAST that has a name; its input and output may be NULL. start may follow
+// when the operation is done or has failed, and may be called with other buffers each time; poll, wait and
+// notify are about the last start. Free it after the last one. Not finish, which frees it each time.
+//
+//   float gradient[6] = {0};
+//   const int64_t shape[1] = {6};
+//   lockstep_named average = 0;
+//   lockstep_named_request request = LOCKSTEP_NAMED_REQUEST;
+//   request.name = "layer1.weight";
+//   request.dtype = LOCKSTEP_FLOAT32;
+//   request.shape = shape;
+//   request.dimensions = 1;
+//   lockstep_named_prepare(&request, &average);
+//   for (int step = 0; step < 100; ++step) {
+//     compute_a_little();
+//     lockstep_named_start(average, gradient, gradient);
+//     if (lockstep_named_wait(average) != LOCKSTEP_OK) fail(lockstep_error_text());
+//   }
+//   lockstep_named_free(average);
+LOCKSTEP_C_API int lockstep_named_prepare(const lockstep_named_request* request, lockstep_named* operation);
+LOCKSTEP_C_API int lockstep_named_start(lockstep_named operation, const void* input, void* output);
 // `done` becomes 1 for an operation that is done or has failed. The call itself does not fail for the latter.
 LOCKSTEP_C_API int lockstep_named_poll(lockstep_named operation, int* done);
 // Returns the error of the operation if it failed, each time.

@@ -85,6 +85,27 @@ void check_finish_of_a_failure(int rank) {
   EXPECT_TRUE(failed(LOCKSTEP_ERROR_INVALID_HANDLE, lockstep_named_wait(operation), "named operation"));
 }
 
+// The header's example.
+void check_prepared(int size) {
+  const int64_t one[1] = {1};
+  lockstep_named_request request = request_of("again", one, nullptr);
+  lockstep_named sum = 0;
+  ASSERT_TRUE(ok(lockstep_named_prepare(&request, &sum)));
+  for (int step = 0; step < 3; ++step) {
+    float gradient = static_cast<float>(step);
+    ASSERT_TRUE(ok(lockstep_named_start(sum, &gradient, &gradient)));
+    ASSERT_TRUE(ok(lockstep_named_wait(sum)));
+    EXPECT_EQ(gradient, static_cast<float>(size * step));
+  }
+  EXPECT_TRUE(ok(lockstep_named_free(sum)));
+  EXPECT_TRUE(
+      failed(LOCKSTEP_ERROR_INVALID_HANDLE, lockstep_named_start(sum, one, nullptr), "named operation"));
+  request.kind = LOCKSTEP_NAMED_JOIN;
+  EXPECT_TRUE(
+      failed(LOCKSTEP_ERROR_INVALID_ARGUMENT, lockstep_named_prepare(&request, &sum), "can be prepared"));
+  EXPECT_EQ(sum, 0);
+}
+
 RANKS_TEST(CNamed, MatchesByNameAndStartsAgain, Ranks(1, 2, 3), WithoutGroup()) {
   for (int round = 0; round < 2; ++round) {
     const int first[1] = {0};
@@ -118,6 +139,7 @@ RANKS_TEST(CNamed, MatchesByNameAndStartsAgain, Ranks(1, 2, 3), WithoutGroup()) 
     EXPECT_TRUE(failed(LOCKSTEP_ERROR_INVALID_ARGUMENT, lockstep_named_process_set(9, &place, &members),
                        "no process set 9"));
     check_results_of_their_own(rank(), size());
+    check_prepared(size());
     if (size() > 1) check_finish_of_a_failure(rank());
     ASSERT_TRUE(ok(lockstep_named_shutdown()));
     const lockstep_named_request late = request_of("late", one, &a);

@@ -97,8 +97,7 @@ bool decide(const PreparedJob& job, const RunResult& result, NodeLink* link, Con
     return true;
   }
   RestartReason why = plan.reason;
-  if (wished)
-    why = next == NextStart::GIVEN_UP ? RestartReason::ANOTHER_GAVE_UP : RestartReason::STORE_LOST;
+  if (wished) why = next == NextStart::GIVEN_UP ? RestartReason::ANOTHER_GAVE_UP : RestartReason::STORE_LOST;
   console.line(str("not restarted: ", describe(why),
                    why == RestartReason::RESTARTS_USED_UP ? str(" (", max, " of ", max, ")") : ""));
   return false;

@@ -130,7 +130,8 @@ class NodeLink {
 
   // ---- finding the first cause (job_cause.h), once this node's ranks have ended
   void publish(const std::string& ends);  // how they ended
-  // By node, what the other launchers have published until the deadline. If the store is lost, node 0 is gone.
+  // By node, what the other launchers have published until the deadline. If the store is lost, node 0 is
+  // gone.
   std::vector<Published> published(Deadline deadline);
   // Returns the job's first cause: the first one that any node proposed.
   NodeFailure agree(const NodeFailure& mine);
@@ -139,9 +140,9 @@ class NodeLink {
   // ---- restarts
   void note_ended_well();  // all ranks of this node have ended well; call it once per start
   bool have_others_ended_well() const { return others_ended_well_; }  // valid after news()
-  // Call it when all ranks of this node have ended. After FOLLOWS, later calls are about that start. The first
-  // launcher that answers decides for all. If it wished a restart, but this launcher does not, the other
-  // launchers' next start ends when this launcher is gone.
+  // Call it when all ranks of this node have ended. After FOLLOWS, later calls are about that start. The
+  // first launcher that answers decides for all. If it wished a restart, but this launcher does not, the
+  // other launchers' next start ends when this launcher is gone.
   NextStart agree_on_restart(bool wished);
 
   void finish();  // this node has ended well and will not start again

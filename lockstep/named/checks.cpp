@@ -17,19 +17,6 @@ template <typename... Parts> [[noreturn]] void refuse(const Request& request, co
 
 bool moves_data(Kind kind) { return kind < Kind::BARRIER; }
 
-void check_buffers(const Submission& submission) {
-  const Request& request = submission.request;
-  if (!shape_bytes(request.shape, size_of(request.dtype))) refuse(request, "its shape cannot be");
-  if (request.bytes() == 0) return;
-  const bool has_output = request.kind == Kind::ALLREDUCE || request.kind == Kind::BROADCAST;
-  if (submission.input == nullptr || (has_output && submission.output == nullptr))
-    refuse(request, "it has ", request.elements(), " elements and no memory");
-  for (const void* memory : {submission.input, static_cast<const void*>(submission.output)}) {
-    const std::size_t unit = is_complex(request.dtype) ? size_of(request.dtype) / 2 : size_of(request.dtype);
-    if (reinterpret_cast<std::uintptr_t>(memory) % unit != 0) refuse(request, "its memory is not aligned");
-  }
-}
-
 void check_op(const Request& request, std::size_t ranks) {
   if (request.op == Op::AVERAGE && request.dtype == DType::BOOL) refuse(request, "bool has no average");
   if (is_complex(request.dtype) && request.op != Op::AVERAGE && request.op != Op::SUM)
@@ -76,20 +63,31 @@ void check_new_set(const Request& request, const ProcessSets& sets) {
 
 }  // namespace
 
-void check(Submission& submission, const ProcessSets& sets) {
-  Request& request = submission.request;
+void check_memory(const Request& request, const void* input, const void* output) {
+  if (!moves_data(request.kind) || request.bytes() == 0) return;
+  const bool has_output = request.kind == Kind::ALLREDUCE || request.kind == Kind::BROADCAST;
+  if (input == nullptr || (has_output && output == nullptr))
+    refuse(request, "it has ", request.elements(), " elements and no memory");
+  for (const void* memory : {input, output}) {
+    const std::size_t unit = is_complex(request.dtype) ? size_of(request.dtype) / 2 : size_of(request.dtype);
+    if (reinterpret_cast<std::uintptr_t>(memory) % unit != 0) refuse(request, "its memory is not aligned");
+  }
+}
+
+void check(Request& request, const ProcessSets& sets) {
   if (request.kind == Kind::ADD_PROCESS_SET) return check_new_set(request, sets);
   if (request.kind == Kind::REMOVE_PROCESS_SET) {
     if (request.root == GLOBAL_PROCESS_SET) refuse(request, "the set of all ranks stays");
     (void)sets.ranks(request.root);
     return;
   }
-  const std::vector<int> ranks = sets.ranks(request.process_set);
-  if (sets.rank_in(request.process_set) < 0)
+  const ProcessGroup group = sets.group(request.process_set);
+  const std::vector<int>& ranks = group.ranks();
+  if (group.rank() < 0)
     refuse(request, "rank ", sets.all().rank(), " is not in process set ", request.process_set, ", whose ",
            rank_list(ranks), " alone may call it");
   if (!moves_data(request.kind)) return;
-  check_buffers(submission);
+  if (!shape_bytes(request.shape, size_of(request.dtype))) refuse(request, "its shape cannot be");
   if (request.kind == Kind::BROADCAST && std::find(ranks.begin(), ranks.end(), request.root) == ranks.end())
     refuse(request, "root ", request.root, " is not one of ", rank_list(ranks));
   if (request.kind != Kind::ALLREDUCE && request.kind != Kind::BROADCAST && request.shape.empty())

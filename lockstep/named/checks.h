@@ -1,6 +1,7 @@
 // check: whether a request can be carried out at all, before anything is sent.
 //
-//   check(submission, sets);              // throws InvalidArgument that names the operation and the reason
+//   check(request, sets);                 // throws InvalidArgument that names the operation and the reason
+//   check_memory(request, input, output);
 //
 // Fills in the splits of an ALLTOALL that has none: equal parts.
 #pragma once
@@ -10,6 +11,7 @@
 
 namespace lockstep::named {
 
-void check(Submission& submission, const ProcessSets& sets);
+void check(Request& request, const ProcessSets& sets);
+void check_memory(const Request& request, const void* input, const void* output);
 
 }  // namespace lockstep::named

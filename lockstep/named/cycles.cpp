@@ -113,7 +113,7 @@ std::vector<std::uint64_t> Cycles::own_words(std::string& requests) {
                                                       ": its process set has been removed"))));
       continue;
     }
-    const auto slot = table_.slot_of(sets_.all().rank(), operation->request());
+    const auto slot = table_.slot_of(sets_.all().rank(), operation->request(), operation->cached());
     if (slot) {
       words[FIXED_WORDS + *slot / 64] |= std::uint64_t{1} << (*slot % 64);
     } else {
@@ -137,17 +137,29 @@ Cycles::Heard Cycles::exchange() {
     const std::span<const std::uint64_t> theirs(words.data() + r * length, length);
     if ((theirs[0] & LEAVES) != 0) heard.leaving.push_back(static_cast<int>(r));
     if ((theirs[0] & SEES_STALL) != 0) heard.is_stalled = true;
-    for (std::size_t w = FIXED_WORDS; w < length; ++w) {
-      for (std::uint64_t bits = theirs[w]; bits != 0; bits &= bits - 1) {
-        const auto bit = static_cast<std::size_t>(__builtin_ctzll(bits));
-        table_.announce_cached(static_cast<int>(r), (w - FIXED_WORDS) * 64 + bit, looked_);
-      }
-    }
     if (std::any_of(theirs.begin(), theirs.end(), [](std::uint64_t word) { return word != 0; }))
       heard.is_idle = false;
   }
+  hear_slots(words, length);
   exchange_requests(words, length, requests);
   return heard;
+}
+
+// What all ranks announce in one exchange, most names in most cycles, is complete at once.
+void Cycles::hear_slots(std::span<const std::uint64_t> words, std::size_t length) {
+  const auto each = [](std::uint64_t bits, std::size_t word, const auto& call) {
+    for (; bits != 0; bits &= bits - 1)
+      call((word - FIXED_WORDS) * 64 + static_cast<std::size_t>(__builtin_ctzll(bits)));
+  };
+  for (std::size_t w = FIXED_WORDS; w < length; ++w) {
+    std::uint64_t common = words[w];
+    for (std::size_t at = w; at < words.size(); at += length) common &= words[at];
+    each(common, w, [&](std::size_t slot) { table_.announce_cached_by_all(slot, looked_); });
+    for (std::size_t r = 0; r * length < words.size(); ++r) {
+      each(words[r * length + w] & ~common, w,
+           [&](std::size_t slot) { table_.announce_cached(static_cast<int>(r), slot, looked_); });
+    }
+  }
 }
 
 void Cycles::exchange_requests(const std::vector<std::uint64_t>& words, std::size_t length,

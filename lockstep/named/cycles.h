@@ -14,6 +14,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -56,6 +57,7 @@ class Cycles {
   void look_for_stalls(Time now);
   Heard exchange();
   std::vector<std::uint64_t> own_words(std::string& requests);
+  void hear_slots(std::span<const std::uint64_t> words, std::size_t length);
   void exchange_requests(const std::vector<std::uint64_t>& words, std::size_t length, const std::string& own);
   void run_batch(const Batch& batch);
   void carry_out(const Batch& batch, const Operations& operations);

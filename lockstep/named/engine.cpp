@@ -1,5 +1,7 @@
 #include "lockstep/named/engine.h"
 
+#include <span>
+
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/named/checks.h"
@@ -24,11 +26,48 @@ Engine::~Engine() { stop(); }
 
 std::shared_ptr<Operation> Engine::submit(Submission submission) {
   check_fork(made_in_);
-  check(submission, cycles_->process_sets());
+  check(submission.request, cycles_->process_sets());
+  check_memory(submission.request, submission.input, submission.output);
   give_name(submission.request);
-  auto operation = std::make_shared<Operation>(std::move(submission), cycles_->waiters());
-  if (cycles_->inbox().add({operation})) cycles_->wake();
+  const auto operation = begun(std::move(submission));
+  hand_over(std::span(&operation, 1));
   return operation;
+}
+
+std::shared_ptr<Operation> Engine::prepare(Request request) {
+  check_fork(made_in_);
+  if (request.name.empty() || (request.kind != Kind::ALLREDUCE && request.kind != Kind::BROADCAST))
+    throw InvalidArgument(str(name_of(request.kind), " ", in_quotes(request.name),
+                              ": an allreduce or a broadcast that has a name can be prepared"));
+  check(request, cycles_->process_sets());
+  return std::make_shared<Operation>(Submission{.request = std::move(request)}, cycles_->waiters());
+}
+
+void Engine::start(const std::shared_ptr<Operation>& operation, const void* input, void* output) {
+  check_fork(made_in_);
+  const Request& request = operation->request();
+  if (!operation->is_of(cycles_->waiters()))
+    throw InvalidArgument(str(name_of(request.kind), " ", in_quotes(request.name),
+                              ": it was prepared before shutdown(); prepare it again"));
+  check_memory(request, input, output);
+  if (!operation->begin(input, output)) refuse_second(request);
+  hand_over(std::span(&operation, 1));
+}
+
+std::shared_ptr<Operation> Engine::begun(Submission submission) const {
+  auto operation = std::make_shared<Operation>(std::move(submission), cycles_->waiters());
+  operation->begin(operation->input(), operation->output());
+  return operation;
+}
+
+// If they are refused, they have not begun.
+void Engine::hand_over(std::span<const std::shared_ptr<Operation>> operations) {
+  try {
+    if (cycles_->inbox().add(operations)) cycles_->wake();
+  } catch (...) {
+    for (const auto& operation : operations) operation->cancel();
+    throw;
+  }
 }
 
 Operations Engine::submit_all(std::vector<Submission> submissions) {
@@ -38,16 +77,17 @@ Operations Engine::submit_all(std::vector<Submission> submissions) {
     Request& request = submission.request;
     if (request.process_set != submissions.front().request.process_set)
       throw InvalidArgument(str(in_quotes(request.name), ": a group is of one process set"));
-    check(submission, cycles_->process_sets());
+    check(request, cycles_->process_sets());
+    check_memory(request, submission.input, submission.output);
   }
   for (Submission& submission : submissions) give_name(submission.request);
   const std::string group = submissions.empty() ? "" : submissions.front().request.name;
   for (Submission& submission : submissions) {
     submission.request.group = group;
     submission.request.group_size = static_cast<int>(submissions.size());
-    operations.push_back(std::make_shared<Operation>(std::move(submission), cycles_->waiters()));
+    operations.push_back(begun(std::move(submission)));
   }
-  if (cycles_->inbox().add(operations)) cycles_->wake();
+  hand_over(operations);
   return operations;
 }
 

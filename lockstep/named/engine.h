@@ -38,6 +38,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -64,6 +65,10 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   std::shared_ptr<Operation> submit(Submission submission);
+  // The same in two steps, for a name that is submitted again and again: what can be done once is done once.
+  // ALLREDUCE or BROADCAST, with a name. start() may follow when the operation has ended, also if it failed.
+  std::shared_ptr<Operation> prepare(Request request);
+  void start(const std::shared_ptr<Operation>& operation, const void* input, void* output);
   // All of one process set. They get a group and its size, and either all are submitted or none is.
   Operations submit_all(std::vector<Submission> submissions);
 
@@ -82,6 +87,8 @@ class Engine {
 
  private:
   void give_name(Request& request);
+  std::shared_ptr<Operation> begun(Submission submission) const;
+  void hand_over(std::span<const std::shared_ptr<Operation>> operations);
 
   const std::unique_ptr<Cycles> cycles_;
   const unsigned made_in_;  // fork_generation()

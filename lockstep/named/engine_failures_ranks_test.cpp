@@ -96,6 +96,41 @@ RANKS_TEST(NamedEngine, RefusesBeforeAnythingIsSent, Ranks(2)) {
   }
 }
 
+RANKS_TEST(NamedEngine, RefusesToStartWhatIsUnderWayOrOfAnotherEngine, Ranks(2)) {
+  float data[1] = {1};
+  std::shared_ptr<Operation> kept;
+  {
+    Engine engine(world(), {});
+    Request request = named_request(Kind::ALLREDUCE, "a", {1});
+    kept = engine.prepare(request);
+    EXPECT_TRUE(kept->poll());
+    if (rank() == 0) {
+      engine.start(kept, data, data);
+      const auto refused = [&](const auto& call, const char* what) {
+        EXPECT_THAT(call, ThrowsMessage<InvalidArgument>(HasSubstr(what)));
+      };
+      const auto another = engine.prepare(request);
+      refused([&] { engine.start(kept, data, data); }, "an operation with this name is under way");
+      refused([&] { engine.start(another, data, data); }, "an operation with this name is under way");
+      EXPECT_TRUE(another->poll());
+      refused([&] { engine.start(another, nullptr, data); }, "1 elements and no memory");
+      request.name.clear();
+      refused([&] { engine.prepare(request); }, "that has a name can be prepared");
+      refused([&] { engine.prepare(named_request(Kind::ALLGATHER, "b", {1})); }, "can be prepared");
+      refused([&] { engine.prepare(named_request(Kind::ALLREDUCE, "b", {-1})); }, "its shape cannot be");
+    }
+    NamedSum go(engine, "go", {1});  // so that "a" is under way as long as rank 0 looks
+    go.wait();
+    if (rank() == 1) engine.start(kept, data, data);
+    kept->wait();
+    EXPECT_EQ(data[0], 1);  // the average
+  }
+  rejoin();
+  Engine engine(world(), {});
+  EXPECT_THAT([&] { engine.start(kept, data, data); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("prepared before shutdown(); prepare it again")));
+}
+
 RANKS_TEST(NamedEngine, AMissingRankIsNamedWithinTheStallTime, Ranks(3)) {
   std::mutex mutex;
   std::vector<std::string> lines;

@@ -7,24 +7,20 @@
 
 namespace lockstep::named {
 
-std::string Inbox::key_of(const Request& request) {
-  std::string key = std::to_string(request.process_set);
-  key += '/';
-  key += request.name;
-  return key;
+void refuse_second(const Request& request) {
+  throw InvalidArgument(str(name_of(request.kind), " ", in_quotes(request.name),
+                            ": an operation with this name is under way on this rank; wait for it, or give "
+                            "each operation a name of its own"));
 }
 
 // All or none: a duplicate is found before anything is kept.
-bool Inbox::add(const Operations& operations) {
+bool Inbox::add(std::span<const std::shared_ptr<Operation>> operations) {
   const std::lock_guard lock(mutex_);
   if (closed_) std::rethrow_exception(closed_);
   for (std::size_t i = 0; i < operations.size(); ++i) {
-    const Request& request = operations[i]->request();
-    if (under_way_.emplace(key_of(request), operations[i]).second) continue;
-    for (std::size_t added = 0; added < i; ++added) under_way_.erase(key_of(operations[added]->request()));
-    throw InvalidArgument(str(name_of(request.kind), " ", in_quotes(request.name),
-                              ": an operation with this name is under way on this rank; wait for it, or give "
-                              "each operation a name of its own"));
+    if (under_way_.insert(operations[i]).second) continue;
+    for (std::size_t added = 0; added < i; ++added) under_way_.erase(operations[added]);
+    refuse_second(operations[i]->request());
   }
   const bool is_first = new_.empty();
   if (is_first) oldest_ = now();
@@ -58,8 +54,8 @@ Operations Inbox::find(const std::vector<Response>& responses) {
   operations.reserve(responses.size());
   const std::lock_guard lock(mutex_);
   for (const Response& response : responses) {
-    const auto found = under_way_.find(key_of(response.request()));
-    operations.push_back(found == under_way_.end() ? nullptr : found->second);
+    const auto found = under_way_.find(response.request());
+    operations.push_back(found == under_way_.end() ? nullptr : *found);
   }
   return operations;
 }
@@ -68,22 +64,21 @@ Operations Inbox::find(const std::vector<Response>& responses) {
 void Inbox::end(const Operations& operations, const std::exception_ptr& failure) {
   {
     const std::lock_guard lock(mutex_);
-    for (const auto& operation : operations) under_way_.erase(key_of(operation->request()));
+    for (const auto& operation : operations) under_way_.erase(operation);
   }
   Operation::end_all(operations, failure);
 }
 
 void Inbox::close(const std::exception_ptr& failure) {
-  std::unordered_map<std::string, std::shared_ptr<Operation>> left;
+  Operations left;
   {
     const std::lock_guard lock(mutex_);
     closed_ = failure;
     new_.clear();
-    left.swap(under_way_);
+    left.assign(under_way_.begin(), under_way_.end());
+    under_way_.clear();
   }
-  Operations operations;
-  for (const auto& [key, operation] : left) operations.push_back(operation);
-  Operation::end_all(operations, failure);
+  Operation::end_all(left, failure);
 }
 
 bool Inbox::is_closed() {

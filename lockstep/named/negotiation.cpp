@@ -92,10 +92,24 @@ std::optional<std::size_t> Negotiation::slot_of(int rank, const Request& request
   return cache_.find(place_in(sets_.at(request.process_set), rank), request);
 }
 
+std::optional<std::size_t> Negotiation::slot_of(int rank, const Request& request,
+                                                CachedAgreement& found) const {
+  if (cache_.holds(found)) return found.slot;
+  const auto slot = slot_of(rank, request);
+  found = slot ? CachedAgreement{*slot, cache_.at(*slot)} : CachedAgreement{};
+  return slot;
+}
+
 void Negotiation::announce_cached(int rank, std::size_t slot, Time now) {
-  const Agreement& agreement = cache_.at(slot);
+  const Agreement& agreement = *cache_.at(slot);
   const ProcessSet& set = sets_.at(agreement.any().process_set);
   announce(rank, agreement.requests.at(place_in(set, rank)), now);
+}
+
+// They agree, because each stands by the request that it gave before.
+void Negotiation::announce_cached_by_all(std::size_t slot, Time now) {
+  const auto& agreement = cache_.at(slot);
+  release(sets_.at(agreement->any().process_set), {.agreement = agreement, .since = now, .slot = slot});
 }
 
 void Negotiation::announce(int rank, std::shared_ptr<const Request> request, Time now) {
@@ -215,7 +229,7 @@ std::vector<Response> Negotiation::take_ready() {
     const bool everybody =
         std::all_of(requests.begin(), requests.end(), [](const auto& request) { return request != nullptr; });
     if (response.result == Response::Result::RUN && everybody && response.request().kind < Kind::BARRIER)
-      cache_.put(response.agreement);
+      cache_.put(response.agreement, response.slot);
   }
   return std::exchange(ready_, {});
 }

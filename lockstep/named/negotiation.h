@@ -44,9 +44,10 @@ struct Response {
   enum class Result : std::uint8_t { RUN, MISMATCH, ALL_JOINED };
   Result result = Result::RUN;
   std::shared_ptr<const Agreement> agreement;
-  std::string text = {};  // MISMATCH: what differs, and between which ranks
-  int last_joined = -1;   // ALL_JOINED
-  Time since = {};        // the first announcement
+  std::string text = {};                           // MISMATCH: what differs, and between which ranks
+  int last_joined = -1;                            // ALL_JOINED
+  Time since = {};                                 // the first announcement
+  std::optional<std::size_t> slot = std::nullopt;  // of the cache, if every rank announced it
 
   const Request& request() const { return agreement->any(); }
 };
@@ -71,8 +72,12 @@ class Negotiation {
 
   void announce(int rank, std::shared_ptr<const Request> request, Time now);
   void announce_cached(int rank, std::size_t slot, Time now);
+  // By every rank of the job, at one time: the same as announce_cached() of each.
+  void announce_cached_by_all(std::size_t slot, Time now);
   // The slot that stands for this request of this rank, if there is one.
   std::optional<std::size_t> slot_of(int rank, const Request& request) const;
+  // The same, for a request that is asked about again and again: `found` is from the last time.
+  std::optional<std::size_t> slot_of(int rank, const Request& request, CachedAgreement& found) const;
   std::size_t slots() const { return cache_.size(); }  // every slot is below it
 
   // What can be done now, in the order in which all ranks do it. Each name comes once.

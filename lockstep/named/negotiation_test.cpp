@@ -167,6 +167,33 @@ TEST_F(NegotiationTable, TheCacheStandsForTheSameRequestAlone) {
   EXPECT_EQ(ready(), "RUN allreduce \"a\"\n");
 }
 
+// The short way of a slot that every rank announces at one time: also for groups, and beside names in the
+// table.
+TEST_F(NegotiationTable, ASlotOfAllRanksIsAsOneOfEach) {
+  Negotiation twin(3, 4);
+  const std::vector<Request> requests = {in_group("a", 2), in_group("b", 2), sum_of("c")};
+  for (const Request& request : requests) {
+    announce({0, 1, 2}, request);
+    for (const int rank : {0, 1, 2}) twin.announce(rank, std::make_shared<Request>(request), {});
+  }
+  ready();
+  twin.take_ready();
+  for (int round = 0; round < 3; ++round) {
+    for (const char* const name : {"b", "c", "a"}) {
+      const Request& request = requests[static_cast<std::size_t>(name[0] - 'a')];
+      const std::size_t slot = table.slot_of(0, request).value();
+      ASSERT_EQ(slot, twin.slot_of(0, request));
+      table.announce_cached_by_all(slot, {});
+      for (const int rank : {0, 1, 2}) twin.announce_cached(rank, slot, {});
+    }
+    const std::string found = ready();
+    EXPECT_EQ(found, to_text(twin.take_ready()));
+    EXPECT_EQ(found, "RUN allreduce \"c\"\nRUN allreduce \"b\"\nRUN allreduce \"a\"\n");
+    announce({round}, sum_of("waits"));
+  }
+  EXPECT_EQ(ready(), "RUN allreduce \"waits\"\n");
+}
+
 TEST_F(NegotiationTable, TheCacheForgetsWhatWasUsedLongestAgo) {
   for (const char* name : {"a", "b", "c", "d", "a", "e"}) {
     announce({0, 1, 2}, sum_of(name));

@@ -21,6 +21,16 @@ void Operation::wait() const {
   if (failure_) std::rethrow_exception(failure_);
 }
 
+// One of two threads that begin the same operation gets false.
+bool Operation::begin(const void* input, void* output) {
+  if (!ended_.exchange(false)) return false;
+  given_.input = input;
+  given_.output = output;
+  failure_ = nullptr;
+  result_ = {};
+  return true;
+}
+
 void Operation::notify(std::function<void()> ended, bool is_awaited) {
   {
     const std::lock_guard lock(waiters_->mutex);

@@ -8,6 +8,7 @@
 //             until then.
 // Results     ALLREDUCE and BROADCAST write to `output`. ALLGATHER, ALLTOALL and REDUCESCATTER, whose size
 //             depends on other ranks, give memory of their own: result().
+// Again       what Engine::prepare() made may be started any number of times, once after the other.
 // Told        notify() calls a function when the operation ends, for programs whose threads must not wait.
 // Threads     any. A thread that waits begins a cycle at once (engine.h).
 #pragma once
@@ -74,8 +75,14 @@ class Operation {
   // After wait().
   const OperationResult& result() const { return result_; }
 
+  // For the engine. Takes the buffers; false, and nothing has changed, if it is under way.
+  bool begin(const void* input, void* output);
+  void cancel() { ended_.store(true); }  // it was begun, and the engine's thread has not seen it
+  bool is_of(const std::shared_ptr<Waiters>& waiters) const { return waiters_ == waiters; }
+
   // For the engine's thread.
   OperationResult& own_result() { return result_; }
+  CachedAgreement& cached() { return cached_; }
   // All of one engine end together, so that a thread that waits for them is woken once.
   static void end_all(const Operations& operations, const std::exception_ptr& failure);
 
@@ -84,8 +91,9 @@ class Operation {
   std::shared_ptr<Waiters> waiters_;
   OperationResult result_;
   std::exception_ptr failure_;
-  std::atomic<bool> ended_ = false;
-  std::function<void()> told_;  // guarded by the waiters' mutex, as is_awaited_
+  CachedAgreement cached_;
+  std::atomic<bool> ended_ = true;  // or has not begun
+  std::function<void()> told_;      // guarded by the waiters' mutex, as is_awaited_
   bool is_awaited_ = false;
 };
 

@@ -65,6 +65,13 @@ struct Request {
   std::int64_t row() const;  // elements of one entry of the first dimension
 };
 
+// Where the request was found in the cache of agreements (response_cache.h).
+struct Agreement;
+struct CachedAgreement {
+  std::size_t slot = 0;
+  std::shared_ptr<const Agreement> agreement;  // null: it was not
+};
+
 std::string describe(const Request& request);
 
 // The words for everything in which the two may not differ and do: "shape, operator". Empty if they agree.

@@ -13,17 +13,10 @@ const Request& Agreement::any() const {
   throw InternalError("named operations: an agreement without a request");
 }
 
-std::string ResponseCache::key_of(const Request& request) {
-  std::string key = std::to_string(request.process_set);
-  key += '/';
-  key += request.name;
-  return key;
-}
-
 std::optional<std::size_t> ResponseCache::find(std::size_t place, const Request& request) const {
-  const auto found = by_name_.find(key_of(request));
+  const auto found = by_name_.find(request);
   if (found == by_name_.end()) return std::nullopt;
-  const auto& before = at(found->second).requests.at(place);
+  const auto& before = at(found->second)->requests.at(place);
   if (before == nullptr || !(*before == request)) return std::nullopt;
   return found->second;
 }
@@ -36,23 +29,27 @@ std::size_t ResponseCache::free_slot() {
   }
   const auto oldest = std::min_element(slots_.begin(), slots_.end(),
                                        [](const Slot& a, const Slot& b) { return a.used < b.used; });
-  if (oldest->agreement != nullptr) by_name_.erase(key_of(oldest->agreement->any()));
+  if (oldest->agreement != nullptr) by_name_.erase(by_name_.find(oldest->agreement->any()));
   return static_cast<std::size_t>(oldest - slots_.begin());
 }
 
-void ResponseCache::put(std::shared_ptr<const Agreement> agreement) {
+void ResponseCache::put(std::shared_ptr<const Agreement> agreement, std::optional<std::size_t> slot) {
   if (capacity_ == 0) return;
-  const std::string key = key_of(agreement->any());
-  const auto found = by_name_.find(key);
-  const std::size_t slot = found != by_name_.end() ? found->second : free_slot();
-  slots_[slot] = {std::move(agreement), ++uses_};
-  by_name_[key] = slot;
+  if (slot && slots_[*slot].agreement == agreement) {
+    slots_[*slot].used = ++uses_;
+    return;
+  }
+  const Request& request = agreement->any();
+  const auto found = by_name_.find(request);
+  const std::size_t place = found != by_name_.end() ? found->second : free_slot();
+  if (found == by_name_.end()) by_name_.emplace(NameKey{request.process_set, request.name}, place);
+  slots_[place] = {std::move(agreement), ++uses_};
 }
 
 void ResponseCache::forget_process_set(int id) {
   for (Slot& slot : slots_) {
     if (slot.agreement == nullptr || slot.agreement->any().process_set != id) continue;
-    by_name_.erase(key_of(slot.agreement->any()));
+    by_name_.erase(by_name_.find(slot.agreement->any()));
     slot = {};
   }
 }

@@ -75,6 +75,7 @@ def shutdown() -> None:
         one.process_set_id = None
     _sets.clear()
     global_process_set.ranks = None
+    _core.known.clear()
     _core.named.shutdown()
 
 

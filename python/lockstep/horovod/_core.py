@@ -20,7 +20,7 @@ _SIZE = ctypes.sizeof(Request)
 _OUT, _LONG = POINTER(c_int), POINTER(c_int64)
 _FUNCTIONS = {
     "init": [_OUT, POINTER(c_size_t), c_size_t], "shutdown": [], "submit": [POINTER(Request), c_size_t, _LONG], "poll": [c_int64, _OUT],
-    "wait": [c_int64], "finish": [c_int64], "result": [c_int64, POINTER(c_void_p), _LONG], "received": [c_int64, _LONG], "last_joined": [c_int64, _OUT],
+    "prepare": [POINTER(Request), _LONG], "start": [c_int64, c_void_p, c_void_p], "wait": [c_int64], "finish": [c_int64], "result": [c_int64, POINTER(c_void_p), _LONG], "received": [c_int64, _LONG], "last_joined": [c_int64, _OUT],
     "free": [c_int64], "add_process_set": [_OUT, c_size_t, _OUT], "remove_process_set": [c_int], "process_set": [c_int, _OUT, _OUT],
     "places": [_OUT, _OUT, _OUT], "start_timeline": [c_char_p, c_int], "stop_timeline": [],
 }
@@ -50,7 +50,7 @@ def _bare(name: str):
     return function
 
 
-_submit, _finish = _bare("submit"), _bare("finish")
+_submit, _start, _wait, _free = map(_bare, ("submit", "start", "wait", "free"))
 
 _shapes: dict[tuple, tuple] = {}  # arrays for C of shapes that were used before, and their addresses
 _MOST_SHAPES = 4096
@@ -80,25 +80,36 @@ def request(kind: int, name: Optional[str], process_set: int, dtype: int = 0, op
     return made
 
 
-def submit_one(request: Request) -> int:
-    handle = c_int64(0)
-    code = _submit(byref(request), 1, byref(handle))
-    if code:
-        _library.call._check(code, None, None)
-    return handle.value
+class Prepared:
+    """An operation with a name that is started again and again, so that what C needs of it is made once. It is one at a time."""
+
+    __slots__ = ("handle",)
+
+    def __init__(self, request: Request) -> None:
+        handle = c_int64(0)
+        named.prepare(byref(request), byref(handle))
+        self.handle = handle.value
+
+    def start(self, source: int, target: int) -> None:
+        code = _start(self.handle, source, target)
+        if code:
+            _library.call._check(code, None, None)
+
+    def wait(self) -> None:
+        code = _wait(self.handle)
+        if code:
+            _library.call._check(code, None, None)
+
+    def __del__(self) -> None:
+        if hasattr(self, "handle") and _free is not None:
+            _free(self.handle)
 
 
-def finish(handle: int) -> None:
-    """Waits for the operation and frees it, also if it failed."""
-    code = _finish(handle)
-    if code:
-        _library.call._check(code, None, None)
+known: dict[str, tuple[tuple, Prepared]] = {}  # by name: the form in which it was prepared last, for the next call of that name
 
 
 def submit(requests: Sequence[Request]) -> list[int]:
     """Handles, one for each request. More than one request: they run together or not at all."""
-    if len(requests) == 1:
-        return [submit_one(requests[0])]
     handles = (c_int64 * len(requests))()
     named.submit((Request * len(requests))(*requests), len(requests), handles)
     return list(handles)

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import weakref
 from typing import Callable, Optional, Sequence, Union
 
@@ -14,6 +15,10 @@ _DTYPES = {torch.float64: 0, torch.float32: 1, torch.float16: 2, torch.bfloat16:
            torch.int32: 8, torch.int64: 10, torch.bool: 12, torch.complex64: 13, torch.complex128: 14}
 
 
+# What each operation needs, within reach: a name of torch's is looked up twice.
+_Tensor, _STRIDED, _empty_like = torch.Tensor, torch.strided, torch.empty_like
+
+
 class _Pending:
     """An operation, or a group of them, that has been started. `finish` makes the result; it holds the tensors until then."""
 
@@ -24,11 +29,12 @@ class _Pending:
         self.finish = finish
 
 
-# By handle. For an allreduce of one tensor, which is by far the most frequent, a tuple of its input, its output as C sees it, and its output:
-# Python's collector of garbage looks at every object that waits here.
-_pending: dict[int, Union[_Pending, tuple[torch.Tensor, torch.Tensor, torch.Tensor]]] = {}
-_requests: dict[tuple, _core.Request] = {}  # of reductions that have been submitted, for the next one of the same name and form
-_MOST_REQUESTS = 4096
+# By handle. For an allreduce of one tensor with a name, by far the most frequent, a tuple: the prepared operation, its input, its output as C
+# sees it, and its output. Python's collector of garbage looks at every object that waits here.
+_Reduction = tuple[_core.Prepared, torch.Tensor, torch.Tensor, torch.Tensor]
+_pending: dict[int, Union[_Pending, _Reduction]] = {}
+_numbers = itertools.count(1)  # handles of reductions; those of C begin far above
+_MOST_KNOWN = 4096
 
 
 def _start(requests: list[_core.Request], finish: Callable) -> int:
@@ -51,7 +57,7 @@ def poll(handle: int) -> bool:
     pending = _pending.get(handle)
     if pending is None:
         return True
-    return all(map(_core.poll, (handle,) if type(pending) is tuple else pending.handles))
+    return all(map(_core.poll, (pending[0].handle,) if type(pending) is tuple else pending.handles))
 
 
 def synchronize(handle: int):
@@ -60,8 +66,8 @@ def synchronize(handle: int):
     if pending is None:
         return None
     if type(pending) is tuple:
-        _core.finish(handle)
-        _source, memory, output = pending
+        operation, _source, memory, output = pending
+        operation.wait()
         if memory is not output:
             with torch.no_grad():
                 output.copy_(memory)
@@ -112,7 +118,7 @@ def _named(verb: str, name: Optional[str], number: Optional[int] = None) -> Opti
 
 def _readable(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor itself where C can read it as it is, else _plain(): a call of torch costs as much as a call of C."""
-    if isinstance(tensor, torch.Tensor) and tensor.is_cpu and tensor.layout is torch.strided and tensor.is_contiguous():
+    if isinstance(tensor, _Tensor) and tensor.is_cpu and tensor.layout is _STRIDED and tensor.is_contiguous():
         return tensor
     return _plain(tensor)
 
@@ -124,23 +130,44 @@ def new_like(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty(tensor.shape, dtype=tensor.dtype)
 
 
-def allreduce_tensor(tensor: torch.Tensor, output: torch.Tensor, name: Optional[str], op: int, prescale: float, postscale: float,
+def allreduce_tensor(tensor: torch.Tensor, output: Optional[torch.Tensor], name: Optional[str], op: int, prescale: float, postscale: float,
                      process_set: ProcessSet) -> int:
-    """Starts the reduction of one tensor. The result of the handle is `output`."""
+    """Starts the reduction of one tensor. The result of the handle is `output`, without one a new tensor."""
     source = _readable(tensor)
-    memory = output if output.is_contiguous() else torch.empty(output.shape, dtype=output.dtype)
+    if output is None:
+        memory = output = _empty_like(source)
+    else:
+        memory = output if output.is_contiguous() else torch.empty(output.shape, dtype=output.dtype)
     number = process_set_id(process_set)
-    key = (name, source.dtype, source.shape, op, prescale, postscale, number)
-    request = _requests.pop(key, None)  # another thread that submits the same name makes one of its own
-    if request is None:
+    form = (source.dtype, source.shape, op, prescale, postscale, number)
+    known = _core.known.pop(name, None)  # another thread that submits the same name prepares one of its own
+    if known is None or known[0] != form:
         request = _core.request(_core.ALLREDUCE, _named("allreduce", name), number, _dtype(source), op, 0, source.shape, None, prescale,
                                 postscale)
-    request.input, request.output = source.data_ptr(), memory.data_ptr()
-    handle = _core.submit_one(request)
-    if len(_requests) < _MOST_REQUESTS:
-        _requests[key] = request
-    _pending[handle] = (source, memory, output)
+        if name is None:
+            return _start_nameless(request, source, memory, output)
+        known = form, _core.Prepared(request)
+    operation = known[1]
+    operation.start(source.data_ptr(), memory.data_ptr())
+    handle = next(_numbers)
+    if len(_core.known) < _MOST_KNOWN:
+        _core.known[name] = known
+    _pending[handle] = (operation, source, memory, output)
     return handle
+
+
+def _start_nameless(request: _core.Request, source: torch.Tensor, memory: torch.Tensor, output: torch.Tensor) -> int:
+    request.input, request.output = source.data_ptr(), memory.data_ptr()
+    kept = [source]
+
+    def finish(handles):
+        kept.clear()
+        _free_all(handles)
+        if memory is not output:
+            with torch.no_grad():
+                output.copy_(memory)
+        return output
+    return _start([request], finish)
 
 
 def allreduce_tensors(tensors: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], name: Optional[str], op: int,

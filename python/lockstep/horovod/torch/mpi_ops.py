@@ -23,8 +23,7 @@ __all__ = ["Adasum", "Average", "Max", "Min", "Product", "Sum", "allgather", "al
 
 def allreduce_async(tensor, average=None, name=None, op=None, prescale_factor=1.0, postscale_factor=1.0, process_set=global_process_set):
     """Starts the reduction into a new tensor."""
-    return operations.allreduce_tensor(tensor, operations.new_like(tensor), name, choose_op(op, average), prescale_factor, postscale_factor,
-                                       process_set)
+    return operations.allreduce_tensor(tensor, None, name, choose_op(op, average), prescale_factor, postscale_factor, process_set)
 
 
 def allreduce_async_(tensor, average=None, name=None, op=None, prescale_factor=1.0, postscale_factor=1.0, process_set=global_process_set):
@@ -41,10 +40,10 @@ class _Allreduce(torch.autograd.Function):
     def forward(context, options, is_group, *tensors):
         context.options, context.is_group = options, is_group
         name, op, prescale, postscale, process_set = options
-        outputs = [operations.new_like(tensor) for tensor in tensors]
         if is_group:
+            outputs = [operations.new_like(tensor) for tensor in tensors]
             return tuple(synchronize(operations.allreduce_tensors(tensors, outputs, name, op, prescale, postscale, process_set)))
-        return (synchronize(operations.allreduce_tensor(tensors[0], outputs[0], name, op, prescale, postscale, process_set)),)
+        return (synchronize(operations.allreduce_tensor(tensors[0], None, name, op, prescale, postscale, process_set)),)
 
     @staticmethod
     def backward(context, *gradients):
