@@ -52,6 +52,11 @@ constexpr std::string_view BY_ALL =
     "and "
     "each writes its part";
 
+constexpr std::string_view MODEL_PARALLEL =
+    "; the ranks that have one model together take the same batches and call the same things: usually their "
+    "data differ (a DistributedSampler is given the rank and size of the data axis, not of all ranks), their "
+    "loops have different lengths, or one of them ran a forward or a step alone";
+
 constexpr std::string_view READS_ALONE =
     ", or one rank alone read parameters of a ShardedDataParallel in stage 3, as for an evaluation: that is "
     "for all ranks to do";
@@ -86,7 +91,11 @@ std::string_view name_of(Purpose purpose) {
                                                                  "stop_signals",
                                                                  "rank_zero_first",
                                                                  "new_group",
-                                                                 "sharded_step"};
+                                                                 "sharded_step",
+                                                                 "tensor_parallel",
+                                                                 "pipeline",
+                                                                 "context_parallel",
+                                                                 "gradient_norm"};
   return NAMES.at(static_cast<std::size_t>(purpose));
 }
 
@@ -110,7 +119,11 @@ std::string_view words_of(Purpose purpose) {
       "for StopSignals",
       "for rank_zero_first",
       "for a new group",
-      "for the step of a ShardedDataParallel"};
+      "for the step of a ShardedDataParallel",
+      "for a tensor-parallel layer",
+      "for a Pipeline",
+      "for ring attention",
+      "for the norm of a model's gradients"};
   return WORDS.at(static_cast<std::size_t>(purpose));
 }
 
@@ -148,6 +161,7 @@ std::string usual_cause(Purpose mine, std::int32_t my_mark, Purpose theirs, std:
   }
   if (mine != theirs && (mine == Purpose::CHECKPOINT || theirs == Purpose::CHECKPOINT))
     return std::string(BY_ALL);
+  if (is_of_model_parallelism(mine) || is_of_model_parallelism(theirs)) return std::string(MODEL_PARALLEL);
   if (mine == theirs || !(is_of_a_loop(mine) || is_of_a_loop(theirs))) return {};
   const std::string cause = cause_of_places(is_of_batch_norm(mine) || is_of_batch_norm(theirs));
   return is_read(mine, my_mark) || is_read(theirs, their_mark) ? str(cause, READS_ALONE) : cause;
@@ -159,6 +173,7 @@ std::string usual_cause_of_absence(Purpose mine) {
     return "; a new group is made by every rank of this one, or, with use_local_synchronization, by every "
            "one of "
            "its members, in the same order";
+  if (is_of_model_parallelism(mine)) return std::string(MODEL_PARALLEL);
   if (mine == Purpose::SHARDED_STEP) return str(cause_of_places(/*batch_norm=*/false), READS_ALONE);
   return is_of_a_loop(mine) ? cause_of_places(is_of_batch_norm(mine)) : std::string();
 }

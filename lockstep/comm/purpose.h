@@ -43,8 +43,18 @@ enum class Purpose : std::uint8_t {
   RANK_ZERO_FIRST,
   NEW_GROUP,
   SHARDED_STEP,  // mark: GradientMeeting::Reason
+  TENSOR_PARALLEL,
+  PIPELINE,
+  CONTEXT_PARALLEL,
+  GRADIENT_NORM,
 };
-inline constexpr int PURPOSE_COUNT = 19;
+inline constexpr int PURPOSE_COUNT = 23;
+
+// One model lies over several ranks, which exchange what its layers make.
+constexpr bool is_of_model_parallelism(Purpose purpose) {
+  return purpose == Purpose::TENSOR_PARALLEL || purpose == Purpose::PIPELINE ||
+         purpose == Purpose::CONTEXT_PARALLEL || purpose == Purpose::GRADIENT_NORM;
+}
 
 // "gradients", as files and programs name it. PROGRAM is "".
 std::string_view name_of(Purpose purpose);

@@ -95,6 +95,15 @@ TEST(Purpose, TheUsualCauseIsSaidWithWhatToDo) {
   EXPECT_THAT(usual_cause_of_absence(Purpose::GRADIENTS), HasSubstr("inputs differ in length"));
 }
 
+TEST(Purpose, RanksThatHaveOneModelTakeTheSameBatches) {
+  const char* const same = "the ranks that have one model together take the same batches";
+  EXPECT_THAT(usual_cause(Purpose::TENSOR_PARALLEL, 0, Purpose::TENSOR_PARALLEL, 0), HasSubstr(same));
+  EXPECT_THAT(usual_cause(Purpose::PROGRAM, 0, Purpose::PIPELINE, 0), HasSubstr(same));
+  EXPECT_THAT(usual_cause(Purpose::GRADIENT_NORM, 0, Purpose::CONTEXT_PARALLEL, 0), HasSubstr(same));
+  EXPECT_THAT(usual_cause_of_absence(Purpose::PIPELINE), HasSubstr(same));
+  EXPECT_THAT(usual_cause(Purpose::PIPELINE, 0, Purpose::CHECKPOINT, 0), HasSubstr("save_checkpoint()"));
+}
+
 // Marks from 16 on are units of parameters.
 TEST(Purpose, AReadOfOneRankAloneIsSaid) {
   EXPECT_EQ(words_of_mark(Purpose::SHARDED_STEP, 18), "to gather unit 2 of its parameters");

@@ -138,9 +138,10 @@ Usage usage(const ProcessGroup& group) {
 }
 
 RANKS_TEST(Split, AThousandTimesWithoutGrowth, Ranks(2, 4), BackendsWithPeers()) {
+  constexpr int ROUNDS = reference::THOROUGH ? 1000 : 200;
   constexpr long MORE_KB = 512;  // 0.5 KiB a round
   std::vector<Usage> usages;     // every hundred rounds
-  for (int round = 0; round <= 1000; ++round) {
+  for (int round = 0; round <= ROUNDS; ++round) {
     const bool mixes =
         backend_name().starts_with("hierarchical");  // ranks of one machine with one of another
     const ProcessGroup group = split(

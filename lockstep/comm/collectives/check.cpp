@@ -68,8 +68,8 @@ Work run(const ProcessGroup& group, Request&& request, bool async_op) {
   request.acting = Acting::current();
   if (has_mark(request.verb)) request.root = request.acting.mark;
   const Purpose purpose = request.acting.purpose;
-  const bool counts =
-      purpose == Purpose::PROGRAM || purpose == Purpose::GRADIENTS || purpose == Purpose::SHARDED_STEP;
+  const bool counts = purpose == Purpose::PROGRAM || purpose == Purpose::GRADIENTS ||
+                      purpose == Purpose::SHARDED_STEP || is_of_model_parallelism(purpose);
   if (counts && request.verb != Verb::BARRIER && group.size() > 1)
     has_communicated.store(true, std::memory_order_relaxed);
   if (request.device != DeviceType::CPU && !group.backend().serves(request.device))

@@ -5,6 +5,7 @@
 #include "lockstep/comm/collectives/collectives.h"
 #include "testing/buffers.h"
 #include "testing/ranks.h"
+#include "testing/reference.h"
 
 namespace lockstep {
 namespace {
@@ -161,7 +162,8 @@ RANKS_TEST(Mismatch, EveryPairOfCallsIsToldToEveryRank, Ranks(2, 3, 4), Backends
   const std::vector<OddCall> table = calls(size());
   for (std::size_t i = 0; i < table.size(); ++i) {
     for (std::size_t j = 0; j < table.size(); ++j) {
-      if (i == j) continue;
+      const bool are_neighbours = j == (i + 1) % table.size();
+      if (i == j || (!reference::THOROUGH && !are_neighbours)) continue;
       const ProcessGroup pair(world().backend().split({world().ranks()}, "pair", {}), world().ranks());
       check_pair(pair, static_cast<int>(i + j) % size(), table[i], table[j]);
     }

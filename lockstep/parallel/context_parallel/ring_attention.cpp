@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "lockstep/base/str.h"
+#include "lockstep/comm/purpose.h"
 #include "lockstep/parallel/context_parallel/sequence_chunks.h"
 #include "lockstep/parallel/wrapper.h"
 #include "lockstep/tensor/collectives.h"
@@ -67,6 +68,7 @@ class Passage {
   // Starts to pass `own` on.
   void start(const at::Tensor& own) {
     if (group_.size() == 1) return;
+    const Acting acting(Purpose::CONTEXT_PARALLEL);
     coming_ = at::empty_like(own);
     const GroupRank next{(group_.rank() + 1) % group_.size()};
     const GroupRank before{(group_.rank() + group_.size() - 1) % group_.size()};

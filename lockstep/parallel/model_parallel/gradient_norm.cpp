@@ -12,6 +12,7 @@
 #include "lockstep/base/str.h"
 #include "lockstep/comm/collectives/all_reduce.h"
 #include "lockstep/comm/collectives/objects.h"
+#include "lockstep/comm/purpose.h"
 #include "lockstep/optim/clip_grad.h"
 #include "lockstep/parallel/tensor_parallel/model_state.h"
 #include "lockstep/parallel/zero/sharded_data_parallel.h"
@@ -33,6 +34,7 @@ Names parameters_of(const torch::nn::Module& net) {
 }
 
 std::set<std::string> on_earlier_stages(const Names& mine, const ProcessGroup& pipeline) {
+  const Acting acting(Purpose::GRADIENT_NORM);
   std::set<std::string> earlier;
   const std::vector<nlohmann::json> all = comm::all_gather_object(pipeline, nlohmann::json(mine));
   for (int stage = 0; stage < pipeline.rank(); ++stage)
@@ -55,6 +57,7 @@ GradientNorm::GradientNorm(const torch::nn::Module& net, const ModelParallel& me
 }
 
 double GradientNorm::over_model(double squares) const {
+  const Acting acting(Purpose::GRADIENT_NORM);
   comm::all_reduce(group_, std::span(&squares, 1), ReduceOp::SUM).wait();
   return std::sqrt(squares);
 }

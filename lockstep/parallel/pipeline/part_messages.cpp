@@ -10,6 +10,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/comm/purpose.h"
 #include "lockstep/tensor/collectives.h"
 #include "lockstep/tensor/point_to_point.h"
 
@@ -79,11 +80,13 @@ void PartMessages::check(int micro_batch, int from, const NamedTensors& values, 
 }
 
 void PartMessages::start_send(const at::Tensor& tensor, int to_part, int tag) {
+  const Acting acting(Purpose::PIPELINE);
   if (tensor.numel() > 0)
     sending_.push_back(isend(tensor.contiguous(), GroupRank{shape_.rank_of(to_part)}, group_, tag));
 }
 
 void PartMessages::start_receive(Arriving& arriving, const at::Tensor& tensor, int from_part) const {
+  const Acting acting(Purpose::PIPELINE);
   if (tensor.numel() > 0)
     arriving.works.push_back(irecv(tensor, GroupRank{shape_.rank_of(from_part)}, group_, TAG));
 }
@@ -96,6 +99,7 @@ void PartMessages::send_specs(int to_part, const std::optional<ValueSpecs>& spec
 }
 
 std::optional<ValueSpecs> PartMessages::receive_specs(int from_part) const {
+  const Acting acting(Purpose::PIPELINE);
   const GroupRank sender = {shape_.rank_of(from_part)};
   const at::Tensor count = at::empty({1}, at::kLong);
   irecv(count, sender, group_, SPECS_TAG).wait();

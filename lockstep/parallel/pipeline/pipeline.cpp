@@ -14,6 +14,7 @@
 #include "lockstep/base/str.h"
 #include "lockstep/comm/collectives/all_gather.h"
 #include "lockstep/comm/collectives/all_reduce.h"
+#include "lockstep/comm/purpose.h"
 #include "lockstep/parallel/pipeline/deferred_batch_norm.h"
 #include "lockstep/parallel/pipeline/step_form.h"
 #include "lockstep/parallel/pipeline/step_runner.h"
@@ -24,6 +25,7 @@ namespace {
 
 // Compares what every rank was told, with the name of each option in an error.
 void compare_options(const ProcessGroup& group, const PipelineOptions& options, std::size_t stages) {
+  const Acting acting(Purpose::PIPELINE);
   constexpr std::size_t COUNT = 5;
   constexpr const char* NAMES[COUNT] = {"stages", "schedule", "micro_batches", "recompute", "reduction"};
   const std::int64_t mine[COUNT] = {
@@ -203,6 +205,7 @@ std::vector<double> Pipeline::weights_of(const StepInput& input) const {
     const auto all = static_cast<double>(std::accumulate(rows.begin(), rows.end(), std::int64_t{0}));
     for (std::size_t i = 0; i < rows.size(); ++i) weights[i] = static_cast<double>(rows[i]) / all;
   } else if (input.count) {
+    const Acting acting(Purpose::PIPELINE);
     double count = *input.count;
     if (options_.replicas) comm::all_reduce(*options_.replicas, std::span(&count, 1), ReduceOp::AVG).wait();
     weights.assign(rows.size(), count > 0 ? 1 / count : 0);

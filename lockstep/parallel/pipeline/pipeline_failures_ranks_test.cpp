@@ -4,6 +4,8 @@
 #include <functional>
 #include <stdexcept>
 
+#include "lockstep/base/error.h"
+#include "lockstep/job/job.h"
 #include "lockstep/parallel/pipeline/pipeline.h"
 #include "lockstep/parallel/pipeline/pipeline_skip.h"
 #include "testing/pipeline_nets.h"
@@ -225,6 +227,18 @@ RANKS_TEST(PipelineFailures, RanksThatDisagreeAreNamed, Ranks(2, 3)) {
       [&] { pipeline.tie("w", at::ones({rank() == 1 ? 3 : 2})); },
       ThrowsMessage<InvalidArgument>(HasSubstr("is [2] float32 on rank 0 but [3] float32 on rank 1")));
   pipeline.step(x, x);
+}
+
+RANKS_TEST(PipelineFailures, ARankThatHasLeftIsNamedWithWhatForItIsMissed, Ranks(2, 3),
+           Backends("shm", "tcp")) {
+  PartNets mine({.stages = size()}, rank());
+  Pipeline pipeline(mine.stages(), squared_error, {.micro_batches = 2}, world());
+  const at::Tensor x = pipeline_rows(4, 1);
+  pipeline.step(x, x);
+  if (rank() == size() - 1) return destroy_process_group();
+  EXPECT_THAT(
+      [&] { pipeline.step(x, x); },
+      ThrowsMessage<PeerLost>(AllOf(HasSubstr("for a Pipeline"), HasSubstr("take the same batches"))));
 }
 
 RANKS_TEST(PipelineFailures, RefusesWhatIsNoPipeline, Ranks(1, 2)) {

@@ -8,6 +8,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/comm/purpose.h"
 #include "lockstep/parallel/pipeline/part_messages.h"
 #include "lockstep/parallel/pipeline/value_specs.h"
 #include "lockstep/schedules/micro_batches.h"
@@ -59,6 +60,7 @@ std::vector<std::vector<at::Tensor>> cut_rows(at::TensorList tensors, const std:
 }
 
 void exchange_head(const ProcessGroup& group, int first_rank, StepHead& head) {
+  const Acting acting(Purpose::PIPELINE);
   if (group.rank() != first_rank) {
     const at::Tensor words = at::empty({3}, at::kLong);
     irecv(words, GroupRank{first_rank}, group, HEAD_TAG).wait();

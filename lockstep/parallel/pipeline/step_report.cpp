@@ -10,6 +10,7 @@
 #include "lockstep/comm/collectives/all_gather.h"
 #include "lockstep/comm/collectives/objects.h"
 #include "lockstep/comm/collectives/peer.h"
+#include "lockstep/comm/purpose.h"
 #include "lockstep/parallel/pipeline/stage_failed.h"
 
 namespace lockstep {
@@ -62,6 +63,7 @@ std::optional<int> first_failed(const std::vector<double>& all, std::size_t widt
 
 std::vector<double> report_step(const ProcessGroup& group, const std::optional<PartFailure>& failure,
                                 const std::vector<double>& losses, int last_rank) {
+  const Acting acting(Purpose::PIPELINE);
   const std::vector<double> mine = row_of(failure, losses);
   const std::size_t width = mine.size();
   std::vector<double> all(width * static_cast<std::size_t>(group.size()));

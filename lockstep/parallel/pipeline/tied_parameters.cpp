@@ -9,6 +9,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/comm/collectives/objects.h"
+#include "lockstep/comm/purpose.h"
 #include "lockstep/job/groups.h"
 #include "lockstep/parallel/pipeline/value_specs.h"
 #include "lockstep/tensor/collectives.h"
@@ -16,6 +17,7 @@
 namespace lockstep {
 
 void TiedParameters::tie(const ProcessGroup& group, const std::string& name, const at::Tensor& parameter) {
+  const Acting acting(Purpose::PIPELINE);
   const std::string mine = parameter.defined() ? to_text(specs_of({{"", parameter}}).front()) : "";
   const std::vector<std::string> all = comm::all_gather_object(group, mine);
   std::vector<int> holders;
@@ -48,6 +50,7 @@ void TiedParameters::begin() {
 }
 
 void TiedParameters::finish() {
+  const Acting acting(Purpose::PIPELINE);
   for (Tied& tied : tied_) {
     at::Tensor& gradient = tied.parameter.mutable_grad();
     if (!gradient.defined()) gradient = at::zeros_like(tied.parameter);

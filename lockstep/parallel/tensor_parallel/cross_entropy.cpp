@@ -10,6 +10,7 @@
 #include <cmath>
 
 #include "lockstep/base/str.h"
+#include "lockstep/comm/purpose.h"
 #include "lockstep/parallel/tensor_parallel/parameter_piece.h"
 #include "lockstep/parallel/wrapper.h"
 #include "lockstep/tensor/collectives.h"
@@ -50,6 +51,7 @@ struct OwnTargets {
 class CrossEntropy : public torch::autograd::Function<CrossEntropy> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& logits, const Task& task) {
+    const Acting acting(Purpose::TENSOR_PARALLEL);
     const OwnTargets own(task);
     at::Tensor largest = std::get<0>(logits.max(-1));
     all_reduce(largest, ReduceOp::MAX, task.group);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "lockstep/base/str.h"
+#include "lockstep/comm/purpose.h"
 #include "lockstep/parallel/tensor_parallel/exchange_memory.h"
 #include "lockstep/parallel/tensor_parallel/group_holder.h"
 #include "lockstep/parallel/tensor_parallel/region_steps.h"
@@ -106,6 +107,7 @@ class ColumnLinear : public torch::autograd::Function<ColumnLinear> {
  private:
   // Replaces a part by the whole, which is complete when the work is.
   static Work start_gather(at::Tensor& part, const ProcessGroup& group) {
+    const Acting acting(Purpose::TENSOR_PARALLEL);
     std::vector<std::int64_t> sizes = part.sizes().vec();
     sizes[0] *= group.size();
     const at::Tensor whole = at::empty(sizes, part.options());
@@ -117,6 +119,7 @@ class ColumnLinear : public torch::autograd::Function<ColumnLinear> {
   // The gradient of the input, complete when the work is.
   static at::Tensor start_exchange(const at::Tensor& partial, at::IntArrayRef sizes,
                                    const ParallelLinear& linear, Work& work) {
+    const Acting acting(Purpose::TENSOR_PARALLEL);
     if (!linear.sequence_parallel) {
       work = all_reduce(partial, ReduceOp::SUM, linear.group, /*async_op=*/true);
       return partial.view(sizes);
@@ -146,6 +149,7 @@ class RowLinear : public torch::autograd::Function<RowLinear> {
       expect_step("row_parallel_linear", RegionStep::REDUCE_SCATTER_FIRST, partial, linear.group);
       return region_step(RegionStep::REDUCE_SCATTER_FIRST, partial, linear.group);
     }
+    const Acting acting(Purpose::TENSOR_PARALLEL);
     all_reduce(partial, ReduceOp::SUM, linear.group);
     return partial;
   }

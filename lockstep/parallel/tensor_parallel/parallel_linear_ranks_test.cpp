@@ -24,6 +24,7 @@ namespace linear_layers {
 namespace {
 
 using testing::expect_near;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using testing::random_values;
 using ::testing::ThrowsMessage;
@@ -221,6 +222,16 @@ RANKS_TEST(ParallelLinear, TakesPartInAutocast, Ranks(1, 2)) {
   y.to(at::kFloat).sum().backward();
   EXPECT_EQ(column->weight.grad().scalar_type(), at::kFloat);
   EXPECT_EQ(x.grad().scalar_type(), at::kFloat);
+}
+
+RANKS_TEST(ParallelLinear, OtherBatchesOnOtherRanksAreNamed, Ranks(2, 3), Backends("shm", "tcp")) {
+  RowParallelLinear row(12, 4, world());
+  EXPECT_THAT(
+      [&] {
+        row(at::ones({2 + rank() / (size() - 1), 12 / size()}));
+      },
+      ThrowsMessage<Mismatch>(
+          AllOf(HasSubstr("for a tensor-parallel layer"), HasSubstr("take the same batches"))));
 }
 
 RANKS_TEST(ParallelLinear, RefusesWhatCannotBeSharedOut, Ranks(2, 4)) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "lockstep/base/str.h"
+#include "lockstep/comm/purpose.h"
 #include "lockstep/parallel/tensor_parallel/exchange_memory.h"
 #include "lockstep/parallel/wrapper.h"
 #include "lockstep/tensor/collectives.h"
@@ -44,6 +45,7 @@ at::Tensor reduce_scatter_first(const at::Tensor& partial, const ProcessGroup& g
 
 at::Tensor region_step(RegionStep step, const at::Tensor& tensor, const ProcessGroup& group) {
   if (group.size() == 1) return tensor;
+  const Acting acting(Purpose::TENSOR_PARALLEL);
   switch (step) {
     case RegionStep::IDENTITY: return tensor;
     case RegionStep::REDUCE: {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "lockstep/base/str.h"
+#include "lockstep/comm/purpose.h"
 #include "lockstep/parallel/tensor_parallel/exchange_memory.h"
 #include "lockstep/parallel/tensor_parallel/group_holder.h"
 #include "lockstep/parallel/tensor_parallel/region_steps.h"
@@ -64,6 +65,7 @@ class Lookup : public torch::autograd::Function<Lookup> {
     at::Tensor result = exchange_empty(sizes, weight.options(), group);
     result.zero_().view({-1, weight.size(1)}).index_copy_(0, own.positions, weight.index_select(0, own.rows));
     if (reduce_scatters) return region_step(RegionStep::REDUCE_SCATTER_FIRST, result, group);
+    const Acting acting(Purpose::TENSOR_PARALLEL);
     all_reduce(result, ReduceOp::SUM, group);
     return result;
   }

@@ -2,24 +2,22 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <new>
 #include <utility>
 
+#include "lockstep/base/error.h"
 #include "lockstep/base/fail_point.h"
 #include "lockstep/base/log.h"
-#include "lockstep/base/round_up.h"
 #include "lockstep/base/str.h"
 #include "lockstep/comm/collectives/all_gather.h"
+#include "lockstep/comm/collectives/barrier.h"
 #include "lockstep/comm/collectives/broadcast.h"
-#include "lockstep/comm/purpose.h"
 #include "lockstep/parallel/zero/gradient_meeting.h"
 #include "lockstep/parallel/zero/zero_wrapper.h"
 
 namespace lockstep {
 namespace {
 
-constexpr std::size_t PAGE = ReservedMemory::PAGE;
 constexpr std::size_t DEFAULT_LIVE = 3;          // units
 constexpr std::size_t LOOKAHEAD = 16;            // uses
 constexpr std::size_t LONGEST_STEP = 1U << 20U;  // uses that are recorded
@@ -38,18 +36,31 @@ bool contains_unit(std::span<const std::size_t> units, std::size_t unit) {
 }  // namespace
 
 GatheredUnits::GatheredUnits(UnitPlan plan, std::vector<ByteRange> parts, ProcessGroup group,
-                             std::vector<std::string> names, const UnitOptions& options)
+                             std::shared_ptr<const MachineGroups> machines, std::vector<std::string> names,
+                             const UnitOptions& options)
     : plan_(std::move(plan)),
       parts_(std::move(parts)),
       group_(std::move(group)),
+      machines_(std::move(machines)),
       names_(std::move(names)),
-      memory_(std::make_shared<ReservedMemory>(plan_.bytes)),
+      pages_(std::make_shared<UnitPages>(plan_, parts_here(), machines_ ? &machines_->machine() : nullptr)),
       units_(plan_.units.size()) {
-  memory_->admit(0, plan_.resident_end);
   std::size_t largest = 0;
   for (const UnitSpec& unit : plan_.units) largest = std::max(largest, unit.elements);
   limits_ = {.live = options.max_live.value_or(DEFAULT_LIVE * largest),
              .prefetch = options.prefetch.value_or(largest)};
+}
+
+// Of the ranks that have this memory.
+std::vector<ByteRange> GatheredUnits::parts_here() const {
+  if (!machines_) return {parts_[static_cast<std::size_t>(group_.rank())]};
+  std::vector<ByteRange> parts;
+  for (const int rank : machines_->here()) parts.push_back(parts_[static_cast<std::size_t>(rank)]);
+  return parts;
+}
+
+void GatheredUnits::abort(const std::string& text) const {
+  machines_ ? machines_->abort(std::current_exception(), text) : group_.abort(text);
 }
 
 std::size_t GatheredUnits::bytes() const {
@@ -62,24 +73,23 @@ std::size_t GatheredUnits::bytes() const {
   }
   const auto all = static_cast<double>(plan_.bytes - plan_.resident_end);
   const double live = std::max(largest, width * static_cast<double>(limits_.live));
-  const double gathered = std::min(all, static_cast<double>(mine().end - mine().begin) + live);
+  const double gathered = std::min(all, static_cast<double>(pages_->kept_bytes()) + live);
   return plan_.resident_end + static_cast<std::size_t>(std::ceil(gathered));
-}
-
-bool GatheredUnits::contains(const void* address) const {
-  const auto* const byte = static_cast<const std::byte*>(address);
-  return byte >= memory_->data() && byte < memory_->data() + memory_->bytes();
 }
 
 // Operators of `fill` find the unit there, and need no lock.
 void GatheredUnits::fill(std::size_t unit, const std::function<void()>& fill) {
   const UnitSpec& spec = plan_.units[unit];
   set_held(true);
-  memory_->admit(spec.begin, spec.end);
+  pages_->take(unit);
   fill();
   const Acting acting(Purpose::FIRST_WEIGHTS, str("the unit of parameter ", in_quotes(names_[unit])));
-  comm::broadcast(group_, memory_->data() + spec.begin, spec.end - spec.begin, DType::UINT8, GroupRank{0})
-      .wait();
+  std::byte* const begin = data() + spec.begin;
+  if (machines_) {
+    machines_->spread(begin, spec.end - spec.begin);
+  } else {
+    comm::broadcast(group_, begin, spec.end - spec.begin, DType::UINT8, GroupRank{0}).wait();
+  }
   set_held(false);
   const std::lock_guard lock(mutex_);
   let_go(unit);
@@ -118,7 +128,7 @@ void GatheredUnits::end_forward() {
 // --------------------------------------------------------------------------------------------------- reading
 
 std::optional<std::size_t> GatheredUnits::unit_at(const void* address) const {
-  const auto byte = static_cast<std::size_t>(static_cast<const std::byte*>(address) - memory_->data());
+  const auto byte = static_cast<std::size_t>(static_cast<const std::byte*>(address) - data());
   const auto behind = std::upper_bound(plan_.units.begin(), plan_.units.end(), byte,
                                        [](std::size_t at, const UnitSpec& unit) { return at < unit.begin; });
   if (behind == plan_.units.begin()) return std::nullopt;  // it stays
@@ -162,8 +172,7 @@ void GatheredUnits::begin_use(std::size_t unit) {
     prefetch();
   } catch (const std::exception& error) {
     // What is read now is here. The next read that needs the others throws.
-    group_.abort(
-        str(ZERO_WRAPPER.on(group_), ": a unit of parameters was not gathered ahead: ", error.what()));
+    abort(str(ZERO_WRAPPER.on(group_), ": a unit of parameters was not gathered ahead: ", error.what()));
   }
 }
 
@@ -224,29 +233,49 @@ void GatheredUnits::make_room(std::size_t unit, std::span<const std::size_t> kep
 
 // ------------------------------------------------------------------------------------------------ gathering
 
+std::span<std::byte> GatheredUnits::part_of(std::size_t unit, int rank) const {
+  const ByteRange here = common(range_of(plan_.units[unit]), parts_[static_cast<std::size_t>(rank)]);
+  return {data() + here.begin, here.end - here.begin};
+}
+
+Acting GatheredUnits::to_gather(std::size_t unit) const {
+  return Acting(Purpose::SHARDED_STEP, str("the unit of parameter ", in_quotes(names_[unit])),
+                static_cast<std::int32_t>(GradientMeeting::Reason::UNITS) + static_cast<std::int32_t>(unit));
+}
+
 void GatheredUnits::begin_gather(std::size_t unit) {
-  const UnitSpec& spec = plan_.units[unit];
-  memory_->admit(spec.begin, spec.end);
+  pages_->take(unit);
   std::vector<std::span<std::byte>> parts;
-  for (const ByteRange& part : parts_) {
-    const ByteRange here = common(range_of(spec), part);
-    parts.emplace_back(memory_->data() + here.begin, here.end - here.begin);
+  const ProcessGroup& group = machines_ ? machines_->lane() : group_;
+  for (int place = 0; place < group.size(); ++place)
+    parts.push_back(part_of(unit, machines_ ? machines_->in_lane()[static_cast<std::size_t>(place)] : place));
+  const auto own = part_of(unit, group_.rank());
+  const Acting acting = to_gather(unit);
+  if (machines_) units_[unit].comparison = comm::barrier(group_, /*async_op=*/true);
+  try {
+    units_[unit].work = comm::all_gather(group, own.data(), own.size(), DType::UINT8, std::move(parts),
+                                         /*async_op=*/true, pages_);
+  } catch (const Error&) {  // a rank that was told has left its lane
+    if (machines_) std::exchange(units_[unit].comparison, Work()).wait();
+    throw;
   }
-  const auto own = parts[static_cast<std::size_t>(group_.rank())];
-  const Acting acting(
-      Purpose::SHARDED_STEP, str("the unit of parameter ", in_quotes(names_[unit])),
-      static_cast<std::int32_t>(GradientMeeting::Reason::UNITS) + static_cast<std::int32_t>(unit));
-  units_[unit].work = comm::all_gather(group_, own.data(), own.size(), DType::UINT8, std::move(parts),
-                                       /*async_op=*/true, memory_);
   units_[unit].state = State::COMING;
   live_.by_use.push_front(unit);
-  live_.elements += spec.elements;
+  live_.elements += plan_.units[unit].elements;
   fail_point("zero.gather");
 }
 
+// The other ranks of the machine have brought their parts when they have come as far.
 void GatheredUnits::finish_gather(std::size_t unit) {
   try {
-    std::exchange(units_[unit].work, Work()).wait();
+    Work comparison = std::exchange(units_[unit].comparison, Work());
+    Work work = std::exchange(units_[unit].work, Work());
+    if (machines_) comparison.wait();
+    work.wait();
+    if (machines_) {
+      const Acting acting = to_gather(unit);
+      comm::barrier(machines_->machine()).wait();
+    }
   } catch (...) {
     take_out(unit);
     throw;
@@ -259,18 +288,13 @@ void GatheredUnits::take_out(std::size_t unit) {
   if (std::erase(live_.by_use, unit) > 0) live_.elements -= plan_.units[unit].elements;
 }
 
-// Pages in which this rank's part begins or ends stay.
 void GatheredUnits::let_go(std::size_t unit) {
   if (units_[unit].state == State::COMING) finish_gather(unit);
-  const UnitSpec& spec = plan_.units[unit];
-  const ByteRange own = common(range_of(spec), mine());
   take_out(unit);
-  if (own.begin == own.end) return memory_->discard(spec.begin, spec.end);
-  memory_->discard(spec.begin, own.begin / PAGE * PAGE);
-  memory_->discard(round_up(own.end, PAGE), spec.end);
+  pages_->let_go(unit);
 }
 
-// The other ranks may wait for this one. Bits that are all ones are NaN of any floating point.
+// The other ranks may wait for this one.
 void GatheredUnits::give_up(std::size_t unit, const std::exception& error) {
   const std::string what =
       str("the unit of parameter ", in_quotes(names_[unit]), " was not gathered: ", error.what());
@@ -278,17 +302,12 @@ void GatheredUnits::give_up(std::size_t unit, const std::exception& error) {
     failure_ = std::current_exception();
     log(LogLevel::WARNING, str(ZERO_WRAPPER.on(group_), ": ", what));
   }
-  group_.abort(str(ZERO_WRAPPER.on(group_), ": ", what));
-  const UnitSpec& spec = plan_.units[unit];
+  abort(str(ZERO_WRAPPER.on(group_), ": ", what));
   take_out(unit);  // the next use says so again
   try {
-    memory_->admit(spec.begin, spec.end);
-  } catch (const std::bad_alloc&) {
-    return;
+    pages_->poison(unit, part_of(unit, group_.rank()));
+  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): the reader gets SIGSEGV
   }
-  const ByteRange own = common(range_of(spec), mine());
-  std::memset(memory_->data() + spec.begin, 0xFF, own.begin - spec.begin);
-  std::memset(memory_->data() + own.end, 0xFF, spec.end - own.end);
 }
 
 void GatheredUnits::rethrow() {
@@ -313,7 +332,7 @@ void GatheredUnits::hold_all() {
       if (units_[unit].state == State::COMING) finish_gather(unit);
     }
   } catch (const std::exception& error) {
-    group_.abort(str(ZERO_WRAPPER.on(group_), ": the parameters were not gathered: ", error.what()));
+    abort(str(ZERO_WRAPPER.on(group_), ": the parameters were not gathered: ", error.what()));
     throw;
   }
   live_.is_all = true;

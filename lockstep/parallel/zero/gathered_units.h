@@ -2,7 +2,7 @@
 // are used (ZeRO's stage 3). Pointers to them stay what they are: a unit that is gone leaves pages without
 // memory.
 //
-//   GatheredUnits units(plan, parts, group, names, options);
+//   GatheredUnits units(plan, parts, group, MachineGroups::make(group), names, options);
 //   units.fill(2, [&] { ... });                     // rank 0's values; each rank keeps its part
 //   const auto unit = units.use(storage, address);  // before a read: gathers the unit that lies there
 //   if (unit) units.done(*unit);                    // after it
@@ -14,8 +14,12 @@
 //   │ GONE │                │ COMING │                │ HERE │                           │ GONE │
 //   └──────┘                └────────┘                └──────┘                           └──────┘
 //
-// Gone       a read past operators is a fault (SIGSEGV), but for this rank's part and the pages in which
-//            that part begins and ends: there are old values of other ranks' parts beside it.
+// Machines   with equally many ranks have each unit once (machine_groups.h). A rank gathers the parts of its
+//            lane, and the ranks of the machine meet when a unit has come, because each of them has brought a
+//            part of it. Meanwhile all ranks compare what they gather, since a lane does not see the others.
+//            A unit that one rank of a machine has let go stays as long as another one reads it.
+// Gone       a read past operators is a fault (SIGSEGV), but for this rank's part, those of other ranks that
+//            have the same memory, and the pages in which these begin and end: there are old values beside.
 // Room       max_live elements are there at a time, those that are coming included. Of the units that no
 //            operator reads the one that was used longest ago goes first. What one operator reads is there
 //            even if it is more.
@@ -49,8 +53,10 @@
 #include <vector>
 
 #include "lockstep/comm/process_group.h"
+#include "lockstep/comm/purpose.h"
 #include "lockstep/comm/work.h"
-#include "lockstep/os/reserved_memory.h"
+#include "lockstep/parallel/zero/machine_groups.h"
+#include "lockstep/parallel/zero/unit_pages.h"
 #include "lockstep/parallel/zero/unit_plan.h"
 
 namespace lockstep {
@@ -59,17 +65,19 @@ class GatheredUnits {
  public:
   // `parts`: of the units, by rank; what lies outside of them is nobody's. `names`: of units, for messages.
   // Nothing is there but what stays.
+  // `machines`: null where each rank has memory of its own. Collective with them.
   GatheredUnits(UnitPlan plan, std::vector<ByteRange> parts, ProcessGroup group,
-                std::vector<std::string> names, const UnitOptions& options);
+                std::shared_ptr<const MachineGroups> machines, std::vector<std::string> names,
+                const UnitOptions& options);
   GatheredUnits(const GatheredUnits&) = delete;
   GatheredUnits& operator=(const GatheredUnits&) = delete;
   ~GatheredUnits() = default;
 
   const UnitPlan& plan() const { return plan_; }
-  std::byte* data() const { return memory_->data(); }
-  // What stays, this rank's part, and as many units as are there at a time.
+  std::byte* data() const { return pages_->data(); }
+  // Of the memory: what stays, the parts of the ranks that have it, and as many units as are there at a time.
   std::size_t bytes() const;
-  bool contains(const void* address) const;
+  bool contains(const void* address) const { return pages_->contains(address); }
 
   // `fill` writes the unit where it lies; rank 0's counts. Before its first use.
   void fill(std::size_t unit, const std::function<void()>& fill);
@@ -101,6 +109,7 @@ class GatheredUnits {
     State state = State::GONE;
     std::size_t readers = 0;  // operators
     Work work;
+    Work comparison;  // of all ranks, on machines
   };
   enum class Pass { NONE, TRAINING, EVALUATION };
   struct Order {                       // of use
@@ -121,7 +130,9 @@ class GatheredUnits {
     std::size_t live = 0;
     std::size_t prefetch = 0;
   };
-  const ByteRange& mine() const { return parts_[static_cast<std::size_t>(group_.rank())]; }
+  std::vector<ByteRange> parts_here() const;
+  std::span<std::byte> part_of(std::size_t unit, int rank) const;
+  void abort(const std::string& text) const;  // while an exception is handled
   void set_held(bool is_held);
   std::optional<std::size_t> unit_at(const void* address) const;
   void begin_use(std::size_t unit);
@@ -130,6 +141,7 @@ class GatheredUnits {
   bool has_room(std::size_t unit, std::span<const std::size_t> kept) const;
   bool may_go(std::size_t unit, std::span<const std::size_t> kept) const;
   void make_room(std::size_t unit, std::span<const std::size_t> kept);
+  Acting to_gather(std::size_t unit) const;
   void begin_gather(std::size_t unit);
   void finish_gather(std::size_t unit);
   void take_out(std::size_t unit);
@@ -139,8 +151,9 @@ class GatheredUnits {
   const UnitPlan plan_;
   const std::vector<ByteRange> parts_;
   const ProcessGroup group_;
+  const std::shared_ptr<const MachineGroups> machines_;
   const std::vector<std::string> names_;
-  const std::shared_ptr<ReservedMemory> memory_;
+  const std::shared_ptr<UnitPages> pages_;
   Limits limits_;
   std::mutex mutex_;
   // guarded by mutex_

@@ -6,6 +6,9 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/exception_text.h"
+#include "lockstep/comm/collectives/barrier.h"
+#include "lockstep/comm/collectives/broadcast.h"
+#include "lockstep/job/group_list.h"
 #include "lockstep/job/groups.h"
 
 namespace lockstep {
@@ -32,8 +35,11 @@ std::unique_ptr<MachineGroups> MachineGroups::make(const ProcessGroup& group) {
   const auto lane = static_cast<int>(place);
   std::vector<int> in_lane;
   for (const auto& ranks : machines) in_lane.push_back(ranks[static_cast<std::size_t>(place)]);
-  ProcessGroup of_machine =
-      split_group(group, machine, lane, NewGroupOptions{.name = group.name() + "/machine"});
+  // A rank that stands still is named by those of its lane and of its machine. The others wait for these, and
+  // are told before they would name them.
+  const auto patience = default_group_options().timeout / 4 * 5;
+  ProcessGroup of_machine = split_group(
+      group, machine, lane, NewGroupOptions{.timeout = patience, .name = group.name() + "/machine"});
   ProcessGroup of_lane = split_group(group, lane, machine, NewGroupOptions{.name = group.name() + "/lane"});
   return std::make_unique<MachineGroups>(group, std::move(of_machine), std::move(of_lane), *mine,
                                          std::move(in_lane));
@@ -52,7 +58,16 @@ MachineGroups::~MachineGroups() {
   destroy_process_group(machine_);
 }
 
-void MachineGroups::abort(const std::exception_ptr& failure) const {
+void MachineGroups::spread(void* memory, std::size_t bytes) const {
+  const auto root = std::find(in_lane_.begin(), in_lane_.end(), 0);
+  if (root != in_lane_.end() && bytes > 0) {
+    const GroupRank place{static_cast<int>(root - in_lane_.begin())};
+    comm::broadcast(lane_, memory, bytes, DType::UINT8, place).wait();
+  }
+  comm::barrier(machine_).wait();
+}
+
+void MachineGroups::abort(const std::exception_ptr& failure, std::string text) const {
   ErrorCode code = ErrorCode::ABORTED;
   try {
     std::rethrow_exception(failure);
@@ -60,7 +75,7 @@ void MachineGroups::abort(const std::exception_ptr& failure) const {
     code = error.code();
   } catch (...) {  // of the program, or of libtorch
   }
-  const std::string text = exception_text(failure);
+  if (text.empty()) text = exception_text(failure);
   for (const ProcessGroup& group : {machine_, lane_, whole_}) group.backend().abort(text, code, -1);
 }
 

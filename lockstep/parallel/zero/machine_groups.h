@@ -13,8 +13,10 @@
 // Lifetime the groups end with this object, or with the job.
 #pragma once
 
+#include <cstddef>
 #include <exception>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "lockstep/comm/process_group.h"
@@ -37,8 +39,11 @@ class MachineGroups {
   // The ranks of both, as ranks of the whole group, in order.
   const std::vector<int>& here() const { return here_; }
   const std::vector<int>& in_lane() const { return in_lane_; }
-  // Ends both, and the whole group, with this failure.
-  void abort(const std::exception_ptr& failure) const;
+  // Memory that each machine has once: all machines get what rank 0 of the whole group has written to its
+  // own. Every rank calls it.
+  void spread(void* memory, std::size_t bytes) const;
+  // Ends both, and the whole group, with this failure, and with its text unless there is a better one.
+  void abort(const std::exception_ptr& failure, std::string text = {}) const;
 
  private:
   const ProcessGroup whole_;

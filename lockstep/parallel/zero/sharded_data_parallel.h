@@ -33,8 +33,9 @@
 //              of a machine: P / N for the one copy, P for this rank's gradients, K P / N for the state. In
 //              stage 2 P / N for gradients, and two buckets of them that are on their way. Of several
 //              machines with R ranks each, parameters are P / R. Without memory in common they are P. In
-//              stage 3 these two are P / N, max_live_parameters and what stays. memory() says it. Each rank
-//              has all parameters until the wrapper is made, unless meta_init() made the model.
+//              stage 3 they are the rank's part of P, max_live_parameters and what stays, these two divided
+//              by R on several machines. memory() says it. Each rank has all parameters until the wrapper is
+//              made, unless meta_init() made the model.
 // Gradients    of this rank's backward passes are added up in .grad, until the step averages them: several
 //              backward() calls before a step are accumulation, and need no guard. After step(), and after
 //              clip_grad_norm_() or unscale_(), .grad is undefined: the averages lie in the optimiser's
@@ -83,9 +84,9 @@
 // Graphs       that were recorded before a step cannot run backward after it: libtorch's own error says that
 //              a variable was modified. Nor can a backward create a graph of the gradients.
 // Groups       `shm`, and `thread` within a process, have memory in common. Of several machines with equally
-//              many ranks (`hierarchical`) the ranks of each have a copy of the parameters in common, over
-//              tcp, mpi and gloo each rank has one. There gradients are reduced and parameters gathered by
-//              messages, and the results are the same.
+//              many ranks (`hierarchical`) the ranks of each have a copy of the parameters in common, in
+//              stage 3 what is gathered; over tcp, mpi and gloo each rank has its own. There gradients are
+//              reduced and parameters gathered by messages, and the results are the same.
 // Fails        InvalidArgument: no parameter that requires a gradient; one that is not float32, float64,
 //              float16 or bfloat16, not dense or not on the CPU; one that another live wrapper has, too; what
 //              "Writing" and "Graphs" name; a second optimiser. Mismatch: models differ, or ranks call

@@ -200,7 +200,8 @@ RANKS_TEST(ShardedParts, HaveTheBitsOfStage1, Ranks(1, 2, 3, 4), Backends("tcp")
                train<MLPImpl, torch::optim::Adam>(one, torchs), "libtorch's Adam");
 }
 
-RANKS_TEST(ShardedParts, HaveTheBitsOfClippingAndMasters, Ranks(1, 2, 3, 4), Backends("tcp")) {
+RANKS_TEST(ShardedParts, HaveTheBitsOfClippingAndMasters, Ranks(1, 2, 3, 4),
+           Backends("tcp", "hierarchical")) {
   torch::set_num_threads(1);
   const auto one = stage_of(1);
   const Training clipped{.clip = 0.01};
@@ -223,7 +224,7 @@ RANKS_TEST(ShardedParts, AccumulateAsStage2, Ranks(1, 2, 3, 4), Backends("tcp"))
                train<SentenceImpl, optim::SGD>(stage_of(2), MOMENTUM, twice), "sentence");
 }
 
-RANKS_TEST(ShardedParts, HaveTheBitsOfReplicas, Ranks(2, 3), Backends("tcp", "hierarchical")) {
+RANKS_TEST(ShardedParts, HaveTheBitsOfReplicas, Ranks(2, 3, 4), Backends("tcp", "hierarchical")) {
   torch::set_num_threads(1);
   const Training clipped{.clip = 0.01};
   expect_equal(train<MLPImpl, optim::SGD>(stage_3(), MOMENTUM), train_replicas<MLPImpl, optim::SGD>(MOMENTUM),
@@ -235,7 +236,7 @@ RANKS_TEST(ShardedParts, HaveTheBitsOfReplicas, Ranks(2, 3), Backends("tcp", "hi
 }
 
 // What stays, what goes and what is on its way is for memory and time alone.
-RANKS_TEST(ShardedParts, BitsDoNotDependOnWhatIsThere, Ranks(3), Backends("tcp")) {
+RANKS_TEST(ShardedParts, BitsDoNotDependOnWhatIsThere, Ranks(3, 4), Backends("tcp", "hierarchical")) {
   torch::set_num_threads(1);
   const auto run = [](std::size_t stays, std::optional<std::size_t> live, std::optional<std::size_t> ahead) {
     ShardedDataParallelOptions options = stage_3();

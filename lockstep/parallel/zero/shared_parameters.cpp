@@ -46,10 +46,15 @@ SharedParameters::SharedParameters(NamedTensors parameters, ProcessGroup group, 
     : parameters_(std::move(parameters)), group_(std::move(group)), places_(parameters_.size()) {
   if (options.offload)
     masters_ = MasterWeights(optim::StateMemory(std::make_shared<FileMemory>(options.offload->folder)));
-  reserve(plan, options.offload, units);
-  fill();
-  make_shards();
-  if (options.master_weights) masters_.keep(shards_);
+  try {
+    reserve(plan, options.offload, units);
+    fill();
+    make_shards();
+    if (options.master_weights) masters_.keep(shards_);
+  } catch (...) {
+    abandon();
+    throw;
+  }
   count_versions();
   empty_cache();  // what the parameters had before
 }
@@ -98,8 +103,9 @@ void SharedParameters::reserve(const ShardPlan& plan, const std::optional<Offloa
 void SharedParameters::reserve_units(const ShardPlan& plan, const UnitOptions& options) {
   struct Watched {
     Watched(UnitPlan plan, std::vector<ByteRange> parts, const ProcessGroup& group,
-            std::vector<std::string> names, const UnitOptions& options)
-        : units(std::move(plan), std::move(parts), group, std::move(names), options) {}
+            std::shared_ptr<const MachineGroups> machines, std::vector<std::string> names,
+            const UnitOptions& options)
+        : units(std::move(plan), std::move(parts), group, std::move(machines), std::move(names), options) {}
     GatheredUnits units;
     OperatorWatch watch{units};
     PartedMemory parted{units.data(), units.plan().bytes, [this](const at::Tensor& tensor) {
@@ -108,6 +114,7 @@ void SharedParameters::reserve_units(const ShardPlan& plan, const UnitOptions& o
                         }};
   };
   copies_ = Copies::PARTS;
+  machines_ = MachineGroups::make(group_);
   std::vector<UnitParameter> sizes;
   for (const auto& [name, parameter] : parameters_)
     sizes.push_back({.elements = static_cast<std::size_t>(parameter.numel()), .bytes = parameter.nbytes()});
@@ -119,7 +126,7 @@ void SharedParameters::reserve_units(const ShardPlan& plan, const UnitOptions& o
   ranges_ = std::move(ranges.whole);
   std::vector<std::string> names;
   for (const UnitSpec& unit : units.units) names.push_back(parameters_[unit.parameters.front()].first);
-  const auto held = std::make_shared<Watched>(std::move(units), std::move(ranges.parted), group_,
+  const auto held = std::make_shared<Watched>(std::move(units), std::move(ranges.parted), group_, machines_,
                                               std::move(names), options);
   units_ = &held->units;
   memory_ = std::shared_ptr<void>(held, units_->data());
@@ -151,15 +158,9 @@ void SharedParameters::fill() {
 // All ranks have what rank 0 has written to its copy, up to that byte.
 void SharedParameters::spread(std::size_t end) {
   const std::size_t begin = PLACE_ALIGNMENT * static_cast<std::size_t>(group_.size());  // behind the marks
-  const auto broadcast_over = [&](const ProcessGroup& group, int root) {
-    if (end > begin) comm::broadcast(group, at(begin), end - begin, DType::UINT8, GroupRank{root}).wait();
-  };
   if (copies_ == Copies::ONE) return comm::barrier(group_).wait();
-  if (copies_ != Copies::MACHINE) return broadcast_over(group_, 0);
-  const std::vector<int>& lane = machines_->in_lane();
-  const auto root = std::find(lane.begin(), lane.end(), 0);
-  if (root != lane.end()) broadcast_over(machines_->lane(), static_cast<int>(root - lane.begin()));
-  comm::barrier(machines_->machine()).wait();
+  if (machines_) return machines_->spread(at(begin), end - std::min(begin, end));
+  if (end > begin) comm::broadcast(group_, at(begin), end - begin, DType::UINT8, GroupRank{0}).wait();
 }
 
 // Shards come in the order of ranks and of parameters, so what a rank steps is one piece below the boundary
@@ -204,7 +205,7 @@ void SharedParameters::mark(std::uint64_t number) {
 }
 
 void SharedParameters::meet(std::uint64_t number, const std::function<void()>& meeting) {
-  if (copies_ != Copies::MACHINE) {
+  if (!machines_) {
     mark(number);
     return meeting();
   }
@@ -229,7 +230,7 @@ void SharedParameters::abandon() const {
 
 int SharedParameters::sharers() const {
   if (copies_ == Copies::ONE) return group_.size();
-  return copies_ == Copies::MACHINE ? machines_->machine().size() : 1;
+  return machines_ ? machines_->machine().size() : 1;
 }
 
 void SharedParameters::collect() {
@@ -245,8 +246,8 @@ void SharedParameters::collect() {
   };
   const bool is_needed =
       std::any_of(ranges_.begin(), ranges_.end(), [](const ByteRange& r) { return r.end > 0; });
-  if (copies_ == Copies::MACHINE) {
-    gather(machines_->lane(), machines_->in_lane());
+  if (machines_) {
+    if (is_needed) gather(machines_->lane(), machines_->in_lane());
     fail_point("zero.collecting");
     comm::barrier(machines_->machine()).wait();
   } else if (copies_ != Copies::ONE && group_.size() > 1 && is_needed) {

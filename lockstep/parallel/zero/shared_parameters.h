@@ -10,8 +10,9 @@
 //   MACHINE one copy for the ranks of each of several machines (machine_groups.h): collect() gathers the
 //           parts of the other machines into it
 //   OWN     copy of each rank elsewhere: collect() gathers the parts of all
-//   PARTS   each rank has its part, and what operators read is gathered before they run (gathered_units.h).
-//           Small parameters stay (unit_plan.h). collect() gathers those, and lets the others go
+//   PARTS   each rank has its part, and what operators read is gathered before they run (gathered_units.h),
+//           on machines as for MACHINE once for the ranks of each. Small parameters stay (unit_plan.h).
+//           collect() gathers those, and lets the others go
 //
 // Failures A rank that finds its group failed before a step asks whether others may have begun to write. Each
 //          rank leaves a mark in the memory before it meets the others, and none gets past the meeting
@@ -143,7 +144,7 @@ class SharedParameters {
 
   const NamedTensors parameters_;
   const ProcessGroup group_;
-  std::unique_ptr<MachineGroups> machines_;  // of MACHINE
+  std::shared_ptr<const MachineGroups> machines_;  // of MACHINE, and of PARTS on machines like those
   Copies copies_ = Copies::ONE;
   std::size_t bytes_ = 0;
   std::shared_ptr<void> memory_;
