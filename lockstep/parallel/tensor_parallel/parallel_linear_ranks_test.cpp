@@ -23,8 +23,8 @@ namespace lockstep::tensor_parallel {
 namespace linear_layers {
 namespace {
 
-using testing::expect_near;
 using ::testing::AllOf;
+using testing::expect_near;
 using ::testing::HasSubstr;
 using testing::random_values;
 using ::testing::ThrowsMessage;
