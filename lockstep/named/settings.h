@@ -18,7 +18,7 @@ namespace LOCKSTEP_PUBLIC named {
 
 struct Settings {
   std::size_t fusion_threshold = std::size_t{128} << 20U;           // bytes; 0: nothing is fused
-  std::chrono::microseconds cycle_time{1000};                       // names of so long a time run together
+  std::chrono::microseconds cycle_time{2500};                       // names of so long a time run together
   std::size_t cache_capacity = 1024;                                // names; 0: no cache
   std::chrono::milliseconds stall_check{std::chrono::seconds(60)};  // 0: never
   std::chrono::milliseconds stall_shutdown{0};                      // 0: never

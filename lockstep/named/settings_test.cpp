@@ -40,7 +40,7 @@ class NamedSettings : public ::testing::Test {
 TEST_F(NamedSettings, HaveHorovodsDefaults) {
   const Settings settings = settings_of_environment();
   EXPECT_EQ(settings.fusion_threshold, 134217728U);
-  EXPECT_EQ(settings.cycle_time, 1ms);
+  EXPECT_EQ(settings.cycle_time, 2500us);
   EXPECT_EQ(settings.cache_capacity, 1024U);
   EXPECT_EQ(settings.stall_check, 60s);
   EXPECT_EQ(settings.stall_shutdown, 0s);
