@@ -273,9 +273,9 @@ lockstep::models::GPT2Config gpt2_config() {
           .n_embd = 384,
           .n_layer = 6,
           .n_head = 6,
-          .resid_pdrop = 0,
           .embd_pdrop = 0,
-          .attn_pdrop = 0};
+          .attn_pdrop = 0,
+          .resid_pdrop = 0};
 }
 
 }  // namespace
