@@ -113,7 +113,7 @@ LOCKSTEP_C_API int lockstep_named_wait(lockstep_named operation);
 LOCKSTEP_C_API int lockstep_named_finish(lockstep_named operation);
 // Calls ended(context) once, when the operation is done or has failed: at once if it has, else on the
 // engine's thread, which it must not keep. wait then does not block. `is_awaited`, 1 or 0: begins a cycle at
-// once, as wait does, instead of after the cycle time. At most once for an operation.
+// once, as wait does, instead of after the cycle time. At most once for a start.
 LOCKSTEP_C_API int lockstep_named_notify(lockstep_named operation, void (*ended)(void* context),
                                          void* context, int is_awaited);
 // After wait. `data` is valid until the handle is freed, and NULL where the output is the program's; `rows`

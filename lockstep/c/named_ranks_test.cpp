@@ -94,6 +94,10 @@ void check_prepared(int size) {
   for (int step = 0; step < 3; ++step) {
     float gradient = static_cast<float>(step);
     ASSERT_TRUE(ok(lockstep_named_start(sum, &gradient, &gradient)));
+    std::atomic<int> told = 0;
+    const auto tell = [](void* context) { static_cast<std::atomic<int>*>(context)->fetch_add(1); };
+    if (step != 1) ASSERT_TRUE(ok(lockstep_named_notify(sum, tell, &told, /*is_awaited=*/1)));
+    while (step != 1 && told.load() == 0) std::this_thread::yield();
     ASSERT_TRUE(ok(lockstep_named_wait(sum)));
     EXPECT_EQ(gradient, static_cast<float>(size * step));
   }

@@ -59,7 +59,7 @@ void Operation::end_all(const Operations& operations, const std::exception_ptr& 
     for (const auto& operation : operations) {
       operation->ended_.store(true, std::memory_order_release);
       if (operation->told_) told.push_back(std::exchange(operation->told_, nullptr));
-      if (operation->is_awaited_) waiters.count.fetch_sub(1);
+      if (std::exchange(operation->is_awaited_, false)) waiters.count.fetch_sub(1);
     }
   }
   if (waiters.count.load() > 0) waiters.ended.notify_all();

@@ -70,7 +70,8 @@ class Operation {
   // InvalidArgument.
   void wait() const;
   // Calls `ended` once, when the operation is done or has failed: at once if it has, else on the engine's
-  // thread, which it must not keep. `is_awaited`: begins a cycle at once, as wait() does. At most one call.
+  // thread, which it must not keep. `is_awaited`: begins a cycle at once, as wait() does. At most once a
+  // start.
   void notify(std::function<void()> ended, bool is_awaited);
   // After wait().
   const OperationResult& result() const { return result_; }
