@@ -242,6 +242,12 @@ class Starts(Ranks):
             self.assertEqual((first.process_set_id, first.size(), first.included()), (1, 1, self.rank == 0))
         self.equal(hvd.allreduce(torch.ones(1), op=hvd.Sum), torch.tensor([float(self.size)]))
 
+    def test_again_after_lockstep_has_left_the_job(self):
+        for _ in range(2):  # a name that the ended engine knew
+            self.equal(hvd.synchronize(hvd.allreduce_async(torch.ones(1), name="again", op=hvd.Sum)), torch.tensor([float(self.size)]))
+            lockstep.shutdown()
+            hvd.init()
+
 
 if __name__ == "__main__":
     outcome = unittest.main(exit=False, argv=sys.argv[:1] + sys.argv[1:]).result

@@ -59,6 +59,7 @@ def init(comm=None, process_sets: Union[None, str, Sequence[ProcessSet]] = None)
         raise ValueError("hvd.init(comm=...) has no counterpart: all processes of the launcher are ranks; make a ProcessSet of some")
     if _core.named.is_initialized():
         return
+    _core.known.clear()  # of an engine that lockstep.shutdown() has ended
     sets = [] if process_sets is None or isinstance(process_sets, str) else list(process_sets)
     lists = [one.ranks for one in sets]
     flat = [rank for ranks in lists for rank in ranks]
