@@ -41,8 +41,7 @@ class ReservedMemory {
   void admit(std::size_t begin, std::size_t end);
   void hide(std::size_t begin, std::size_t end);
   void discard(std::size_t begin, std::size_t end);
-  void replace(std::size_t begin,
-               std::size_t end);  // of common memory; the new pages are admitted, and zeros
+  void replace(std::size_t begin, std::size_t end);  // of common memory; the new pages are zeros, admitted
 
  private:
   std::byte* data_ = nullptr;

@@ -22,13 +22,6 @@ constexpr std::size_t DEFAULT_LIVE = 3;          // units
 constexpr std::size_t LOOKAHEAD = 16;            // uses
 constexpr std::size_t LONGEST_STEP = 1U << 20U;  // uses that are recorded
 
-ByteRange common(const ByteRange& a, const ByteRange& b) {
-  const std::size_t begin = std::min(std::max(a.begin, b.begin), a.end);  // within a, also if empty
-  return {.begin = begin, .end = std::max(begin, std::min(a.end, b.end))};
-}
-
-ByteRange range_of(const UnitSpec& unit) { return {.begin = unit.begin, .end = unit.end}; }
-
 bool contains_unit(std::span<const std::size_t> units, std::size_t unit) {
   return std::find(units.begin(), units.end(), unit) != units.end();
 }
@@ -234,7 +227,7 @@ void GatheredUnits::make_room(std::size_t unit, std::span<const std::size_t> kep
 // ------------------------------------------------------------------------------------------------ gathering
 
 std::span<std::byte> GatheredUnits::part_of(std::size_t unit, int rank) const {
-  const ByteRange here = common(range_of(plan_.units[unit]), parts_[static_cast<std::size_t>(rank)]);
+  const ByteRange here = common_range(plan_.units[unit], parts_[static_cast<std::size_t>(rank)]);
   return {data() + here.begin, here.end - here.begin};
 }
 

@@ -18,12 +18,6 @@ namespace {
 
 constexpr std::size_t PAGE = ReservedMemory::PAGE;
 
-// What the two have in common; within `a`, also if it is empty.
-ByteRange common(const UnitSpec& a, const ByteRange& b) {
-  const std::size_t begin = std::min(std::max(a.begin, b.begin), a.end);
-  return {.begin = begin, .end = std::max(begin, std::min(a.end, b.end))};
-}
-
 }  // namespace
 
 struct UnitPages::Holders {
@@ -96,7 +90,7 @@ void UnitPages::each_gap(std::size_t unit, const Gap& call) const {
     if (last > first) call(front_ + first, front_ + last);
   };
   for (const ByteRange& range : kept_) {
-    const ByteRange here = common(spec, range);
+    const ByteRange here = common_range(spec, range);
     if (here.begin == here.end) continue;
     end_gap(here.begin);
     at = here.end;

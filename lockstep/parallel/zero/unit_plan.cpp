@@ -1,5 +1,7 @@
 #include "lockstep/parallel/zero/unit_plan.h"
 
+#include <algorithm>
+
 #include "lockstep/base/round_up.h"
 #include "lockstep/os/reserved_memory.h"
 
@@ -20,6 +22,11 @@ std::vector<bool> residents(std::span<const UnitParameter> parameters, const Uni
 }
 
 }  // namespace
+
+ByteRange common_range(const UnitSpec& unit, const ByteRange& range) {
+  const std::size_t begin = std::min(std::max(unit.begin, range.begin), unit.end);
+  return {.begin = begin, .end = std::max(begin, std::min(unit.end, range.end))};
+}
 
 UnitPlan unit_plan(std::span<const UnitParameter> parameters, const UnitOptions& options, std::size_t begin) {
   UnitPlan plan{.units = {}, .begins = std::vector<std::size_t>(parameters.size()), .bytes = begin};

@@ -56,6 +56,9 @@ struct UnitSpec {
   bool operator==(const UnitSpec&) const = default;
 };
 
+// What the two have in common; within the unit, also if it is empty.
+ByteRange common_range(const UnitSpec& unit, const ByteRange& range);
+
 struct UnitPlan {
   std::vector<UnitSpec> units;
   std::vector<std::size_t> begins;  // bytes, by parameter
