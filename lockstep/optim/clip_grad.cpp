@@ -9,6 +9,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/optim/chunks.h"
+#include "lockstep/optim/model_part.h"
 #include "lockstep/optim/norms.h"
 
 namespace lockstep {
@@ -89,6 +90,8 @@ void clip_grads_with_norm_(const std::vector<at::Tensor>& parameters, double max
 double clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm, double norm_type,
                        bool error_if_nonfinite, const NormReducer& reducer) {
   if (!(max_norm >= 0)) throw InvalidArgument(lockstep::str("clip_grad_norm_: max_norm is ", max_norm));
+  const std::string why = reducer.is_local() ? optim::why_not_the_models_norm(parameters) : "";
+  if (!why.empty()) throw InvalidArgument(lockstep::str("clip_grad_norm_: ", why));
   const double norm = get_total_norm(gradients_of(parameters), norm_type, error_if_nonfinite, reducer);
   clip_grads_with_norm_(parameters, max_norm, norm);
   return norm;

@@ -153,6 +153,7 @@ void LAMB::check(const LAMBOptions& options) const {
 double LAMB::grad_factor(const std::vector<Gradient>& gradients) const {
   const double most = static_cast<const LAMBOptions&>(*defaults_).max_grad_norm();
   if (std::isinf(most)) return 1;
+  expect_norm_of_model(gradients);
   std::vector<at::Tensor> grads;
   std::vector<NormShard> shards;
   for (const Gradient& g : gradients) {
@@ -168,6 +169,7 @@ void LAMB::update(const std::vector<Gradient>& gradients) {
   LambSteps steps;
   for (const Gradient& g : gradients) {
     const LAMBOptions& options = options_of(g.group);
+    if (is_adapted(options, g.dims)) expect_norm_of_parameter(g);
     auto& state = state_of(g.key);
     if (!state.exp_avg().defined()) {
       state.exp_avg(state_memory().zeros_like(g.key));

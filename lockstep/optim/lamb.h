@@ -31,8 +31,10 @@
 //                        .exclude_1d(false)
 //
 // Ratios are computed in float64 from this rank's values. With gradients averaged by DDP they have the same
-// bits on every rank. For shards they are those of the whole parameter (reduce_norms). A step reads
-// parameters, m and v twice. optimizer.h has the rest.
+// bits on every rank. For shards they are those of the whole parameter (reduce_norms). Of pieces of
+// tensor-parallel parameters and of stages of a pipeline they are refused until the optimiser knows what
+// ranks have the rest (GradientNorm::reduce_norms). A step reads parameters, m and v twice. optimizer.h has
+// the rest.
 #pragma once
 
 #include <torch/arg.h>

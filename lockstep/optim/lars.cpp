@@ -74,6 +74,7 @@ void LARS::update(const std::vector<Gradient>& gradients) {
     const Gradient& g = gradients[i];
     const LARSOptions& options = options_of(g.group);
     if (!options.adapt() || is_excluded(options, g.dims)) continue;
+    expect_norm_of_parameter(g);
     items.push_back({g.param, g.grad, options.joint_norm() ? options.weight_decay() : 0, g.place()});
     adapted.push_back(i);
   }

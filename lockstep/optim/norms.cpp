@@ -149,19 +149,24 @@ double square_sum(const std::vector<at::Tensor>& tensors) {
 
 double square_sum(const std::vector<at::Tensor>& tensors, std::span<const NormShard> shards,
                   const NormRanks& ranks) {
-  const auto sum_where = [&](bool is_piece) {
+  const auto sum_where = [&](const auto& is_wanted) {
     std::vector<at::Tensor> some;
     std::vector<NormShard> places;
     for (std::size_t i = 0; i < tensors.size(); ++i) {
-      if (shards[i].is_piece != is_piece) continue;
+      if (!is_wanted(shards[i])) continue;
       some.push_back(tensors[i]);
       places.push_back(shards[i]);
     }
     return square_sum_of_shards(some, places, ranks.shards);
   };
-  const double whole = sum_where(false);
+  if (!ranks.model.is_local()) {
+    double counted = sum_where([](const NormShard& shard) { return shard.counts; });
+    ranks.model.sum({&counted, 1});
+    return counted;
+  }
+  const double whole = sum_where([](const NormShard& shard) { return !shard.is_piece; });
   if (ranks.pieces.is_local()) return whole;
-  double in_pieces = sum_where(true);
+  double in_pieces = sum_where([](const NormShard& shard) { return shard.is_piece; });
   ranks.pieces.sum({&in_pieces, 1});
   return whole + in_pieces;
 }

@@ -39,7 +39,7 @@ void add_up(std::vector<SquareSums>& sums, std::span<const ChunkSquares> chunks,
 
 // |t|^2 over all tensors together; real or complex. On this rank alone.
 double square_sum(const std::vector<at::Tensor>& tensors);
-// The same over the ranks; real tensors. What is no piece counts once.
+// The same of the whole model, over its ranks; real tensors. Each element counts once.
 double square_sum(const std::vector<at::Tensor>& tensors, std::span<const NormShard> shards,
                   const NormRanks& ranks);
 

@@ -13,6 +13,7 @@
 #include "lockstep/base/str.h"
 #include "lockstep/job/unaveraged_steps.h"
 #include "lockstep/optim/chunks.h"
+#include "lockstep/optim/model_part.h"
 #include "lockstep/optim/state_entries.h"
 
 namespace lockstep::optim {
@@ -136,7 +137,8 @@ void Optimizer::add_param_group(const std::vector<ParameterShard>& shards, const
                            .dims = static_cast<std::int64_t>(shard.shape.size()),
                            .elements = reals * c10::multiply_integers(shard.shape),
                            .offset = reals * shard.offset,
-                           .shape = shape_of(shard)});
+                           .shape = shape_of(shard),
+                           .parameter = shard.parameter});
     }
     add_param_group(ParamGroup(std::move(tensors), options.clone()));
   } catch (...) {
@@ -145,13 +147,50 @@ void Optimizer::add_param_group(const std::vector<ParameterShard>& shards, const
   }
 }
 
-void Optimizer::reduce_norms_of_pieces(std::unordered_set<std::string> names, const NormReducer& reducer) {
+void Optimizer::expect_names(const char* function) const {
   if (!have_names(param_groups(), known_))
-    throw InvalidArgument(lockstep::str(name(),
-                                        ": reduce_norms_of_pieces() of an optimiser whose parameters "
-                                        "have no names; give it named_parameters()"));
+    throw InvalidArgument(lockstep::str(name(), ": ", function,
+                                        " of an optimiser whose parameters have no names; give it "
+                                        "named_parameters()"));
+}
+
+void Optimizer::reduce_norms_of_pieces(std::unordered_set<std::string> names, const NormReducer& reducer) {
+  expect_names("reduce_norms_of_pieces()");
   pieces_ = std::move(names);
   norms_.pieces = reducer;
+}
+
+void Optimizer::reduce_norm_of_model(std::unordered_set<std::string> counted, const NormReducer& reducer) {
+  expect_names("reduce_norm_of_model()");
+  counted_ = std::move(counted);
+  norms_.model = reducer;
+}
+
+// The tensor that has the marks of model_part.h.
+at::Tensor Optimizer::marked(const at::Tensor& key) const {
+  const auto known = known_.find(key.unsafeGetTensorImpl());
+  return known != known_.end() && known->second.parameter.defined() ? known->second.parameter : key;
+}
+
+void Optimizer::expect_norm_of_parameter(const Gradient& gradient) const {
+  if (gradient.is_piece || !is_part(marked(gradient.key), ModelPart::PIECE)) return;
+  throw InvalidArgument(lockstep::str(
+      name(), ": ", called(gradient.key),
+      ", is this rank's piece of a tensor-parallel parameter, and a step takes the norm of the whole. Call "
+      "tensor_parallel::reduce_norms(optimizer, *net, group) before the first step; on a mesh "
+      "GradientNorm::reduce_norms(optimizer)"));
+}
+
+void Optimizer::expect_norm_of_model(const std::vector<Gradient>& gradients) const {
+  if (!norms_.model.is_local()) return;
+  for (const Gradient& gradient : gradients) {
+    expect_norm_of_parameter(gradient);
+    if (!is_part(marked(gradient.key), ModelPart::STAGE)) continue;
+    throw InvalidArgument(lockstep::str(
+        name(), ": max_grad_norm is about the gradients of the whole model, and ", called(gradient.key),
+        ", belongs to one stage of a pipeline. Call GradientNorm::reduce_norms(optimizer) before the first "
+        "step, or leave max_grad_norm infinite and call GradientNorm::clip_grad_norm_()"));
+  }
 }
 
 void Optimizer::look_up_gradients(GradientLookup lookup) {
@@ -194,6 +233,8 @@ std::vector<Optimizer::Gradient> Optimizer::gradients() const {
       one.elements = known == known_.end() ? one.param.numel() : known->second.elements;
       one.offset = known == known_.end() ? 0 : known->second.offset;
       one.is_piece = known != known_.end() && pieces_.contains(known->second.name);
+      one.counts =
+          norms_.model.is_local() || (known != known_.end() && counted_.contains(known->second.name));
       found.push_back(std::move(one));
     }
   }

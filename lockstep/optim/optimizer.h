@@ -86,6 +86,10 @@ class Optimizer : public torch::optim::Optimizer {
   // (tensor_parallel::reduce_norms() in parallel/tensor_parallel/model_state.h). Throws InvalidArgument if
   // not all parameters have names.
   void reduce_norms_of_pieces(std::unordered_set<std::string> names, const NormReducer& reducer);
+  // The norm of all gradients together (LAMB's max_grad_norm) is that of a model whose layers lie on several
+  // ranks: the names of this rank's parameters that count in it, and those ranks
+  // (GradientNorm::reduce_norms() in parallel/model_parallel). Throws as the one above.
+  void reduce_norm_of_model(std::unordered_set<std::string> counted, const NormReducer& reducer);
   // Where the gradients of parameters are that have no .grad, as the ranks of a machine have them
   // (gradient_parts.h). Throws InvalidArgument for an optimiser that needs each whole gradient twice: LARS
   // and LAMB.
@@ -124,8 +128,11 @@ class Optimizer : public torch::optim::Optimizer {
     std::int64_t elements = 0;             // of the whole parameter, real numbers
     std::int64_t offset = 0;               // of `param` in the whole parameter
     bool is_piece = false;
+    bool counts = true;
 
-    NormShard place() const { return {.elements = elements, .offset = offset, .is_piece = is_piece}; }
+    NormShard place() const {
+      return {.elements = elements, .offset = offset, .is_piece = is_piece, .counts = counts};
+    }
   };
   using State = torch::optim::OptimizerParamState;
   using Options = torch::optim::OptimizerOptions;
@@ -141,6 +148,10 @@ class Optimizer : public torch::optim::Optimizer {
   virtual NamedTensors state_as_tensors(const State& state) const = 0;
   virtual std::unique_ptr<State> state_from(const std::map<std::string, at::Tensor>& tensors) const = 0;
 
+  // Throw InvalidArgument for a part (model_part.h) of which nobody said what ranks have the rest: before the
+  // norm of a whole parameter is taken, and of a whole model.
+  void expect_norm_of_parameter(const Gradient& gradient) const;
+  void expect_norm_of_model(const std::vector<Gradient>& gradients) const;
   // As an error names it: by name, or number and group; and its shape.
   std::string called(const at::Tensor& parameter) const;
   // A state dict's tensors of one parameter may have its shape or no dimensions.
@@ -159,10 +170,13 @@ class Optimizer : public torch::optim::Optimizer {
     std::int64_t dims;
     std::int64_t elements;
     std::int64_t offset;
-    std::string shape;  // as errors say it
+    std::string shape;     // as errors say it
+    at::Tensor parameter;  // of which the key is a part; undefined: the key is all there is
   };
 
   std::vector<Gradient> gradients() const;
+  void expect_names(const char* function) const;
+  at::Tensor marked(const at::Tensor& key) const;
   void expect_steppable(const at::Tensor& parameter, const at::Tensor& grad) const;
   void expect_new(const ParamGroup& group) const;
   void expect_new_names(const std::vector<ParameterShard>& shards) const;
@@ -173,7 +187,8 @@ class Optimizer : public torch::optim::Optimizer {
 
   std::unordered_map<const void*, Known> known_;  // by parameter
   NormRanks norms_;
-  std::unordered_set<std::string> pieces_;  // names
+  std::unordered_set<std::string> pieces_;   // names
+  std::unordered_set<std::string> counted_;  // names
   GradientLookup lookup_;
   StateMemory memory_;
 };

@@ -27,6 +27,7 @@ struct ParameterShard {
   std::vector<std::int64_t> shape;  // of the whole parameter
   std::int64_t offset = 0;          // of the first element, in the whole parameter as contiguous memory
   at::Tensor tensor;                // a leaf of one dimension, or the whole parameter
+  at::Tensor parameter = {};        // of which `tensor` is the part; undefined: `tensor` is all there is
 };
 
 }  // namespace lockstep::optim

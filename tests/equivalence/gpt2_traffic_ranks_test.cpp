@@ -30,7 +30,7 @@ std::vector<Call> calls_on(const std::string& group) {
 class Traffic {
  public:
   void begin() {
-    for (const std::string& group : {"tp", "pp", "pp/wte", "dp-cp"}) before_[group] = calls_on(group).size();
+    for (const char* const group : {"tp", "pp", "pp/wte", "dp-cp"}) before_[group] = calls_on(group).size();
   }
   std::uint64_t of(const std::string& group, Verb verb) const {
     const std::vector<Call> calls = calls_on(group);

@@ -45,7 +45,7 @@ std::set<std::string> on_earlier_stages(const Names& mine, const ProcessGroup& p
 }  // namespace
 
 GradientNorm::GradientNorm(const torch::nn::Module& net, const ModelParallel& mesh)
-    : net_(net), group_(mesh.get_model_parallel_group()) {
+    : net_(net), group_(mesh.get_model_parallel_group()), tensor_(mesh.get_tensor_model_parallel_group()) {
   std::set<std::string> pieces;
   for (const tensor_parallel::ParameterPiece& piece : tensor_parallel::named_pieces(net))
     pieces.insert(piece.name);
@@ -54,6 +54,11 @@ GradientNorm::GradientNorm(const torch::nn::Module& net, const ModelParallel& me
   const bool has_whole_ones = mesh.get_tensor_model_parallel_rank() == 0;
   for (const std::string& name : names)
     if ((pieces.contains(name) || has_whole_ones) && !earlier.contains(name)) counted_.insert(name);
+}
+
+void GradientNorm::reduce_norms(optim::Optimizer& optimizer) const {
+  tensor_parallel::reduce_norms(optimizer, net_, tensor_);
+  optimizer.reduce_norm_of_model(counted_, NormReducer(group_));
 }
 
 double GradientNorm::over_model(double squares) const {

@@ -13,14 +13,22 @@
 //     dist::all_reduce(parameter.grad(), dist::ReduceOp::AVG, mesh.get_data_parallel_group(true));
 //   norm.clip_grad_norm_(1.0);
 //
+// LARS and LAMB take norms themselves. One call tells them what ranks have the rest of parameters and model,
+// so that steps and LAMB's max_grad_norm are those of one process:
+//
+//   norm.reduce_norms(optimizer);                              // once, before the first step
+//
 // Counts      each element of the whole model once: of a piece on every tensor-parallel rank, of what these
 //             have whole on one of them, of what several stages hold (tied embeddings) on the first of them.
 // Names       of `net` are those of the whole model, and say what several stages hold.
 // The bits    Sums are float64 and equal on all ranks. Another mesh adds in another order.
 // Collective  the constructor over the pipeline group; clip_grad_norm_() over the model-parallel group, and
-//             with ShardedDataParallel over its group as well.
+//             with ShardedDataParallel over its group as well. After reduce_norms() each step of LARS and
+//             LAMB, over the tensor-parallel group, and over the model-parallel one if max_grad_norm is
+//             finite.
 // Lifetime    refers to the net.
-// Fails       InvalidArgument: max_norm below 0. As the collectives.
+// Fails       InvalidArgument: max_norm below 0; an optimiser whose parameters have no names. As the
+//             collectives.
 // Source      Megatron-LM, clip_grads.py: which parameters count.
 #pragma once
 
@@ -36,6 +44,9 @@ class Module;
 
 namespace lockstep {
 
+namespace optim {
+class Optimizer;
+}
 class ShardedDataParallelBase;
 
 class GradientNorm {
@@ -48,6 +59,9 @@ class GradientNorm {
                          double max_norm);
   double clip_grad_norm_(double max_norm);  // NOLINT(readability-identifier-naming)
 
+  // A ShardedOptimizer as well. Does not communicate.
+  void reduce_norms(optim::Optimizer& optimizer) const;
+
   // Whether this rank counts the parameter of that name.
   bool counts(const std::string& name) const { return counted_.contains(name); }
 
@@ -55,7 +69,8 @@ class GradientNorm {
   double over_model(double squares) const;
 
   const torch::nn::Module& net_;
-  const ProcessGroup group_;  // all pieces of one copy
+  const ProcessGroup group_;   // all pieces of one copy
+  const ProcessGroup tensor_;  // those of the same layers
   std::unordered_set<std::string> counted_;
 };
 

@@ -15,6 +15,7 @@
 #include "lockstep/comm/collectives/all_gather.h"
 #include "lockstep/comm/collectives/all_reduce.h"
 #include "lockstep/comm/purpose.h"
+#include "lockstep/optim/model_part.h"
 #include "lockstep/parallel/pipeline/deferred_batch_norm.h"
 #include "lockstep/parallel/pipeline/step_form.h"
 #include "lockstep/parallel/pipeline/step_runner.h"
@@ -62,6 +63,15 @@ PipelineShape shape_of(const PipelineOptions& options, std::size_t stages, const
   return shape;
 }
 
+// So that an optimiser does not take the norm of one stage for that of the model.
+void mark_parameters(const std::vector<PipelineStage>& stages) {
+  for (const PipelineStage& stage : stages) {
+    if (!stage.module()) continue;
+    for (const at::Tensor& parameter : stage.module()->parameters())
+      optim::mark_as_part(parameter, optim::ModelPart::STAGE);
+  }
+}
+
 double step_clock() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
@@ -89,7 +99,9 @@ Pipeline::Pipeline(std::vector<PipelineStage> stages, PipelineLoss loss, const P
       group_(group),
       shape_(shape_of(options, stages_.size(), group)),
       runner_(std::make_unique<StepRunner>(group, shape_, stages_)),
-      tied_(std::make_unique<TiedParameters>()) {}
+      tied_(std::make_unique<TiedParameters>()) {
+  if (group.size() > 1) mark_parameters(stages_);
+}
 
 Pipeline::~Pipeline() = default;
 

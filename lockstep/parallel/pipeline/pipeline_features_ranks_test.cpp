@@ -3,7 +3,10 @@
 
 #include <stdexcept>
 
+#include "lockstep/base/error.h"
 #include "lockstep/job/groups.h"
+#include "lockstep/optim/clip_grad.h"
+#include "lockstep/optim/lamb.h"
 #include "lockstep/parallel/pipeline/balance.h"
 #include "lockstep/parallel/pipeline/deferred_batch_norm.h"
 #include "lockstep/parallel/pipeline/pipeline.h"
@@ -215,6 +218,25 @@ RANKS_TEST(PipelineFeatures, AReplicaThatFailsKeepsNobodyWaiting, Ranks(2)) {
 }
 
 // Running statistics are those of BatchNorm on the whole batch, with recomputing as well.
+// A stage has a part of the gradients, so their norm is not the model's.
+RANKS_TEST(PipelineFeatures, TheNormOfOneStageIsRefused, Ranks(1, 2, 3)) {
+  const PipelineShape shape{.stages = size(), .micro_batches = 2};
+  PartNets mine(shape, rank());
+  std::vector<at::Tensor> parameters = mine.nets[0]->parameters();
+  optim::LAMB optimizer(parameters, optim::LAMBOptions(0.1).max_grad_norm(1));
+  Pipeline pipeline(mine.stages(), squared_error, options_of(shape), world());
+  pipeline.step(pipeline_rows(4, 1), pipeline_rows(4, 2));
+  if (size() == 1) {
+    EXPECT_GT(clip_grad_norm_(parameters, 1), 0);
+    optimizer.step();
+    return;
+  }
+  EXPECT_THAT([&] { clip_grad_norm_(parameters, 1); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("belongs to one stage of a pipeline")));
+  EXPECT_THAT([&] { optimizer.step(); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("GradientNorm::reduce_norms(optimizer)")));
+}
+
 RANKS_TEST(PipelineFeatures, DeferredBatchNormMovesOnceAStepByTheWholeBatch, Ranks(1, 2, 3)) {
   for (const auto mode : {RecomputeMode::NEVER, RecomputeMode::ALWAYS}) {
     torch::nn::Sequential net{DeferredBatchNorm(PIPELINE_WIDTH)};

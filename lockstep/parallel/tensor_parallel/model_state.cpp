@@ -12,6 +12,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/optim/clip_grad.h"
+#include "lockstep/optim/model_part.h"
 #include "lockstep/optim/state_entries.h"
 #include "lockstep/tensor/state_dict.h"
 
@@ -188,6 +189,9 @@ double clip_grad_norm_(const torch::nn::Module& net, double max_norm, const Proc
   for (const auto& entry : net.named_parameters()) {
     const at::Tensor& parameter = entry.value();
     parameters.push_back(parameter);
+    if (optim::is_part(parameter, optim::ModelPart::STAGE))
+      throw InvalidArgument(
+          str("tensor_parallel::clip_grad_norm_: ", optim::why_not_the_models_norm({parameter})));
     if (parameter.grad().defined())
       (pieces.contains(entry.key()) ? in_pieces : whole).push_back(parameter.grad());
   }

@@ -32,8 +32,6 @@
 // Fails       InvalidArgument: an optimiser without names; a checkpoint with another shape.
 //             reduce_norms: InvalidArgument for such an optimiser. clip_grad_norm_: as a collective on the
 //             group.
-// Limits      LAMB's max_grad_norm knows the parameters of one pipeline stage; on a pipeline leave it
-//             infinite, and clip by GradientNorm (parallel/model_parallel).
 #pragma once
 
 #include <memory>
@@ -83,8 +81,9 @@ class OptimizerState : public HasCheckpointItem {
 double clip_grad_norm_(const torch::nn::Module& net, double max_norm, const ProcessGroup& group);
 
 // LARS and LAMB take the norm of each whole parameter from then on, instead of the piece's own: without this
-// call their steps are not those of one process. `group`: the tensor-parallel one, over which step() is
-// collective. A ShardedOptimizer takes it as well. Other optimisers take no norms.
+// call they refuse to step. `group`: the tensor-parallel one, over which step() is collective. A
+// ShardedOptimizer takes it as well. Other optimisers take no norms. With stages of a pipeline call
+// GradientNorm::reduce_norms() instead (parallel/model_parallel).
 void reduce_norms(optim::Optimizer& optimizer, const torch::nn::Module& net, const ProcessGroup& group);
 
 }  // namespace lockstep::tensor_parallel

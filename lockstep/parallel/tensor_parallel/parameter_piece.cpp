@@ -6,6 +6,8 @@
 
 #include <utility>
 
+#include "lockstep/optim/model_part.h"
+
 namespace lockstep::tensor_parallel {
 
 Partition partition_of(std::vector<std::int64_t> shape, std::int64_t dim,
@@ -36,8 +38,10 @@ at::Tensor draw_piece(const Partition& partition, const InitMethod& init) {
   const at::NoGradGuard no_grad;
   const at::Tensor whole = at::empty(partition.shape);
   init(whole);
-  const at::Tensor piece = piece_of(whole, partition);
-  return piece.is_alias_of(whole) ? piece.clone(at::MemoryFormat::Contiguous) : piece;
+  at::Tensor piece = piece_of(whole, partition);
+  if (piece.is_alias_of(whole)) piece = piece.clone(at::MemoryFormat::Contiguous);
+  if (piece.numel() != whole.numel()) optim::mark_as_part(piece, optim::ModelPart::PIECE);
+  return piece;
 }
 
 }  // namespace lockstep::tensor_parallel

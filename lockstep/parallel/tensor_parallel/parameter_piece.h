@@ -68,7 +68,7 @@ class HasPieces {
 using InitMethod = std::function<void(at::Tensor whole)>;
 
 // Draws the whole and returns a copy of this rank's piece. Ranks whose generators have equal states get
-// pieces of one and the same whole.
+// pieces of one and the same whole. A piece that is not all is marked as one (optim/model_part.h).
 at::Tensor draw_piece(const Partition& partition, const InitMethod& init);
 
 // The part of `whole` that a rank holds. Stretches that touch are no copy.

@@ -12,6 +12,7 @@
 #include "lockstep/base/str.h"
 #include "lockstep/job/job.h"
 #include "lockstep/optim/clip_grad.h"
+#include "lockstep/optim/model_part.h"
 #include "lockstep/optim/step_kernels.h"
 #include "lockstep/parallel/replicas/broadcast_tensors.h"
 #include "lockstep/parallel/replicas/model_checks.h"
@@ -175,7 +176,8 @@ zero::GroupedShards ShardedDataParallelBase::take_shards(const std::vector<std::
         {.name = name,
          .shape = tensor.sizes().vec(),
          .offset = static_cast<std::int64_t>(step_->parameters().my_offset(i)),
-         .tensor = step_->parameters().my_shard(i)});
+         .tensor = step_->parameters().my_shard(i),
+         .parameter = tensor});
   }
   if (known != 0)
     ZERO_WRAPPER.refuse(group_, lockstep::str("the parameter groups of optimizer() have ", known,
@@ -187,6 +189,8 @@ zero::GroupedShards ShardedDataParallelBase::take_shards(const std::vector<std::
 double ShardedDataParallelBase::clip_grad_norm_(double max_norm, double norm_type, bool error_if_nonfinite) {
   if (!(max_norm >= 0))
     ZERO_WRAPPER.refuse(group_, lockstep::str("clip_grad_norm_: max_norm is ", max_norm, ", not 0 or more"));
+  const std::string why = optim::why_not_the_models_norm(lockstep::tensors_of(trained_));
+  if (!why.empty()) ZERO_WRAPPER.refuse(group_, lockstep::str("clip_grad_norm_: ", why));
   step_->average();
   std::vector<at::Tensor> shards;
   for (std::size_t i = 0; i < trained_.size(); ++i) shards.push_back(step_->parameters().my_shard(i));
