@@ -16,7 +16,8 @@
 // LARS and LAMB take norms themselves. One call tells them what ranks have the rest of parameters and model,
 // so that steps and LAMB's max_grad_norm are those of one process:
 //
-//   norm.reduce_norms(optimizer);                              // once, before the first step
+//   dist::optim::LAMB lamb(net->named_parameters().pairs(), dist::optim::LAMBOptions(6e-3).max_grad_norm(1));
+//   norm.reduce_norms(lamb);                                   // once, before the first step
 //
 // Counts      each element of the whole model once: of a piece on every tensor-parallel rank, of what these
 //             have whole on one of them, of what several stages hold (tied embeddings) on the first of them.
