@@ -93,6 +93,7 @@ class Regression:
 
 
 def _rank(rank, size, folder):
+    tempfile.tempdir = folder  # TensorFlow leaves a file for each function that it traces
     try:
         tf.get_logger().setLevel("ERROR")  # functions made in loops are traced again
         tf.config.threading.set_intra_op_parallelism_threads(1)
