@@ -46,7 +46,8 @@ void BucketScatter::lay_out(std::span<const std::size_t> order) {
   }
   for (at::Tensor& slot : ring_) {
     if (!slot.defined() || slot.nbytes() < largest)
-      slot = communicated_zeros(signed_of(largest), at::kByte, group_);
+      slot = communicated_zeros(signed_of(largest),
+                                parameters_.front().options().dtype(at::kByte).requires_grad(false), group_);
   }
 }
 

@@ -18,12 +18,17 @@ constexpr std::uint64_t NOWHERE = ~std::uint64_t{0};
 
 std::size_t words_of_bits(std::size_t bits) { return (bits + BITS - 1) / BITS; }
 
+// Of memory that the hosts of all ranks can read.
+std::uint64_t place_of(const at::Tensor& flat, const ProcessGroup& group) {
+  return flat.is_cpu() ? group.backend().place_of(flat.const_data_ptr()).value_or(NOWHERE) : NOWHERE;
+}
+
 // Message of a rank: the places of the buckets, then a bit per parameter.
 Words message(const BucketStore* store, const ProcessGroup& group, const std::vector<bool>& used) {
   Words words;
   const std::size_t buckets = store == nullptr ? 0 : store->buckets();
   for (std::size_t b = 0; b < buckets; ++b)
-    words.push_back(group.backend().place_of(store->flat(b).const_data_ptr()).value_or(NOWHERE));
+    words.push_back(place_of(store->flat(b), group));
   words.resize(std::max<std::size_t>(1, buckets + words_of_bits(used.size())));  // a meeting says something
   for (std::size_t i = 0; i < used.size(); ++i) {
     if (used[i]) words[buckets + i / BITS] |= std::uint64_t{1} << (i % BITS);

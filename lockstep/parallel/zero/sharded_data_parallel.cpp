@@ -29,14 +29,9 @@ NamedTensors trained_of(const NamedTensors& parameters, const NamedTensors& buff
                         const ProcessGroup& group) {
   NamedTensors trained = check_model(ZERO_WRAPPER, parameters, buffers, {}, {}, group);
   for (const auto& [name, tensor] : trained) {
-    if (tensor.device().is_cpu() && !tensor.is_complex() &&
-        optim::has_step_kernels(dtype_of(tensor.scalar_type())))
-      continue;
-    ZERO_WRAPPER.refuse(
-        group,
-        lockstep::str("parameter ", in_quotes(name), " is ", tensor.scalar_type(), " on ", tensor.device(),
-                      "; what is trained is float32, float64, float16 or bfloat16, in CPU "
-                      "memory"));
+    if (!tensor.is_complex() && optim::has_step_kernels(dtype_of(tensor.scalar_type()))) continue;
+    ZERO_WRAPPER.refuse(group, lockstep::str("parameter ", in_quotes(name), " is ", tensor.scalar_type(),
+                                             "; what is trained is float32, float64, float16 or bfloat16"));
   }
   return trained;
 }
@@ -127,6 +122,7 @@ ShardedDataParallelBase::ShardedDataParallelBase(const torch::nn::Module& module
   verify_same_model(ZERO_WRAPPER, describe_model(parameters_, buffers_, zero::settings_of(options)), group_);
   zero::check(options, group_);
   trained_ = trained_of(parameters_, buffers_, group_);
+  zero::check_device(options, trained_.front().second.device(), group_);
   if (is_initialized()) install_caching_allocator();
   std::vector<at::Tensor> others = tensors_of(distinct(buffers_));
   for (const auto& [name, tensor] : distinct(parameters_)) {

@@ -36,6 +36,15 @@ void check(const ShardedDataParallelOptions& options, const ProcessGroup& group)
   expect_size(options.bucket_cap_mb.value_or(DEFAULT_BUCKET_MB), "bucket_cap_mb", group);
 }
 
+void check_device(const ShardedDataParallelOptions& options, const at::Device& device,
+                  const ProcessGroup& group) {
+  if (device.is_cpu() || (options.stage < 3 && !options.offload)) return;
+  ZERO_WRAPPER.refuse(
+      group, lockstep::str("the model is on ", device, ", and ", options.offload ? "offload" : "stage 3",
+                           " is for models in CPU memory. Take stage 2, which shares out the "
+                           "optimiser's state and the gradients"));
+}
+
 // Buckets are as DistributedDataParallel's.
 ShardedForm form_of(const ShardedDataParallelOptions& options) {
   const double cap = options.bucket_cap_mb.value_or(DEFAULT_BUCKET_MB);

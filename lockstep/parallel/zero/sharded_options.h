@@ -48,6 +48,9 @@ namespace zero {
 
 // Throws InvalidArgument.
 void check(const ShardedDataParallelOptions& options, const ProcessGroup& group);
+// Of a model whose trained parameters are there.
+void check_device(const ShardedDataParallelOptions& options, const at::Device& device,
+                  const ProcessGroup& group);
 ShardedForm form_of(const ShardedDataParallelOptions& options);
 // What every rank must have set alike, as text.
 std::string settings_of(const ShardedDataParallelOptions& options);

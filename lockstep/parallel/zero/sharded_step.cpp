@@ -2,6 +2,7 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/stack.h>
 
 #include <algorithm>
 #include <array>
@@ -14,7 +15,6 @@
 #include "lockstep/base/log.h"
 #include "lockstep/base/str.h"
 #include "lockstep/comm/collectives/all_reduce.h"
-#include "lockstep/comm/collectives/reduce_scatter.h"
 #include "lockstep/comm/kernels/reduce_kernels.h"
 #include "lockstep/comm/purpose.h"
 #include "lockstep/optim/chunks.h"
@@ -118,7 +118,7 @@ void ShardedStep::begin(bool by_parts) {
   parameters_.settle();
   fail_point("zero.before_meeting");
   group_.backend().check_peers();  // a step that cannot begin leaves no mark
-  meet(by_parts);
+  meet(by_parts && !parameters_.are_on_device());
   fail_point("zero.stepping");
 }
 
@@ -248,19 +248,17 @@ void ShardedStep::average_by_messages() {
   const Acting acting(Purpose::SHARDED_STEP);
   const BucketStore& store = *gradients_->local();
   for (std::size_t b = 0; b < store.buckets(); ++b) {
-    const DType dtype = store.plan()[b].dtype;
-    std::vector<std::span<const std::byte>> parts;
+    std::vector<at::Tensor> parts;
     for (const BucketRange& range : layout_.ranges[b])
-      parts.emplace_back(my_flat(b) + range.offset * size_of(dtype), range.count * size_of(dtype));
-    const BucketRange mine = layout_.ranges[b][static_cast<std::size_t>(group_.rank())];
-    comm::reduce_scatter(group_, {my_flat(b) + mine.offset * size_of(dtype), mine.count, dtype},
-                         std::move(parts), ReduceOp::AVG)
-        .wait();
+      parts.push_back(store.flat(b).narrow(0, static_cast<std::int64_t>(range.offset),
+                                           static_cast<std::int64_t>(range.count)));
+    reduce_scatter(parts[static_cast<std::size_t>(group_.rank())], parts, ReduceOp::AVG, group_);
   }
 }
 
 void ShardedStep::find_squares() {
   squares_.assign(layout_.chunks, 0);
+  if (parameters_.are_on_device()) return find_squares_on_device();
   for_my_chunks([&](const ShardChunk& chunk) {
     const ShardPiece& piece = layout_.pieces[chunk.piece];
     const at::Tensor& average = parameters_.my_shard(chunk.piece).grad();
@@ -270,6 +268,21 @@ void ShardedStep::find_squares() {
         static_cast<const std::byte*>(average.const_data_ptr()) + element * average.element_size(),
         chunk.count);
   });
+}
+
+// One number for each part, in the place of its first chunk: what is asked for are sums over parameters.
+void ShardedStep::find_squares_on_device() {
+  std::vector<at::Tensor> sums;
+  std::vector<std::size_t> places;
+  for (std::size_t i = 0; i < layout_.pieces.size(); ++i) {
+    if (!met_.used[i] || layout_.pieces[i].count == 0) continue;
+    sums.push_back(parameters_.my_shard(i).grad().to(at::kDouble).square().sum());
+    places.push_back(layout_.pieces[i].first_chunk);
+  }
+  if (sums.empty()) return;
+  const at::Tensor on_host = at::stack(sums).cpu();  // waits once for all
+  for (std::size_t i = 0; i < places.size(); ++i)
+    squares_[places[i]] = on_host[static_cast<std::int64_t>(i)].item<double>();
 }
 
 // A chunk that is another rank's adds zero to this rank's table, which is exact.

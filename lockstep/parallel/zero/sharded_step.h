@@ -23,7 +23,7 @@
 //           good
 //
 // Memory in common is what STEPPING needs: without it begin() averages. From stage 2 on, backward has
-// averaged then (step_gradients.h).
+// averaged then (step_gradients.h). On a GPU the optimiser takes averages from .grad.
 // Collective  begin(), average(), end().
 #pragma once
 
@@ -105,6 +105,7 @@ class ShardedStep {
   void average_by_messages();
   void take_averages();
   void find_squares();
+  void find_squares_on_device();
   std::vector<double> squares_of_all_ranks() const;
 
   const ProcessGroup group_;

@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <cstring>
@@ -22,6 +23,7 @@
 #include "lockstep/parallel/zero/operator_watch.h"
 #include "lockstep/parallel/zero/zero_wrapper.h"
 #include "lockstep/tensor/caching_allocator.h"
+#include "lockstep/tensor/collectives.h"
 #include "lockstep/tensor/meta_init.h"
 #include "lockstep/tensor/parted_memory.h"
 
@@ -35,7 +37,7 @@ constexpr std::size_t PLACE_ALIGNMENT =
 at::Tensor tensor_over(const std::shared_ptr<void>& memory, std::byte* data, at::IntArrayRef sizes,
                        const at::TensorOptions& options) {
   return at::from_blob(
-      data, sizes, [memory](void*) {}, options);
+      data, sizes, [memory](void*) {}, options, options.device());
 }
 
 }  // namespace
@@ -76,6 +78,7 @@ void SharedParameters::lay_out() {
 void SharedParameters::reserve(const ShardPlan& plan, const std::optional<OffloadOptions>& offload,
                                const std::optional<UnitOptions>& units) {
   lay_out();
+  if (!parameters_.front().second.is_cpu()) return reserve_on_device(plan);
   const bool in_file = offload && offload->parameters;
   const std::size_t in_memory =
       in_file ? PLACE_ALIGNMENT : bytes_;  // tells all the same whether there is common memory
@@ -97,6 +100,14 @@ void SharedParameters::reserve(const ShardPlan& plan, const std::optional<Offloa
   } else if (in_file) {
     memory_ = zero::common_file(machines_ ? machines_->machine() : group_, offload->folder, bytes_);
   }
+}
+
+void SharedParameters::reserve_on_device(const ShardPlan& plan) {
+  copies_ = Copies::OWN;
+  ranges_ = find_parts(plan, bytes_).whole;
+  on_device_ = at::zeros({static_cast<std::int64_t>(bytes_)},
+                         at::TensorOptions(parameters_.front().second.device()).dtype(at::kByte));
+  memory_ = {on_device_.mutable_data_ptr(), [held = on_device_](void*) {}};
 }
 
 // Tensors over the memory hold what gathers them.
@@ -160,7 +171,12 @@ void SharedParameters::spread(std::size_t end) {
   const std::size_t begin = PLACE_ALIGNMENT * static_cast<std::size_t>(group_.size());  // behind the marks
   if (copies_ == Copies::ONE) return comm::barrier(group_).wait();
   if (machines_) return machines_->spread(at(begin), end - std::min(begin, end));
-  if (end > begin) comm::broadcast(group_, at(begin), end - begin, DType::UINT8, GroupRank{0}).wait();
+  if (end <= begin) return;
+  if (are_on_device())
+    broadcast(on_device_.slice(0, static_cast<std::int64_t>(begin), static_cast<std::int64_t>(end)),
+              GroupRank{0}, group_);
+  else
+    comm::broadcast(group_, at(begin), end - begin, DType::UINT8, GroupRank{0}).wait();
 }
 
 // Shards come in the order of ranks and of parameters, so what a rank steps is one piece below the boundary
@@ -200,6 +216,7 @@ std::atomic<std::uint64_t>& SharedParameters::mark_of(int rank) const {
 
 // The fence stands between the mark and the look at the group's failure with which a meeting begins.
 void SharedParameters::mark(std::uint64_t number) {
+  if (sharers() == 1) return;  // nobody else looks
   mark_of(group_.rank()).store(number, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);
 }
@@ -233,17 +250,29 @@ int SharedParameters::sharers() const {
   return machines_ ? machines_->machine().size() : 1;
 }
 
-void SharedParameters::collect() {
-  const auto part_of = [&](int rank) {
-    const ByteRange& range = ranges_[static_cast<std::size_t>(rank)];
-    return std::span(at(range.begin), range.end - range.begin);
-  };
-  const auto gather = [&](const ProcessGroup& group, const std::vector<int>& ranks) {
-    std::vector<std::span<std::byte>> parts;
+// `ranks`: those of `group`, in the whole group.
+void SharedParameters::gather(const ProcessGroup& group, const std::vector<int>& ranks) const {
+  const auto range_of = [&](int rank) { return ranges_[static_cast<std::size_t>(rank)]; };
+  if (are_on_device()) {
+    const auto part_of = [&](int rank) {
+      return on_device_.slice(0, static_cast<std::int64_t>(range_of(rank).begin),
+                              static_cast<std::int64_t>(range_of(rank).end));
+    };
+    std::vector<at::Tensor> parts;
     for (const int rank : ranks) parts.push_back(part_of(rank));
-    const auto mine = part_of(group_.rank());
-    comm::all_gather(group, mine.data(), mine.size(), DType::UINT8, std::move(parts)).wait();
+    all_gather(parts, part_of(group_.rank()), group);
+    return;
+  }
+  const auto part_of = [&](int rank) {
+    return std::span(at(range_of(rank).begin), range_of(rank).end - range_of(rank).begin);
   };
+  std::vector<std::span<std::byte>> parts;
+  for (const int rank : ranks) parts.push_back(part_of(rank));
+  const auto mine = part_of(group_.rank());
+  comm::all_gather(group, mine.data(), mine.size(), DType::UINT8, std::move(parts)).wait();
+}
+
+void SharedParameters::collect() {
   const bool is_needed =
       std::any_of(ranges_.begin(), ranges_.end(), [](const ByteRange& r) { return r.end > 0; });
   if (machines_) {

@@ -9,7 +9,7 @@
 //   ONE     copy for all ranks, where they have memory in common: what a rank writes, all others read
 //   MACHINE one copy for the ranks of each of several machines (machine_groups.h): collect() gathers the
 //           parts of the other machines into it
-//   OWN     copy of each rank elsewhere: collect() gathers the parts of all
+//   OWN     copy of each rank elsewhere, as in the memory of its GPU: collect() gathers the parts of all
 //   PARTS   each rank has its part, and what operators read is gathered before they run (gathered_units.h),
 //           on machines as for MACHINE once for the ranks of each. Small parameters stay (unit_plan.h).
 //           collect() gathers those, and lets the others go
@@ -72,6 +72,8 @@ class SharedParameters {
                    const SharedParametersOptions& options, const std::optional<UnitOptions>& units);
 
   Copies copies() const { return copies_; }
+  // In the memory of this rank's GPU: the host cannot read them.
+  bool are_on_device() const { return on_device_.defined(); }
   // How many ranks have a copy in common.
   int sharers() const;
   // Of one copy; of PARTS what a rank has of it at a time.
@@ -137,6 +139,8 @@ class SharedParameters {
   void reserve(const ShardPlan& plan, const std::optional<OffloadOptions>& offload,
                const std::optional<UnitOptions>& units);
   void reserve_units(const ShardPlan& plan, const UnitOptions& options);
+  void reserve_on_device(const ShardPlan& plan);
+  void gather(const ProcessGroup& group, const std::vector<int>& ranks) const;
   void move_in(std::size_t parameter);
   void fill();
   void make_shards();
@@ -148,6 +152,7 @@ class SharedParameters {
   Copies copies_ = Copies::ONE;
   std::size_t bytes_ = 0;
   std::shared_ptr<void> memory_;
+  at::Tensor on_device_;            // the memory as bytes, where it is a GPU's
   GatheredUnits* units_ = nullptr;  // of PARTS; the memory holds them
   std::vector<Place> places_;       // by parameter
   std::vector<at::Tensor> shards_;  // by parameter: this rank's part of the memory
