@@ -20,8 +20,8 @@
 //   * Backward runs on a thread of the device, with the streams of forward. Autocast and gradient scalers
 //     take it for CUDA.
 // As no CUDA: the kernels are those of the CPU; a kernel whose result must be allocated runs at once, behind
-// its stream. Other devices' memory may be read. No graphs, no pinned memory, no random numbers of its own
-// (the CPU's generator).
+// its stream. Other devices' memory may be read. Pinned memory is that of the CPU. No graphs, no random
+// numbers of its own (the CPU's generator).
 #pragma once
 
 #include <ATen/core/Tensor.h>

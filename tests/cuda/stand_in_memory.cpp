@@ -124,10 +124,56 @@ class DeviceAllocator final : public c10::Allocator {
   }
 };
 
+class PinnedAllocator final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(std::size_t bytes) override {
+    void* const address = std::malloc(std::max<std::size_t>(bytes, 1));
+    TORCH_CHECK_WITH(OutOfMemoryError, address != nullptr, "stand-in for CUDA: out of pinned memory");
+    const std::lock_guard lock(pinned().mutex);
+    pinned().blocks[address] = bytes;
+    return {address, address, &release, c10::Device(c10::kCPU)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &release; }
+  void copy_data(void* to, const void* from, std::size_t bytes) const override {
+    std::memcpy(to, from, bytes);
+  }
+
+  static bool has(const void* address) {
+    const std::lock_guard lock(pinned().mutex);
+    auto after = pinned().blocks.upper_bound(address);
+    if (after == pinned().blocks.begin()) return false;
+    const auto& [begin, bytes] = *--after;
+    return static_cast<const char*>(address) <
+           static_cast<const char*>(begin) + std::max<std::size_t>(bytes, 1);
+  }
+
+ private:
+  struct Pinned {
+    std::mutex mutex;
+    std::map<const void*, std::size_t> blocks;
+  };
+  static Pinned& pinned() {
+    static auto* const instance = new Pinned;
+    return *instance;
+  }
+  static void release(void* address) {
+    const std::lock_guard lock(pinned().mutex);
+    pinned().blocks.erase(address);
+    std::free(address);  // NOLINT: of malloc
+  }
+};
+
 DeviceAllocator allocator;
 REGISTER_ALLOCATOR(c10::kCUDA, &allocator);
 
 }  // namespace
+
+c10::Allocator& pinned_memory() {
+  static auto* const instance = new PinnedAllocator;
+  return *instance;
+}
+
+bool is_pinned(const void* address) { return PinnedAllocator::has(address); }
 
 DeviceRange device_range() { return memory().range(); }
 

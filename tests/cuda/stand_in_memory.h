@@ -11,6 +11,9 @@ namespace lockstep::cuda_stand_in {
 using DeviceRange = nccl::stand_in::DeviceMemory;
 
 DeviceRange device_range();
+// Host memory that counts as pinned.
+c10::Allocator& pinned_memory();
+bool is_pinned(const void* address);
 // record_stream()
 void record_use(const c10::DataPtr& data, const c10::Stream& stream);
 

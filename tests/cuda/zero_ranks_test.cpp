@@ -4,11 +4,13 @@
 #include <torch/torch.h>
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "lockstep/amp/grad_scaler.h"
 #include "lockstep/base/error.h"
 #include "lockstep/checkpoint/load_checkpoint.h"
 #include "lockstep/checkpoint/save_checkpoint.h"
+#include "lockstep/compat/deepspeed/engine.h"
 #include "lockstep/optim/adam.h"
 #include "lockstep/optim/lamb.h"
 #include "lockstep/optim/sgd.h"
@@ -33,11 +35,17 @@ struct Way {
   int stage = 1;
   int backwards = 1;  // of a step
   bool clips = false;
+  std::optional<OffloadOptions> offload = {};
 };
 
 std::vector<Way> ways() {
-  return {
-      {.stage = 1}, {.stage = 2}, {.stage = 1, .backwards = 2}, {.stage = 2, .clips = true}, {.clips = true}};
+  return {{.stage = 1},
+          {.stage = 2},
+          {.stage = 1, .backwards = 2},
+          {.stage = 2, .clips = true},
+          {.clips = true},
+          {.stage = 1, .clips = true, .offload = OffloadOptions{}},
+          {.stage = 2, .backwards = 2, .offload = OffloadOptions{}}};
 }
 
 at::Tensor loss_of(const at::Tensor& output, const Batch& batch, const Way& way) {
@@ -68,7 +76,8 @@ void expect_same_training(const ProcessGroup& group, const Options& options,
   const Net alone = train_alone<Alone>(alone_options, way, norms);
   Net net = make_net(/*seed=*/group.rank());  // another model on each rank, until it is wrapped
   net->to(gpu_of(group));
-  ShardedDataParallel model(net, {.stage = way.stage, .bucket_cap_mb = 0.001, .process_group = group});
+  ShardedDataParallel model(
+      net, {.stage = way.stage, .bucket_cap_mb = 0.001, .process_group = group, .offload = way.offload});
   auto optimizer = model.template optimizer<Optimizer>(options);
   for (int step = 0; step < STEPS; ++step) {
     for (int i = 0; i < way.backwards; ++i) {
@@ -82,6 +91,8 @@ void expect_same_training(const ProcessGroup& group, const Options& options,
     }
     optimizer.step();
   }
+  for (const at::Tensor& shard : optimizer.param_groups()[0].params())
+    EXPECT_EQ(shard.is_cpu(), way.offload.has_value());
   expect_close(net->named_parameters(), alone->named_parameters(), EXACT);
   EXPECT_TRUE(net->out->weight.is_cuda());
 }
@@ -121,12 +132,13 @@ RANKS_TEST(CudaSharded, LambTakesTheNormsOfWholeParameters, Ranks(2, 3), Backend
 // All ranks have the same batch, so the average is each one's own gradient, and every value is known.
 RANKS_TEST(CudaSharded, SixteenBitsAreSteppedInFloat32, Ranks(2, 4), Backends("nccl")) {
   constexpr float LR = 0.01F;
-  for (const int stage : {1, 2}) {
+  const std::optional<OffloadOptions> nowhere, to_host = OffloadOptions{};
+  for (const auto& [stage, offload] : {std::pair(1, nowhere), std::pair(2, nowhere), std::pair(2, to_host)}) {
     const at::Device gpu = gpu_of(world());
     torch::nn::Linear net(6, 3), alone(6, 3);
     net->to(gpu, at::kBFloat16);
     alone->to(at::kBFloat16);
-    ShardedDataParallel model(net, {.stage = stage, .master_weights = true});
+    ShardedDataParallel model(net, {.stage = stage, .master_weights = true, .offload = offload});
     auto optimizer = model.optimizer<optim::SGD>(optim::SGDOptions(LR));
     alone->weight.data().copy_(net->weight.detach().cpu());
     alone->bias.data().copy_(net->bias.detach().cpu());
@@ -180,11 +192,12 @@ RANKS_TEST(CudaSharded, RanksSkipAnOverflowTogether, Ranks(2, 3), Backends("nccl
 }
 
 struct Run {
-  Run(const ProcessGroup& ranks, int stage, const at::Device& place, int seed)
+  Run(const ProcessGroup& ranks, int stage, const at::Device& place, int seed,
+      const std::optional<OffloadOptions>& offload = {})
       : group(ranks),
         device(place),
         net(make_net(seed)),
-        model(moved(), {.stage = stage, .process_group = ranks}) {
+        model(moved(), {.stage = stage, .process_group = ranks, .offload = offload}) {
     state.add("model", model).add("optimizer", optimizer);
   }
   Net moved() {
@@ -207,6 +220,26 @@ struct Run {
   CheckpointState state;
 };
 
+// The state of an optimiser that steps on the host, in its memory and in a file.
+RANKS_TEST(CudaSharded, OffloadsStateToTheHost, Ranks(2), Backends("nccl")) {
+  const testing::SharedFolder folder(world());
+  const auto options = optim::AdamWOptions(0.01).weight_decay(0.1);
+  const auto alone = torch::optim::AdamWOptions(0.01).weight_decay(0.1);
+  expect_same_training<optim::AdamW, torch::optim::AdamW>(
+      world(), options, alone, {.stage = 2, .offload = OffloadOptions{.folder = folder.path()}});
+  expect_same_training<torch::optim::AdamW, torch::optim::AdamW>(world(), alone, alone,
+                                                                 {.offload = OffloadOptions{}});
+  Net net = make_net(0);
+  net->to(gpu_of(world()));
+  ShardedDataParallel model(net, {.offload = OffloadOptions{}});
+  auto optimizer = model.optimizer<optim::AdamW>(options);
+  const Batch batch = Batch::make(0).share(world());
+  torch::cross_entropy_loss(model.forward(batch.data), batch.target).backward();
+  optimizer.step();
+  for (const at::Tensor& shard : optimizer.param_groups()[0].params()) EXPECT_TRUE(shard.is_pinned());
+  for (const auto& [name, tensor] : optimizer.state_dict()) EXPECT_TRUE(tensor.is_cpu()) << name;
+}
+
 // Saved on GPUs in one stage, loaded on GPUs in another one, and by a model in CPU memory.
 RANKS_TEST(CudaSharded, CheckpointsGoFromAnyStageAndDeviceToAnyOther, Ranks(2, 3), Backends("nccl")) {
   const testing::SharedFolder folder(world());
@@ -217,16 +250,51 @@ RANKS_TEST(CudaSharded, CheckpointsGoFromAnyStageAndDeviceToAnyOther, Ranks(2, 3
     saved.train(0, 3);
     save_checkpoint(path, saved.state, {.step = 3, .durable = false});
     saved.train(3, 5);
-    for (const at::Device& device : {gpu, at::Device(at::kCPU)}) {
-      Run loaded(world(), 3 - stage, device, 2);
+    torch::OrderedDict<std::string, at::Tensor> expected;
+    for (const auto& item : saved.net->named_parameters())
+      expected.insert(item.key(), item.value().detach().cpu());
+    const auto expect_the_same = [&](const at::Device& device, const std::optional<OffloadOptions>& offload) {
+      Run loaded(world(), 3 - stage, device, 2, offload);
       load_checkpoint(path, loaded.state);
       loaded.train(3, 5);
-      torch::OrderedDict<std::string, at::Tensor> expected;
-      for (const auto& item : saved.net->named_parameters())
-        expected.insert(item.key(), item.value().detach().cpu());
       expect_close(loaded.net->named_parameters(), expected, EXACT);
-    }
+      if (stage == 2) return;
+      save_checkpoint(path + "again", loaded.state, {.step = 5, .durable = false});
+      Run again(world(), stage, gpu, 3);
+      load_checkpoint(path + "again", again.state);
+      expect_close(again.net->named_parameters(), expected, EXACT);
+    };
+    expect_the_same(gpu, {});
+    expect_the_same(gpu, OffloadOptions{});
+    expect_the_same(at::kCPU, {});
   }
+}
+
+// Stage 2 with the state on the host, as DeepSpeed's configuration says it.
+RANKS_TEST(CudaSharded, DeepSpeedsEngineOffloadsToTheHost, Ranks(2, 3), Backends("nccl")) {
+  namespace deepspeed = compat::deepspeed;
+  const nlohmann::json json = {
+      {"train_batch_size", BATCH},
+      {"optimizer", {{"type", "AdamW"}, {"params", {{"lr", 0.01}, {"weight_decay", 0.1}}}}},
+      {"zero_optimization", {{"stage", 2}, {"offload_optimizer", {{"device", "cpu"}}}}}};
+  std::vector<double> norms;
+  Net alone = make_net(0);
+  alone->to(at::kFloat);
+  Net net = make_net(0);
+  net->to(gpu_of(world()), at::kFloat);
+  torch::optim::AdamW expected(alone->parameters(), torch::optim::AdamWOptions(0.01).weight_decay(0.1));
+  auto [engine, optimizer, scheduler] =
+      deepspeed::initialize(net, deepspeed::parse_config(json), {.process_group = world()});
+  for (int step = 0; step < STEPS; ++step) {
+    const Batch whole = Batch::make(step), mine = whole.share(world());
+    engine.backward(torch::cross_entropy_loss(engine(mine.data.to(at::kFloat)), mine.target));
+    engine.step();
+    expected.zero_grad();
+    torch::cross_entropy_loss(alone->forward(whole.data.to(at::kFloat)), whole.target).backward();
+    expected.step();
+  }
+  for (const at::Tensor& shard : optimizer.param_groups()[0].params()) EXPECT_TRUE(shard.is_pinned());
+  expect_close(net->named_parameters(), alone->named_parameters(), 1e-4);
 }
 
 RANKS_TEST(CudaSharded, WritesReachAllRanks, Ranks(2, 3), Backends("nccl")) {
@@ -254,8 +322,14 @@ RANKS_TEST(CudaSharded, WhatIsForCpuMemoryIsRefused, Ranks(2), Backends("nccl"))
   EXPECT_THAT([&] { ShardedDataParallel(net, {.stage = 3}); },
               ThrowsMessage<InvalidArgument>(words("stage 3")));
   const testing::SharedFolder folder(world());
-  EXPECT_THAT([&] { ShardedDataParallel(net, {.offload = OffloadOptions{folder.path()}}); },
-              ThrowsMessage<InvalidArgument>(words("offload")));
+  EXPECT_THAT(
+      [&] {
+        ShardedDataParallel(net, {.offload = OffloadOptions{.folder = folder.path(), .parameters = true}});
+      },
+      ThrowsMessage<InvalidArgument>(words("offload of parameters")));
+  Net on_host = make_net(0);
+  EXPECT_THAT([&] { ShardedDataParallel(on_host, {.offload = OffloadOptions{}}); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("needs a folder")));
 }
 
 RANKS_TEST(CudaSharded, ADeadRankSurfacesFromTheStep, Ranks(3), Backends("nccl"), Dies({2})) {

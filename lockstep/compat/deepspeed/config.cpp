@@ -213,13 +213,15 @@ std::string read_nvme_path(const Section& section, int stage) {
 OffloadConfig read_offload(const Json& json, int stage) {
   const Section zero(json, "zero_optimization");
   const Section parameters(zero.json(), "zero_optimization.offload_param");
-  const std::string of_state =
-      read_nvme_path(Section(zero.json(), "zero_optimization.offload_optimizer"), stage);
+  const Section state(zero.json(), "zero_optimization.offload_optimizer");
+  const std::string of_state = read_nvme_path(state, stage);
   const std::string of_parameters = read_nvme_path(parameters, stage);
   expect_value(
       of_parameters.empty() || of_parameters == of_state, parameters, "nvme_path",
       "that of offload_optimizer with the device \"nvme\": state and parameters are offloaded to one folder");
-  return {.nvme_path = of_state, .parameters = !of_parameters.empty()};
+  return {.nvme_path = of_state,
+          .to_host = state.at("device", std::string("none")) == "cpu",
+          .parameters = !of_parameters.empty()};
 }
 
 // DeepSpeed takes each key with "stage3_" before it and without.

@@ -75,9 +75,9 @@ struct PrecisionConfig {
   double min_loss_scale = 1;
 };
 
-// To files; memory of a CPU is where everything is.
 struct OffloadConfig {
-  std::string nvme_path;    // empty: nothing is offloaded
+  std::string nvme_path;    // empty: nothing is offloaded to files
+  bool to_host = false;     // the optimiser's state of a model on a GPU; that of others is there anyway
   bool parameters = false;  // beside the optimiser's state
 };
 

@@ -200,7 +200,8 @@ constexpr std::array ROWS = std::to_array<Row>({
     {"zero_optimization.leaf_module", "classes:anything names:anything name_suffixes:anything", NO_EFFECT,
      AS_READ},
     {"zero_optimization.offload_optimizer", "device:text nvme_path:text", SERVED,
-     "none and cpu are one here; nvme keeps the state and the masters in files"},
+     "cpu is the host of a model on a GPU, and as none for others; nvme keeps the state and the masters in "
+     "files"},
     {"zero_optimization.offload_optimizer",
      "buffer_count:integer pin_memory:bool pipeline:bool "
      "pipeline_read:bool pipeline_write:bool fast_init:bool ratio:number super_offload:bool "

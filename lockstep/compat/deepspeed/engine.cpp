@@ -84,7 +84,7 @@ void EngineBase::convert(torch::nn::Module& module) const {
 
 bool EngineBase::uses_replicas() const { return config_.zero_stage == 0; }
 
-ShardedDataParallelOptions EngineBase::sharded_options() const {
+ShardedDataParallelOptions EngineBase::sharded_options(const torch::nn::Module& module) const {
   const auto elements = [](std::int64_t count) { return static_cast<std::size_t>(count); };
   ShardedDataParallelOptions options{
       .stage = config_.zero_stage,
@@ -97,6 +97,9 @@ ShardedDataParallelOptions EngineBase::sharded_options() const {
   if (!config_.offload.nvme_path.empty())
     options.offload =
         OffloadOptions{.folder = config_.offload.nvme_path, .parameters = config_.offload.parameters};
+  const std::vector<at::Tensor> parameters = module.parameters();
+  const bool is_on_gpu = !parameters.empty() && !parameters.front().is_cpu();
+  if (is_on_gpu && config_.offload.to_host) options.offload = OffloadOptions{};
   return options;
 }
 

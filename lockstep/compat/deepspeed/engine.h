@@ -161,7 +161,7 @@ class EngineBase {
   void take(torch::nn::Module& module, DistributedDataParallelBase& replicas);
   void take(ShardedDataParallelBase& shards);
   bool uses_replicas() const;  // DistributedDataParallel, and not ShardedDataParallel
-  ShardedDataParallelOptions sharded_options() const;
+  ShardedDataParallelOptions sharded_options(const torch::nn::Module& module) const;
   void before_forward(bool training);
   template <typename Argument> decltype(auto) input(Argument&& argument) const {
     if constexpr (std::same_as<std::remove_cvref_t<Argument>, at::Tensor>) {
@@ -225,7 +225,7 @@ template <typename ModuleType> class Engine : public EngineBase {
           module_, DistributedDataParallelOptions{.process_group = process_group()});
       take(*module_, *replicas_);
     } else {
-      shards_ = std::make_unique<ShardedDataParallel<ModuleType>>(module_, sharded_options());
+      shards_ = std::make_unique<ShardedDataParallel<ModuleType>>(module_, sharded_options(*module_));
       take(*shards_);
     }
   }

@@ -1,6 +1,8 @@
 #include "lockstep/parallel/zero/master_weights.h"
 
+#include <ATen/Context.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/where.h>
 
 #include <algorithm>
@@ -17,20 +19,31 @@ bool is_narrow(const at::Tensor& tensor) {
 
 }  // namespace
 
-void MasterWeights::keep(std::vector<at::Tensor> parts) {
+at::Tensor MasterWeights::room_for(const at::Tensor& wide) const {
+  return memory_.holder() == nullptr && wide.is_cpu() && at::hasCUDA()
+             ? at::empty(wide.sizes(), wide.options().pinned_memory(true))
+             : memory_.zeros_like(wide);
+}
+
+void MasterWeights::keep(std::vector<at::Tensor> parts, Which which) {
   parts_ = std::move(parts);
   masters_.assign(parts_.size(), at::Tensor());
   const at::NoGradGuard no_grad;
   for (std::size_t i = 0; i < parts_.size(); ++i) {
-    if (!is_narrow(parts_[i])) continue;
-    const at::Tensor wide = parts_[i].detach().to(at::kFloat);
-    masters_[i] = memory_.zeros_like(wide).copy_(wide).requires_grad_(true);
+    const bool widens = which.widens && is_narrow(parts_[i]);
+    if (!widens && !which.on_host) continue;
+    at::Tensor wide = parts_[i].detach();
+    if (widens) wide = wide.to(at::kFloat);
+    if (which.on_host) wide = wide.to(at::kCPU);
+    masters_[i] =
+        (which.on_host ? room_for(wide) : memory_.zeros_like(wide)).copy_(wide).requires_grad_(true);
   }
 }
 
-bool MasterWeights::is_one(const at::Tensor& tensor) const {
-  return std::any_of(masters_.begin(), masters_.end(),
-                     [&](const at::Tensor& master) { return master.defined() && master.is_same(tensor); });
+bool MasterWeights::is_wider(const at::Tensor& tensor) const {
+  for (std::size_t i = 0; i < masters_.size(); ++i)
+    if (has(i) && masters_[i].is_same(tensor)) return masters_[i].scalar_type() != parts_[i].scalar_type();
+  return false;
 }
 
 std::size_t MasterWeights::bytes() const {
@@ -48,8 +61,15 @@ optim::RoundedCopy MasterWeights::copy_of(std::size_t parameter) const {
 void MasterWeights::round() const {
   const at::NoGradGuard no_grad;
   for (std::size_t i = 0; i < masters_.size(); ++i) {
-    if (has(i)) parts_[i].copy_(masters_[i]);
+    if (has(i)) parts_[i].copy_(masters_[i], /*non_blocking=*/true);
   }
+}
+
+at::Tensor MasterWeights::gradient_of(std::size_t parameter, const at::Tensor& gradient) const {
+  if (!has(parameter)) return gradient;
+  const at::Tensor& master = masters_[parameter];
+  if (master.device() == gradient.device()) return gradient.to(master.scalar_type());
+  return at::empty(master.sizes(), master.options().requires_grad(false).pinned_memory(true)).copy_(gradient);
 }
 
 // Compared as bits: NaN is NaN, and the two zeros differ.
@@ -57,9 +77,14 @@ void MasterWeights::follow() const {
   const at::NoGradGuard no_grad;
   for (std::size_t i = 0; i < masters_.size(); ++i) {
     if (!has(i)) continue;
-    const at::Tensor rounded = masters_[i].to(parts_[i].scalar_type());
-    const at::Tensor is_same = rounded.view(at::kShort) == parts_[i].detach().view(at::kShort);
-    masters_[i].copy_(at::where(is_same, masters_[i], parts_[i].to(at::kFloat)));
+    const at::Tensor part = parts_[i].detach().to(masters_[i].device());
+    if (part.scalar_type() == masters_[i].scalar_type()) {
+      masters_[i].copy_(part);
+      continue;
+    }
+    const at::Tensor rounded = masters_[i].to(part.scalar_type());
+    const at::Tensor is_same = rounded.view(at::kShort) == part.view(at::kShort);
+    masters_[i].copy_(at::where(is_same, masters_[i], part.to(at::kFloat)));
   }
 }
 

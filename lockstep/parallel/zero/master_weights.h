@@ -1,13 +1,20 @@
-// MasterWeights: float32 copies of this rank's parts of 16-bit parameters, which the optimiser steps in their
-// place. A part is its master rounded to nearest even, so changes too small for 16 bits add up.
+// MasterWeights: copies of this rank's parts of parameters, which the optimiser steps in their place.
 //
 //   MasterWeights masters;
-//   masters.keep(parts);                    // this rank's parts, as forward and backward use them
+//   masters.keep(parts, {.widens = true});  // this rank's parts, as forward and backward use them
 //   masters.stepped(3);                     // what the optimiser steps: the master, or the part itself
 //   masters.round();                        // after an optimiser that does not write the parts itself
 //   masters.follow();                       // after somebody else has written the parts
 //
-// Parts that are float32 or float64 have no master. Never communicates.
+// Widened   float32 masters of 16-bit parts. A part is its master rounded to nearest even, so changes too
+// small
+//           for 16 bits add up. Other parts need none.
+// On host   masters of parts on a GPU, in pinned memory of the host: the optimiser's state follows them, and
+// its
+//           step runs there. Gradients are copied to the host, and stepped masters back, by the caller's
+//           current stream. The host does not wait for the latter.
+//
+// Never communicates.
 // Source  Micikevicius et al., "Mixed Precision Training", ICLR 2018, section 3.1.
 #pragma once
 
@@ -27,22 +34,31 @@ class MasterWeights {
   // No part has a master.
   MasterWeights() = default;
   explicit MasterWeights(optim::StateMemory memory) : memory_(std::move(memory)) {}
+  struct Which {
+    bool widens = false;
+    bool on_host = false;
+  };
   // From now on these parts have masters, in the memory: leaves of one dimension.
-  void keep(std::vector<at::Tensor> parts);
+  void keep(std::vector<at::Tensor> parts, Which which);
   const optim::StateMemory& memory() const { return memory_; }  // also for the optimiser's state
 
   bool has(std::size_t parameter) const { return !masters_.empty() && masters_[parameter].defined(); }
-  bool is_one(const at::Tensor& tensor) const;
+  // Whether the tensor is a master that its part cannot be widened to.
+  bool is_wider(const at::Tensor& tensor) const;
   std::size_t bytes() const;
   // Requires has(). A leaf of one dimension.
   const at::Tensor& of(std::size_t parameter) const { return masters_[parameter]; }
   // For the step: where the part lies. Nowhere without a master.
   optim::RoundedCopy copy_of(std::size_t parameter) const;
   void round() const;
+  // A gradient of the part as the master's: widened and on the host, else itself. Waits for the copy.
+  at::Tensor gradient_of(std::size_t parameter, const at::Tensor& gradient) const;
   // A master that its part is not the rounded value of becomes the part; element by element.
   void follow() const;
 
  private:
+  at::Tensor room_for(const at::Tensor& wide) const;
+
   optim::StateMemory memory_;
   std::vector<at::Tensor> parts_;
   std::vector<at::Tensor> masters_;  // by parameter; undefined where there is none

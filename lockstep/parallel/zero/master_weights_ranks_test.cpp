@@ -156,7 +156,7 @@ RANKS_TEST(MasterWeights, AreFourBytesAnElementOfThisRanksPart, Ranks(1, 2, 4)) 
 RANKS_TEST(MasterWeights, FollowWhatIsWritten, Ranks(1, 2, 3)) {
   at::Tensor part = at::tensor({1.0, 2.0, 3.0}).to(at::kBFloat16).requires_grad_();
   MasterWeights masters;
-  masters.keep({part});
+  masters.keep({part}, {.widens = true});
   const at::NoGradGuard no_grad;
   masters.of(0).copy_(at::tensor({1.0 + 1e-4, 2.0 + 1e-4, std::numeric_limits<double>::quiet_NaN()}));
   masters.round();

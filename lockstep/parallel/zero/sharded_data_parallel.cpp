@@ -76,7 +76,7 @@ void after_step(ShardedStep& step) { step.end(); }
 NamedTensors masters_of(const ShardedStep& step, const std::vector<optim::ParameterShard>& shards) {
   NamedTensors masters;
   for (const optim::ParameterShard& shard : shards) {
-    if (step.parameters().masters().is_one(shard.tensor)) masters.emplace_back(shard.name, shard.tensor);
+    if (step.parameters().masters().is_wider(shard.tensor)) masters.emplace_back(shard.name, shard.tensor);
   }
   return masters;
 }

@@ -88,13 +88,19 @@
 //              stage 3 what is gathered; over tcp, mpi and gloo each rank has its own. There gradients are
 //              reduced and parameters gathered by messages, and the results are the same.
 // Fails        InvalidArgument: no parameter that requires a gradient; one that is not float32, float64,
-//              float16 or bfloat16, not dense or not on the CPU; one that another live wrapper has, too; what
-//              "Writing" and "Graphs" name; a second optimiser. Mismatch: models differ, or ranks call
-//              different things. PeerLost, Timeout, Aborted: as any collective. A failure before the ranks
-//              write leaves the parameters as the last step made them; one while they write leaves a torn
-//              step, which is logged, and is_torn() tells.
-// Limits       models in CPU memory; dense gradients; no Join, no communication hooks, no virtual ranks.
-// Lifetime     the model lives at least as long as the wrapper; the optimiser may outlive it. Neither
+//              float16 or bfloat16, not dense, or on a device that the group does not serve; one that another
+//              live wrapper has, too; what "Writing" and "Graphs" name; a second optimiser. Mismatch: models
+//              differ, or ranks call different things. PeerLost, Timeout, Aborted: as any collective. A
+//              failure before the ranks write leaves the parameters as the last step made them; one while
+//              they write leaves a torn step, which is logged, and is_torn() tells.
+// GPUs         a model on this rank's GPU, over `nccl`, in stages 1 and 2: each rank has its own copy of the
+//              parameters there. Bits of sums are NCCL's. The host waits for no other rank's part, so a rank
+//              that dies late in a step is named by the next call, and is_torn() does not tell. offload =
+//              OffloadOptions{}: the optimiser's state, and a copy of what the rank steps, lie in pinned
+//              memory of the host, and its cores step them; with a folder they lie in a file.
+// Limits       stage 3 and offload of parameters are for models in CPU memory; dense gradients; no Join, no
+// communication hooks, no virtual ranks. Lifetime     the model lives at least as long as the wrapper; the
+// optimiser may outlive it. Neither
 //              destructor communicates.
 // Source       Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models",
 //              SC 2020, sections 5.1 to 5.3.

@@ -38,11 +38,17 @@ void check(const ShardedDataParallelOptions& options, const ProcessGroup& group)
 
 void check_device(const ShardedDataParallelOptions& options, const at::Device& device,
                   const ProcessGroup& group) {
-  if (device.is_cpu() || (options.stage < 3 && !options.offload)) return;
-  ZERO_WRAPPER.refuse(
-      group, lockstep::str("the model is on ", device, ", and ", options.offload ? "offload" : "stage 3",
-                           " is for models in CPU memory. Take stage 2, which shares out the "
-                           "optimiser's state and the gradients"));
+  if (device.is_cpu()) {
+    if (options.offload && options.offload->folder.empty())
+      ZERO_WRAPPER.refuse(group, "offload of a model in CPU memory needs a folder, for its files");
+    return;
+  }
+  const bool has_parts = options.stage == 3;
+  if (!has_parts && !(options.offload && options.offload->parameters)) return;
+  ZERO_WRAPPER.refuse(group, lockstep::str("the model is on ", device, ", and ",
+                                           has_parts ? "stage 3" : "offload of parameters",
+                                           " is for models in CPU memory. Take stage 2, which shares out the "
+                                           "optimiser's state and the gradients, with offload of the state"));
 }
 
 // Buckets are as DistributedDataParallel's.

@@ -187,9 +187,9 @@ void ShardedStep::take_averages() {
   for (std::size_t i = 0; i < layout_.pieces.size(); ++i) {
     const at::Tensor& shard = parameters_.my_shard(i);
     if (!met_.used[i]) continue;
-    shard.mutable_grad() = gradient_alias(gradients_->flat(layout_.pieces[i].bucket), shard.sizes(), {1},
-                                          layout_.pieces[i].begin / size_of(layout_.pieces[i].dtype))
-                               .to(shard.scalar_type());
+    shard.mutable_grad() = parameters_.masters().gradient_of(
+        i, gradient_alias(gradients_->flat(layout_.pieces[i].bucket), shard.sizes(), {1},
+                          layout_.pieces[i].begin / size_of(layout_.pieces[i].dtype)));
   }
 }
 
@@ -258,7 +258,7 @@ void ShardedStep::average_by_messages() {
 
 void ShardedStep::find_squares() {
   squares_.assign(layout_.chunks, 0);
-  if (parameters_.are_on_device()) return find_squares_on_device();
+  if (!parameters_.my_shard(0).is_cpu()) return find_squares_on_device();
   for_my_chunks([&](const ShardChunk& chunk) {
     const ShardPiece& piece = layout_.pieces[chunk.piece];
     const at::Tensor& average = parameters_.my_shard(chunk.piece).grad();

@@ -46,13 +46,13 @@ SharedParameters::SharedParameters(NamedTensors parameters, ProcessGroup group, 
                                    const SharedParametersOptions& options,
                                    const std::optional<UnitOptions>& units)
     : parameters_(std::move(parameters)), group_(std::move(group)), places_(parameters_.size()) {
-  if (options.offload)
+  if (options.offload && !options.offload->folder.empty())
     masters_ = MasterWeights(optim::StateMemory(std::make_shared<FileMemory>(options.offload->folder)));
   try {
     reserve(plan, options.offload, units);
     fill();
     make_shards();
-    if (options.master_weights) masters_.keep(shards_);
+    masters_.keep(shards_, {.widens = options.master_weights, .on_host = options.offload && are_on_device()});
   } catch (...) {
     abandon();
     throw;

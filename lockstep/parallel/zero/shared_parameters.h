@@ -53,7 +53,9 @@ class GatheredUnits;
 
 // What lies in files instead of memory, so that a model may be larger than the machine's memory.
 struct OffloadOptions {
-  std::string folder;       // on a fast disk, the same for the ranks of a machine
+  // On a fast disk, the same for the ranks of a machine. Of a model on a GPU it may be empty: the host's
+  // memory.
+  std::string folder = {};
   bool parameters = false;  // the parameters, beside the optimiser's state and the masters
 };
 
