@@ -27,8 +27,7 @@ std::uint64_t place_of(const at::Tensor& flat, const ProcessGroup& group) {
 Words message(const BucketStore* store, const ProcessGroup& group, const std::vector<bool>& used) {
   Words words;
   const std::size_t buckets = store == nullptr ? 0 : store->buckets();
-  for (std::size_t b = 0; b < buckets; ++b)
-    words.push_back(place_of(store->flat(b), group));
+  for (std::size_t b = 0; b < buckets; ++b) words.push_back(place_of(store->flat(b), group));
   words.resize(std::max<std::size_t>(1, buckets + words_of_bits(used.size())));  // a meeting says something
   for (std::size_t i = 0; i < used.size(); ++i) {
     if (used[i]) words[buckets + i / BITS] |= std::uint64_t{1} << (i % BITS);
