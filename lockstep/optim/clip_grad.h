@@ -19,10 +19,9 @@
 //            (unscale_). Parameters without gradient are skipped; if there is no gradient at all, the norm is
 //            0. A sparse gradient is an InvalidArgument, because its duplicates would have to be added up
 //            first (coalesce it).
-// Parts      of a model whose rest other ranks have, as tensor-parallel ranks and stages of a pipeline have
-// them,
-//            are an InvalidArgument without a reducer: GradientNorm (parallel/model_parallel) clips by the
-//            norm of the whole model.
+// Parts      of a model whose rest other ranks have (tensor-parallel ranks, stages of a pipeline) are an
+//            InvalidArgument without a reducer. GradientNorm (parallel/model_parallel) clips by the norm of
+//            the whole model.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -61,7 +61,7 @@ optim::RoundedCopy MasterWeights::copy_of(std::size_t parameter) const {
 void MasterWeights::round() const {
   const at::NoGradGuard no_grad;
   for (std::size_t i = 0; i < masters_.size(); ++i) {
-    if (has(i)) parts_[i].copy_(masters_[i], /*non_blocking=*/true);
+    if (has(i)) parts_[i].copy_(masters_[i]);
   }
 }
 

@@ -6,13 +6,11 @@
 //   masters.round();                        // after an optimiser that does not write the parts itself
 //   masters.follow();                       // after somebody else has written the parts
 //
-// Widened   float32 masters of 16-bit parts. A part is its master rounded to nearest even, so changes too
-// small
-//           for 16 bits add up. Other parts need none.
-// On host   masters of parts on a GPU, in pinned memory of the host: the optimiser's state follows them, and
-// its
-//           step runs there. Gradients are copied to the host, and stepped masters back, by the caller's
-//           current stream. The host does not wait for the latter.
+// Widened   float32 masters of 16-bit parts. A part is its master rounded to nearest even, so changes that
+//           are too small for 16 bits add up. Other parts need none.
+// On host   masters of parts on a GPU, in pinned memory of the host. The optimiser's state follows them, and
+//           its step runs there. Gradients are copied to the host, and stepped masters back, on the caller's
+//           current stream; the host waits for both.
 //
 // Never communicates.
 // Source  Micikevicius et al., "Mixed Precision Training", ICLR 2018, section 3.1.
