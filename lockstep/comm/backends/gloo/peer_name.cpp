@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cerrno>
 
+// NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name): libc's have two underscores
 extern "C" __attribute__((visibility("default"))) int getpeername(int socket, sockaddr* address,
                                                                   socklen_t* size) noexcept {
   const auto result = static_cast<int>(syscall(SYS_getpeername, socket, address, size));
