@@ -83,7 +83,7 @@ void MasterWeights::follow() const {
       continue;
     }
     const at::Tensor rounded = masters_[i].to(part.scalar_type());
-    const at::Tensor is_same = rounded.view(at::kShort) == part.view(at::kShort);
+    const at::Tensor is_same = rounded.view(at::kShort).eq(part.view(at::kShort));
     masters_[i].copy_(at::where(is_same, masters_[i], part.to(at::kFloat)));
   }
 }
