@@ -343,6 +343,8 @@ RANKS_TEST(CudaSharded, ADeadRankSurfacesFromTheStep, Ranks(3), Backends("nccl")
     optimizer.step();
   };
   step();
+  net->out->weight.detach().cpu();  // the hosts have not waited for each other's parts
+  barrier(world());
   if (rank() == 2) die();
   EXPECT_THAT(
       [&] {

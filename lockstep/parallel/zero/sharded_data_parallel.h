@@ -95,7 +95,7 @@
 //              they write leaves a torn step, which is logged, and is_torn() tells.
 // GPUs         a model on this rank's GPU, over `nccl`, in stages 1 and 2: each rank has its own copy of the
 //              parameters there. Bits of sums are NCCL's. The host waits for no other rank's part, so a rank
-//              that dies late in a step is named by the next call, and is_torn() does not tell. offload =
+//              that dies late in a step is named by the next call, and is_torn() may not tell. offload =
 //              OffloadOptions{}: the optimiser's state, and a copy of what the rank steps, lie in pinned
 //              memory of the host, and its cores step them; with a folder they lie in a file.
 // Limits       stage 3 and offload of parameters are for models in CPU memory; dense gradients; no Join, no
