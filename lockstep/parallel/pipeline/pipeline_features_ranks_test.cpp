@@ -217,7 +217,6 @@ RANKS_TEST(PipelineFeatures, AReplicaThatFailsKeepsNobodyWaiting, Ranks(2)) {
   if (rank() == 1) step();
 }
 
-// Running statistics are those of BatchNorm on the whole batch, with recomputing as well.
 // A stage has a part of the gradients, so their norm is not the model's.
 RANKS_TEST(PipelineFeatures, TheNormOfOneStageIsRefused, Ranks(1, 2, 3)) {
   const PipelineShape shape{.stages = size(), .micro_batches = 2};
@@ -237,6 +236,7 @@ RANKS_TEST(PipelineFeatures, TheNormOfOneStageIsRefused, Ranks(1, 2, 3)) {
               ThrowsMessage<InvalidArgument>(HasSubstr("GradientNorm::reduce_norms(optimizer)")));
 }
 
+// Running statistics are those of BatchNorm on the whole batch, with recomputing as well.
 RANKS_TEST(PipelineFeatures, DeferredBatchNormMovesOnceAStepByTheWholeBatch, Ranks(1, 2, 3)) {
   for (const auto mode : {RecomputeMode::NEVER, RecomputeMode::ALWAYS}) {
     torch::nn::Sequential net{DeferredBatchNorm(PIPELINE_WIDTH)};

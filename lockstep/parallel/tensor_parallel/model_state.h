@@ -30,8 +30,8 @@
 //             part until all are read.
 // Lifetime    both refer to the objects that they are made of.
 // Fails       InvalidArgument: an optimiser without names; a checkpoint with another shape.
-//             reduce_norms: InvalidArgument for such an optimiser. clip_grad_norm_: as a collective on the
-//             group.
+//             reduce_norms: InvalidArgument for such an optimiser. clip_grad_norm_: for a stage of a
+//             pipeline; as a collective.
 #pragma once
 
 #include <memory>

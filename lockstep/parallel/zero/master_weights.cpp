@@ -1,6 +1,5 @@
 #include "lockstep/parallel/zero/master_weights.h"
 
-#include <ATen/Context.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/where.h>
@@ -19,10 +18,10 @@ bool is_narrow(const at::Tensor& tensor) {
 
 }  // namespace
 
+// On the host: pinned memory, unless it is to be in a file.
 at::Tensor MasterWeights::room_for(const at::Tensor& wide) const {
-  return memory_.holder() == nullptr && wide.is_cpu() && at::hasCUDA()
-             ? at::empty(wide.sizes(), wide.options().pinned_memory(true))
-             : memory_.zeros_like(wide);
+  if (memory_.holder() != nullptr) return memory_.zeros_like(wide);
+  return at::empty(wide.sizes(), wide.options().pinned_memory(true));
 }
 
 void MasterWeights::keep(std::vector<at::Tensor> parts, Which which) {

@@ -41,7 +41,7 @@ class MasterWeights {
   const optim::StateMemory& memory() const { return memory_; }  // also for the optimiser's state
 
   bool has(std::size_t parameter) const { return !masters_.empty() && masters_[parameter].defined(); }
-  // Whether the tensor is a master that its part cannot be widened to.
+  // Whether it is a master of more bits than its part has, which a checkpoint needs.
   bool is_wider(const at::Tensor& tensor) const;
   std::size_t bytes() const;
   // Requires has(). A leaf of one dimension.

@@ -1,12 +1,14 @@
 // The streams of Gloo's module (gloo/module.h) against other processes that end too early.
-#include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <memory>
 #include <set>
+#include <span>
 #include <vector>
 
 #include "lockstep/comm/backends/gloo/library.h"
@@ -37,9 +39,8 @@ std::vector<char> higher_than(std::span<const char> address) {
 void connect_and_reset(std::span<const char> address) {
   const Fd connection(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const sockaddr_in to = socket_address(address);
-  ASSERT_EQ(connect(connection.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to),
-            0)  // NOLINT: sockets
-      << std::strerror(errno);
+  const auto* const generic = reinterpret_cast<const sockaddr*>(&to);  // NOLINT: what sockets take
+  ASSERT_EQ(connect(connection.get(), generic, sizeof to), 0) << std::strerror(errno);
   const linger reset = {.l_onoff = 1, .l_linger = 0};
   ASSERT_EQ(setsockopt(connection.get(), SOL_SOCKET, SO_LINGER, &reset, sizeof reset), 0);
 }
