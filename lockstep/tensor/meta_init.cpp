@@ -1,6 +1,7 @@
 #include "lockstep/tensor/meta_init.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 #include <torch/nn/module.h>
 
 #include <unordered_map>
@@ -43,10 +44,14 @@ bool is_deferred(const at::Tensor& tensor) { return deferred_of(tensor).tape != 
 
 void copy_values(const at::Tensor& place, const at::Tensor& tensor) {
   const auto [tape, meta] = deferred_of(tensor);
-  if (tape != nullptr) {
+  const at::NoGradGuard no_grad;
+  if (tape != nullptr && place.is_cpu()) {
     tape->fill(place, meta);
+  } else if (tape != nullptr) {
+    const at::Tensor values = at::empty(place.sizes(), place.options().device(at::kCPU));
+    tape->fill(values, meta);
+    at::Tensor(place).copy_(values);
   } else {
-    const at::NoGradGuard no_grad;
     at::Tensor(place).copy_(tensor.detach());
   }
 }

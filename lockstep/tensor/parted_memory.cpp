@@ -24,9 +24,7 @@ PartedMemories& parted_memories() {
 
 }  // namespace
 
-PartedMemory::PartedMemory(const void* begin, std::size_t bytes,
-                           std::function<bool(const at::Tensor&)> is_there)
-    : begin_(static_cast<const std::byte*>(begin)), bytes_(bytes), is_there_(std::move(is_there)) {
+PartedMemory::PartedMemory(std::function<bool(const at::Tensor&)> lacks) : lacks_(std::move(lacks)) {
   const std::unique_lock lock(parted_memories().mutex);
   parted_memories().all.push_back(this);
 }
@@ -34,12 +32,6 @@ PartedMemory::PartedMemory(const void* begin, std::size_t bytes,
 PartedMemory::~PartedMemory() {
   const std::unique_lock lock(parted_memories().mutex);
   std::erase(parted_memories().all, this);
-}
-
-bool PartedMemory::lacks(const at::Tensor& tensor) const {
-  const auto& memory = tensor.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks();  // or nowhere
-  const auto* const byte = static_cast<const std::byte*>(memory.get());
-  return byte >= begin_ && byte < begin_ + bytes_ && !is_there_(tensor);
 }
 
 void refuse_parted(std::string_view who, const std::string& name, const at::Tensor& tensor) {

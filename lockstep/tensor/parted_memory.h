@@ -2,7 +2,7 @@
 // reads them. Code that reads the bytes of a tensor past operators asks first, and refuses by name what is
 // not there.
 //
-//   const PartedMemory parted(begin, bytes, [&](const at::Tensor& tensor) { return has_all_of(tensor); });
+//   const PartedMemory parted([&](const at::Tensor& tensor) { return !has_all_of(tensor); });
 //   refuse_parted("save_state_dict", "fc.weight", tensor);      // throws unless it is there
 //
 // Threads  any.
@@ -10,7 +10,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <cstddef>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -19,18 +18,16 @@ namespace lockstep {
 
 class PartedMemory {
  public:
-  // `is_there`: of a tensor whose storage begins in the memory.
-  PartedMemory(const void* begin, std::size_t bytes, std::function<bool(const at::Tensor&)> is_there);
+  // `lacks`: of a tensor with a storage.
+  explicit PartedMemory(std::function<bool(const at::Tensor&)> lacks);
   PartedMemory(const PartedMemory&) = delete;
   PartedMemory& operator=(const PartedMemory&) = delete;
   ~PartedMemory();
 
-  bool lacks(const at::Tensor& tensor) const;
+  bool lacks(const at::Tensor& tensor) const { return lacks_(tensor); }
 
  private:
-  const std::byte* const begin_;
-  const std::size_t bytes_;
-  const std::function<bool(const at::Tensor&)> is_there_;
+  const std::function<bool(const at::Tensor&)> lacks_;
 };
 
 // Throws InvalidArgument for a tensor that some PartedMemory lacks.

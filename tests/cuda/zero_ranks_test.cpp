@@ -24,6 +24,7 @@ namespace lockstep::cuda_tests {
 namespace zero_ranks_test {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
@@ -45,7 +46,24 @@ std::vector<Way> ways() {
           {.stage = 2, .clips = true},
           {.clips = true},
           {.stage = 1, .clips = true, .offload = OffloadOptions{}},
-          {.stage = 2, .backwards = 2, .offload = OffloadOptions{}}};
+          {.stage = 2, .backwards = 2, .offload = OffloadOptions{}},
+          {.stage = 3},
+          {.stage = 3, .backwards = 2, .clips = true},
+          {.stage = 3, .offload = OffloadOptions{}},
+          {.stage = 3, .clips = true, .offload = OffloadOptions{.parameters = true}}};
+}
+
+// In stage 3 biases stay, and of three units there is room for one of the larger two, or one of these and the
+// small one.
+ShardedDataParallelOptions options_of(int stage, const ProcessGroup& group,
+                                      const std::optional<OffloadOptions>& offload = {}) {
+  return {.stage = stage,
+          .bucket_cap_mb = 0.001,
+          .process_group = group,
+          .offload = offload,
+          .unit_mb = 0.001,
+          .param_persistence_threshold = 20,
+          .max_live_parameters = 1200};
 }
 
 at::Tensor loss_of(const at::Tensor& output, const Batch& batch, const Way& way) {
@@ -76,8 +94,7 @@ void expect_same_training(const ProcessGroup& group, const Options& options,
   const Net alone = train_alone<Alone>(alone_options, way, norms);
   Net net = make_net(/*seed=*/group.rank());  // another model on each rank, until it is wrapped
   net->to(gpu_of(group));
-  ShardedDataParallel model(
-      net, {.stage = way.stage, .bucket_cap_mb = 0.001, .process_group = group, .offload = way.offload});
+  ShardedDataParallel model(net, options_of(way.stage, group, way.offload));
   auto optimizer = model.template optimizer<Optimizer>(options);
   for (int step = 0; step < STEPS; ++step) {
     for (int i = 0; i < way.backwards; ++i) {
@@ -117,15 +134,16 @@ RANKS_TEST(CudaSharded, TakesLibtorchsOptimisers, Ranks(2), Backends("nccl")) {
 }
 
 RANKS_TEST(CudaSharded, EqualsOneProcessOnTwoMachines, Ranks(4), Backends("hierarchical+nccl")) {
-  expect_same_training<optim::SGD, torch::optim::SGD>(world(), optim::SGDOptions(0.05),
-                                                      torch::optim::SGDOptions(0.05), {.stage = 2});
+  for (const int stage : {2, 3})
+    expect_same_training<optim::SGD, torch::optim::SGD>(world(), optim::SGDOptions(0.05),
+                                                        torch::optim::SGDOptions(0.05), {.stage = stage});
 }
 
 // The norm of a parameter is that of all its shards: LAMB in one process is LAMB of Lockstep on the CPU,
 // which large_batch_test.cpp compares with Python's.
 RANKS_TEST(CudaSharded, LambTakesTheNormsOfWholeParameters, Ranks(2, 3), Backends("nccl")) {
   const auto options = optim::LAMBOptions(0.01).weight_decay(0.01).max_grad_norm(MAX_NORM);
-  for (const int stage : {1, 2})
+  for (const int stage : {1, 2, 3})
     expect_same_training<optim::LAMB, optim::LAMB>(world(), options, options, {.stage = stage});
 }
 
@@ -133,12 +151,15 @@ RANKS_TEST(CudaSharded, LambTakesTheNormsOfWholeParameters, Ranks(2, 3), Backend
 RANKS_TEST(CudaSharded, SixteenBitsAreSteppedInFloat32, Ranks(2, 4), Backends("nccl")) {
   constexpr float LR = 0.01F;
   const std::optional<OffloadOptions> nowhere, to_host = OffloadOptions{};
-  for (const auto& [stage, offload] : {std::pair(1, nowhere), std::pair(2, nowhere), std::pair(2, to_host)}) {
+  const std::optional<OffloadOptions> all_to_host = OffloadOptions{.parameters = true};
+  for (const auto& [stage, offload] : {std::pair(1, nowhere), std::pair(2, nowhere), std::pair(2, to_host),
+                                       std::pair(3, nowhere), std::pair(3, all_to_host)}) {
     const at::Device gpu = gpu_of(world());
     torch::nn::Linear net(6, 3), alone(6, 3);
     net->to(gpu, at::kBFloat16);
     alone->to(at::kBFloat16);
-    ShardedDataParallel model(net, {.stage = stage, .master_weights = true, .offload = offload});
+    ShardedDataParallel model(
+        net, {.stage = stage, .master_weights = true, .offload = offload, .param_persistence_threshold = 3});
     auto optimizer = model.optimizer<optim::SGD>(optim::SGDOptions(LR));
     alone->weight.data().copy_(net->weight.detach().cpu());
     alone->bias.data().copy_(net->bias.detach().cpu());
@@ -163,14 +184,14 @@ RANKS_TEST(CudaSharded, SixteenBitsAreSteppedInFloat32, Ranks(2, 4), Backends("n
 
 // An overflow on one rank alone: all skip together, and the scale halves.
 RANKS_TEST(CudaSharded, RanksSkipAnOverflowTogether, Ranks(2, 3), Backends("nccl")) {
-  for (const int stage : {1, 2}) {
+  for (const int stage : {1, 2, 3}) {
     torch::nn::Linear net(torch::nn::LinearOptions(3, 1).bias(false));
     {
       const at::NoGradGuard no_grad;
       net->weight.fill_(1);
     }
     net->to(gpu_of(world()));
-    ShardedDataParallel model(net, {.stage = stage});
+    ShardedDataParallel model(net, {.stage = stage, .param_persistence_threshold = 0});
     auto optimizer = model.optimizer<optim::SGD>(optim::SGDOptions(0.5));
     GradScaler scaler({.init_scale = 8}, {.process_group = world()});
     const auto step = [&](double factor) {
@@ -194,10 +215,7 @@ RANKS_TEST(CudaSharded, RanksSkipAnOverflowTogether, Ranks(2, 3), Backends("nccl
 struct Run {
   Run(const ProcessGroup& ranks, int stage, const at::Device& place, int seed,
       const std::optional<OffloadOptions>& offload = {})
-      : group(ranks),
-        device(place),
-        net(make_net(seed)),
-        model(moved(), {.stage = stage, .process_group = ranks, .offload = offload}) {
+      : group(ranks), device(place), net(make_net(seed)), model(moved(), options_of(stage, ranks, offload)) {
     state.add("model", model).add("optimizer", optimizer);
   }
   Net moved() {
@@ -244,7 +262,7 @@ RANKS_TEST(CudaSharded, OffloadsStateToTheHost, Ranks(2), Backends("nccl")) {
 RANKS_TEST(CudaSharded, CheckpointsGoFromAnyStageAndDeviceToAnyOther, Ranks(2, 3), Backends("nccl")) {
   const testing::SharedFolder folder(world());
   const at::Device gpu = gpu_of(world());
-  for (const int stage : {1, 2}) {
+  for (const int stage : {1, 2, 3}) {
     const std::string path = folder / ("stage" + std::to_string(stage));
     Run saved(world(), stage, gpu, 1);
     saved.train(0, 3);
@@ -253,8 +271,9 @@ RANKS_TEST(CudaSharded, CheckpointsGoFromAnyStageAndDeviceToAnyOther, Ranks(2, 3
     torch::OrderedDict<std::string, at::Tensor> expected;
     for (const auto& item : saved.net->named_parameters())
       expected.insert(item.key(), item.value().detach().cpu());
+    const int other = stage % 3 + 1;
     const auto expect_the_same = [&](const at::Device& device, const std::optional<OffloadOptions>& offload) {
-      Run loaded(world(), 3 - stage, device, 2, offload);
+      Run loaded(world(), other, device, 2, offload);
       load_checkpoint(path, loaded.state);
       loaded.train(3, 5);
       expect_close(loaded.net->named_parameters(), expected, EXACT);
@@ -265,19 +284,22 @@ RANKS_TEST(CudaSharded, CheckpointsGoFromAnyStageAndDeviceToAnyOther, Ranks(2, 3
       expect_close(again.net->named_parameters(), expected, EXACT);
     };
     expect_the_same(gpu, {});
-    expect_the_same(gpu, OffloadOptions{});
+    expect_the_same(gpu, OffloadOptions{.parameters = other == 3});
     expect_the_same(at::kCPU, {});
   }
 }
 
-// Stage 2 with the state on the host, as DeepSpeed's configuration says it.
+// With state and parameters on the host, as DeepSpeed's configuration says it.
 RANKS_TEST(CudaSharded, DeepSpeedsEngineOffloadsToTheHost, Ranks(2, 3), Backends("nccl")) {
   namespace deepspeed = compat::deepspeed;
   const nlohmann::json json = {
       {"train_batch_size", BATCH},
       {"optimizer", {{"type", "AdamW"}, {"params", {{"lr", 0.01}, {"weight_decay", 0.1}}}}},
-      {"zero_optimization", {{"stage", 2}, {"offload_optimizer", {{"device", "cpu"}}}}}};
-  std::vector<double> norms;
+      {"zero_optimization",
+       {{"stage", 3},
+        {"stage3_param_persistence_threshold", 20},
+        {"offload_optimizer", {{"device", "cpu"}}},
+        {"offload_param", {{"device", "cpu"}}}}}};
   Net alone = make_net(0);
   alone->to(at::kFloat);
   Net net = make_net(0);
@@ -312,21 +334,21 @@ RANKS_TEST(CudaSharded, WritesReachAllRanks, Ranks(2, 3), Backends("nccl")) {
               ThrowsMessage<InvalidArgument>(HasSubstr("\"out.bias\" was written to in place")));
 }
 
-RANKS_TEST(CudaSharded, WhatIsForCpuMemoryIsRefused, Ranks(2), Backends("nccl")) {
+RANKS_TEST(CudaSharded, OffloadsThatAreNotPossibleAreRefused, Ranks(2), Backends("nccl")) {
   Net net = make_net(0);
   net->to(gpu_of(world()));
-  const auto words = [&](const char* what) {
-    return HasSubstr(std::string("the model is on cuda:") + std::to_string(gpu_of(world()).index()) +
-                     ", and " + what);
-  };
-  EXPECT_THAT([&] { ShardedDataParallel(net, {.stage = 3}); },
-              ThrowsMessage<InvalidArgument>(words("stage 3")));
   const testing::SharedFolder folder(world());
-  EXPECT_THAT(
-      [&] {
-        ShardedDataParallel(net, {.offload = OffloadOptions{.folder = folder.path(), .parameters = true}});
-      },
-      ThrowsMessage<InvalidArgument>(words("offload of parameters")));
+  const auto wrap = [&](int stage, const std::string& path) {
+    return [&, stage, path] {
+      ShardedDataParallel(net,
+                          {.stage = stage, .offload = OffloadOptions{.folder = path, .parameters = true}});
+    };
+  };
+  const std::string place = "the model is on cuda:" + std::to_string(gpu_of(world()).index());
+  EXPECT_THAT(wrap(2, ""),
+              ThrowsMessage<InvalidArgument>(AllOf(HasSubstr(place), HasSubstr("This is stage 2"))));
+  EXPECT_THAT(wrap(3, folder.path()),
+              ThrowsMessage<InvalidArgument>(AllOf(HasSubstr(place), HasSubstr("without a folder"))));
   Net on_host = make_net(0);
   EXPECT_THAT([&] { ShardedDataParallel(on_host, {.offload = OffloadOptions{}}); },
               ThrowsMessage<InvalidArgument>(HasSubstr("needs a folder")));

@@ -219,9 +219,13 @@ OffloadConfig read_offload(const Json& json, int stage) {
   expect_value(
       of_parameters.empty() || of_parameters == of_state, parameters, "nvme_path",
       "that of offload_optimizer with the device \"nvme\": state and parameters are offloaded to one folder");
+  const auto is_to_host = [](const Section& section) {
+    return section.at("device", std::string("none")) == "cpu";
+  };
   return {.nvme_path = of_state,
-          .to_host = state.at("device", std::string("none")) == "cpu",
-          .parameters = !of_parameters.empty()};
+          .to_host = is_to_host(state),
+          .parameters = !of_parameters.empty(),
+          .parameters_to_host = stage == 3 && is_to_host(parameters)};
 }
 
 // DeepSpeed takes each key with "stage3_" before it and without.

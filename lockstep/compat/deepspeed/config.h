@@ -78,7 +78,8 @@ struct PrecisionConfig {
 struct OffloadConfig {
   std::string nvme_path;    // empty: nothing is offloaded to files
   bool to_host = false;     // the optimiser's state of a model on a GPU; that of others is there anyway
-  bool parameters = false;  // beside the optimiser's state
+  bool parameters = false;  // to files, beside the optimiser's state
+  bool parameters_to_host = false;  // of a model on a GPU, likewise beside it
 };
 
 // What stage 3 gathers over messages, in elements of parameters (parallel/zero/sharded_options.h).

@@ -208,7 +208,9 @@ constexpr std::array ROWS = std::to_array<Row>({
      "cpuadam_cores_perc:number",
      NO_EFFECT, IN_CPU_MEMORY},
     {"zero_optimization.offload_param", "device:text nvme_path:text", SERVED,
-     "none and cpu are one here; nvme keeps the parameters in a file, in the folder of offload_optimizer"},
+     "cpu is the host of a model on a GPU in stage 3, where the state goes, too, and as none for others; "
+     "nvme "
+     "keeps the parameters in a file, in the folder of offload_optimizer"},
     {"zero_optimization.offload_param",
      "buffer_count:integer buffer_size:integer max_in_cpu:integer "
      "pin_memory:bool",

@@ -99,7 +99,10 @@ ShardedDataParallelOptions EngineBase::sharded_options(const torch::nn::Module& 
         OffloadOptions{.folder = config_.offload.nvme_path, .parameters = config_.offload.parameters};
   const std::vector<at::Tensor> parameters = module.parameters();
   const bool is_on_gpu = !parameters.empty() && !parameters.front().is_cpu();
-  if (is_on_gpu && config_.offload.to_host) options.offload = OffloadOptions{};
+  if (!is_on_gpu) return options;
+  if (config_.offload.to_host) options.offload = OffloadOptions{};
+  if (config_.offload.parameters_to_host)
+    options.offload = OffloadOptions{.folder = config_.offload.nvme_path, .parameters = true};
   return options;
 }
 

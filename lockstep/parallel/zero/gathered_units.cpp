@@ -2,17 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
-#include <new>
 #include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/fail_point.h"
 #include "lockstep/base/log.h"
 #include "lockstep/base/str.h"
-#include "lockstep/comm/collectives/all_gather.h"
 #include "lockstep/comm/collectives/barrier.h"
-#include "lockstep/comm/collectives/broadcast.h"
 #include "lockstep/parallel/zero/gradient_meeting.h"
+#include "lockstep/parallel/zero/unit_pages.h"
+#include "lockstep/parallel/zero/unit_storages.h"
 #include "lockstep/parallel/zero/zero_wrapper.h"
 
 namespace lockstep {
@@ -28,18 +27,27 @@ bool contains_unit(std::span<const std::size_t> units, std::size_t unit) {
 
 }  // namespace
 
-GatheredUnits::GatheredUnits(UnitPlan plan, std::vector<ByteRange> parts, ProcessGroup group,
-                             std::shared_ptr<const MachineGroups> machines, std::vector<std::string> names,
-                             const UnitOptions& options)
+GatheredUnits::GatheredUnits(const NamedTensors& parameters, UnitPlan plan, std::vector<ByteRange> parts,
+                             ProcessGroup group, std::shared_ptr<const MachineGroups> machines,
+                             const UnitOptions& options, UnitPlaces where)
     : plan_(std::move(plan)),
       parts_(std::move(parts)),
       group_(std::move(group)),
       machines_(std::move(machines)),
-      names_(std::move(names)),
-      pages_(std::make_shared<UnitPages>(plan_, parts_here(), machines_ ? &machines_->machine() : nullptr)),
       units_(plan_.units.size()) {
+  const ByteRange& own = parts_[static_cast<std::size_t>(group_.rank())];
+  if (where.units.is_cpu()) {
+    const auto pages = std::make_shared<UnitPages>(plan_, parts_here(), own, machines_);
+    resident_ = pages->data();
+    memory_ = pages;
+  } else {
+    memory_ = std::make_shared<UnitStorages>(plan_, own, parameters, where);
+  }
   std::size_t largest = 0;
-  for (const UnitSpec& unit : plan_.units) largest = std::max(largest, unit.elements);
+  for (const UnitSpec& unit : plan_.units) {
+    names_.push_back(parameters[unit.parameters.front()].first);
+    largest = std::max(largest, unit.elements);
+  }
   limits_ = {.live = options.max_live.value_or(DEFAULT_LIVE * largest),
              .prefetch = options.prefetch.value_or(largest)};
 }
@@ -64,28 +72,27 @@ std::size_t GatheredUnits::bytes() const {
     largest = std::max(largest, bytes);
     width = std::max(width, bytes / static_cast<double>(unit.elements));
   }
-  const auto all = static_cast<double>(plan_.bytes - plan_.resident_end);
+  const std::size_t all = plan_.bytes - plan_.resident_end;
   const double live = std::max(largest, width * static_cast<double>(limits_.live));
-  const double gathered = std::min(all, static_cast<double>(pages_->kept_bytes()) + live);
-  return plan_.resident_end + static_cast<std::size_t>(std::ceil(gathered));
+  const bool are_all_live = live >= static_cast<double>(all);
+  return plan_.resident_end +
+         memory_->bytes(all, are_all_live ? all : static_cast<std::size_t>(std::ceil(live)));
 }
 
 // Operators of `fill` find the unit there, and need no lock.
 void GatheredUnits::fill(std::size_t unit, const std::function<void()>& fill) {
-  const UnitSpec& spec = plan_.units[unit];
   set_held(true);
-  pages_->take(unit);
+  memory_->take(unit);
   fill();
   const Acting acting(Purpose::FIRST_WEIGHTS, str("the unit of parameter ", in_quotes(names_[unit])));
-  std::byte* const begin = data() + spec.begin;
-  if (machines_) {
-    machines_->spread(begin, spec.end - spec.begin);
-  } else {
-    comm::broadcast(group_, begin, spec.end - spec.begin, DType::UINT8, GroupRank{0}).wait();
-  }
+  memory_->spread(unit, group_);
   set_held(false);
   const std::lock_guard lock(mutex_);
   let_go(unit);
+}
+
+void GatheredUnits::spread_all() {
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) memory_->spread(unit, group_);
 }
 
 void GatheredUnits::set_held(bool is_held) {
@@ -98,9 +105,9 @@ void GatheredUnits::ignore(const void* storage) {
   ignored_.insert(storage);
 }
 
-bool GatheredUnits::is_there(const void* storage, const void* address) {
+bool GatheredUnits::lacks(c10::StorageImpl& storage) {
   const std::lock_guard lock(mutex_);
-  return live_.is_all || ignored_.contains(storage) || !unit_at(address);
+  return !live_.is_all && !ignored_.contains(&storage) && contains(storage);
 }
 
 void GatheredUnits::begin_forward(bool is_training) {
@@ -120,19 +127,11 @@ void GatheredUnits::end_forward() {
 
 // --------------------------------------------------------------------------------------------------- reading
 
-std::optional<std::size_t> GatheredUnits::unit_at(const void* address) const {
-  const auto byte = static_cast<std::size_t>(static_cast<const std::byte*>(address) - data());
-  const auto behind = std::upper_bound(plan_.units.begin(), plan_.units.end(), byte,
-                                       [](std::size_t at, const UnitSpec& unit) { return at < unit.begin; });
-  if (behind == plan_.units.begin()) return std::nullopt;  // it stays
-  return static_cast<std::size_t>(behind - plan_.units.begin()) - 1;
-}
-
 // Operators within one that reads the unit, and those that follow each other, are one use.
-std::optional<std::size_t> GatheredUnits::use(const void* storage, const void* address) noexcept {
+std::optional<std::size_t> GatheredUnits::use(c10::StorageImpl& storage) noexcept {
   const std::lock_guard lock(mutex_);
-  if (live_.is_all || ignored_.contains(storage)) return std::nullopt;
-  const auto unit = unit_at(address);
+  if (live_.is_all || ignored_.contains(&storage)) return std::nullopt;
+  const auto unit = memory_->unit_of(storage);
   if (!unit) return std::nullopt;
   const bool is_read = units_[*unit].readers++ > 0;
   const bool goes_on = order_.latest == unit && units_[*unit].state == State::HERE;
@@ -226,28 +225,23 @@ void GatheredUnits::make_room(std::size_t unit, std::span<const std::size_t> kep
 
 // ------------------------------------------------------------------------------------------------ gathering
 
-std::span<std::byte> GatheredUnits::part_of(std::size_t unit, int rank) const {
-  const ByteRange here = common_range(plan_.units[unit], parts_[static_cast<std::size_t>(rank)]);
-  return {data() + here.begin, here.end - here.begin};
-}
-
 Acting GatheredUnits::to_gather(std::size_t unit) const {
   return Acting(Purpose::SHARDED_STEP, str("the unit of parameter ", in_quotes(names_[unit])),
                 static_cast<std::int32_t>(GradientMeeting::Reason::UNITS) + static_cast<std::int32_t>(unit));
 }
 
 void GatheredUnits::begin_gather(std::size_t unit) {
-  pages_->take(unit);
-  std::vector<std::span<std::byte>> parts;
+  memory_->take(unit);
+  std::vector<ByteRange> parts;
   const ProcessGroup& group = machines_ ? machines_->lane() : group_;
-  for (int place = 0; place < group.size(); ++place)
-    parts.push_back(part_of(unit, machines_ ? machines_->in_lane()[static_cast<std::size_t>(place)] : place));
-  const auto own = part_of(unit, group_.rank());
+  for (int place = 0; place < group.size(); ++place) {
+    const int rank = machines_ ? machines_->in_lane()[static_cast<std::size_t>(place)] : place;
+    parts.push_back(common_range(plan_.units[unit], parts_[static_cast<std::size_t>(rank)]));
+  }
   const Acting acting = to_gather(unit);
   if (machines_) units_[unit].comparison = comm::barrier(group_, /*async_op=*/true);
   try {
-    units_[unit].work = comm::all_gather(group, own.data(), own.size(), DType::UINT8, std::move(parts),
-                                         /*async_op=*/true, pages_);
+    units_[unit].work = memory_->gather(unit, group, parts);
   } catch (const Error&) {  // a rank that was told has left its lane
     if (machines_) std::exchange(units_[unit].comparison, Work()).wait();
     throw;
@@ -284,7 +278,7 @@ void GatheredUnits::take_out(std::size_t unit) {
 void GatheredUnits::let_go(std::size_t unit) {
   if (units_[unit].state == State::COMING) finish_gather(unit);
   take_out(unit);
-  pages_->let_go(unit);
+  memory_->let_go(unit);
 }
 
 // The other ranks may wait for this one.
@@ -298,8 +292,8 @@ void GatheredUnits::give_up(std::size_t unit, const std::exception& error) {
   abort(str(ZERO_WRAPPER.on(group_), ": ", what));
   take_out(unit);  // the next use says so again
   try {
-    pages_->poison(unit, part_of(unit, group_.rank()));
-  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): the reader gets SIGSEGV
+    memory_->poison(unit);
+  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): the reader gets SIGSEGV, or c10::Error
   }
 }
 

@@ -1,10 +1,9 @@
 // GatheredUnits: parameters of which each rank keeps its part, and which are gathered unit by unit while they
-// are used (ZeRO's stage 3). Pointers to them stay what they are: a unit that is gone leaves pages without
-// memory.
+// are used (ZeRO's stage 3). A unit that is gone leaves a place without memory (unit_memory.h).
 //
-//   GatheredUnits units(plan, parts, group, MachineGroups::make(group), names, options);
+//   GatheredUnits units(parameters, plan, parts, group, MachineGroups::make(group), options, {});
 //   units.fill(2, [&] { ... });                     // rank 0's values; each rank keeps its part
-//   const auto unit = units.use(storage, address);  // before a read: gathers the unit that lies there
+//   const auto unit = units.use(storage);           // before a read: gathers the unit of that storage
 //   if (unit) units.done(*unit);                    // after it
 //   units.end_step();                               // the ranks have stepped their parts
 //   units.hold_all();                               // all are there, until let_all_go()
@@ -20,6 +19,7 @@
 //            A unit that one rank of a machine has let go stays as long as another one reads it.
 // Gone       a read past operators is a fault (SIGSEGV), but for this rank's part, those of other ranks that
 //            have the same memory, and the pages in which these begin and end: there are old values beside.
+//            On a GPU it is c10::Error.
 // Room       max_live elements are there at a time, those that are coming included. Of the units that no
 //            operator reads the one that was used longest ago goes first. What one operator reads is there
 //            even if it is more.
@@ -35,7 +35,8 @@
 //            order gather the same. A rank that does not is a Mismatch that names both parameters' units.
 // Fails      use() never throws, because libtorch swallows what an observer throws. It fills the unit with
 //            NaN, tells the other ranks (abort), and rethrow() throws the error. A unit for which the kernel
-//            has no memory stays without: the operator is a fault (SIGSEGV) then, and the log says why.
+//            has no memory stays without: the operator is a fault (SIGSEGV) then, and the log says why. On a
+//            GPU the operator throws c10::Error.
 // Threads    any; one mutex guards everything. Two threads that use units at a time do so in no order.
 #pragma once
 
@@ -56,39 +57,41 @@
 #include "lockstep/comm/purpose.h"
 #include "lockstep/comm/work.h"
 #include "lockstep/parallel/zero/machine_groups.h"
-#include "lockstep/parallel/zero/unit_pages.h"
+#include "lockstep/parallel/zero/unit_memory.h"
 #include "lockstep/parallel/zero/unit_plan.h"
 
 namespace lockstep {
 
 class GatheredUnits {
  public:
-  // `parts`: of the units, by rank; what lies outside of them is nobody's. `names`: of units, for messages.
+  // `parameters`: those of the plan. `parts`: of the units, by rank; what lies outside of them is nobody's.
   // Nothing is there but what stays.
   // `machines`: null where each rank has memory of its own. Collective with them.
-  GatheredUnits(UnitPlan plan, std::vector<ByteRange> parts, ProcessGroup group,
-                std::shared_ptr<const MachineGroups> machines, std::vector<std::string> names,
-                const UnitOptions& options);
+  GatheredUnits(const NamedTensors& parameters, UnitPlan plan, std::vector<ByteRange> parts,
+                ProcessGroup group, std::shared_ptr<const MachineGroups> machines, const UnitOptions& options,
+                UnitPlaces where);
   GatheredUnits(const GatheredUnits&) = delete;
   GatheredUnits& operator=(const GatheredUnits&) = delete;
   ~GatheredUnits() = default;
 
   const UnitPlan& plan() const { return plan_; }
-  std::byte* data() const { return pages_->data(); }
+  UnitMemory& memory() { return *memory_; }
+  // What stays, of the host; null on a GPU.
+  std::byte* resident() const { return resident_; }
   // Of the memory: what stays, the parts of the ranks that have it, and as many units as are there at a time.
   std::size_t bytes() const;
-  bool contains(const void* address) const { return pages_->contains(address); }
+  bool contains(c10::StorageImpl& storage) const { return memory_->unit_of(storage).has_value(); }
 
   // `fill` writes the unit where it lies; rank 0's counts. Before its first use.
   void fill(std::size_t unit, const std::function<void()>& fill);
-  // An operator reads a tensor of that storage, which begins at an address of the memory. Blocks until its
-  // unit is there, and it stays until done() is called as often. Nothing for what is always there.
-  std::optional<std::size_t> use(const void* storage, const void* address) noexcept;
+  // An operator reads a tensor of that storage. Blocks until its unit is there, and it stays until done() is
+  // called as often. Nothing for what is always there.
+  std::optional<std::size_t> use(c10::StorageImpl& storage) noexcept;
   void done(std::size_t unit);
   // Tensors of this storage are of this rank's part alone.
   void ignore(const void* storage);
-  // Whether a tensor of that storage may be read past operators.
-  bool is_there(const void* storage, const void* address);
+  // Whether a tensor of that storage may not be read past operators.
+  bool lacks(c10::StorageImpl& storage);
   // A forward of training or of evaluation. The end waits for what is coming, and throws as rethrow().
   void begin_forward(bool is_training);
   void end_forward();
@@ -98,6 +101,8 @@ class GatheredUnits {
   void settle();
   // All units are gathered and stay.
   void hold_all();
+  // Then: all ranks have what rank 0 has written to the units.
+  void spread_all();
   // All units go; parts stay.
   void let_all_go();
   // Likewise, and the next step begins.
@@ -131,10 +136,8 @@ class GatheredUnits {
     std::size_t prefetch = 0;
   };
   std::vector<ByteRange> parts_here() const;
-  std::span<std::byte> part_of(std::size_t unit, int rank) const;
   void abort(const std::string& text) const;  // while an exception is handled
   void set_held(bool is_held);
-  std::optional<std::size_t> unit_at(const void* address) const;
   void begin_use(std::size_t unit);
   bool follow(std::size_t unit);
   void prefetch();
@@ -152,8 +155,9 @@ class GatheredUnits {
   const std::vector<ByteRange> parts_;
   const ProcessGroup group_;
   const std::shared_ptr<const MachineGroups> machines_;
-  const std::vector<std::string> names_;
-  const std::shared_ptr<UnitPages> pages_;
+  std::vector<std::string> names_;  // of the units' first parameters, for messages
+  std::shared_ptr<UnitMemory> memory_;
+  std::byte* resident_ = nullptr;
   Limits limits_;
   std::mutex mutex_;
   // guarded by mutex_

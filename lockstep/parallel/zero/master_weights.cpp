@@ -30,7 +30,8 @@ void MasterWeights::keep(std::vector<at::Tensor> parts, Which which) {
   const at::NoGradGuard no_grad;
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     const bool widens = which.widens && is_narrow(parts_[i]);
-    if (!widens && !which.on_host) continue;
+    const bool moves = which.on_host && !parts_[i].is_cpu();
+    if (!widens && !moves) continue;
     at::Tensor wide = parts_[i].detach();
     if (widens) wide = wide.to(at::kFloat);
     if (which.on_host) wide = wide.to(at::kCPU);
@@ -65,10 +66,10 @@ void MasterWeights::round() const {
 }
 
 at::Tensor MasterWeights::gradient_of(std::size_t parameter, const at::Tensor& gradient) const {
-  if (!has(parameter)) return gradient;
-  const at::Tensor& master = masters_[parameter];
-  if (master.device() == gradient.device()) return gradient.to(master.scalar_type());
-  return at::empty(master.sizes(), master.options().requires_grad(false).pinned_memory(true)).copy_(gradient);
+  const at::Tensor& stepped = has(parameter) ? masters_[parameter] : parts_[parameter];
+  if (stepped.device() == gradient.device()) return gradient.to(stepped.scalar_type());
+  return at::empty(stepped.sizes(), stepped.options().requires_grad(false).pinned_memory(true))
+      .copy_(gradient);
 }
 
 // Compared as bits: NaN is NaN, and the two zeros differ.

@@ -27,18 +27,12 @@ Watched& watched() {
   return *instance;
 }
 
-GatheredUnits* units_at(const void* address) {
+GatheredUnits* units_of(c10::StorageImpl& storage) {
   Watched& all = watched();
   const std::shared_lock lock(all.mutex);
   const auto found = std::find_if(all.units.begin(), all.units.end(),
-                                  [&](const GatheredUnits* units) { return units->contains(address); });
+                                  [&](const GatheredUnits* units) { return units->contains(storage); });
   return found == all.units.end() ? nullptr : *found;
-}
-
-// Without the checks of a storage, whose memory is perhaps nowhere (tensor/meta_init.h): an exception of an
-// observer is logged for each operator.
-const void* begin_of(const at::Tensor& tensor) {
-  return tensor.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get();
 }
 
 // What an operator reads, while it runs. A storage holds the units in whose memory it lies.
@@ -51,7 +45,7 @@ class Reading : public at::ObserverContext {
     for (const One& one : all_) one.units->done(one.unit);
   }
   void add(const at::Tensor& tensor, GatheredUnits& units) {
-    const auto unit = units.use(tensor.storage().unsafeGetStorageImpl(), begin_of(tensor));
+    const auto unit = units.use(*tensor.storage().unsafeGetStorageImpl());
     if (unit) all_.push_back({.storage = tensor.storage(), .units = &units, .unit = *unit});
   }
 
@@ -65,8 +59,8 @@ class Reading : public at::ObserverContext {
 };
 
 void read(const at::Tensor& tensor, std::unique_ptr<Reading>& reading) {
-  if (!tensor.defined() || !tensor.has_storage() || !tensor.device().is_cpu()) return;
-  GatheredUnits* const units = units_at(begin_of(tensor));
+  if (!tensor.defined() || !tensor.has_storage()) return;
+  GatheredUnits* const units = units_of(*tensor.storage().unsafeGetStorageImpl());
   if (units == nullptr) return;
   if (reading == nullptr) reading = std::make_unique<Reading>();
   reading->add(tensor, *units);

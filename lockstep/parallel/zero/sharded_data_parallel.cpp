@@ -122,18 +122,21 @@ ShardedDataParallelBase::ShardedDataParallelBase(const torch::nn::Module& module
   verify_same_model(ZERO_WRAPPER, describe_model(parameters_, buffers_, zero::settings_of(options)), group_);
   zero::check(options, group_);
   trained_ = trained_of(parameters_, buffers_, group_);
-  zero::check_device(options, trained_.front().second.device(), group_);
+  ShardedForm form = zero::form_of(options);
+  const at::Device device = zero::device_for(options, trained_.front().second.device(), group_);
+  form.parameters.device = device;
   if (is_initialized()) install_caching_allocator();
   std::vector<at::Tensor> others = tensors_of(distinct(buffers_));
   for (const auto& [name, tensor] : distinct(parameters_)) {
     if (!tensor.requires_grad()) others.push_back(tensor);
   }
   materialize(others);  // of meta_init(); rank 0's values come next
+  for (at::Tensor& tensor : others) tensor.set_data(tensor.to(device));
   {
     const Acting acting(Purpose::FIRST_WEIGHTS, model_);
     broadcast_tensors(others, group_);
   }
-  step_ = make_step(trained_, group_, model_, zero::form_of(options));
+  step_ = make_step(trained_, group_, model_, form);
 }
 
 // What a gather has failed with says more than what the model made of NaN.
@@ -304,7 +307,8 @@ std::shared_ptr<CheckpointItem> ShardedDataParallelBase::checkpoint_item() {
       whole.emplace_back(name, tensor);
     }
   }
-  return zero::parted_tensors_item(std::move(parts), std::move(whole), buffers_, loaded);
+  const auto begins = [step = step_] { step->parameters().wait_for_copies(); };
+  return zero::parted_tensors_item(std::move(parts), std::move(whole), buffers_, {begins, loaded});
 }
 
 std::vector<at::Tensor> ShardedDataParallelBase::parameters() const {

@@ -93,14 +93,18 @@
 //              differ, or ranks call different things. PeerLost, Timeout, Aborted: as any collective. A
 //              failure before the ranks write leaves the parameters as the last step made them; one while
 //              they write leaves a torn step, which is logged, and is_torn() tells.
-// GPUs         a model on this rank's GPU, over `nccl`, in stages 1 and 2: each rank has its own copy of the
-//              parameters there. Bits of sums are NCCL's. The host waits for no other rank's part, so a rank
-//              that dies late in a step is named by the next call, and is_torn() may not tell. offload =
-//              OffloadOptions{}: the optimiser's state, and a copy of what the rank steps, lie in pinned
-//              memory of the host, and its cores step them; with a folder they lie in a file.
-// Limits       stage 3 and offload of parameters are for models in CPU memory; dense gradients; no Join, no
-// communication hooks, no virtual ranks. Lifetime     the model lives at least as long as the wrapper; the
-// optimiser may outlive it. Neither
+// GPUs         a model on this rank's GPU, over `nccl`: each rank has its own copy of the parameters there,
+// in
+//              stage 3 its part. Bits of sums are NCCL's. The host waits for no other rank's part, so a rank
+//              that dies late in a step is named by the next call, and is_torn() may not tell. In stage 3
+//              data_ptr() of a parameter that is gone throws c10::Error, and operators that read parameters
+//              run on one stream. offload = OffloadOptions{}: the optimiser's state, and a copy of what the
+//              rank steps, lie in pinned memory of the host, and its cores step them; with a folder they lie
+//              in a file. With .parameters = true, in stage 3, a rank's part lies there itself. device =
+//              torch::kCUDA takes a model to the GPU as it is wrapped, so that in stage 3 one that
+//              meta_init() made is whole nowhere.
+// Limits       dense gradients; no Join, no communication hooks, no virtual ranks.
+// Lifetime     the model lives at least as long as the wrapper; the optimiser may outlive it. Neither
 //              destructor communicates.
 // Source       Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models",
 //              SC 2020, sections 5.1 to 5.3.

@@ -36,19 +36,30 @@ void check(const ShardedDataParallelOptions& options, const ProcessGroup& group)
   expect_size(options.bucket_cap_mb.value_or(DEFAULT_BUCKET_MB), "bucket_cap_mb", group);
 }
 
-void check_device(const ShardedDataParallelOptions& options, const at::Device& device,
-                  const ProcessGroup& group) {
-  if (device.is_cpu()) {
-    if (options.offload && options.offload->folder.empty())
-      ZERO_WRAPPER.refuse(group, "offload of a model in CPU memory needs a folder, for its files");
-    return;
+at::Device device_for(const ShardedDataParallelOptions& options, const at::Device& device,
+                      const ProcessGroup& group) {
+  at::Device to = options.device.value_or(device);
+  const Backend& backend = group.backend();
+  if (to.is_cuda() && backend.serves(DeviceType::CUDA)) {
+    const auto own = static_cast<at::DeviceIndex>(backend.device_index());
+    if (!to.has_index()) to.set_index(own);
+    if (to.index() != own)
+      ZERO_WRAPPER.refuse(group,
+                          lockstep::str("device is ", to, ", and this rank's in the group is cuda:", own));
+  } else if (!to.is_cpu()) {
+    ZERO_WRAPPER.refuse(group, lockstep::str("device is ", to, ", and backend \"", group.backend_name(),
+                                             "\" does not serve it; use init_process_group(\"nccl\")"));
   }
-  const bool has_parts = options.stage == 3;
-  if (!has_parts && !(options.offload && options.offload->parameters)) return;
-  ZERO_WRAPPER.refuse(group, lockstep::str("the model is on ", device, ", and ",
-                                           has_parts ? "stage 3" : "offload of parameters",
-                                           " is for models in CPU memory. Take stage 2, which shares out the "
-                                           "optimiser's state and the gradients, with offload of the state"));
+  if (!options.offload) return to;
+  const auto& [folder, has_parameters] = *options.offload;
+  if (to.is_cpu() && folder.empty())
+    ZERO_WRAPPER.refuse(group, "offload of a model in CPU memory needs a folder, for its files");
+  if (to.is_cpu() || !has_parameters || (options.stage == 3 && folder.empty())) return to;
+  ZERO_WRAPPER.refuse(
+      group, lockstep::str("the model is on ", to,
+                           ", whose parameters are offloaded in stage 3 to the host's memory alone: offload "
+                           "= OffloadOptions{.parameters = true} without a folder. This is stage ",
+                           options.stage, " and folder ", in_quotes(folder)));
 }
 
 // Buckets are as DistributedDataParallel's.
@@ -67,13 +78,15 @@ ShardedForm form_of(const ShardedDataParallelOptions& options) {
 }
 
 std::string settings_of(const ShardedDataParallelOptions& options) {
-  return lockstep::str(
-      "broadcast_buffers ", options.broadcast_buffers, ", stage ", options.stage, ", bucket_cap_mb ",
-      options.bucket_cap_mb.value_or(DEFAULT_BUCKET_MB), ", master_weights ", options.master_weights,
-      ", offload ", words_of(options.offload), ", unit_mb ", options.unit_mb.value_or(DEFAULT_UNIT_MB),
-      ", param_persistence_threshold ", options.param_persistence_threshold, ", model_persistence_threshold ",
-      options.model_persistence_threshold, ", max_live_parameters ", words_of(options.max_live_parameters),
-      ", prefetch_bucket_size ", words_of(options.prefetch_bucket_size));
+  return lockstep::str("broadcast_buffers ", options.broadcast_buffers, ", stage ", options.stage,
+                       ", bucket_cap_mb ", options.bucket_cap_mb.value_or(DEFAULT_BUCKET_MB),
+                       ", master_weights ", options.master_weights, ", offload ", words_of(options.offload),
+                       ", device ", options.device ? c10::DeviceTypeName(options.device->type()) : "default",
+                       ", unit_mb ", options.unit_mb.value_or(DEFAULT_UNIT_MB),
+                       ", param_persistence_threshold ", options.param_persistence_threshold,
+                       ", model_persistence_threshold ", options.model_persistence_threshold,
+                       ", max_live_parameters ", words_of(options.max_live_parameters),
+                       ", prefetch_bucket_size ", words_of(options.prefetch_bucket_size));
 }
 
 }  // namespace lockstep::zero

@@ -7,6 +7,8 @@
 // same.
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <cstddef>
 #include <limits>
 #include <optional>
@@ -29,6 +31,9 @@ struct ShardedDataParallelOptions {
   // they are stepped in 16 bits, where small changes round away.
   bool master_weights = false;
   std::optional<OffloadOptions> offload = {};  // default: everything is in memory
+  // Where the model goes as it is wrapped, unit by unit in stage 3, so that a GPU never has all of it.
+  // Default: it stays where it is. {torch::kCUDA}: this rank's GPU.
+  std::optional<at::Device> device = {};
 
   // Stage 3 gathers parameters of so many MiB together; a larger one is alone. Default 4.
   std::optional<double> unit_mb = {};
@@ -48,9 +53,9 @@ namespace zero {
 
 // Throws InvalidArgument.
 void check(const ShardedDataParallelOptions& options, const ProcessGroup& group);
-// Of a model whose trained parameters are there.
-void check_device(const ShardedDataParallelOptions& options, const at::Device& device,
-                  const ProcessGroup& group);
+// Where a model goes whose trained parameters are on `device`. Throws InvalidArgument.
+at::Device device_for(const ShardedDataParallelOptions& options, const at::Device& device,
+                      const ProcessGroup& group);
 ShardedForm form_of(const ShardedDataParallelOptions& options);
 // What every rank must have set alike, as text.
 std::string settings_of(const ShardedDataParallelOptions& options);

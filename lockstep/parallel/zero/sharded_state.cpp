@@ -109,11 +109,11 @@ void expect_shape(const std::string& name, const at::Tensor& loaded, at::IntArra
 class PartedTensorsItem : public CheckpointItem {
  public:
   PartedTensorsItem(std::vector<optim::ParameterShard> parts, NamedTensors whole, NamedTensors buffers,
-                    std::function<void()> loaded)
+                    AroundLoad around)
       : parts_(std::move(parts)),
         whole_(std::move(whole)),
         buffers_(std::move(buffers)),
-        loaded_(std::move(loaded)) {}
+        around_(std::move(around)) {}
 
   std::string_view kind() const override { return "module"; }
 
@@ -133,6 +133,7 @@ class PartedTensorsItem : public CheckpointItem {
     const at::NoGradGuard no_grad;
     std::unordered_map<std::string, at::Tensor> found(item.tensors.begin(), item.tensors.end());
     for (const auto& [name, tensor] : item.rank_tensors) found[name] = tensor;  // buffers of this rank
+    around_.begins();
     for (const optim::ParameterShard& part : parts_) {
       if (part.tensor.numel() == 0) continue;
       const at::Tensor whole = value_of(found, part.name);
@@ -146,7 +147,7 @@ class PartedTensorsItem : public CheckpointItem {
         tensor.detach().copy_(whole);
       }
     }
-    loaded_();
+    around_.ended();
   }
 
  private:
@@ -159,7 +160,7 @@ class PartedTensorsItem : public CheckpointItem {
 
   const std::vector<optim::ParameterShard> parts_;
   const NamedTensors whole_, buffers_;
-  const std::function<void()> loaded_;
+  const AroundLoad around_;
 };
 
 class CommonTensorsItem : public CheckpointItem {
@@ -188,9 +189,9 @@ std::shared_ptr<CheckpointItem> sharded_state_item(optim::Optimizer& optimizer,
 
 std::shared_ptr<CheckpointItem> parted_tensors_item(std::vector<optim::ParameterShard> parts,
                                                     NamedTensors whole, NamedTensors buffers,
-                                                    std::function<void()> loaded) {
+                                                    AroundLoad around) {
   return std::make_shared<PartedTensorsItem>(std::move(parts), std::move(whole), std::move(buffers),
-                                             std::move(loaded));
+                                             std::move(around));
 }
 
 std::shared_ptr<CheckpointItem> common_tensors_item(NamedTensors parameters, NamedTensors buffers,

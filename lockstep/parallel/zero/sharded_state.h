@@ -28,11 +28,17 @@ std::shared_ptr<CheckpointItem> sharded_state_item(optim::Optimizer& optimizer,
                                                    std::vector<optim::ParameterShard> shards,
                                                    const NamedTensors& masters);
 
-// Of parameters of which each rank has its part, and of tensors that all ranks have whole. load() fills them,
-// and calls `loaded`. A rank reads the whole parameters of which it has a part.
+// What load() calls before and after it writes to the tensors.
+struct AroundLoad {
+  std::function<void()> begins;
+  std::function<void()> ended;
+};
+
+// Of parameters of which each rank has its part, and of tensors that all ranks have whole. load() fills them.
+// A rank reads the whole parameters of which it has a part.
 std::shared_ptr<CheckpointItem> parted_tensors_item(std::vector<optim::ParameterShard> parts,
                                                     NamedTensors whole, NamedTensors buffers,
-                                                    std::function<void()> loaded);
+                                                    AroundLoad around);
 
 // Of tensors that all ranks have in common, which load() fills in place; `loaded` is called then.
 std::shared_ptr<CheckpointItem> common_tensors_item(NamedTensors parameters, NamedTensors buffers,

@@ -1,7 +1,6 @@
 #include "lockstep/parallel/zero/shared_parameters.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -33,19 +32,15 @@ namespace {
 constexpr std::size_t PLACE_ALIGNMENT =
     64;  // of each parameter: a cache line, and what vector instructions want
 
-// A tensor over this memory that holds it. Each has a storage of its own: saving one saves its bytes alone.
-at::Tensor tensor_over(const std::shared_ptr<void>& memory, std::byte* data, at::IntArrayRef sizes,
-                       const at::TensorOptions& options) {
-  return at::from_blob(
-      data, sizes, [memory](void*) {}, options, options.device());
-}
-
 }  // namespace
 
 SharedParameters::SharedParameters(NamedTensors parameters, ProcessGroup group, const ShardPlan& plan,
                                    const SharedParametersOptions& options,
                                    const std::optional<UnitOptions>& units)
-    : parameters_(std::move(parameters)), group_(std::move(group)), places_(parameters_.size()) {
+    : parameters_(std::move(parameters)),
+      group_(std::move(group)),
+      device_(options.device),
+      places_(parameters_.size()) {
   if (options.offload && !options.offload->folder.empty())
     masters_ = MasterWeights(optim::StateMemory(std::make_shared<FileMemory>(options.offload->folder)));
   try {
@@ -78,12 +73,14 @@ void SharedParameters::lay_out() {
 void SharedParameters::reserve(const ShardPlan& plan, const std::optional<OffloadOptions>& offload,
                                const std::optional<UnitOptions>& units) {
   lay_out();
-  if (!parameters_.front().second.is_cpu()) return reserve_on_device(plan);
+  if (!device_.is_cpu())
+    return units ? reserve_units(plan, *units, offload && offload->parameters ? at::kCPU : device_)
+                 : reserve_on_device(plan);
   const bool in_file = offload && offload->parameters;
   const std::size_t in_memory =
       in_file ? PLACE_ALIGNMENT : bytes_;  // tells all the same whether there is common memory
   memory_ = comm::allocate_common(group_, in_memory);
-  if (memory_ == nullptr && units && !in_file) return reserve_units(plan, *units);
+  if (memory_ == nullptr && units && !in_file) return reserve_units(plan, *units, device_);
   ranges_ = find_parts(plan, bytes_).whole;
   if (memory_ == nullptr && (machines_ = MachineGroups::make(group_)) != nullptr) {
     copies_ = Copies::MACHINE;
@@ -105,27 +102,24 @@ void SharedParameters::reserve(const ShardPlan& plan, const std::optional<Offloa
 void SharedParameters::reserve_on_device(const ShardPlan& plan) {
   copies_ = Copies::OWN;
   ranges_ = find_parts(plan, bytes_).whole;
-  on_device_ = at::zeros({static_cast<std::int64_t>(bytes_)},
-                         at::TensorOptions(parameters_.front().second.device()).dtype(at::kByte));
+  on_device_ = zeros_on_device(bytes_);
   memory_ = {on_device_.mutable_data_ptr(), [held = on_device_](void*) {}};
 }
 
+at::Tensor SharedParameters::zeros_on_device(std::size_t bytes) const {
+  return at::zeros({static_cast<std::int64_t>(bytes)}, at::TensorOptions(device_).dtype(at::kByte));
+}
+
 // Tensors over the memory hold what gathers them.
-void SharedParameters::reserve_units(const ShardPlan& plan, const UnitOptions& options) {
+void SharedParameters::reserve_units(const ShardPlan& plan, const UnitOptions& options, at::Device of_part) {
   struct Watched {
-    Watched(UnitPlan plan, std::vector<ByteRange> parts, const ProcessGroup& group,
-            std::shared_ptr<const MachineGroups> machines, std::vector<std::string> names,
-            const UnitOptions& options)
-        : units(std::move(plan), std::move(parts), group, std::move(machines), std::move(names), options) {}
     GatheredUnits units;
     OperatorWatch watch{units};
-    PartedMemory parted{units.data(), units.plan().bytes, [this](const at::Tensor& tensor) {
-                          return units.is_there(tensor.storage().unsafeGetStorageImpl(),
-                                                tensor.storage().data());
-                        }};
+    PartedMemory parted{
+        [this](const at::Tensor& tensor) { return units.lacks(*tensor.storage().unsafeGetStorageImpl()); }};
   };
   copies_ = Copies::PARTS;
-  machines_ = MachineGroups::make(group_);
+  if (device_.is_cpu()) machines_ = MachineGroups::make(group_);
   std::vector<UnitParameter> sizes;
   for (const auto& [name, parameter] : parameters_)
     sizes.push_back({.elements = static_cast<std::size_t>(parameter.numel()), .bytes = parameter.nbytes()});
@@ -135,20 +129,27 @@ void SharedParameters::reserve_units(const ShardPlan& plan, const UnitOptions& o
   for (std::size_t i = 0; i < places_.size(); ++i) places_[i].begin = units.begins[i];
   Ranges ranges = find_parts(plan, units.resident_end);
   ranges_ = std::move(ranges.whole);
-  std::vector<std::string> names;
-  for (const UnitSpec& unit : units.units) names.push_back(parameters_[unit.parameters.front()].first);
-  const auto held = std::make_shared<Watched>(std::move(units), std::move(ranges.parted), group_, machines_,
-                                              std::move(names), options);
+  if (!device_.is_cpu()) on_device_ = zeros_on_device(units.resident_end);
+  const std::shared_ptr<Watched> held(new Watched{{parameters_,
+                                                   std::move(units),
+                                                   std::move(ranges.parted),
+                                                   group_,
+                                                   machines_,
+                                                   options,
+                                                   {.units = device_, .part = of_part}}});
   units_ = &held->units;
-  memory_ = std::shared_ptr<void>(held, units_->data());
+  void* const begin = device_.is_cpu() ? units_->resident() : on_device_.mutable_data_ptr();
+  memory_ = {begin, [held, on_device = on_device_](void*) {}};
 }
 
 // Rank 0's values count. Those of a parameter from meta_init() are computed in its place.
 void SharedParameters::move_in(std::size_t parameter) {
   const at::NoGradGuard no_grad;
   at::Tensor tensor = parameters_[parameter].second;
-  const at::Tensor place = tensor_over(memory_, at(places_[parameter].begin), tensor.sizes(),
-                                       tensor.options().requires_grad(false));
+  const at::Tensor place = is_parted(parameter)
+                               ? units_->memory().place(parameter, tensor, memory_)
+                               : tensor_over(memory_, at(places_[parameter].begin), tensor.sizes(),
+                                             tensor.options().device(device_).requires_grad(false));
   if (group_.rank() == 0) copy_values(place, tensor);
   tensor.set_data(place);
 }
@@ -202,9 +203,14 @@ SharedParameters::Ranges SharedParameters::find_parts(const ShardPlan& plan, std
 void SharedParameters::make_shards() {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const at::Tensor& parameter = parameters_[i].second;
-    std::byte* const begin = at(places_[i].begin + places_[i].offset * parameter.element_size());
+    const std::size_t byte = places_[i].begin + places_[i].offset * parameter.element_size();
+    std::byte* const begin = places_[i].count == 0 ? nullptr
+                             : is_parted(i)        ? units_->memory().part_at(byte)
+                                                   : at(byte);
+    const at::TensorOptions options = parameter.options().requires_grad(false);
+    const bool is_on_host = is_parted(i) && units_->memory().is_part_on_host();
     shards_.push_back(tensor_over(memory_, begin, {static_cast<std::int64_t>(places_[i].count)},
-                                  parameter.options().requires_grad(false))
+                                  is_on_host ? options.device(at::kCPU) : options)
                           .requires_grad_(true));
     if (units_ != nullptr) units_->ignore(shards_.back().storage().unsafeGetStorageImpl());
   }
@@ -292,7 +298,8 @@ void SharedParameters::write(const std::function<void()>& write) {
   if (units_ != nullptr) units_->hold_all();
   comm::barrier(group_).wait();  // nobody reads the old values any more
   if (group_.rank() == 0) write();
-  spread(bytes_);
+  spread(units_ == nullptr ? bytes_ : units_->plan().resident_end);
+  if (units_ != nullptr) units_->spread_all();
   mark_written();
 }
 
@@ -324,6 +331,11 @@ void SharedParameters::settle() const {
   if (units_ != nullptr) units_->settle();
 }
 
+// They are made on the current stream.
+void SharedParameters::wait_for_copies() const {
+  if (are_on_device()) on_device_.slice(0, 0, 1).cpu();
+}
+
 void SharedParameters::mark_written() {
   if (units_ != nullptr) units_->let_all_go();
   masters_.follow();
@@ -339,10 +351,18 @@ void SharedParameters::count_versions() {
   }
 }
 
+// On a GPU a parted one may have no address now, but it has its storage.
+bool SharedParameters::is_in_place(std::size_t parameter) const {
+  const at::Tensor& tensor = parameters_[parameter].second;
+  if (is_parted(parameter) && are_on_device())
+    return units_->contains(*tensor.storage().unsafeGetStorageImpl());
+  return tensor.const_data_ptr() == at(places_[parameter].begin);
+}
+
 std::optional<std::string> SharedParameters::change() const {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const auto& [name, parameter] = parameters_[i];
-    if (parameter.const_data_ptr() != at(places_[i].begin)) {
+    if (!is_in_place(i)) {
       return lockstep::str(
           "parameter ", in_quotes(name),
           " has left the memory that the ranks share: torch::load(), to(), set_data() and the "

@@ -51,17 +51,21 @@ namespace lockstep {
 
 class GatheredUnits;
 
-// What lies in files instead of memory, so that a model may be larger than the machine's memory.
+// What lies in files instead of memory, so that a model may be larger than the machine's memory; or in the
+// host's memory instead of a GPU's.
 struct OffloadOptions {
   // On a fast disk, the same for the ranks of a machine. Of a model on a GPU it may be empty: the host's
   // memory.
   std::string folder = {};
-  bool parameters = false;  // the parameters, beside the optimiser's state and the masters
+  // The parameters, beside the optimiser's state and the masters. Of a model on a GPU in stage 3, and to the
+  // host's memory.
+  bool parameters = false;
 };
 
 struct SharedParametersOptions {
   bool master_weights = false;
   std::optional<OffloadOptions> offload = {};
+  at::Device device = at::kCPU;  // where the parameters go
 };
 
 class SharedParameters {
@@ -115,6 +119,8 @@ class SharedParameters {
   // A step fails on this rank by the exception that is being handled: ranks that wait for it in the groups of
   // this object are told.
   void abandon() const;
+  // What a GPU reads from this rank's parts on the host has been read.
+  void wait_for_copies() const;
   // All ranks have written the same values, or their parts of what is parted: what the parameters are now
   // counts. Not collective.
   void mark_written();
@@ -140,21 +146,24 @@ class SharedParameters {
   Ranges find_parts(const ShardPlan& plan, std::size_t whole_end);
   void reserve(const ShardPlan& plan, const std::optional<OffloadOptions>& offload,
                const std::optional<UnitOptions>& units);
-  void reserve_units(const ShardPlan& plan, const UnitOptions& options);
+  void reserve_units(const ShardPlan& plan, const UnitOptions& options, at::Device of_part);
   void reserve_on_device(const ShardPlan& plan);
+  at::Tensor zeros_on_device(std::size_t bytes) const;
   void gather(const ProcessGroup& group, const std::vector<int>& ranks) const;
   void move_in(std::size_t parameter);
   void fill();
   void make_shards();
   void count_versions();
+  bool is_in_place(std::size_t parameter) const;
 
   const NamedTensors parameters_;
   const ProcessGroup group_;
+  const at::Device device_;
   std::shared_ptr<const MachineGroups> machines_;  // of MACHINE, and of PARTS on machines like those
   Copies copies_ = Copies::ONE;
   std::size_t bytes_ = 0;
   std::shared_ptr<void> memory_;
-  at::Tensor on_device_;            // the memory as bytes, where it is a GPU's
+  at::Tensor on_device_;            // the memory as bytes, where it is a GPU's; of PARTS what stays
   GatheredUnits* units_ = nullptr;  // of PARTS; the memory holds them
   std::vector<Place> places_;       // by parameter
   std::vector<at::Tensor> shards_;  // by parameter: this rank's part of the memory

@@ -6,11 +6,14 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
+#include <span>
 #include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/round_up.h"
+#include "lockstep/comm/collectives/all_gather.h"
 #include "lockstep/comm/collectives/barrier.h"
+#include "lockstep/comm/collectives/broadcast.h"
 #include "lockstep/comm/collectives/common_memory.h"
 
 namespace lockstep {
@@ -52,33 +55,45 @@ class UnitPages::Lock {
   pthread_mutex_t& mutex_;
 };
 
-UnitPages::UnitPages(const UnitPlan& plan, std::vector<ByteRange> kept, const ProcessGroup* machine)
-    : plan_(plan), kept_(std::move(kept)) {
-  if (machine == nullptr) {
+UnitPages::UnitPages(const UnitPlan& plan, std::vector<ByteRange> kept, const ByteRange& own,
+                     std::shared_ptr<const MachineGroups> machines)
+    : plan_(plan), kept_(std::move(kept)), own_(own), machines_(std::move(machines)) {
+  if (!machines_) {
     memory_ = std::make_unique<ReservedMemory>(plan_.bytes);
   } else {
+    const ProcessGroup& machine = machines_->machine();
     front_ = round_up(Holders::bytes(plan_.units.size()), PAGE);
     const std::size_t bytes = front_ + plan_.bytes;
-    memory_ = std::make_unique<ReservedMemory>(comm::allocate_common(*machine, bytes + PAGE), bytes);
+    memory_ = std::make_unique<ReservedMemory>(comm::allocate_common(machine, bytes + PAGE), bytes);
     memory_->admit(0, front_);
     holders_ = reinterpret_cast<Holders*>(memory_->data());
-    if (machine->rank() == 0) holders_->make_mutex();
-    comm::barrier(*machine).wait();
+    if (machine.rank() == 0) holders_->make_mutex();
+    comm::barrier(machine).wait();
   }
   memory_->admit(front_, front_ + plan_.resident_end);
 }
 
 UnitPages::~UnitPages() = default;
 
-bool UnitPages::contains(const void* address) const {
-  const auto* const byte = static_cast<const std::byte*>(address);
-  return byte >= data() && byte < data() + plan_.bytes;
+std::optional<std::size_t> UnitPages::unit_of(c10::StorageImpl& storage) const {
+  // Without the checks of a storage whose memory is perhaps nowhere (tensor/meta_init.h).
+  const auto* const address = static_cast<const std::byte*>(storage._mutable_data_ptr_no_checks().get());
+  if (address < data() + plan_.resident_end || address >= data() + plan_.bytes) return std::nullopt;
+  const auto byte = static_cast<std::size_t>(address - data());
+  const auto behind = std::upper_bound(plan_.units.begin(), plan_.units.end(), byte,
+                                       [](std::size_t at, const UnitSpec& unit) { return at < unit.begin; });
+  if (behind == plan_.units.begin()) return std::nullopt;
+  return static_cast<std::size_t>(behind - plan_.units.begin()) - 1;
 }
 
-std::size_t UnitPages::kept_bytes() const {
-  std::size_t bytes = 0;
-  for (const ByteRange& range : kept_) bytes += range.end - range.begin;
-  return bytes;
+std::size_t UnitPages::bytes(std::size_t all, std::size_t live) const {
+  for (const ByteRange& range : kept_) live += range.end - range.begin;
+  return std::min(all, live);
+}
+
+at::Tensor UnitPages::place(std::size_t parameter, const at::Tensor& like, std::shared_ptr<void> owner) {
+  return tensor_over(owner, data() + plan_.begins[parameter], like.sizes(),
+                     like.options().requires_grad(false));
 }
 
 // Pages between what is kept. Those in which something begins or ends that is kept stay.
@@ -117,13 +132,29 @@ void UnitPages::let_go(std::size_t unit) {
 }
 
 // Bits that are all ones are NaN of any floating point.
-void UnitPages::poison(std::size_t unit, std::span<std::byte> own) {
+void UnitPages::poison(std::size_t unit) {
   const UnitSpec& spec = plan_.units[unit];
+  const ByteRange here = common_range(spec, own_);
   memory_->admit(front_ + spec.begin, front_ + spec.end);
-  const std::vector<std::byte> kept(own.begin(), own.end());
+  const std::vector<std::byte> kept(data() + here.begin, data() + here.end);
   if (holders_ != nullptr) memory_->replace(front_ + spec.begin, front_ + spec.end);
   std::memset(data() + spec.begin, 0xFF, spec.end - spec.begin);
-  std::copy(kept.begin(), kept.end(), own.begin());
+  std::copy(kept.begin(), kept.end(), data() + here.begin);
+}
+
+Work UnitPages::gather(std::size_t /*unit*/, const ProcessGroup& group, const std::vector<ByteRange>& parts) {
+  std::vector<std::span<std::byte>> whole;
+  for (const ByteRange& range : parts) whole.emplace_back(data() + range.begin, range.end - range.begin);
+  const auto own = whole[static_cast<std::size_t>(group.rank())];
+  return comm::all_gather(group, own.data(), own.size(), DType::UINT8, std::move(whole), /*async_op=*/true,
+                          shared_from_this());
+}
+
+void UnitPages::spread(std::size_t unit, const ProcessGroup& group) {
+  const UnitSpec& spec = plan_.units[unit];
+  std::byte* const begin = data() + spec.begin;
+  if (machines_) return machines_->spread(begin, spec.end - spec.begin);
+  comm::broadcast(group, begin, spec.end - spec.begin, DType::UINT8, GroupRank{0}).wait();
 }
 
 }  // namespace lockstep

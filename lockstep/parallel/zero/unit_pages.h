@@ -1,10 +1,9 @@
-// UnitPages: the memory of gathered parameters (unit_plan.h), of one rank or of the ranks of a machine
-// together. Pages of a unit come when a rank takes it, and go when the last rank that has it lets it go.
+// UnitPages: the memory of gathered parameters on the host (unit_memory.h), of one rank or of the ranks of a
+// machine together. Pages of a unit come when a rank takes it, and go when the last rank that has it lets it
+// go. What always stays lies before the units.
 //
-//   UnitPages pages(plan, {part});                       // this rank's own
-//   UnitPages pages(plan, parts_of_machine, &machine);   // collective: of the ranks of that group
-//   pages.take(2);                                       // now this rank may write to unit 2, and read it
-//   pages.let_go(2);                                     // as often as it was taken
+//   const auto own = std::make_shared<UnitPages>(plan, std::vector{part}, part, nullptr);
+//   const auto together = std::make_shared<UnitPages>(plan, parts_of_machine, part, machines);  // collective
 //
 // Kept      bytes whose pages are never let go: the parts of the ranks that have this memory. Without them a
 //           unit that is not there is a fault (SIGSEGV) for whoever reads it.
@@ -18,30 +17,34 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
-#include <span>
 #include <vector>
 
-#include "lockstep/comm/process_group.h"
 #include "lockstep/os/reserved_memory.h"
-#include "lockstep/parallel/zero/unit_plan.h"
+#include "lockstep/parallel/zero/machine_groups.h"
+#include "lockstep/parallel/zero/unit_memory.h"
 
 namespace lockstep {
 
-class UnitPages {
+class UnitPages : public UnitMemory, public std::enable_shared_from_this<UnitPages> {
  public:
-  // `kept` is ascending. The plan outlives this object. What stays is admitted.
-  UnitPages(const UnitPlan& plan, std::vector<ByteRange> kept, const ProcessGroup* machine = nullptr);
-  UnitPages(const UnitPages&) = delete;
-  UnitPages& operator=(const UnitPages&) = delete;
-  ~UnitPages();
+  // `kept`: of the ranks that have this memory, ascending; `own`: this rank's. The plan outlives this object.
+  // What stays is admitted.
+  UnitPages(const UnitPlan& plan, std::vector<ByteRange> kept, const ByteRange& own,
+            std::shared_ptr<const MachineGroups> machines);
+  ~UnitPages() override;
 
   std::byte* data() const { return memory_->data() + front_; }
-  bool contains(const void* address) const;
-  std::size_t kept_bytes() const;
 
-  void take(std::size_t unit);  // std::bad_alloc: the kernel has no memory for it
-  void let_go(std::size_t unit);
-  void poison(std::size_t unit, std::span<std::byte> own);
+  std::optional<std::size_t> unit_of(c10::StorageImpl& storage) const override;
+  std::size_t bytes(std::size_t all, std::size_t live) const override;
+  at::Tensor place(std::size_t parameter, const at::Tensor& like, std::shared_ptr<void> owner) override;
+  std::byte* part_at(std::size_t byte) override { return data() + byte; }
+  bool is_part_on_host() const override { return true; }
+  void take(std::size_t unit) override;  // std::bad_alloc: the kernel has no memory for it
+  void let_go(std::size_t unit) override;
+  void poison(std::size_t unit) override;
+  Work gather(std::size_t unit, const ProcessGroup& group, const std::vector<ByteRange>& parts) override;
+  void spread(std::size_t unit, const ProcessGroup& group) override;
 
  private:
   struct Holders;  // what the ranks of a machine have in common
@@ -51,9 +54,11 @@ class UnitPages {
 
   const UnitPlan& plan_;
   const std::vector<ByteRange> kept_;
-  std::size_t front_ = 0;  // bytes before the units
+  const ByteRange own_;
+  const std::shared_ptr<const MachineGroups> machines_;  // null: this rank's own memory
+  std::size_t front_ = 0;                                // bytes before the units
   std::unique_ptr<ReservedMemory> memory_;
-  Holders* holders_ = nullptr;  // null: this rank's own memory
+  Holders* holders_ = nullptr;  // on machines
 };
 
 }  // namespace lockstep
