@@ -315,7 +315,8 @@ RANKS_TEST(CudaSharded, DeepSpeedsEngineOffloadsToTheHost, Ranks(2, 3), Backends
     torch::cross_entropy_loss(alone->forward(whole.data.to(at::kFloat)), whole.target).backward();
     expected.step();
   }
-  for (const at::Tensor& shard : optimizer.param_groups()[0].params()) EXPECT_TRUE(shard.is_pinned());
+  for (const at::Tensor& shard : optimizer.param_groups()[0].params())
+    EXPECT_TRUE(shard.is_pinned() || shard.numel() == 0);
   expect_close(net->named_parameters(), alone->named_parameters(), 1e-4);
 }
 

@@ -6,6 +6,7 @@
 #include <c10/core/TensorImpl.h>
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "lockstep/tensor/collectives.h"
@@ -20,6 +21,11 @@ struct Unobserved {
 };
 
 constexpr std::size_t ALIGNMENT = 64;  // as of the plan's places: their dtypes differ
+
+// What libtorch throws for whoever asks for such a parameter's memory.
+constexpr const char* IS_GONE =
+    "this parameter is not gathered now: a rank has its part alone (ShardedDataParallel, stage 3). Read it by "
+    "operators of libtorch, or within read_parameters()";
 
 struct Owner {
   std::shared_ptr<void> held;
@@ -88,6 +94,10 @@ void UnitStorages::point(std::size_t unit) const {
     void* const owner = before.release_context();
     storage->set_data_ptr_noswap(
         at::DataPtr(block == nullptr ? nullptr : block + offset, owner, deleter, device_));
+    if (block == nullptr)
+      storage->release_data_and_set_meta_custom_data_ptr_error_msg_(std::string(IS_GONE));
+    else
+      storage->clear_data_ptr_access_error_msg_();
   }
 }
 

@@ -5,7 +5,8 @@
 //   net->weight.set_data(memory.place(3, net->weight, owner));
 //
 // Views     of a parameter have its storage, so they come and go with it, also those that autograd has saved.
-// Gone      data_ptr() of such a parameter throws c10::Error ("its data is not allocated yet").
+// Gone      whoever asks for the memory of such a parameter gets c10::Error ("this parameter is not gathered
+//           now"), also an operator.
 // Streams   of a block: the one that is current when it is taken. A kernel of it that reads the block runs
 //           before one that gets its memory later. Another stream's may not, so operators that read
 //           parameters run on one stream.
