@@ -130,9 +130,16 @@ void ShardedStep::meet(bool by_parts) {
     return by_parts ? take_factor_along() : apply_factor();
   }
   const std::vector<bool> used = gradients_->complete();
-  guard_meeting(
-      [&] { parameters_.meet(number_, [&] { met_ = meeting_.hold(GradientMeeting::Reason::STEP, used); }); });
-  if (!by_parts || met_.flats.empty()) return finish_average();
+  // Averages that come by messages belong to the meeting. A rank that has its own may write to the machine's
+  // copy, so a rank that waits for its own must not be past the meeting, whose marks tell that.
+  guard_meeting([&] {
+    parameters_.meet(number_, [&] {
+      met_ = meeting_.hold(GradientMeeting::Reason::STEP, used);
+      if (met_.flats.empty()) finish_average();
+    });
+  });
+  if (met_.flats.empty()) return;
+  if (!by_parts) return finish_average();
   for (std::size_t i = 0; i < layout_.pieces.size(); ++i) {
     parts_[i] = {.dtype = layout_.pieces[i].dtype, .rounded = parameters_.masters().copy_of(i)};
     for (const std::byte* flat : met_.flats[layout_.pieces[i].bucket])
