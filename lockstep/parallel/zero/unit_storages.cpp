@@ -25,8 +25,7 @@ constexpr std::size_t ALIGNMENT = 64;  // as of the plan's places: their dtypes 
 // What libtorch throws for whoever asks for such a parameter's memory.
 constexpr const char* IS_GONE =
     "this parameter is not gathered now: a rank has its part alone (ShardedDataParallel, stage 3). Read it "
-    "by "
-    "operators of libtorch, or within read_parameters()";
+    "by operators of libtorch, or within read_parameters()";
 
 struct Owner {
   std::shared_ptr<void> held;
