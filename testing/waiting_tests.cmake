@@ -4,3 +4,9 @@ foreach(test IN LISTS lockstep_core_ranks_tests_TESTS)
     set_tests_properties("${test}" PROPERTIES PROCESSORS 1)
   endif()
 endforeach()
+
+# Threads of OpenMP that wait for each other sleep. By default they spin, which takes a core from the tests beside them: a test of 0.6 s of
+# processor time then takes 12. All that a test starts inherits this.
+if(NOT DEFINED ENV{OMP_WAIT_POLICY})
+  set(ENV{OMP_WAIT_POLICY} passive)
+endif()

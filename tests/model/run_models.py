@@ -93,7 +93,7 @@ def check(model, defines, show_trail=False):
         shutil.copy(HERE / f"{model}.pml", folder)
         code, output = run("spin", "-a", *defines.split(), f"{model}.pml")
         if code == 0:  # SAFETY: no cycles are looked for; NOCLAIM: no temporal formula
-            code, output = run("gcc", "-O2" if "MUTANT" not in defines else "-O0", "-w", "-DSAFETY", "-DNOCLAIM", "-DMEMLIM=3000",
+            code, output = run("gcc", "-O1" if "MUTANT" not in defines else "-O0", "-w", "-DSAFETY", "-DNOCLAIM", "-DMEMLIM=3000",
                                "-o", "pan", "pan.c")
         if code != 0:
             return 0, f"cannot be built: {output}"
