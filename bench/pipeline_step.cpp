@@ -3,12 +3,16 @@
 //
 //   lockstep run -n 2 build/bench/pipeline_step mlp 4 30       # or gpt; 4 or 8 micro-batches; 30 rounds
 //   lockstep run -n 2 python bench/peers/pipeline_step.py mlp 4 30    # torch.distributed.pipelining
+//   lockstep run -n 2 build/bench/pipeline_step messages 1536 300     # a value of 1.5 MiB; 300 rounds
 //
 // mlp    sixteen layers of 1024 x 1024 with ReLU, 256 rows a batch
 // gpt    eight blocks of GPT-2, width 384 with 6 heads, 16 sequences of 128 places a batch
 // sleep  stages that sleep: 200 ms for the forward of a micro-batch, as long for the gradient of its inputs,
 // and
 //        for that of its parameters. Any number of ranks; prints the measured bubble beside the table's.
+//
+// messages  microseconds in which a value goes from one stage to the next, which reads it once: half of a
+//           round in which it comes back as a gradient. Median of the rounds.
 //
 // halves is the least that two ranks can do: each runs its half of the layers forward and backward for each
 // micro-batch, on inputs and gradients of its own, and then they meet. `times_halves` of a schedule with no
@@ -38,6 +42,7 @@
 
 #include "lockstep/job/job.h"
 #include "lockstep/models/gpt2.h"
+#include "lockstep/parallel/pipeline/part_messages.h"
 #include "lockstep/parallel/pipeline/pipeline.h"
 #include "lockstep/schedules/pipeline_timeline.h"
 #include "lockstep/tensor/caching_allocator.h"
@@ -270,6 +275,35 @@ void measure_sleep(int micro_batches, int rounds) {
   }
 }
 
+void measure_messages(std::int64_t kib, int rounds) {
+  const dist::PipelineShape shape{.stages = 2};
+  dist::PartMessages messages(dist::world(), shape);
+  messages.begin({.rows = {1}});
+  const at::Tensor value = at::randn({kib * 256});
+  const dist::NamedTensors activation = {{"", value.detach().requires_grad_()}};
+  const dist::PipelineMessage there{dist::PipelineMessageKind::ACTIVATION, 0, 0, 1},
+      back{dist::PipelineMessageKind::GRADIENT, 0, 1, 0};
+  std::vector<double> us;
+  double sum = 0;
+  for (int round = -10; round < rounds; ++round) {
+    const double start = now_ms();
+    if (dist::get_rank() == 0) {
+      messages.send(there, dist::NamedTensors{{"", value}}, dist::specs_of(activation));
+      messages.receive(back);
+      sum += messages.take(back)->front().second.sum().item<double>();
+    } else {
+      messages.receive(there);
+      sum += messages.take(there)->front().second.detach().sum().item<double>();
+      messages.send(back, std::vector<at::Tensor>{value});
+    }
+    if (round >= 0) us.push_back(1e3 * (now_ms() - start) / 2);
+  }
+  messages.finish();
+  dist::barrier();
+  std::printf("{\"model\": \"messages\", \"kib\": %lld, \"us\": %.1f, \"sum\": %.3g}\n",
+              static_cast<long long>(kib), median(us), sum);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -281,6 +315,8 @@ int main(int argc, char** argv) {
   const int micro_batches = std::atoi(argv[2]), rounds = std::atoi(argv[3]);
   if (model == "sleep")
     measure_sleep(micro_batches, rounds);
+  else if (model == "messages")
+    measure_messages(/*kib=*/micro_batches, rounds);
   else
     measure(Model(model), micro_batches, rounds);
   dist::destroy_process_group();

@@ -123,10 +123,10 @@ class Backend {
   // For ranks that have memory in common (comm/collectives/common_memory.h). A backend without such memory
   // does not override these functions. Null: there is none.
   //
-  // Makes memory like that of allocate_shared() which all ranks of the group hold. This rank holds it from
-  // now on, and each other rank once it has called hold_common(). The memory is free when all ranks have let
-  // it go.
-  virtual std::shared_ptr<void> make_common(std::size_t /*bytes*/) { return nullptr; }
+  // Makes memory like that of allocate_shared(), but not zeroed, for as many ranks as `holders`. This rank is
+  // one of them: it holds the memory from now on, and each of the others once it has called hold_common().
+  // The memory is free when all of them have let it go.
+  virtual std::shared_ptr<void> make_common(std::size_t /*bytes*/, int /*holders*/) { return nullptr; }
   virtual std::shared_ptr<void> hold_common(int /*maker*/, std::uint64_t /*place*/, std::size_t /*bytes*/) {
     return nullptr;
   }

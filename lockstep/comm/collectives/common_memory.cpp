@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <vector>
 
@@ -30,10 +31,12 @@ std::vector<Offer> all_offers(const ProcessGroup& group, const Offer& own) {
   return offers;
 }
 
-// If rank 0 fails to make the memory, it aborts the group, because the other ranks wait for it.
+// Zeroed memory. If rank 0 fails to make it, it aborts the group, because the other ranks wait for it.
 std::shared_ptr<void> make(const ProcessGroup& group, std::size_t bytes) {
   try {
-    return group.backend().make_common(bytes);
+    std::shared_ptr<void> memory = group.backend().make_common(bytes, /*holders=*/group.size());
+    if (memory != nullptr) std::memset(memory.get(), 0, bytes);
+    return memory;
   } catch (const Error& error) {
     group.backend().abort(str("allocate_common: ", bytes, " bytes: ", error.what()), error.code(), 0);
     throw;

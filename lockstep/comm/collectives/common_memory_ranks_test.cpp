@@ -83,6 +83,44 @@ RANKS_TEST(CommonMemory, IsTheHoldersUntilTheLastLetsGo, Ranks(2, 3, 4), Backend
   }
 }
 
+RANKS_TEST(CommonMemory, IsZeroedEachTime, Ranks(1, 2, 3), Backends("thread", "shm")) {
+  for (int round = 0; round < 3; ++round) {
+    const auto memory = comm::allocate_common(world(), WORDS * sizeof(std::uint64_t));
+    for (std::size_t i = 0; i < WORDS; ++i) ASSERT_EQ(words(memory)[i], 0U);
+    comm::barrier(world());
+    for (std::size_t i = 0; i < WORDS; ++i) words(memory)[i] = value(i, 5);
+    comm::barrier(world());
+  }
+}
+
+// Memory of rank 0 that it and one other rank of the group hold.
+RANKS_TEST(CommonMemory, IsHeldByAsManyAsItsMakerSays, Ranks(2, 3, 4), Backends("thread", "shm")) {
+  constexpr std::size_t BYTES = WORDS * sizeof(std::uint64_t);
+  const int other = size() - 1;
+  Backend& backend = world().backend();
+  const void* before = nullptr;
+  for (std::uint64_t round = 0; round < 3; ++round) {
+    std::uint64_t place = 0;
+    auto memory = rank() == 0 ? backend.make_common(BYTES, /*holders=*/2) : nullptr;
+    if (rank() == 0) {
+      EXPECT_EQ(memory.get(), round == 0 ? memory.get() : before) << "was not given back";
+      before = memory.get();
+      for (std::size_t i = 0; i < WORDS; ++i) words(memory)[i] = value(i, round);
+      place = backend.place_of(memory.get()).value();
+      memory.reset();  // before the other rank holds it
+      comm::send(world(), std::span<const std::uint64_t>(&place, 1), other);
+      EXPECT_NE(backend.make_common(BYTES, /*holders=*/1).get(), before);
+    } else if (rank() == other) {
+      comm::recv(world(), std::span(&place, 1), 0);
+      memory = backend.hold_common(0, place, BYTES);
+    }
+    comm::barrier(world());
+    EXPECT_EQ(rank() == other ? different_words(memory, round) : 0U, 0U);
+    memory.reset();
+    comm::barrier(world());
+  }
+}
+
 RANKS_TEST(CommonMemory, OutlivesTheGroup, Ranks(2, 3), Backends("thread", "shm")) {
   const auto memory = comm::allocate_common(world(), WORDS * sizeof(std::uint64_t));
   for (std::size_t i = 0; rank() == 1 && i < WORDS; ++i) words(memory)[i] = value(i, 3);

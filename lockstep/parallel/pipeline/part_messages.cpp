@@ -2,7 +2,6 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
-#include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
 #include <chrono>
@@ -110,6 +109,11 @@ std::optional<ValueSpecs> PartMessages::receive_specs(int from_part) const {
   return specs_of_words({data, data + words.numel()});
 }
 
+void PartMessages::send_values(const std::vector<at::Tensor>& values, int to_part) {
+  for (const at::Tensor& value : values)
+    if (value.defined()) start_send(lent_.carries(value.nbytes()) ? lent_.lend(value) : value, to_part, TAG);
+}
+
 void PartMessages::send(const PipelineMessage& message, const std::optional<NamedTensors>& values,
                         const ValueSpecs& specs) {
   drop_sent();
@@ -119,11 +123,7 @@ void PartMessages::send(const PipelineMessage& message, const std::optional<Name
     if (!values) return;
     agreed_[key] = specs;
   }
-  const NamedTensors all = values ? *values : empty_values(agreed_.at(key));
-  for (const auto& [name, tensor] : all) {
-    if (!tensor.defined()) continue;
-    start_send(values ? tensor : at::zeros_like(tensor), message.to_part, TAG);
-  }
+  send_values(tensors_of(values ? *values : zero_values(agreed_.at(key))), message.to_part);
 }
 
 void PartMessages::send(const PipelineMessage& message,
@@ -131,8 +131,7 @@ void PartMessages::send(const PipelineMessage& message,
   drop_sent();
   const ValueSpecs* const specs = agreed(message.micro_batch, message.to_part);
   if (specs == nullptr) return;  // the receiver has no specs either: the activation did not come
-  for (const at::Tensor& gradient : gradients ? *gradients : zero_gradients(*specs))
-    start_send(gradient, message.to_part, TAG);
+  send_values(gradients ? *gradients : tensors_of(zero_values(gradient_specs(*specs))), message.to_part);
 }
 
 void PartMessages::put(const PipelineMessage& message, const NamedTensors& values, const ValueSpecs& specs) {
@@ -157,16 +156,13 @@ void PartMessages::receive(const PipelineMessage& message) {
     if (!specs) return;
     agreed_[key] = *specs;
   }
-  const ValueSpecs& specs = agreed_.at(key);
-  NamedTensors& values = arriving.values.emplace(empty_values(specs));
-  if (!is_activation) {
-    std::size_t kept = 0;
-    for (std::size_t i = 0; i < specs.size(); ++i)
-      if (specs[i].requires_grad) values[kept++] = {"", values[i].second};
-    values.resize(kept);
+  NamedTensors& values = arriving.values.emplace();
+  for (const ValueSpec& spec : is_activation ? agreed_.at(key) : gradient_specs(agreed_.at(key))) {
+    const bool is_lent = lent_.carries(bytes_of(spec));
+    if (is_lent) arriving.lent.emplace_back(values.size(), spec);
+    values.emplace_back(spec.skip, is_lent ? at::empty({1}, at::kLong) : empty_value(spec));
+    if (spec.is_defined) start_receive(arriving, values.back().second, message.from_part);
   }
-  for (const auto& [name, tensor] : values)
-    if (tensor.defined()) start_receive(arriving, tensor, message.from_part);
 }
 
 std::optional<NamedTensors> PartMessages::take(const PipelineMessage& message) {
@@ -177,6 +173,10 @@ std::optional<NamedTensors> PartMessages::take(const PipelineMessage& message) {
   {
     const Stopwatch watch(seconds_waited_);
     for (Work& work : arriving.works) work.wait();
+  }
+  for (const auto& [i, spec] : arriving.lent) {
+    at::Tensor& value = (*arriving.values)[i].second;
+    value = lent_.hold(value, spec, shape_.rank_of(message.from_part));
   }
   if (arriving.values && message.kind == PipelineMessageKind::ACTIVATION && form_.is_training) {
     const ValueSpecs& specs = *agreed(message.micro_batch, message.from_part);

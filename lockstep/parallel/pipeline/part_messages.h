@@ -14,6 +14,8 @@
 // Failure     A rank whose part failed still sends and receives everything, so that no rank waits. A message
 //             whose values are missing is zeros if its specs are known. If not, its specs say so, nothing
 //             follows them, and take() returns nothing.
+// Lent        Over shared memory a large value lies in the sender's segment, and its message says where
+//             (lent_values.h).
 // Same rank   put() hands a value to the next part where one rank has both.
 // Tags        TAG and TAG + 1 of the group are the pipeline's.
 // Throws      the errors of send and recv; the group is closed then.
@@ -22,13 +24,16 @@
 #include <ATen/core/Tensor.h>
 
 #include <compare>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lockstep/comm/process_group.h"
+#include "lockstep/parallel/pipeline/lent_values.h"
 #include "lockstep/parallel/pipeline/value_specs.h"
 #include "lockstep/schedules/pipeline_messages.h"
 #include "lockstep/tensor/named_tensors.h"
@@ -46,7 +51,8 @@ class PartMessages {
  public:
   static constexpr int TAG = 20560;
 
-  PartMessages(ProcessGroup group, const PipelineShape& shape) : group_(std::move(group)), shape_(shape) {}
+  PartMessages(ProcessGroup group, const PipelineShape& shape)
+      : group_(std::move(group)), shape_(shape), lent_(group_) {}
 
   void begin(StepForm form);
 
@@ -86,7 +92,8 @@ class PartMessages {
     auto operator<=>(const MessageKey&) const = default;
   };
   struct Arriving {
-    std::optional<NamedTensors> values;
+    std::optional<NamedTensors> values;  // of a lent value its place
+    std::vector<std::pair<std::size_t, ValueSpec>> lent;
     std::vector<Work> works;
   };
 
@@ -95,6 +102,7 @@ class PartMessages {
     return {message.kind, message.micro_batch, message.to_part};
   }
   void start_send(const at::Tensor& tensor, int to_part, int tag);
+  void send_values(const std::vector<at::Tensor>& values, int to_part);
   void start_receive(Arriving& arriving, const at::Tensor& tensor, int from_part) const;
   void send_specs(int to_part, const std::optional<ValueSpecs>& specs);
   std::optional<ValueSpecs> receive_specs(int from_part) const;
@@ -102,6 +110,7 @@ class PartMessages {
 
   const ProcessGroup group_;
   const PipelineShape shape_;
+  const LentValues lent_;
   StepForm form_;
   std::map<FormKey, ValueSpecs> agreed_;
   std::map<MessageKey, Arriving> arriving_;

@@ -49,8 +49,9 @@
 //             `replicas`, step(), and eval() with targets, are collective over these, too, on the ranks of
 //             the last stage.
 // Blocks      step() until all ranks have ended the step; so no rank steps its optimiser if another failed.
-// Messages    use send and receive of the group, with tags 20560 to 20562. Over shared memory a message is
-//             copied into group memory and out of it, and no rank waits for a receiver.
+// Messages    use send and receive of the group, with tags 20560 to 20562. Over shared memory a tensor of
+//             64 KiB or more is copied once, into memory that its receiver uses as long as it likes. No rank
+//             waits for a receiver there.
 // Fails       An exception of a stage or of the loss, in a forward or backward: its rank rethrows it, and
 //             all others throw StageFailed (stage_failed.h). The same holds for a batch that cannot be cut
 //             (InvalidArgument). The group and the pipeline stay usable. A rank that dies is a PeerLost on

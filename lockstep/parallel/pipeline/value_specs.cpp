@@ -4,6 +4,7 @@
 #include <ATen/ops/zeros.h>
 
 #include "lockstep/base/dtype.h"
+#include "lockstep/base/shape_bytes.h"
 #include "lockstep/base/str.h"
 #include "lockstep/tensor/collectives.h"
 
@@ -103,18 +104,29 @@ std::optional<std::string> first_difference(const ValueSpecs& agreed, const Valu
   return std::nullopt;
 }
 
-NamedTensors empty_values(const ValueSpecs& specs) {
-  NamedTensors values;
-  for (const ValueSpec& spec : specs)
-    values.emplace_back(spec.skip, spec.is_defined ? at::empty(spec.sizes, spec.dtype) : at::Tensor());
-  return values;
+ValueSpecs gradient_specs(const ValueSpecs& specs) {
+  ValueSpecs gradients;
+  for (const ValueSpec& spec : specs) {
+    if (!spec.requires_grad) continue;
+    gradients.push_back(spec);
+    gradients.back().skip.clear();
+  }
+  return gradients;
 }
 
-std::vector<at::Tensor> zero_gradients(const ValueSpecs& specs) {
-  std::vector<at::Tensor> gradients;
+std::size_t bytes_of(const ValueSpec& spec) {
+  return spec.is_defined ? shape_bytes(spec.sizes, c10::elementSize(spec.dtype)).value() : 0;
+}
+
+at::Tensor empty_value(const ValueSpec& spec) {
+  return spec.is_defined ? at::empty(spec.sizes, spec.dtype) : at::Tensor();
+}
+
+NamedTensors zero_values(const ValueSpecs& specs) {
+  NamedTensors values;
   for (const ValueSpec& spec : specs)
-    if (spec.requires_grad) gradients.push_back(at::zeros(spec.sizes, spec.dtype));
-  return gradients;
+    values.emplace_back(spec.skip, spec.is_defined ? at::zeros(spec.sizes, spec.dtype) : at::Tensor());
+  return values;
 }
 
 }  // namespace lockstep

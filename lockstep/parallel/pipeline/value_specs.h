@@ -12,6 +12,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -46,8 +47,12 @@ std::uint64_t signature_of(const std::vector<at::Tensor>& tensors);
 std::optional<std::string> first_difference(const ValueSpecs& agreed, const ValueSpecs& now,
                                             bool with_gradients);
 
-// Memory for values, and for the gradients of those that require one.
-NamedTensors empty_values(const ValueSpecs& specs);
-std::vector<at::Tensor> zero_gradients(const ValueSpecs& specs);
+// Of the gradients that go back for these values, without names.
+ValueSpecs gradient_specs(const ValueSpecs& specs);
+
+// 0, and an undefined tensor, for a value that is undefined.
+std::size_t bytes_of(const ValueSpec& spec);
+at::Tensor empty_value(const ValueSpec& spec);
+NamedTensors zero_values(const ValueSpecs& specs);
 
 }  // namespace lockstep

@@ -26,15 +26,28 @@ TEST(ValueSpecs, TravelAsNumbers) {
 }
 
 TEST(ValueSpecs, MakeMemory) {
-  const NamedTensors empty = empty_values(specs_of(values()));
-  ASSERT_EQ(empty.size(), 4);
-  EXPECT_EQ(empty[0].second.sizes(), at::IntArrayRef({2, 8}));
-  EXPECT_EQ(empty[1].second.scalar_type(), at::kLong);
-  EXPECT_FALSE(empty[2].second.defined());
-  EXPECT_EQ(empty[3].first, "skip 1");
-  const std::vector<at::Tensor> gradients = zero_gradients(specs_of(values()));
-  ASSERT_EQ(gradients.size(), 1);
-  EXPECT_TRUE(gradients[0].equal(torch::zeros({2, 8})));
+  const ValueSpecs specs = specs_of(values());
+  const NamedTensors zeros = zero_values(specs);
+  ASSERT_EQ(zeros.size(), 4);
+  EXPECT_TRUE(zeros[0].second.equal(torch::zeros({2, 8})));
+  EXPECT_TRUE(zeros[1].second.equal(torch::zeros({3}, at::kLong)));
+  EXPECT_FALSE(zeros[2].second.defined());
+  EXPECT_EQ(zeros[3].first, "skip 1");
+  EXPECT_EQ(empty_value(specs[0]).sizes(), at::IntArrayRef({2, 8}));
+  EXPECT_EQ(empty_value(specs[1]).scalar_type(), at::kLong);
+  EXPECT_FALSE(empty_value(specs[2]).defined());
+  EXPECT_EQ(bytes_of(specs[0]), 64U);
+  EXPECT_EQ(bytes_of(specs[2]), 0U);
+  EXPECT_EQ(bytes_of(specs[3]), 8U);
+}
+
+TEST(ValueSpecs, OfGradientsHaveNoNames) {
+  ValueSpecs specs = specs_of(values());
+  specs[3].requires_grad = true;
+  const ValueSpecs gradients = gradient_specs(specs);
+  ASSERT_EQ(gradients.size(), 2);
+  EXPECT_EQ(to_text(gradients[0]), "[2, 8] float32");
+  EXPECT_EQ(to_text(gradients[1]), "[] float64");
 }
 
 TEST(ValueSpecs, NameTheFirstDifference) {

@@ -58,7 +58,9 @@ class NcclBackend final : public Backend {
     return core_->start(std::move(request));
   }
   std::shared_ptr<void> allocate_shared(std::size_t bytes) override { return cpu_->allocate_shared(bytes); }
-  std::shared_ptr<void> make_common(std::size_t bytes) override { return cpu_->make_common(bytes); }
+  std::shared_ptr<void> make_common(std::size_t bytes, int holders) override {
+    return cpu_->make_common(bytes, holders);
+  }
   std::shared_ptr<void> hold_common(int maker, std::uint64_t place, std::size_t bytes) override {
     return cpu_->hold_common(maker, place, bytes);
   }

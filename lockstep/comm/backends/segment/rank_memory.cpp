@@ -85,7 +85,6 @@ std::shared_ptr<void> RankMemory::make_common(const std::shared_ptr<RankMemory>&
   own->settle();
   const std::size_t offset = own->arena.allocate(sizeof(CommonHeader) + bytes);
   std::byte* const block = own->arena.at(offset) + sizeof(CommonHeader);
-  std::memset(block, 0, bytes);
   header_of(block).holders.store(static_cast<std::uint32_t>(holders), std::memory_order_release);
   return {block, [own, offset, made_in = fork_generation()](void*) {
             if (fork_generation() == made_in) own->let_go_of_common(offset);

@@ -57,8 +57,8 @@ class RankMemory {
   // Gives back a control block that no other rank has seen.
   void discard_control(std::size_t offset);
 
-  // A block that all of `holders` ranks hold. Its header counts them; the owner frees it in settle() if it
-  // was not the last.
+  // A block that `holders` ranks hold, with any values. Its header counts them; the owner frees it in
+  // settle() if it was not the last.
   static std::shared_ptr<void> make_common(const std::shared_ptr<RankMemory>& own, std::size_t bytes,
                                            int holders);
 

@@ -55,7 +55,9 @@ class SelfBackend : public Backend {
     return {memory, std::free};
   }
 
-  std::shared_ptr<void> make_common(std::size_t bytes) override { return allocate_shared(bytes); }
+  std::shared_ptr<void> make_common(std::size_t bytes, int /*holders*/) override {
+    return allocate_shared(bytes);
+  }
   std::optional<std::uint64_t> place_of(const void* memory) override {
     return reinterpret_cast<std::uintptr_t>(memory);
   }

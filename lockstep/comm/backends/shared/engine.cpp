@@ -114,9 +114,9 @@ std::shared_ptr<void> SharedEngine::allocate_shared(std::size_t bytes) {
   return {arena().at(offset), [own = context_.membership().own, offset](void*) { own->arena.free(offset); }};
 }
 
-std::shared_ptr<void> SharedEngine::make_common(std::size_t bytes) {
+std::shared_ptr<void> SharedEngine::make_common(std::size_t bytes, int holders) {
   require_usable("make_common");
-  return RankMemory::make_common(context_.membership().own, bytes, size());
+  return RankMemory::make_common(context_.membership().own, bytes, holders);
 }
 
 std::shared_ptr<void> SharedEngine::hold_common(int maker, std::uint64_t place, std::size_t bytes) {

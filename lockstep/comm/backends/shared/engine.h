@@ -36,7 +36,7 @@ class SharedEngine : public Backend, public Helped, public std::enable_shared_fr
   const std::string& group_name() const override { return context_.membership().group_name; }
   std::shared_ptr<WorkState> start(Request request) override;
   std::shared_ptr<void> allocate_shared(std::size_t bytes) override;
-  std::shared_ptr<void> make_common(std::size_t bytes) override;
+  std::shared_ptr<void> make_common(std::size_t bytes, int holders) override;
   std::shared_ptr<void> hold_common(int maker, std::uint64_t place, std::size_t bytes) override;
   std::optional<std::uint64_t> place_of(const void* memory) override;
   std::shared_ptr<std::byte> memory_of(int rank, std::uint64_t place, std::size_t bytes) override;
