@@ -233,7 +233,7 @@ NamedTensors ShardedDataParallelBase::average_gradients() {
 void ShardedDataParallelBase::zero_grad() { step_->drop(); }
 
 void ShardedDataParallelBase::write_parameters(const std::function<void()>& write) {
-  step_->parameters().write([&] {
+  step_->write([&] {
     const at::NoGradGuard no_grad;
     tell_others(group_, write);
   });

@@ -92,11 +92,12 @@
 //              live wrapper has, too; what "Writing" and "Graphs" name; a second optimiser. Mismatch: models
 //              differ, or ranks call different things. PeerLost, Timeout, Aborted: as any collective. A
 //              failure before the ranks write leaves the parameters as the last step made them; one while
-//              they write leaves a torn step, which is logged, and is_torn() tells.
-// GPUs         a model on this rank's GPU, over `nccl`: each rank has its own copy of the parameters there,
-// in
-//              stage 3 its part. Bits of sums are NCCL's. The host waits for no other rank's part, so a rank
-//              that dies late in a step is named by the next call, and is_torn() may not tell. In stage 3
+//              they write leaves a torn step, which is logged, and is_torn() tells; likewise within
+//              write_parameters(). A checkpoint that was not loaded to its end leaves values of both.
+// GPUs         a model on this rank's GPU, over `nccl`: each rank has its own copy of the parameters, in
+// stage
+//              3 its part. Bits of sums are NCCL's. The host waits for no other rank's part, so a rank that
+//              dies late in a step is named by the next call, and is_torn() may not tell. In stage 3
 //              data_ptr() of a parameter that is gone throws c10::Error, and operators that read parameters
 //              run on one stream. offload = OffloadOptions{}: the optimiser's state, and a copy of what the
 //              rank steps, lie in pinned memory of the host, and its cores step them; with a folder they lie

@@ -198,6 +198,44 @@ RANKS_TEST(ShardedMistakes, AFailureWithinAStepIsATornStep, Ranks(2, 3, 4),
   EXPECT_THAT([&] { optimizer.step(); }, ThrowsMessage<InvalidArgument>(HasSubstr("step 1 is torn")));
 }
 
+// Rank 0 has written a part then. Another copy than rank 0's may be whole.
+RANKS_TEST(ShardedMistakes, AWriteThatFailsLeavesTornParameters, Ranks(1, 2, 3, 4),
+           Backends("shm", "tcp", "hierarchical")) {
+  auto net = make_layer();
+  ShardedDataParallel model(net);
+  const auto write = [&] {
+    model.write_parameters([&] {
+      net->weight[0].fill_(5);
+      throw std::runtime_error("on purpose");
+    });
+  };
+  if (rank() == 0) {
+    EXPECT_THAT(write, ThrowsMessage<std::runtime_error>(HasSubstr("on purpose")));
+  } else {
+    EXPECT_THAT(write, ThrowsMessage<Aborted>(HasSubstr("on purpose")));
+  }
+  const bool is_other_machine = backend_name() == "hierarchical" && rank() > 1;
+  if (rank() > 0 && (is_other_machine || !model.memory().is_shared)) return;
+  EXPECT_TRUE(model.is_torn());
+  EXPECT_THAT(
+      [&] {
+        model.forward(torch::ones({2, WIDTH}));
+      },
+      ThrowsMessage<InvalidArgument>(HasSubstr("write_parameters() after step 0 is torn")));
+}
+
+RANKS_TEST(ShardedMistakes, AWriteThatNoRankBeganLeavesThemWhole, Ranks(2, 3, 4), Dies({1}),
+           Backends("shm", "tcp", "hierarchical")) {
+  auto net = make_layer();
+  ShardedDataParallel model(net);
+  comm::barrier(world()).wait();
+  if (rank() == 1) die();
+  bool is_written = false;
+  EXPECT_THROW(model.write_parameters([&] { is_written = true; }), PeerLost);
+  EXPECT_FALSE(is_written);
+  EXPECT_FALSE(model.is_torn());
+}
+
 RANKS_TEST(ShardedMistakes, ASchedulerSetsTheRateOfAllParts, Ranks(1, 2)) {
   auto net = make_layer();
   ShardedDataParallel model(net);

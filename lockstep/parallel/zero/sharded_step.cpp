@@ -15,6 +15,7 @@
 #include "lockstep/base/log.h"
 #include "lockstep/base/str.h"
 #include "lockstep/comm/collectives/all_reduce.h"
+#include "lockstep/comm/collectives/barrier.h"
 #include "lockstep/comm/kernels/reduce_kernels.h"
 #include "lockstep/comm/purpose.h"
 #include "lockstep/optim/chunks.h"
@@ -75,9 +76,11 @@ std::optional<std::string> ShardedStep::refusal() const {
 }
 
 std::string ShardedStep::words_of_torn() const {
-  return str("step ", number_,
-             " is torn: a rank failed while the ranks wrote the parameters, so some are stepped "
-             "and others are not. Load a checkpoint into a new wrapper");
+  const std::string what = count_.is_write ? "write_parameters() after step " : "step ";
+  return str(
+      what, count_.steps,
+      " is torn: a rank failed while ranks wrote the parameters, so some values are new and others are "
+      "not. Load a checkpoint into a new wrapper");
 }
 
 void ShardedStep::refuse_torn() const {
@@ -102,12 +105,14 @@ void ShardedStep::fail(const std::string& what) {
   group_.abort(str(ZERO_WRAPPER.on(group_), ": the step of the optimiser failed: ", what));
 }
 
-// Of the meeting after which ranks write: whether any has begun to can be told where one is missing.
-template <typename Body> void ShardedStep::guard_meeting(const Body& body) {
+// After it ranks write. Where it fails on one rank, marks tell whether another one of its copy may have
+// begun.
+void ShardedStep::hold_meeting(const std::function<void()>& meeting) {
+  ++count_.meetings;
   try {
-    body();
+    parameters_.meet(count_.meetings, meeting);
   } catch (...) {
-    if (!parameters_.is_untouched(number_)) guard([] { throw; });
+    if (!parameters_.is_untouched(count_.meetings)) guard([] { throw; });
     parameters_.abandon();
     throw;
   }
@@ -123,20 +128,18 @@ void ShardedStep::begin(bool by_parts) {
 }
 
 void ShardedStep::meet(bool by_parts) {
-  ++number_;
+  ++count_.steps;
+  count_.is_write = false;
   if (stage_ == Stage::AVERAGED) {
-    guard_meeting(
-        [&] { parameters_.meet(number_, [&] { meeting_.hold(GradientMeeting::Reason::STEP, {}); }); });
+    hold_meeting([&] { meeting_.hold(GradientMeeting::Reason::STEP, {}); });
     return by_parts ? take_factor_along() : apply_factor();
   }
   const std::vector<bool> used = gradients_->complete();
   // Averages that come by messages belong to the meeting. A rank that has its own may write to the machine's
   // copy, so a rank that waits for its own must not be past the meeting, whose marks tell that.
-  guard_meeting([&] {
-    parameters_.meet(number_, [&] {
-      met_ = meeting_.hold(GradientMeeting::Reason::STEP, used);
-      if (met_.flats.empty()) finish_average();
-    });
+  hold_meeting([&] {
+    met_ = meeting_.hold(GradientMeeting::Reason::STEP, used);
+    if (met_.flats.empty()) finish_average();
   });
   if (met_.flats.empty()) return;
   if (!by_parts) return finish_average();
@@ -318,6 +321,15 @@ std::vector<double> ShardedStep::square_norms() const {
     chunk = end;
   }
   return norms;
+}
+
+void ShardedStep::write(const std::function<void()>& write) {
+  refuse_torn();
+  parameters_.hold();
+  group_.backend().check_peers();  // a write that cannot begin leaves no mark
+  count_.is_write = true;
+  hold_meeting([&] { comm::barrier(group_).wait(); });
+  guard([&] { parameters_.write(write); });
 }
 
 void ShardedStep::drop() {

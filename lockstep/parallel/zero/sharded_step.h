@@ -19,18 +19,19 @@
 // AVERAGED  a rank's parts of the gradients are averages, in the .grad of its shards: to clip, to unscale, to
 //           look at. Parameters have no .grad
 // STEPPING  the optimiser takes averages from all ranks' memory
-// TORN      a rank failed while ranks wrote: some parts of the parameters are stepped and others are not. For
+// TORN      a rank failed while ranks wrote, in end() or write(): some values are new and others are not. For
 //           good
 //
 // Memory in common is what STEPPING needs: without it begin() averages. From stage 2 on, backward has
 // averaged then (step_gradients.h). On a GPU the optimiser takes averages from .grad.
-// Collective  begin(), average(), end().
+// Collective  begin(), average(), end(), write().
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -87,8 +88,15 @@ class ShardedStep {
   void refuse_torn() const;
   // All gradients go. Not collective, but all ranks do it.
   void drop();
+  // Rank 0 calls `write`, and all ranks have what it wrote to the parameters.
+  void write(const std::function<void()>& write);
 
  private:
+  struct Count {
+    std::uint64_t steps = 0;
+    std::uint64_t meetings = 0;  // after which ranks write
+    bool is_write = false;       // the last of these was for write()
+  };
   std::unique_ptr<StepGradients> make_gradients(const NamedTensors& trained, const std::string& model,
                                                 const ShardedForm& form);
   std::optional<std::string> refusal() const;
@@ -96,7 +104,7 @@ class ShardedStep {
   template <typename Work> void for_my_chunks(const Work& work) const;
   std::string words_of_torn() const;
   template <typename Body> void guard(const Body& body);
-  template <typename Body> void guard_meeting(const Body& body);
+  void hold_meeting(const std::function<void()>& meeting);
   void meet(bool by_parts);
   void finish_average();
   void apply_factor();
@@ -118,8 +126,8 @@ class ShardedStep {
   std::vector<optim::GradientParts> parts_;  // by parameter, of STEPPING
   std::vector<double> squares_;              // by chunk, of this rank's averages
   Met met_;
-  double factor_ = 1;         // of the averages, not applied yet
-  std::uint64_t number_ = 0;  // of the step
+  double factor_ = 1;  // of the averages, not applied yet
+  Count count_;
 };
 
 }  // namespace lockstep

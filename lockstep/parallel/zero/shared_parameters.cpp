@@ -294,9 +294,11 @@ void SharedParameters::collect() {
   count_versions();
 }
 
-void SharedParameters::write(const std::function<void()>& write) {
+void SharedParameters::hold() const {
   if (units_ != nullptr) units_->hold_all();
-  comm::barrier(group_).wait();  // nobody reads the old values any more
+}
+
+void SharedParameters::write(const std::function<void()>& write) {
   if (group_.rank() == 0) write();
   spread(units_ == nullptr ? bytes_ : units_->plan().resident_end);
   if (units_ != nullptr) units_->spread_all();

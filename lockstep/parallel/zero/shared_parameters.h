@@ -104,7 +104,10 @@ class SharedParameters {
   // A forward of training or of evaluation. The end throws as settle().
   void begin_forward(bool is_training) const;
   void end_forward() const;
-  // Rank 0 calls `write`, and all ranks have what it wrote. Collective, blocks until then.
+  // Before write(): all have whole parameters, until they are written. Collective with parts.
+  void hold() const;
+  // Rank 0 calls `write`, and all ranks have what it wrote. Nobody reads the old values any more. Collective,
+  // blocks until then.
   void write(const std::function<void()>& write);
   // All ranks call `read`, while the whole parameters are there. Collective with parts.
   void read(const std::function<void()>& read);
