@@ -94,10 +94,9 @@
 //              failure before the ranks write leaves the parameters as the last step made them; one while
 //              they write leaves a torn step, which is logged, and is_torn() tells; likewise within
 //              write_parameters(). A checkpoint that was not loaded to its end leaves values of both.
-// GPUs         a model on this rank's GPU, over `nccl`: each rank has its own copy of the parameters, in
-// stage
-//              3 its part. Bits of sums are NCCL's. The host waits for no other rank's part, so a rank that
-//              dies late in a step is named by the next call, and is_torn() may not tell. In stage 3
+// GPUs         a model on this rank's GPU, over `nccl`: each rank has its own copy of the parameters, or in
+//              stage 3 its part. Bits of sums are NCCL's. The host waits for no other rank's part, so a rank
+//              that dies late in a step is named by the next call, and is_torn() may not tell. In stage 3
 //              data_ptr() of a parameter that is gone throws c10::Error, and operators that read parameters
 //              run on one stream. offload = OffloadOptions{}: the optimiser's state, and a copy of what the
 //              rank steps, lie in pinned memory of the host, and its cores step them; with a folder they lie
