@@ -27,6 +27,16 @@ constexpr const char* IS_GONE =
     "this parameter is not gathered now: a rank has its part alone (ShardedDataParallel, stage 3). Read it "
     "by operators of libtorch, or within read_parameters()";
 
+// libtorch 2.11 cannot take that back, so there the address alone says it: null.
+template <typename Storage> void say_whether_gone(Storage& storage, bool is_gone) {
+  if constexpr (requires { storage.clear_data_ptr_access_error_msg_(); }) {
+    if (is_gone)
+      storage.release_data_and_set_meta_custom_data_ptr_error_msg_(std::string(IS_GONE));
+    else
+      storage.clear_data_ptr_access_error_msg_();
+  }
+}
+
 struct Owner {
   std::shared_ptr<void> held;
   static void drop(void* owner) { delete static_cast<Owner*>(owner); }  // NOLINT: of place()
@@ -94,10 +104,7 @@ void UnitStorages::point(std::size_t unit) const {
     void* const owner = before.release_context();
     storage->set_data_ptr_noswap(
         at::DataPtr(block == nullptr ? nullptr : block + offset, owner, deleter, device_));
-    if (block == nullptr)
-      storage->release_data_and_set_meta_custom_data_ptr_error_msg_(std::string(IS_GONE));
-    else
-      storage->clear_data_ptr_access_error_msg_();
+    say_whether_gone(*storage, block == nullptr);
   }
 }
 
