@@ -9,8 +9,10 @@
 #include <string>
 #include <utility>
 
+#include "lockstep/autograd/graph_leaves.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/optim/model_part.h"
 #include "lockstep/parallel/pipeline/deferred_batch_norm.h"
 #include "lockstep/parallel/pipeline/pipeline_skip.h"
 #include "lockstep/tensor/random_state.h"
@@ -30,6 +32,15 @@ std::vector<at::Tensor> requiring_gradients(const NamedTensors& values) {
   for (const auto& [name, tensor] : values)
     if (tensor.defined() && tensor.requires_grad()) tensors.push_back(tensor);
   return tensors;
+}
+
+// So that an optimiser does not take the norm of one stage for that of the model.
+void mark_leaves(const std::vector<at::Tensor>& roots, const NamedTensors& arrived) {
+  for (const at::Tensor& leaf : graph_leaves(roots)) {
+    const auto is_it = [&leaf](const auto& entry) { return entry.second.is_same(leaf); };
+    if (std::none_of(arrived.begin(), arrived.end(), is_it))
+      optim::mark_as_part(leaf, optim::ModelPart::STAGE);
+  }
 }
 
 // Random numbers as they were before a forward, until the end of its second run.
@@ -65,7 +76,7 @@ NamedTensors PartRunner::call(const MicroBatch& batch) const {
   const PipelineSkipScope scope(std::move(skips));
   NamedTensors outputs;
   for (at::Tensor& output : stage_(inputs)) outputs.emplace_back("", std::move(output));
-  if (is_last_ && !scope.left().empty()) {
+  if (place_.is_last && !scope.left().empty()) {
     throw InvalidArgument(
         lockstep::str("Pipeline: the last stage ends, and nobody popped the skip tensor ",
                       in_quotes(scope.left().front().first),
@@ -87,7 +98,8 @@ at::Tensor PartRunner::loss_of(const MicroBatch& batch, const NamedTensors& outp
 at::Tensor PartRunner::keep_roots(MicroBatch& batch, const NamedTensors& outputs) const {
   const at::Tensor loss = loss_of(batch, outputs);
   if (loss.defined() && loss.requires_grad()) batch.roots = {loss};
-  if (!is_last_) batch.roots = requiring_gradients(outputs);
+  if (!place_.is_last) batch.roots = requiring_gradients(outputs);
+  if (!place_.is_whole && !stage_.module()) mark_leaves(batch.roots, batch.arrived);
   batch.is_whole = true;
   return loss;
 }
@@ -124,7 +136,7 @@ void PartRunner::recompute(int micro_batch) {
 
 std::vector<at::Tensor> PartRunner::root_gradients(const MicroBatch& batch,
                                                    const std::vector<at::Tensor>& given) const {
-  if (is_last_) {
+  if (place_.is_last) {
     if (batch.roots.empty()) return {};
     return {at::full_like(batch.roots.front(), batch.loss.weight)};
   }

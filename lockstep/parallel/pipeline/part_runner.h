@@ -10,6 +10,9 @@
 //             of their own (BatchNorm) run twice; DeferredBatchNorm does not count the second.
 // Gradients   A gradient of an output that does not arrive is not used. The gradient of an input that the
 //             part does not use is zeros.
+// Marks       parameters as those of a stage (optim/model_part.h), of a function without a module: the leaves
+// of
+//             its graph.
 // Throws      what the function and its backward throw; InvalidArgument for a loss of several elements, for
 //             skip tensors that the last part leaves, and for a second forward that gives other outputs.
 #pragma once
@@ -38,7 +41,11 @@ struct PartLoss {
 
 class PartRunner {
  public:
-  PartRunner(PipelineStage stage, bool is_last) : stage_(std::move(stage)), is_last_(is_last) {}
+  struct Place {
+    bool is_last = false;
+    bool is_whole = false;  // no other rank has a part of the model
+  };
+  PartRunner(PipelineStage stage, Place place) : stage_(std::move(stage)), place_(place) {}
 
   // Forgets the micro-batches of the step before.
   void begin();
@@ -81,7 +88,7 @@ class PartRunner {
   at::Tensor loss_of(const MicroBatch& batch, const NamedTensors& outputs) const;
 
   PipelineStage stage_;
-  bool is_last_;
+  Place place_;
   std::map<int, MicroBatch> micro_batches_;
 };
 

@@ -218,14 +218,16 @@ RANKS_TEST(PipelineFeatures, AReplicaThatFailsKeepsNobodyWaiting, Ranks(2)) {
 }
 
 // A stage has a part of the gradients, so their norm is not the model's.
-RANKS_TEST(PipelineFeatures, TheNormOfOneStageIsRefused, Ranks(1, 2, 3)) {
-  const PipelineShape shape{.stages = size(), .micro_batches = 2};
-  PartNets mine(shape, rank());
+void expect_no_norm(const ProcessGroup& group, bool is_function, RecomputeMode mode) {
+  const PipelineShape shape{.stages = group.size(), .micro_batches = 2, .recompute = mode};
+  PartNets mine(shape, group.rank());
+  std::vector<PipelineStage> stages = mine.stages();
+  if (is_function) stages = {[net = mine.nets[0]](const at::Tensor& x) mutable { return net->forward(x); }};
   std::vector<at::Tensor> parameters = mine.nets[0]->parameters();
   optim::LAMB optimizer(parameters, optim::LAMBOptions(0.1).max_grad_norm(1));
-  Pipeline pipeline(mine.stages(), squared_error, options_of(shape), world());
+  Pipeline pipeline(stages, squared_error, options_of(shape), group);
   pipeline.step(pipeline_rows(4, 1), pipeline_rows(4, 2));
-  if (size() == 1) {
+  if (group.size() == 1) {
     EXPECT_GT(clip_grad_norm_(parameters, 1), 0);
     optimizer.step();
     return;
@@ -234,6 +236,12 @@ RANKS_TEST(PipelineFeatures, TheNormOfOneStageIsRefused, Ranks(1, 2, 3)) {
               ThrowsMessage<InvalidArgument>(HasSubstr("belongs to one stage of a pipeline")));
   EXPECT_THAT([&] { optimizer.step(); },
               ThrowsMessage<InvalidArgument>(HasSubstr("GradientNorm::reduce_norms(optimizer)")));
+}
+
+RANKS_TEST(PipelineFeatures, TheNormOfOneStageIsRefused, Ranks(1, 2, 3)) {
+  for (const bool is_function : {false, true})
+    for (const auto mode : {RecomputeMode::NEVER, RecomputeMode::ALWAYS})
+      expect_no_norm(world(), is_function, mode);
 }
 
 // Running statistics are those of BatchNorm on the whole batch, with recomputing as well.

@@ -38,7 +38,7 @@ StepRunner::StepRunner(const ProcessGroup& group, const PipelineShape& shape,
     : shape_(shape), rank_(group.rank()), messages_(group, shape) {
   for (std::size_t chunk = 0; chunk < stages.size(); ++chunk) {
     const bool is_last = shape.part_of(rank_, static_cast<int>(chunk)) + 1 == shape.parts();
-    parts_.emplace_back(stages[chunk], is_last);
+    parts_.emplace_back(stages[chunk], PartRunner::Place{.is_last = is_last, .is_whole = group.size() == 1});
   }
 }
 
