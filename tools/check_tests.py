@@ -2,7 +2,9 @@
 """No test that silently does not run. Run by CTest; by hand: tools/check_tests.py build [--core]
 
 Every *_test.cpp is compiled into some target of the build folder (--core: of a build without libtorch), no test is disabled,
-and every GTEST_SKIP says why."""
+and every GTEST_SKIP says why. No two tests of one target have a name of their own alike: several are compiled as one file, and which ones
+are changes with every new test."""
+import collections
 import pathlib
 import re
 import sys
@@ -13,6 +15,39 @@ import sources
 SKIP = re.compile(r"GTEST_SKIP\(\)\s*(;|<<\s*\"\")")
 DISABLED = re.compile(r"\bTEST(_F|_P)?\s*\([^)]*\bDISABLED_|\bRC_GTEST_PROP\s*\([^)]*\bDISABLED_")
 TEST = re.compile(r"\b(TEST|TEST_F|TEST_P|TYPED_TEST|RC_GTEST_PROP|RC_GTEST_FIXTURE_PROP|RANKS_TEST\w*)\s*\(")
+
+NAMESPACE = re.compile(r"^namespace ([\w:]+) \{", re.M)
+TYPE = re.compile(r"^(?:struct|class|enum class) (\w+)")
+VALUE = re.compile(r"^(?:constexpr |const |static |inline )*[\w:<>,*& ]+?[ *&](\w+)(?: =|\{|\[|;)")
+FUNCTION = re.compile(r"^(?:constexpr |static |inline )*[\w:<>,*& ]+?[ *&](\w+)\(([^)]*)\)")
+NO_NAME = ("using", "namespace", "return", "template", "static_assert", "TEST", "RANKS_TEST", "RC_", "INSTANTIATE", "TORCH_MODULE")
+
+
+def own_names(text):
+    """What a file declares at the left margin, with its namespaces: types, values, functions with the types of their parameters."""
+    space = "::".join(NAMESPACE.findall(text))
+    names = set()
+    for line in text.splitlines():
+        if not line or line[0] in " #/}" or line.startswith(NO_NAME):
+            continue
+        if match := TYPE.match(line) or VALUE.match(line):
+            names.add(f"{space}::{match[1]}")
+        elif match := FUNCTION.match(line):
+            parameters = ",".join(re.sub(r"\s*\b\w+$", "", one.strip()) for one in match[2].split(","))
+            names.add(f"{space}::{match[1]}({parameters})")
+    return names
+
+
+def names_in_two(paths):
+    """Problems of the tests below lockstep/: those of ranks are one target and the others one, with libtorch and without."""
+    found = collections.defaultdict(dict)
+    for path in paths:
+        if path.parts[0] == "lockstep":
+            target = (path.stem.endswith("_ranks_test"), check_layers.has_torch(path))
+            for name in own_names(sources.read(path)):
+                if first := found[target].setdefault(name, path):
+                    if first != path:
+                        yield f"{path}: {name} is also in {first}; give one of them a namespace of its own"
 
 
 def main():
@@ -30,6 +65,7 @@ def main():
         for pattern, message in ((SKIP, "GTEST_SKIP without a reason"), (DISABLED, "a disabled test")):
             for match in pattern.finditer(text):
                 problems.append(f"{path}:{text.count(chr(10), 0, match.start()) + 1}: {message}")
+    problems += names_in_two(paths)
     return sources.report("check_tests", problems, len(paths))
 
 

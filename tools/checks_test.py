@@ -154,6 +154,10 @@ class Tests(unittest.TestCase):
         self.assertFalse(check_tests.SKIP.search('GTEST_SKIP() << "no pidfd: " << kernel;'))
         self.assertTrue(check_tests.DISABLED.search("TEST(A, DISABLED_B) {"))
 
+    def test_own_names(self):
+        text = "namespace a {\nnamespace {\nconstexpr int N = 1;\nstruct Net : Module {\n  int inner = 2;\n};\nint sum(int x, const T& y) {\n}\nTEST(A, B) {\n"
+        self.assertEqual(check_tests.own_names(text), {"a::N", "a::Net", "a::sum(int,const T&)"})
+
 
 class Sources(unittest.TestCase):
     def test_hidden_text_keeps_its_lines(self):

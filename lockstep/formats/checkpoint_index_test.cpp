@@ -11,6 +11,7 @@
 #include "lockstep/formats/checksum.h"
 
 namespace lockstep {
+namespace checkpoint_index_test {
 namespace {
 
 using nlohmann::json;
@@ -148,4 +149,5 @@ TEST(CheckpointIndex, KnowsPiecesThatOverlapOrLeaveAHole) {
 }
 
 }  // namespace
+}  // namespace checkpoint_index_test
 }  // namespace lockstep

@@ -12,6 +12,7 @@
 #include "testing/temp_folder.h"
 
 namespace lockstep {
+namespace dcp_reader_test {
 namespace {
 
 using ::testing::AllOf;
@@ -137,4 +138,5 @@ TEST(DcpReader, RefusesCodeByName) {
 }
 
 }  // namespace
+}  // namespace dcp_reader_test
 }  // namespace lockstep

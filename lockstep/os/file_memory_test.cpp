@@ -16,6 +16,7 @@
 #include "testing/temp_folder.h"
 
 namespace lockstep {
+namespace file_memory_test {
 namespace {
 
 constexpr std::size_t MIB = std::size_t{1} << 20U;
@@ -97,4 +98,5 @@ TEST(FileMemory, NamesTheFolderThatIsMissingOrHasNoRoom) {
 }
 
 }  // namespace
+}  // namespace file_memory_test
 }  // namespace lockstep

@@ -11,6 +11,7 @@
 #include "testing/temp_folder.h"
 
 namespace lockstep {
+namespace new_file_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -62,4 +63,5 @@ TEST(FileSizeLimit, OfANewFileIsAnErrorAndNoSignal) {
 }
 
 }  // namespace
+}  // namespace new_file_test
 }  // namespace lockstep

@@ -10,6 +10,7 @@
 #include "lockstep/train/early_stopping.h"
 
 namespace lockstep {
+namespace metric_decisions_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -133,4 +134,5 @@ TEST(BestCheckpoints, RefusesArgumentsOutOfRange) {
 }
 
 }  // namespace
+}  // namespace metric_decisions_test
 }  // namespace lockstep

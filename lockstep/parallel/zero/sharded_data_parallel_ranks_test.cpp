@@ -28,6 +28,7 @@
 #include "testing/tensors.h"
 
 namespace lockstep {
+namespace sharded_data_parallel_test {
 namespace {
 
 using testing::random_values;
@@ -367,4 +368,5 @@ RANKS_TEST(ShardedDataParallel, WritesAreMadeOnce, Ranks(1, 2, 3, 4), Backends("
 }
 
 }  // namespace
+}  // namespace sharded_data_parallel_test
 }  // namespace lockstep

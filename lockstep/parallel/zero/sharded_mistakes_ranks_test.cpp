@@ -20,6 +20,7 @@
 #include "testing/tensors.h"
 
 namespace lockstep {
+namespace sharded_mistakes_test {
 namespace {
 
 using ::testing::AllOf;
@@ -252,4 +253,5 @@ RANKS_TEST(ShardedMistakes, ASchedulerSetsTheRateOfAllParts, Ranks(1, 2)) {
 }
 
 }  // namespace
+}  // namespace sharded_mistakes_test
 }  // namespace lockstep
