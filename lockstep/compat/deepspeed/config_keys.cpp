@@ -209,8 +209,7 @@ constexpr std::array ROWS = std::to_array<Row>({
      NO_EFFECT, IN_CPU_MEMORY},
     {"zero_optimization.offload_param", "device:text nvme_path:text", SERVED,
      "cpu is the host of a model on a GPU in stage 3, where the state goes, too, and as none for others; "
-     "nvme "
-     "keeps the parameters in a file, in the folder of offload_optimizer"},
+     "nvme keeps the parameters in a file, in the folder of offload_optimizer"},
     {"zero_optimization.offload_param",
      "buffer_count:integer buffer_size:integer max_in_cpu:integer "
      "pin_memory:bool",

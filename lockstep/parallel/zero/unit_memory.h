@@ -4,8 +4,8 @@
 //   UnitStorages  of a GPU: a unit is a block of its own while it is there, to which the storages of its
 //                 parameters point
 //
-//   memory.take(2);                                          // now this rank may write to unit 2, and read
-//   it memory.gather(2, lane, parts).wait();                    // all ranks' parts have come
+//   memory.take(2);                                          // this rank may write to unit 2 now
+//   memory.gather(2, lane, parts).wait();                    // all ranks' parts have come
 //   memory.let_go(2);                                        // as often as it was taken
 //
 // Bytes     of the plan (unit_plan.h) name places, whatever their addresses are.
