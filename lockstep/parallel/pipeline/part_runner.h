@@ -10,9 +10,8 @@
 //             of their own (BatchNorm) run twice; DeferredBatchNorm does not count the second.
 // Gradients   A gradient of an output that does not arrive is not used. The gradient of an input that the
 //             part does not use is zeros.
-// Marks       parameters as those of a stage (optim/model_part.h), of a function without a module: the leaves
-// of
-//             its graph.
+// Marks       the leaves of the graph of a function without a module as parameters of a stage
+//             (optim/model_part.h).
 // Throws      what the function and its backward throw; InvalidArgument for a loss of several elements, for
 //             skip tensors that the last part leaves, and for a second forward that gives other outputs.
 #pragma once
