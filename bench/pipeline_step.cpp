@@ -23,6 +23,8 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/randn.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/activation.h>
@@ -36,6 +38,7 @@
 #include <cstdlib>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <vector>
@@ -44,6 +47,8 @@
 #include "lockstep/models/gpt2.h"
 #include "lockstep/parallel/pipeline/part_messages.h"
 #include "lockstep/parallel/pipeline/pipeline.h"
+#include "lockstep/parallel/pipeline/split_backward.h"
+#include "lockstep/schedules/pipeline_balance.h"
 #include "lockstep/schedules/pipeline_timeline.h"
 #include "lockstep/tensor/caching_allocator.h"
 #include "lockstep/tensor/collectives.h"
@@ -83,13 +88,15 @@ struct Model {
       batch = at::randn({16, 128, 384});
     }
   }
-  nn::Sequential part(int index, int parts) const {
+  std::vector<std::int64_t> even(int parts) const {
+    return std::vector<std::int64_t>(static_cast<std::size_t>(parts),
+                                     static_cast<std::int64_t>(layers.size()) / parts);
+  }
+  nn::Sequential part(int index, const std::vector<std::int64_t>& balance) const {
     nn::Sequential net;
-    const std::size_t size = layers.size() / static_cast<std::size_t>(parts);
-    for (std::size_t i = 0; i < size; ++i) {
-      const nn::Sequential& layer = layers[static_cast<std::size_t>(index) * size + i];
-      for (const auto& module : *layer) net->push_back(module);
-    }
+    const auto first = std::accumulate(balance.begin(), balance.begin() + index, std::int64_t{0});
+    for (std::int64_t i = first; i < first + balance[static_cast<std::size_t>(index)]; ++i)
+      for (const auto& module : *layers[static_cast<std::size_t>(i)]) net->push_back(module);
     return net;
   }
 };
@@ -161,24 +168,69 @@ struct Contender {
 
   std::string label() const {
     return std::string(name_of(shape.kind)) +
-           (shape.virtual_stages > 1 && shape.kind == ONE_F_ONE_B ? " x2" : "");
+           (shape.virtual_stages > 1 && shape.kind == ONE_F_ONE_B ? " x2" : "") +
+           (shape.work.part_sizes.empty() ? "" : " cut");
   }
 };
 
+// What a forward and the halves of a backward take in a half of the model, the mean of the ranks.
+dist::PipelineWork measure_work(const Model& model, int micro_batches) {
+  nn::Sequential half = model.part(dist::get_rank(), model.even(dist::get_world_size()));
+  const std::vector<at::Tensor> pieces = model.batch.chunk(micro_batches);
+  at::Tensor ms = at::zeros({3}, at::kDouble);
+  for (int round = -2; round < 8; ++round) {
+    if (round == 0) ms.zero_();
+    for (const at::Tensor& piece : pieces) {
+      const at::Tensor input = piece.detach().requires_grad_();
+      const double start = now_ms();
+      const at::Tensor output = half->forward(input);
+      const double computed = now_ms();
+      dist::SplitBackward backward({output}, {at::ones_like(output)}, {input});
+      const double sent = now_ms();
+      backward.accumulate();
+      ms += at::tensor({computed - start, sent - computed, now_ms() - sent}, at::kDouble);
+    }
+  }
+  dist::all_reduce(ms, dist::ReduceOp::AVG);
+  return {.forward = ms[0].item<double>(),
+          .backward_input = ms[1].item<double>(),
+          .backward_weight = ms[2].item<double>()};
+}
+
+// The shapes of all schedules; ZB_V a second time, cut and ordered for the times measured.
+std::vector<dist::PipelineShape> make_shapes(const Model& model, int micro_batches) {
+  std::vector<dist::PipelineShape> shapes;
+  for (const auto& [kind, chunks] : std::vector<std::pair<dist::PipelineScheduleKind, int>>{
+           {GPIPE, 1}, {ONE_F_ONE_B, 1}, {ONE_F_ONE_B, 2}, {ZB_H1, 1}, {ZB_V, 2}})
+    shapes.push_back({.kind = kind,
+                      .stages = dist::get_world_size(),
+                      .micro_batches = micro_batches,
+                      .virtual_stages = chunks});
+  if (model.layers.empty()) return shapes;
+  shapes.push_back(shapes.back());
+  shapes.back().work = measure_work(model, micro_batches);
+  const std::vector<double> costs(model.layers.size(), 1);
+  shapes.back().work = balance_pipeline(shapes.back(), costs).work;
+  return shapes;
+}
+
 std::vector<Contender> make_contenders(const Model& model, int micro_batches) {
   std::vector<Contender> all;
-  const int p = dist::get_world_size();
-  for (const auto& [kind, chunks] : std::vector<std::pair<dist::PipelineScheduleKind, int>>{
-           {GPIPE, 1}, {ONE_F_ONE_B, 1}, {ONE_F_ONE_B, 2}, {ZB_H1, 1}, {ZB_V, 2}}) {
-    Contender one{
-        .shape = {.kind = kind, .stages = p, .micro_batches = micro_batches, .virtual_stages = chunks}};
+  for (const dist::PipelineShape& shape : make_shapes(model, micro_batches)) {
+    Contender one{.shape = shape};
+    const std::vector<std::int64_t> balance =
+        shape.work.part_sizes.empty()
+            ? model.even(shape.parts())
+            : std::vector<std::int64_t>(shape.work.part_sizes.begin(), shape.work.part_sizes.end());
     std::vector<dist::PipelineStage> stages;
-    for (int chunk = 0; chunk < chunks; ++chunk) {
-      one.nets.push_back(model.part(one.shape.part_of(dist::get_rank(), chunk), one.shape.parts()));
+    for (int chunk = 0; chunk < shape.virtual_stages; ++chunk) {
+      one.nets.push_back(model.part(shape.part_of(dist::get_rank(), chunk), balance));
       stages.emplace_back(one.nets.back());
     }
     one.pipeline = std::make_unique<dist::Pipeline>(
-        stages, loss_of, dist::PipelineOptions{.schedule = kind, .micro_batches = micro_batches});
+        stages, loss_of,
+        dist::PipelineOptions{
+            .schedule = shape.kind, .micro_batches = micro_batches, .work = shape.work});
     all.push_back(std::move(one));
   }
   return all;
@@ -199,7 +251,8 @@ void print_one(const Model& model, const Contender& one, const Halves& halves) {
 
 void measure(const Model& model, int micro_batches, int rounds) {
   std::vector<Contender> contenders = make_contenders(model, micro_batches);
-  std::vector<nn::Sequential> half = {model.part(dist::get_rank(), dist::get_world_size())};
+  std::vector<nn::Sequential> half = {
+      model.part(dist::get_rank(), model.even(dist::get_world_size()))};
   std::vector<Halves> halves;
   for (int round = -3; round < rounds; ++round) {
     const Halves now = run_halves(half, model.batch, micro_batches, one_by_one(micro_batches));
@@ -220,6 +273,8 @@ void measure(const Model& model, int micro_batches, int rounds) {
   std::printf("{\"model\": \"%s\", \"micro_batches\": %d, \"schedule\": \"halves\", \"ms\": %.2f}\n",
               model.name.c_str(), micro_batches, median_of(halves).ms);
   for (const Contender& one : contenders) print_one(model, one, median_of(one.halves));
+  if (dist::get_rank() > 0) return;
+  for (const double size : contenders.back().shape.work.part_sizes) std::printf("cut: %.0f layers\n", size);
 }
 
 constexpr std::chrono::milliseconds SLEEP{200};

@@ -1,16 +1,43 @@
 #include "lockstep/schedules/pipeline_schedule.h"
 
 #include <algorithm>
-#include <array>
+#include <cmath>
+#include <numeric>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/schedules/zero_bubble.h"
 
 namespace lockstep {
 namespace {
 
-using PipelineActions = std::vector<PipelineAction>;
 using enum PipelineActionKind;
+
+void check_work(const PipelineShape& shape) {
+  const auto refuse = [](const char* name, double time, bool is_fine) {
+    if (!is_fine || !std::isfinite(time))
+      throw InvalidArgument(str("pipeline_schedule: the work of ", name, " is ", time,
+                                "; it is finite and not negative, and that of a forward is above 0"));
+  };
+  const PipelineWork& work = shape.work;
+  refuse("forward", work.forward, work.forward > 0);
+  refuse("backward_input", work.backward_input, work.backward_input >= 0);
+  refuse("backward_weight", work.backward_weight, work.backward_weight >= 0);
+  if (work.part_sizes.empty()) return;
+  const std::int64_t parts = std::int64_t{shape.stages} * shape.virtual_stages;
+  if (static_cast<std::int64_t>(shape.work.part_sizes.size()) != parts)
+    throw InvalidArgument(str("pipeline_schedule: part_sizes has ", shape.work.part_sizes.size(),
+                              " parts; expected ", parts, ", ", shape.virtual_stages, " for each of ",
+                              shape.stages, " stages"));
+  double sum = 0;
+  for (const double size : shape.work.part_sizes) {
+    sum += size;
+    if (!(size >= 0) || !std::isfinite(sum))
+      throw InvalidArgument(
+          str("pipeline_schedule: part_sizes has ", size, "; sizes are finite and not negative"));
+  }
+  if (sum == 0) throw InvalidArgument("pipeline_schedule: all part_sizes are 0; expected one above 0");
+}
 
 void check_pipeline(const PipelineShape& shape) {
   const auto refuse = [](const char* name, int value) {
@@ -20,6 +47,7 @@ void check_pipeline(const PipelineShape& shape) {
   refuse("stages", shape.stages);
   refuse("micro_batches", shape.micro_batches);
   refuse("virtual_stages", shape.virtual_stages);
+  check_work(shape);
   if (shape.kind == PipelineScheduleKind::ZB_V) {
     if (shape.virtual_stages == 2) return;
     throw InvalidArgument(
@@ -79,89 +107,15 @@ PipelineActions one_f_one_b(const PipelineShape& shape, int rank) {
   return actions;
 }
 
-// Rank r has one forward more than 1F1B at the beginning, and r gradients of parameters that wait. Every rank
-// has the activations of p micro-batches then.
-PipelineActions zb_h1(const PipelineShape& shape, int rank) {
-  const int m = shape.micro_batches;
-  const int first = std::min(shape.stages - rank, m);
-  PipelineActions actions;
-  for (int i = 0; i < first; ++i) actions.push_back({FORWARD, i});
-  for (int i = 0; i < m; ++i) {
-    actions.push_back({BACKWARD_INPUT, i});
-    if (i >= rank) actions.push_back({BACKWARD_WEIGHT, i - rank});
-    if (first + i < m) actions.push_back({FORWARD, first + i});
-  }
-  for (int i = std::max(0, m - rank); i < m; ++i) actions.push_back({BACKWARD_WEIGHT, i});
-  return actions;
-}
-
-// A rank's row of ZB_V as it is written down. Each kind of action takes its chunk's next micro-batch.
-class VRow {
- public:
-  explicit VRow(int micro_batches) : micro_batches_(micro_batches) {}
-
-  void forward(int chunk) { add(FORWARD, forwards_, chunk); }
-  void input(int chunk) { add(BACKWARD_INPUT, inputs_, chunk); }
-  void weight(int chunk) { add(BACKWARD_WEIGHT, weights_, chunk); }
-  void backward(int chunk) {
-    input(chunk);
-    weight(chunk);
-  }
-  int forwards(int chunk) const { return forwards_[static_cast<std::size_t>(chunk)]; }
-  bool has_weight_left(int chunk) const {
-    return weights_[static_cast<std::size_t>(chunk)] < inputs_[static_cast<std::size_t>(chunk)];
-  }
-  PipelineActions actions;
-
- private:
-  using Next = std::array<int, 2>;  // micro-batch, by chunk
-  void add(PipelineActionKind kind, Next& next, int chunk) {
-    const int i = next[static_cast<std::size_t>(chunk)]++;
-    if (i < micro_batches_) actions.push_back({kind, i, chunk});
-  }
-
-  const int micro_batches_;
-  Next forwards_{}, inputs_{}, weights_{};
-};
-
-// The row of 2p - 1 micro-batches, or of m if that is more. Those beyond m are left out.
-PipelineActions zb_v(const PipelineShape& shape, int rank) {
-  const int p = shape.stages, count = std::max(2 * p - 1, shape.micro_batches);
-  VRow row(shape.micro_batches);
-  // Until the first micro-batch has come back: down the V, then down and up in turn.
-  for (int i = 0; i < 2 * (p - rank) - 1; ++i) row.forward(0);
-  for (int i = 0; i < rank; ++i) {
-    row.forward(1);
-    row.forward(0);
-  }
-  // The upper half goes on while the gradient comes round the V.
-  for (int i = 0; i < p - rank; ++i) {
-    row.forward(1);
-    row.backward(1);
-  }
-  while (row.forwards(1) < row.forwards(0) || row.forwards(0) < count) {
-    if (row.forwards(0) < count) row.forward(0);
-    row.backward(0);
-    row.forward(1);
-    row.backward(1);
-  }
-  // Gradients of parameters wait until the ranks below have their gradients of inputs.
-  for (int i = 0; i < rank; ++i) {
-    row.input(0);
-    row.input(1);
-  }
-  for (int i = 0; i < p - rank; ++i) row.backward(0);
-  for (const int chunk : {1, 0})
-    while (row.has_weight_left(chunk)) row.weight(chunk);
-  return row.actions;
-}
-
-PipelineActions actions_of(const PipelineShape& shape, int rank) {
+std::vector<PipelineActions> actions_of(const PipelineShape& shape) {
+  std::vector<PipelineActions> ranks;
   switch (shape.kind) {
-    case PipelineScheduleKind::GPIPE: return gpipe(shape);
-    case PipelineScheduleKind::ONE_F_ONE_B: return one_f_one_b(shape, rank);
-    case PipelineScheduleKind::ZB_H1: return zb_h1(shape, rank);
-    case PipelineScheduleKind::ZB_V: return zb_v(shape, rank);
+    case PipelineScheduleKind::GPIPE: return std::vector(static_cast<std::size_t>(shape.stages), gpipe(shape));
+    case PipelineScheduleKind::ONE_F_ONE_B:
+      for (int rank = 0; rank < shape.stages; ++rank) ranks.push_back(one_f_one_b(shape, rank));
+      return ranks;
+    case PipelineScheduleKind::ZB_H1: return zero_bubble_h1(shape);
+    case PipelineScheduleKind::ZB_V: return zero_bubble_v(shape);
   }
   throw InternalError("pipeline_schedule: unknown kind");
 }
@@ -221,11 +175,17 @@ std::string_view name_of(RecomputeMode mode) {
   return "unknown";
 }
 
+double PipelineWork::size_of(int part) const {
+  if (part_sizes.empty()) return 1;
+  const double sum = std::accumulate(part_sizes.begin(), part_sizes.end(), 0.0);
+  return part_sizes[static_cast<std::size_t>(part)] * static_cast<double>(part_sizes.size()) / sum;
+}
+
 PipelineSchedule pipeline_schedule(const PipelineShape& shape) {
   check_pipeline(shape);
   PipelineSchedule schedule{.shape = shape, .ranks = {}};
-  for (int rank = 0; rank < shape.stages; ++rank)
-    schedule.ranks.push_back(with_recompute(shape, actions_of(shape, rank)));
+  for (const PipelineActions& actions : actions_of(shape))
+    schedule.ranks.push_back(with_recompute(shape, actions));
   return schedule;
 }
 
@@ -242,6 +202,8 @@ std::string to_text(const PipelineShape& shape) {
   if (shape.micro_batches > 1) text.insert(text.size() - 1, "e");
   if (shape.virtual_stages > 1) text += str(", ", shape.virtual_stages, " chunks a rank");
   if (shape.recompute != RecomputeMode::NEVER) text += str(", recompute ", name_of(shape.recompute));
+  for (std::size_t part = 0; part < shape.work.part_sizes.size(); ++part)
+    text += str(part == 0 ? ", parts of " : " ", shape.work.part_sizes[part]);
   return text;
 }
 

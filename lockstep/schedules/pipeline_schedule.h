@@ -20,18 +20,27 @@
 //                 and at least one, and their sizes differ by at most 1. Megatron refuses these m.
 //   ZB_H1         1F1B whose backward is two actions. BACKWARD_INPUT computes the gradient that the previous
 //                 stage waits for. BACKWARD_WEIGHT computes the gradients of the parameters, which nobody
-//                 waits for. It comes r micro-batches later on rank r, and fills the bubble at the end.
+//                 waits for. It comes r micro-batches later on rank r, and fills the bubble at the end. The
+//                 first stage has nobody to send a gradient to, so its BACKWARD is whole.
 //   ZB_V          the same split, with two chunks a rank that lie like a V: rank r has parts r and
 //                 2 p - 1 - r, so the last rank turns round by itself, and the first one has both ends of the
 //                 model. From 2 p - 1 micro-batches on, a rank waits for (p - 1) F / 2 alone. It keeps as
-//                 much as the first rank of 1F1B.
+//                 much as the first rank of 1F1B. With fewer micro-batches, or other `work`, the order is
+//                 computed from these.
 //
+// Work        what parts and actions of the model cost. A rank waits first of all for the forwards of the
+//             parts before its own. With ZB_V these can be small, because their ranks have the parts at the
+//             end as well: two stages with parts of 1, 2, 2 and 3 layers wait half as long as with parts of
+//             2. For that a rank keeps up to 3 p parts of mean size instead of 2 p. balance_pipeline() of
+//             pipeline_balance.h finds such a cut. The order of the other schedules depends on no work.
 // Recompute   RECOMPUTE is a second forward directly before the backward. Until then only the inputs of that
 //             micro-batch are kept. EXCEPT_LAST keeps the activations of the last micro-batch, as torchgpipe
 //             does: with GPIPE, its backward follows its forward.
 // Any m       m < p is allowed: a pipeline that never fills. micro_batches.h cuts a batch that m does not
 //             divide.
-// Throws      InvalidArgument: a number below 1; v > 1 with GPIPE or ZB_H1; v other than 2 with ZB_V.
+// Throws      InvalidArgument: a number below 1; v > 1 with GPIPE or ZB_H1; v other than 2 with ZB_V;
+//             work with sizes of another number of parts, that are negative, not finite or all 0, or with a
+//             forward that is not above 0.
 // See also    pipeline_messages.h: sends and receives. pipeline_timeline.h: times, bubble, peak memory.
 // Source      Huang et al., "GPipe", 2019, arXiv 1811.06965; Narayanan et al., "Efficient Large-Scale
 //             Language Model Training on GPU Clusters Using Megatron-LM", 2021, arXiv 2104.04473; Qi et al.,
@@ -72,12 +81,24 @@ struct PipelineAction {
   bool operator==(const PipelineAction&) const = default;
 };
 
+// What the model costs, in any unit.
+struct PipelineWork {
+  std::vector<double> part_sizes = {};  // by part of the model; empty: all the same
+  // Of a part of mean size: its forward, the gradients of its inputs, those of its parameters.
+  double forward = 1;
+  double backward_input = 1;
+  double backward_weight = 1;
+
+  double size_of(int part) const;  // as a multiple of the mean size
+};
+
 struct PipelineShape {
   PipelineScheduleKind kind = PipelineScheduleKind::ONE_F_ONE_B;
   int stages = 1;          // p
   int micro_batches = 1;   // m
   int virtual_stages = 1;  // v
   RecomputeMode recompute = RecomputeMode::NEVER;
+  PipelineWork work = {};
 
   int parts() const { return stages * virtual_stages; }  // of the model
   int part_of(int rank, int chunk) const {
@@ -89,9 +110,11 @@ struct PipelineShape {
   bool turns_round(int chunk) const { return kind == PipelineScheduleKind::ZB_V && chunk == 1; }
 };
 
+using PipelineActions = std::vector<PipelineAction>;
+
 struct PipelineSchedule {
   PipelineShape shape;
-  std::vector<std::vector<PipelineAction>> ranks;  // by rank, in the order in which the rank computes
+  std::vector<PipelineActions> ranks;  // by rank, in the order in which the rank computes
 };
 
 PipelineSchedule pipeline_schedule(const PipelineShape& shape);

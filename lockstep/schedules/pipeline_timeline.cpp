@@ -1,7 +1,6 @@
 #include "lockstep/schedules/pipeline_timeline.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <set>
 #include <utility>
@@ -54,6 +53,8 @@ class PipelineRun {
       : schedule_(schedule), times_(times), outputs_(cells(), NOT_YET), gradients_(cells(), NOT_YET) {
     timeline_.shape = schedule.shape;
     timeline_.ranks.resize(schedule.ranks.size());
+    for (int part = 0; part < schedule.shape.parts(); ++part)
+      part_sizes_.push_back(schedule.shape.work.size_of(part));
   }
 
   PipelineTimeline run() {
@@ -82,9 +83,9 @@ class PipelineRun {
            static_cast<std::size_t>(micro_batch);
   }
 
-  double duration(const PipelineAction& action) const {
+  double duration(const PipelineAction& action, int part) const {
     const double size = times_.sizes.empty() ? 1 : times_.sizes[static_cast<std::size_t>(action.micro_batch)];
-    const double scale = size / schedule_.shape.virtual_stages;
+    const double scale = size * part_sizes_[static_cast<std::size_t>(part)] / schedule_.shape.virtual_stages;
     switch (action.kind) {
       case FORWARD:
       case RECOMPUTE: return times_.forward * scale;
@@ -122,17 +123,18 @@ class PipelineRun {
     const double input = ready(action, part);
     if (input == NOT_YET) return false;
     const double start = std::max(input, mine.actions.empty() ? 0 : mine.actions.back().end);
-    const double end = start + duration(action);
+    const double end = start + duration(action, part);
     if (action.kind == FORWARD) outputs_[cell(part, action.micro_batch)] = end;
     if (action.kind == BACKWARD || action.kind == BACKWARD_INPUT)
       gradients_[cell(part, action.micro_batch)] = end;
-    mine.work += duration(action);
+    mine.work += duration(action, part);
     mine.actions.push_back({action, start, end});
     return true;
   }
 
   const PipelineSchedule& schedule_;
   const PipelineTimes& times_;
+  std::vector<double> part_sizes_;
   std::vector<double> outputs_;    // by part and micro-batch: when its forward has ended
   std::vector<double> gradients_;  // when its input's gradient is computed
   PipelineTimeline timeline_;
@@ -141,20 +143,27 @@ class PipelineRun {
 using Held = std::set<std::pair<int, int>>;  // micro-batch and chunk
 
 // Adds what the rank keeps. An action that is recomputed later keeps its inputs alone.
-void add_peaks(RankTimeline& rank) {
+void add_peaks(RankTimeline& rank, const std::vector<double>& chunk_sizes) {
   Held recomputed;
   for (const TimedAction& timed : rank.actions)
     if (timed.action.kind == RECOMPUTE) recomputed.emplace(timed.action.micro_batch, timed.action.chunk);
   int in_flight = 0, activations = 0;
+  double size = 0;
   for (const auto& [action, start, end] : rank.actions) {
     const bool is_later = action.kind == FORWARD && recomputed.contains({action.micro_batch, action.chunk});
     if (action.kind == FORWARD) ++in_flight;
-    if (action.kind == RECOMPUTE || (action.kind == FORWARD && !is_later)) ++activations;
+    const double chunk_size = chunk_sizes[static_cast<std::size_t>(action.chunk)];
+    if (action.kind == RECOMPUTE || (action.kind == FORWARD && !is_later)) {
+      ++activations;
+      size += chunk_size;
+    }
     rank.peak_in_flight = std::max(rank.peak_in_flight, in_flight);
     rank.peak_activations = std::max(rank.peak_activations, activations);
+    rank.peak_size = std::max(rank.peak_size, size);
     if (action.kind == BACKWARD || action.kind == BACKWARD_WEIGHT) {
       --in_flight;
       --activations;
+      size -= chunk_size;
     }
   }
 }
@@ -175,11 +184,24 @@ double PipelineTimeline::bubble() const {
   return total > 0 ? (total - work) / total : 0;
 }
 
+PipelineTimeline pipeline_timeline(const PipelineSchedule& schedule) {
+  const PipelineWork& work = schedule.shape.work;
+  return pipeline_timeline(schedule, {.forward = work.forward,
+                                      .backward_input = work.backward_input,
+                                      .backward_weight = work.backward_weight,
+                                      .sizes = {}});
+}
+
 PipelineTimeline pipeline_timeline(const PipelineSchedule& schedule, const PipelineTimes& times) {
   check_times(schedule.shape, times);
   check_table(schedule);
   PipelineTimeline timeline = PipelineRun(schedule, times).run();
-  for (RankTimeline& rank : timeline.ranks) add_peaks(rank);
+  for (int rank = 0; rank < schedule.shape.stages; ++rank) {
+    std::vector<double> sizes;
+    for (int chunk = 0; chunk < schedule.shape.virtual_stages; ++chunk)
+      sizes.push_back(schedule.shape.work.size_of(schedule.shape.part_of(rank, chunk)));
+    add_peaks(timeline.ranks[static_cast<std::size_t>(rank)], sizes);
+  }
   return timeline;
 }
 

@@ -7,10 +7,10 @@
 //   timeline.bubble();                           // 9 / 33: (p - 1) / (m + p - 1)
 //   timeline.ranks[0].peak_in_flight;            // 4: min(p - rank, m)
 //
-// Times       of one micro-batch on all of a rank's model chunks, in any unit; a chunk's action takes the
-// v-th
-//             part. A BACKWARD takes backward_input + backward_weight, a RECOMPUTE as long as the forward.
-//             `sizes` multiplies the times of each micro-batch; empty: all are 1.
+// Times       of one micro-batch on all of a rank's model chunks, in any unit; a chunk's action takes the v-th
+//             part, times the size of the chunk's part of the model (shape.work). A BACKWARD takes
+//             backward_input + backward_weight, a RECOMPUTE as long as the forward. `sizes` multiplies the
+//             times of each micro-batch; empty: all are 1.
 // Begin       An action begins when its rank has finished the one before, and its input has arrived. The
 //             input arrives `transfer` after the end of the action that computed it on another rank. No rank
 //             is busy meanwhile. A RECOMPUTE needs no gradient, so it begins before the gradient arrives.
@@ -19,7 +19,7 @@
 // Peaks       of each rank, in micro-batches of one chunk. They follow from the order alone, not from times.
 //             peak_in_flight: from FORWARD to the end of the backward, of both its halves; their inputs are
 //             kept. peak_activations: those whose activations are kept, which begins at RECOMPUTE if there is
-//             one.
+//             one. peak_size: the same, where a chunk counts as its part's size, in parts of mean size.
 // Throws      InvalidArgument: a time that is negative or not finite; a forward of 0; sizes for another
 //             number of micro-batches; a table of the caller's own in which a rank waits forever, or which
 //             has micro-batches or chunks that the shape has not.
@@ -51,6 +51,7 @@ struct RankTimeline {
   double work = 0;  // sum of their times
   int peak_in_flight = 0;
   int peak_activations = 0;
+  double peak_size = 0;
 };
 
 struct PipelineTimeline {
@@ -61,6 +62,8 @@ struct PipelineTimeline {
   double bubble() const;    // 0 to 1
 };
 
-PipelineTimeline pipeline_timeline(const PipelineSchedule& schedule, const PipelineTimes& times = {});
+PipelineTimeline pipeline_timeline(const PipelineSchedule& schedule, const PipelineTimes& times);
+// With the times of schedule.shape.work.
+PipelineTimeline pipeline_timeline(const PipelineSchedule& schedule);
 
 }  // namespace lockstep

@@ -24,23 +24,38 @@
 namespace lockstep {
 namespace {
 
-// Compares what every rank was told, with the name of each option in an error.
-void compare_options(const ProcessGroup& group, const PipelineOptions& options, std::size_t stages) {
-  const Acting acting(Purpose::PIPELINE);
-  constexpr std::size_t COUNT = 5;
-  constexpr const char* NAMES[COUNT] = {"stages", "schedule", "micro_batches", "recompute", "reduction"};
-  const std::int64_t mine[COUNT] = {
-      static_cast<std::int64_t>(stages), static_cast<std::int64_t>(options.schedule), options.micro_batches,
-      static_cast<std::int64_t>(options.recompute), static_cast<std::int64_t>(options.reduction)};
-  std::vector<std::int64_t> all(COUNT * static_cast<std::size_t>(group.size()));
-  comm::all_gather(group, std::span<const std::int64_t>(mine), std::span(all)).wait();
-  for (std::size_t i = COUNT; i < all.size(); ++i) {
-    if (all[i] == all[i % COUNT]) continue;
+// Compares what every rank was told; name_of(i) is in an error.
+template <typename Name>
+void compare_numbers(const ProcessGroup& group, const std::vector<double>& mine, const Name& name_of) {
+  std::vector<double> all(mine.size() * static_cast<std::size_t>(group.size()));
+  comm::all_gather(group, std::span(mine), std::span(all)).wait();
+  for (std::size_t i = mine.size(); i < all.size(); ++i) {
+    if (all[i] == all[i % mine.size()]) continue;
     throw Mismatch(str("Pipeline on group \"", group.name(), "\", rank ", group.rank(), " of ", group.size(),
-                       ": ", NAMES[i % COUNT], " is ", all[i % COUNT], " on rank 0 and ", all[i], " on rank ",
-                       i / COUNT,
+                       ": ", name_of(i % mine.size()), " is ", all[i % mine.size()], " on rank 0 and ", all[i],
+                       " on rank ", i / mine.size(),
                        "; every rank makes the pipeline with the same options and as many stages"));
   }
+}
+
+void compare_options(const ProcessGroup& group, const PipelineOptions& options, std::size_t stages) {
+  const Acting acting(Purpose::PIPELINE);
+  const PipelineWork& work = options.work;
+  const std::vector<std::pair<const char*, double>> named = {
+      {"stages", static_cast<double>(stages)},
+      {"schedule", static_cast<double>(options.schedule)},
+      {"micro_batches", options.micro_batches},
+      {"recompute", static_cast<double>(options.recompute)},
+      {"reduction", static_cast<double>(options.reduction)},
+      {"work.forward", work.forward},
+      {"work.backward_input", work.backward_input},
+      {"work.backward_weight", work.backward_weight},
+      {"the number of work.part_sizes", static_cast<double>(work.part_sizes.size())}};
+  std::vector<double> numbers;
+  for (const auto& [name, number] : named) numbers.push_back(number);
+  compare_numbers(group, numbers, [&](std::size_t i) { return named[i].first; });
+  if (!work.part_sizes.empty())
+    compare_numbers(group, work.part_sizes, [](std::size_t i) { return str("work.part_sizes[", i, ']'); });
 }
 
 PipelineShape shape_of(const PipelineOptions& options, std::size_t stages, const ProcessGroup& group) {
@@ -58,7 +73,8 @@ PipelineShape shape_of(const PipelineOptions& options, std::size_t stages, const
                                .stages = group.size(),
                                .micro_batches = options.micro_batches,
                                .virtual_stages = static_cast<int>(stages),
-                               .recompute = options.recompute};
+                               .recompute = options.recompute,
+                               .work = options.work};
   static_cast<void>(pipeline_schedule(shape));  // refuses what cannot be
   return shape;
 }

@@ -15,7 +15,9 @@
 //             module or a function of tensors (pipeline_stage.h). sequential_part() of balance.h cuts a
 //             Sequential.
 // Schedule    GPIPE, ONE_F_ONE_B, ZB_H1 or ZB_V (schedules/pipeline_schedule.h). Gradients are the same up
-//             to rounding; waiting time and memory differ (docs/pipeline.md).
+//             to rounding; waiting time and memory differ (docs/pipeline.md). ZB_V takes an order for
+//             what the parts cost, which `work` says, the same on every rank. balance_by_time() of balance.h
+//             measures that, and finds parts that make its step shortest.
 // Batch       is cut along dimension 0. Micro-batches differ by at most one row, and a batch with fewer rows
 //             than micro_batches makes fewer. A batch may have another number of rows in each step.
 // Inputs      are taken on the rank of the first stage, targets on that of the last; other ranks may pass the
@@ -57,8 +59,8 @@
 //             (InvalidArgument). The group and the pipeline stay usable. A rank that dies is a PeerLost on
 //             all others, and the group is closed.
 // Throws      (constructor) InvalidArgument: no stages, micro_batches below 1, several stages with GPIPE or
-//             ZB_H1, other than two with ZB_V; count without SUM, replicas without count. Mismatch: ranks
-//             disagree about options or numbers of stages.
+//             ZB_H1, other than two with ZB_V; count without SUM, replicas without count; work of
+//             another number of parts. Mismatch: ranks disagree about options or numbers of stages.
 // Source      Huang et al. (GPipe), 2019; Narayanan et al. (Megatron-LM), 2021; torchgpipe;
 //             torch.distributed.pipelining. docs/pipeline.md has the names of the latter beside ours.
 #pragma once
@@ -93,6 +95,7 @@ struct PipelineOptions {
   bool return_outputs = false;                               // of step(); eval() always returns them
   std::function<double(at::TensorList targets)> count = {};  // of a micro-batch; called on the last stage
   std::optional<ProcessGroup> replicas = {};                 // the same rank of all pipelines
+  PipelineWork work = {};                                    // what the model costs, for ZB_V
 };
 
 struct PipelineResult {
