@@ -8,8 +8,7 @@
 // mlp    sixteen layers of 1024 x 1024 with ReLU, 256 rows a batch
 // gpt    eight blocks of GPT-2, width 384 with 6 heads, 16 sequences of 128 places a batch
 // sleep  stages that sleep: 200 ms for the forward of a micro-batch, as long for the gradient of its inputs,
-// and
-//        for that of its parameters. Any number of ranks; prints the measured bubble beside the table's.
+//        and for that of its parameters. Any number of ranks; prints the measured bubble beside the table's.
 //
 // messages  microseconds in which a value goes from one stage to the next, which reads it once: half of a
 //           round in which it comes back as a gradient. Median of the rounds.
@@ -18,8 +17,9 @@
 // micro-batch, on inputs and gradients of its own, and then they meet. `times_halves` of a schedule with no
 // bubble is 1. `ideal` is what the schedule's table has for forwards and backwards as long as measured in
 // halves that run in the order of that schedule: what lies between a forward and its backward empties the
-// caches. Rounds run all schedules in turn; medians of the rounds. Prints one JSON object per rank and
-// schedule.
+// caches. How much of a backward is for the inputs is measured before. "zb-v cut" has the cut, and the order,
+// that are best for these times. Rounds run all schedules in turn; medians of the rounds. Prints one JSON
+// object per rank and schedule.
 #include <ATen/Parallel.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/randn.h>
@@ -229,18 +229,18 @@ std::vector<Contender> make_contenders(const Model& model, int micro_batches) {
     }
     one.pipeline = std::make_unique<dist::Pipeline>(
         stages, loss_of,
-        dist::PipelineOptions{
-            .schedule = shape.kind, .micro_batches = micro_batches, .work = shape.work});
+        dist::PipelineOptions{.schedule = shape.kind, .micro_batches = micro_batches, .work = shape.work});
     all.push_back(std::move(one));
   }
   return all;
 }
 
-void print_one(const Model& model, const Contender& one, const Halves& halves) {
-  const double backward = halves.backward / 2;
-  const auto timeline = dist::pipeline_timeline(
-      pipeline_schedule(one.shape),
-      {.forward = halves.forward, .backward_input = backward, .backward_weight = backward});
+// `part` of a backward is for its inputs.
+void print_one(const Model& model, const Contender& one, const Halves& halves, double part) {
+  const auto timeline = dist::pipeline_timeline(pipeline_schedule(one.shape),
+                                                {.forward = halves.forward,
+                                                 .backward_input = halves.backward * part,
+                                                 .backward_weight = halves.backward * (1 - part)});
   const double ideal = timeline.makespan() / one.shape.micro_batches;
   std::printf(
       "{\"model\": \"%s\", \"micro_batches\": %d, \"schedule\": \"%s\", \"ms\": %.2f, "
@@ -251,8 +251,7 @@ void print_one(const Model& model, const Contender& one, const Halves& halves) {
 
 void measure(const Model& model, int micro_batches, int rounds) {
   std::vector<Contender> contenders = make_contenders(model, micro_batches);
-  std::vector<nn::Sequential> half = {
-      model.part(dist::get_rank(), model.even(dist::get_world_size()))};
+  std::vector<nn::Sequential> half = {model.part(dist::get_rank(), model.even(dist::get_world_size()))};
   std::vector<Halves> halves;
   for (int round = -3; round < rounds; ++round) {
     const Halves now = run_halves(half, model.batch, micro_batches, one_by_one(micro_batches));
@@ -272,9 +271,11 @@ void measure(const Model& model, int micro_batches, int rounds) {
   }
   std::printf("{\"model\": \"%s\", \"micro_batches\": %d, \"schedule\": \"halves\", \"ms\": %.2f}\n",
               model.name.c_str(), micro_batches, median_of(halves).ms);
-  for (const Contender& one : contenders) print_one(model, one, median_of(one.halves));
+  const dist::PipelineWork& work = contenders.back().shape.work;
+  const double part = work.backward_input / (work.backward_input + work.backward_weight);
+  for (const Contender& one : contenders) print_one(model, one, median_of(one.halves), part);
   if (dist::get_rank() > 0) return;
-  for (const double size : contenders.back().shape.work.part_sizes) std::printf("cut: %.0f layers\n", size);
+  for (const double size : work.part_sizes) std::printf("cut: %.0f layers\n", size);
 }
 
 constexpr std::chrono::milliseconds SLEEP{200};

@@ -102,7 +102,7 @@ void describe_transformer(CLI::App& app, PlanOptions& options) {
   const auto add = [&](const char* name, std::optional<std::int64_t>& value, const char* text) {
     add_number(app, TRANSFORMER_OPTIONS, name, value, MOST, text);
   };
-  add("--layers", options.layers, "layers");
+  add("--layers", options.layers, "layers; of a pipeline: cuts them so that its step is shortest");
   add("--hidden", options.hidden, "hidden size");
   add("--heads", options.heads, "attention heads");
   add("--sequence", options.sequence, "tokens of a sequence");
@@ -133,6 +133,7 @@ void describe_pipeline(CLI::App& app, PlanOptions& options) {
   count("--stages", words.stages, "ranks of the pipeline");
   count("--micro-batches", words.micro_batches, "micro-batches of a step");
   count("--virtual", words.virtual_stages, "model chunks of each rank, default 1: interleaved 1f1b");
+  word("--parts", words.parts, "A,B,...", "sizes of the model's parts, in any unit; default: all are equal");
   word("--times", words.times, "F,B,W",
        "times of forward, gradient of inputs and of weights, for all chunks of a rank; default 1,1,1");
   word("--transfer", words.transfer, "TIME", "time of a message, default 0");
@@ -250,6 +251,8 @@ constexpr std::array OPTION_USES = std::to_array<OptionUse>({{"--json", true, tr
                                                              {"--stages", false, false, true},
                                                              {"--micro-batches", false, false, true},
                                                              {"--virtual", false, false, true},
+                                                             {"--parts", false, false, true},
+                                                             {"--layers", true, false, true},
                                                              {"--times", false, false, true},
                                                              {"--transfer", false, false, true},
                                                              {"--batch", false, false, true},
@@ -291,6 +294,7 @@ int plan_mesh(const CLI::App& app, const PlanOptions& options) {
 int plan_pipeline(const CLI::App& app, PlanOptions& options) {
   refuse_other_options(app, PlanKind::PIPELINE);
   options.pipeline.recompute = options.recompute;
+  options.pipeline.layers = options.layers;
   const PipelineQuestion question = pipeline_question(options.pipeline);
   if (!options.svg.empty()) {
     const std::string picture =

@@ -87,19 +87,30 @@ struct Whole {
   std::vector<torch::nn::Sequential> nets;
 };
 
-// All schedules of p ranks: GPipe, 1F1B, interleaved 1F1B with 2 chunks, ZB-H1 and ZB-V.
+// Of p ranks with two chunks each: small parts first, large ones last. The nets' parts are all alike, so this
+// is wrong, which must make no difference but in time.
+inline PipelineWork unequal_parts(int p) {
+  PipelineWork work{.part_sizes = std::vector<double>(static_cast<std::size_t>(2 * p), 2),
+                    .backward_input = 1.5};
+  work.part_sizes.front() = 1;
+  work.part_sizes.back() = 3;
+  return work;
+}
+
+// All schedules of p ranks: GPipe, 1F1B, interleaved 1F1B with 2 chunks, ZB-H1, and ZB-V in two orders.
 inline std::vector<PipelineShape> runnable_shapes(int p, int m,
                                                   RecomputeMode recompute = RecomputeMode::NEVER) {
   using enum PipelineScheduleKind;
-  return {{GPIPE, p, m, 1, recompute},
-          {ONE_F_ONE_B, p, m, 1, recompute},
-          {ONE_F_ONE_B, p, m, 2, recompute},
-          {ZB_H1, p, m, 1, recompute},
-          {ZB_V, p, m, 2, recompute}};
+  return {{GPIPE, p, m, 1, recompute},       {ONE_F_ONE_B, p, m, 1, recompute},
+          {ONE_F_ONE_B, p, m, 2, recompute}, {ZB_H1, p, m, 1, recompute},
+          {ZB_V, p, m, 2, recompute},        {ZB_V, p, m, 2, recompute, unequal_parts(p)}};
 }
 
 inline PipelineOptions options_of(const PipelineShape& shape) {
-  return {.schedule = shape.kind, .micro_batches = shape.micro_batches, .recompute = shape.recompute};
+  return {.schedule = shape.kind,
+          .micro_batches = shape.micro_batches,
+          .recompute = shape.recompute,
+          .work = shape.work};
 }
 
 }  // namespace lockstep::testing

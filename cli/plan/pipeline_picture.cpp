@@ -76,15 +76,19 @@ std::string style_sheet() {
   return text + "</style>\n";
 }
 
+bool has_kind(const PipelineTimeline& timeline, PipelineActionKind kind) {
+  return std::any_of(timeline.ranks.begin(), timeline.ranks.end(), [&](const RankTimeline& rank) {
+    return std::any_of(rank.actions.begin(), rank.actions.end(),
+                       [&](const TimedAction& timed) { return timed.action.kind == kind; });
+  });
+}
+
 // The kinds of actions that there are, and what the picture shows as numbers.
 std::string keys_of(const PipelineTimeline& timeline, double y) {
   std::string text;
   double x = PICTURE_LEFT;
   for (const ActionStyle& style : ACTION_STYLES) {
-    const auto& first = timeline.ranks.front().actions;
-    if (std::none_of(first.begin(), first.end(),
-                     [&](const TimedAction& timed) { return timed.action.kind == style.kind; }))
-      continue;
+    if (!has_kind(timeline, style.kind)) continue;
     text += str(R"(<rect class=")", style.css_class, R"(" x=")", coordinate(x), R"(" y=")", coordinate(y),
                 R"(" width="14" height="14"/>)", '\n');
     text += svg_text(x + 19, y + 11, "", style.name);

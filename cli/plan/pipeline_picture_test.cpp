@@ -49,6 +49,14 @@ TEST(PipelinePicture, PalesLaterChunks) {
   EXPECT_THAT(svg, HasSubstr(">F1c</text>"));
 }
 
+// The first stage's backward is whole, those of the others have two halves: a box each, and one for the key.
+TEST(PipelinePicture, HasAKeyForWhatAnyRankDoes) {
+  const std::string svg = pipeline_svg(pipeline_timeline(
+      pipeline_schedule({.kind = PipelineScheduleKind::ZB_H1, .stages = 2, .micro_batches = 3})));
+  for (const char* kind : {"b", "i", "w"})
+    EXPECT_EQ(count_of(svg, std::string("<rect class=\"") + kind + "\""), 3U + 1) << kind;
+}
+
 TEST(PipelinePicture, OfManyMicroBatchesHasNoLabels) {
   const std::string svg =
       pipeline_svg(pipeline_timeline(pipeline_schedule({.stages = 2, .micro_batches = 2000})));

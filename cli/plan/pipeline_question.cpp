@@ -7,12 +7,14 @@
 
 #include "cli/plan/chosen.h"
 #include "lockstep/schedules/micro_batches.h"
+#include "lockstep/schedules/pipeline_balance.h"
 #include "lockstep/schedules/pipeline_chart.h"
 
 namespace lockstep::cli {
 namespace {
 
 constexpr std::int64_t MOST_ACTIONS = 1'000'000;
+constexpr std::int64_t MOST_LAYERS = 1'000, MOST_PARTS = 64;
 
 constexpr std::array SCHEDULES =
     std::to_array<Word<PipelineScheduleKind>>({{"gpipe", PipelineScheduleKind::GPIPE},
@@ -24,13 +26,14 @@ constexpr std::array RECOMPUTE_MODES =
                                         {"except_last", RecomputeMode::EXCEPT_LAST},
                                         {"always", RecomputeMode::ALWAYS}});
 
-double parse_time(std::string_view option, const std::string& text, double least) {
-  double time = 0;
+// A number of at least `least`; `what` says what it is: "times".
+double parse_real(std::string_view option, std::string_view what, const std::string& text, double least) {
+  double number = 0;
   std::istringstream in(text);
-  in >> time;
-  if (in.fail() || !in.eof() || !std::isfinite(time) || time < least)
-    throw UsageError(str(option, " takes times such as 1 or 2.5, in any unit, not ", in_quotes(text)));
-  return time;
+  in >> number;
+  if (in.fail() || !in.eof() || !std::isfinite(number) || number < least)
+    throw UsageError(str(option, " takes ", what, " such as 1 or 2.5, in any unit, not ", in_quotes(text)));
+  return number;
 }
 
 // "F,B,W": forward, gradient of the inputs, gradient of the weights.
@@ -40,7 +43,7 @@ PipelineTimes parse_times(const std::string& text) {
   std::vector<double> all;
   std::istringstream words(text);
   for (std::string word; std::getline(words, word, ',');)
-    all.push_back(parse_time("--times", word, all.empty() ? 1e-9 : 0));
+    all.push_back(parse_real("--times", "times", word, all.empty() ? 1e-9 : 0));
   if (all.size() != 3) {
     throw UsageError(
         str("--times takes three times, F,B,W: forward, gradient of the inputs, gradient of the "
@@ -51,6 +54,32 @@ PipelineTimes parse_times(const std::string& text) {
   times.backward_input = all[1];
   times.backward_weight = all[2];
   return times;
+}
+
+// "1,2,2,3": the sizes of the model's parts.
+std::vector<double> parse_parts(const std::string& text) {
+  std::vector<double> sizes;
+  std::istringstream words(text);
+  for (std::string word; std::getline(words, word, ',');)
+    sizes.push_back(parse_real("--parts", "sizes", word, 0));
+  return sizes;
+}
+
+// Says what the parts cost: as given, or cut for the schedule from equal layers.
+void add_work(const PipelineWords& words, PipelineQuestion& question) {
+  PipelineShape& shape = question.shape;
+  shape.work = {.forward = question.times.forward,
+                .backward_input = question.times.backward_input,
+                .backward_weight = question.times.backward_weight};
+  if (words.layers && !words.parts.empty())
+    throw UsageError("lockstep plan takes --layers, which cuts the model, or --parts, which says the cut");
+  if (!words.parts.empty()) shape.work.part_sizes = parse_parts(words.parts);
+  if (!words.layers) return;
+  if (shape.parts() > MOST_PARTS || *words.layers > MOST_LAYERS)
+    throw UsageError(str("--layers cuts up to ", MOST_LAYERS, " layers into up to ", MOST_PARTS,
+                         " parts, not ", *words.layers, " into ", shape.parts()));
+  const std::vector<double> costs(static_cast<std::size_t>(*words.layers), 1);
+  shape.work = balance_pipeline(shape, costs).work;
 }
 
 std::string joined(const std::vector<std::int64_t>& numbers) {
@@ -70,7 +99,7 @@ std::string times_text(const PipelineQuestion& question) {
 
 std::string legend(const PipelineShape& shape) {
   const bool is_split = shape.kind == PipelineScheduleKind::ZB_H1 || shape.kind == PipelineScheduleKind::ZB_V;
-  return str("F forward, ", is_split ? "I gradient of the inputs, W of the weights" : "B backward",
+  return str("F forward, ", "B backward", is_split ? ", I gradient of the inputs, W of the weights" : "",
              shape.recompute == RecomputeMode::NEVER ? "" : ", R recompute",
              "; the number is the micro-batch",
              shape.virtual_stages > 1 ? ", the letter the rank's model chunk" : "", '\n');
@@ -80,7 +109,8 @@ std::string peaks_text(const PipelineShape& shape) {
   const std::string unit =
       shape.virtual_stages > 1 ? str(", of one chunk each (", shape.virtual_stages, " chunks a rank)") : "";
   return str("in flight: most micro-batches between forward and backward, their inputs are kept", unit,
-             "\nactivations: most micro-batches whose activations are kept", unit, '\n');
+             "\nactivations: most micro-batches whose activations are kept", unit, '\n',
+             shape.work.part_sizes.empty() ? "" : "size: the most of these, in parts of mean size\n");
 }
 
 }  // namespace
@@ -100,7 +130,7 @@ PipelineQuestion pipeline_question(const PipelineWords& words) {
     throw UsageError(str("--stages times --micro-batches times --virtual is more than ", MOST_ACTIONS));
   }
   question.times = parse_times(words.times);
-  if (!words.transfer.empty()) question.times.transfer = parse_time("--transfer", words.transfer, 0);
+  if (!words.transfer.empty()) question.times.transfer = parse_real("--transfer", "times", words.transfer, 0);
   shape.stages = static_cast<int>(*words.stages);
   shape.micro_batches = static_cast<int>(*words.micro_batches);
   shape.virtual_stages = static_cast<int>(chunks);
@@ -110,6 +140,7 @@ PipelineQuestion pipeline_question(const PipelineWords& words) {
     for (const std::int64_t rows : question.rows)
       question.times.sizes.push_back(static_cast<double>(rows) / static_cast<double>(question.rows.front()));
   }
+  add_work(words, question);
   return question;
 }
 
@@ -124,18 +155,17 @@ std::string pipeline_text(const PipelineQuestion& question) {
 std::string pipeline_json(const PipelineQuestion& question) {
   const PipelineTimeline timeline = pipeline_timeline(pipeline_schedule(question.shape), question.times);
   const PipelineShape& shape = question.shape;
-  nlohmann::ordered_json json = {{"schedule", name_of(shape.kind)},
-                                 {"stages", shape.stages},
-                                 {"micro_batches", shape.micro_batches},
-                                 {"virtual_stages", shape.virtual_stages},
-                                 {"recompute", name_of(shape.recompute)},
-                                 {"time", timeline.makespan()},
-                                 {"bubble", timeline.bubble()}};
+  nlohmann::ordered_json json = {
+      {"schedule", name_of(shape.kind)},       {"stages", shape.stages},
+      {"micro_batches", shape.micro_batches},  {"virtual_stages", shape.virtual_stages},
+      {"recompute", name_of(shape.recompute)}, {"part_sizes", shape.work.part_sizes},
+      {"time", timeline.makespan()},           {"bubble", timeline.bubble()}};
   for (const RankTimeline& rank : timeline.ranks) {
     auto& row = json["ranks"].emplace_back();
     row = {{"idle", timeline.makespan() - rank.work},
            {"peak_in_flight", rank.peak_in_flight},
-           {"peak_activations", rank.peak_activations}};
+           {"peak_activations", rank.peak_activations},
+           {"peak_size", rank.peak_size}};
     for (const auto& [action, start, end] : rank.actions)
       row["actions"].push_back(
           {{"action", label_of(action, shape.virtual_stages > 1)}, {"start", start}, {"end", end}});

@@ -17,7 +17,8 @@ namespace lockstep::cli {
 struct PipelineWords {
   std::string pipeline;
   std::optional<std::int64_t> stages, micro_batches, virtual_stages, batch;
-  std::string times, transfer, recompute;
+  std::optional<std::int64_t> layers;
+  std::string times, transfer, recompute, parts;
 };
 
 struct PipelineQuestion {

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
+#include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
@@ -15,9 +17,9 @@ namespace {
 struct CutCost {
   double time = 0;
   double squares = 0;  // sum of the squared sizes of parts
+  static constexpr double ROUNDING = 1e-9;
 
   bool operator<(const CutCost& other) const {
-    constexpr double ROUNDING = 1e-9;
     if (time < other.time * (1 - ROUNDING)) return true;
     return time <= other.time * (1 + ROUNDING) && squares < other.squares * (1 - ROUNDING);
   }
@@ -44,13 +46,18 @@ class CutSearch {
     const std::vector<std::int64_t> first = like_parts();
     std::vector<std::int64_t> layers = first;
     CutCost best = cost_of(layers);
-    while (improve(layers, best)) {
-    }
+    if (cuts() <= MOST_CUTS)
+      try_all({}, layers, best);
+    else
+      while (improve(layers, best)) {
+      }
     shape_.micro_batches = micro_batches;
     return cost_of(first) < cost_of(layers) ? first : layers;
   }
 
  private:
+  static constexpr double MOST_CUTS = 5000;
+
   // Cuts where the sum of costs comes nearest to equal parts.
   std::vector<std::int64_t> like_parts() const {
     const auto parts = static_cast<std::size_t>(shape_.parts());
@@ -70,11 +77,48 @@ class CutSearch {
     return layers;
   }
 
-  CutCost cost_of(const std::vector<std::int64_t>& layers) {
+  // A cut whose step cannot be as short as `longest` is not timed.
+  CutCost cost_of(const std::vector<std::int64_t>& layers,
+                  double longest = std::numeric_limits<double>::infinity()) {
     shape_.work.part_sizes = sizes_of(layers, costs_);
+    const double least = least_makespan(shape_);
+    if (least > longest * (1 + CutCost::ROUNDING)) return {.time = least};
     CutCost cost{.time = pipeline_timeline(pipeline_schedule(shape_)).makespan()};
     for (const double size : shape_.work.part_sizes) cost.squares += size * size;
     return cost;
+  }
+
+  // Ways to cut the layers: their number less one over the number of cuts.
+  double cuts() const {
+    double count = 1;
+    for (int cut = 1; cut < shape_.parts(); ++cut)
+      count *= static_cast<double>(costs_.size() - static_cast<std::size_t>(cut)) / cut;
+    return count;
+  }
+
+  // Tries all cuts that begin with the parts `begun`.
+  void try_all(const std::vector<std::int64_t>& begun, std::vector<std::int64_t>& layers, CutCost& best) {
+    const auto left = static_cast<std::int64_t>(costs_.size()) -
+                      std::accumulate(begun.begin(), begun.end(), std::int64_t{0});
+    const std::int64_t others = shape_.parts() - static_cast<std::int64_t>(begun.size()) - 1;
+    std::vector<std::int64_t> tried = begun;
+    tried.push_back(0);
+    for (std::int64_t count = others == 0 ? left : 1; count <= left - others; ++count) {
+      tried.back() = count;
+      if (others > 0)
+        try_all(tried, layers, best);
+      else
+        take_if_better(tried, layers, best);
+    }
+  }
+
+  bool take_if_better(const std::vector<std::int64_t>& tried, std::vector<std::int64_t>& layers,
+                      CutCost& best) {
+    const CutCost cost = cost_of(tried, best.time);
+    if (!(cost < best)) return false;
+    best = cost;
+    layers = tried;
+    return true;
   }
 
   // Moves the cuts between parts `first` and `last` by one layer: the best of all such moves.
@@ -87,11 +131,7 @@ class CutSearch {
           std::vector<std::int64_t> moved = now;
           if (--moved[from] < 1) continue;
           ++moved[to];
-          const CutCost cost = cost_of(moved);
-          if (!(cost < best)) continue;
-          best = cost;
-          layers = moved;
-          is_better = true;
+          is_better = take_if_better(moved, layers, best) || is_better;
         }
       }
     }

@@ -86,20 +86,21 @@ std::string to_text(const PipelineTimeline& timeline, std::size_t widest) {
 }
 
 std::string cost_text(const PipelineTimeline& timeline) {
-  constexpr std::size_t IDLE = 8, BUBBLE = 10, IN_FLIGHT = 12, ACTIVATIONS = 14;
+  constexpr std::size_t IDLE = 8, BUBBLE = 10, IN_FLIGHT = 12, ACTIVATIONS = 14, SIZE = 8;
+  const bool with_sizes = !timeline.shape.work.part_sizes.empty();
   const double makespan = timeline.makespan();
   const std::size_t ranks = timeline.ranks.size();
-  std::string text =
-      str("time ", time_text(makespan), ", bubble ", percent_text(timeline.bubble()), "\n\n",
-          std::string(rank_name(0, ranks).size() - 2, ' '), right("idle", IDLE), right("bubble", BUBBLE),
-          right("in flight", IN_FLIGHT), right("activations", ACTIVATIONS), '\n');
+  std::string text = str("time ", time_text(makespan), ", bubble ", percent_text(timeline.bubble()), "\n\n",
+                         std::string(rank_name(0, ranks).size() - 2, ' '), right("idle", IDLE),
+                         right("bubble", BUBBLE), right("in flight", IN_FLIGHT),
+                         right("activations", ACTIVATIONS), with_sizes ? right("size", SIZE) : "", '\n');
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     const RankTimeline& mine = timeline.ranks[rank];
     const double idle = std::max(0.0, makespan - mine.work);
-    text +=
-        str(rank_name(rank, ranks).substr(0, rank_name(rank, ranks).size() - 2), right(time_text(idle), IDLE),
-            right(percent_text(idle / makespan), BUBBLE), right(str(mine.peak_in_flight), IN_FLIGHT),
-            right(str(mine.peak_activations), ACTIVATIONS), '\n');
+    text += str(rank_name(rank, ranks).substr(0, rank_name(rank, ranks).size() - 2),
+                right(time_text(idle), IDLE), right(percent_text(idle / makespan), BUBBLE),
+                right(str(mine.peak_in_flight), IN_FLIGHT), right(str(mine.peak_activations), ACTIVATIONS),
+                with_sizes ? right(time_text(mine.peak_size), SIZE) : "", '\n');
   }
   return text;
 }

@@ -50,9 +50,10 @@ TEST(PipelineChart, AlignsRanks) {
   const std::string text = chart_of({.stages = 11, .micro_batches = 1});
   EXPECT_THAT(text, ::testing::StartsWith("rank 0   F0  "));
   EXPECT_THAT(text, ::testing::HasSubstr("\nrank 10  "));
-  EXPECT_EQ(chart_of({.kind = PipelineScheduleKind::ZB_H1, .stages = 1, .micro_batches = 1},
+  EXPECT_EQ(chart_of({.kind = PipelineScheduleKind::ZB_H1, .stages = 2, .micro_batches = 1},
                      {.forward = 1, .backward_input = 1, .backward_weight = 0, .transfer = 0, .sizes = {}}),
-            "rank 0  F0 I0\n");
+            "rank 0  F0       B0\n"
+            "rank 1     F0 I0\n");
 }
 
 TEST(PipelineChart, IsLeftOutIfItIsTooWide) {
@@ -68,6 +69,13 @@ TEST(PipelineChart, SaysWhatEachRankCosts) {
             "          idle    bubble   in flight   activations\n"
             "rank 0       3    20.0 %           2             2\n"
             "rank 1       3    20.0 %           1             1\n");
+  // Parts of half and of one and a half of the mean: forwards end at 1/2 and 2, backwards at 5 and 6.
+  EXPECT_EQ(cost_text(pipeline_timeline(pipeline_schedule({.stages = 2, .work = {.part_sizes = {1, 3}}}))),
+            "time 6, bubble 50.0 %\n"
+            "\n"
+            "          idle    bubble   in flight   activations    size\n"
+            "rank 0     4.5    75.0 %           1             1     0.5\n"
+            "rank 1     1.5    25.0 %           1             1     1.5\n");
 }
 
 }  // namespace

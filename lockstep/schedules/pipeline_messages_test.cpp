@@ -44,7 +44,7 @@ TEST(PipelineMessages, OfOneRankAreNone) {
 
 TEST(PipelineMessages, SendTheGradientBeforeThatOfWeights) {
   EXPECT_EQ(program_text({.kind = PipelineScheduleKind::ZB_H1, .stages = 2, .micro_batches = 1}),
-            "rank 0  F0 f0>1 g0<1 I0 W0\n"
+            "rank 0  F0 f0>1 g0<1 B0\n"
             "rank 1  f0<0 F0 I0 g0>0 W0\n");
 }
 
@@ -52,8 +52,8 @@ TEST(PipelineMessages, SendTheGradientBeforeThatOfWeights) {
 TEST(PipelineMessages, StayAtTheTurnOfAV) {
   EXPECT_EQ(program_text(
                 {.kind = PipelineScheduleKind::ZB_V, .stages = 2, .micro_batches = 1, .virtual_stages = 2}),
-            "rank 0  F0a f0a>1 f0b<1 F0b I0b g0b>1 W0b g0a<1 I0a W0a\n"
-            "rank 1  f0a<0 F0a F0b f0b>0 g0b<0 I0b W0b I0a g0a>0 W0a\n");
+            "rank 0  F0a f0a>1 f0b<1 F0b I0b g0b>1 W0b g0a<1 B0a\n"
+            "rank 1  f0a<0 F0a F0b f0b>0 g0b<0 I0b I0a g0a>0 W0b W0a\n");
 }
 
 // The messages from one rank to another, in the order of one side.

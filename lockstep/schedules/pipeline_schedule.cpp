@@ -110,7 +110,8 @@ PipelineActions one_f_one_b(const PipelineShape& shape, int rank) {
 std::vector<PipelineActions> actions_of(const PipelineShape& shape) {
   std::vector<PipelineActions> ranks;
   switch (shape.kind) {
-    case PipelineScheduleKind::GPIPE: return std::vector(static_cast<std::size_t>(shape.stages), gpipe(shape));
+    case PipelineScheduleKind::GPIPE:
+      return std::vector(static_cast<std::size_t>(shape.stages), gpipe(shape));
     case PipelineScheduleKind::ONE_F_ONE_B:
       for (int rank = 0; rank < shape.stages; ++rank) ranks.push_back(one_f_one_b(shape, rank));
       return ranks;

@@ -3,9 +3,11 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "lockstep/base/error.h"
+#include "lockstep/schedules/pipeline_timeline.h"
 #include "testing/pipeline_shapes.h"
 
 namespace lockstep::pipeline_schedule_test {
@@ -73,7 +75,7 @@ TEST(PipelineSchedule, OfIndivisibleMicroBatchesHasGroupsOfNearlyOneSize) {
 TEST(PipelineSchedule, OfZeroBubbleIsItsPapersFigure) {
   EXPECT_EQ(schedule_text({.kind = ZB_H1, .stages = 3, .micro_batches = 4}),
             "zb-h1: 3 stages, 4 micro-batches\n"
-            "rank 0  F0 F1 F2 I0 W0 F3 I1 W1 I2 W2 I3 W3\n"
+            "rank 0  F0 F1 F2 B0 F3 B1 B2 B3\n"
             "rank 1  F0 F1 I0 F2 I1 W0 F3 I2 W1 I3 W2 W3\n"
             "rank 2  F0 I0 F1 I1 F2 I2 W0 F3 I3 W1 W2 W3\n");
 }
@@ -82,10 +84,27 @@ TEST(PipelineSchedule, OfZeroBubbleIsItsPapersFigure) {
 TEST(PipelineSchedule, OfTheVGoesDownAndUp) {
   EXPECT_EQ(schedule_text({.kind = ZB_V, .stages = 2, .micro_batches = 4, .virtual_stages = 2}),
             "zb-v: 2 stages, 4 micro-batches, 2 chunks a rank\n"
-            "rank 0  F0a F1a F2a F0b I0b W0b F1b I1b W1b F3a I0a W0a F2b I2b W2b I1a W1a F3b I3b W3b I2a W2a "
-            "I3a W3a\n"
+            "rank 0  F0a F1a F2a F0b I0b W0b F1b I1b W1b F3a B0a F2b I2b W2b B1a F3b I3b W3b B2a B3a\n"
             "rank 1  F0a F0b F1a F1b I0b W0b F2a I0a W0a F2b I1b W1b F3a I1a W1a F3b I2b W2b I2a I3b I3a W2a "
             "W3b W3a\n");
+}
+
+// Rank 1 begins after the forward of half a part, which is 1/4, and is busy for its 12 from then on.
+TEST(PipelineSchedule, OfAVWithUnequalPartsWaitsLess) {
+  const PipelineShape shape{.kind = ZB_V,
+                            .stages = 2,
+                            .micro_batches = 4,
+                            .virtual_stages = 2,
+                            .work = {.part_sizes = {1, 2, 2, 3}}};
+  EXPECT_EQ(to_text(shape), "zb-v: 2 stages, 4 micro-batches, 2 chunks a rank, parts of 1 2 2 3");
+  const PipelineTimeline timeline = pipeline_timeline(pipeline_schedule(shape));
+  double busy_until = 0.25;
+  for (const TimedAction& timed : timeline.ranks[1].actions) {
+    EXPECT_EQ(timed.start, busy_until) << label_of(timed.action, true);
+    busy_until = timed.end;
+  }
+  EXPECT_EQ(busy_until, 12.25);
+  EXPECT_EQ(timeline.makespan(), 12.25);
 }
 
 // torchgpipe's check of its checkpoint modes: with 2 micro-batches 2, 1 and 0 are recomputed.
@@ -99,7 +118,7 @@ TEST(PipelineSchedule, RecomputesAllMicroBatchesOrAllButTheLast) {
   shape.recompute = RecomputeMode::NEVER;
   EXPECT_EQ(schedule_text(shape), "gpipe: 1 stage, 2 micro-batches\nrank 0  F0 F1 B1 B0\n");
   EXPECT_EQ(schedule_text({ZB_H1, 1, 2, 1, RecomputeMode::ALWAYS}),
-            "zb-h1: 1 stage, 2 micro-batches, recompute always\nrank 0  F0 R0 I0 W0 F1 R1 I1 W1\n");
+            "zb-h1: 1 stage, 2 micro-batches, recompute always\nrank 0  F0 R0 B0 F1 R1 B1\n");
 }
 
 // How often each action of a rank is in the table.
@@ -110,23 +129,31 @@ std::map<std::tuple<int, int, PipelineActionKind>, int> counts_of(
   return counts;
 }
 
+// What a rank does for each micro-batch. The first part has nobody to send a gradient to.
+std::map<std::tuple<int, int, PipelineActionKind>, int> once_each(const PipelineShape& shape, int rank) {
+  std::map<std::tuple<int, int, PipelineActionKind>, int> once;
+  for (int i = 0; i < shape.micro_batches; ++i) {
+    for (int c = 0; c < shape.virtual_stages; ++c) {
+      const bool has_halves = is_split(shape) && shape.part_of(rank, c) > 0;
+      once[{i, c, FORWARD}] = 1;
+      once[{i, c, has_halves ? BACKWARD_INPUT : BACKWARD}] = 1;
+      if (has_halves) once[{i, c, BACKWARD_WEIGHT}] = 1;
+      if (shape.recompute == RecomputeMode::ALWAYS ||
+          (shape.recompute == RecomputeMode::EXCEPT_LAST && i + 1 < shape.micro_batches))
+        once[{i, c, RECOMPUTE}] = 1;
+    }
+  }
+  return once;
+}
+
 TEST(PipelineSchedule, HasEveryActionOnce) {
   for (const auto mode : {RecomputeMode::NEVER, RecomputeMode::EXCEPT_LAST, RecomputeMode::ALWAYS}) {
     for (const PipelineShape& shape : every_pipeline_shape(mode)) {
-      std::map<std::tuple<int, int, PipelineActionKind>, int> once;
-      for (int i = 0; i < shape.micro_batches; ++i) {
-        for (int c = 0; c < shape.virtual_stages; ++c) {
-          once[{i, c, FORWARD}] = 1;
-          once[{i, c, is_split(shape) ? BACKWARD_INPUT : BACKWARD}] = 1;
-          if (is_split(shape)) once[{i, c, BACKWARD_WEIGHT}] = 1;
-          if (mode == RecomputeMode::ALWAYS ||
-              (mode == RecomputeMode::EXCEPT_LAST && i + 1 < shape.micro_batches))
-            once[{i, c, RECOMPUTE}] = 1;
-        }
-      }
       const PipelineSchedule schedule = pipeline_schedule(shape);
       ASSERT_EQ(schedule.ranks.size(), static_cast<std::size_t>(shape.stages));
-      for (const auto& actions : schedule.ranks) ASSERT_EQ(counts_of(actions), once) << to_text(schedule);
+      for (int rank = 0; rank < shape.stages; ++rank)
+        ASSERT_EQ(counts_of(schedule.ranks[static_cast<std::size_t>(rank)]), once_each(shape, rank))
+            << to_text(schedule);
     }
   }
 }
@@ -168,6 +195,11 @@ TEST(PipelineSchedule, RefusesWhatIsNoPipeline) {
   refused({.kind = ZB_H1, .virtual_stages = 2}, "virtual stages are for 1f1b");
   refused({.kind = ZB_V, .virtual_stages = 1},
           "zb-v has two model chunks on each rank, and virtual_stages is 1");
+  refused({.stages = 2, .work = {.part_sizes = {1}}}, "part_sizes has 1 parts; expected 2, 1 for each of 2");
+  refused({.stages = 2, .work = {.part_sizes = {1, -1}}}, "part_sizes has -1; sizes are finite and not");
+  refused({.stages = 2, .work = {.part_sizes = {0, 0}}}, "all part_sizes are 0");
+  refused({.work = {.forward = 0}}, "the work of forward is 0; it is finite");
+  refused({.work = {.backward_weight = std::nan("")}}, "the work of backward_weight is nan");
 }
 
 TEST(PipelineSchedule, LabelsChunksByLetters) {

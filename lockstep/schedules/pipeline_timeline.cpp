@@ -205,4 +205,18 @@ PipelineTimeline pipeline_timeline(const PipelineSchedule& schedule, const Pipel
   return timeline;
 }
 
+double least_makespan(const PipelineShape& shape) {
+  const PipelineWork& work = shape.work;
+  const double all = work.forward + work.backward_input + work.backward_weight;
+  double least = 0, way = 0;
+  for (int rank = 0; rank < shape.stages; ++rank) {
+    double size = 0;
+    for (int chunk = 0; chunk < shape.virtual_stages; ++chunk)
+      size += work.size_of(shape.part_of(rank, chunk));
+    least = std::max(least, way * work.forward + size * all * shape.micro_batches);
+    way += work.size_of(rank);
+  }
+  return least / shape.virtual_stages;
+}
+
 }  // namespace lockstep

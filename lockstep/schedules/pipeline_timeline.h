@@ -7,7 +7,8 @@
 //   timeline.bubble();                           // 9 / 33: (p - 1) / (m + p - 1)
 //   timeline.ranks[0].peak_in_flight;            // 4: min(p - rank, m)
 //
-// Times       of one micro-batch on all of a rank's model chunks, in any unit; a chunk's action takes the v-th
+// Times       of one micro-batch on all of a rank's model chunks, in any unit; a chunk's action takes the
+// v-th
 //             part, times the size of the chunk's part of the model (shape.work). A BACKWARD takes
 //             backward_input + backward_weight, a RECOMPUTE as long as the forward. `sizes` multiplies the
 //             times of each micro-batch; empty: all are 1.
@@ -65,5 +66,9 @@ struct PipelineTimeline {
 PipelineTimeline pipeline_timeline(const PipelineSchedule& schedule, const PipelineTimes& times);
 // With the times of schedule.shape.work.
 PipelineTimeline pipeline_timeline(const PipelineSchedule& schedule);
+
+// No schedule of this shape has a shorter makespan, with the times of shape.work: every rank waits for the
+// first micro-batch's way to its first part, and computes all its parts.
+double least_makespan(const PipelineShape& shape);
 
 }  // namespace lockstep

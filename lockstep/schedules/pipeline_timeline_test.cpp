@@ -40,12 +40,24 @@ TEST(PipelineTimeline, WaitsForTransfers) {
 }
 
 TEST(PipelineTimeline, SendsTheGradientOfInputsBeforeThatOfWeights) {
-  // rank 0: F0 I0 W0, rank 1: F0 I0 W0
+  // rank 0: F0 B0, rank 1: F0 I0 W0
   const PipelineTimeline timeline = pipeline_timeline(
       pipeline_schedule({.kind = PipelineScheduleKind::ZB_H1, .stages = 2, .micro_batches = 1}),
       {.forward = 1, .backward_input = 2, .backward_weight = 4, .transfer = 0, .sizes = {}});
-  EXPECT_THAT(spans_of(timeline, 0), ElementsAre(std::pair(0, 1), std::pair(4, 6), std::pair(6, 10)));
+  EXPECT_THAT(spans_of(timeline, 0), ElementsAre(std::pair(0, 1), std::pair(4, 10)));
   EXPECT_THAT(spans_of(timeline, 1), ElementsAre(std::pair(1, 2), std::pair(2, 4), std::pair(4, 8)));
+}
+
+TEST(PipelineTimeline, ScalesUnequalParts) {
+  // rank 0 has a quarter of the model: F0 B0; rank 1 three quarters. F 1, I 2, W 1 of a half.
+  PipelineShape shape{.stages = 2, .micro_batches = 1, .work = {.part_sizes = {10, 30}, .backward_input = 2}};
+  const PipelineTimeline timeline = pipeline_timeline(pipeline_schedule(shape));
+  EXPECT_THAT(spans_of(timeline, 0), ElementsAre(std::pair(0, 0.5), std::pair(6.5, 8)));
+  EXPECT_THAT(spans_of(timeline, 1), ElementsAre(std::pair(0.5, 2), std::pair(2, 6.5)));
+  EXPECT_EQ(timeline.ranks[0].peak_size, 0.5);
+  EXPECT_EQ(timeline.ranks[1].peak_size, 1.5);
+  // A rank's way down and its work: 0 + 2, 1/2 + 6.
+  EXPECT_EQ(least_makespan(shape), 6.5);
 }
 
 TEST(PipelineTimeline, ScalesUnequalMicroBatches) {
@@ -93,16 +105,17 @@ void expect_dependencies(const PipelineTimeline& timeline, double transfer) {
     return shape.rank_of(from) == shape.rank_of(to) ? 0 : transfer;
   };
   const bool is_split = shape.kind == PipelineScheduleKind::ZB_H1 || shape.kind == PipelineScheduleKind::ZB_V;
-  const auto backward = is_split ? BACKWARD_INPUT : BACKWARD;
+  const auto gradient_of = [&](int part) { return is_split && part > 0 ? BACKWARD_INPUT : BACKWARD; };
   for (int part = 0; part < shape.parts(); ++part) {
     for (int i = 0; i < shape.micro_batches; ++i) {
       const TimedAction& forward = ends.at({part, i, FORWARD});
       if (part > 0) ASSERT_GE(forward.start, ends.at({part - 1, i, FORWARD}).end + travel(part - 1, part));
-      const TimedAction& gradient = ends.at({part, i, backward});
+      const TimedAction& gradient = ends.at({part, i, gradient_of(part)});
       ASSERT_GE(gradient.start, forward.end);
       if (part + 1 < shape.parts())
-        ASSERT_GE(gradient.start, ends.at({part + 1, i, backward}).end + travel(part + 1, part));
-      if (backward == BACKWARD_INPUT) ASSERT_GE(ends.at({part, i, BACKWARD_WEIGHT}).start, gradient.end);
+        ASSERT_GE(gradient.start, ends.at({part + 1, i, gradient_of(part + 1)}).end + travel(part + 1, part));
+      if (gradient_of(part) == BACKWARD_INPUT)
+        ASSERT_GE(ends.at({part, i, BACKWARD_WEIGHT}).start, gradient.end);
     }
   }
 }

@@ -135,7 +135,8 @@ class SimulatedV {
       gradients_[at(part)].push_back(mine.time);
       to = std::max(part - 1, 0);
     } else {
-      mine.actions.push_back({part == 0 ? BACKWARD : BACKWARD_WEIGHT, mine.weights[at(choice.chunk)]++, choice.chunk});
+      mine.actions.push_back(
+          {part == 0 ? BACKWARD : BACKWARD_WEIGHT, mine.weights[at(choice.chunk)]++, choice.chunk});
       mine.held -= mine.sizes[at(choice.chunk)];
     }
     return shape_.rank_of(to);

@@ -124,9 +124,11 @@ std::vector<PipelineActions> zero_bubble_v(const PipelineShape& shape) {
     return pipeline_timeline({.shape = shape, .ranks = ranks}).makespan();
   };
   const double most = (is_even(shape.work) ? 2 : 3) * shape.stages;
+  const double least = least_makespan(shape) * (1 + 1e-9);
   double shortest = makespan(best);
   for (const PipelineActionKind kind : {BACKWARD_INPUT, FORWARD}) {
     for (const auto& [inputs, weights] : {std::pair(1, 1), {1, 0}, {0, 1}, {0, 0}}) {
+      if (shortest <= least) return best;
       std::vector<PipelineActions> computed = simulated_v(shape, most, {kind, inputs, weights});
       const double time = makespan(computed);
       if (time >= shortest) continue;

@@ -57,16 +57,45 @@ at::Tensor as_input(const at::Tensor& tensor) {
   return input.is_floating_point() ? input.set_requires_grad(true) : input;
 }
 
-// Seconds of a forward and a backward. The backward leaves .grad alone.
-double time_of(torch::nn::AnyModule& layer, const at::Tensor& input) {
+// Seconds of a layer on a micro-batch.
+struct LayerTime {
+  double forward = 0;
+  double backward = 0;
+  double backward_input = 0;  // of these, for the gradient of the input alone
+};
+
+// Seconds in which the gradients of `inputs` are computed. Leaves .grad alone.
+double gradient_time(const at::Tensor& output, const std::vector<at::Tensor>& inputs) {
+  if (!output.requires_grad() || inputs.empty()) return 0;
+  const double start = layer_clock();
+  torch::autograd::grad({output}, inputs, {at::ones_like(output)}, /*retain_graph=*/false,
+                        /*create_graph=*/false, /*allow_unused=*/true);
+  return layer_clock() - start;
+}
+
+LayerTime time_of(torch::nn::AnyModule& layer, const at::Tensor& input) {
+  LayerTime time;
   const double start = layer_clock();
   const at::Tensor output = layer.forward(input);
+  time.forward = layer_clock() - start;
   std::vector<at::Tensor> inputs = trained_parameters(*layer.ptr());
   if (input.requires_grad()) inputs.push_back(input);
-  if (output.requires_grad() && !inputs.empty())
-    torch::autograd::grad({output}, inputs, {at::ones_like(output)}, /*retain_graph=*/false,
-                          /*create_graph=*/false, /*allow_unused=*/true);
-  return layer_clock() - start;
+  time.backward = gradient_time(output, inputs);
+  if (input.requires_grad())
+    time.backward_input = std::min(time.backward, gradient_time(layer.forward(input), {input}));
+  return time;
+}
+
+LayerTime median_of(std::vector<LayerTime> trials) {
+  const auto of = [&](double LayerTime::*field) {
+    const auto middle = trials.begin() + static_cast<std::ptrdiff_t>(trials.size() / 2);
+    std::nth_element(trials.begin(), middle, trials.end(),
+                     [&](const LayerTime& a, const LayerTime& b) { return a.*field < b.*field; });
+    return *middle.*field;
+  };
+  return {.forward = of(&LayerTime::forward),
+          .backward = of(&LayerTime::backward),
+          .backward_input = of(&LayerTime::backward_input)};
 }
 
 // Bytes that autograd keeps for the backward of a layer, without parameters.
@@ -94,6 +123,19 @@ void for_each_layer(const torch::nn::Sequential& layers, const at::Tensor& sampl
     act(layer, input);
     input = as_input(layer.forward(input));
   }
+}
+
+std::vector<LayerTime> measure_layers(const torch::nn::Sequential& layers, const at::Tensor& sample,
+                                      int trials) {
+  if (trials < 1) throw InvalidArgument(lockstep::str("layer_times: ", trials, " trials; it is at least 1"));
+  std::vector<LayerTime> times;
+  for_each_layer(layers, sample, [&](torch::nn::AnyModule& layer, const at::Tensor& input) {
+    static_cast<void>(time_of(layer, input));  // the first run also allocates
+    std::vector<LayerTime> all;
+    for (int trial = 0; trial < trials; ++trial) all.push_back(time_of(layer, input));
+    times.push_back(median_of(std::move(all)));
+  });
+  return times;
 }
 
 std::vector<std::int64_t> of_rank_zero(std::vector<std::int64_t> balance, const ProcessGroup& group) {
@@ -142,15 +184,9 @@ std::vector<std::int64_t> balance_costs(const std::vector<double>& costs, int pa
 }
 
 std::vector<double> layer_times(const torch::nn::Sequential& layers, const at::Tensor& sample, int trials) {
-  if (trials < 1) throw InvalidArgument(lockstep::str("layer_times: ", trials, " trials; it is at least 1"));
   std::vector<double> times;
-  for_each_layer(layers, sample, [&](torch::nn::AnyModule& layer, const at::Tensor& input) {
-    static_cast<void>(time_of(layer, input));  // the first run also allocates
-    std::vector<double> all;
-    for (int trial = 0; trial < trials; ++trial) all.push_back(time_of(layer, input));
-    std::nth_element(all.begin(), all.begin() + trials / 2, all.end());
-    times.push_back(all[static_cast<std::size_t>(trials / 2)]);
-  });
+  for (const LayerTime& time : measure_layers(layers, sample, trials))
+    times.push_back(time.forward + time.backward);
   return times;
 }
 
@@ -169,6 +205,24 @@ std::vector<double> layer_bytes(const torch::nn::Sequential& layers, const at::T
 std::vector<std::int64_t> balance_by_time(int parts, const torch::nn::Sequential& layers,
                                           const at::Tensor& sample, const ProcessGroup& group) {
   return of_rank_zero(balance_costs(layer_times(layers, sample), parts), group);
+}
+
+PipelineBalance balance_by_time(const PipelineShape& shape, const torch::nn::Sequential& layers,
+                                const at::Tensor& sample, const ProcessGroup& group) {
+  std::vector<double> times;  // of each layer, as in LayerTime
+  for (const LayerTime& time : measure_layers(layers, sample, /*trials=*/5))
+    times.insert(times.end(), {time.forward, time.backward, time.backward_input});
+  comm::broadcast(group, std::span(times), GroupRank{0}).wait();
+  PipelineShape measured = shape;
+  measured.work = {.forward = 0, .backward_input = 0, .backward_weight = 0};
+  std::vector<double> costs;
+  for (std::size_t i = 0; i < times.size(); i += 3) {
+    costs.push_back(times[i] + times[i + 1]);
+    measured.work.forward += times[i];
+    measured.work.backward_input += times[i + 2];
+    measured.work.backward_weight += times[i + 1] - times[i + 2];
+  }
+  return balance_pipeline(measured, costs);
 }
 
 std::vector<std::int64_t> balance_by_size(int parts, const torch::nn::Sequential& layers,

@@ -5,6 +5,18 @@
 //   torch::nn::Sequential mine = dist::sequential_part(layers, balance, dist::get_rank());
 //   dist::Pipeline pipeline({mine}, cross_entropy_loss(), {.micro_batches = 4});
 //
+// Several chunks a rank and ZB_V: the cut that makes the schedule's step shortest, with what it costs.
+//
+//   torch::nn::Sequential layers = all_layers();
+//   const dist::PipelineShape shape = {
+//       .kind = dist::PipelineScheduleKind::ZB_V, .stages = 2, .micro_batches = 4, .virtual_stages = 2};
+//   const dist::PipelineBalance balance = dist::balance_by_time(shape, layers, batch.data);  // {1, 2, 2, 3}
+//   const auto part = [&](int chunk) {
+//     return dist::sequential_part(layers, balance.layers, shape.part_of(dist::get_rank(), chunk));
+//   };
+//   dist::Pipeline pipeline({part(0), part(1)}, cross_entropy_loss(),
+//                           {.schedule = shape.kind, .micro_batches = 4, .work = balance.work});
+//
 // A program that knows its layers writes the list itself: {3, 3}. With several chunks a rank, parts are the
 // ranks times the chunks, and rank r takes parts r, p + r, ...
 //
@@ -15,7 +27,9 @@
 //             afterwards.
 // Collective  both, on the group: the measurement of its rank 0 counts on all ranks. The other functions are
 //             not.
-// Optimal     balance_costs finds the cut with the smallest largest part.
+//             For a shape the gradient of a layer's input is measured by itself, too.
+// Optimal     balance_costs finds the cut with the smallest largest part. balance_by_time of a shape searches
+//             as balance_pipeline (schedules/pipeline_balance.h).
 // Throws      InvalidArgument: fewer layers than parts, parts below 1, a cost that is negative or not finite,
 // a
 //             balance that does not sum to the number of layers or has an entry below 1.
@@ -30,6 +44,7 @@
 
 #include "lockstep/comm/process_group.h"
 #include "lockstep/job/job.h"
+#include "lockstep/schedules/pipeline_balance.h"
 
 namespace lockstep {
 
@@ -44,6 +59,9 @@ std::vector<double> layer_bytes(const torch::nn::Sequential& layers, const at::T
 
 std::vector<std::int64_t> balance_by_time(int parts, const torch::nn::Sequential& layers,
                                           const at::Tensor& sample, const ProcessGroup& group = world());
+// For the shape's schedule. shape.work does not count.
+PipelineBalance balance_by_time(const PipelineShape& shape, const torch::nn::Sequential& layers,
+                                const at::Tensor& sample, const ProcessGroup& group = world());
 // param_scale: 2 for parameters and gradients, 4 with the state of Adam.
 std::vector<std::int64_t> balance_by_size(int parts, const torch::nn::Sequential& layers,
                                           const at::Tensor& sample, int micro_batches = 1,

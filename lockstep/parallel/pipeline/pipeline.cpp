@@ -32,8 +32,8 @@ void compare_numbers(const ProcessGroup& group, const std::vector<double>& mine,
   for (std::size_t i = mine.size(); i < all.size(); ++i) {
     if (all[i] == all[i % mine.size()]) continue;
     throw Mismatch(str("Pipeline on group \"", group.name(), "\", rank ", group.rank(), " of ", group.size(),
-                       ": ", name_of(i % mine.size()), " is ", all[i % mine.size()], " on rank 0 and ", all[i],
-                       " on rank ", i / mine.size(),
+                       ": ", name_of(i % mine.size()), " is ", all[i % mine.size()], " on rank 0 and ",
+                       all[i], " on rank ", i / mine.size(),
                        "; every rank makes the pipeline with the same options and as many stages"));
   }
 }

@@ -15,9 +15,10 @@
 //             module or a function of tensors (pipeline_stage.h). sequential_part() of balance.h cuts a
 //             Sequential.
 // Schedule    GPIPE, ONE_F_ONE_B, ZB_H1 or ZB_V (schedules/pipeline_schedule.h). Gradients are the same up
-//             to rounding; waiting time and memory differ (docs/pipeline.md). ZB_V takes an order for
-//             what the parts cost, which `work` says, the same on every rank. balance_by_time() of balance.h
-//             measures that, and finds parts that make its step shortest.
+//             to rounding; waiting time and memory differ (docs/pipeline.md), and, as forwards come in
+//             another order, the random numbers that a dropout draws. ZB_V takes an order for what the parts
+//             cost, which `work` says, the same on every rank. balance_by_time() of balance.h measures that,
+//             and finds parts that make its step shortest.
 // Batch       is cut along dimension 0. Micro-batches differ by at most one row, and a batch with fewer rows
 //             than micro_batches makes fewer. A batch may have another number of rows in each step.
 // Inputs      are taken on the rank of the first stage, targets on that of the last; other ranks may pass the

@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/str.h"
 #include "lockstep/job/job.h"
 #include "lockstep/parallel/pipeline/pipeline.h"
 #include "lockstep/parallel/pipeline/pipeline_skip.h"
@@ -214,6 +215,14 @@ RANKS_TEST(PipelineFailures, RanksThatDisagreeAreNamed, Ranks(2, 3)) {
   refused({.micro_batches = rank() == 1 ? 3 : 2}, "micro_batches is 2 on rank 0 and 3 on rank 1");
   refused({.recompute = rank() == 1 ? RecomputeMode::ALWAYS : RecomputeMode::NEVER},
           "recompute is 0 on rank 0");
+  refused({.work = {.backward_input = rank() == 1 ? 2.0 : 1.0}},
+          "work.backward_input is 1 on rank 0 and 2 on rank 1");
+  std::vector<double> sizes(static_cast<std::size_t>(size()), 1);
+  refused({.work = {.part_sizes = rank() == 1 ? sizes : std::vector<double>()}},
+          "the number of work.part_sizes is 0 on rank 0");
+  if (rank() == 1) sizes.back() = 3;
+  refused({.work = {.part_sizes = sizes}},
+          str("work.part_sizes[", size() - 1, "] is 1 on rank 0 and 3 on rank 1"));
   const at::Tensor x = pipeline_rows(4, 1);
   Pipeline pipeline(mine.stages(), squared_error, {.micro_batches = 2}, world());
   const auto call = [&] { rank() == 1 ? pipeline.eval(x, x) : pipeline.step(x, x); };

@@ -1,6 +1,7 @@
 // What travels between stages besides one tensor, and what stages share, against one process.
 #include <gmock/gmock.h>
 
+#include <numeric>
 #include <stdexcept>
 
 #include "lockstep/base/error.h"
@@ -265,28 +266,54 @@ RANKS_TEST(PipelineFeatures, DeferredBatchNormMovesOnceAStepByTheWholeBatch, Ran
   }
 }
 
-// A model that is cut by a list: each rank's layers keep the names that they have in the whole.
-RANKS_TEST(PipelineFeatures, ASequentialIsPlacedByBalance, Ranks(1, 2, 3)) {
-  const auto make = [] {
-    torch::manual_seed(1);
-    torch::nn::Sequential layers;
-    for (int i = 0; i < 6; ++i) layers->push_back(torch::nn::Linear(PIPELINE_WIDTH, PIPELINE_WIDTH));
-    layers->to(at::kDouble);
-    return layers;
-  };
-  torch::nn::Sequential whole = make(), layers = make();
-  const auto balance = balance_by_time(size(), layers, pipeline_rows(4, 1), world());
-  EXPECT_EQ(at::IntArrayRef(balance).size(), static_cast<std::size_t>(size()));
-  torch::nn::Sequential mine = sequential_part(layers, balance, rank());
-  Pipeline pipeline({mine}, squared_error, {.micro_batches = 2}, world());
+// Layers of a Sequential, of which each part is one or more.
+torch::nn::Sequential numbered_layers(int count) {
+  torch::manual_seed(1);
+  torch::nn::Sequential layers;
+  for (int i = 0; i < count; ++i) layers->push_back(torch::nn::Linear(PIPELINE_WIDTH, PIPELINE_WIDTH));
+  layers->to(at::kDouble);
+  return layers;
+}
+
+// Trains parts of `whole` for a step, and compares loss and gradients with one process by their names.
+void expect_parts_equal(const std::vector<torch::nn::Sequential>& parts, torch::nn::Sequential whole,
+                        const PipelineOptions& options, const ProcessGroup& group) {
+  Pipeline pipeline(std::vector<PipelineStage>(parts.begin(), parts.end()), squared_error, options, group);
   const at::Tensor x = pipeline_rows(7, 1), y = pipeline_rows(7, 2);
   const at::Tensor loss = squared_error(whole->forward(x), y);
   loss.backward();
   EXPECT_NEAR(pipeline.step(x, y).loss, loss.item<double>(), TOLERANCE);
   const auto expected = whole->named_parameters();
-  for (const auto& entry : mine->named_parameters())
-    EXPECT_TRUE(at::allclose(entry.value().grad(), expected[entry.key()].grad(), TOLERANCE, TOLERANCE))
-        << entry.key();
+  for (const torch::nn::Sequential& part : parts)
+    for (const auto& entry : part->named_parameters())
+      EXPECT_TRUE(at::allclose(entry.value().grad(), expected[entry.key()].grad(), TOLERANCE, TOLERANCE))
+          << entry.key();
+}
+
+// A model that is cut by a list: each rank's layers keep the names that they have in the whole.
+RANKS_TEST(PipelineFeatures, ASequentialIsPlacedByBalance, Ranks(1, 2, 3)) {
+  const torch::nn::Sequential layers = numbered_layers(6);
+  const auto balance = balance_by_time(size(), layers, pipeline_rows(4, 1), world());
+  EXPECT_EQ(at::IntArrayRef(balance).size(), static_cast<std::size_t>(size()));
+  expect_parts_equal({sequential_part(layers, balance, rank())}, numbered_layers(6), {.micro_batches = 2},
+                     world());
+}
+
+// A cut for ZB_V: the same on every rank, with all that was measured in the sizes of its parts.
+RANKS_TEST(PipelineFeatures, ASequentialIsPlacedForAV, Ranks(1, 2, 3, 4)) {
+  const PipelineShape shape = {
+      .kind = PipelineScheduleKind::ZB_V, .stages = size(), .micro_batches = 3, .virtual_stages = 2};
+  const torch::nn::Sequential layers = numbered_layers(10);
+  const PipelineBalance balance = balance_by_time(shape, layers, pipeline_rows(4, 1), world());
+  ASSERT_EQ(balance.layers.size(), static_cast<std::size_t>(2 * size()));
+  const PipelineWork& work = balance.work;
+  EXPECT_NEAR(std::accumulate(work.part_sizes.begin(), work.part_sizes.end(), 0.0),
+              work.forward + work.backward_input + work.backward_weight, 1e-9);
+  const auto part = [&](int chunk) {
+    return sequential_part(layers, balance.layers, shape.part_of(rank(), chunk));
+  };
+  expect_parts_equal({part(0), part(1)}, numbered_layers(10),
+                     {.schedule = shape.kind, .micro_batches = 3, .work = work}, world());
 }
 
 }  // namespace

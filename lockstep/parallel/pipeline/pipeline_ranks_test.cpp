@@ -53,9 +53,10 @@ RANKS_TEST(Pipeline, EqualsOneProcessOverEveryBackend, Ranks(2, 3, 4), BackendsW
 }
 
 // The numbers that the stage drew in the forward are drawn again: gradients have the same bits as without
-// recomputing.
+// recomputing, where the order of the forwards is the same. ZB_V's for unequal parts is not.
 RANKS_TEST(Pipeline, RecomputesWithTheSameDropout, Ranks(1, 2, 3)) {
   for (PipelineShape shape : runnable_shapes(size(), 2 * size())) {
+    if (!shape.work.part_sizes.empty()) continue;
     std::vector<at::Tensor> kept;
     for (const auto mode : MODES) {
       shape.recompute = mode;
