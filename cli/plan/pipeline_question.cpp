@@ -14,7 +14,7 @@ namespace lockstep::cli {
 namespace {
 
 constexpr std::int64_t MOST_ACTIONS = 1'000'000;
-constexpr std::int64_t MOST_LAYERS = 1'000, MOST_PARTS = 64;
+constexpr std::int64_t MOST_LAYERS = 1'000, MOST_PARTS = 32;
 
 constexpr std::array SCHEDULES =
     std::to_array<Word<PipelineScheduleKind>>({{"gpipe", PipelineScheduleKind::GPIPE},

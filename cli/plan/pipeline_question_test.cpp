@@ -142,7 +142,7 @@ TEST(PipelineQuestion, RefusesOtherWords) {
   refused([](auto& w) { w.parts = "1,2,x,1"; },
           "--parts takes sizes such as 1 or 2.5, in any unit, not \"x\"");
   refused([](auto& w) { w.parts = "1,2,2,1", w.layers = 8; }, "--layers, which cuts the model, or --parts");
-  refused([](auto& w) { w.layers = 1001; }, "--layers cuts up to 1000 layers into up to 64 parts, not 1001");
+  refused([](auto& w) { w.layers = 1001; }, "--layers cuts up to 1000 layers into up to 32 parts, not 1001");
 }
 
 }  // namespace

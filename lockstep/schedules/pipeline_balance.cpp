@@ -38,7 +38,8 @@ std::vector<double> sizes_of(const std::vector<std::int64_t>& layers, const std:
 
 class CutSearch {
  public:
-  CutSearch(const PipelineShape& shape, const std::vector<double>& costs) : shape_(shape), costs_(costs) {}
+  CutSearch(PipelineShape shape, const std::vector<double>& costs)
+      : shape_(std::move(shape)), costs_(costs) {}
 
   std::vector<std::int64_t> run() {
     const int micro_batches = shape_.micro_batches;

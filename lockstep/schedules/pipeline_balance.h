@@ -19,6 +19,7 @@
 //             taken. With more, runs of neighbouring cuts move by a layer, from like parts on, as long as
 //             that is better; this may miss the shortest. A step is timed with at most 4 p micro-batches, or
 //             16, behind which the schedules repeat themselves. The result is not slower than like parts.
+//             32 parts take seconds, 64 minutes.
 // Throws      InvalidArgument: fewer layers than parts; a cost that is negative or not finite, or all 0; what
 //             pipeline_schedule() refuses.
 #pragma once

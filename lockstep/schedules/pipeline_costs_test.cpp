@@ -156,6 +156,27 @@ TEST(PipelineCosts, OfTheVKeepAsMuchAsTheFirstRankOf1F1B) {
   }
 }
 
+// With unequal parts it keeps no more than half as much again. Nothing is faster than the way down and the
+// work.
+TEST(PipelineCosts, OfAComputedVAreBounded) {
+  for (const PipelineShape& shape : computed_pipeline_shapes()) {
+    const int p = shape.stages, m = shape.micro_batches;
+    const PipelineWork& work = shape.work;
+    const PipelineTimeline timeline = pipeline_timeline(pipeline_schedule(shape));
+    double way = 0;
+    for (int rank = 0; rank < p; ++rank) {
+      const double size = work.size_of(rank) + work.size_of(2 * p - 1 - rank);
+      const RankTimeline& mine = timeline.ranks[static_cast<std::size_t>(rank)];
+      ASSERT_LE(mine.peak_size, std::max(work.part_sizes.empty() ? 2.0 * p : 3.0 * p, size) + 1e-6)
+          << to_text(shape);
+      ASSERT_NEAR(mine.work, m * 3 * size / 2, 1e-6) << to_text(shape);
+      ASSERT_GE(timeline.makespan(), way + mine.work - 1e-6) << to_text(shape);
+      way += work.size_of(rank) / 2;
+    }
+    ASSERT_GE(timeline.makespan(), least_makespan(shape) - 1e-6) << to_text(shape);
+  }
+}
+
 // Megatron's warm-up where p divides m, and one more: the groups' size is p there.
 TEST(PipelineCosts, HaveMegatronsPeakWhereItsOrderIs) {
   for (const PipelineShape& shape : every_pipeline_shape()) {

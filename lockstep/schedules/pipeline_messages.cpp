@@ -100,7 +100,11 @@ std::string step_label(const PipelineShape& shape, const PipelineStep& step) {
 }  // namespace
 
 PipelineProgram pipeline_program(const PipelineSchedule& schedule) {
-  const PipelineTimeline timeline = pipeline_timeline(schedule);
+  // Any times give an order that all ranks can follow, as long as every action takes some. The program's own
+  // work may be 0: then messages of one moment could depend on each other.
+  PipelineSchedule timed = schedule;
+  timed.shape.work = PipelineWork();
+  const PipelineTimeline timeline = pipeline_timeline(timed);
   const std::vector<SentMessage> messages = messages_of(timeline);
   PipelineProgram program{.shape = schedule.shape, .ranks = {}, .places = {}};
   for (int rank = 0; rank < schedule.shape.stages; ++rank) {

@@ -67,23 +67,27 @@ std::vector<PipelineMessage> messages_between(const PipelineProgram& program, in
   return messages;
 }
 
+std::vector<PipelineShape> all_pipeline_shapes() {
+  std::vector<PipelineShape> shapes = computed_pipeline_shapes();
+  for (const auto mode : {RecomputeMode::NEVER, RecomputeMode::EXCEPT_LAST, RecomputeMode::ALWAYS})
+    for (const PipelineShape& shape : every_pipeline_shape(mode)) shapes.push_back(shape);
+  return shapes;
+}
+
 TEST(PipelineMessages, HaveOneOrderOnBothSides) {
-  for (const auto mode : {RecomputeMode::NEVER, RecomputeMode::ALWAYS}) {
-    for (const PipelineShape& shape : every_pipeline_shape(mode)) {
-      const PipelineProgram program = pipeline_program(pipeline_schedule(shape));
-      std::size_t all = 0;
-      for (int from = 0; from < shape.stages; ++from)
-        for (int to = 0; to < shape.stages; ++to) {
-          const auto sent = messages_between(program, from, to, StepKind::SEND);
-          ASSERT_EQ(sent, messages_between(program, from, to, StepKind::RECEIVE)) << to_text(program);
-          all += sent.size();
-        }
-      // an activation and a gradient of each micro-batch between neighbouring parts, but not at the turn of a
-      // V
-      const int turns = shape.kind == PipelineScheduleKind::ZB_V ? 1 : 0;
-      const int each = shape.stages == 1 ? 0 : 2 * (shape.parts() - 1 - turns);
-      ASSERT_EQ(all, static_cast<std::size_t>(each * shape.micro_batches)) << to_text(program);
-    }
+  for (const PipelineShape& shape : all_pipeline_shapes()) {
+    const PipelineProgram program = pipeline_program(pipeline_schedule(shape));
+    std::size_t all = 0;
+    for (int from = 0; from < shape.stages; ++from)
+      for (int to = 0; to < shape.stages; ++to) {
+        const auto sent = messages_between(program, from, to, StepKind::SEND);
+        ASSERT_EQ(sent, messages_between(program, from, to, StepKind::RECEIVE)) << to_text(program);
+        all += sent.size();
+      }
+    // an activation and a gradient of each micro-batch between neighbouring parts, but not at the turn of a V
+    const int turns = shape.kind == PipelineScheduleKind::ZB_V ? 1 : 0;
+    const int each = shape.stages == 1 ? 0 : 2 * (shape.parts() - 1 - turns);
+    ASSERT_EQ(all, static_cast<std::size_t>(each * shape.micro_batches)) << to_text(program);
   }
 }
 
@@ -121,7 +125,7 @@ void expect_a_rank_can_run(const PipelineProgram& program, int rank) {
 }
 
 TEST(PipelineMessages, ArriveBeforeTheirUseAndLeaveAfterTheirAction) {
-  for (const PipelineShape& shape : every_pipeline_shape()) {
+  for (const PipelineShape& shape : all_pipeline_shapes()) {
     const PipelineProgram program = pipeline_program(pipeline_schedule(shape));
     for (int rank = 0; rank < shape.stages; ++rank) expect_a_rank_can_run(program, rank);
   }
@@ -183,12 +187,11 @@ class BlockingRun {
 };
 
 TEST(PipelineMessages, NeverDeadlockThoughSendsBlockAndNothingIsBuffered) {
-  for (const auto mode : {RecomputeMode::NEVER, RecomputeMode::EXCEPT_LAST, RecomputeMode::ALWAYS})
-    for (const PipelineShape& shape : every_pipeline_shape(mode)) {
-      const PipelineProgram program = pipeline_program(pipeline_schedule(shape));
-      ASSERT_TRUE(BlockingRun(program, 0).ends()) << to_text(program);
-      ASSERT_TRUE(BlockingRun(program, 3).ends()) << to_text(program);
-    }
+  for (const PipelineShape& shape : all_pipeline_shapes()) {
+    const PipelineProgram program = pipeline_program(pipeline_schedule(shape));
+    ASSERT_TRUE(BlockingRun(program, 0).ends()) << to_text(program);
+    ASSERT_TRUE(BlockingRun(program, 3).ends()) << to_text(program);
+  }
 }
 
 // Receives directly before the action that uses them, as one would write it first.

@@ -1,5 +1,5 @@
-// pipeline_schedule: what each rank of a pipeline computes, and in which order, as a table. Pure: five values
-// in, a table out. The table is complete before anything runs, and it is the same on every rank.
+// pipeline_schedule: what each rank of a pipeline computes, and in which order, as a table. Pure: a shape in,
+// a table out. The table is complete before anything runs, and it is the same on every rank.
 //
 //   const PipelineSchedule schedule = pipeline_schedule(
 //       {.kind = PipelineScheduleKind::ONE_F_ONE_B, .stages = 2, .micro_batches = 3});

@@ -147,6 +147,11 @@ std::map<std::tuple<int, int, PipelineActionKind>, int> once_each(const Pipeline
 }
 
 TEST(PipelineSchedule, HasEveryActionOnce) {
+  for (const PipelineShape& shape : computed_pipeline_shapes())
+    for (int rank = 0; rank < shape.stages; ++rank)
+      ASSERT_EQ(counts_of(pipeline_schedule(shape).ranks[static_cast<std::size_t>(rank)]),
+                once_each(shape, rank))
+          << to_text(shape);
   for (const auto mode : {RecomputeMode::NEVER, RecomputeMode::EXCEPT_LAST, RecomputeMode::ALWAYS}) {
     for (const PipelineShape& shape : every_pipeline_shape(mode)) {
       const PipelineSchedule schedule = pipeline_schedule(shape);

@@ -121,6 +121,8 @@ void expect_dependencies(const PipelineTimeline& timeline, double transfer) {
 }
 
 TEST(PipelineTimeline, OfEveryScheduleRespectsItsDependencies) {
+  for (const PipelineShape& shape : computed_pipeline_shapes())
+    expect_dependencies(pipeline_timeline(pipeline_schedule(shape)), 0);
   for (const auto mode : {RecomputeMode::NEVER, RecomputeMode::ALWAYS})
     for (const PipelineShape& shape : every_pipeline_shape(mode))
       for (const double transfer : {0.0, 0.25, 40.0})

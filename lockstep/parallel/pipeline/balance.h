@@ -21,13 +21,12 @@
 // ranks times the chunks, and rank r takes parts r, p + r, ...
 //
 // Measured    balance_by_time runs the forward and the backward of each layer on the sample a few times and
-//             takes the median. balance_by_size adds the bytes that autograd keeps for each layer, times
-//             micro_batches, to those of its parameters, times param_scale. The sample is a micro-batch.
-//             Layers take and return one tensor. Gradients, buffers and random numbers are as before
-//             afterwards.
+//             takes the median; for a shape also the gradient of the layer's input alone. balance_by_size
+//             adds the bytes that autograd keeps for each layer, times micro_batches, to those of its
+//             parameters, times param_scale. The sample is a micro-batch. Layers take and return one tensor.
+//             Gradients, buffers and random numbers are as before afterwards.
 // Collective  both, on the group: the measurement of its rank 0 counts on all ranks. The other functions are
 //             not.
-//             For a shape the gradient of a layer's input is measured by itself, too.
 // Optimal     balance_costs finds the cut with the smallest largest part. balance_by_time of a shape searches
 //             as balance_pipeline (schedules/pipeline_balance.h).
 // Throws      InvalidArgument: fewer layers than parts, parts below 1, a cost that is negative or not finite,

@@ -27,6 +27,7 @@ RankProgram rank_program(const PipelineShape& shape, int rank, bool with_backwar
       std::erase_if(actions, [](const PipelineAction& action) { return action.kind != FORWARD; });
   RankProgram program;
   program.steps = pipeline_program(schedule).ranks.at(static_cast<std::size_t>(rank));
+  schedule.shape.work = PipelineWork();  // as in the program: every action takes some time
   const PipelineTimeline timeline = pipeline_timeline(schedule);
   for (const TimedAction& timed : timeline.ranks[static_cast<std::size_t>(rank)].actions)
     program.times.push_back(timed.start);
