@@ -54,18 +54,23 @@ class Mesh(unittest.TestCase):
         duration = time.monotonic() - begun
         self.assertEqual(len(whole), 8)
         moments = random.Random(SEED)
-        kills = 0
+        kills = runs = 0
         while kills < KILLS:
-            checkpoints = self.folder / f"killed-{kills}"
+            runs += 1
+            checkpoints = self.folder / f"killed-{runs}"  # a run that ended before it was killed is not resumed
+            begun, is_resumed = time.monotonic(), False
             job = self.start(2, 2, checkpoints)
             while kills < KILLS:
                 try:
                     job.wait(timeout=moments.uniform(0.3, 0.9) * duration)
+                    if not is_resumed:
+                        duration = min(duration, time.monotonic() - begun)  # the machine has less to do than before
                     break
                 except subprocess.TimeoutExpired:
                     os.kill(job.pid, signal.SIGKILL)  # the launcher: its guardian ends the ranks
                     job.communicate(timeout=60)
                     kills += 1
+                    is_resumed = True
                     job = self.start(2, 2, checkpoints)
             self.assertEqual(self.end_of(job)[0], whole, f"after {kills} kills, seed {SEED}")
         self.assertTrue(loss)
