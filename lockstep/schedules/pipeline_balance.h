@@ -20,6 +20,8 @@
 //             that is better; this may miss the shortest. A step is timed with at most 4 p micro-batches, or
 //             16, behind which the schedules repeat themselves. The result is not slower than like parts.
 //             32 parts take seconds, 64 minutes.
+// Memory      does not count: parts of different sizes with ZB_V keep up to half as much again
+//             (pipeline_schedule.h). The peak_size of the timeline says how much.
 // Throws      InvalidArgument: fewer layers than parts; a cost that is negative or not finite, or all 0; what
 //             pipeline_schedule() refuses.
 #pragma once
