@@ -25,12 +25,12 @@ void check_work(const PipelineShape& shape) {
   refuse("backward_weight", work.backward_weight, work.backward_weight >= 0);
   if (work.part_sizes.empty()) return;
   const std::int64_t parts = std::int64_t{shape.stages} * shape.virtual_stages;
-  if (static_cast<std::int64_t>(shape.work.part_sizes.size()) != parts)
-    throw InvalidArgument(str("pipeline_schedule: part_sizes has ", shape.work.part_sizes.size(),
+  if (static_cast<std::int64_t>(work.part_sizes.size()) != parts)
+    throw InvalidArgument(str("pipeline_schedule: part_sizes has ", work.part_sizes.size(),
                               " parts; expected ", parts, ", ", shape.virtual_stages, " for each of ",
                               shape.stages, " stages"));
   double sum = 0;
-  for (const double size : shape.work.part_sizes) {
+  for (const double size : work.part_sizes) {
     sum += size;
     if (!(size >= 0) || !std::isfinite(sum))
       throw InvalidArgument(
