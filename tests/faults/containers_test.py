@@ -75,19 +75,25 @@ class Namespaces(ContainersTest):
         self.assertIn("rank 1 of 2 failed first: it was stopped (SIGSTOP)", result.stderr)
 
     def test_the_launcher_as_process_1_stops_its_ranks_and_lets_them_go_on(self):
-        # Ctrl-Z. The kernel does not stop the first process of a namespace.
-        words = [*UNSHARE, LOCKSTEP, "run", "-n", "2", "--no-logs", "sh", "-c", "echo started; until [ -e go ]; do sleep 0.1; done"]
+        # Ctrl-Z. The kernel does not stop the first process of a namespace. The ranks start no program while they wait: a shell that is
+        # stopped within vfork shows D, not T, until its stopped child goes on.
+        words = [*UNSHARE, LOCKSTEP, "run", "-n", "2", "--no-logs", "sh", "-c", "echo started; until [ -e go ]; do :; done"]
         with subprocess.Popen([str(word) for word in words], cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, text=True) as job:
-            for _ in range(2):
-                self.assertIn("started", job.stdout.readline())
-            front = children_of(job.pid)[0]
-            guardian = children_of(front)[0]
-            states = lambda: [state_of(rank) for rank in children_of(guardian)]
-            os.kill(front, signal.SIGTSTP)
-            wait_until(lambda: states() == ["T", "T"], "both ranks are stopped")
-            os.kill(front, signal.SIGCONT)
-            wait_until(lambda: "T" not in states(), "both ranks go on")
+            try:
+                for _ in range(2):
+                    self.assertIn("started", job.stdout.readline())
+                front = children_of(job.pid)[0]
+                guardian = children_of(front)[0]
+                states = lambda: [state_of(rank) for rank in children_of(guardian)]
+                os.kill(front, signal.SIGTSTP)
+                wait_until(lambda: states() == ["T", "T"], "both ranks are stopped")
+                os.kill(front, signal.SIGCONT)
+                wait_until(lambda: "T" not in states(), "both ranks go on")
+            except BaseException:
+                for first_process in children_of(job.pid):
+                    os.kill(first_process, signal.SIGKILL)  # and with it all of its namespace, or this block would wait for ever
+                raise
             (self.folder / "go").touch()
             said = job.communicate(timeout=60)[1]
         self.assertEqual(job.returncode, 0, said)
