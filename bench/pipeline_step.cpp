@@ -15,11 +15,11 @@
 //
 // halves is the least that two ranks can do: each runs its half of the layers forward and backward for each
 // micro-batch, on inputs and gradients of its own, and then they meet. `times_halves` of a schedule with no
-// bubble is 1. `ideal` is what the schedule's table has for forwards and backwards as long as measured in
-// halves that run in the order of that schedule: what lies between a forward and its backward empties the
-// caches. How much of a backward is for the inputs is measured before. "zb-v cut" has the cut, and the order,
-// that are best for these times. Rounds run all schedules in turn; medians of the rounds. Prints one JSON
-// object per rank and schedule.
+// bubble is 1. `ideal` is the makespan of the schedule's table where each action takes as long as in halves
+// that exchange nothing either and run the actions of that table in its order: what lies between a forward
+// and its backward, or between the halves of a backward, empties the caches. "zb-v cut" has the cut, and the
+// order, that are best for the times of a forward and of the halves of a backward that were measured before.
+// Rounds run all schedules in turn; medians of the rounds. Prints one JSON object per rank and schedule.
 #include <ATen/Parallel.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/randn.h>
@@ -105,16 +105,20 @@ at::Tensor loss_of(const at::Tensor& output, const at::Tensor& target) {
   return nn::functional::mse_loss(output, target);
 }
 
+// What one rank computes, from its first forward until all ranks have met.
 struct Halves {
-  double ms = 0, forward = 0, backward = 0;  // of the whole batch
+  double ms = 0;
+  std::vector<double> actions;  // ms of each
 };
 
-// The actions of a rank's row, without those that other ranks wait for: a backward is whole.
+// The actions of a rank's row, on inputs and gradients of its own. The model's first part needs no gradient
+// of its inputs.
 Halves run_halves(std::vector<nn::Sequential>& nets, const at::Tensor& batch, int micro_batches,
                   const std::vector<dist::PipelineAction>& actions) {
   using enum dist::PipelineActionKind;
   const std::vector<at::Tensor> pieces = batch.chunk(micro_batches);
-  std::map<std::pair<int, int>, at::Tensor> outputs;
+  std::map<std::pair<int, int>, at::Tensor> inputs, outputs;
+  std::map<std::pair<int, int>, dist::SplitBackward> halfway;
   dist::barrier();
   Halves halves;
   const double start = now_ms();
@@ -122,14 +126,18 @@ Halves run_halves(std::vector<nn::Sequential>& nets, const at::Tensor& batch, in
     const std::pair key = {action.chunk, action.micro_batch};
     const double begin = now_ms();
     if (action.kind == FORWARD) {
-      const at::Tensor input = pieces[static_cast<std::size_t>(action.micro_batch)].detach().requires_grad_();
-      outputs[key] = nets[static_cast<std::size_t>(action.chunk)]->forward(input);
-      halves.forward += now_ms() - begin;
-    } else if (action.kind == BACKWARD || action.kind == BACKWARD_INPUT) {
-      const at::Tensor output = outputs.extract(key).mapped();
-      output.backward(at::ones_like(output));
-      halves.backward += now_ms() - begin;
+      const bool is_first = dist::get_rank() == 0 && action.chunk == 0;
+      inputs[key] = pieces[static_cast<std::size_t>(action.micro_batch)].detach().requires_grad_(!is_first);
+      outputs[key] = nets[static_cast<std::size_t>(action.chunk)]->forward(inputs[key]);
+    } else if (action.kind == BACKWARD_WEIGHT) {
+      halfway.extract(key).mapped().accumulate();
+    } else {
+      const at::Tensor input = inputs.extract(key).mapped(), output = outputs.extract(key).mapped();
+      if (action.kind == BACKWARD) output.backward(at::ones_like(output));
+      if (action.kind == BACKWARD_INPUT)
+        halfway.emplace(key, dist::SplitBackward({output}, {at::ones_like(output)}, {input}));
     }
+    halves.actions.push_back(now_ms() - begin);
   }
   dist::barrier();
   halves.ms = now_ms() - start;
@@ -145,14 +153,15 @@ std::vector<dist::PipelineAction> one_by_one(int micro_batches) {
   return actions;
 }
 
-// Medians of rounds.
-Halves median_of(const std::vector<Halves>& rounds) {
-  const auto of = [&](double Halves::*field) {
+// By action, the median of rounds.
+std::vector<double> actions_of(const std::vector<Halves>& rounds) {
+  std::vector<double> actions;
+  for (std::size_t place = 0; place < rounds.front().actions.size(); ++place) {
     std::vector<double> values;
-    for (const Halves& one : rounds) values.push_back(one.*field);
-    return median(values);
-  };
-  return {.ms = of(&Halves::ms), .forward = of(&Halves::forward), .backward = of(&Halves::backward)};
+    for (const Halves& one : rounds) values.push_back(one.actions[place]);
+    actions.push_back(median(values));
+  }
+  return actions;
 }
 
 struct Contender {
@@ -235,27 +244,36 @@ std::vector<Contender> make_contenders(const Model& model, int micro_batches) {
   return all;
 }
 
-// `part` of a backward is for its inputs.
-void print_one(const Model& model, const Contender& one, const Halves& halves, double part) {
-  const auto timeline = dist::pipeline_timeline(pipeline_schedule(one.shape),
-                                                {.forward = halves.forward,
-                                                 .backward_input = halves.backward * part,
-                                                 .backward_weight = halves.backward * (1 - part)});
-  const double ideal = timeline.makespan() / one.shape.micro_batches;
+// The makespan of the schedule if each action takes as long as on its rank's halves. Every rank calls it.
+double ideal_ms(const Contender& one) {
+  const dist::PipelineSchedule schedule = pipeline_schedule(one.shape);
+  std::vector<std::vector<double>> measured;
+  for (int rank = 0; rank < dist::get_world_size(); ++rank) {
+    const bool is_mine = rank == dist::get_rank();
+    const auto count = static_cast<std::int64_t>(schedule.ranks[static_cast<std::size_t>(rank)].size());
+    at::Tensor ms =
+        is_mine ? at::tensor(actions_of(one.halves), at::kDouble) : at::zeros({count}, at::kDouble);
+    dist::broadcast(ms, rank);
+    measured.emplace_back(ms.data_ptr<double>(), ms.data_ptr<double>() + count);
+  }
+  return dist::pipeline_timeline(schedule, measured).makespan();
+}
+
+void print_one(const Model& model, const Contender& one) {
   std::printf(
       "{\"model\": \"%s\", \"micro_batches\": %d, \"schedule\": \"%s\", \"ms\": %.2f, "
       "\"times_halves\": %.3f, \"times_ideal\": %.3f, \"waited_ms\": %.2f}\n",
       model.name.c_str(), one.shape.micro_batches, one.label().c_str(), median(one.ms), median(one.ratios),
-      median(one.ms) / ideal, median(one.waited));
+      median(one.ms) / ideal_ms(one), median(one.waited));
 }
 
 void measure(const Model& model, int micro_batches, int rounds) {
   std::vector<Contender> contenders = make_contenders(model, micro_batches);
   std::vector<nn::Sequential> half = {model.part(dist::get_rank(), model.even(dist::get_world_size()))};
-  std::vector<Halves> halves;
+  std::vector<double> halves;
   for (int round = -3; round < rounds; ++round) {
     const Halves now = run_halves(half, model.batch, micro_batches, one_by_one(micro_batches));
-    if (round >= 0) halves.push_back(now);
+    if (round >= 0) halves.push_back(now.ms);
     for (Contender& one : contenders) {
       const Halves own = run_halves(one.nets, model.batch, micro_batches, one.actions());
       dist::barrier();
@@ -270,10 +288,9 @@ void measure(const Model& model, int micro_batches, int rounds) {
     }
   }
   std::printf("{\"model\": \"%s\", \"micro_batches\": %d, \"schedule\": \"halves\", \"ms\": %.2f}\n",
-              model.name.c_str(), micro_batches, median_of(halves).ms);
+              model.name.c_str(), micro_batches, median(halves));
   const dist::PipelineWork& work = contenders.back().shape.work;
-  const double part = work.backward_input / (work.backward_input + work.backward_weight);
-  for (const Contender& one : contenders) print_one(model, one, median_of(one.halves), part);
+  for (const Contender& one : contenders) print_one(model, one);
   if (dist::get_rank() > 0) return;
   for (const double size : work.part_sizes) std::printf("cut: %.0f layers\n", size);
 }

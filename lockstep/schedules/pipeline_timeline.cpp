@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <set>
 #include <utility>
 
@@ -14,6 +15,24 @@ namespace {
 using enum PipelineActionKind;
 
 constexpr double NOT_YET = -1;
+
+// How long a rank takes for the action at a place in its row.
+using Duration = std::function<double(int rank, std::size_t place)>;
+
+void check_measured(const PipelineSchedule& schedule, const std::vector<std::vector<double>>& measured) {
+  if (measured.size() != schedule.ranks.size())
+    throw InvalidArgument(str("pipeline_timeline: measured times of ", measured.size(),
+                              " ranks for a schedule of ", schedule.ranks.size()));
+  for (std::size_t rank = 0; rank < measured.size(); ++rank) {
+    if (measured[rank].size() != schedule.ranks[rank].size())
+      throw InvalidArgument(str("pipeline_timeline: rank ", rank, " has ", schedule.ranks[rank].size(),
+                                " actions, but ", measured[rank].size(), " measured times"));
+    for (const double time : measured[rank])
+      if (!std::isfinite(time) || time < 0)
+        throw InvalidArgument(str("pipeline_timeline: a measured time of rank ", rank, " is ", time,
+                                  "; times are finite and not negative"));
+  }
+}
 
 void check_times(const PipelineShape& shape, const PipelineTimes& times) {
   const auto refuse = [](const char* name, double time, bool is_fine) {
@@ -49,12 +68,14 @@ void check_table(const PipelineSchedule& schedule) {
 // Carries out the table: each rank its actions in their order, as far as their inputs are there.
 class PipelineRun {
  public:
-  PipelineRun(const PipelineSchedule& schedule, const PipelineTimes& times)
-      : schedule_(schedule), times_(times), outputs_(cells(), NOT_YET), gradients_(cells(), NOT_YET) {
+  PipelineRun(const PipelineSchedule& schedule, Duration duration, double transfer)
+      : schedule_(schedule),
+        duration_(std::move(duration)),
+        transfer_(transfer),
+        outputs_(cells(), NOT_YET),
+        gradients_(cells(), NOT_YET) {
     timeline_.shape = schedule.shape;
     timeline_.ranks.resize(schedule.ranks.size());
-    for (int part = 0; part < schedule.shape.parts(); ++part)
-      part_sizes_.push_back(schedule.shape.work.size_of(part));
   }
 
   PipelineTimeline run() {
@@ -83,23 +104,10 @@ class PipelineRun {
            static_cast<std::size_t>(micro_batch);
   }
 
-  double duration(const PipelineAction& action, int part) const {
-    const double size = times_.sizes.empty() ? 1 : times_.sizes[static_cast<std::size_t>(action.micro_batch)];
-    const double scale = size * part_sizes_[static_cast<std::size_t>(part)] / schedule_.shape.virtual_stages;
-    switch (action.kind) {
-      case FORWARD:
-      case RECOMPUTE: return times_.forward * scale;
-      case BACKWARD: return (times_.backward_input + times_.backward_weight) * scale;
-      case BACKWARD_INPUT: return times_.backward_input * scale;
-      case BACKWARD_WEIGHT: return times_.backward_weight * scale;
-    }
-    throw InternalError("pipeline_timeline: unknown action");
-  }
-
   // When a value that part `from` computes is at part `to`; NOT_YET passes through.
   double arrival(double computed, int from, int to) const {
     const bool stays = schedule_.shape.rank_of(from) == schedule_.shape.rank_of(to);
-    return computed == NOT_YET || stays ? computed : computed + times_.transfer;
+    return computed == NOT_YET || stays ? computed : computed + transfer_;
   }
 
   // When all that the action needs is there, or NOT_YET.
@@ -123,22 +131,44 @@ class PipelineRun {
     const double input = ready(action, part);
     if (input == NOT_YET) return false;
     const double start = std::max(input, mine.actions.empty() ? 0 : mine.actions.back().end);
-    const double end = start + duration(action, part);
+    const double time = duration_(rank, mine.actions.size());
+    const double end = start + time;
     if (action.kind == FORWARD) outputs_[cell(part, action.micro_batch)] = end;
     if (action.kind == BACKWARD || action.kind == BACKWARD_INPUT)
       gradients_[cell(part, action.micro_batch)] = end;
-    mine.work += duration(action, part);
+    mine.work += time;
     mine.actions.push_back({action, start, end});
     return true;
   }
 
   const PipelineSchedule& schedule_;
-  const PipelineTimes& times_;
-  std::vector<double> part_sizes_;
+  Duration duration_;
+  double transfer_;
   std::vector<double> outputs_;    // by part and micro-batch: when its forward has ended
   std::vector<double> gradients_;  // when its input's gradient is computed
   PipelineTimeline timeline_;
 };
+
+// Of actions whose time follows from their kind, their part and their micro-batch.
+Duration duration_of(const PipelineSchedule& schedule, const PipelineTimes& times) {
+  const PipelineShape& shape = schedule.shape;
+  std::vector<double> part_sizes;
+  for (int part = 0; part < shape.parts(); ++part) part_sizes.push_back(shape.work.size_of(part));
+  return [&schedule, &times, part_sizes](int rank, std::size_t place) {
+    const PipelineAction& action = schedule.ranks[static_cast<std::size_t>(rank)][place];
+    const int part = schedule.shape.part_of(rank, action.chunk);
+    const double size = times.sizes.empty() ? 1 : times.sizes[static_cast<std::size_t>(action.micro_batch)];
+    const double scale = size * part_sizes[static_cast<std::size_t>(part)] / schedule.shape.virtual_stages;
+    switch (action.kind) {
+      case FORWARD:
+      case RECOMPUTE: return times.forward * scale;
+      case BACKWARD: return (times.backward_input + times.backward_weight) * scale;
+      case BACKWARD_INPUT: return times.backward_input * scale;
+      case BACKWARD_WEIGHT: return times.backward_weight * scale;
+    }
+    throw InternalError("pipeline_timeline: unknown action");
+  };
+}
 
 using Held = std::set<std::pair<int, int>>;  // micro-batch and chunk
 
@@ -168,6 +198,17 @@ void add_peaks(RankTimeline& rank, const std::vector<double>& chunk_sizes) {
   }
 }
 
+PipelineTimeline with_peaks(PipelineTimeline timeline) {
+  const PipelineShape& shape = timeline.shape;
+  for (int rank = 0; rank < shape.stages; ++rank) {
+    std::vector<double> sizes;
+    for (int chunk = 0; chunk < shape.virtual_stages; ++chunk)
+      sizes.push_back(shape.work.size_of(shape.part_of(rank, chunk)));
+    add_peaks(timeline.ranks[static_cast<std::size_t>(rank)], sizes);
+  }
+  return timeline;
+}
+
 }  // namespace
 
 double PipelineTimeline::makespan() const {
@@ -195,14 +236,17 @@ PipelineTimeline pipeline_timeline(const PipelineSchedule& schedule) {
 PipelineTimeline pipeline_timeline(const PipelineSchedule& schedule, const PipelineTimes& times) {
   check_times(schedule.shape, times);
   check_table(schedule);
-  PipelineTimeline timeline = PipelineRun(schedule, times).run();
-  for (int rank = 0; rank < schedule.shape.stages; ++rank) {
-    std::vector<double> sizes;
-    for (int chunk = 0; chunk < schedule.shape.virtual_stages; ++chunk)
-      sizes.push_back(schedule.shape.work.size_of(schedule.shape.part_of(rank, chunk)));
-    add_peaks(timeline.ranks[static_cast<std::size_t>(rank)], sizes);
-  }
-  return timeline;
+  return with_peaks(PipelineRun(schedule, duration_of(schedule, times), times.transfer).run());
+}
+
+PipelineTimeline pipeline_timeline(const PipelineSchedule& schedule,
+                                   const std::vector<std::vector<double>>& measured) {
+  check_table(schedule);
+  check_measured(schedule, measured);
+  const auto duration = [&](int rank, std::size_t place) {
+    return measured[static_cast<std::size_t>(rank)][place];
+  };
+  return with_peaks(PipelineRun(schedule, duration, 0).run());
 }
 
 double least_makespan(const PipelineShape& shape) {

@@ -7,11 +7,13 @@
 //   timeline.bubble();                           // 9 / 33: (p - 1) / (m + p - 1)
 //   timeline.ranks[0].peak_in_flight;            // 4: min(p - rank, m)
 //
-// Times       of one micro-batch on all of a rank's model chunks, in any unit; a chunk's action takes the
+// Times       of one micro-batch on all of a rank's model chunks, in any unit. A chunk's action takes the
 // v-th
 //             part, times the size of the chunk's part of the model (shape.work). A BACKWARD takes
 //             backward_input + backward_weight, a RECOMPUTE as long as the forward. `sizes` multiplies the
 //             times of each micro-batch; empty: all are 1.
+// Measured    Where each action was measured by itself, its time is given by rank and by its place in the
+//             rank's row of the table. Values arrive at once then.
 // Begin       An action begins when its rank has finished the one before, and its input has arrived. The
 //             input arrives `transfer` after the end of the action that computed it on another rank. No rank
 //             is busy meanwhile. A RECOMPUTE needs no gradient, so it begins before the gradient arrives.
@@ -22,8 +24,8 @@
 //             kept. peak_activations: those whose activations are kept, which begins at RECOMPUTE if there is
 //             one. peak_size: the same, where a chunk counts as its part's size, in parts of mean size.
 // Throws      InvalidArgument: a time that is negative or not finite; a forward of 0; sizes for another
-//             number of micro-batches; a table of the caller's own in which a rank waits forever, or which
-//             has micro-batches or chunks that the shape has not.
+//             number of micro-batches; measured times for another number of actions; a table of the caller's
+//             own in which a rank waits forever, or which has micro-batches or chunks that the shape has not.
 #pragma once
 
 #include <vector>
@@ -66,6 +68,9 @@ struct PipelineTimeline {
 PipelineTimeline pipeline_timeline(const PipelineSchedule& schedule, const PipelineTimes& times);
 // With the times of schedule.shape.work.
 PipelineTimeline pipeline_timeline(const PipelineSchedule& schedule);
+// With the measured time of each action, by rank and place.
+PipelineTimeline pipeline_timeline(const PipelineSchedule& schedule,
+                                   const std::vector<std::vector<double>>& measured);
 
 // No schedule of this shape has a shorter makespan, with the times of shape.work: every rank waits for the
 // first micro-batch's way to its first part, and computes all its parts.

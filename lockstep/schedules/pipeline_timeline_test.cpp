@@ -48,6 +48,31 @@ TEST(PipelineTimeline, SendsTheGradientOfInputsBeforeThatOfWeights) {
   EXPECT_THAT(spans_of(timeline, 1), ElementsAre(std::pair(1, 2), std::pair(2, 4), std::pair(4, 8)));
 }
 
+TEST(PipelineTimeline, TakesTheMeasuredTimeOfEachAction) {
+  // rank 0: F0 F1 B0 B1, rank 1: F0 B0 F1 B1
+  const PipelineSchedule schedule = pipeline_schedule({.stages = 2, .micro_batches = 2});
+  const PipelineTimeline timeline = pipeline_timeline(schedule, {{1, 4, 2, 3}, {2, 5, 1, 0}});
+  EXPECT_THAT(spans_of(timeline, 0),
+              ElementsAre(std::pair(0, 1), std::pair(1, 5), std::pair(8, 10), std::pair(10, 13)));
+  EXPECT_THAT(spans_of(timeline, 1),
+              ElementsAre(std::pair(1, 3), std::pair(3, 8), std::pair(8, 9), std::pair(9, 9)));
+  EXPECT_EQ(timeline.ranks[0].work, 10);
+  EXPECT_EQ(timeline.ranks[0].peak_in_flight, 2);
+  EXPECT_EQ(timeline.makespan(), 13);
+}
+
+TEST(PipelineTimeline, RefusesMeasuredTimesOfAnotherTable) {
+  const PipelineSchedule schedule = pipeline_schedule({.stages = 2, .micro_batches = 1});
+  const auto refused = [&](const std::vector<std::vector<double>>& measured, const std::string& text) {
+    EXPECT_THAT([&] { pipeline_timeline(schedule, measured); },
+                ThrowsMessage<InvalidArgument>(HasSubstr(text)));
+  };
+  refused({{1, 1}}, "measured times of 1 ranks for a schedule of 2");
+  refused({{1, 1}, {1}}, "rank 1 has 2 actions, but 1 measured times");
+  refused({{1, 1}, {1, -1}}, "a measured time of rank 1 is -1");
+  refused({{std::nan(""), 1}, {1, 1}}, "a measured time of rank 0 is nan");
+}
+
 TEST(PipelineTimeline, ScalesUnequalParts) {
   // rank 0 has a quarter of the model: F0 B0; rank 1 three quarters. F 1, I 2, W 1 of a half.
   PipelineShape shape{.stages = 2, .micro_batches = 1, .work = {.part_sizes = {10, 30}, .backward_input = 2}};
