@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "lockstep/base/deadline.h"
+#include "lockstep/base/naps.h"
 
 namespace lockstep {
 namespace {
@@ -69,6 +70,17 @@ TEST(RunningTime, KnowsNothingOfASleepWithoutAnEnd) {
   RunningTime time;
   time.slept(at(seconds(0)), std::chrono::nanoseconds::max(), at(std::chrono::hours(1)));
   EXPECT_EQ(time.stopped().count(), 0);
+}
+
+TEST(Naps, ReportALookThatTookTooLong) {
+  Naps naps;
+  naps.sleep(milliseconds(1));
+  const auto before = naps.now();
+  const auto stopped = running_time.stopped();
+  std::this_thread::sleep_for(SLACK + milliseconds(400));
+  const auto after = naps.now();
+  EXPECT_GE(running_time.stopped() - stopped, milliseconds(400));
+  EXPECT_LT(after - before, SLACK + milliseconds(400));
 }
 
 TEST(Deadline, NapsAreShortOrAsLongAsIsLeft) {

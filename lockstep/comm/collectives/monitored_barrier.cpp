@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "lockstep/base/deadline.h"
+#include "lockstep/base/naps.h"
 #include "lockstep/comm/collectives/check.h"
 #include "lockstep/os/failure_note.h"
 
@@ -50,12 +51,13 @@ void collect(const ProcessGroup& group, std::chrono::milliseconds timeout, bool 
     arrivals.push_back(token(group, Verb::RECV, r, &bytes[static_cast<std::size_t>(r)], /*async_op=*/true));
   const Deadline deadline = Deadline::in(timeout);
   std::vector<int> missing = missing_ranks(arrivals);
-  while (!missing.empty()) {
+  for (Naps naps; !missing.empty();) {
+    naps.now();
     if (deadline.expired()) {
       if (!wait_all_ranks) missing.resize(1);
       give_up(group, missing, timeout);
     }
-    nap(LOOK);  // polls, because waiting for one rank would hide the others
+    naps.sleep(LOOK);  // polls, because waiting for one rank would hide the others
     missing = missing_ranks(arrivals);
   }
   for (Work& arrival : arrivals) arrival.wait();  // throws the error of a failed receive

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "lockstep/base/running_clock.h"
 #include "lockstep/comm/backends/messages/core.h"
 #include "lockstep/comm/backends/messages/operation.h"
 
@@ -65,9 +66,14 @@ void Fabric::wait(Session& session, Deadline::Clock::time_point until) {
   const Turns::Waiting waiting(turns_);
   const auto span = until - Deadline::Clock::now();
   if (!turns_.begin_turn()) return turns_.sleep(session.lock(), span);
-  const bool pulls = lines_.is_pulling();
+  const auto longest = lines_.is_pulling() ? Deadline::Clock::duration(0) : span;
   session.lock().unlock();
-  const auto events = lines_.await(Deadline::in(pulls ? Deadline::Clock::duration(0) : span), /*eager=*/true);
+  const auto events = [&] {
+    // An engine naps by itself, but a process that looks at it without a pause, or has given its core away,
+    // can be stopped as well.
+    const Nap nap(longest);
+    return lines_.await(Deadline::in(longest), /*eager=*/true);
+  }();
   session.lock().lock();
   turns_.end_turn();
   serve(events);

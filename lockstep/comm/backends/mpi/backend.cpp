@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/naps.h"
 #include "lockstep/base/str.h"
 #include "lockstep/base/wait_reminder.h"
 #include "lockstep/comm/backends/modules/library_agreement.h"
@@ -31,13 +32,15 @@ class UntilDeadline final : public mpi::Patience {
   explicit UntilDeadline(Deadline deadline) : deadline_(deadline) {}
   bool rest() override {
     constexpr std::chrono::microseconds REST{200};
+    naps_.now();
     if (deadline_.expired()) return false;
-    nap(REST);
+    naps_.sleep(REST);
     return true;
   }
 
  private:
   const Deadline deadline_;
+  Naps naps_;
 };
 
 std::shared_ptr<mpi::Communicator> world_of(mpi::Module& module, int size, Deadline deadline,

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/naps.h"
 #include "lockstep/base/number_list.h"
 #include "lockstep/base/str.h"
 #include "lockstep/base/wait_reminder.h"
@@ -68,7 +69,7 @@ std::vector<Message> MpiMeeting::exchange(const std::string& text, const std::ve
   }
   std::vector<int> missing;
   const Awaited awaited([&] { return str("rank(s) ", number_list(missing), " of the MPI job"); });
-  while (true) {
+  for (Naps naps;; naps.sleep(REST)) {
     missing.clear();
     bool sent = true;
     for (int r = 0; r < size(); ++r) {
@@ -76,11 +77,11 @@ std::vector<Message> MpiMeeting::exchange(const std::string& text, const std::ve
       if (!neighbours_[static_cast<std::size_t>(r)].texts.contains(now_)) missing.push_back(r);
     }
     if (missing.empty() && sent) break;
+    naps.now();
     if (deadline.expired())
       throw MissingRank(
           str(place(), ": rank(s) ", number_list(missing), " of the MPI job did not come before the timeout"),
           missing.empty() ? rank() : missing.front());
-    nap(REST);
   }
   std::vector<Message> all(neighbours_.size());
   for (std::size_t r = 0; r < all.size(); ++r)

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "lockstep/base/deadline.h"
+#include "lockstep/base/naps.h"
 #include "lockstep/comm/backends/mpi/calls.h"
 #include "lockstep/comm/backends/mpi/tagged_streams.h"
 
@@ -68,13 +69,15 @@ class AtTheEnd final : public Patience {
  public:
   explicit AtTheEnd(Deadline deadline) : deadline_(deadline) {}
   bool rest() override {
+    naps_.now();
     if (deadline_.expired()) return false;
-    nap(REST);
+    naps_.sleep(REST);
     return true;
   }
 
  private:
   const Deadline deadline_;
+  Naps naps_;
 };
 
 // Returns whether `is_done` was true before the deadline. It is called with the lock held.

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/naps.h"
 #include "lockstep/base/str.h"
 #include "lockstep/base/wait_reminder.h"
 
@@ -66,7 +67,9 @@ void Communicator::check(const char* function) {
 void Communicator::settle(const char* function, const Patience& patience) {
   constexpr int TURNS = 200;
   constexpr std::chrono::microseconds PAUSE{200};
+  Naps naps;
   for (int turn = 0; state() == IN_PROGRESS; ++turn) {
+    naps.now();
     if (patience.deadline.expired())
       throw Timeout(str(function, " has not ended before the timeout: have all ranks called it?"));
     if (turn < TURNS) {
@@ -74,7 +77,7 @@ void Communicator::settle(const char* function, const Patience& patience) {
       continue;
     }
     patience.meanwhile();
-    nap(PAUSE);
+    naps.sleep(PAUSE);
   }
   check(function);
 }

@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "lockstep/base/log.h"
+#include "lockstep/base/naps.h"
 #include "lockstep/base/str.h"
 #include "lockstep/comm/group/progress_clock.h"
 
@@ -50,7 +51,8 @@ void await_device(Lanes& lanes, const Operation& operation, const WatchedGroup& 
   constexpr std::chrono::microseconds LONGEST{1000};
   constexpr std::chrono::milliseconds LAST_MOMENT{200};
   ProgressClock clock(group.options.timeout, group.options.warn_after);
-  clock.look(RunningClock::now(), NO_PROGRESS);
+  Naps naps;
+  clock.look(naps.now(), NO_PROGRESS);
   auto pause = SHORTEST;
   std::exception_ptr lost;
   RunningClock::time_point lost_at;
@@ -60,14 +62,14 @@ void await_device(Lanes& lanes, const Operation& operation, const WatchedGroup& 
       continue;
     }
     lanes.check();
-    const auto now = RunningClock::now();
+    const auto now = naps.now();
     if (!lost) {
       lost = failure_of_hosts(group.hosts);
       lost_at = now;
     }
     if (lost && now - lost_at >= LAST_MOMENT) std::rethrow_exception(lost);
     look_at_clock(clock, now, operation, group);
-    nap(pause);
+    naps.sleep(pause);
     pause = std::min(LONGEST, pause * 2);
   }
 }
