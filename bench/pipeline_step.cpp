@@ -153,23 +153,11 @@ std::vector<dist::PipelineAction> one_by_one(int micro_batches) {
   return actions;
 }
 
-// By action, the median of rounds.
-std::vector<double> actions_of(const std::vector<Halves>& rounds) {
-  std::vector<double> actions;
-  for (std::size_t place = 0; place < rounds.front().actions.size(); ++place) {
-    std::vector<double> values;
-    for (const Halves& one : rounds) values.push_back(one.actions[place]);
-    actions.push_back(median(values));
-  }
-  return actions;
-}
-
 struct Contender {
   dist::PipelineShape shape;
   std::unique_ptr<dist::Pipeline> pipeline;
   std::vector<nn::Sequential> nets;
-  std::vector<double> ms, ratios, waited;
-  std::vector<Halves> halves;  // in the order of this schedule
+  std::vector<double> ms, ratios, ideals, waited;
 
   std::vector<dist::PipelineAction> actions() const {
     return pipeline_schedule(shape).ranks[static_cast<std::size_t>(dist::get_rank())];
@@ -244,15 +232,14 @@ std::vector<Contender> make_contenders(const Model& model, int micro_batches) {
   return all;
 }
 
-// The makespan of the schedule if each action takes as long as on its rank's halves. Every rank calls it.
-double ideal_ms(const Contender& one) {
-  const dist::PipelineSchedule schedule = pipeline_schedule(one.shape);
+// The makespan of the schedule if each action takes as long as in its rank's halves. Every rank calls it.
+double ideal_ms(const dist::PipelineShape& shape, const Halves& own) {
+  const dist::PipelineSchedule schedule = pipeline_schedule(shape);
   std::vector<std::vector<double>> measured;
   for (int rank = 0; rank < dist::get_world_size(); ++rank) {
     const bool is_mine = rank == dist::get_rank();
     const auto count = static_cast<std::int64_t>(schedule.ranks[static_cast<std::size_t>(rank)].size());
-    at::Tensor ms =
-        is_mine ? at::tensor(actions_of(one.halves), at::kDouble) : at::zeros({count}, at::kDouble);
+    at::Tensor ms = is_mine ? at::tensor(own.actions, at::kDouble) : at::zeros({count}, at::kDouble);
     dist::broadcast(ms, rank);
     measured.emplace_back(ms.data_ptr<double>(), ms.data_ptr<double>() + count);
   }
@@ -264,7 +251,7 @@ void print_one(const Model& model, const Contender& one) {
       "{\"model\": \"%s\", \"micro_batches\": %d, \"schedule\": \"%s\", \"ms\": %.2f, "
       "\"times_halves\": %.3f, \"times_ideal\": %.3f, \"waited_ms\": %.2f}\n",
       model.name.c_str(), one.shape.micro_batches, one.label().c_str(), median(one.ms), median(one.ratios),
-      median(one.ms) / ideal_ms(one), median(one.waited));
+      median(one.ideals), median(one.waited));
 }
 
 void measure(const Model& model, int micro_batches, int rounds) {
@@ -272,18 +259,19 @@ void measure(const Model& model, int micro_batches, int rounds) {
   std::vector<nn::Sequential> half = {model.part(dist::get_rank(), model.even(dist::get_world_size()))};
   std::vector<double> halves;
   for (int round = -3; round < rounds; ++round) {
-    const Halves now = run_halves(half, model.batch, micro_batches, one_by_one(micro_batches));
-    if (round >= 0) halves.push_back(now.ms);
     for (Contender& one : contenders) {
-      const Halves own = run_halves(one.nets, model.batch, micro_batches, one.actions());
+      const double plain = run_halves(half, model.batch, micro_batches, one_by_one(micro_batches)).ms;
+      const double ideal =
+          ideal_ms(one.shape, run_halves(one.nets, model.batch, micro_batches, one.actions()));
       dist::barrier();
       const double start = now_ms();
       one.pipeline->step(model.batch, model.batch);
       const double ms = now_ms() - start;
       if (round < 0) continue;
-      one.halves.push_back(own);
+      halves.push_back(plain);
       one.ms.push_back(ms);
-      one.ratios.push_back(ms / now.ms);
+      one.ratios.push_back(ms / plain);
+      one.ideals.push_back(ms / ideal);
       one.waited.push_back(1e3 * one.pipeline->stats().seconds_waited);
     }
   }
