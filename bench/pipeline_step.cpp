@@ -6,7 +6,8 @@
 //   lockstep run -n 2 build/bench/pipeline_step messages 1536 300     # a value of 1.5 MiB; 300 rounds
 //
 // mlp    sixteen layers of 1024 x 1024 with ReLU, 256 rows a batch
-// gpt    eight blocks of GPT-2, width 384 with 6 heads, 16 sequences of 128 places a batch
+// gpt    eight blocks of GPT-2, width 384 with 6 heads, 16 sequences of 128 places a batch; a part of the cut
+//        may end within a block, between its attention and its MLP
 // sleep  stages that sleep: 200 ms for the forward of a micro-batch, as long for the gradient of its inputs,
 //        and for that of its parameters. Any number of ranks; prints the measured bubble beside the table's.
 //
@@ -18,8 +19,10 @@
 // bubble is 1. `ideal` is the makespan of the schedule's table where each action takes as long as in halves
 // that exchange nothing either and run the actions of that table in its order: what lies between a forward
 // and its backward, or between the halves of a backward, empties the caches. "zb-v cut" has the cut, and the
-// order, that are best for the times of a forward and of the halves of a backward that were measured before.
-// Rounds run all schedules in turn; medians of the rounds. Prints one JSON object per rank and schedule.
+// order, that are best for the times of the layers, which balance_by_time() measures first.
+//
+// Rounds run all schedules in turn, each right behind its halves, because the machine's speed changes from
+// second to second. Medians of the rounds, of ratios as well. Prints one JSON object per rank and schedule.
 #include <ATen/Parallel.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/randn.h>
@@ -38,17 +41,16 @@
 #include <cstdlib>
 #include <map>
 #include <memory>
-#include <numeric>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "lockstep/job/job.h"
 #include "lockstep/models/gpt2.h"
+#include "lockstep/parallel/pipeline/balance.h"
 #include "lockstep/parallel/pipeline/part_messages.h"
 #include "lockstep/parallel/pipeline/pipeline.h"
 #include "lockstep/parallel/pipeline/split_backward.h"
-#include "lockstep/schedules/pipeline_balance.h"
 #include "lockstep/schedules/pipeline_timeline.h"
 #include "lockstep/tensor/caching_allocator.h"
 #include "lockstep/tensor/collectives.h"
@@ -70,34 +72,53 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
+// A half of a block of GPT-2.
+struct HalfBlockImpl : nn::Module {
+  HalfBlockImpl(const dist::models::GPT2Block& whole, bool is_mlp) : is_mlp_(is_mlp) {
+    norm_ = register_module("norm", is_mlp ? whole->ln_2 : whole->ln_1);
+    if (is_mlp) mlp_ = register_module("mlp", whole->mlp);
+    if (!is_mlp) attention_ = register_module("attention", whole->attn);
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    return x + (is_mlp_ ? mlp_->forward(norm_->forward(x)) : attention_->forward(norm_->forward(x)));
+  }
+
+ private:
+  bool is_mlp_;
+  nn::LayerNorm norm_{nullptr};
+  dist::models::GPT2Attention attention_{nullptr};
+  dist::models::GPT2MLP mlp_{nullptr};
+};
+TORCH_MODULE(HalfBlock);
+
 // The layers of a model, in order; a part of the pipeline is several of them.
 struct Model {
   std::string name;
-  std::vector<nn::Sequential> layers;
+  nn::Sequential layers;
   at::Tensor batch;
 
   explicit Model(const std::string& which) : name(which) {
     torch::manual_seed(1);
     if (which == "mlp") {
-      for (int i = 0; i < 16; ++i) layers.emplace_back(nn::Linear(1024, 1024), nn::ReLU());
+      for (int i = 0; i < 16; ++i) {
+        layers->push_back(nn::Linear(1024, 1024));
+        layers->push_back(nn::ReLU());
+      }
       batch = at::randn({256, 1024});
     } else if (which == "gpt") {
       const dist::models::GPT2Config config{
           .n_positions = 128, .n_embd = 384, .n_head = 6, .embd_pdrop = 0, .attn_pdrop = 0, .resid_pdrop = 0};
-      for (int i = 0; i < 8; ++i) layers.emplace_back(dist::models::GPT2Block(config));
+      for (int i = 0; i < 8; ++i) {
+        const dist::models::GPT2Block block(config);
+        layers->push_back(HalfBlock(block, false));
+        layers->push_back(HalfBlock(block, true));
+      }
       batch = at::randn({16, 128, 384});
     }
   }
   std::vector<std::int64_t> even(int parts) const {
     return std::vector<std::int64_t>(static_cast<std::size_t>(parts),
-                                     static_cast<std::int64_t>(layers.size()) / parts);
-  }
-  nn::Sequential part(int index, const std::vector<std::int64_t>& balance) const {
-    nn::Sequential net;
-    const auto first = std::accumulate(balance.begin(), balance.begin() + index, std::int64_t{0});
-    for (std::int64_t i = first; i < first + balance[static_cast<std::size_t>(index)]; ++i)
-      for (const auto& module : *layers[static_cast<std::size_t>(i)]) net->push_back(module);
-    return net;
+                                     static_cast<std::int64_t>(layers->size()) / parts);
   }
 };
 
@@ -153,8 +174,15 @@ std::vector<dist::PipelineAction> one_by_one(int micro_batches) {
   return actions;
 }
 
+std::string label_of(const dist::PipelineShape& shape) {
+  return std::string(name_of(shape.kind)) +
+         (shape.virtual_stages > 1 && shape.kind == ONE_F_ONE_B ? " x2" : "") +
+         (shape.work.part_sizes.empty() ? "" : " cut");
+}
+
 struct Contender {
   dist::PipelineShape shape;
+  std::vector<std::int64_t> layers;
   std::unique_ptr<dist::Pipeline> pipeline;
   std::vector<nn::Sequential> nets;
   std::vector<double> ms, ratios, ideals, waited;
@@ -162,66 +190,40 @@ struct Contender {
   std::vector<dist::PipelineAction> actions() const {
     return pipeline_schedule(shape).ranks[static_cast<std::size_t>(dist::get_rank())];
   }
-
-  std::string label() const {
-    return std::string(name_of(shape.kind)) +
-           (shape.virtual_stages > 1 && shape.kind == ONE_F_ONE_B ? " x2" : "") +
-           (shape.work.part_sizes.empty() ? "" : " cut");
-  }
 };
 
-// What a forward and the halves of a backward take in a half of the model, the mean of the ranks.
-dist::PipelineWork measure_work(const Model& model, int micro_batches) {
-  nn::Sequential half = model.part(dist::get_rank(), model.even(dist::get_world_size()));
-  const std::vector<at::Tensor> pieces = model.batch.chunk(micro_batches);
-  at::Tensor ms = at::zeros({3}, at::kDouble);
-  for (int round = -2; round < 8; ++round) {
-    if (round == 0) ms.zero_();
-    for (const at::Tensor& piece : pieces) {
-      const at::Tensor input = piece.detach().requires_grad_();
-      const double start = now_ms();
-      const at::Tensor output = half->forward(input);
-      const double computed = now_ms();
-      dist::SplitBackward backward({output}, {at::ones_like(output)}, {input});
-      const double sent = now_ms();
-      backward.accumulate();
-      ms += at::tensor({computed - start, sent - computed, now_ms() - sent}, at::kDouble);
-    }
-  }
-  dist::all_reduce(ms, dist::ReduceOp::AVG);
-  return {.forward = ms[0].item<double>(),
-          .backward_input = ms[1].item<double>(),
-          .backward_weight = ms[2].item<double>()};
-}
+// A schedule, and the layers of each part.
+struct Plan {
+  dist::PipelineShape shape;
+  std::vector<std::int64_t> layers;
+};
 
-// The shapes of all schedules; ZB_V a second time, cut and ordered for the times measured.
-std::vector<dist::PipelineShape> make_shapes(const Model& model, int micro_batches) {
-  std::vector<dist::PipelineShape> shapes;
+// All schedules; ZB_V a second time, cut and ordered for the times measured.
+std::vector<Plan> make_plans(const Model& model, int micro_batches) {
+  std::vector<Plan> plans;
   for (const auto& [kind, chunks] : std::vector<std::pair<dist::PipelineScheduleKind, int>>{
-           {GPIPE, 1}, {ONE_F_ONE_B, 1}, {ONE_F_ONE_B, 2}, {ZB_H1, 1}, {ZB_V, 2}})
-    shapes.push_back({.kind = kind,
-                      .stages = dist::get_world_size(),
-                      .micro_batches = micro_batches,
-                      .virtual_stages = chunks});
-  if (model.layers.empty()) return shapes;
-  shapes.push_back(shapes.back());
-  shapes.back().work = measure_work(model, micro_batches);
-  const std::vector<double> costs(model.layers.size(), 1);
-  shapes.back().work = balance_pipeline(shapes.back(), costs).work;
-  return shapes;
+           {GPIPE, 1}, {ONE_F_ONE_B, 1}, {ONE_F_ONE_B, 2}, {ZB_H1, 1}, {ZB_V, 2}}) {
+    const dist::PipelineShape shape{.kind = kind,
+                                    .stages = dist::get_world_size(),
+                                    .micro_batches = micro_batches,
+                                    .virtual_stages = chunks};
+    plans.push_back({shape, model.even(shape.parts())});
+  }
+  if (model.layers->is_empty()) return plans;
+  const dist::PipelineBalance balance =
+      balance_by_time(plans.back().shape, model.layers, model.batch.chunk(micro_batches)[0]);
+  plans.push_back({plans.back().shape, balance.layers});
+  plans.back().shape.work = balance.work;
+  return plans;
 }
 
 std::vector<Contender> make_contenders(const Model& model, int micro_batches) {
   std::vector<Contender> all;
-  for (const dist::PipelineShape& shape : make_shapes(model, micro_batches)) {
-    Contender one{.shape = shape};
-    const std::vector<std::int64_t> balance =
-        shape.work.part_sizes.empty()
-            ? model.even(shape.parts())
-            : std::vector<std::int64_t>(shape.work.part_sizes.begin(), shape.work.part_sizes.end());
+  for (const auto& [shape, layers] : make_plans(model, micro_batches)) {
+    Contender one{.shape = shape, .layers = layers};
     std::vector<dist::PipelineStage> stages;
     for (int chunk = 0; chunk < shape.virtual_stages; ++chunk) {
-      one.nets.push_back(model.part(shape.part_of(dist::get_rank(), chunk), balance));
+      one.nets.push_back(dist::sequential_part(model.layers, layers, shape.part_of(dist::get_rank(), chunk)));
       stages.emplace_back(one.nets.back());
     }
     one.pipeline = std::make_unique<dist::Pipeline>(
@@ -250,13 +252,14 @@ void print_one(const Model& model, const Contender& one) {
   std::printf(
       "{\"model\": \"%s\", \"micro_batches\": %d, \"schedule\": \"%s\", \"ms\": %.2f, "
       "\"times_halves\": %.3f, \"times_ideal\": %.3f, \"waited_ms\": %.2f}\n",
-      model.name.c_str(), one.shape.micro_batches, one.label().c_str(), median(one.ms), median(one.ratios),
-      median(one.ideals), median(one.waited));
+      model.name.c_str(), one.shape.micro_batches, label_of(one.shape).c_str(), median(one.ms),
+      median(one.ratios), median(one.ideals), median(one.waited));
 }
 
 void measure(const Model& model, int micro_batches, int rounds) {
   std::vector<Contender> contenders = make_contenders(model, micro_batches);
-  std::vector<nn::Sequential> half = {model.part(dist::get_rank(), model.even(dist::get_world_size()))};
+  std::vector<nn::Sequential> half = {
+      dist::sequential_part(model.layers, model.even(dist::get_world_size()), dist::get_rank())};
   std::vector<double> halves;
   for (int round = -3; round < rounds; ++round) {
     for (Contender& one : contenders) {
@@ -277,10 +280,10 @@ void measure(const Model& model, int micro_batches, int rounds) {
   }
   std::printf("{\"model\": \"%s\", \"micro_batches\": %d, \"schedule\": \"halves\", \"ms\": %.2f}\n",
               model.name.c_str(), micro_batches, median(halves));
-  const dist::PipelineWork& work = contenders.back().shape.work;
   for (const Contender& one : contenders) print_one(model, one);
   if (dist::get_rank() > 0) return;
-  for (const double size : work.part_sizes) std::printf("cut: %.0f layers\n", size);
+  for (const std::int64_t layers : contenders.back().layers)
+    std::printf("cut: %lld of %zu layers\n", static_cast<long long>(layers), model.layers->size());
 }
 
 constexpr std::chrono::milliseconds SLEEP{200};
@@ -310,28 +313,30 @@ struct SleepyAdd : torch::autograd::Function<SleepyAdd> {
 };
 
 void measure_sleep(int micro_batches, int rounds) {
-  for (Contender& one : make_contenders(Model("none"), micro_batches)) {
-    const int chunks = one.shape.virtual_stages;
+  for (const Plan& plan : make_plans(Model("none"), micro_batches)) {
+    const dist::PipelineShape& shape = plan.shape;
+    const int chunks = shape.virtual_stages;
+    std::vector<double> steps;
     const at::Tensor w = at::ones({}).requires_grad_();
     // The inputs of the first part need no gradient; this one takes as long as the others all the same.
     const dist::PipelineStage stage = [w, chunks](const at::Tensor& x) {
       return SleepyAdd::apply(x.requires_grad() ? x : x.detach().requires_grad_(), w, chunks);
     };
     dist::Pipeline pipeline(std::vector<dist::PipelineStage>(static_cast<std::size_t>(chunks), stage),
-                            loss_of, {.schedule = one.shape.kind, .micro_batches = micro_batches});
+                            loss_of, {.schedule = shape.kind, .micro_batches = micro_batches});
     const at::Tensor batch = at::ones({micro_batches, 4});
     for (int round = 0; round < rounds; ++round) {
       dist::barrier();
       const double start = now_ms();
       pipeline.step(batch, batch);
-      one.ms.push_back(now_ms() - start);
+      steps.push_back(now_ms() - start);
     }
-    const auto timeline = dist::pipeline_timeline(pipeline_schedule(one.shape));
+    const auto timeline = dist::pipeline_timeline(pipeline_schedule(shape));
     const double work = 3.0 * micro_batches * static_cast<double>(SLEEP.count());
     std::printf(
         "{\"model\": \"sleep\", \"ranks\": %d, \"micro_batches\": %d, \"schedule\": \"%s\", "
         "\"bubble\": %.4f, \"table\": %.4f}\n",
-        dist::get_world_size(), micro_batches, one.label().c_str(), 1 - work / median(one.ms),
+        dist::get_world_size(), micro_batches, label_of(shape).c_str(), 1 - work / median(steps),
         timeline.bubble());
   }
 }
