@@ -22,8 +22,7 @@
 // Result      of a name depends on its values alone: not on the order of submissions, not on what it was
 //             fused with, not on the cycle. The bits are those of comm/collectives/all_reduce.h.
 // Names       an operation without one is numbered: "allreduce.noname.7". Ranks get the same names if they
-// make
-//             their nameless calls of a kind and a process set in the same order.
+//             make their nameless calls of a kind and a process set in the same order.
 // Groups      submit_all() takes names that run together or not at all.
 // Stalls      rank 0 logs which names miss which ranks. After the shutdown time every rank gets a Timeout.
 // Fails       submit: InvalidArgument, before anything is sent (checks.h); a name that is still under way on

@@ -18,9 +18,8 @@
 //             if its request is the one that it gave before. When the cache is full, the slot that was used
 //             least recently goes. Slots are the same on every rank.
 // Join        a rank that has joined counts as having announced everything, with zeros. Only sums and
-// averages
-//             of ALLREDUCE can take zeros. Other operations become a MISMATCH that names the joined ranks.
-//             ALL_JOINED comes when every rank has joined; then none has.
+//             averages of ALLREDUCE can take zeros. Other operations become a MISMATCH that names the joined
+//             ranks. ALL_JOINED comes when every rank has joined; then none has.
 // Source      horovod/common/controller.cc and response_cache.cc describe the same duties for a coordinator.
 #pragma once
 

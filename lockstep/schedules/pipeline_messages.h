@@ -19,8 +19,7 @@
 //             Receives that stand directly before the action that uses them would not do: with 1F1B, rank r
 //             would send an activation to rank r + 1, which sends it a gradient.
 // Executor    Without blocking, a rank starts its sends and receives in this order, and waits for a value
-// before
-//             the action that uses it.
+//             before the action that uses it.
 // Places      A rank may receive values some actions before it uses them. places[rank] is the largest number
 //             of values that it has received and whose action has not ended.
 // The common  order is that of pipeline_timeline with forwards, BACKWARD_INPUT and BACKWARD_WEIGHT of equal

@@ -8,8 +8,7 @@
 //   timeline.ranks[0].peak_in_flight;            // 4: min(p - rank, m)
 //
 // Times       of one micro-batch on all of a rank's model chunks, in any unit. A chunk's action takes the
-// v-th
-//             part, times the size of the chunk's part of the model (shape.work). A BACKWARD takes
+//             v-th part, times the size of the chunk's part of the model (shape.work). A BACKWARD takes
 //             backward_input + backward_weight, a RECOMPUTE as long as the forward. `sizes` multiplies the
 //             times of each micro-batch; empty: all are 1.
 // Measured    Where each action was measured by itself, its time is given by rank and by its place in the

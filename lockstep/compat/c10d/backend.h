@@ -5,8 +5,7 @@
 //   process_group->setBackend(at::kCPU, c10d::ProcessGroup::BackendType::CUSTOM, backend);
 //
 // Verbs       all that Gloo has, on CPU tensors of any layout; the coalesced verbs; startCoalescing(). They
-// are
-//             the verbs of lockstep/tensor.
+//             are the verbs of lockstep/tensor.
 // Blocks      with asyncOp = false until the call is done; else the returned GroupWork is to be waited for.
 // Ranks       are those of the group, as c10d has them.
 // Buckets     of DDP move into the group's memory at their first all_reduce (shared_blocks.h).

@@ -10,8 +10,7 @@
 //             (the Reducer's views). All views follow, because the storage itself gets the new memory. Once
 //             per bucket, one copy. Other tensors, and groups without common memory, stay as they are.
 // Blocks      of empty() that are free are kept for tensors of the same size, as long as the group or a
-// tensor
-//             lives: FSDP2 makes the same ones in each step. Those of buckets go back to the group.
+//             tensor lives: FSDP2 makes the same ones in each step. Those of buckets go back to the group.
 // Threads     any.
 // Forks       A child that is forked later shares this memory with its parent, instead of having a copy of
 // it.

@@ -9,8 +9,7 @@
 //   const std::optional<std::string> newest = read_latest("checkpoints", group);
 //
 // Collective  all three. Rank 0 reads and writes, and every rank gets its answer or its error. The file
-// appears
-//             whole or not at all, after the checkpoint that it names.
+//             appears whole or not at all, after the checkpoint that it names.
 // Throws      InvalidArgument: a tag that is not the name of a folder. Mismatch: ranks give different tags.
 //             SystemError: rank 0 cannot read or write the file. FormatError: what it holds is not a tag.
 #pragma once

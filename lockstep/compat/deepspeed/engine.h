@@ -17,9 +17,8 @@
 //   if (const auto loaded = engine.load_checkpoint("checkpoints")) epoch = loaded->client_state["epoch"];
 //
 // Stages       0: DistributedDataParallel. 1, 2 and 3: ShardedDataParallel with that stage. Limits are
-// theirs;
-//              at stage 3 over messages every read of a parameter is collective, also in an evaluation. The
-//              model is wrapped by the engine: give it the bare one.
+//              theirs; at stage 3 over messages every read of a parameter is collective, also in an
+//              evaluation. The model is wrapped by the engine: give it the bare one.
 // backward()   of the loss, divided by gradient_accumulation_steps and multiplied by the loss scale. Returns
 //              the loss after that division, without the scale.
 // step()       counts a micro step. At the last one of an accumulation it unscales, asks all ranks whether a

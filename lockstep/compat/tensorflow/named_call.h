@@ -10,8 +10,7 @@
 // starts the
 //             operator. So the call keeps a copy.
 // Memory      ALLREDUCE and BROADCAST write to the output, which is the input's memory where nobody else
-// reads
-//             that. The other kinds' results stay the engine's memory, which TensorFlow frees with the
+//             reads that. The other kinds' results stay the engine's memory, which TensorFlow frees with the
 //             tensor.
 #pragma once
 

@@ -10,8 +10,7 @@
 //             fails moves nothing. In a loop without a Pipeline, call commit() after the batch.
 // Recompute   The second forward of a micro-batch adds nothing.
 // Names       of parameters and buffers are BatchNorm's, so each reads the other's state dict. In eval mode
-// it
-//             is BatchNorm.
+//             it is BatchNorm.
 // Options     of torch::nn::BatchNorm. momentum(std::nullopt) is the cumulative average over batches.
 // Throws      InvalidArgument: fewer than two dimensions, or another number of channels.
 // Source      torchgpipe's DeferredBatchNorm, which commits the biased variance; torch's BatchNorm and this

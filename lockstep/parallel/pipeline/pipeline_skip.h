@@ -14,12 +14,10 @@
 //
 // Travels     with the activations, through the stages between: on each way once more there and back.
 // Alone       Outside a pipeline the functions do the same within one thread, so a model runs unchanged in
-// one
-//             process.
+//             one process.
 // Tensors     of any dtype; only those that require a gradient get one.
 // Throws      InvalidArgument: a name that is stashed and not popped yet, or that nobody stashed. The end of
-// a
-//             pipeline's last stage refuses names that nobody popped.
+//             a pipeline's last stage refuses names that nobody popped.
 // Source      the @skippable modules of torchgpipe.
 #pragma once
 

@@ -14,8 +14,7 @@
 // Sequence    Under sequence_parallel x and y are this rank's part of dimension 0. The attention itself
 //             has the whole sequence.
 // Context     With the config's context_group the sequence of x is this rank's part of a longer one, which
-// the
-//             ranks of that group share: keys and values travel between them.
+//             the ranks of that group share: keys and values travel between them.
 // Fails       InvalidArgument: heads that do not divide hidden_size; groups that do not divide the heads;
 //             heads or groups that the ranks do not divide; an input of another shape.
 // Source      Shoeybi et al., 2019, arXiv 1909.08053; Ainslie et al., 2023, arXiv 2305.13245 (GQA).
