@@ -3,7 +3,7 @@
 #
 #   lockstep_find_torch(ERROR [HINT <folder>] [EXACT_MINOR <2.13>])
 #
-# defines the target lockstep::torch and sets LOCKSTEP_TORCH_VERSION, LOCKSTEP_TORCH_ROOT; or sets ERROR to a message of two
+# defines the target lockstep::torch and sets LOCKSTEP_TORCH_VERSION, LOCKSTEP_TORCH_ROOT, LOCKSTEP_TORCH_HAS_CUDA; or sets ERROR to a message of two
 # lines. The first libtorch in this order is taken: one that find_package(Torch) has found, Torch_DIR, CMAKE_PREFIX_PATH
 # (CMake variables before environment variables), HINT, the system's own. A prefix may be .../torch, .../torch/share/cmake or
 # .../torch/share/cmake/Torch.
@@ -28,8 +28,9 @@ function(lockstep_find_torch error_variable)
     set(${error_variable} "${message}" PARENT_SCOPE)
     return()
   endif()
-  _lockstep_torch_target(${root})
+  _lockstep_torch_target(${root} has_cuda)
   set(LOCKSTEP_TORCH_ROOT ${root} PARENT_SCOPE)
+  set(LOCKSTEP_TORCH_HAS_CUDA ${has_cuda} PARENT_SCOPE)
   set(LOCKSTEP_TORCH_VERSION ${version} PARENT_SCOPE)
 endfunction()
 
@@ -86,7 +87,7 @@ endfunction()
 
 # The GPU libraries of a CUDA build register themselves when loaded and nothing refers to their symbols: they are named with
 # --no-as-needed, and what they need in turn (the toolkit's libraries) is left to the loader.
-function(_lockstep_torch_target root)
+function(_lockstep_torch_target root has_cuda_variable)
   set(folders ${root}/lib ${root}/lib/${CMAKE_LIBRARY_ARCHITECTURE})
   foreach(name torch torch_cpu c10)
     find_library(library ${name} PATHS ${folders} NO_DEFAULT_PATH NO_CACHE REQUIRED)
@@ -100,9 +101,14 @@ function(_lockstep_torch_target root)
     endif()
     unset(library)
   endforeach()
+  set(${has_cuda_variable} OFF PARENT_SCOPE)
   if(gpu)
+    set(${has_cuda_variable} ON PARENT_SCOPE)
     list(PREPEND libraries "-Wl,--push-state,--no-as-needed${gpu},--pop-state" -Wl,--allow-shlib-undefined)
   endif()
+  # The wheels of libtorch for CUDA export parts of std::filesystem that do not fit the system's libstdc++. A program takes the first that it
+  # finds, and must not take those: going through a folder ends in SIGSEGV (seen with 2.11).
+  list(PREPEND libraries -Wl,--push-state,--no-as-needed,-lstdc++,--pop-state)
   add_library(lockstep::torch INTERFACE IMPORTED GLOBAL)
   set_target_properties(lockstep::torch PROPERTIES
     INTERFACE_INCLUDE_DIRECTORIES "${root}/include;${root}/include/torch/csrc/api/include"

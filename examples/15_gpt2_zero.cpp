@@ -36,7 +36,7 @@ namespace models = lockstep::models;
 struct Options {
   std::string config = LOCKSTEP_SOURCE_DIR "/examples/ds_config.json";
   std::string data = LOCKSTEP_SOURCE_DIR "/data/tinyshakespeare/input.txt", model,
-              checkpoints = "checkpoints";
+              checkpoints = "checkpoints", device = "cpu";
   std::int64_t layers = 2, heads = 2, width = 64, block_size = 64, steps = 100, sample = 100;
   bool deepspeed = false, resume = false;
 };
@@ -53,6 +53,7 @@ Options parse_options(int argc, char** argv) {
   app.add_option("--heads", o.heads, "of each of its layers")->check(CLI::PositiveNumber);
   app.add_option("--width", o.width, "of its residual stream")->check(CLI::PositiveNumber);
   app.add_option("--block-size", o.block_size, "tokens in a sequence")->check(CLI::PositiveNumber);
+  app.add_option("--device", o.device, "cuda: a GPU for each process")->check(CLI::IsMember({"cpu", "cuda"}));
   app.add_option("--steps", o.steps, "of the optimiser")->check(CLI::PositiveNumber);
   app.add_option("--sample", o.sample, "tokens to write in the end")->check(CLI::NonNegativeNumber);
   app.add_option("--checkpoints", o.checkpoints, "folder for the checkpoint");
@@ -95,7 +96,8 @@ void train(const Options& o, models::GPT2& net, const auto& data) {
   for (; engine.global_steps() < o.steps; ++epoch) {
     sampler.set_epoch(epoch);
     for (auto& batch : loader) {
-      const at::Tensor loss = models::next_token_loss(engine(batch.data), batch.target);
+      const at::Tensor loss =
+          models::next_token_loss(engine(batch.data.to(o.device)), batch.target.to(o.device));
       loss_of_step.add(loss.item<double>());
       const bool steps = engine.is_gradient_accumulation_boundary();
       engine.backward(loss);
@@ -118,9 +120,10 @@ void train(const Options& o, models::GPT2& net, const auto& data) {
 }
 
 void run(const Options& o) {
-  deepspeed::init_distributed();
+  deepspeed::init_distributed(o.device == "cuda" ? "nccl" : "auto");
   const bool are_tokens = o.data.ends_with(".bin");
   models::GPT2 net = make_model(o, are_tokens ? models::GPT2Config().vocab_size : 256);
+  net->to(o.device);  // "cuda" is this rank's
   if (are_tokens) {
     train(o, net,
           dist::TokenDataset(o.data, {.block_size = o.block_size, .vocab_size = net->config().vocab_size}));
@@ -130,11 +133,11 @@ void run(const Options& o) {
   // On all ranks: at stage 3 over messages they gather the parameters that each of them reads.
   const at::Tensor prompt =
       are_tokens ? torch::full({1}, net->config().vocab_size - 1) : bytes_as_tokens("The ");
-  const at::Tensor sample =
-      net->generate(prompt.unsqueeze(0), {.max_new_tokens = o.sample,
-                                          .do_sample = true,
-                                          .top_k = 50,
-                                          .generator = at::detail::createCPUGenerator(0)});
+  const models::GenerateOptions options{.max_new_tokens = o.sample,
+                                        .do_sample = true,
+                                        .top_k = 50,
+                                        .generator = at::detail::createCPUGenerator(0)};
+  const at::Tensor sample = net->generate(prompt.unsqueeze(0).to(o.device), options).cpu();
   if (dist::get_rank() != 0) return;
   for (const std::int64_t token : std::span(sample.const_data_ptr<std::int64_t>(), sample.numel()))
     are_tokens ? std::printf("%lld, ", static_cast<long long>(token)) : std::putchar(static_cast<int>(token));

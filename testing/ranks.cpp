@@ -52,6 +52,8 @@ class RanksFixture : public ::testing::Test {
 
  private:
   void TestBody() override {
+    if (plan_.devices > device_count())
+      GTEST_SKIP() << "needs " << plan_.devices << " GPUs, and here are " << device_count();
     if (!is_child() && is_in_given_world())
       return run_in_given_world(plan_, backend_, registration_.make_body);
     if (is_child()) return run_body(plan_, backend_, size_, registration_.make_body);
@@ -140,9 +142,9 @@ bool fits(const Plan& plan, const std::string& backend, int size) {
   if (backend == "self") return size == 1;
   if (backend.starts_with("hierarchical") && size < 3) return false;
   if (backend == "nccl")
-    return has_nccl_stand_in() && (!plan.every_backend || size == (contains(plan.sizes, 3) ? 3 : 2));
+    return has_nccl() && (!plan.every_backend || size == (contains(plan.sizes, 3) ? 3 : 2));
   if (backend == "hierarchical+nccl")
-    return has_nccl_stand_in() && (!plan.every_backend || (WITH_EVERY_ENGINE && size == 4));
+    return has_nccl() && (!plan.every_backend || (WITH_EVERY_ENGINE && size == 4));
   if (backend.ends_with("gloo"))
     return HAS_GLOO &&
            (plan.every_backend ? WITH_EVERY_ENGINE && size != 1 && !(backend == "gloo" && size == 4)

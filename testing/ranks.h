@@ -30,6 +30,7 @@
 //                                  die
 //             Within(5s)           time for the whole test, 60 s if not said
 //             Variable("A", "b")   environment of the ranks
+//             Devices(n)           skipped where there are fewer GPUs
 //             WithoutGroup()       no group is made: the body calls init_process_group() itself
 // Members     rank(), size(), world(), backend_name(), rejoin(), die(): what a body may use.
 // Processes   Ranks are processes; those of "thread" alone are threads of one. They have the environment that
@@ -66,6 +67,7 @@ struct Plan {
   std::chrono::seconds within{60};
   std::vector<std::pair<std::string, std::string>> variables;
   bool makes_group = true;
+  int devices = 1;
 };
 
 // Each argument of RANKS_TEST is a small object that changes the plan.
@@ -118,6 +120,11 @@ struct Variable {
   std::string name, value;
   Variable(std::string variable, std::string text) : name(std::move(variable)), value(std::move(text)) {}
   void apply(Plan& plan) const { plan.variables.emplace_back(name, value); }
+};
+struct Devices {
+  int count;
+  explicit Devices(int least) : count(least) {}
+  void apply(Plan& plan) const { plan.devices = count; }
 };
 struct WithoutGroup {
   void apply(Plan& plan) const { plan.makes_group = false; }

@@ -5,6 +5,7 @@
 
 #include <csignal>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -50,6 +51,18 @@ void run_as(const Place& place, BodyFactory make_body) {
 void choose_node(const std::string& backend, int rank, int size) {
   if (!backend.starts_with("hierarchical") || getenv("RANKS_TEST_ON_HOSTS") != nullptr) return;
   setenv("LOCKSTEP_NODE", rank < size / 2 ? "first" : "second", 1);
+}
+
+// NCCL takes two ranks on one GPU only if they say that they are on different machines. They then exchange
+// messages over the loopback.
+void choose_nccl([[maybe_unused]] int rank, [[maybe_unused]] int size) {
+#ifdef LOCKSTEP_ON_GPU
+  if (size <= device_count()) return;
+  setenv("NCCL_HOSTID", std::to_string(rank).c_str(), 0);
+  setenv("NCCL_SOCKET_IFNAME", "lo", 0);
+#else
+  if (has_nccl()) setenv("LOCKSTEP_NCCL", LOCKSTEP_NCCL_STAND_IN, 0);
+#endif
 }
 // NOLINTEND(concurrency-mt-unsafe)
 
@@ -101,8 +114,7 @@ void run_body(const Plan& plan, const std::string& backend, int size, BodyFactor
     run_threads(size, make_body);
   } else {
     choose_node(backend, child->rank, size);
-    if (has_nccl_stand_in())
-      setenv("LOCKSTEP_NCCL", LOCKSTEP_NCCL_STAND_IN, 0);  // NOLINT(concurrency-mt-unsafe)
+    choose_nccl(child->rank, size);
     if (plan.makes_group) join_world(backend);
     run_as({child->rank, size, backend, nullptr}, make_body);
     leave_world();
@@ -110,7 +122,19 @@ void run_body(const Plan& plan, const std::string& backend, int size, BodyFactor
   writer->write({.kind = ReportKind::FINISHED, .rank = child->rank});
 }
 
-bool has_nccl_stand_in() { return LOCKSTEP_NCCL_STAND_IN[0] != '\0'; }
+#ifdef LOCKSTEP_ON_GPU
+bool has_nccl() { return device_count() > 0; }
+
+int device_count() {
+  int count = 0;
+  while (std::filesystem::exists("/dev/nvidia" + std::to_string(count))) ++count;
+  return count;
+}
+#else
+bool has_nccl() { return LOCKSTEP_NCCL_STAND_IN[0] != '\0'; }
+
+int device_count() { return 4; }  // of tests/nccl and tests/cuda
+#endif
 
 std::string given_world_backend() {
   const char* const value = std::getenv("RANKS_TEST_WORLD");  // NOLINT(concurrency-mt-unsafe)

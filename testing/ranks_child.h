@@ -15,8 +15,11 @@ bool is_child();
 // Runs the body as rank is_child() says, or all ranks as threads.
 void run_body(const Plan& plan, const std::string& backend, int size, BodyFactory make_body);
 
-// Whether there is the library that stands in for NCCL (tests/nccl).
-bool has_nccl_stand_in();
+// Whether there is NCCL: on a GPU itself (LOCKSTEP_ON_GPU), else the library that stands in for it
+// (tests/nccl).
+bool has_nccl();
+// How many devices ranks over NCCL have between them.
+int device_count();
 
 // ---- a process that mpirun or a test of hosts has started (RANKS_TEST_WORLD is its backend)
 bool is_in_given_world();

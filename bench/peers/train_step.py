@@ -203,4 +203,5 @@ def main():
     gloo_peer.leave()
 
 
-main()
+if __name__ == "__main__":
+    main()

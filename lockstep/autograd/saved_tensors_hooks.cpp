@@ -14,6 +14,8 @@ namespace {
 
 namespace autograd = torch::autograd;
 
+using NodePointer = decltype(autograd::Edge::function);  // a std::shared_ptr in libtorch 2.11
+
 thread_local std::vector<const SavedTensorsHooks::Pack*> active;  // the innermost is the last
 
 // The hooks of one saved tensor.
@@ -46,7 +48,7 @@ class HookedEngine : public autograd::Engine {
     return get_base_engine().execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);
   }
   c10::intrusive_ptr<at::ivalue::Future> execute_with_graph_task(
-      const std::shared_ptr<autograd::GraphTask>& graph_task, c10::intrusive_ptr<autograd::Node> graph_root,
+      const std::shared_ptr<autograd::GraphTask>& graph_task, NodePointer graph_root,
       autograd::InputBuffer&& input_buffer) override {
     return get_base_engine().execute_with_graph_task(graph_task, std::move(graph_root),
                                                      std::move(input_buffer));

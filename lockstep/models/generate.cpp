@@ -44,7 +44,7 @@ at::Tensor last_logits(const at::Tensor& logits, const at::Tensor& window) {
   return logits.select(1, logits.size(1) - 1);
 }
 
-// [n, vocabulary] to [n, 1].
+// [n, vocabulary] to [n, 1]. The generator draws on its own device.
 at::Tensor draw(const at::Tensor& logits, const GenerateOptions& options) {
   const bool is_double = logits.scalar_type() == at::kDouble;
   at::Tensor scaled = logits.to(is_double ? at::kDouble : at::kFloat) / options.temperature;
@@ -52,7 +52,9 @@ at::Tensor draw(const at::Tensor& logits, const GenerateOptions& options) {
     const at::Tensor lowest = std::get<0>(scaled.topk(options.top_k)).slice(1, options.top_k - 1);
     scaled = scaled.masked_fill(scaled < lowest, -std::numeric_limits<double>::infinity());
   }
-  return scaled.softmax(1).multinomial(1, /*replacement=*/false, options.generator);
+  const at::Tensor chances = scaled.softmax(1);
+  const at::Device place = options.generator ? options.generator->device() : chances.device();
+  return chances.to(place).multinomial(1, /*replacement=*/false, options.generator).to(chances.device());
 }
 
 }  // namespace

@@ -30,8 +30,9 @@ struct GenerateOptions {
   double temperature = 1;                    // below 1, likely tokens become more likely
   std::int64_t top_k = 0;                    // 0: samples from all tokens
   std::optional<std::int64_t> eos_token_id;  // ends a row; the row repeats it until the longest row ends
-  std::optional<at::Generator> generator;    // used for the draws; none: libtorch's default
-  std::int64_t context = 0;                  // `forward` gets at most this many of the last tokens; 0: all
+  // Used for the draws, on its device, whichever the model's is; none: libtorch's default.
+  std::optional<at::Generator> generator;
+  std::int64_t context = 0;  // `forward` gets at most this many of the last tokens; 0: all
 };
 
 // Extends int64 [n, t] to [n, t + new tokens]. `forward` returns the logits of tokens [n, t], as [n, t,

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "lockstep/optim/chunks.h"
+#include "lockstep/optim/fused_steps.h"
 #include "lockstep/optim/option_checks.h"
 #include "lockstep/optim/typed_optimizer_body.h"
 
@@ -47,6 +48,20 @@ AdamCoefficients coefficients(const Options& options, bool decoupled, double ste
   return c;
 }
 
+template <typename Options>
+FusedAdam fused_settings(const Options& options, bool decoupled, std::int64_t step) {
+  const auto [beta1, beta2] = options.betas();
+  return {.decoupled = decoupled,
+          .amsgrad = options.amsgrad(),
+          .maximize = options.maximize(),
+          .lr = options.lr(),
+          .beta1 = beta1,
+          .beta2 = beta2,
+          .weight_decay = options.weight_decay(),
+          .eps = options.eps(),
+          .step = step};
+}
+
 class AdamSteps {
  public:
   template <typename Options, typename State>
@@ -67,6 +82,9 @@ class AdamSteps {
     const auto call = c.amsgrad ? kernel_call(param, grad, {mean, square, largest}, parts)
                                 : kernel_call(param, grad, {mean, square}, parts);
     if (!call) {
+      std::vector<at::Tensor> tensors = {param, grad, mean, square};
+      if (c.amsgrad) tensors.push_back(largest);
+      if (parts == nullptr && fused_.add(fused_settings(options, decoupled, state.step()), tensors)) return;
       step_plainly(c, param, parts == nullptr ? grad : average_of(*parts, param), mean, square, largest);
       if (parts != nullptr) write_rounded(*parts, param);
       return;
@@ -76,6 +94,7 @@ class AdamSteps {
   }
 
   void run(FileMemory* file) const {
+    fused_.run();
     const auto kernel = step_kernels().adam;
     for_chunks(
         calls_,
@@ -88,6 +107,7 @@ class AdamSteps {
  private:
   std::vector<KernelCall> calls_;
   std::vector<AdamCoefficients> coefficients_;
+  FusedSteps<FusedAdam> fused_;
 };
 
 }  // namespace

@@ -1,5 +1,8 @@
 #include "lockstep/optim/norms.h"
 
+#include <ATen/ops/_foreach_norm.h>
+#include <ATen/ops/stack.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -100,17 +103,27 @@ std::vector<SquareSums> square_sums(const std::vector<NormItem>& items, const No
   std::vector<NormShard> shards;
   std::vector<KernelCall> calls;
   std::vector<std::size_t> places;
+  std::vector<at::Tensor> on_gpu;  // of each such item two, the parameter and its update
+  std::vector<std::size_t> places_on_gpu;
   for (std::size_t i = 0; i < items.size(); ++i) {
     const auto& [param, grad, weight_decay, shard] = items[i];
     shards.push_back(shard);
     if (const auto call = kernel_call(param, grad, {})) {
       calls.push_back(*call);
       places.push_back(i);
+    } else if (param.is_cuda()) {
+      const bool decays = weight_decay != 0;
+      on_gpu.push_back(param);
+      on_gpu.push_back(decays ? grad.to(at::kDouble).add(param.to(at::kDouble), weight_decay) : grad);
+      places_on_gpu.push_back(i);
     } else {
       const at::Tensor p = param.to(at::kDouble);
       sums[i] = {plain_square(p), plain_square(grad.to(at::kDouble).add(p, weight_decay))};
     }
   }
+  const std::vector<double> squares_on_gpu = squares_of(on_gpu);
+  for (std::size_t i = 0; i < places_on_gpu.size(); ++i)
+    sums[places_on_gpu[i]] = {squares_on_gpu[2 * i], squares_on_gpu[2 * i + 1]};
   std::vector<ChunkSquares> chunks(chunk_count(calls));
   for_chunks(calls, [&](const Chunk& chunk) {
     ChunkSquares& squares = chunks[chunk.index];
@@ -128,17 +141,34 @@ void add_up(std::vector<SquareSums>& sums, std::span<const ChunkSquares> chunks,
   add_up_pieces(sums, shards, ranks.pieces);
 }
 
+std::vector<double> squares_of(const std::vector<at::Tensor>& tensors) {
+  std::vector<double> squares;
+  const auto is_with_the_first = [&](const at::Tensor& tensor) {
+    return tensor.is_cuda() && tensor.device() == tensors.front().device();
+  };
+  if (tensors.empty() || !std::all_of(tensors.begin(), tensors.end(), is_with_the_first)) {
+    for (const at::Tensor& tensor : tensors) squares.push_back(plain_square(tensor));
+    return squares;
+  }
+  const at::Tensor norms = at::stack(at::_foreach_norm(tensors, 2, at::kDouble)).cpu();
+  for (const double norm : std::span(norms.const_data_ptr<double>(), tensors.size()))
+    squares.push_back(norm * norm);
+  return squares;
+}
+
 double square_sum(const std::vector<at::Tensor>& tensors) {
   double sum = 0;
+  std::vector<at::Tensor> others;
   std::vector<KernelCall> calls;
   for (const at::Tensor& tensor : tensors) {
     const at::Tensor real = real_view(tensor);
     if (const auto call = kernel_call(real)) {
       calls.push_back(*call);
     } else {
-      sum += plain_square(real);
+      others.push_back(real);
     }
   }
+  for (const double square : squares_of(others)) sum += square;
   std::vector<double> parts(chunk_count(calls));
   for_chunks(calls, [&](const Chunk& chunk) {
     parts[chunk.index] = step_kernels().square(chunk.dtype, chunk.buffers.grad, chunk.count);

@@ -37,6 +37,9 @@ std::vector<SquareSums> square_sums(const std::vector<NormItem>& items, const No
 void add_up(std::vector<SquareSums>& sums, std::span<const ChunkSquares> chunks,
             std::span<const NormShard> shards, const NormRanks& ranks);
 
+// |t|^2 of each tensor; real. Of tensors on one GPU the host waits once.
+std::vector<double> squares_of(const std::vector<at::Tensor>& tensors);
+
 // |t|^2 over all tensors together; real or complex. On this rank alone.
 double square_sum(const std::vector<at::Tensor>& tensors);
 // The same of the whole model, over its ranks; real tensors. Each element counts once.

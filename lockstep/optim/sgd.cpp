@@ -2,6 +2,8 @@
 
 #include <torch/optim/sgd.h>
 
+#include <cmath>
+
 #include "lockstep/optim/option_checks.h"
 #include "lockstep/optim/sgd_step.h"
 #include "lockstep/optim/typed_optimizer_body.h"
@@ -31,6 +33,7 @@ void SgdSteps::add(const SgdCoefficients& coefficients, const at::Tensor& param,
   const auto call =
       buffer.defined() ? kernel_call(param, grad, {buffer}, parts) : kernel_call(param, grad, {}, parts);
   if (!call) {
+    if (parts == nullptr && add_fused(coefficients, param, grad, buffer)) return;
     step_plainly(coefficients, param, parts == nullptr ? grad : average_of(*parts, param), buffer);
     if (parts != nullptr) write_rounded(*parts, param);
     return;
@@ -39,7 +42,22 @@ void SgdSteps::add(const SgdCoefficients& coefficients, const at::Tensor& param,
   coefficients_.push_back(coefficients);
 }
 
+bool SgdSteps::add_fused(const SgdCoefficients& c, const at::Tensor& param, const at::Tensor& grad,
+                         const at::Tensor& buffer) {
+  if (c.direct != 1 || std::abs(c.sign) != 1) return false;
+  std::vector<at::Tensor> tensors = {param, grad};
+  if (c.has_momentum) tensors.push_back(buffer);
+  return fused_.add({.nesterov = c.nesterov,
+                     .maximize = c.sign < 0,
+                     .lr = c.lr,
+                     .weight_decay = c.weight_decay,
+                     .momentum = c.momentum,
+                     .dampening = 1 - c.take},
+                    tensors);
+}
+
 void SgdSteps::run(FileMemory* file) const {
+  fused_.run();
   const auto kernel = step_kernels().sgd;
   for_chunks(
       calls_,

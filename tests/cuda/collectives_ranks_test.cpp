@@ -11,7 +11,7 @@
 #include "lockstep/tensor/functional.h"
 #include "lockstep/train/mean.h"
 #include "testing/ranks.h"
-#include "tests/cuda/stand_in.h"
+#include "tests/cuda/launch.h"
 #include "tests/cuda/training.h"
 
 namespace lockstep::cuda_tests {
@@ -112,14 +112,15 @@ RANKS_TEST(CudaCollectives, Messages, Ranks(2, 3), Backends("nccl")) {
 }
 
 // The kernel that writes the input is late, and so may the reduction be: neither is waited for by the host,
-// which lets the kernel begin when it has called all that follows.
+// which lets the kernel begin when it has called all that follows. Not in the first round: CUDA loads
+// kernels, and NCCL connects ranks, when they are first called, and that may wait for the device.
 RANKS_TEST(CudaCollectives, FollowTheCallersStream, Ranks(2), Backends("nccl"),
            Variable("NCCL_STAND_IN", "late:all_reduce:2:*:30,late:all_reduce:4:1:30")) {
   const at::Tensor x = filled(world(), 0);
   const at::Tensor sums = filled(world(), 0);
   for (int k = 0; k < 6; ++k) {
     std::promise<void> may_begin;
-    cuda_stand_in::launch([wait = may_begin.get_future().share()] { wait.wait(); });
+    if (k > 0) launch([wait = may_begin.get_future().share()] { wait.wait(); });
     x.fill_(100 * rank() + k);
     Work work = all_reduce(x, ReduceOp::SUM, world(), /*async_op=*/true);
     work.wait();
@@ -127,6 +128,24 @@ RANKS_TEST(CudaCollectives, FollowTheCallersStream, Ranks(2), Backends("nccl"),
     may_begin.set_value();
   }
   expect_all(sums, 6 * 100 + 2 * 15);
+}
+
+// Nobody waits for the device before the end, so each call meets the kernel that writes its input, and the
+// next kernel its result.
+RANKS_TEST(CudaCollectives, ManyInARow, Ranks(2, 3), Backends("nccl")) {
+  constexpr int ROUNDS = 150;
+  const at::Tensor mine = filled(world(), 0);
+  const at::Tensor small = filled(world(), 0, 5);
+  const at::Tensor wrong = filled(world(), 0, 1);
+  for (int k = 0; k < ROUNDS; ++k) {
+    if (rank() == 0) small.fill_(k);
+    broadcast(small, 0, world());
+    wrong.add_(small.ne(k).sum());
+    all_reduce(mine.fill_(rank() + k), ReduceOp::SUM, world());
+    wrong.add_(mine.ne(sum_of_ranks(size()) + size() * k).sum());
+    small.fill_(-1);
+  }
+  expect_all(wrong, 0);
 }
 
 // A tensor and a Work that are dropped while NCCL still reads: the memory must not become somebody else's.
@@ -142,6 +161,15 @@ RANKS_TEST(CudaCollectives, KeepMemoryThatIsDropped, Ranks(2), Backends("nccl"),
   all_reduce(filled(world(), 0), ReduceOp::SUM, world());  // behind them
   for (int k = 0; k < 3; ++k)
     for (int r = 0; r < size(); ++r) expect_all(results[k].narrow(0, r * COUNT, COUNT), 100 * r + k);
+}
+
+// The sender's part has ended on its device when NCCL has the data. It leaves at once, and the data must
+// arrive.
+RANKS_TEST(CudaCollectives, ARankThatLeavesHasSentEverything, Ranks(2, 3), Backends("nccl"),
+           Variable("NCCL_STAND_IN", "network,late:broadcast:1:0:300")) {
+  const at::Tensor x = filled(world(), rank());
+  broadcast(x, size() - 1, world());
+  expect_all(x, size() - 1);
 }
 
 // On a stream of the caller's own, as in a program that overlaps copies with computing.
@@ -178,7 +206,7 @@ RANKS_TEST(CudaCollectives, MeanOfAMetric, Ranks(2), Backends("nccl")) {
   expect_all(mean_across_ranks(filled(world(), rank(), 1), world()), 0.5);
 }
 
-RANKS_TEST(CudaCollectives, RefuseAnotherDevice, Ranks(2), Backends("nccl")) {
+RANKS_TEST(CudaCollectives, RefuseAnotherDevice, Ranks(2), Backends("nccl"), Devices(4)) {
   const at::Tensor elsewhere = at::zeros({2}, at::Device(at::kCUDA, 3));
   EXPECT_THAT([&] { all_reduce(elsewhere, ReduceOp::SUM, world()); },
               ThrowsMessage<InvalidArgument>(

@@ -13,6 +13,7 @@
 #include <mutex>
 #include <vector>
 
+#include "tests/cuda/launch.h"
 #include "tests/cuda/stand_in.h"
 #include "tests/cuda/stand_in_memory.h"
 
@@ -221,6 +222,8 @@ C10_REGISTER_GUARD_IMPL(CUDA, Guard);
 [[maybe_unused]] static const DeviceEngine& opened = engine();
 
 }  // namespace lockstep::cuda_stand_in
+
+void lockstep::cuda_tests::launch(std::function<void()> work) { cuda_stand_in::launch(std::move(work)); }
 
 using lockstep::cuda_stand_in::CudaStandInHooks;
 namespace at {

@@ -147,9 +147,10 @@ RANKS_TEST(CudaSharded, LambTakesTheNormsOfWholeParameters, Ranks(2, 3), Backend
     expect_same_training<optim::LAMB, optim::LAMB>(world(), options, options, {.stage = stage});
 }
 
-// All ranks have the same batch, so the average is each one's own gradient, and every value is known.
+// All ranks have the same batch, so the average is each one's own gradient, and every value is known: that of
+// libtorch on the same GPU, because a CPU rounds sums of 16 bits in another order.
 RANKS_TEST(CudaSharded, SixteenBitsAreSteppedInFloat32, Ranks(2, 4), Backends("nccl")) {
-  constexpr float LR = 0.01F;
+  constexpr float LR = 1 / 128.F;  // whose product is exact, so that a fused multiply-add has the same bits
   const std::optional<OffloadOptions> nowhere, to_host = OffloadOptions{};
   const std::optional<OffloadOptions> all_to_host = OffloadOptions{.parameters = true};
   for (const auto& [stage, offload] : {std::pair(1, nowhere), std::pair(2, nowhere), std::pair(2, to_host),
@@ -157,18 +158,18 @@ RANKS_TEST(CudaSharded, SixteenBitsAreSteppedInFloat32, Ranks(2, 4), Backends("n
     const at::Device gpu = gpu_of(world());
     torch::nn::Linear net(6, 3), alone(6, 3);
     net->to(gpu, at::kBFloat16);
-    alone->to(at::kBFloat16);
+    alone->to(gpu, at::kBFloat16);
     ShardedDataParallel model(
         net, {.stage = stage, .master_weights = true, .offload = offload, .param_persistence_threshold = 3});
     auto optimizer = model.optimizer<optim::SGD>(optim::SGDOptions(LR));
-    alone->weight.data().copy_(net->weight.detach().cpu());
-    alone->bias.data().copy_(net->bias.detach().cpu());
+    alone->weight.data().copy_(net->weight.detach());
+    alone->bias.data().copy_(net->bias.detach());
     std::vector<at::Tensor> masters;
     for (const at::Tensor& parameter : alone->parameters())
       masters.push_back(parameter.detach().to(at::kFloat));
     for (int step = 0; step < 30; ++step) {
-      const at::Tensor x = at::arange(12, at::kFloat).view({2, 6}).add(step).cos().to(at::kBFloat16);
-      model.forward(x.to(gpu)).square().sum().backward();
+      const at::Tensor x = at::arange(12, at::kFloat).view({2, 6}).add(step).cos().to(gpu, at::kBFloat16);
+      model.forward(x).square().sum().backward();
       optimizer.step();
       alone->zero_grad();
       alone->forward(x).square().sum().backward();
@@ -176,8 +177,8 @@ RANKS_TEST(CudaSharded, SixteenBitsAreSteppedInFloat32, Ranks(2, 4), Backends("n
         masters[i].sub_(alone->parameters()[i].grad().to(at::kFloat) * LR);
         alone->parameters()[i].data().copy_(masters[i]);
       }
-      ASSERT_TRUE(net->weight.detach().cpu().equal(alone->weight)) << stage << ' ' << step;
-      ASSERT_TRUE(net->bias.detach().cpu().equal(alone->bias)) << stage << ' ' << step;
+      ASSERT_TRUE(net->weight.detach().equal(alone->weight.detach())) << stage << ' ' << step;
+      ASSERT_TRUE(net->bias.detach().equal(alone->bias.detach())) << stage << ' ' << step;
     }
   }
 }
@@ -254,7 +255,8 @@ RANKS_TEST(CudaSharded, OffloadsStateToTheHost, Ranks(2), Backends("nccl")) {
   const Batch batch = Batch::make(0).share(world());
   torch::cross_entropy_loss(model.forward(batch.data), batch.target).backward();
   optimizer.step();
-  for (const at::Tensor& shard : optimizer.param_groups()[0].params()) EXPECT_TRUE(shard.is_pinned());
+  for (const at::Tensor& shard : optimizer.param_groups()[0].params())
+    EXPECT_TRUE(shard.is_pinned() || shard.numel() == 0);
   for (const auto& [name, tensor] : optimizer.state_dict()) EXPECT_TRUE(tensor.is_cpu()) << name;
 }
 

@@ -169,8 +169,8 @@ RANKS_TEST(CudaUnits, RanksThatReadDifferentOnesAreTold, Ranks(2), Backends("ncc
   const auto read_and_run = [&] {
     auto net = layers(3, world());
     Model model(net, stage_3());
-    const at::Tensor sum = weight_of(net, rank() == 0 ? 2 : 0).detach().sum();
-    EXPECT_TRUE(sum.isnan().item<bool>());  // an operator of libtorch cannot throw it
+    // An operator of libtorch cannot throw it, and what is read before the host knows has no meaning.
+    EXPECT_NO_THROW(weight_of(net, rank() == 0 ? 2 : 0).detach().sum().cpu());
     model.forward(ones_for(world()));
     barrier(world());
   };

@@ -241,6 +241,7 @@ Types::comm_init_rank_config ncclCommInitRankConfig;
 Types::comm_get_async_error ncclCommGetAsyncError;
 Types::comm_count ncclCommCount;
 Types::comm_user_rank ncclCommUserRank;
+Types::comm_finalize ncclCommFinalize;
 Types::comm_destroy ncclCommDestroy;
 Types::comm_abort ncclCommAbort;
 Types::group_start ncclGroupStart;
@@ -286,6 +287,14 @@ Result ncclCommCount(Comm comm, int* count) {
 
 Result ncclCommUserRank(Comm comm, int* rank) {
   return ask(comm, rank, [](Communicator& of) { return of.rank(); });
+}
+
+Result ncclCommFinalize(Comm handle) {
+  const auto comm = find(handle);
+  if (comm == nullptr) return INVALID_ARGUMENT;
+  if (const Result result = ready(*comm); result != SUCCESS) return result;
+  comm->finalize();
+  return comm->poll();
 }
 
 Result ncclCommDestroy(Comm handle) {

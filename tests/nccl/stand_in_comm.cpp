@@ -94,6 +94,7 @@ Result Communicator::poll() {
   std::function<void()> rest;
   {
     const std::lock_guard lock(mutex_);
+    if (is_finalizing_ && state_ == IN_PROGRESS && is_drained()) state_ = SUCCESS;
     if (!postponed_ || --polls_left_ > 0) return state_;
     rest = std::exchange(postponed_, nullptr);
   }
@@ -118,10 +119,29 @@ void Communicator::release() {
   process().by_handle.erase(handle_);
 }
 
+// A peer that has closed its connection takes nothing more.
+bool Communicator::is_drained() {
+  for (int peer = 0; memory_ != nullptr && peer < size_; ++peer) {
+    if (!channel_to(peer).is_empty() && !channel_from(peer).is_dropped()) return false;
+  }
+  return true;
+}
+
+void Communicator::drop_connections() {
+  for (int peer = 0; memory_ != nullptr && peer < size_; ++peer) channel_to(peer).drop();
+}
+
+void Communicator::finalize() {
+  const std::lock_guard lock(mutex_);
+  is_finalizing_ = true;
+  if (state_ == SUCCESS) state_ = IN_PROGRESS;
+}
+
 void Communicator::abort() {
   aborted_ = true;
   for (Pause pause; touching_ != 0; pause()) {
   }
+  drop_connections();
   release();
   const std::lock_guard lock(mutex_);
   postponed_ = nullptr;

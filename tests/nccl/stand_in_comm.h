@@ -45,10 +45,12 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   // Notes an error that leaves the state as it is.
   void note(const std::string& message);
 
+  // From now on poll() is IN_PROGRESS until other ranks have taken what was sent to them.
+  void finalize();
   // The handle ends. What is under way goes on.
   void release();
   // The handle ends, and so does what is under way, without a result; when this returns, no memory of the
-  // caller is touched again.
+  // caller is touched again. What was sent and not taken is lost.
   void abort();
   bool is_aborted() const { return aborted_; }
 
@@ -75,6 +77,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Communicator(int rank, int size, bool is_blocking);
 
  private:
+  void drop_connections();
+  bool is_drained();
+
   const int rank_;
   const int size_;
   const bool is_blocking_;
@@ -91,6 +96,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::string last_error_;           // guarded by mutex_
   std::function<void()> postponed_;  // guarded by mutex_
   int polls_left_ = 0;               // guarded by mutex_
+  bool is_finalizing_ = false;       // guarded by mutex_
 };
 
 // The last error of any communicator of this process.

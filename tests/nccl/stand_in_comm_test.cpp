@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <system_error>
 #include <thread>
 
@@ -171,6 +172,48 @@ TEST(StandInComm, DestroyDoesNotWaitAndTakesNothingAway) {
     rank.finish();
     EXPECT_EQ(value, 3);
   });
+}
+
+// Rank 0's part of a broadcast has ended before rank 1 comes, and then rank 0 ends its communicator.
+void send_and_end(Rank& rank, const std::function<void(const int& value)>& end) {
+  int value = rank.rank + 1;
+  if (rank.rank == 1) rank.all_ranks_here();
+  EXPECT_EQ(rank.nccl.broadcast(&value, &value, 1, INT32, 0, rank.comm, rank.stream()), SUCCESS);
+  if (rank.rank == 0) rank.finish();
+  end(value);
+}
+
+TEST(StandInComm, FinalizeEndsWhenWhatWasSentIsTaken) {
+  const auto body = [](Rank& rank) {
+    send_and_end(rank, [&](const int& value) {
+      if (rank.rank == 1) {
+        rank.finish();
+        EXPECT_EQ(value, 1);
+        return;
+      }
+      EXPECT_EQ(rank.nccl.comm_finalize(rank.comm), IN_PROGRESS);
+      EXPECT_EQ(rank.async_error(), IN_PROGRESS);
+      rank.all_ranks_here();
+      EXPECT_EQ(rank.settled(), SUCCESS);
+      EXPECT_EQ(rank.nccl.comm_destroy(rank.comm), SUCCESS);
+    });
+  };
+  in_ranks(2, body, "network");
+}
+
+TEST(StandInComm, AbortLosesWhatWasSent) {
+  const auto body = [](Rank& rank) {
+    send_and_end(rank, [&](const int& /*value*/) {
+      if (rank.rank == 0) {
+        EXPECT_EQ(rank.nccl.comm_abort(rank.comm), SUCCESS);
+        return rank.all_ranks_here();
+      }
+      EXPECT_TRUE(comes_true([&] { return rank.async_error() == REMOTE_ERROR; }));
+      EXPECT_FALSE(rank.is_done_within(milliseconds(50)));
+      EXPECT_EQ(rank.nccl.comm_abort(rank.comm), SUCCESS);
+    });
+  };
+  in_ranks(2, body, "network");
 }
 
 // in_ranks() fails if a rank does not end: this one leaves with a collective that nobody joins.

@@ -38,7 +38,7 @@ void Exchange::run() {
 }
 
 // Whether anything happened.
-bool Exchange::advance(const Lane& lane, std::deque<Transfer>& transfers) {
+bool Exchange::advance(const Lane& lane, std::deque<Transfer>& transfers) const {
   auto& [comm, peer, way] = lane;
   const Communicator::Touch touch(*comm);
   if (!touch) {
@@ -54,9 +54,9 @@ bool Exchange::advance(const Lane& lane, std::deque<Transfer>& transfers) {
   return true;
 }
 
-bool Exchange::has_ended(Channel& channel, Way way, const Transfer& transfer) {
+bool Exchange::has_ended(Channel& channel, Way way, const Transfer& transfer) const {
   return transfer.tag_done == sizeof(Tag) && transfer.done == transfer.bytes && !transfer.is_stuck &&
-         (way == Way::FROM || channel.is_empty());
+         (way == Way::FROM || is_network_ || channel.is_empty());
 }
 
 bool Exchange::advance_send(Channel& channel, Transfer& transfer) {
@@ -72,6 +72,13 @@ bool Exchange::advance_send(Channel& channel, Transfer& transfer) {
 bool Exchange::advance_receive(Communicator& comm, int peer, Transfer& transfer) {
   if (transfer.is_stuck) return false;
   Channel& channel = comm.channel_from(peer);
+  if (channel.is_dropped()) {
+    transfer.is_stuck = true;
+    comm.set_state(REMOTE_ERROR, "stand-in: rank " + std::to_string(peer) +
+                                     " has closed its connection to rank " + std::to_string(comm.rank()) +
+                                     ", which was to get " + text(transfer.tag));
+    return false;
+  }
   char* const arriving = reinterpret_cast<char*>(&transfer.arriving);
   const std::size_t of_tag = channel.read(arriving + transfer.tag_done, sizeof(Tag) - transfer.tag_done);
   transfer.tag_done += of_tag;

@@ -52,9 +52,10 @@ class Exchange {
 
   static bool advance_send(Channel& channel, Transfer& transfer);
   static bool advance_receive(Communicator& comm, int peer, Transfer& transfer);
-  static bool has_ended(Channel& channel, Way way, const Transfer& transfer);
-  static bool advance(const Lane& lane, std::deque<Transfer>& transfers);
+  bool has_ended(Channel& channel, Way way, const Transfer& transfer) const;
+  bool advance(const Lane& lane, std::deque<Transfer>& transfers) const;
 
+  const bool is_network_ = OrderBook::of_process().orders().is_network;
   std::map<Lane, std::deque<Transfer>> lanes_;
 };
 

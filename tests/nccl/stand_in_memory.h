@@ -30,12 +30,14 @@ class Pause {
   int looks_ = 0;
 };
 
-// One writer, one reader.
+// One writer, one reader. The writer may drop it: then the reader gets nothing more.
 class Channel {
  public:
   // As many bytes as there is room for, or as there are; 0 is possible.
   std::size_t write(const char* data, std::size_t most);
   std::size_t read(char* data, std::size_t most);
+  void drop() { is_dropped_.store(true, std::memory_order_release); }
+  bool is_dropped() const { return is_dropped_.load(std::memory_order_acquire); }
   bool is_empty() const {
     return taken_.load(std::memory_order_acquire) == written_.load(std::memory_order_acquire);
   }
@@ -45,6 +47,7 @@ class Channel {
 
   alignas(64) std::atomic<std::uint64_t> written_;
   alignas(64) std::atomic<std::uint64_t> taken_;
+  std::atomic<bool> is_dropped_;
   alignas(64) char bytes_[CAPACITY];
 };
 

@@ -77,6 +77,9 @@ void add_order(Orders& orders, const Words& words) {
     need(words, 2, 2);
     if (words[0] == "count") orders.count = number(words[1], 0);
     if (words[0] == "version") orders.version = number(words[1], 0);
+  } else if (words[0] == "network") {
+    need(words, 1, 1);
+    orders.is_network = true;
   } else {
     throw NotAnOrder();
   }

@@ -10,6 +10,7 @@
 //              | "init" ":" ("fail" | "hang") [":" rank]
 //              | "count" ":" number
 //              | "version" ":" number
+//              | "network"
 //   operation  = "all_reduce" | "broadcast" | "reduce" | "all_gather" | "reduce_scatter" | "send" | "recv"
 //   rank       = number | "*"                    of the communicator; none is "*", which is every rank
 //
@@ -24,6 +25,8 @@
 //   init:hang  the communicator never comes into being
 //   count      what ncclCommCount says
 //   version    what ncclGetVersion says, 22105 without it
+//   network    a send ends when NCCL has its data, as over sockets; without it when the peer has taken it, as
+//              in a machine
 //
 // `nth` counts from 1 the calls of that operation on that rank in this process, over all communicators. The
 // variable is read again whenever a version, an id or a communicator is asked for; a new text starts the
@@ -62,6 +65,7 @@ struct Orders {
   std::vector<Order> faults;
   std::optional<int> count;
   int version = 22105;
+  bool is_network = false;
 };
 
 // Throws std::invalid_argument, which quotes the order that is none.

@@ -57,8 +57,8 @@ std::vector<at::Tensor> tensors_in(const NamedTensors& named) {
 
 }  // namespace
 
-void init_distributed() {
-  if (!is_initialized()) init_process_group();
+void init_distributed(const std::string& dist_backend) {
+  if (!is_initialized()) init_process_group(dist_backend);
 }
 
 // ---------------------------------------------------------------------------------------------- preparation

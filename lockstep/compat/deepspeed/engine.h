@@ -73,8 +73,9 @@ class CheckpointState;
 
 namespace lockstep::compat::deepspeed {
 
-// init_process_group(), unless there is a group already. initialize() calls it.
-void init_distributed();
+// init_process_group(), unless there is a group already. initialize() calls it. DeepSpeed takes "nccl" by
+// itself where there are GPUs; here the program names it, and moves its model to the GPU.
+void init_distributed(const std::string& dist_backend = "auto");
 
 struct InitializeOptions {
   std::optional<ProcessGroup> process_group = {};  // default: world()

@@ -140,9 +140,12 @@ class Normalise : public torch::autograd::Function<Normalise> {
       const at::Tensor zeros = at::zeros({input.size(1)}, input.options().dtype(stats_type(input)));
       return {zeros, zeros};
     }
+    // The mean and variance are given as the running ones, with no saved ones. CUDA's kernel wants a tensor
+    // to say that.
+    const at::Tensor none = at::empty({0}, mean.options());
     const auto result =
-        at::native_batch_norm_backward(gradient, input, scale, mean, variance, {}, {}, /*train=*/false, eps,
-                                       std::array<bool, 3>{false, true, true});
+        at::native_batch_norm_backward(gradient, input, scale, mean, variance, none, none, /*train=*/false,
+                                       eps, std::array<bool, 3>{false, true, true});
     return {std::get<1>(result), std::get<2>(result)};
   }
 

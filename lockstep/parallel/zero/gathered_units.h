@@ -59,6 +59,7 @@
 #include "lockstep/parallel/zero/machine_groups.h"
 #include "lockstep/parallel/zero/unit_memory.h"
 #include "lockstep/parallel/zero/unit_plan.h"
+#include "lockstep/tensor/named_tensors.h"
 
 namespace lockstep {
 

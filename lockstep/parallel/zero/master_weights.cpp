@@ -61,7 +61,8 @@ optim::RoundedCopy MasterWeights::copy_of(std::size_t parameter) const {
 void MasterWeights::round() const {
   const at::NoGradGuard no_grad;
   for (std::size_t i = 0; i < masters_.size(); ++i) {
-    if (has(i)) parts_[i].copy_(masters_[i]);
+    // Is rounded on the part's device: on the host, the rounded values would not be in pinned memory.
+    if (has(i)) parts_[i].copy_(masters_[i].to(parts_[i].device(), /*non_blocking=*/true));
   }
 }
 
@@ -69,7 +70,7 @@ at::Tensor MasterWeights::gradient_of(std::size_t parameter, const at::Tensor& g
   const at::Tensor& stepped = has(parameter) ? masters_[parameter] : parts_[parameter];
   if (stepped.device() == gradient.device()) return gradient.to(stepped.scalar_type());
   return at::empty(stepped.sizes(), stepped.options().requires_grad(false).pinned_memory(true))
-      .copy_(gradient);
+      .copy_(gradient, /*non_blocking=*/true);
 }
 
 // Compared as bits: NaN is NaN, and the two zeros differ.

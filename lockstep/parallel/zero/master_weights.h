@@ -10,7 +10,8 @@
 //           are too small for 16 bits add up. Other parts need none.
 // On host   masters of parts on a GPU, in pinned memory of the host. The optimiser's state follows them, and
 //           its step runs there. Gradients are copied to the host, and stepped masters back, on the caller's
-//           current stream; the host waits for both. A part that lies on the host is stepped there itself.
+//           current stream. The caller waits for that stream, once for all of them. A part that lies on the
+//           host is stepped there itself.
 //
 // Never communicates.
 // Source  Micikevicius et al., "Mixed Precision Training", ICLR 2018, section 3.1.
@@ -49,8 +50,7 @@ class MasterWeights {
   // For the step: where the part lies. Nowhere without a master.
   optim::RoundedCopy copy_of(std::size_t parameter) const;
   void round() const;
-  // A gradient of the part as that of what is stepped: widened and on the host, else itself. Waits for the
-  // copy.
+  // A gradient of the part as that of what is stepped: widened and on the host, else itself.
   at::Tensor gradient_of(std::size_t parameter, const at::Tensor& gradient) const;
   // A master that its part is not the rounded value of becomes the part; element by element.
   void follow() const;

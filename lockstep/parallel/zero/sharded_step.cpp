@@ -2,7 +2,6 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/stack.h>
 
 #include <algorithm>
 #include <array>
@@ -19,6 +18,7 @@
 #include "lockstep/comm/kernels/reduce_kernels.h"
 #include "lockstep/comm/purpose.h"
 #include "lockstep/optim/chunks.h"
+#include "lockstep/optim/norms.h"
 #include "lockstep/optim/step_kernels.h"
 #include "lockstep/parallel/zero/local_gradients.h"
 #include "lockstep/parallel/zero/scatter_layout.h"
@@ -158,7 +158,10 @@ const optim::GradientParts* ShardedStep::parts(std::size_t parameter) const {
 void ShardedStep::end() {
   fail_point("zero.before_end");
   guard([&] {
-    if (stage_ != Stage::STEPPING) parameters_.masters().round();
+    if (stage_ != Stage::STEPPING) {
+      parameters_.masters().round();
+      if (steps_on_host()) parameters_.wait_for_copies();
+    }
     if (parameters_.copies() == SharedParameters::Copies::ONE) meeting_.end();
     parameters_.collect();
   });
@@ -170,7 +173,8 @@ void ShardedStep::average() {
   parameters_.settle();
   if (stage_ == Stage::AVERAGED) {
     apply_factor();
-    return find_squares();  // GradScaler may have divided the averages since
+    squares_.reset();  // GradScaler may have divided the averages since
+    return;
   }
   const std::vector<bool> used = gradients_->complete();
   met_ = meeting_.hold(GradientMeeting::Reason::AVERAGE, used);
@@ -180,14 +184,13 @@ void ShardedStep::average() {
 // Parameters have no .grad from now on: what lies there is no rank's own any more.
 void ShardedStep::finish_average() {
   const at::NoGradGuard no_grad;
-  const bool by_messages = met_.flats.empty();
-  if (!by_messages) {
+  squares_.reset();
+  if (!met_.flats.empty()) {
     average_in_place();
   } else if (gradients_->local() != nullptr) {
     average_by_messages();
   }
   take_averages();
-  if (by_messages) find_squares();
   gradients_->drop();
   stage_ = Stage::AVERAGED;
 }
@@ -201,6 +204,11 @@ void ShardedStep::take_averages() {
         i, gradient_alias(gradients_->flat(layout_.pieces[i].bucket), shard.sizes(), {1},
                           layout_.pieces[i].begin / size_of(layout_.pieces[i].dtype)));
   }
+  if (steps_on_host()) parameters_.wait_for_copies();
+}
+
+bool ShardedStep::steps_on_host() const {
+  return parameters_.are_on_device() && parameters_.my_shard(0).is_cpu();
 }
 
 void ShardedStep::scale(double factor) { factor_ *= factor; }
@@ -243,14 +251,14 @@ std::byte* ShardedStep::my_flat(std::size_t bucket) const {
 
 // Only this rank reads its parts, so they may become their average where they are.
 void ShardedStep::average_in_place() {
-  squares_.assign(layout_.chunks, 0);
+  std::vector<double>& squares = squares_.emplace(layout_.chunks);
   for_my_chunks([&](const ShardChunk& chunk) {
     const ShardPiece& piece = layout_.pieces[chunk.piece];
     std::vector<const std::byte*> from;
     for (const std::byte* flat : met_.flats[piece.bucket]) from.push_back(flat + chunk.byte);
     const std::array<std::byte*, 1> to = {my_flat(piece.bucket) + chunk.byte};
     reduce(piece.dtype, ReduceOp::AVG, from, to, chunk.count);
-    squares_[chunk.number] = optim::step_kernels().square(piece.dtype, to[0], chunk.count);
+    squares[chunk.number] = optim::step_kernels().square(piece.dtype, to[0], chunk.count);
   });
 }
 
@@ -267,13 +275,13 @@ void ShardedStep::average_by_messages() {
 }
 
 void ShardedStep::find_squares() {
-  squares_.assign(layout_.chunks, 0);
+  std::vector<double>& squares = squares_.emplace(layout_.chunks);
   if (!parameters_.my_shard(0).is_cpu()) return find_squares_on_device();
   for_my_chunks([&](const ShardChunk& chunk) {
     const ShardPiece& piece = layout_.pieces[chunk.piece];
     const at::Tensor& average = parameters_.my_shard(chunk.piece).grad();
     const std::size_t element = (chunk.byte - piece.begin) / size_of(piece.dtype);
-    squares_[chunk.number] = optim::step_kernels().square(
+    squares[chunk.number] = optim::step_kernels().square(
         dtype_of(average.scalar_type()),
         static_cast<const std::byte*>(average.const_data_ptr()) + element * average.element_size(),
         chunk.count);
@@ -282,33 +290,32 @@ void ShardedStep::find_squares() {
 
 // One number for each part, in the place of its first chunk: what is asked for are sums over parameters.
 void ShardedStep::find_squares_on_device() {
-  std::vector<at::Tensor> sums;
+  std::vector<at::Tensor> averages;
   std::vector<std::size_t> places;
   for (std::size_t i = 0; i < layout_.pieces.size(); ++i) {
     if (!met_.used[i] || layout_.pieces[i].count == 0) continue;
-    sums.push_back(parameters_.my_shard(i).grad().to(at::kDouble).square().sum());
+    averages.push_back(parameters_.my_shard(i).grad());
     places.push_back(layout_.pieces[i].first_chunk);
   }
-  if (sums.empty()) return;
-  const at::Tensor on_host = at::stack(sums).cpu();  // waits once for all
-  for (std::size_t i = 0; i < places.size(); ++i)
-    squares_[places[i]] = on_host[static_cast<std::int64_t>(i)].item<double>();
+  const std::vector<double> squares = optim::squares_of(averages);
+  for (std::size_t i = 0; i < places.size(); ++i) (*squares_)[places[i]] = squares[i];
 }
 
 // A chunk that is another rank's adds zero to this rank's table, which is exact.
-std::vector<double> ShardedStep::squares_of_all_ranks() const {
-  std::vector<double> table = squares_;
+std::vector<double> ShardedStep::squares_of_all_ranks() {
+  if (!squares_) find_squares();
+  std::vector<double> table = *squares_;
   const Acting acting(Purpose::SHARDED_STEP);
   if (group_.size() > 1) comm::all_reduce(group_, std::span(table), ReduceOp::SUM).wait();
   return table;
 }
 
-double ShardedStep::square_norm() const {
+double ShardedStep::square_norm() {
   const std::vector<double> table = squares_of_all_ranks();
   return std::accumulate(table.begin(), table.end(), 0.0);
 }
 
-std::vector<double> ShardedStep::square_norms() const {
+std::vector<double> ShardedStep::square_norms() {
   const std::vector<double> table = squares_of_all_ranks();
   std::vector<std::size_t> elements(layout_.pieces.size());
   for (const ShardSpec& shard : plan_.shards) elements[shard.parameter] += shard.count;

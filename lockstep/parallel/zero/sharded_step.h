@@ -81,9 +81,9 @@ class ShardedStep {
   // AVERAGED: multiplies the averages, at the latest in the pass that steps.
   void scale(double factor);
   // The square of the norm of all ranks' averages, added in the order of one rank's (optim/norms.h).
-  double square_norm() const;
+  double square_norm();
   // The same of each parameter.
-  std::vector<double> square_norms() const;
+  std::vector<double> square_norms();
   // Throws InvalidArgument after a torn step.
   void refuse_torn() const;
   // All gradients go. Not collective, but all ranks do it.
@@ -112,9 +112,10 @@ class ShardedStep {
   void average_in_place();
   void average_by_messages();
   void take_averages();
+  bool steps_on_host() const;  // of parameters on a GPU
   void find_squares();
   void find_squares_on_device();
-  std::vector<double> squares_of_all_ranks() const;
+  std::vector<double> squares_of_all_ranks();
 
   const ProcessGroup group_;
   const ShardPlan plan_;
@@ -124,7 +125,8 @@ class ShardedStep {
   const std::unique_ptr<StepGradients> gradients_;
   GradientMeeting meeting_;
   std::vector<optim::GradientParts> parts_;  // by parameter, of STEPPING
-  std::vector<double> squares_;              // by chunk, of this rank's averages
+  // By chunk, of this rank's averages; nothing before somebody asks for it.
+  std::optional<std::vector<double>> squares_;
   Met met_;
   double factor_ = 1;  // of the averages, not applied yet
   Count count_;

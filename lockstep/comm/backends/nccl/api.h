@@ -63,6 +63,7 @@ struct Config {
   X(comm_get_async_error, "ncclCommGetAsyncError", (Comm comm, Result * error))                        \
   X(comm_count, "ncclCommCount", (Comm comm, int* count))                                              \
   X(comm_user_rank, "ncclCommUserRank", (Comm comm, int* rank))                                        \
+  X(comm_finalize, "ncclCommFinalize", (Comm comm))                                                    \
   X(comm_destroy, "ncclCommDestroy", (Comm comm))                                                      \
   X(comm_abort, "ncclCommAbort", (Comm comm))                                                          \
   X(group_start, "ncclGroupStart", ())                                                                 \

@@ -1,6 +1,7 @@
 #include "lockstep/comm/backends/nccl/communicator.h"
 
 #include <chrono>
+#include <future>
 #include <thread>
 #include <utility>
 
@@ -106,6 +107,37 @@ void Communicator::launch(const std::vector<Step>& steps, CudaStream stream, con
   if (failure) std::rethrow_exception(failure);
   call(function, [&] { return ended; });
   settle(function, patience);
+}
+
+namespace {
+
+// ncclCommDestroy() blocks while NCCL sends, for ever if a peer is stopped.
+void finish_one(const Api& api, Comm comm) {
+  constexpr std::chrono::microseconds PAUSE{200};
+  Result state = api.comm_finalize(comm);
+  while (state == IN_PROGRESS) {
+    std::this_thread::sleep_for(PAUSE);
+    if (api.comm_get_async_error(comm, &state) != SUCCESS) break;
+  }
+  state == SUCCESS ? api.comm_destroy(comm) : api.comm_abort(comm);
+}
+
+}  // namespace
+
+bool Communicator::finish(std::chrono::nanoseconds limit) {
+  Comm comm = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    comm = std::exchange(comm_, nullptr);
+  }
+  if (comm == nullptr) return true;
+  std::promise<void> finished;
+  const std::future<void> is_finished = finished.get_future();
+  std::thread([&api = library_.api, comm, finished = std::move(finished)]() mutable {
+    finish_one(api, comm);
+    finished.set_value();
+  }).detach();
+  return is_finished.wait_for(limit) == std::future_status::ready;
 }
 
 void Communicator::abort() {

@@ -1,4 +1,4 @@
-// Communicator: one communicator of NCCL, from its creation to its abort. It is non-blocking (NCCL 2.14), so
+// Communicator: one communicator of NCCL, from its creation to its end. It is non-blocking (NCCL 2.14), so
 // that every wait for NCCL can be given up.
 //
 //   auto comm = nccl::Communicator::make(library, id, rank, size, {deadline, [&] { hosts.check_peers(); }});
@@ -7,6 +7,7 @@
 // Threads: launch() by one thread at a time. check() and abort() by any thread, also during a launch.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -39,8 +40,13 @@ class Communicator {
   void launch(const std::vector<Step>& steps, CudaStream stream, const Patience& patience);
   // Throws DistBackendError, in the name of `function`, if NCCL has found an error since.
   void check(const char* function = "ncclCommGetAsyncError");
-  // Ends the operations that are under way here, without results. Does not wait for other ranks.
+  // Ends the operations that are under way here, without results. Does not wait for other ranks. What this
+  // rank has sent, and another has not received, is lost.
   void abort();
+  // The end after operations that have all ended here. On the device a send has ended when NCCL has its data,
+  // and NCCL may still have to send it, so this waits until it has. False: that takes longer than the limit,
+  // and NCCL goes on in a thread of its own.
+  bool finish(std::chrono::nanoseconds limit);
 
  private:
   explicit Communicator(const Library& library) : library_(library) {}
@@ -55,7 +61,7 @@ class Communicator {
 
   const Library& library_;
   std::mutex mutex_;
-  Comm comm_ = nullptr;  // guarded by mutex_; null: aborted
+  Comm comm_ = nullptr;  // guarded by mutex_; null: aborted or finished
 };
 
 }  // namespace lockstep::nccl

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "lockstep/base/log.h"
+#include "lockstep/base/naps.h"
 #include "lockstep/base/str.h"
 #include "lockstep/comm/backends/nccl/device_wait.h"
 
@@ -30,6 +32,32 @@ std::vector<Stage> stages_of_all(const std::vector<std::shared_ptr<Operation>>& 
     one.steps.insert(one.steps.end(), more.begin(), more.end());
   }
   return {std::move(one)};
+}
+
+// NCCL's own connections may be the first to notice that a rank has died or given up. They do not say why,
+// and the hosts soon will: they get a moment.
+std::exception_ptr cause_of(const std::exception_ptr& error, Backend& hosts) {
+  constexpr std::chrono::milliseconds MOMENT{500};
+  constexpr std::chrono::milliseconds PAUSE{1};
+  try {
+    std::rethrow_exception(error);
+  } catch (const DistBackendError&) {
+    Naps naps;
+    for (const auto until = naps.now() + MOMENT; naps.now() < until; naps.sleep(PAUSE)) {
+      if (const std::exception_ptr known = failure_of_hosts(hosts)) return known;
+    }
+  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): says its cause
+  }
+  return error;
+}
+
+void finish(const Core::Channels& channels, const GroupPlace& place) {
+  constexpr std::chrono::seconds LIMIT{10};
+  for (const Channel& channel : channels) {
+    if (channel.lanes->finish(LIMIT)) continue;
+    log(LogLevel::WARNING, str(text_of(place), ": NCCL has not sent everything ", LIMIT.count(),
+                               " s after the last operation; a rank that waits for it may get no result"));
+  }
 }
 
 }  // namespace
@@ -149,6 +177,8 @@ std::exception_ptr Core::exception_of(const Operation& operation) {
 // ---- the watchers
 
 void Core::watch(Channel& channel) {
+  // A thread's device is the first one until it says otherwise, and CUDA would make a context there.
+  streams().set_device(membership_.device);
   std::unique_lock lock(mutex_);
   while (true) {
     changed_.wait(lock,
@@ -183,7 +213,7 @@ void Core::watch(Channel& channel) {
 
 void Core::fail_with(const std::exception_ptr& error) {
   try {
-    std::rethrow_exception(error);
+    std::rethrow_exception(cause_of(error, *membership_.hosts));
   } catch (const PeerLost& lost) {
     fail(lost.code(), lost.what(), lost.peer());
   } catch (const Error& other) {
@@ -262,6 +292,7 @@ void Core::rethrow_of_cpu(const std::string& what) {
 
 void Core::end() {
   constexpr std::chrono::seconds MOMENT{1};
+  bool is_orderly = false;
   {
     std::unique_lock lock(mutex_);
     if (standing_.has_ended()) return;
@@ -271,11 +302,15 @@ void Core::end() {
              std::all_of(channels_.begin(), channels_.end(), [](const auto& c) { return c.running.empty(); });
     });
     changed_.wait(lock, [&] { return !standing_.is_failing(); });
+    is_orderly = !standing_.has_failed() && std::all_of(channels_.begin(), channels_.end(),
+                                                        [](const auto& c) { return c.running.empty(); });
     standing_.end();
     fail_all();
     recorder_.leave();
   }
   changed_.notify_all();
+  // The other ranks may still wait for what this one has sent.
+  if (is_orderly) finish(channels_, standing_.place());
   membership_.hosts->close();
   for (const auto& channel : channels_) channel.lanes->abort();
   for (std::thread& watcher : watchers_) {

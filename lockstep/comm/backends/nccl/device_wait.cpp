@@ -13,15 +13,6 @@ namespace {
 
 constexpr std::uint64_t NO_PROGRESS = 0;
 
-std::exception_ptr failure_of_hosts(Backend& hosts) {
-  try {
-    hosts.check_peers();
-    return nullptr;
-  } catch (const Error&) {
-    return std::current_exception();
-  }
-}
-
 std::string unfinished(const Operation& operation, int rank, std::chrono::nanoseconds waited) {
   return str("NCCL has not finished ", operation.describe(), " on rank ", rank, " after ",
              std::chrono::duration<double>(waited).count(), " s");
@@ -42,6 +33,15 @@ void look_at_clock(ProgressClock& clock, RunningClock::time_point now, const Ope
 }
 
 }  // namespace
+
+std::exception_ptr failure_of_hosts(Backend& hosts) {
+  try {
+    hosts.check_peers();
+    return nullptr;
+  } catch (const Error&) {
+    return std::current_exception();
+  }
+}
 
 // An operation that all ranks have called may still end although one rank has failed since. So it gets a last
 // moment.

@@ -8,6 +8,7 @@
 // Threads     called by a watcher, without the core's lock.
 #pragma once
 
+#include <exception>
 #include <string>
 
 #include "lockstep/comm/backend.h"
@@ -24,5 +25,8 @@ struct WatchedGroup {
   const GroupOptions& options;
 };
 void await_device(Lanes& lanes, const Operation& operation, const WatchedGroup& group);
+
+// What has failed or ended the hosts' group; null if nothing has. Does not wait.
+std::exception_ptr failure_of_hosts(Backend& hosts);
 
 }  // namespace lockstep::nccl

@@ -114,6 +114,25 @@ RANKS_TEST(NcclFailures, ACallThatIsLateIsOnlyLate, Ranks(2), Backends("nccl"),
   }
 }
 
+// The ranks that send are done when NCCL has their data. They leave at once, and the data must arrive.
+RANKS_TEST(NcclFailures, ARankThatLeavesHasSentEverything, Ranks(2, 3), Backends("nccl"),
+           Variable("NCCL_STAND_IN", "network,late:broadcast:1:0:300")) {
+  std::vector<float> x(1000, static_cast<float>(rank()));
+  comm::broadcast(world(), std::span(x), GroupRank{size() - 1});
+  EXPECT_THAT(x, Each(static_cast<float>(size() - 1)));
+}
+
+// NCCL's connections tell of a rank that has given up, and not why: the error is that rank's.
+RANKS_TEST(NcclFailures, ARankThatGivesUpSaysWhy, Ranks(2, 3), Backends("nccl"),
+           Variable("NCCL_STAND_IN", "network,fail:all_reduce:2:1")) {
+  EXPECT_EQ(error_of_sum_on_all(world()), "");
+  std::vector<float> x(10);
+  const auto call = [&] { comm::all_reduce(world(), std::span(x)); };
+  EXPECT_THAT(call, ThrowsMessage<DistBackendError>(
+                        AllOf(HasSubstr("ncclAllReduce: internal error"), HasSubstr("told to fail"),
+                              HasSubstr("all_reduce #2 on group \"world\""), HasSubstr("rank 1"))));
+}
+
 // In NCCL's words, on all ranks, with the rank that has them.
 RANKS_TEST(NcclFailures, ACallThatNcclRefuses, Ranks(2, 3), Backends("nccl"),
            Variable("NCCL_STAND_IN", "fail:all_reduce:2:1")) {

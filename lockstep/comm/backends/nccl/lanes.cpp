@@ -29,6 +29,14 @@ void Lanes::check() {
   }
 }
 
+bool Lanes::finish(std::chrono::nanoseconds limit) {
+  bool are_finished = true;
+  for (const auto& communicator : communicators_) {
+    if (communicator) are_finished = communicator->finish(limit) && are_finished;
+  }
+  return are_finished;
+}
+
 void Lanes::abort() {
   for (const auto& communicator : communicators_) {
     if (communicator) communicator->abort();

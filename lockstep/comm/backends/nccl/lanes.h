@@ -31,6 +31,7 @@ class Lanes {
   void launch(const std::vector<Stage>& stages, const Patience& patience);
   void check();
   void abort();
+  bool finish(std::chrono::nanoseconds limit);  // of each communicator
 
  private:
   DeviceStreams* streams_;
