@@ -51,7 +51,11 @@ std::exception_ptr cause_of(const std::exception_ptr& error, Backend& hosts) {
   return error;
 }
 
-void finish(const Core::Channels& channels, const GroupPlace& place) {
+void abort_lanes(const Core::Channels& channels) {
+  Lanes::abort({channels[Core::MESSAGES].lanes.get(), channels[Core::COLLECTIVES].lanes.get()});
+}
+
+void finish_lanes(const Core::Channels& channels, const GroupPlace& place) {
   constexpr std::chrono::seconds LIMIT{10};
   for (const Channel& channel : channels) {
     if (channel.lanes->finish(LIMIT)) continue;
@@ -256,7 +260,7 @@ void Core::fail(ErrorCode code, const std::string& text, int peer) {
   // memory must fail too: its waits wait for a rank that makes no more calls.
   membership_.hosts->abort(text, code, peer);
   membership_.cpu->abort(text, code, peer);
-  for (const auto& channel : channels_) channel.lanes->abort();
+  abort_lanes(channels_);
   {
     const std::lock_guard lock(mutex_);
     standing_.told();
@@ -310,9 +314,9 @@ void Core::end() {
   }
   changed_.notify_all();
   // The other ranks may still wait for what this one has sent.
-  if (is_orderly) finish(channels_, standing_.place());
+  if (is_orderly) finish_lanes(channels_, standing_.place());
   membership_.hosts->close();
-  for (const auto& channel : channels_) channel.lanes->abort();
+  if (!is_orderly) abort_lanes(channels_);
   for (std::thread& watcher : watchers_) {
     if (watcher.get_id() == std::this_thread::get_id()) {
       watcher.detach();

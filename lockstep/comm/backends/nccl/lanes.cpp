@@ -1,5 +1,6 @@
 #include "lockstep/comm/backends/nccl/lanes.h"
 
+#include <thread>
 #include <utility>
 
 namespace lockstep::nccl {
@@ -37,9 +38,14 @@ bool Lanes::finish(std::chrono::nanoseconds limit) {
   return are_finished;
 }
 
-void Lanes::abort() {
-  for (const auto& communicator : communicators_) {
-    if (communicator) communicator->abort();
+// All at once: NCCL frees memory when it aborts one, and CUDA then waits for all kernels of the device, those
+// of the others included.
+void Lanes::abort(const std::vector<Lanes*>& all) {
+  std::vector<std::jthread> threads;
+  for (const Lanes* const each : all) {
+    for (const auto& communicator : each->communicators_) {
+      if (communicator) threads.emplace_back([&communicator] { communicator->abort(); });
+    }
   }
 }
 

@@ -30,7 +30,7 @@ class Lanes {
   // Throws Communicator's errors.
   void launch(const std::vector<Stage>& stages, const Patience& patience);
   void check();
-  void abort();
+  static void abort(const std::vector<Lanes*>& all);
   bool finish(std::chrono::nanoseconds limit);  // of each communicator
 
  private:
