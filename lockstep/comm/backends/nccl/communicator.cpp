@@ -111,7 +111,6 @@ void Communicator::launch(const std::vector<Step>& steps, CudaStream stream, con
 
 namespace {
 
-// ncclCommDestroy() blocks while NCCL sends, for ever if a peer is stopped.
 void finish_one(const Api& api, Comm comm) {
   constexpr std::chrono::microseconds PAUSE{200};
   Result state = api.comm_finalize(comm);
@@ -124,25 +123,28 @@ void finish_one(const Api& api, Comm comm) {
 
 }  // namespace
 
-bool Communicator::finish(std::chrono::nanoseconds limit) {
+// In a thread of its own, because NCCL cannot be told to give that up: it synchronises ranks of a machine,
+// and for a rank that is stopped or gone it may wait for ever.
+bool Communicator::end(std::chrono::nanoseconds limit, void (*how)(const Api&, Comm)) {
   Comm comm = nullptr;
   {
     const std::lock_guard lock(mutex_);
     comm = std::exchange(comm_, nullptr);
   }
   if (comm == nullptr) return true;
-  std::promise<void> finished;
-  const std::future<void> is_finished = finished.get_future();
-  std::thread([&api = library_.api, comm, finished = std::move(finished)]() mutable {
-    finish_one(api, comm);
-    finished.set_value();
+  std::promise<void> ended;
+  const std::future<void> has_ended = ended.get_future();
+  std::thread([&api = library_.api, how, comm, ended = std::move(ended)]() mutable {
+    how(api, comm);
+    ended.set_value();
   }).detach();
-  return is_finished.wait_for(limit) == std::future_status::ready;
+  return has_ended.wait_for(limit) == std::future_status::ready;
 }
 
-void Communicator::abort() {
-  const std::lock_guard lock(mutex_);
-  if (comm_ != nullptr) library_.api.comm_abort(std::exchange(comm_, nullptr));
+bool Communicator::finish(std::chrono::nanoseconds limit) { return end(limit, &finish_one); }
+
+bool Communicator::abort(std::chrono::nanoseconds limit) {
+  return end(limit, [](const Api& api, Comm comm) { api.comm_abort(comm); });
 }
 
 }  // namespace lockstep::nccl

@@ -51,17 +51,14 @@ std::exception_ptr cause_of(const std::exception_ptr& error, Backend& hosts) {
   return error;
 }
 
-void abort_lanes(const Core::Channels& channels) {
-  Lanes::abort({channels[Core::MESSAGES].lanes.get(), channels[Core::COLLECTIVES].lanes.get()});
-}
-
-void finish_lanes(const Core::Channels& channels, const GroupPlace& place) {
-  constexpr std::chrono::seconds LIMIT{10};
-  for (const Channel& channel : channels) {
-    if (channel.lanes->finish(LIMIT)) continue;
-    log(LogLevel::WARNING, str(text_of(place), ": NCCL has not sent everything ", LIMIT.count(),
-                               " s after the last operation; a rank that waits for it may get no result"));
-  }
+void end_lanes(const Core::Channels& channels, Lanes::End how, const GroupPlace& place) {
+  if (Lanes::end({channels[Core::COLLECTIVES].lanes.get(), channels[Core::MESSAGES].lanes.get()}, how))
+    return;
+  log(LogLevel::WARNING,
+      str(text_of(place), ": NCCL has not ended its communicators within ", Communicator::LIMIT.count(),
+          how == Lanes::End::ABORT
+              ? " s of the group's failure"
+              : " s: another rank has not left the group, or has not received what this rank sent"));
 }
 
 }  // namespace
@@ -260,7 +257,7 @@ void Core::fail(ErrorCode code, const std::string& text, int peer) {
   // memory must fail too: its waits wait for a rank that makes no more calls.
   membership_.hosts->abort(text, code, peer);
   membership_.cpu->abort(text, code, peer);
-  abort_lanes(channels_);
+  end_lanes(channels_, Lanes::End::ABORT, standing_.place());
   {
     const std::lock_guard lock(mutex_);
     standing_.told();
@@ -314,9 +311,9 @@ void Core::end() {
   }
   changed_.notify_all();
   // The other ranks may still wait for what this one has sent.
-  if (is_orderly) finish_lanes(channels_, standing_.place());
+  if (is_orderly) end_lanes(channels_, Lanes::End::FINISH, standing_.place());
   membership_.hosts->close();
-  if (!is_orderly) abort_lanes(channels_);
+  if (!is_orderly) end_lanes(channels_, Lanes::End::ABORT, standing_.place());
   for (std::thread& watcher : watchers_) {
     if (watcher.get_id() == std::this_thread::get_id()) {
       watcher.detach();

@@ -1,5 +1,6 @@
 #include "lockstep/comm/backends/nccl/lanes.h"
 
+#include <atomic>
 #include <thread>
 #include <utility>
 
@@ -30,23 +31,20 @@ void Lanes::check() {
   }
 }
 
-bool Lanes::finish(std::chrono::nanoseconds limit) {
-  bool are_finished = true;
-  for (const auto& communicator : communicators_) {
-    if (communicator) are_finished = communicator->finish(limit) && are_finished;
-  }
-  return are_finished;
-}
-
-// All at once: NCCL frees memory when it aborts one, and CUDA then waits for all kernels of the device, those
-// of the others included.
-void Lanes::abort(const std::vector<Lanes*>& all) {
-  std::vector<std::jthread> threads;
-  for (const Lanes* const each : all) {
-    for (const auto& communicator : each->communicators_) {
-      if (communicator) threads.emplace_back([&communicator] { communicator->abort(); });
+bool Lanes::end(const std::vector<Lanes*>& all, End how) {
+  std::atomic<bool> have_ended = true;
+  {
+    std::vector<std::jthread> threads;
+    for (const Lanes* const each : all) {
+      for (const auto& communicator : each->communicators_) {
+        if (!communicator) continue;
+        threads.emplace_back([&communicator, &have_ended, how] {
+          if (!(how == End::ABORT ? communicator->abort() : communicator->finish())) have_ended = false;
+        });
+      }
     }
   }
+  return have_ended;
 }
 
 }  // namespace lockstep::nccl

@@ -7,7 +7,7 @@
 //                                                                   // stream holds,
 //   Event end = lanes.streams().record(lanes.main());               // and before what follows there
 //
-// Threads: launch() by one thread at a time. check() and abort() by any thread, also during a launch.
+// Threads: launch() by one thread at a time. check() and end() by any thread, also during a launch.
 #pragma once
 
 #include <array>
@@ -30,8 +30,10 @@ class Lanes {
   // Throws Communicator's errors.
   void launch(const std::vector<Stage>& stages, const Patience& patience);
   void check();
-  static void abort(const std::vector<Lanes*>& all);
-  bool finish(std::chrono::nanoseconds limit);  // of each communicator
+  // Ends all communicators at once: NCCL frees memory when it ends one, and CUDA then waits for all kernels
+  // of the device, those of the others included. False: NCCL needs longer than Communicator::LIMIT.
+  enum class End { FINISH, ABORT };
+  static bool end(const std::vector<Lanes*>& all, End how);
 
  private:
   DeviceStreams* streams_;
