@@ -297,11 +297,18 @@ void Core::end() {
   {
     std::unique_lock lock(mutex_);
     if (standing_.has_ended()) return;
-    // Operations that all ranks have called are about to end, so this rank waits a moment for them.
-    wait_until(changed_, lock, Deadline::in(MOMENT), [&] {
+    const auto are_over = [&] {
       return standing_.has_failed() ||
              std::all_of(channels_.begin(), channels_.end(), [](const auto& c) { return c.running.empty(); });
-    });
+    };
+    // What all ranks have called ends by itself, or by the group's timeout, and its results count. Of other
+    // operations this rank waits a moment for the rest of the ranks.
+    const auto is_under_way = [&] {
+      return std::any_of(channels_.begin(), channels_.end(),
+                         [](const auto& c) { return !c.running.empty() && c.running.front()->is_agreed(); });
+    };
+    while (!wait_until(changed_, lock, Deadline::in(MOMENT), are_over) && is_under_way()) {
+    }
     changed_.wait(lock, [&] { return !standing_.is_failing(); });
     is_orderly = !standing_.has_failed() && std::all_of(channels_.begin(), channels_.end(),
                                                         [](const auto& c) { return c.running.empty(); });

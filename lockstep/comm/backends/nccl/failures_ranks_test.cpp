@@ -122,6 +122,15 @@ RANKS_TEST(NcclFailures, ARankThatLeavesHasSentEverything, Ranks(2, 3), Backends
   EXPECT_THAT(x, Each(static_cast<float>(size() - 1)));
 }
 
+// A call that nobody has waited for, and that takes longer than a rank waits for ranks that come late.
+RANKS_TEST(NcclFailures, WhoLeavesWaitsForWhatAllHaveCalled, Ranks(2), Backends("nccl"),
+           Variable("NCCL_STAND_IN", "late:all_reduce:1:*:1500")) {
+  std::vector<float> x(1000, 1.0F);
+  (void)comm::all_reduce(world(), std::span(x), ReduceOp::SUM, /*async_op=*/true);
+  destroy_process_group();
+  EXPECT_THAT(x, Each(2.0F));
+}
+
 // NCCL's connections tell of a rank that has given up, and not why: the error is that rank's.
 RANKS_TEST(NcclFailures, ARankThatGivesUpSaysWhy, Ranks(2, 3), Backends("nccl"),
            Variable("NCCL_STAND_IN", "network,fail:all_reduce:2:1")) {

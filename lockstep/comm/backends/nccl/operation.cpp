@@ -68,21 +68,25 @@ void Operation::announce(Backend& hosts) {
 
 void Operation::agree() {
   if (telling_) telling_->wait(std::nullopt);
-  if (request_.verb == Verb::SEND) return;
-  if (request_.verb == Verb::RECV) {
-    const Signature theirs(words_->heard);
-    if (theirs.call().dtype == request_.dtype && theirs.call().count == request_.count) return;
-    throw Mismatch(str("ranks disagree about message ", number_, ": rank ", request_.root, " sent ",
-                       name_of(theirs.call().dtype), "[", theirs.call().count, "], rank ", core_->rank(),
-                       " received it as ", name_of(request_.dtype), "[", request_.count, "]"));
-  }
+  if (request_.verb == Verb::SEND) return;  // the receiver may not have called yet
+  request_.verb == Verb::RECV ? agree_with_sender() : agree_with_all();
+  is_agreed_ = true;
+}
+
+void Operation::agree_with_sender() const {
+  const Signature theirs(words_->heard);
+  if (theirs.call().dtype == request_.dtype && theirs.call().count == request_.count) return;
+  throw Mismatch(str("ranks disagree about message ", number_, ": rank ", request_.root, " sent ",
+                     name_of(theirs.call().dtype), "[", theirs.call().count, "], rank ", core_->rank(),
+                     " received it as ", name_of(request_.dtype), "[", request_.count, "]"));
+}
+
+void Operation::agree_with_all() const {
   const std::size_t bytes = words_->told.size();
   for (int r = 0; r < core_->size(); ++r) {
-    if (r != core_->rank())
-      compare(
-          r,
-          Signature(
-              std::span<const std::byte>(words_->heard).subspan(static_cast<std::size_t>(r) * bytes, bytes)));
+    if (r == core_->rank()) continue;
+    const auto place = static_cast<std::size_t>(r) * bytes;
+    compare(r, Signature(std::span<const std::byte>(words_->heard).subspan(place, bytes)));
   }
 }
 

@@ -8,6 +8,7 @@
 // are then launched together, so that two ranks that send to each other do not wait for each other.
 #pragma once
 
+#include <atomic>
 #include <exception>
 #include <memory>
 #include <optional>
@@ -66,6 +67,8 @@ class Operation final : public WorkState {
   Call call() const { return mine_.call(); }
   // Announces the call to the other ranks and receives their announcements; does not wait.
   void announce(Backend& hosts);
+  // Whether all ranks whose announcements it waits for have called it. Any thread.
+  bool is_agreed() const { return is_agreed_; }
   // Waits for all announcements. Throws Mismatch if a rank called something else, and the errors of the
   // hosts' group.
   void agree();
@@ -86,6 +89,8 @@ class Operation final : public WorkState {
  private:
   enum class State { QUEUED, RUNNING, DONE, FAILED };
 
+  void agree_with_sender() const;
+  void agree_with_all() const;
   void compare(int rank, const Signature& theirs) const;
   [[noreturn]] void disagree(int rank, const Signature& theirs) const;
 
@@ -100,6 +105,7 @@ class Operation final : public WorkState {
   const std::shared_ptr<Words> words_ =
       std::make_shared<Words>();  // the hosts' group keeps them as long as it needs them
   std::shared_ptr<WorkState> telling_;
+  std::atomic<bool> is_agreed_ = false;
   // guarded by the core's lock
   State state_ = State::QUEUED;
   std::exception_ptr exception_;
