@@ -11,9 +11,8 @@
 //       offload3   zero3, and the parameters lie there, too
 //
 // Prints one JSON object a rank: the median and the least milliseconds of a step, of groups of five; those of
-// one step of the optimiser by itself; the MiB
-// of the GPU's memory that libtorch's allocator gave out at most; the loss at the end.
-// bench/peers/gpu_step.py is the same in Python.
+// one step of the optimiser by itself; the MiB of the GPU's memory that libtorch's allocator gave out at
+// most; the loss at the end. bench/peers/gpu_step.py is the same in Python.
 #include <ATen/DeviceAccelerator.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/optim/adamw.h>

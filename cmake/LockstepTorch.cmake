@@ -3,8 +3,8 @@
 #
 #   lockstep_find_torch(ERROR [HINT <folder>] [EXACT_MINOR <2.13>])
 #
-# defines the target lockstep::torch and sets LOCKSTEP_TORCH_VERSION, LOCKSTEP_TORCH_ROOT, LOCKSTEP_TORCH_HAS_CUDA; or sets ERROR to a message of two
-# lines. The first libtorch in this order is taken: one that find_package(Torch) has found, Torch_DIR, CMAKE_PREFIX_PATH
+# defines the target lockstep::torch and sets LOCKSTEP_TORCH_VERSION, LOCKSTEP_TORCH_ROOT, LOCKSTEP_TORCH_HAS_CUDA; or sets ERROR
+# to a message of two lines. The first libtorch in this order is taken: one that find_package(Torch) has found, Torch_DIR, CMAKE_PREFIX_PATH
 # (CMake variables before environment variables), HINT, the system's own. A prefix may be .../torch, .../torch/share/cmake or
 # .../torch/share/cmake/Torch.
 

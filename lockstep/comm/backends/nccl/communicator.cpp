@@ -125,7 +125,7 @@ void finish_one(const Api& api, Comm comm) {
 
 // In a thread of its own, because NCCL cannot be told to give that up: it synchronises ranks of a machine,
 // and for a rank that is stopped or gone it may wait for ever.
-bool Communicator::end(std::chrono::nanoseconds limit, void (*how)(const Api&, Comm)) {
+bool Communicator::end(void (*how)(const Api&, Comm)) {
   Comm comm = nullptr;
   {
     const std::lock_guard lock(mutex_);
@@ -138,13 +138,13 @@ bool Communicator::end(std::chrono::nanoseconds limit, void (*how)(const Api&, C
     how(api, comm);
     ended.set_value();
   }).detach();
-  return has_ended.wait_for(limit) == std::future_status::ready;
+  return has_ended.wait_for(LIMIT) == std::future_status::ready;
 }
 
-bool Communicator::finish(std::chrono::nanoseconds limit) { return end(limit, &finish_one); }
+bool Communicator::finish() { return end(&finish_one); }
 
-bool Communicator::abort(std::chrono::nanoseconds limit) {
-  return end(limit, [](const Api& api, Comm comm) { api.comm_abort(comm); });
+bool Communicator::abort() {
+  return end([](const Api& api, Comm comm) { api.comm_abort(comm); });
 }
 
 }  // namespace lockstep::nccl

@@ -42,15 +42,15 @@ class Communicator {
   void launch(const std::vector<Step>& steps, CudaStream stream, const Patience& patience);
   // Throws DistBackendError, in the name of `function`, if NCCL has found an error since.
   void check(const char* function = "ncclCommGetAsyncError");
-  // Both return false if NCCL needs longer than the limit; it goes on in a thread of its own.
+  // Both return false if NCCL needs longer than LIMIT; it goes on in a thread of its own.
   //
   // Ends the operations that are under way here, without results. What this rank has sent, and another has
   // not received, is lost.
-  bool abort(std::chrono::nanoseconds limit = LIMIT);
+  bool abort();
   // The end after operations that have all ended here. On the device a send has ended when NCCL has its data,
   // and NCCL may still have to send it, so this waits until it has. NCCL may also wait for other ranks to do
   // the same.
-  bool finish(std::chrono::nanoseconds limit = LIMIT);
+  bool finish();
 
  private:
   explicit Communicator(const Library& library) : library_(library) {}
@@ -61,7 +61,7 @@ class Communicator {
   void call_named(const char* const& function,
                   const std::function<Result()>& call);  // `call` may change `function`
   void settle(const char* function, const Patience& patience);
-  bool end(std::chrono::nanoseconds limit, void (*how)(const Api&, Comm));
+  bool end(void (*how)(const Api&, Comm));
   Result state();
 
   const Library& library_;

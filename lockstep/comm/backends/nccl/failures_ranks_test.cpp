@@ -23,6 +23,16 @@ void call_until_it_fails(const ProcessGroup& group) {
   while (true) group.backend().check_peers();
 }
 
+// Of the second all_reduce, in NCCL's words, on all ranks.
+void expect_the_refusal_of_rank_1(const ProcessGroup& group) {
+  EXPECT_EQ(error_of_sum_on_all(group), "");
+  std::vector<float> x(10);
+  const auto call = [&] { comm::all_reduce(group, std::span(x)); };
+  EXPECT_THAT(call, ThrowsMessage<DistBackendError>(
+                        AllOf(HasSubstr("ncclAllReduce: internal error"), HasSubstr("told to fail"),
+                              HasSubstr("all_reduce #2 on group \"world\""), HasSubstr("rank 1"))));
+}
+
 RANKS_TEST(NcclFailures, RanksThatCallDifferentThings, Ranks(2, 3), Backends("nccl")) {
   std::vector<float> x(1000);
   EXPECT_THAT(
@@ -134,23 +144,13 @@ RANKS_TEST(NcclFailures, WhoLeavesWaitsForWhatAllHaveCalled, Ranks(2), Backends(
 // NCCL's connections tell of a rank that has given up, and not why: the error is that rank's.
 RANKS_TEST(NcclFailures, ARankThatGivesUpSaysWhy, Ranks(2, 3), Backends("nccl"),
            Variable("NCCL_STAND_IN", "network,fail:all_reduce:2:1")) {
-  EXPECT_EQ(error_of_sum_on_all(world()), "");
-  std::vector<float> x(10);
-  const auto call = [&] { comm::all_reduce(world(), std::span(x)); };
-  EXPECT_THAT(call, ThrowsMessage<DistBackendError>(
-                        AllOf(HasSubstr("ncclAllReduce: internal error"), HasSubstr("told to fail"),
-                              HasSubstr("all_reduce #2 on group \"world\""), HasSubstr("rank 1"))));
+  expect_the_refusal_of_rank_1(world());
 }
 
 // In NCCL's words, on all ranks, with the rank that has them.
 RANKS_TEST(NcclFailures, ACallThatNcclRefuses, Ranks(2, 3), Backends("nccl"),
            Variable("NCCL_STAND_IN", "fail:all_reduce:2:1")) {
-  EXPECT_EQ(error_of_sum_on_all(world()), "");
-  std::vector<float> x(10);
-  const auto call = [&] { comm::all_reduce(world(), std::span(x)); };
-  EXPECT_THAT(call, ThrowsMessage<DistBackendError>(
-                        AllOf(HasSubstr("ncclAllReduce: internal error"), HasSubstr("told to fail"),
-                              HasSubstr("all_reduce #2 on group \"world\""), HasSubstr("rank 1"))));
+  expect_the_refusal_of_rank_1(world());
 }
 
 RANKS_TEST(NcclFailures, AnErrorThatNcclFindsLater, Ranks(2, 3), Backends("nccl"),
