@@ -3,7 +3,8 @@
 
 Every *_test.cpp is compiled into some target of the build folder (--core: of a build without libtorch), no test is disabled,
 and every GTEST_SKIP says why. No two tests of one target have a name of their own alike: several are compiled as one file, and which ones
-are changes with every new test."""
+are changes with every new test. No test has less time than CTest gives by itself, which is against hangs: what takes half a minute alone
+takes five beside others on a slow machine."""
 import collections
 import pathlib
 import re
@@ -15,6 +16,9 @@ import sources
 SKIP = re.compile(r"GTEST_SKIP\(\)\s*(;|<<\s*\"\")")
 DISABLED = re.compile(r"\bTEST(_F|_P)?\s*\([^)]*\bDISABLED_|\bRC_GTEST_PROP\s*\([^)]*\bDISABLED_")
 TEST = re.compile(r"\b(TEST|TEST_F|TEST_P|TYPED_TEST|RC_GTEST_PROP|RC_GTEST_FIXTURE_PROP|RANKS_TEST\w*)\s*\(")
+
+TIMEOUT = re.compile(r"(?<![\w])TIMEOUT (\d+)")
+USUAL_TIMEOUT = 1500  # seconds, CTest's
 
 NAMESPACE = re.compile(r"^namespace ([\w:]+) \{", re.M)
 TYPE = re.compile(r"^(?:struct|class|enum class) (\w+)")
@@ -50,6 +54,12 @@ def names_in_two(paths):
                         yield f"{path}: {name} is also in {first}; give one of them a namespace of its own"
 
 
+def short_timeouts(path, text):
+    for match in TIMEOUT.finditer(text):
+        if int(match[1]) < USUAL_TIMEOUT:
+            yield f"{path}:{text.count(chr(10), 0, match.start()) + 1}: TIMEOUT {match[1]} is less than CTest's own; leave it out"
+
+
 def main():
     build = pathlib.Path(sys.argv[1])
     core_only = "--core" in sys.argv
@@ -66,6 +76,8 @@ def main():
             for match in pattern.finditer(text):
                 problems.append(f"{path}:{text.count(chr(10), 0, match.start()) + 1}: {message}")
     problems += names_in_two(paths)
+    for path in sources.files(".txt", ".cmake"):
+        problems += short_timeouts(path, sources.read(path))
     return sources.report("check_tests", problems, len(paths))
 
 

@@ -158,6 +158,10 @@ class Tests(unittest.TestCase):
         text = "namespace a {\nnamespace {\nconstexpr int N = 1;\nstruct Net : Module {\n  int inner = 2;\n};\nint sum(int x, const T& y) {\n}\nTEST(A, B) {\n"
         self.assertEqual(check_tests.own_names(text), {"a::N", "a::Net", "a::sum(int,const T&)"})
 
+    def test_short_timeouts(self):
+        text = "set_tests_properties(a PROPERTIES TIMEOUT 4800)\nset_tests_properties(b PROPERTIES LABELS c TIMEOUT 60)\nD DISCOVERY_TIMEOUT 60\n"
+        self.assertEqual([problem.split(": ")[0] for problem in check_tests.short_timeouts("x", text)], ["x:2"])
+
 
 class Sources(unittest.TestCase):
     def test_hidden_text_keeps_its_lines(self):

@@ -98,7 +98,7 @@ std::vector<ParallelAxis> ordered(const ParallelAxes& axes, const std::string& o
   return all;
 }
 
-std::string rank_list(const std::vector<int>& ranks) {
+std::string comma_list(const std::vector<int>& ranks) {
   std::string text;
   for (const int rank : ranks) text += str(text.empty() ? "" : ",", rank);
   return text;
@@ -108,7 +108,7 @@ std::string groups_line(const std::string& name, const RankGroups& groups) {
   constexpr std::size_t NAME_WIDTH = 11;
   std::string line = name;
   line.resize(std::max(NAME_WIDTH, line.size() + 1), ' ');
-  for (const auto& ranks : groups) line += str(" {", rank_list(ranks), '}');
+  for (const auto& ranks : groups) line += str(" {", comma_list(ranks), '}');
   return line + '\n';
 }
 

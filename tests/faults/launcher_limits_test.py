@@ -103,7 +103,8 @@ class SizesOfFiles(LimitsTest):
         return {resource.RLIMIT_FSIZE: (limit, limit)}
 
     def test_cut_a_log_and_stop_nothing(self):
-        result = self.launch("-n", "2", "sh", "-c", "seq 20000; [ $RANK != 0 ] || exit 7", limits=self.size(64 << 10))
+        script = "seq 20000; touch done$RANK; until [ -e done1 ]; do sleep 0.01; done; [ $RANK != 0 ] || exit 7"  # not before rank 1 is done
+        result = self.launch("-n", "2", "sh", "-c", script, limits=self.size(64 << 10))
         self.assertEqual(result.returncode, 7, result.stderr)
         for rank in range(2):
             self.assertEqual([line for line in result.stdout.splitlines() if line.startswith(f"[{rank}]")],
@@ -136,7 +137,8 @@ class SizesOfFiles(LimitsTest):
 class FullDisk(LimitsTest):
     def test_under_standard_output_is_said_and_stops_nothing(self):
         with open("/dev/full", "wb") as full:
-            result = self.launch("-n", "2", "sh", "-c", "seq 5000; touch done$RANK; exit $RANK", stdout=full)
+            result = self.launch("-n", "2", "sh", "-c", "seq 5000; touch done$RANK; until [ -e done0 ]; do sleep 0.01; done; exit $RANK",
+                                 stdout=full)
         self.assertEqual(result.returncode, 1, result.stderr)
         self.assertEqual(result.stderr.count("standard output cannot be written: No space left on device"), 1)
         self.assertNotIn("reader of the output", result.stderr)

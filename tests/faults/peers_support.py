@@ -74,12 +74,13 @@ class Ranks:
     """The processes of one trial. Output goes to files; the ranks are not waited for until the end, so a dead one is a zombie
     for its peers, as it is under many launchers."""
 
-    def __init__(self, size, steps=12, ending=None, variables=None, program=PROGRAM, copies=None):
+    def __init__(self, size, steps=12, ending=None, variables=None, program=PROGRAM, copies=None, large=False):
+        """large: with a message so large that it takes its time, and a way of its own."""
         self.size = size
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="lockstep-trial-"))
         self.stamps = self.folder / "stamps"
         self.stamps.write_bytes(bytes(4096))
-        arguments = [str(self.stamps), str(steps)] + ([ending] if ending else [])
+        arguments = [str(self.stamps), str(steps), *(["large"] if large else []), *([ending] if ending else [])]
         pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(size - 1)]
         self.processes = []
         for rank in range(size):
@@ -145,10 +146,12 @@ class Ranks:
     def strays(self):
         """Processes of this trial that still exist: those that work in its folder, as all its children and theirs do."""
         found = []
-        for entry in pathlib.Path("/proc").iterdir():
+        folder = str(self.folder.resolve())
+        for name in os.listdir("/proc"):
             try:
-                if entry.name.isdigit() and (entry / "cwd").resolve(strict=True) == self.folder.resolve():
-                    found.append((int(entry.name), (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")))
+                if name.isdigit() and os.readlink(f"/proc/{name}/cwd") == folder:
+                    words = pathlib.Path(f"/proc/{name}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                    found.append((int(name), words))
             except OSError:  # it has ended meanwhile, or is another user's
                 pass
         return found

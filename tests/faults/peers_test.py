@@ -128,7 +128,7 @@ class Killed(PeersTest):
     @unittest.skipUnless(MESSAGE_POINTS, NO_MESSAGE_POINTS)
     def test_taking_a_message(self):
         for point, (below, victims) in MESSAGE_POINTS.items():
-            self.kill_trials(point, point, below, victims=victims)
+            self.kill_trials(point, point, below, victims=victims, large=True)
 
     def test_between_steps(self):
         self.kill_trials("between steps", "trial.between_steps", 10)
@@ -141,7 +141,7 @@ class Killed(PeersTest):
         for seed in range(2 * TRIALS):
             chance = random.Random(f"random/{seed}")
             victim = chance.randrange(SIZE)
-            with self.subTest(seed=seed, victim=victim), Ranks(SIZE, steps=60) as ranks:
+            with self.subTest(seed=seed, victim=victim), Ranks(SIZE, steps=60, large=True) as ranks:
                 time.sleep(chance.uniform(0, 0.08))
                 killed = time.monotonic_ns()
                 ranks.send(victim, signal.SIGKILL)
@@ -303,15 +303,15 @@ class Stopped(PeersTest):
         expected = self.undisturbed()
         for point, (below, victims) in MESSAGE_POINTS.items():
             for seed in range(max(1, TRIALS // 4)):
-                self.stop_trial(f"{point}/{seed}", point, below, expected, victims=victims)
+                self.stop_trial(f"{point}/{seed}", point, below, expected, victims=victims, large=True)
 
-    def stop_trial(self, seed, point, below, expected, variables=None, victims=range(SIZE)):
+    def stop_trial(self, seed, point, below, expected, variables=None, victims=range(SIZE), large=False):
         """One rank is stopped at a fail point, if it gets there, until all others have warned of it."""
         chance = random.Random(f"stop/{seed}")
         victim = victims[chance.randrange(len(victims))]
         variables = {"LOCKSTEP_FAIL_POINT": f"{point}@{victim}+{chance.randrange(below)}=stop", "LOCKSTEP_WARN_AFTER": "1",
                      **(variables or {})}
-        with self.subTest(seed=seed, **variables), Ranks(SIZE, variables=variables) as ranks:
+        with self.subTest(seed=seed, **variables), Ranks(SIZE, variables=variables, large=large) as ranks:
             if self.is_stopped(ranks, victim):
                 self.check_warnings(ranks, victim)
                 ranks.send(victim, signal.SIGCONT)

@@ -1,13 +1,14 @@
 // One rank of a job without libtorch that goes through the phases of training, for peers_test.py to kill,
 // stop and mistreat.
 //
-//   trial STAMPS STEPS [HOW@RANK+STEP]
+//   trial STAMPS STEPS [large] [HOW@RANK+STEP]
 //
 // Phases      init; construction (parameters are broadcast); steps (several all_reduces in flight, then one
 //             by one, a barrier every third step, a message to the next rank); saving (rank 0 writes a file,
 //             the others wait for it); teardown. Each is announced by a line "phase NAME".
 // Fail points trial.construct, trial.between_steps, trial.saving, trial.last_barrier, besides those of the
 // library.
+// large       the first message to the next rank is one of 17 MiB.
 // HOW         at STEP, RANK ends by segv, abort, throw (uncaught), exit, quick_exit, immediately (_Exit(0))
 //             or return.
 // STAMPS      a file of one 64-bit number per rank: the monotonic clock, in ns, before whatever that rank did
@@ -19,12 +20,14 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "lockstep/base/fail_point.h"
 #include "lockstep/comm/collectives/collectives.h"
+#include "lockstep/formats/checksum.h"
 #include "tests/faults/trial.h"
 
 namespace {
@@ -56,7 +59,8 @@ bool end_by(const std::string& how) {
 
 class Trial {
  public:
-  Trial(const Stamp& stamp, Ending ending) : stamp_(stamp), ending_(std::move(ending)) {}
+  Trial(const Stamp& stamp, Ending ending, bool large)
+      : stamp_(stamp), ending_(std::move(ending)), large_(large) {}
 
   // False when the rank is to return from main.
   bool run(int steps) {
@@ -74,7 +78,7 @@ class Trial {
     fail_point("trial.last_barrier");
     comm::barrier(world());
     destroy_process_group();
-    std::printf("done %016llx\n", static_cast<unsigned long long>(checksum_));
+    std::printf("done %s\n", checksum_.text().c_str());
     return true;
   }
 
@@ -135,12 +139,14 @@ class Trial {
     digest(whole);
   }
 
-  // A large message from each rank to the next: one that its sender lends, and at first one that goes through
-  // a ring.
+  // A message from each rank to the next: one that its sender lends, and before it one so large that it goes
+  // through a ring.
   void pass_on(int step) {
-    constexpr std::size_t THROUGH_A_RING = std::size_t{17} << 20U;
-    std::vector<float> large(step == 0 ? THROUGH_A_RING / sizeof(float) : 0);
-    if (step == 0) pass_on(step, large);
+    if (large_ && step == 0) {
+      constexpr std::size_t THROUGH_A_RING = std::size_t{17} << 20U;
+      std::vector<float> large(THROUGH_A_RING / sizeof(float));
+      pass_on(step, large);
+    }
     pass_on(step, buckets_[1]);
   }
 
@@ -174,14 +180,7 @@ class Trial {
     comm::barrier(world());
   }
 
-  void digest(const std::vector<float>& bucket) {  // FNV-1a over the bits
-    for (const float value : bucket) {
-      std::uint32_t bits = 0;
-      std::copy_n(reinterpret_cast<const unsigned char*>(&value), sizeof bits,
-                  reinterpret_cast<unsigned char*>(&bits));
-      checksum_ = (checksum_ ^ bits) * 0x100000001b3;
-    }
-  }
+  void digest(const std::vector<float>& bucket) { checksum_.add(std::as_bytes(std::span(bucket))); }
 
   static std::vector<std::vector<float>> buckets() {
     std::vector<std::vector<float>> all;
@@ -191,8 +190,9 @@ class Trial {
 
   const Stamp& stamp_;
   const Ending ending_;
+  const bool large_;
   std::vector<std::vector<float>> buckets_ = buckets();
-  std::uint64_t checksum_ = 0xcbf29ce484222325;
+  Checksum checksum_;
 };
 
 }  // namespace
@@ -201,6 +201,8 @@ int main(int argc, char** argv) {
   const Stamp stamp(argv[1]);
   // Its buckets may be in use until this rank has left the group, however it ends; that is after main for
   // some endings.
-  static Trial trial(stamp, argc > 3 ? parse(argv[3]) : Ending());
+  const bool large = argc > 3 && argv[3] == std::string("large");
+  const int ending = large ? 4 : 3;
+  static Trial trial(stamp, argc > ending ? parse(argv[ending]) : Ending(), large);
   return trial::run_and_report([&] { trial.run(std::stoi(argv[2])); });
 }

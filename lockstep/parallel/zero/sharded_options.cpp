@@ -54,12 +54,11 @@ at::Device device_for(const ShardedDataParallelOptions& options, const at::Devic
   const auto& [folder, has_parameters] = *options.offload;
   if (to.is_cpu() && folder.empty())
     ZERO_WRAPPER.refuse(group, "offload of a model in CPU memory needs a folder, for its files");
-  if (to.is_cpu() || !has_parameters || (options.stage == 3 && folder.empty())) return to;
-  ZERO_WRAPPER.refuse(
-      group, lockstep::str("the model is on ", to,
-                           ", whose parameters are offloaded in stage 3 to the host's memory alone: offload "
-                           "= OffloadOptions{.parameters = true} without a folder. This is stage ",
-                           options.stage, " and folder ", in_quotes(folder)));
+  if (to.is_cpu() || !has_parameters || options.stage == 3) return to;
+  ZERO_WRAPPER.refuse(group, lockstep::str("the model is on ", to,
+                                           ", whose parameters are offloaded in stage 3 alone: offload = "
+                                           "OffloadOptions{.parameters = true}. This is stage ",
+                                           options.stage));
 }
 
 // Buckets are as DistributedDataParallel's.

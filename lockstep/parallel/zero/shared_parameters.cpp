@@ -73,14 +73,19 @@ void SharedParameters::lay_out() {
 void SharedParameters::reserve(const ShardPlan& plan, const std::optional<OffloadOptions>& offload,
                                const std::optional<UnitOptions>& units) {
   lay_out();
-  if (!device_.is_cpu())
-    return units ? reserve_units(plan, *units, offload && offload->parameters ? at::kCPU : device_)
-                 : reserve_on_device(plan);
+  UnitPlaces where{.units = device_, .part = device_};
+  if (!device_.is_cpu()) {
+    if (offload && offload->parameters) {
+      where.part = at::kCPU;
+      if (!offload->folder.empty()) where.file = std::make_shared<FileMemory>(offload->folder);
+    }
+    return units ? reserve_units(plan, *units, where) : reserve_on_device(plan);
+  }
   const bool in_file = offload && offload->parameters;
   const std::size_t in_memory =
       in_file ? PLACE_ALIGNMENT : bytes_;  // tells all the same whether there is common memory
   memory_ = comm::allocate_common(group_, in_memory);
-  if (memory_ == nullptr && units && !in_file) return reserve_units(plan, *units, device_);
+  if (memory_ == nullptr && units && !in_file) return reserve_units(plan, *units, where);
   ranges_ = find_parts(plan, bytes_).whole;
   if (memory_ == nullptr && (machines_ = MachineGroups::make(group_)) != nullptr) {
     copies_ = Copies::MACHINE;
@@ -111,7 +116,7 @@ at::Tensor SharedParameters::zeros_on_device(std::size_t bytes) const {
 }
 
 // Tensors over the memory hold what gathers them.
-void SharedParameters::reserve_units(const ShardPlan& plan, const UnitOptions& options, at::Device of_part) {
+void SharedParameters::reserve_units(const ShardPlan& plan, const UnitOptions& options, UnitPlaces where) {
   struct Watched {
     GatheredUnits units;
     OperatorWatch watch{units};
@@ -130,13 +135,8 @@ void SharedParameters::reserve_units(const ShardPlan& plan, const UnitOptions& o
   Ranges ranges = find_parts(plan, units.resident_end);
   ranges_ = std::move(ranges.whole);
   if (!device_.is_cpu()) on_device_ = zeros_on_device(units.resident_end);
-  const std::shared_ptr<Watched> held(new Watched{{parameters_,
-                                                   std::move(units),
-                                                   std::move(ranges.parted),
-                                                   group_,
-                                                   machines_,
-                                                   options,
-                                                   {.units = device_, .part = of_part}}});
+  const std::shared_ptr<Watched> held(new Watched{{parameters_, std::move(units), std::move(ranges.parted),
+                                                   group_, machines_, options, std::move(where)}});
   units_ = &held->units;
   void* const begin = device_.is_cpu() ? units_->resident() : on_device_.mutable_data_ptr();
   memory_ = {begin, [held, on_device = on_device_](void*) {}};

@@ -50,6 +50,7 @@
 namespace lockstep {
 
 class GatheredUnits;
+struct UnitPlaces;
 
 // What lies in files instead of memory, so that a model may be larger than the machine's memory; or in the
 // host's memory instead of a GPU's.
@@ -57,8 +58,7 @@ struct OffloadOptions {
   // On a fast disk, the same for the ranks of a machine. Of a model on a GPU it may be empty: the host's
   // memory.
   std::string folder = {};
-  // The parameters, beside the optimiser's state and the masters. Of a model on a GPU in stage 3, and to the
-  // host's memory.
+  // The parameters, beside the optimiser's state and the masters. Of a model on a GPU in stage 3 alone.
   bool parameters = false;
 };
 
@@ -149,7 +149,7 @@ class SharedParameters {
   Ranges find_parts(const ShardPlan& plan, std::size_t whole_end);
   void reserve(const ShardPlan& plan, const std::optional<OffloadOptions>& offload,
                const std::optional<UnitOptions>& units);
-  void reserve_units(const ShardPlan& plan, const UnitOptions& options, at::Device of_part);
+  void reserve_units(const ShardPlan& plan, const UnitOptions& options, UnitPlaces where);
   void reserve_on_device(const ShardPlan& plan);
   at::Tensor zeros_on_device(std::size_t bytes) const;
   void gather(const ProcessGroup& group, const std::vector<int>& ranks) const;

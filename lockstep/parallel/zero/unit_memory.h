@@ -22,6 +22,7 @@
 
 #include "lockstep/comm/process_group.h"
 #include "lockstep/comm/work.h"
+#include "lockstep/os/file_memory.h"
 #include "lockstep/parallel/zero/unit_plan.h"
 
 namespace lockstep {
@@ -30,6 +31,8 @@ namespace lockstep {
 struct UnitPlaces {
   at::Device units = at::kCPU;
   at::Device part = at::kCPU;  // what it steps of them
+  // In which the part of units on a GPU lies; null: in pinned memory, where the part is on the host.
+  std::shared_ptr<FileMemory> file = {};
 };
 
 class UnitMemory {

@@ -37,6 +37,13 @@ template <typename Storage> void say_whether_gone(Storage& storage, bool is_gone
   }
 }
 
+// Of zeros, in a file.
+at::Tensor bytes_in(const std::shared_ptr<FileMemory>& file, std::size_t bytes) {
+  const std::shared_ptr<void> memory(file, file->allocate(bytes));
+  return tensor_over(memory, static_cast<std::byte*>(memory.get()), {static_cast<std::int64_t>(bytes)},
+                     at::TensorOptions(at::kByte));
+}
+
 struct Owner {
   std::shared_ptr<void> held;
   static void drop(void* owner) { delete static_cast<Owner*>(owner); }  // NOLINT: of place()
@@ -49,11 +56,13 @@ UnitStorages::UnitStorages(const UnitPlan& plan, const ByteRange& own, const Nam
     : plan_(plan),
       own_(own),
       device_(where.units),
+      file_(std::move(where.file)),
       front_(own.begin % ALIGNMENT),
       blocks_(plan.units.size()),
       unplaced_(parameters.size()) {
-  const auto options = at::TensorOptions(where.part).pinned_memory(where.part.is_cpu());
-  part_ = at::empty({static_cast<std::int64_t>(front_ + own.end - own.begin)}, options.dtype(at::kByte));
+  const std::size_t bytes = front_ + own.end - own.begin;
+  const auto options = at::TensorOptions(where.part).pinned_memory(where.part.is_cpu()).dtype(at::kByte);
+  part_ = file_ != nullptr ? bytes_in(file_, bytes) : at::empty({static_cast<std::int64_t>(bytes)}, options);
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     if (plan.is_gathered(i)) {
       unplaced_[i] = c10::make_intrusive<c10::StorageImpl>(
@@ -144,7 +153,9 @@ Work UnitStorages::gather(std::size_t unit, const ProcessGroup& group, const std
   std::vector<at::Tensor> whole;
   for (const ByteRange& range : parts) whole.push_back(in_block(unit, range));
   at::Tensor& own = whole[static_cast<std::size_t>(group.rank())];
-  own.copy_(in_part(parts[static_cast<std::size_t>(group.rank())]), /*non_blocking=*/true);
+  const at::Tensor part = in_part(parts[static_cast<std::size_t>(group.rank())]);
+  if (file_ != nullptr) file_->will_need({{part.const_data_ptr(), part.nbytes()}});
+  own.copy_(part, /*non_blocking=*/true);
   return all_gather(whole, own, group, /*async_op=*/true);
 }
 

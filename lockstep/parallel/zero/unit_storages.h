@@ -10,8 +10,8 @@
 // Streams   of a block: the one that is current when it is taken. A kernel of it that reads the block runs
 //           before one that gets its memory later. Another stream's may not, so operators that read
 //           parameters run on one stream.
-// Parts     this rank's lies by itself, on the device or in pinned memory of the host, and is copied into the
-//           block that is gathered.
+// Parts     this rank's lies by itself, on the device, in pinned memory of the host or in a file, and is
+//           copied into the block that is gathered.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -50,6 +50,7 @@ class UnitStorages : public UnitMemory {
   const UnitPlan& plan_;
   const ByteRange own_;
   const at::Device device_;
+  const std::shared_ptr<FileMemory> file_;                      // of the part; null: in memory
   const std::size_t front_;                                     // bytes before this rank's part, to align it
   at::Tensor part_;                                             // bytes
   std::vector<at::Tensor> blocks_;                              // by unit: bytes

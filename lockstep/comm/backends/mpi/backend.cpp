@@ -6,12 +6,12 @@
 #include <sstream>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/naps.h"
 #include "lockstep/base/str.h"
 #include "lockstep/base/wait_reminder.h"
 #include "lockstep/comm/backends/modules/library_agreement.h"
 #include "lockstep/comm/backends/mpi/library.h"
 #include "lockstep/comm/backends/mpi/links.h"
+#include "lockstep/comm/backends/mpi/until_deadline.h"
 #include "lockstep/os/process.h"
 
 namespace lockstep {
@@ -26,28 +26,11 @@ std::atomic<int>& next_tag() {
   return next;
 }
 
-// NOLINTNEXTLINE(cppcoreguidelines-virtual-class-destructor): nothing is derived from it
-class UntilDeadline final : public mpi::Patience {
- public:
-  explicit UntilDeadline(Deadline deadline) : deadline_(deadline) {}
-  bool rest() override {
-    constexpr std::chrono::microseconds REST{200};
-    naps_.now();
-    if (deadline_.expired()) return false;
-    naps_.sleep(REST);
-    return true;
-  }
-
- private:
-  const Deadline deadline_;
-  Naps naps_;
-};
-
 std::shared_ptr<mpi::Communicator> world_of(mpi::Module& module, int size, Deadline deadline,
                                             std::string& failure) {
   failure = module.start();
   if (!failure.empty()) return nullptr;
-  UntilDeadline patience(deadline);
+  mpi::UntilDeadline patience(deadline);
   const Awaited awaited([] { return "all ranks of the MPI job to duplicate the communicator"; });
   auto world = module.world(patience, failure);
   if (world == nullptr && failure.empty())
@@ -86,7 +69,7 @@ std::shared_ptr<mpi::Communicator> mpi_duplicate(const MpiHandle& handle, Deadli
                               "; a handle of Fortran goes to init_process_group_from_mpi_fortran"));
   std::string failure = module.start_in_host();
   if (!failure.empty()) throw InvalidArgument(WHERE + failure);
-  UntilDeadline patience(deadline);
+  mpi::UntilDeadline patience(deadline);
   const Awaited awaited([] { return "all ranks of the MPI job to duplicate the communicator"; });
   auto copy = handle.handle != nullptr ? module.duplicate(handle.handle, patience, failure)
                                        : module.duplicate_fortran(handle.fortran, patience, failure);

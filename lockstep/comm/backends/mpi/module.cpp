@@ -10,16 +10,15 @@
 #include <utility>
 
 #include "lockstep/base/deadline.h"
-#include "lockstep/base/naps.h"
 #include "lockstep/comm/backends/mpi/calls.h"
 #include "lockstep/comm/backends/mpi/tagged_streams.h"
+#include "lockstep/comm/backends/mpi/until_deadline.h"
 
 namespace lockstep::mpi {
 namespace {
 
 constexpr std::chrono::seconds FAREWELL{5};
 constexpr std::chrono::seconds SETTLING{1};
-constexpr std::chrono::microseconds REST{200};
 
 bool no_farewell = false;  // guarded by calls()
 
@@ -64,22 +63,6 @@ void call_no_more() {
   over = true;
 }
 
-// The patience of the waits at the end of the process.
-class AtTheEnd final : public Patience {
- public:
-  explicit AtTheEnd(Deadline deadline) : deadline_(deadline) {}
-  bool rest() override {
-    naps_.now();
-    if (deadline_.expired()) return false;
-    naps_.sleep(REST);
-    return true;
-  }
-
- private:
-  const Deadline deadline_;
-  Naps naps_;
-};
-
 // Returns whether `is_done` was true before the deadline. It is called with the lock held.
 template <class IsDone> bool wait_until(Patience& patience, const IsDone& is_done) {
   while (true) {
@@ -99,7 +82,7 @@ bool wait_for_all(Deadline deadline) {
     const std::lock_guard lock(calls());  // another thread may be closing a group
     for (std::size_t i = 0; i < requests.size(); ++i) MPI_Ibarrier(duplicates()[i], &requests[i]);
   }
-  AtTheEnd patience(deadline);
+  UntilDeadline patience(deadline);
   return wait_until(patience, [&] {
     int done = 0;
     const int code =
@@ -111,7 +94,7 @@ bool wait_for_all(Deadline deadline) {
 // MPI_Finalize must find no receive that is still posted. Open MPI would write into memory that it has freed.
 void settle() {
   bool first = true;
-  AtTheEnd patience(Deadline::in(SETTLING));
+  UntilDeadline patience(Deadline::in(SETTLING));
   wait_until(patience, [&] {
     if (std::exchange(first, false)) TaggedStreams::close_all();
     return TaggedStreams::are_settled();
