@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -75,8 +76,9 @@ RANKS_TEST(CudaSharded, OffloadsEverythingToFiles, Ranks(1, 2, 3), Backends("ncc
   }
 }
 
-// With state and parameters on the host, as DeepSpeed's configuration says it.
-RANKS_TEST(CudaSharded, DeepSpeedsEngineOffloadsToTheHost, Ranks(2, 3), Backends("nccl")) {
+// What DeepSpeed's configuration says: state and parameters on the host, or in files.
+void train_with_engine(const ProcessGroup& group, const nlohmann::json& offload,
+                       const std::function<bool(const at::Tensor&)>& is_in_place) {
   namespace deepspeed = compat::deepspeed;
   const nlohmann::json json = {
       {"train_batch_size", BATCH},
@@ -84,17 +86,17 @@ RANKS_TEST(CudaSharded, DeepSpeedsEngineOffloadsToTheHost, Ranks(2, 3), Backends
       {"zero_optimization",
        {{"stage", 3},
         {"stage3_param_persistence_threshold", 20},
-        {"offload_optimizer", {{"device", "cpu"}}},
-        {"offload_param", {{"device", "cpu"}}}}}};
+        {"offload_optimizer", offload},
+        {"offload_param", offload}}}};
   Net alone = make_net(0);
   alone->to(at::kFloat);
   Net net = make_net(0);
-  net->to(gpu_of(world()), at::kFloat);
+  net->to(gpu_of(group), at::kFloat);
   torch::optim::AdamW expected(alone->parameters(), torch::optim::AdamWOptions(0.01).weight_decay(0.1));
   auto [engine, optimizer, scheduler] =
-      deepspeed::initialize(net, deepspeed::parse_config(json), {.process_group = world()});
+      deepspeed::initialize(net, deepspeed::parse_config(json), {.process_group = group});
   for (int step = 0; step < STEPS; ++step) {
-    const Batch whole = Batch::make(step), mine = whole.share(world());
+    const Batch whole = Batch::make(step), mine = whole.share(group);
     engine.backward(torch::cross_entropy_loss(engine(mine.data.to(at::kFloat)), mine.target));
     engine.step();
     expected.zero_grad();
@@ -102,8 +104,16 @@ RANKS_TEST(CudaSharded, DeepSpeedsEngineOffloadsToTheHost, Ranks(2, 3), Backends
     expected.step();
   }
   for (const at::Tensor& shard : optimizer.param_groups()[0].params())
-    EXPECT_TRUE(shard.is_pinned() || shard.numel() == 0);
+    EXPECT_TRUE(shard.numel() == 0 || is_in_place(shard)) << offload;
   expect_close(net->named_parameters(), alone->named_parameters(), 1e-4);
+}
+
+RANKS_TEST(CudaSharded, DeepSpeedsEngineOffloads, Ranks(2, 3), Backends("nccl")) {
+  const testing::SharedFolder folder(world());
+  train_with_engine(world(), {{"device", "cpu"}}, [](const at::Tensor& shard) { return shard.is_pinned(); });
+  train_with_engine(
+      world(), {{"device", "nvme"}, {"nvme_path", folder.path()}},
+      [&](const at::Tensor& shard) { return lies_in_a_file_of(folder.path(), shard.const_data_ptr()); });
 }
 
 RANKS_TEST(CudaSharded, OffloadsThatAreNotPossibleAreRefused, Ranks(2), Backends("nccl")) {
