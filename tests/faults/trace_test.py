@@ -4,8 +4,8 @@
     LAUNCHER_TEST_COMMAND=build/lockstep PEERS_TEST_PROGRAM=build/tests/faults/trial tests/faults/trace_test.py -v
 
 Ranks are those of trial.cpp: three broadcasts, then steps of four all_reduces at once, four one by one, a reduce_scatter and an
-all_gather, a send and a recv (two in the first), with a barrier between in every third from the first on. So a rank that halts between
-steps S and S + 1 has made 3 + 12 (S + 1) + (S / 3 + 1) + 2 calls, of which 2 (S + 1) + 2 are messages and have no number."""
+all_gather, a send and a recv, with a barrier between in every third from the first on. So a rank that halts between steps S and S + 1
+has made 3 + 12 (S + 1) + (S / 3 + 1) calls, of which 2 (S + 1) are messages and have no number."""
 import json
 import os
 import pathlib
@@ -18,7 +18,7 @@ from launcher_support import Job, LauncherTest, LOCKSTEP, state_of, wait_until
 PROGRAM = pathlib.Path(os.environ["PEERS_TEST_PROGRAM"]).resolve()
 BACKENDS = os.environ.get("TRACE_TEST_BACKENDS", "shm,tcp").split(",")
 STEPS = 6  # skipped before the fail point hits
-MESSAGES = 2 * (STEPS + 1) + 2  # one more each way in the first step
+MESSAGES = 2 * (STEPS + 1)
 COLLECTIVES = 3 + 10 * (STEPS + 1) + (STEPS // 3 + 1)
 CALLS = COLLECTIVES + MESSAGES
 
