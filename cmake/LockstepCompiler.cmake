@@ -9,7 +9,7 @@ endif()
 # made it, and the compiler's cache knows a file again in another clone.
 add_compile_options($<$<COMPILE_LANGUAGE:C,CXX>:-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=>)
 
-# g++ collects its garbage whenever its memory has doubled, which finds little: a sixth of the time of a file with libtorch's headers.
+# g++ collects its garbage whenever its memory has doubled, which finds little: an eighth of the time of a file with libtorch's headers.
 add_compile_options($<$<COMPILE_LANG_AND_ID:CXX,GNU>:--param=ggc-min-expand=300>)
 
 add_library(lockstep_flags INTERFACE)

@@ -167,7 +167,7 @@ class Killed(PeersTest):
         for seed in range(TRIALS):
             chance = random.Random(f"two/{seed}")
             victims = chance.sample(range(SIZE), 2)
-            with self.subTest(seed=seed, victims=victims), Ranks(SIZE, steps=100000) as ranks:
+            with self.subTest(seed=seed, victims=victims), Ranks(SIZE, steps=100000, large=True) as ranks:
                 for rank in range(SIZE):
                     ranks.wait_for(rank, "phase steps")
                 for victim in victims:
