@@ -32,14 +32,14 @@ if(LOCKSTEP_UNITY)  # what g++ says of local types in any file that is included
 endif()
 target_link_options(lockstep_flags INTERFACE -Wl,-z,relro,-z,now)
 
-# lockstep_precompile(TARGET PRIVATE HEADER... | REUSE_FROM OTHER): libtorch's headers are most of the time that a file with libtorch takes.
-# A file still includes what it needs: it is built without precompiled headers by -DLOCKSTEP_PRECOMPILE=OFF. What g++ compiles at once, it
-# begins by instantiating what templates these headers use, a quarter of the time of eight files: so sixteen are one.
-option(LOCKSTEP_PRECOMPILE "Precompile libtorch's headers" ON)
+# lockstep_precompile(TARGET PRIVATE HEADER... | REUSE_FROM OTHER): libtorch's headers are most of the time that a file with libtorch takes,
+# the standard library's and GoogleTest's a quarter of what other tests take. A file still includes what it needs: it is built without
+# precompiled headers by -DLOCKSTEP_PRECOMPILE=OFF. A file with compile options of its own (-mavx2, -fopenmp) sets
+# SKIP_PRECOMPILE_HEADERS: g++ does not take what was compiled without them and would read all of these headers instead (check_tests).
+option(LOCKSTEP_PRECOMPILE "Precompile the headers of libtorch, and of GoogleTest" ON)
 function(lockstep_precompile target)
   if(LOCKSTEP_PRECOMPILE)
     target_precompile_headers(${target} ${ARGN})
-    set_target_properties(${target} PROPERTIES UNITY_BUILD_BATCH_SIZE 16)
     target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)  # for ccache
   endif()
 endfunction()

@@ -4,7 +4,8 @@
 Every *_test.cpp is compiled into some target of the build folder (--core: of a build without libtorch), no test is disabled,
 and every GTEST_SKIP says why. No two tests of one target have a name of their own alike: several are compiled as one file, and which ones
 are changes with every new test. No test has less time than CTest gives by itself, which is against hangs: what takes half a minute alone
-takes five beside others on a slow machine."""
+takes five beside others on a slow machine. No file is compiled with options for which its target's headers were not precompiled: g++ then
+reads all of these headers."""
 import collections
 import pathlib
 import re
@@ -60,11 +61,27 @@ def short_timeouts(path, text):
             yield f"{path}:{text.count(chr(10), 0, match.start()) + 1}: TIMEOUT {match[1]} is less than CTest's own; leave it out"
 
 
+PRECOMPILED = re.compile(r" -include (\S+/cmake_pch\.hxx) ")
+CODE_OPTION = re.compile(r" (-[mf]\S+)")
+
+
+def foreign_options(entries):
+    """Problems of files whose options, but for warnings and macros, are not those of the precompiled headers that they are given."""
+    options = {match[1]: set(CODE_OPTION.findall(entry["command"])) for entry in entries
+               if (match := PRECOMPILED.search(entry["command"])) and " -x c++-header " in entry["command"]}
+    for entry in entries:
+        match = PRECOMPILED.search(entry["command"])
+        if match and match[1] in options:
+            if other := options[match[1]] ^ set(CODE_OPTION.findall(entry["command"])):
+                yield f"{entry['file']}: precompiled headers of other options ({' '.join(sorted(other))}); set SKIP_PRECOMPILE_HEADERS"
+
+
 def main():
     build = pathlib.Path(sys.argv[1])
     core_only = "--core" in sys.argv
-    compiled = {pathlib.Path(entry["directory"], entry["file"]).resolve() for entry in sources.compile_commands(build)}
-    problems = []
+    entries = sources.compile_commands(build)
+    compiled = {pathlib.Path(entry["directory"], entry["file"]).resolve() for entry in entries}
+    problems = list(foreign_options(entries))
     paths = [path for path in sources.files(".cpp") if path.stem.endswith("_test")]
     for path in paths:
         text = sources.read(path)

@@ -162,6 +162,15 @@ class Tests(unittest.TestCase):
         text = "set_tests_properties(a PROPERTIES TIMEOUT 4800)\nset_tests_properties(b PROPERTIES LABELS c TIMEOUT 60)\nD DISCOVERY_TIMEOUT 60\n"
         self.assertEqual([problem.split(": ")[0] for problem in check_tests.short_timeouts("x", text)], ["x:2"])
 
+    def test_foreign_options(self):
+        headers = {"file": "h", "command": "g++ -O1 -fPIC -Wall -x c++-header -include /b/cmake_pch.hxx -o h.gch -c h"}
+        same = {"file": "a.cpp", "command": "g++ -O1 -fPIC -Wno-shadow -DB -include /b/cmake_pch.hxx -o a.o -c a.cpp"}
+        vector = {"file": "v.cpp", "command": "g++ -O1 -fPIC -mavx2 -include /b/cmake_pch.hxx -o v.o -c v.cpp"}
+        alone = {"file": "w.cpp", "command": "g++ -O1 -fPIC -mavx2 -o w.o -c w.cpp"}
+        problems = list(check_tests.foreign_options([same, vector, headers, alone]))
+        self.assertEqual(len(problems), 1)
+        self.assertRegex(problems[0], r"^v\.cpp: .*\(-mavx2\)")
+
 
 class Sources(unittest.TestCase):
     def test_hidden_text_keeps_its_lines(self):

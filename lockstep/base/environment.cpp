@@ -159,7 +159,7 @@ int required(std::string_view name, std::string_view because, long minimum, long
   return static_cast<int>(*value);
 }
 
-JobEnvironment read(const Variables& names) {
+JobEnvironment read_job(const Variables& names) {
   JobEnvironment job;
   job.source = names.source;
   job.rank = required(names.rank, names.world_size, 0, MAX_RANKS - 1);
@@ -222,8 +222,8 @@ JobEnvironment by_rank_and_world_size() {
   const bool ours = env("LOCKSTEP_JOB_ID").has_value();
   const bool torchrun = env("TORCHELASTIC_RUN_ID").has_value();
   const Launcher source = ours ? Launcher::LOCKSTEP_RUN : (torchrun ? Launcher::TORCHRUN : Launcher::BY_HAND);
-  JobEnvironment job = read({source, "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
-                             ours ? "LOCKSTEP_JOB_ID" : "TORCHELASTIC_RUN_ID"});
+  JobEnvironment job = read_job({source, "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
+                                 ours ? "LOCKSTEP_JOB_ID" : "TORCHELASTIC_RUN_ID"});
   job.restarts = static_cast<int>(
       env_number(ours ? "LOCKSTEP_RESTART_COUNT" : "TORCHELASTIC_RESTART_COUNT", 0, MAX_RESTARTS)
           .value_or(0));
@@ -248,7 +248,8 @@ bool is_slurm_task() {
 // first.
 JobEnvironment in_slurm_step() {
   const char* const size = env("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
-  JobEnvironment job = read({Launcher::SLURM, "SLURM_PROCID", size, "SLURM_LOCALID", size, "SLURM_JOB_ID"});
+  JobEnvironment job =
+      read_job({Launcher::SLURM, "SLURM_PROCID", size, "SLURM_LOCALID", size, "SLURM_JOB_ID"});
   job.local_world_size = slurm_local_size(job.world_size);
   job.job_id += "." + *env("SLURM_STEP_ID");
   if (const auto cluster = env("SLURM_CLUSTER_NAME")) job.job_id += "@" + *cluster;
@@ -317,14 +318,15 @@ JobEnvironment job_environment() {
   // processes, not the ranks.
   if (is_in_step && (is_slurm_task() || !(env("OMPI_COMM_WORLD_RANK") || is_hydra))) return in_slurm_step();
   if (env("OMPI_COMM_WORLD_RANK")) {
-    JobEnvironment job = read({Launcher::OPEN_MPI, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
-                               "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", "PMIX_NAMESPACE"});
+    JobEnvironment job =
+        read_job({Launcher::OPEN_MPI, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+                  "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", "PMIX_NAMESPACE"});
     // The name is made of 16 bits; the number is random, and the same on all machines.
     if (const auto number = env("OMPI_MCA_orte_precondition_transports")) job.job_id += "/" + *number;
     return job;
   }
   if (env("PMI_RANK")) {
-    return read({Launcher::MPICH, "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", ""});
+    return read_job({Launcher::MPICH, "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", ""});
   }
   if (env("PMI_ID") && !env("PMI_SIZE")) {
     throw InvalidArgument(

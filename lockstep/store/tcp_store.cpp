@@ -15,18 +15,18 @@ namespace lockstep {
 namespace {
 
 constexpr std::chrono::seconds SERVER_SILENCE{60};
-constexpr std::chrono::seconds ONE_ATTEMPT{10};
+constexpr std::chrono::seconds ONE_HANDSHAKE{10};
 constexpr std::chrono::seconds SLACK{10};  // for the answer to a wait that timed out on the server
 
-constexpr std::chrono::milliseconds FIRST_PAUSE{10};
-constexpr std::chrono::milliseconds LONGEST_PAUSE{200};
+constexpr std::chrono::milliseconds SHORTEST_WAIT{10};
+constexpr std::chrono::milliseconds LONGEST_WAIT{200};
 
 }  // namespace
 
 TcpStore::TcpStore(const TcpStoreOptions& options) : timeout_(options.timeout) {
-  for (auto pause = FIRST_PAUSE;; pause = std::min(2 * pause, LONGEST_PAUSE)) {
+  for (auto pause = SHORTEST_WAIT;; pause = std::min(2 * pause, LONGEST_WAIT)) {
     try {
-      const auto limit = std::min<std::chrono::nanoseconds>(options.deadline.remaining(), ONE_ATTEMPT);
+      const auto limit = std::min<std::chrono::nanoseconds>(options.deadline.remaining(), ONE_HANDSHAKE);
       connect(options, Deadline::in(limit));
       return;
     } catch (const HandshakeCutOff&) {

@@ -5,7 +5,6 @@
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/utils/clip_grad.h>
-#include <torch/optim/sgd.h>
 #include <torch/utils.h>
 
 #include <limits>
@@ -15,24 +14,21 @@
 #include "lockstep/autograd/autocast.h"
 #include "lockstep/parallel/ddp/distributed_data_parallel.h"
 #include "tests/equivalence/equivalence.h"
+#include "tests/equivalence/sgd.h"
 
 namespace {
 
 namespace nn = torch::nn;
 using equivalence::Run;
+using equivalence::sgd;
+using equivalence::SMALL;
 using lockstep::DistributedDataParallel;
-
-constexpr double SMALL = 0.0005;  // MiB: several buckets for a model of a few hundred numbers
-
-torch::optim::SGD sgd(const std::vector<at::Tensor>& parameters) {
-  return torch::optim::SGD(parameters, torch::optim::SGDOptions(0.05).momentum(0.9));
-}
 
 nn::Sequential mlp() {
   return nn::Sequential(nn::Linear(6, 16), nn::Tanh(), nn::Linear(16, 16), nn::Tanh(), nn::Linear(16, 3));
 }
 
-template <typename Model, typename Loss> void train(Run& run, Model net, const Loss& loss_of) {
+template <typename Model, typename Loss> void train_scaled(Run& run, Model net, const Loss& loss_of) {
   run.load(*net);
   DistributedDataParallel ddp(net, {.bucket_cap_mb = SMALL});
   auto optimizer = sgd(ddp.parameters());
@@ -48,7 +44,7 @@ template <typename Model, typename Loss> void train(Run& run, Model net, const L
 }
 
 void train_bf16(Run& run) {
-  train(run, mlp(), [&](auto& ddp) {
+  train_scaled(run, mlp(), [&](auto& ddp) {
     const auto mixed = lockstep::autocast(at::kCPU, at::kBFloat16);
     return at::mse_loss(ddp->forward(run.share("x")), run.share("y"));
   });
@@ -105,7 +101,7 @@ struct DropoutNetImpl : nn::Module {
 TORCH_MODULE(DropoutNet);
 
 EQUIVALENCE_CASE(checkpoint_dropout) {
-  train(run, DropoutNet(), [&](auto& ddp) {
+  train_scaled(run, DropoutNet(), [&](auto& ddp) {
     torch::manual_seed(1000 * run.step + run.rank());
     return at::mse_loss(ddp->forward(run.share("x")), run.share("y"));
   });

@@ -7,24 +7,20 @@
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
-#include <torch/optim/sgd.h>
 
 #include "lockstep/parallel/ddp/distributed_data_parallel.h"
 #include "testing/reentrant_checkpoint.h"
 #include "tests/equivalence/equivalence.h"
+#include "tests/equivalence/sgd.h"
 
 namespace {
 
 namespace nn = torch::nn;
 using equivalence::Run;
+using equivalence::sgd;
+using equivalence::SMALL;
 using lockstep::DistributedDataParallel;
 using lockstep::DistributedDataParallelOptions;
-
-constexpr double SMALL = 0.0005;  // MiB: several buckets for a model of a few hundred numbers
-
-torch::optim::SGD sgd(const std::vector<at::Tensor>& parameters) {
-  return torch::optim::SGD(parameters, torch::optim::SGDOptions(0.05).momentum(0.9));
-}
 
 // The loop of most cases: `output` is what the wrapped model makes of this rank's share of micro-batch
 // `micro`.

@@ -15,7 +15,7 @@ namespace {
 namespace nn = torch::nn;
 using equivalence::Run;
 
-void train(Run& run, const std::shared_ptr<lockstep::CommHook>& hook, double scale = 1) {
+void train_hooked(Run& run, const std::shared_ptr<lockstep::CommHook>& hook, double scale = 1) {
   nn::Sequential net(nn::Linear(6, 16), nn::Tanh(), nn::Linear(16, 12), nn::Tanh(), nn::Linear(12, 3));
   run.load(*net);
   lockstep::DistributedDataParallel ddp(net, {.bucket_cap_mb = 25});
@@ -32,17 +32,18 @@ void train(Run& run, const std::shared_ptr<lockstep::CommHook>& hook, double sca
   run.record_state(*net);
 }
 
-EQUIVALENCE_CASE(fp16_compress) { train(run, lockstep::make_comm_hook("fp16_compress"), 1024); }
+EQUIVALENCE_CASE(fp16_compress) { train_hooked(run, lockstep::make_comm_hook("fp16_compress"), 1024); }
 
-EQUIVALENCE_CASE(bf16_compress) { train(run, lockstep::make_comm_hook("bf16_compress"), 1024); }
+EQUIVALENCE_CASE(bf16_compress) { train_hooked(run, lockstep::make_comm_hook("bf16_compress"), 1024); }
 
 EQUIVALENCE_CASE(powerSGD) {
-  train(run, std::make_shared<lockstep::PowerSgdHook>(lockstep::PowerSgdOptions{.start_powerSGD_iter = 2}));
+  train_hooked(run,
+               std::make_shared<lockstep::PowerSgdHook>(lockstep::PowerSgdOptions{.start_powerSGD_iter = 2}));
 }
 
 EQUIVALENCE_CASE(powerSGD_rank3) {
-  train(run, std::make_shared<lockstep::PowerSgdHook>(
-                 lockstep::PowerSgdOptions{.matrix_approximation_rank = 3, .start_powerSGD_iter = 2}));
+  train_hooked(run, std::make_shared<lockstep::PowerSgdHook>(
+                        lockstep::PowerSgdOptions{.matrix_approximation_rank = 3, .start_powerSGD_iter = 2}));
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ namespace {
 namespace nn = torch::nn;
 using equivalence::Run;
 
-void train(Run& run, bool by_initial) {
+void train_unevenly(Run& run, bool by_initial) {
   const auto linear = [](int in) { return nn::Linear(nn::LinearOptions(in, 8).bias(false)); };
   nn::Sequential net(linear(6), nn::BatchNorm1d(8), nn::Tanh(), linear(8), nn::BatchNorm1d(8),
                      nn::Linear(8, 3));
@@ -40,8 +40,8 @@ void train(Run& run, bool by_initial) {
   run.record_state(*net);
 }
 
-EQUIVALENCE_CASE(join) { train(run, true); }
+EQUIVALENCE_CASE(join) { train_unevenly(run, true); }
 
-EQUIVALENCE_CASE(join_over_active) { train(run, false); }
+EQUIVALENCE_CASE(join_over_active) { train_unevenly(run, false); }
 
 }  // namespace

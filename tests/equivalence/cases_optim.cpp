@@ -30,7 +30,7 @@ at::Tensor loss_of(Run& run, Ddp& ddp, int micro = 0, int micros = 1) {
 
 // `backward` answers the loss to record; `step` is whatever follows it in a step.
 template <typename Make, typename Backward, typename Step>
-void train(Run& run, const Make& make_optimizer, const Backward& backward, const Step& step) {
+void train_stepping(Run& run, const Make& make_optimizer, const Backward& backward, const Step& step) {
   nn::Sequential net = model();
   run.load(*net);
   Ddp ddp(net, {.bucket_cap_mb = 0.0005});
@@ -52,7 +52,7 @@ template <typename Make> void train_with(Run& run, const Make& make_optimizer) {
     loss.backward();
     return loss;
   };
-  train(run, make_optimizer, backward, [](Ddp&) {});
+  train_stepping(run, make_optimizer, backward, [](Ddp&) {});
 }
 
 optim::SGD plain_sgd(Ddp& ddp) { return optim::SGD(ddp.parameters(), optim::SGDOptions(0.05).momentum(0.9)); }
@@ -63,7 +63,7 @@ template <typename Step> void train_clipped(Run& run, const Step& clip) {
     loss.backward();
     return loss;
   };
-  train(run, plain_sgd, backward, clip);
+  train_stepping(run, plain_sgd, backward, clip);
 }
 
 EQUIVALENCE_CASE(zero_redundancy) {
@@ -140,7 +140,8 @@ EQUIVALENCE_CASE(accumulate_means) {
     }
     return sum;
   };
-  train(run, plain_sgd, backward, [](Ddp& ddp) { lockstep::clip_grad_norm_(ddp.parameters(), 0.5); });
+  train_stepping(run, plain_sgd, backward,
+                 [](Ddp& ddp) { lockstep::clip_grad_norm_(ddp.parameters(), 0.5); });
 }
 
 EQUIVALENCE_CASE(accumulate_tokens) {
@@ -158,7 +159,7 @@ EQUIVALENCE_CASE(accumulate_tokens) {
     }
     return recorded;
   };
-  train(run, plain_sgd, backward, [](Ddp&) {});
+  train_stepping(run, plain_sgd, backward, [](Ddp&) {});
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ template <typename First, typename Second> nn::Sequential make_net(const First& 
                         nn::Linear(8, 3));
 }
 
-void train(Run& run, nn::Sequential net) {
+void train_normalized(Run& run, nn::Sequential net) {
   run.load(*net);
   lockstep::DistributedDataParallel ddp(net);
   torch::optim::SGD optimizer(ddp.parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
@@ -39,14 +39,15 @@ void train(Run& run, nn::Sequential net) {
 }
 
 EQUIVALENCE_CASE(sync_batch_norm) {
-  train(run, make_net(lockstep::SyncBatchNorm(4),
-                      lockstep::SyncBatchNorm(lockstep::SyncBatchNormOptions(8).momentum(std::nullopt))));
+  train_normalized(
+      run, make_net(lockstep::SyncBatchNorm(4),
+                    lockstep::SyncBatchNorm(lockstep::SyncBatchNormOptions(8).momentum(std::nullopt))));
 }
 
 EQUIVALENCE_CASE(convert_sync_batchnorm) {
   const auto net =
       make_net(nn::BatchNorm2d(4), nn::BatchNorm1d(nn::BatchNormOptions(8).momentum(std::nullopt)));
-  train(run, lockstep::convert_sync_batchnorm(net));
+  train_normalized(run, lockstep::convert_sync_batchnorm(net));
 }
 
 }  // namespace

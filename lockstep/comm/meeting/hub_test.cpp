@@ -57,7 +57,7 @@ template <typename Body> std::vector<int> codes_of(int ranks, rlim_t open_files,
   return codes;
 }
 
-std::string text_of(int rank) { return str("rank ", rank); }
+std::string message_of(int rank) { return str("rank ", rank); }
 
 // A file that only `rank` makes: its size depends on the rank.
 Fd file_of(int rank) {
@@ -80,11 +80,11 @@ TEST(Hub, PassesMoreDescriptorsThanMayBeOnTheirWayAtOnce) {
     for (int round = 0; round < 3; ++round) {
       const Fd file = file_of(hub.rank());
       const auto all =
-          hub.exchange(text_of(hub.rank()), {file.get()}, Deadline::in(std::chrono::seconds(60)));
+          hub.exchange(message_of(hub.rank()), {file.get()}, Deadline::in(std::chrono::seconds(60)));
       if (all.size() != RANKS) return 1;
       for (int r = 0; r < RANKS; ++r) {
         const Message& message = all[static_cast<std::size_t>(r)];
-        if (message.text != text_of(r)) return 2;
+        if (message.text != message_of(r)) return 2;
         if (message.fds.size() != 1 || !is_file_of(message.fds[0], r)) return 3;
       }
       for (const Message& message : hub.exchange("", {}, Deadline::in(std::chrono::seconds(60)))) {
@@ -104,10 +104,10 @@ TEST(Hub, CarriesDescriptorsOfSomeRanks) {
     std::vector<int> fds;
     const Fd file = file_of(hub.rank());
     for (int i = 0; i < 2 * hub.rank(); ++i) fds.push_back(file.get());
-    const auto all = hub.exchange(text_of(hub.rank()), fds, Deadline::in(std::chrono::seconds(60)));
+    const auto all = hub.exchange(message_of(hub.rank()), fds, Deadline::in(std::chrono::seconds(60)));
     for (int r = 0; r < RANKS; ++r) {
       const Message& message = all.at(static_cast<std::size_t>(r));
-      if (message.text != text_of(r) || message.fds.size() != static_cast<std::size_t>(2 * r)) return 1;
+      if (message.text != message_of(r) || message.fds.size() != static_cast<std::size_t>(2 * r)) return 1;
       for (const Fd& fd : message.fds) {
         if (!is_file_of(fd, r)) return 2;
       }
@@ -123,7 +123,7 @@ TEST(Hub, NamesTheRankThatIsStoppedWhileItIsToReceive) {
   const auto codes = codes_of(RANKS, 64, [&](int rank, std::vector<Fd> sockets) {
     const Fd file = file_of(rank);
     if (rank == 2) {  // it sent its message of the first round, and receives no more
-      send_message(sockets[0].get(), "P1:" + text_of(2), {file.get()});
+      send_message(sockets[0].get(), "P1:" + message_of(2), {file.get()});
       char byte = 0;
       return read(over.read.get(), &byte, 1) == 1 ? 0 : 3;
     }
@@ -131,7 +131,7 @@ TEST(Hub, NamesTheRankThatIsStoppedWhileItIsToReceive) {
     std::string told;
     try {
       const std::chrono::seconds patience(rank == 0 ? 2 : 60);
-      const auto all = hub.exchange(text_of(rank), {file.get()}, Deadline::in(patience));
+      const auto all = hub.exchange(message_of(rank), {file.get()}, Deadline::in(patience));
       if (rank != 0 && all.size() == RANKS) return 0;
     } catch (const Timeout& error) {
       told = error.what();
