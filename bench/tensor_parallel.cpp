@@ -6,10 +6,12 @@
 //   lockstep run -n 2 build/bench/tensor_parallel block 15 [sequence]
 //   lockstep run -n 2 .deps/venv/bin/python bench/peers/tensor_parallel.py block 15     # torch by hand, Gloo
 //
-// A round is STEPS steps of rank 0 alone, while the others wait, and as many of all ranks together. Prints
-// one JSON object: the medians over rounds of the milliseconds a step, and of the ratio within a round.
-// "exchange" is what the block's all_reduces take alone, one behind the other; "sequence": sequence
-// parallelism.
+// A round is STEPS steps of rank 0 alone, while the others wait, as many of all ranks together, and as many
+// of all ranks apart: each computes a part as large as a rank's, and exchanges nothing. Prints one JSON
+// object: the medians over rounds of the milliseconds a step, and of ratios within a round. "ratio" is
+// together to alone, "bound" apart to alone, and "of_bound" together to apart. The bound is what two
+// processes of this machine take from each other, .50 where they take nothing. "all_reduce_ms" is one
+// exchange by itself; "sequence": sequence parallelism.
 //
 // Expected before the first measurement: the ratio is .50 for the halves of the products, and 4 MB for each
 // all_reduce, about 1 ms: two of 150 ms for the MLP (.51), two of 90 for the attention (.52). What is above
@@ -52,21 +54,23 @@ double milliseconds_now() {
       .count();
 }
 
-// The parts as a program without tensor parallelism has them.
+// The parts as a program without tensor parallelism has them: the whole, or one of `shares` equal shares of
+// the heads and of the hidden units.
 struct PlainImpl : nn::Module {
-  PlainImpl() {
+  explicit PlainImpl(int shares) : heads(HEADS / shares) {
+    const std::int64_t width = WIDTH / shares;
     ln_1 = register_module("ln_1", nn::LayerNorm(nn::LayerNormOptions({WIDTH})));
-    qkv = register_module("qkv", nn::Linear(WIDTH, 3 * WIDTH));
-    proj = register_module("proj", nn::Linear(WIDTH, WIDTH));
+    qkv = register_module("qkv", nn::Linear(WIDTH, 3 * width));
+    proj = register_module("proj", nn::Linear(width, WIDTH));
     ln_2 = register_module("ln_2", nn::LayerNorm(nn::LayerNormOptions({WIDTH})));
-    fc1 = register_module("fc1", nn::Linear(WIDTH, 4 * WIDTH));
-    fc2 = register_module("fc2", nn::Linear(4 * WIDTH, WIDTH));
+    fc1 = register_module("fc1", nn::Linear(WIDTH, 4 * width));
+    fc2 = register_module("fc2", nn::Linear(4 * width, WIDTH));
   }
   at::Tensor attention(const at::Tensor& x) {
     const auto parts =
-        qkv(x).view({BATCH, SEQUENCE, 3, HEADS, WIDTH / HEADS}).permute({2, 0, 3, 1, 4}).unbind();
+        qkv(x).view({BATCH, SEQUENCE, 3, heads, WIDTH / HEADS}).permute({2, 0, 3, 1, 4}).unbind();
     const at::Tensor y = at::scaled_dot_product_attention(parts[0], parts[1], parts[2], {}, 0, true);
-    return proj(y.transpose(1, 2).reshape({BATCH, SEQUENCE, WIDTH}));
+    return proj(y.transpose(1, 2).reshape({BATCH, SEQUENCE, heads * WIDTH / HEADS}));
   }
   at::Tensor mlp(const at::Tensor& x) { return fc2(at::gelu(fc1(x), "tanh")); }
   at::Tensor block(const at::Tensor& x) {
@@ -74,6 +78,7 @@ struct PlainImpl : nn::Module {
     return y + mlp(ln_2(y));
   }
 
+  std::int64_t heads;
   nn::LayerNorm ln_1{nullptr}, ln_2{nullptr};
   nn::Linear qkv{nullptr}, proj{nullptr}, fc1{nullptr}, fc2{nullptr};
 };
@@ -117,35 +122,43 @@ double median(std::vector<double> values) {
 
 void measure(const std::string& what, int rounds, bool sequence_parallel) {
   torch::manual_seed(1);
-  Plain plain;
+  Plain plain(1), share(dist::get_world_size());
   const tp::TransformerConfig config{
       .hidden_size = WIDTH, .num_attention_heads = HEADS, .sequence_parallel = sequence_parallel};
   tp::ParallelTransformerLayer parallel(config, dist::world());
   const at::Tensor data = at::randn({BATCH, SEQUENCE, WIDTH}), slope = at::randn(data.sizes());
   const std::int64_t rows = sequence_parallel ? BATCH / dist::get_world_size() : BATCH;
   const at::Tensor own = data.narrow(0, 0, rows), own_slope = slope.narrow(0, 0, rows);
-  const Layer alone = plain_part(plain, what), together = parallel_part(parallel, what);
-  std::vector<double> of_one, of_all, ratios, exchanges;
+  const Layer alone = plain_part(plain, what), together = parallel_part(parallel, what),
+              apart = plain_part(share, what);
+  std::vector<double> of_one, of_all, of_apart, ratios, bounds, to_bounds, exchanges;
   for (int round = -2; round < rounds; ++round) {
     double one = 0;
     if (dist::get_rank() == 0) one = time_steps(alone, *plain, data, slope);
     dist::barrier();
     const double all = time_steps(together, *parallel, own, own_slope);
     dist::barrier();
+    const double bound = time_steps(apart, *share, data, slope);
+    dist::barrier();
     const double exchange = time_exchange(data);
     dist::barrier();
     if (round < 0) continue;
     of_one.push_back(one);
     of_all.push_back(all);
+    of_apart.push_back(bound);
     ratios.push_back(all / one);
+    bounds.push_back(bound / one);
+    to_bounds.push_back(all / bound);
     exchanges.push_back(exchange);
   }
   if (dist::get_rank() == 0)
     std::printf(
         "{\"part\": \"%s\", \"ranks\": %d, \"sequence_parallel\": %s, \"one_process_ms\": %.1f, "
-        "\"tensor_parallel_ms\": %.1f, \"ratio\": %.3f, \"all_reduce_ms\": %.2f}\n",
+        "\"tensor_parallel_ms\": %.1f, \"apart_ms\": %.1f, \"ratio\": %.3f, \"bound\": %.3f, \"of_bound\": "
+        "%.3f, \"all_reduce_ms\": %.2f}\n",
         what.c_str(), dist::get_world_size(), sequence_parallel ? "true" : "false", median(of_one),
-        median(of_all), median(ratios), median(exchanges));
+        median(of_all), median(of_apart), median(ratios), median(bounds), median(to_bounds),
+        median(exchanges));
 }
 
 }  // namespace

@@ -33,9 +33,9 @@ TEST(CycleClock, AgreesWithTheSteadyClock) {
     while (CycleClock::steady_nanoseconds() < after + 5'000'000) {
     }
     const std::int64_t found = CycleClock::nanoseconds(count, first, clock.pair());
-    constexpr std::int64_t SLACK = 100'000;  // the rate is known from 5 ms only
-    EXPECT_GE(found, before - SLACK);
-    EXPECT_LE(found, after + SLACK);
+    constexpr std::int64_t MARGIN = 100'000;  // the rate is known from 5 ms only
+    EXPECT_GE(found, before - MARGIN);
+    EXPECT_LE(found, after + MARGIN);
   }
 }
 
