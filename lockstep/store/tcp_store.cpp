@@ -40,8 +40,8 @@ TcpStore::TcpStore(const TcpStoreOptions& options) : timeout_(options.timeout) {
   }
 }
 
-TcpStore::TcpStore(Fd connected, const TcpAddress& server, const LocalStoreOptions& options)
-    : timeout_(options.timeout), server_(server), socket_(std::move(connected)) {
+TcpStore::TcpStore(Fd connected, TcpAddress server, const LocalStoreOptions& options)
+    : timeout_(options.timeout), server_(std::move(server)), socket_(std::move(connected)) {
   local_.host = options.here;
   set_nonblocking(socket_.get());
 }

@@ -60,7 +60,7 @@ class TcpStore : public Store {
   explicit TcpStore(const TcpStoreOptions& options);
   // Uses a stream socket whose other end the server at that address adopts (tcp_store_server.h), before or
   // after this call.
-  TcpStore(Fd connected, const TcpAddress& server, const LocalStoreOptions& options);
+  TcpStore(Fd connected, TcpAddress server, const LocalStoreOptions& options);
 
   void set(const std::string& key, const std::string& value) override;
   std::optional<std::string> find(const std::string& key) override;
