@@ -28,7 +28,7 @@ class PythonServer(unittest.TestCase):
 
     def run_script(self, *arguments, **environment):
         process = self.start(*arguments, **environment)
-        output, errors = process.communicate(timeout=600)
+        output, errors = process.communicate(timeout=100)
         return process.returncode, output, errors
 
     def test_a_script_has_what_python_would_give_it(self):

@@ -127,7 +127,7 @@ class OutOfMemory(LauncherTest):
         enter = f"echo $$ > {group}/cgroup.procs; exec \"$0\" \"$@\""
         environment = {name: value for name, value in os.environ.items() if not name.startswith("LOCKSTEP_")}
         command = ["sh", "-c", enter, os.environ["LAUNCHER_TEST_COMMAND"], "run", "-n", "2", "--no-logs", "sh", "-c", hungry]
-        result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
+        result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
         self.assertEqual(result.returncode, 137, result.stderr)
         self.assertRegex(result.stderr, r"rank 1 of 2 failed first: killed by SIGKILL by the kernel's out-of-memory killer, which "
                                         r"has ended 1 process of control group /lockstep-test-\d+ since the job began, pid \d+ on ")

@@ -22,7 +22,7 @@ FLOOD = os.environ["HOSTS_TEST_FLOOD"]
 ROUNDS = int(os.environ.get("STRANGERS_TEST_ROUNDS", "1"))
 ADDRESS = "127.0.0.2"
 STEPS = "600"
-PATIENCE = 600
+PATIENCE = 90
 
 
 def child_of(process, name):

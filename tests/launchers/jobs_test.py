@@ -78,7 +78,7 @@ class AtOnce(JobsTest):
         with Slurm(nodes=1) as slurm:
             steps = " ".join(f"srun --overlap -n2 {' '.join(self.program(job))} > step{job} 2>&1 & " for job in range(JOBS))
             for _ in range(ROUNDS):
-                done = subprocess.run(["salloc", "-N1", "-n2", "sh", "-c", f"{steps} wait"], cwd=self.folder, timeout=600, text=True,
+                done = subprocess.run(["salloc", "-N1", "-n2", "sh", "-c", f"{steps} wait"], cwd=self.folder, timeout=120, text=True,
                                       env={**self.environment, "SLURM_CONF": slurm.environment["SLURM_CONF"]}, capture_output=True)
                 self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
                 for job in range(JOBS):
@@ -134,7 +134,7 @@ class Refused(JobsTest):
         outputs = []
         for process in started:
             self.addCleanup(lambda process=process: (process.kill(), process.communicate()))
-            outputs.append(process.communicate(timeout=600)[0])
+            outputs.append(process.communicate(timeout=60)[0])
             self.assertNotEqual(process.returncode, 0, outputs)
             self.assertNotIn("sum", outputs[-1])
         return outputs

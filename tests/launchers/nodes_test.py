@@ -59,7 +59,7 @@ class Nodes(unittest.TestCase):
         return self.finish_of(self.processes)
 
     def finish_of(self, processes):
-        outputs = [process.communicate(timeout=600)[0] for process in processes]
+        outputs = [process.communicate(timeout=60)[0] for process in processes]
         return [process.returncode for process in processes], outputs
 
     def check_ranks(self, counts, backend, runtimes):
@@ -168,7 +168,7 @@ class Nodes(unittest.TestCase):
             while "started" not in process.stdout.readline():
                 self.assertIsNone(process.poll())
         second = self.start(1, 1, ["true"])
-        self.assertIn("there are two launchers with --node-rank 1", second.communicate(timeout=600)[0])
+        self.assertIn("there are two launchers with --node-rank 1", second.communicate(timeout=60)[0])
         self.assertNotEqual(second.returncode, 0)
         (self.folder / "enough").touch()
         codes, outputs = self.finish_of(launchers)
