@@ -25,7 +25,7 @@ def expected():
 
 
 def printed(*command):
-    done = subprocess.run(command, capture_output=True, text=True, timeout=50)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, f"{command} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
     return [re.sub(r"\bpid \d+", "pid N", line) for line in done.stdout.splitlines()]
 

@@ -28,7 +28,7 @@ class PythonServer(unittest.TestCase):
 
     def run_script(self, *arguments, **environment):
         process = self.start(*arguments, **environment)
-        output, errors = process.communicate(timeout=100)
+        output, errors = process.communicate(timeout=600)
         return process.returncode, output, errors
 
     def test_a_script_has_what_python_would_give_it(self):
@@ -53,11 +53,11 @@ class PythonServer(unittest.TestCase):
         self.assertEqual(alone, (0, "False\n", ""))
 
     def test_a_script_ends_with_its_run_case(self):
-        waiting = self.start("import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(600)")
+        waiting = self.start("import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(6000)")
         pid = int(waiting.stdout.readline())
         waiting.send_signal(signal.SIGKILL)
         waiting.communicate()
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 600
         while os.path.exists(f"/proc/{pid}") and time.monotonic() < deadline:
             time.sleep(0.01)
         self.assertFalse(os.path.exists(f"/proc/{pid}"))

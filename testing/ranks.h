@@ -28,10 +28,10 @@
 //                                  test is about
 //             Dies({r...})         these ranks are killed by die() or otherwise with SIGKILL; others may not
 //                                  die
-//             Within(5s)           time for the whole test, 60 s if not said
-//             Variable("A", "b")   environment of the ranks
-//             Devices(n)           skipped where there are fewer GPUs
-//             WithoutGroup()       no group is made: the body calls init_process_group() itself
+//             Within(5s)           time for the whole test, 20 min if not said: before CTest ends it without
+//             a word Variable("A", "b")   environment of the ranks Devices(n)           skipped where there
+//             are fewer GPUs WithoutGroup()       no group is made: the body calls init_process_group()
+//             itself
 // Members     rank(), size(), world(), backend_name(), rejoin(), die(): what a body may use.
 // Processes   Ranks are processes; those of "thread" alone are threads of one. They have the environment that
 //             `lockstep run` would set, and this process only watches. Without libtorch the binary starts
@@ -64,7 +64,7 @@ struct Plan {
   std::vector<std::string> backends = {"shm"};
   bool every_backend = false;
   std::vector<int> dying;
-  std::chrono::seconds within{60};
+  std::chrono::seconds within{1200};
   std::vector<std::pair<std::string, std::string>> variables;
   bool makes_group = true;
   int devices = 1;

@@ -35,7 +35,7 @@ struct ProcessesPlan {
   int ranks = 1;
   int processes = 1;  // `ranks`, or 1 when the ranks are threads
   std::vector<int> dying;
-  std::chrono::seconds within{60};
+  std::chrono::seconds within{1200};
   std::vector<std::pair<std::string, std::string>> variables;
 };
 

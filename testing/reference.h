@@ -180,15 +180,20 @@ template <typename T> constexpr bool is_refused(ReduceOp op) {
   return std::integral<T> ? op == ReduceOp::AVG : bitwise;
 }
 
-// Calls body.operator()<T>() for each of the 15 element types.
+// Calls body.operator()<T>() for each of the 15 element types. Threads treat types of one size alike, so
+// under ThreadSanitizer there is one of each size.
 template <typename Body> void for_each_dtype(Body&& body) {
   const auto each = [&]<typename... T>(std::type_identity<T>...) { (body.template operator()<T>(), ...); };
-  each(std::type_identity<double>(), std::type_identity<float>(), std::type_identity<Float16>(),
-       std::type_identity<BFloat16>(), std::type_identity<std::int8_t>(), std::type_identity<std::uint8_t>(),
-       std::type_identity<std::int16_t>(), std::type_identity<std::uint16_t>(),
-       std::type_identity<std::int32_t>(), std::type_identity<std::uint32_t>(),
-       std::type_identity<std::int64_t>(), std::type_identity<std::uint64_t>(), std::type_identity<bool>(),
-       std::type_identity<std::complex<float>>(), std::type_identity<std::complex<double>>());
+  each(std::type_identity<double>(), std::type_identity<float>(), std::type_identity<BFloat16>(),
+       std::type_identity<std::int8_t>(), std::type_identity<std::complex<double>>());
+#ifndef __SANITIZE_THREAD__
+  each(std::type_identity<Float16>(), std::type_identity<std::uint8_t>(), std::type_identity<std::int16_t>(),
+       std::type_identity<std::uint16_t>(), std::type_identity<std::int32_t>(),
+       std::type_identity<std::uint32_t>(), std::type_identity<std::int64_t>(),
+       std::type_identity<std::uint64_t>(), std::type_identity<bool>(),
+       std::type_identity<std::complex<float>>());
+#endif
 }
+inline constexpr unsigned DTYPES = THOROUGH ? DTYPE_COUNT : 5;  // of these
 
 }  // namespace lockstep::reference

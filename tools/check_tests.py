@@ -4,8 +4,8 @@
 Every *_test.cpp is compiled into some target of the build folder (--core: of a build without libtorch), no test is disabled,
 and every GTEST_SKIP says why. No two tests of one target have a name of their own alike: several are compiled as one file, and which ones
 are changes with every new test. No test has less time than CTest gives by itself, which is against hangs: what takes half a minute alone
-takes five beside others on a slow machine. No file is compiled with options for which its
-target's headers were not precompiled: g++ then reads all of these headers."""
+takes five beside others on a slow machine. So a script waits 600 s for a program, or as long as what it says of time takes. No file is
+compiled with options for which its target's headers were not precompiled: g++ then reads all of these headers."""
 import collections
 import pathlib
 import re
@@ -20,6 +20,8 @@ TEST = re.compile(r"\b(TEST|TEST_F|TEST_P|TYPED_TEST|RC_GTEST_PROP|RC_GTEST_FIXT
 
 TIMEOUT = re.compile(r"(?<![\w])TIMEOUT (\d+)")
 USUAL_TIMEOUT = 1500  # seconds, CTest's
+GUARD = re.compile(r"\btimeout=(\d+)\b(?!s)")
+EXPECTED_TO_EXPIRE, GUARD_AGAINST_HANGS = 50, 600  # seconds: what is shorter is about time, what is longer is not
 
 NAMESPACE = re.compile(r"^namespace ([\w:]+) \{", re.M)
 TYPE = re.compile(r"^(?:struct|class|enum class) (\w+)")
@@ -61,6 +63,13 @@ def short_timeouts(path, text):
             yield f"{path}:{text.count(chr(10), 0, match.start()) + 1}: TIMEOUT {match[1]} is less than CTest's own; leave it out"
 
 
+def short_guards(path, text):
+    for match in GUARD.finditer(text):
+        if EXPECTED_TO_EXPIRE <= int(match[1]) < GUARD_AGAINST_HANGS:
+            line = text.count("\n", 0, match.start()) + 1
+            yield f"{path}:{line}: timeout={match[1]} fails on a slow machine; against hangs it is {GUARD_AGAINST_HANGS}"
+
+
 PRECOMPILED = re.compile(r" -include (\S+/cmake_pch\.hxx) ")
 CODE_OPTION = re.compile(r" (-[mf]\S+)")
 
@@ -95,6 +104,9 @@ def main():
     problems += names_in_two(paths)
     for path in sources.files(".txt", ".cmake"):
         problems += short_timeouts(path, sources.read(path))
+    for path in sources.files(".py"):
+        if path.parts[0] in ("cli", "testing", "tests"):
+            problems += short_guards(path, sources.read(path))
     return sources.report("check_tests", problems, len(paths))
 
 

@@ -162,6 +162,10 @@ class Tests(unittest.TestCase):
         text = "set_tests_properties(a PROPERTIES TIMEOUT 4800)\nset_tests_properties(b PROPERTIES LABELS c TIMEOUT 60)\nD DISCOVERY_TIMEOUT 60\n"
         self.assertEqual([problem.split(": ")[0] for problem in check_tests.short_timeouts("x", text)], ["x:2"])
 
+    def test_short_guards(self):
+        text = "run(timeout=3)\nrun(timeout=100)\nrun(timeout=600)\n\"--timeout=60s\"\n"
+        self.assertEqual([problem.split(": ")[0] for problem in check_tests.short_guards("x", text)], ["x:2"])
+
     def test_foreign_options(self):
         headers = {"file": "h", "command": "g++ -O1 -fPIC -Wall -x c++-header -include /b/cmake_pch.hxx -o h.gch -c h"}
         same = {"file": "a.cpp", "command": "g++ -O1 -fPIC -Wno-shadow -DB -include /b/cmake_pch.hxx -o a.o -c a.cpp"}

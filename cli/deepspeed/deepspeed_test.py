@@ -23,7 +23,7 @@ class DeepSpeed(unittest.TestCase):
         environment = {name: value for name, value in os.environ.items()
                        if name not in ("CUDA_VISIBLE_DEVICES", "LOCKSTEP_SECRET_FILE")}
         return subprocess.run([LOCKSTEP, "deepspeed", *map(str, arguments)], cwd=self.folder, env=environment,
-                              capture_output=True, text=True, check=False, timeout=50)
+                              capture_output=True, text=True, check=False, timeout=600)
 
     def lines(self, *arguments):
         result = self.run_command(*arguments)
@@ -67,7 +67,7 @@ class DeepSpeed(unittest.TestCase):
         nodes = [subprocess.Popen([LOCKSTEP, "deepspeed", "-H", "here", "--node_rank", str(node), "--master_port", str(port),
                                    "--secret_file", str(secret), *SHOW], cwd=self.folder, stdout=subprocess.PIPE,
                                   stderr=subprocess.PIPE, text=True) for node in (0, 1)]
-        outputs = [node.communicate(timeout=50) for node in nodes]
+        outputs = [node.communicate(timeout=600) for node in nodes]
         self.assertEqual([node.returncode for node in nodes], [0, 0], outputs)
         self.assertEqual(sorted(line.split("] ")[1] for output, _ in outputs for line in output.splitlines()),
                          [f"{rank} of 3:  " for rank in (0, 1, 2)])

@@ -23,7 +23,7 @@ class Horovodrun(unittest.TestCase):
         environment = {name: value for name, value in os.environ.items()
                        if not name.startswith("HOROVOD_") and name != "LOCKSTEP_SECRET_FILE"}
         return subprocess.run([LOCKSTEP, "horovodrun", *map(str, arguments)], cwd=self.folder, env=environment, capture_output=True,
-                              text=True, check=False, timeout=50)
+                              text=True, check=False, timeout=600)
 
     def lines(self, *arguments):
         result = self.run_command(*arguments)

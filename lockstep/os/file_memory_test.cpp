@@ -3,16 +3,15 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <filesystem>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "testing/in_memory.h"
 #include "testing/temp_folder.h"
 
 namespace lockstep {
@@ -30,15 +29,6 @@ std::size_t resident_bytes(const void* data, std::size_t bytes) {
   return pages * page;
 }
 
-// Returns whether the folder is in tmpfs, which has no disk to write back to.
-bool is_in_memory(const std::string& folder) {
-  constexpr auto TMPFS = 0x01021994;
-  struct statfs about = {};
-  EXPECT_EQ(::statfs(folder.c_str(), &about), 0);
-  if (about.f_type == TMPFS) std::printf("what is in memory is not looked at: %s is tmpfs\n", folder.c_str());
-  return about.f_type == TMPFS;
-}
-
 // Number i becomes i, then 2 i. So every dropped page has been read back.
 TEST(FileMemory, HoldsAFewRangesInMemoryAndAllOnTheDisk) {
   const testing::TempFolder folder;
@@ -52,7 +42,7 @@ TEST(FileMemory, HoldsAFewRangesInMemoryAndAllOnTheDisk) {
       for (std::size_t i = 0; i < NUMBERS; ++i) ranges[r][i] += r * NUMBERS + i;
       memory.is_done({{ranges[r].data(), ranges[r].size_bytes()}});
     }
-    if (!is_in_memory(folder.path())) EXPECT_LE(resident_bytes(data, RANGES * 8 * MIB), 2 * 8 * MIB);
+    if (!testing::is_in_memory(folder.path())) EXPECT_LE(resident_bytes(data, RANGES * 8 * MIB), 2 * 8 * MIB);
   }
   memory.will_need({{data, RANGES * 8 * MIB}});
   for (std::size_t i = 0; i < RANGES * NUMBERS; ++i) ASSERT_EQ(data[i], 2 * i);

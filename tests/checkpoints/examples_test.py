@@ -18,7 +18,7 @@ import cifar_data  # noqa: E402
 LOCKSTEP = os.environ["LAUNCHER_TEST_COMMAND"]
 EXAMPLES = pathlib.Path(os.environ["CHECKPOINT_TEST_EXAMPLES"])
 EXIT_REQUEUE = 75
-PATIENCE = 120
+PATIENCE = 600
 
 
 def state_of(pid):

@@ -47,7 +47,7 @@ class Kills(unittest.TestCase):
                                 env=os.environ | {"OMP_NUM_THREADS": "1"})
 
     def result_of(self, job):
-        out, err = job.communicate(timeout=300)
+        out, err = job.communicate(timeout=600)
         self.assertEqual(job.returncode, 0, out + err)
         return [line for line in out.splitlines() if line.startswith("sha256 ")]
 
@@ -65,7 +65,7 @@ class Kills(unittest.TestCase):
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 pass
-        job.communicate(timeout=60)
+        job.communicate(timeout=600)
         for pid in everyone:  # the guardian ends them; the next job is not started beside them
             while pathlib.Path(f"/proc/{pid}").exists():
                 time.sleep(0.01)

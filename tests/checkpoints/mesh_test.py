@@ -44,7 +44,7 @@ class Mesh(unittest.TestCase):
                                 env=os.environ | {"OMP_NUM_THREADS": "1"} | variables)
 
     def end_of(self, job):
-        out, err = job.communicate(timeout=250)
+        out, err = job.communicate(timeout=600)
         self.assertEqual(job.returncode, 0, out + err)
         return sorted(line for line in out.splitlines() if line.startswith("sha256 ")), re.findall(rf"step {STEPS}: loss (\S+)", out)
 
@@ -68,7 +68,7 @@ class Mesh(unittest.TestCase):
                     break
                 except subprocess.TimeoutExpired:
                     os.kill(job.pid, signal.SIGKILL)  # the launcher: its guardian ends the ranks
-                    job.communicate(timeout=60)
+                    job.communicate(timeout=600)
                     kills += 1
                     is_resumed = True
                     job = self.start(2, 2, checkpoints)
@@ -79,7 +79,7 @@ class Mesh(unittest.TestCase):
     def test_resumed_on_another_mesh(self):
         _, whole = self.end_of(self.start(2, 2, self.folder / "whole"))
         job = self.start(2, 2, self.folder / "run", LOCKSTEP_FAIL_POINT="checkpoint.before_rename@0+4=kill")
-        self.assertNotEqual(job.communicate(timeout=250) and job.returncode, 0)
+        self.assertNotEqual(job.communicate(timeout=600) and job.returncode, 0)
         _, elsewhere = self.end_of(self.start(1, 2, self.folder / "run", ranks=4))
         self.assertAlmostEqual(float(elsewhere[0]), float(whole[0]), delta=2e-3)
 

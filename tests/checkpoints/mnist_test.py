@@ -36,7 +36,7 @@ class Resume(unittest.TestCase):
         (cls.folder / "mnist").mkdir()
         mnist_data.cut_all(cls.folder / "mnist", 3000, 100)
         job = cls.start("whole")
-        out, err = job.communicate(timeout=120)
+        out, err = job.communicate(timeout=600)
         assert job.returncode == 0, out + err
 
     @classmethod
@@ -71,14 +71,14 @@ class Resume(unittest.TestCase):
         job = self.start("stopped")
         self.wait_for_checkpoint("stopped", job)
         job.send_signal(signal.SIGUSR1)
-        out, err = job.communicate(timeout=120)
+        out, err = job.communicate(timeout=600)
         self.assertEqual(job.returncode, EXIT_REQUEUE, out + err)
         self.assertIn("asked to stop; saved", err)
         job = self.start("stopped")
         time.sleep(1)  # somewhere in its start or its steps
         job.kill()
-        job.communicate(timeout=120)
-        out, err = self.start("stopped").communicate(timeout=120)
+        job.communicate(timeout=600)
+        out, err = self.start("stopped").communicate(timeout=600)
         self.assertIn("goes on from", out)
         self.check_same_as_whole("stopped", out + err)
 
@@ -87,7 +87,7 @@ class Resume(unittest.TestCase):
         for victim in (0, 1):
             self.wait_for_checkpoint("restarted", job, after=self.newest("restarted"))
             os.kill(ranks_of(job.pid)[victim], signal.SIGKILL)
-        out, err = job.communicate(timeout=120)
+        out, err = job.communicate(timeout=600)
         self.assertEqual(job.returncode, 0, out + err)
         self.assertIn("restart 2 of 3", err)
         self.assertNotIn("restart 3 of 3", err)

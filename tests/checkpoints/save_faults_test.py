@@ -24,7 +24,7 @@ class SaveFaults(unittest.TestCase):
 
     def trial(self, *arguments, ranks=None, **environment):
         start = [LOCKSTEP, "run", "-n", str(ranks), "--no-prefix", "--no-logs"] if ranks else []
-        return subprocess.run([*start, TRIAL, *map(str, arguments)], capture_output=True, text=True, timeout=120,
+        return subprocess.run([*start, TRIAL, *map(str, arguments)], capture_output=True, text=True, timeout=600,
                               env=os.environ | environment)
 
     def save_first(self, over_what_is_left=False):

@@ -33,7 +33,7 @@ class Preempted(RequeuedJobs):
 
     def test_pre_empted_twice_and_warned_once(self):
         whole = subprocess.run([LOCKSTEP, "run", "-n", "4", "--no-prefix", "--no-logs", *map(str, self.command("whole"))], text=True,
-                               capture_output=True, env=self.environment, timeout=120)
+                               capture_output=True, env=self.environment, timeout=600)
         self.assertEqual(whole.returncode, 0, whole.stdout + whole.stderr)
         stops = [("scontrol", "requeue"), ("scontrol", "requeue"), ("scancel", "--signal=USR1")]  # the last as --signal=USR1@60 does it
         with Slurm(nodes=2) as slurm:

@@ -1,17 +1,29 @@
 // What ShardedDataParallel keeps on the host, or in files, of a model on a GPU.
+#include <fcntl.h>
 #include <gmock/gmock.h>
+#include <sys/mman.h>
 #include <torch/torch.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdint>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <system_error>
+#include <thread>
+#include <vector>
 
+#include "lockstep/base/deadline.h"
 #include "lockstep/base/error.h"
 #include "lockstep/compat/deepspeed/engine.h"
 #include "lockstep/optim/adam.h"
+#include "lockstep/optim/sgd.h"
 #include "lockstep/parallel/zero/sharded_data_parallel.h"
+#include "testing/in_memory.h"
 #include "testing/ranks.h"
 #include "testing/shared_folder.h"
 #include "tests/cuda/sharded_training.h"
@@ -45,15 +57,21 @@ RANKS_TEST(CudaSharded, OffloadsStateToTheHost, Ranks(2), Backends("nccl")) {
   for (const auto& [name, tensor] : optimizer.state_dict()) EXPECT_TRUE(tensor.is_cpu()) << name;
 }
 
-bool lies_in_a_file_of(const std::string& folder, const void* data) {
-  const auto address = reinterpret_cast<std::uintptr_t>(data);
+// body(begin, end) for what this process maps of files in that folder.
+template <typename Body> void for_each_mapping(const std::string& folder, Body body) {
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);) {
-    const std::uintptr_t begin = std::stoull(line, nullptr, 16);
-    const std::uintptr_t end = std::stoull(line.substr(line.find('-') + 1), nullptr, 16);
-    if (begin <= address && address < end) return line.find(folder + "/") != std::string::npos;
+    if (line.find(folder + "/") == std::string::npos) continue;
+    body(std::stoull(line, nullptr, 16), std::stoull(line.substr(line.find('-') + 1), nullptr, 16));
   }
-  return false;
+}
+
+bool lies_in_a_file_of(const std::string& folder, const void* data) {
+  const auto address = reinterpret_cast<std::uintptr_t>(data);
+  bool lies = false;
+  for_each_mapping(
+      folder, [&](std::uintptr_t begin, std::uintptr_t end) { lies |= begin <= address && address < end; });
+  return lies;
 }
 
 // A rank's parts of the parameters, and the state of its optimiser.
@@ -73,6 +91,80 @@ RANKS_TEST(CudaSharded, OffloadsEverythingToFiles, Ranks(1, 2, 3), Backends("ncc
   for (const auto& [name, tensor] : run.optimizer.state_dict()) {
     if (name.starts_with("state.") && tensor.numel() > 1)
       EXPECT_TRUE(lies_in_a_file_of(folder.path(), tensor.const_data_ptr())) << name;
+  }
+}
+
+// The pages of a tensor that hold nothing else.
+struct Pages {
+  explicit Pages(const at::Tensor& tensor) {
+    const auto at = reinterpret_cast<std::uintptr_t>(tensor.const_data_ptr());
+    begin = (at + SIZE - 1) / SIZE * SIZE;
+    end = std::max(begin, (at + tensor.nbytes()) / SIZE * SIZE);
+  }
+  void* data() const { return reinterpret_cast<void*>(begin); }  // NOLINT(performance-no-int-to-ptr)
+  bool are_in_memory() const {
+    std::vector<unsigned char> in((end - begin) / SIZE);
+    EXPECT_TRUE(in.empty() || ::mincore(data(), end - begin, in.data()) == 0);
+    return std::all_of(in.begin(), in.end(), [](unsigned char page) { return (page & 1U) != 0; });
+  }
+  static constexpr std::uintptr_t SIZE = 4096;
+  std::uintptr_t begin = 0, end = 0;
+};
+
+// The kernel keeps no page of files in that folder in memory.
+void drop_files_of(const std::string& folder, const std::vector<at::Tensor>& tensors) {
+  for_each_mapping(folder, [](std::uintptr_t begin, std::uintptr_t end) {
+    ASSERT_EQ(::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED), 0);  // NOLINT
+  });
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;  // the iterator's own
+    const std::string path = std::filesystem::read_symlink(entry.path(), gone).string();
+    if (!path.starts_with(folder + "/")) continue;
+    const int file = std::stoi(entry.path().filename().string());
+    ASSERT_EQ(::fdatasync(file), 0);
+    ASSERT_EQ(::posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED), 0);
+  }
+  if (testing::is_in_memory(folder)) return;
+  for (const at::Tensor& tensor : tensors) {
+    const Pages pages(tensor);
+    EXPECT_TRUE(pages.begin == pages.end || !pages.are_in_memory());
+  }
+}
+
+// While a unit is read and the next one is gathered, the kernel reads the one behind it. A unit has four
+// megabytes: more than the kernel reads ahead by itself.
+RANKS_TEST(CudaSharded, ReadsTheFileOfAUnitAhead, Ranks(1, 2, 3), Backends("nccl")) {
+  constexpr std::int64_t WIDTH = 1024, LAYERS = 6;
+  const testing::SharedFolder folder(world());
+  std::vector<at::Tensor> shards;  // of weights and biases
+  bool is_looked_at = false;
+  torch::nn::Sequential net;
+  for (std::int64_t layer = 0; layer < LAYERS; ++layer) {
+    net->push_back(torch::nn::Linear(WIDTH, WIDTH));
+    net->push_back(torch::nn::Functional([&, layer](const at::Tensor& x) {
+      if (!is_looked_at || layer + 2 >= LAYERS) return x;
+      const Pages pages(shards[static_cast<std::size_t>(2 * (layer + 2))]);
+      const Deadline deadline = Deadline::in(std::chrono::seconds(60));
+      while (!pages.are_in_memory() && !deadline.expired())
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      EXPECT_TRUE(pages.are_in_memory()) << "layer " << layer + 2;
+      return x;
+    }));
+  }
+  net->to(gpu_of(world()));
+  ShardedDataParallel model(net, {.stage = 3,
+                                  .offload = OffloadOptions{.folder = folder.path(), .parameters = true},
+                                  .unit_mb = 4.001,
+                                  .param_persistence_threshold = 0,
+                                  .max_live_parameters = 2 * (WIDTH + 1) * WIDTH});
+  auto optimizer = model.optimizer<optim::SGD>(optim::SGDOptions(0.01));
+  shards = optimizer.param_groups()[0].params();
+  ASSERT_EQ(shards.size(), 2 * LAYERS);
+  for (const bool is_second : {false, true}) {
+    if (is_second) drop_files_of(folder.path(), shards);
+    is_looked_at = is_second;
+    model.forward(at::ones({1, WIDTH}, at::TensorOptions(gpu_of(world())))).sum().backward();
+    optimizer.step();
   }
 }
 

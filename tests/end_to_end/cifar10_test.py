@@ -28,7 +28,7 @@ MEAN, STD = torch.tensor([0.4914, 0.4822, 0.4465]), torch.tensor([0.2470, 0.2435
 def train(processes, *options):
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}  # so little work is slower on more threads, above all on a busy machine
     command = [LOCKSTEP, "run", "-n", processes, "--no-logs", "--no-prefix", PROGRAM, "--train-files", 1, *options]
-    return subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=200, env=environment)
+    return subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=600, env=environment)
 
 
 def python_counts_correct(folder, state):

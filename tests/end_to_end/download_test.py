@@ -35,7 +35,7 @@ class Download(unittest.TestCase):
         self.archive = self.root / "archive.tar.gz"
 
     def download(self, *arguments):
-        return subprocess.run([DOWNLOAD, *map(str, arguments)], capture_output=True, text=True, timeout=60)
+        return subprocess.run([DOWNLOAD, *map(str, arguments)], capture_output=True, text=True, timeout=600)
 
     def fetch(self, sha256, url=None):
         return self.download("cifar10", "--url", url or f"file://{self.archive}", "--sha256", sha256, self.target)

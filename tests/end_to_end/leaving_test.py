@@ -14,7 +14,7 @@ LOCKSTEP = sys.argv.pop()
 
 def run(how):
     done = subprocess.run([LOCKSTEP, "run", "-n", "2", "--no-logs", "--no-prefix", PROGRAM, how],
-                          capture_output=True, text=True, timeout=60)
+                          capture_output=True, text=True, timeout=600)
     return done.returncode, done.stdout, done.stderr
 
 

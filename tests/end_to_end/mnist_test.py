@@ -28,7 +28,7 @@ NAMES = ["conv1.weight", "conv1.bias", "conv2.weight", "conv2.bias", "fc1.weight
 def lockstep(processes, *command):
     environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
     return subprocess.run([LOCKSTEP, "run", "-n", str(processes), "--no-logs", "--no-prefix", *map(str, command)],
-                          capture_output=True, text=True, timeout=100, env=environment)
+                          capture_output=True, text=True, timeout=600, env=environment)
 
 
 class SimpleCNN(torch.nn.Module):

@@ -22,7 +22,7 @@ def start(*arguments, **options):
 
 def run(*arguments, **options):
     program = start(*arguments, **options)
-    out, _ = program.communicate(timeout=60)
+    out, _ = program.communicate(timeout=600)
     return program.returncode, out
 
 
@@ -110,7 +110,7 @@ class Spawn(unittest.TestCase):
         for rank in ranks:
             self.assertTrue(has_ended(rank))
             os.close(rank)
-        program.communicate(timeout=60)
+        program.communicate(timeout=600)
 
 
 if __name__ == "__main__":

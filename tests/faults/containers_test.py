@@ -29,7 +29,7 @@ class ContainersTest(unittest.TestCase):
     def run_words(self, *words, **variables):
         environment = {name: value for name, value in os.environ.items() if not name.startswith("LOCKSTEP_")}
         return subprocess.run([str(word) for word in words], cwd=self.folder, env={**environment, **variables}, stdin=subprocess.DEVNULL,
-                              capture_output=True, text=True, timeout=120, check=False)
+                              capture_output=True, text=True, timeout=600, check=False)
 
     def check_sums(self, result, backend):
         self.assertEqual(result.returncode, 0, result.stderr)
@@ -66,7 +66,7 @@ class Namespaces(ContainersTest):
     def test_the_first_failure_is_named_and_ends_the_others(self):
         for view in VIEWS:
             with self.subTest(view=view):
-                result = self.contained(view, LOCKSTEP, "run", "-n", "3", "sh", "-c", "[ $RANK = 1 ] && exit 7; exec sleep 100")
+                result = self.contained(view, LOCKSTEP, "run", "-n", "3", "sh", "-c", "[ $RANK = 1 ] && exit 7; exec sleep 1000")
                 self.assertEqual(result.returncode, 7, result.stderr)
                 self.assertIn("rank 1 of 3 failed first: exit code 7", result.stderr)
 
@@ -95,7 +95,7 @@ class Namespaces(ContainersTest):
                     os.kill(first_process, signal.SIGKILL)  # and with it all of its namespace, or this block would wait for ever
                 raise
             (self.folder / "go").touch()
-            said = job.communicate(timeout=60)[1]
+            said = job.communicate(timeout=600)[1]
         self.assertEqual(job.returncode, 0, said)
 
     def test_spawn_starts_this_program_again(self):

@@ -94,7 +94,7 @@ class ManyRanks(LauncherTest):
         script = "if [ $RANK = 9 ]; then echo $$ > new; mv new pid; exit 3; fi; while [ ! -s pid ]; do sleep 0.05; done; " \
                  "while kill -0 $(cat pid) 2>/dev/null; do sleep 0.05; done; exit 1"
         with job_of(ranks, "sh", "-c", script) as job:
-            self.assertEqual(job.wait(60), 3)
+            self.assertEqual(job.wait(600), 3)
             self.assertIn("rank 9 of 64 failed first: exit code 3", job.err())
             self.assertLess(max(len(line) for line in job.err().splitlines()), 600)
 
@@ -123,11 +123,11 @@ class OutOfMemory(LauncherTest):
             print("no control group for memory can be made here: that the kernel's killer is named is not tested")
             return
         # perl is in every Debian; the launcher and its ranks start in the group.
-        hungry = r'[ $RANK = 1 ] || exec sleep 20; exec perl -e "my @all; push @all, q(x) x 1000000 while 1"'
+        hungry = r'[ $RANK = 1 ] || exec sleep 1000; exec perl -e "my @all; push @all, q(x) x 1000000 while 1"'
         enter = f"echo $$ > {group}/cgroup.procs; exec \"$0\" \"$@\""
         environment = {name: value for name, value in os.environ.items() if not name.startswith("LOCKSTEP_")}
         command = ["sh", "-c", enter, os.environ["LAUNCHER_TEST_COMMAND"], "run", "-n", "2", "--no-logs", "sh", "-c", hungry]
-        result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+        result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
         self.assertEqual(result.returncode, 137, result.stderr)
         self.assertRegex(result.stderr, r"rank 1 of 2 failed first: killed by SIGKILL by the kernel's out-of-memory killer, which "
                                         r"has ended 1 process of control group /lockstep-test-\d+ since the job began, pid \d+ on ")

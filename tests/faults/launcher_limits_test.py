@@ -43,7 +43,7 @@ class LimitsTest(unittest.TestCase):
         options.setdefault("stdout", subprocess.PIPE)
         options.setdefault("stderr", subprocess.PIPE)
         return subprocess.run(command, cwd=folder, env=environment, preexec_fn=prepare, text=True, check=False,
-                              timeout=6 * PATIENCE, stdin=subprocess.DEVNULL, **options)
+                              timeout=3 * PATIENCE, stdin=subprocess.DEVNULL, **options)
 
     def launch(self, *arguments, **options):
         return self.run_in(self.folder, [LOCKSTEP, "run", *arguments], **options)

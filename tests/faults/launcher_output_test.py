@@ -50,7 +50,7 @@ class Lines(LauncherTest):
         self.assertEqual(output_of("plain\\n", ["--no-prefix"])[0], b"plain\n")
 
     def test_of_a_killed_rank_are_all_there(self):
-        with Job(["-n", "2"], ["sh", "-c", "seq 5000; [ $RANK = 1 ] && kill -KILL $$; sleep 100"]) as job:
+        with Job(["-n", "2"], ["sh", "-c", "seq 5000; [ $RANK = 1 ] && kill -KILL $$; sleep 1000"]) as job:
             self.assertEqual(job.wait(), 137)
             self.assertEqual([line for line in job.out().splitlines() if line.startswith("[1]")],
                              [f"[1] {i}" for i in range(1, 5001)])

@@ -67,7 +67,7 @@ class MeetingTest(unittest.TestCase):
             os.kill(pid, signal.SIGCONT)
 
     def finish(self, count):
-        codes = [process.wait(timeout=30) for process in self.processes]
+        codes = [process.wait(timeout=600) for process in self.processes]
         self.assertEqual(codes, [0] * len(codes), self.output())
         self.assertEqual(self.output().count("done"), count, self.output())
 

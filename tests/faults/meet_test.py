@@ -22,7 +22,7 @@ class Meet(MeetingTest):
         self.base |= {"LOCKSTEP_WARN_AFTER": str(WARN_AFTER), "LOCKSTEP_TIMEOUT": "4"}
 
     def wait(self, which, code):
-        self.assertEqual(self.processes[which].wait(timeout=30), code, self.output())
+        self.assertEqual(self.processes[which].wait(timeout=600), code, self.output())
 
     def check(self, *patterns):
         for pattern in patterns:
@@ -108,7 +108,7 @@ class Missing(Meet):
 
     def test_launchers(self):
         self.start_node(0, 29526)
-        self.assertNotEqual(self.processes[0].wait(timeout=30), 0)
+        self.assertNotEqual(self.processes[0].wait(timeout=600), 0)
         self.check(r"lockstep run, node 0 of 2: waiting for 1 s for the launcher of node 1; the nodes meet at 127.0.0.2:29526")
 
     def test_a_large_job_is_a_short_line(self):

@@ -67,7 +67,7 @@ class Pause(MeetingTest):
         self.by_hand("compute@1")
         wait_until(lambda: len(self.ranks()) == 2, "ranks run")
         os.kill(self.processes[1].pid, signal.SIGSTOP)
-        self.assertEqual(self.processes[0].wait(timeout=30), 3)
+        self.assertEqual(self.processes[0].wait(timeout=600), 3)
         self.assertRegex(self.output(), r"error Timeout .*rank\(s\) 1 did not come before the timeout")
 
     def test_ctrl_z_and_fg(self):
@@ -98,7 +98,7 @@ class Pause(MeetingTest):
         wait_until(lambda: state_of(launcher) == "T", "the launcher is stopped")
         time.sleep(PAUSE)
         os.kill(launcher, signal.SIGCONT)
-        self.assertEqual(self.processes[0].wait(timeout=30), 143)
+        self.assertEqual(self.processes[0].wait(timeout=600), 143)
         self.assertIn("finished", self.output())
 
 

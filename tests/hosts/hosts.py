@@ -119,14 +119,14 @@ class Hosts:
     def text(self, process):
         return process.path.read_text(errors="replace")
 
-    def wait_for(self, process, words, patience=30):
+    def wait_for(self, process, words, patience=600):
         deadline = time.monotonic() + patience
         while words not in self.text(process):
             if process.poll() is not None or time.monotonic() > deadline:
                 raise AssertionError(f"no {words!r} from {' '.join(process.args)}:\n{self.everything()}")
             time.sleep(0.01)
 
-    def finish(self, patience=60):
+    def finish(self, patience=600):
         """Exit codes of all processes, in the order they were started; None for one that had to be killed."""
         deadline = time.monotonic() + patience
         codes = []

@@ -22,7 +22,7 @@ FLOOD = os.environ["HOSTS_TEST_FLOOD"]
 ROUNDS = int(os.environ.get("STRANGERS_TEST_ROUNDS", "1"))
 ADDRESS = "127.0.0.2"
 STEPS = "600"
-PATIENCE = 90
+PATIENCE = 600
 
 
 def child_of(process, name):
@@ -185,7 +185,7 @@ class StoreProcess(unittest.TestCase):
     def test_its_end_while_ranks_run_ends_the_job_and_nobody_blames_node_0(self):
         with Job() as job:
             for node in range(2):
-                job.start(node, ["sh", "-c", "echo started; exec sleep 100"])
+                job.start(node, ["sh", "-c", "echo started; exec sleep 1000"])
             for node in range(2):
                 job.wait_for(node, "started\n")
             self.kill_store(job)

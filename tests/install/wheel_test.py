@@ -34,7 +34,7 @@ SHORT = {"--epochs": "1", "--images": "32", "--batch-size": "8", "--width": "8",
 def call(*command, **changes):
     """(exit status, output) of a command in the folder of the work, with the environment in front."""
     done = subprocess.run([str(word) for word in command], cwd=WORK, env=ENVIRONMENT | changes, stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, text=True, check=False, timeout=100)
+                          stderr=subprocess.STDOUT, text=True, check=False, timeout=600)
     return done.returncode, done.stdout
 
 

@@ -33,7 +33,7 @@ class Clusters(unittest.TestCase):
         self.assertIn({backend for *_, backend, _ in said}, [{backend} for backend in backends], output)
 
     def run_script(self, *words, fails=False, **variables):
-        done = subprocess.run([str(word) for word in words], cwd=self.folder, env=self.environment | variables, text=True, timeout=100,
+        done = subprocess.run([str(word) for word in words], cwd=self.folder, env=self.environment | variables, text=True, timeout=600,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         self.assertEqual(done.returncode != 0, fails, done.stdout)
         return done.stdout
@@ -91,8 +91,8 @@ class Clusters(unittest.TestCase):
     def test_ssh_passes_on_that_a_rank_failed(self):
         (self.folder / "ssh").write_text(SSH)
         (self.folder / "ssh").chmod(0o700)
-        done = subprocess.run([SCRIPTS / "ssh.sh", "127.0.0.2,127.0.0.3", "1", "sh", "-c", "[ $RANK = 0 ] && exec sleep 60; exit 7"],
-                              cwd=self.folder, env=self.environment, text=True, timeout=60, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        done = subprocess.run([SCRIPTS / "ssh.sh", "127.0.0.2,127.0.0.3", "1", "sh", "-c", "[ $RANK = 0 ] && exec sleep 1000; exit 7"],
+                              cwd=self.folder, env=self.environment, text=True, timeout=600, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         self.assertEqual(done.returncode, 7, done.stdout)
         self.assertIn("node 1: rank 1 failed first: exit code 7", done.stdout)
 
@@ -112,7 +112,7 @@ class Clusters(unittest.TestCase):
                                    env=self.environment | variables | {"JOB_COMPLETION_INDEX": str(index), "XDG_RUNTIME_DIR": str(home)})
             self.addCleanup(lambda pod=pod: (pod.kill(), pod.communicate()))
             pods.append(pod)
-        outputs = [pod.communicate(timeout=60)[0] for pod in pods]
+        outputs = [pod.communicate(timeout=600)[0] for pod in pods]
         self.assertEqual([pod.returncode for pod in pods], [0, 0], outputs)
         self.check("".join(outputs), 4, "lockstep", ["hierarchical"])
 

@@ -33,7 +33,7 @@ class JobsTest(LauncherTest):
         for _ in range(rounds):
             started = [processes_of(job) for job in range(jobs)]
             for job, processes in enumerate(started):
-                done = finish(self, processes, 120)
+                done = finish(self, processes, 600)
                 self.check_sums(job, done.stdout, size, times)
                 self.assertEqual(done.returncode, 0, done.stdout)
 
@@ -78,7 +78,7 @@ class AtOnce(JobsTest):
         with Slurm(nodes=1) as slurm:
             steps = " ".join(f"srun --overlap -n2 {' '.join(self.program(job))} > step{job} 2>&1 & " for job in range(JOBS))
             for _ in range(ROUNDS):
-                done = subprocess.run(["salloc", "-N1", "-n2", "sh", "-c", f"{steps} wait"], cwd=self.folder, timeout=120, text=True,
+                done = subprocess.run(["salloc", "-N1", "-n2", "sh", "-c", f"{steps} wait"], cwd=self.folder, timeout=600, text=True,
                                       env={**self.environment, "SLURM_CONF": slurm.environment["SLURM_CONF"]}, capture_output=True)
                 self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
                 for job in range(JOBS):
@@ -98,7 +98,7 @@ class Nested(JobsTest):
         """The inner ranks have RANK and WORLD_SIZE of the outer one, so both are the same rank."""
         launcher = mpirun(self, "mpich")
         outer = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_PORT": str(free_ports(1)[0]), "LOCKSTEP_TIMEOUT": "20"}
-        done = finish(self, [self.start([*launcher, "-n", 2, *self.program(0)], outer)], 60)
+        done = finish(self, [self.start([*launcher, "-n", 2, *self.program(0)], outer)], 600)
         self.assertNotEqual(done.returncode, 0)
         self.assertRegex(done.stdout, r"came as rank 0, which process \d+ is already")
 
@@ -134,7 +134,7 @@ class Refused(JobsTest):
         outputs = []
         for process in started:
             self.addCleanup(lambda process=process: (process.kill(), process.communicate()))
-            outputs.append(process.communicate(timeout=60)[0])
+            outputs.append(process.communicate(timeout=600)[0])
             self.assertNotEqual(process.returncode, 0, outputs)
             self.assertNotIn("sum", outputs[-1])
         return outputs

@@ -23,7 +23,7 @@ MNIST = os.environ["LAUNCHERS_TEST_MNIST"]
 TRAIN_IMAGES, TEST_IMAGES = map(int, os.environ.get("LAUNCHERS_TEST_IMAGES", "900 300").split())
 NCCL, CUDA = os.environ["LAUNCHERS_TEST_NCCL"], os.environ["LAUNCHERS_TEST_CUDA"]
 LOCKSTEP = os.environ["LAUNCHER_TEST_COMMAND"]
-PATIENCE = 60 + TRAIN_IMAGES // 50
+PATIENCE = 600 + TRAIN_IMAGES // 50
 RANKS = 4
 FILES = ("model.safetensors", "model.pt")
 

@@ -59,7 +59,7 @@ class Nodes(unittest.TestCase):
         return self.finish_of(self.processes)
 
     def finish_of(self, processes):
-        outputs = [process.communicate(timeout=60)[0] for process in processes]
+        outputs = [process.communicate(timeout=600)[0] for process in processes]
         return [process.returncode for process in processes], outputs
 
     def check_ranks(self, counts, backend, runtimes):
@@ -89,8 +89,8 @@ class Nodes(unittest.TestCase):
         self.check_ranks([1, 2, 1], "hierarchical", ["a", "a", "b"])
 
     def test_a_failing_rank_stops_the_job_on_all_nodes_and_everybody_says_which(self):
-        self.start(0, 1, ["sleep", "60"])
-        self.start(1, 2, ["sh", "-c", "[ $RANK != 2 ] && exec sleep 60; exit 7"])
+        self.start(0, 1, ["sleep", "1000"])
+        self.start(1, 2, ["sh", "-c", "[ $RANK != 2 ] && exec sleep 1000; exit 7"])
         codes, outputs = self.finish()
         self.assertEqual(codes, [7, 7], outputs)
         self.assertIn("node 1: rank 2 failed first: exit code 7", outputs[0])
@@ -98,7 +98,7 @@ class Nodes(unittest.TestCase):
         self.assertIn("on node 1", outputs[1])
 
     def test_the_only_rank_of_a_node_fails_and_everybody_says_which(self):
-        self.start(0, 2, ["sleep", "60"])
+        self.start(0, 2, ["sleep", "1000"])
         self.start(1, 1, ["sh", "-c", "exit 7"])
         codes, outputs = self.finish()
         self.assertEqual(codes, [7, 7], outputs)
@@ -144,19 +144,19 @@ class Nodes(unittest.TestCase):
     def test_a_killed_launcher_ends_the_job_on_the_other_node(self):
         for killed in (0, 1):
             self.port = free_ports(1)[0]
-            processes = [self.start(node, 1, ["sh", "-c", "echo started; exec sleep 60"]) for node in range(2)]
+            processes = [self.start(node, 1, ["sh", "-c", "echo started; exec sleep 1000"]) for node in range(2)]
             for process in processes:
                 while "started" not in process.stdout.readline():
                     self.assertIsNone(process.poll())
             processes[killed].send_signal(signal.SIGKILL)
-            output = processes[1 - killed].communicate(timeout=30)[0]
-            processes[killed].communicate(timeout=30)
+            output = processes[1 - killed].communicate(timeout=600)[0]
+            processes[killed].communicate(timeout=600)
             self.assertNotEqual(processes[1 - killed].returncode, 0)
             self.assertIn(f"node {killed}: the launcher of node {killed}", output)
 
     def test_a_launcher_that_dies_before_it_has_started_its_ranks_is_told_to_the_other_node(self):
-        self.start(0, 1, ["sleep", "60"])
-        self.start(1, 1, ["sleep", "60"], variables={"LOCKSTEP_FAIL_POINT": "launch.guardian@0=kill"})
+        self.start(0, 1, ["sleep", "1000"])
+        self.start(1, 1, ["sleep", "1000"], variables={"LOCKSTEP_FAIL_POINT": "launch.guardian@0=kill"})
         codes, outputs = self.finish()
         self.assertEqual(codes, [1, 137], outputs)
         self.assertIn("node 1: the launcher of node 1 is gone", outputs[0])
@@ -168,14 +168,14 @@ class Nodes(unittest.TestCase):
             while "started" not in process.stdout.readline():
                 self.assertIsNone(process.poll())
         second = self.start(1, 1, ["true"])
-        self.assertIn("there are two launchers with --node-rank 1", second.communicate(timeout=60)[0])
+        self.assertIn("there are two launchers with --node-rank 1", second.communicate(timeout=600)[0])
         self.assertNotEqual(second.returncode, 0)
         (self.folder / "enough").touch()
         codes, outputs = self.finish_of(launchers)
         self.assertEqual(codes, [0, 0], outputs)
 
     def test_ctrl_c_on_one_node_stops_both(self):
-        processes = [self.start(node, 1, ["sh", "-c", "echo started; exec sleep 60"]) for node in range(2)]
+        processes = [self.start(node, 1, ["sh", "-c", "echo started; exec sleep 1000"]) for node in range(2)]
         for process in processes:
             while "started" not in process.stdout.readline():
                 self.assertIsNone(process.poll())

@@ -10,7 +10,7 @@ from slurm import Slurm
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 SCRIPT = ROOT / "docs/clusters/requeue.sh"
-PATIENCE = 120
+PATIENCE = 600
 
 
 class RequeuedJobs(unittest.TestCase):
@@ -20,7 +20,7 @@ class RequeuedJobs(unittest.TestCase):
         prepare_script_test(self)
 
     def call(self, *words):
-        return subprocess.run([str(word) for word in words], cwd=self.folder, env=self.environment, text=True, timeout=60,
+        return subprocess.run([str(word) for word in words], cwd=self.folder, env=self.environment, text=True, timeout=600,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
 
     def log(self):

@@ -55,7 +55,7 @@ class OneMachine(LauncherTest):
             killed = time.monotonic()
             for pid in pids:
                 os.kill(pid, signal.SIGKILL)
-            code = job.wait(60)
+            code = job.wait(600)
             self.assertEqual(code, 0, job.err() + job.out())
             self.assertEqual(re.findall(r"restart (\d+ of \d+): (rank \d+ failed first: killed by SIGKILL)", job.err())[0][0], "1 of 3")
             self.assertEqual(job.err().count("lockstep: restart "), 1, job.err())

@@ -86,7 +86,7 @@ class Slurm:
             self.daemons.append(subprocess.Popen(command, env=self.environment, stdout=output, stderr=output, start_new_session=True))
 
     def wait_until_idle(self):
-        end = time.monotonic() + 40
+        end = time.monotonic() + 600
         while True:
             states = subprocess.run(["sinfo", "-h", "-N", "-o", "%T"], env=self.environment, capture_output=True, text=True).stdout
             if states.split().count("idle") == len(self.names):
@@ -98,7 +98,7 @@ class Slurm:
     def logs(self):
         return "\n".join(f"== {path}\n{path.read_text(errors='replace')[-2000:]}" for path in sorted((self.folder / "log").iterdir()))
 
-    def run(self, options, command, environment=None, patience=60):
+    def run(self, options, command, environment=None, patience=600):
         return subprocess.run(["srun", *options, *map(str, command)], env={**self.environment, **(environment or {})},
                               capture_output=True, text=True, timeout=patience)
 

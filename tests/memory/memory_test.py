@@ -29,7 +29,7 @@ CGROUP = pathlib.Path("/sys/fs/cgroup/memory")
 def run(ranks, wrapper, width=WIDTH, **options):
     with tempfile.TemporaryDirectory() as folder:
         command = [LOCKSTEP, "run", "-n", str(ranks), TRIAL, wrapper, str(width), folder]
-        return subprocess.run(command, capture_output=True, text=True, timeout=200, check=False, **options)
+        return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, **options)
 
 
 def lines_of(done):

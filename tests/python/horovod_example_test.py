@@ -25,7 +25,7 @@ class Example(unittest.TestCase):
             files = ["--train-files", "1"] if sys.argv[1:] else []
             done = subprocess.run([os.environ["LOCKSTEP_COMMAND"], "horovodrun", "-np", "2", *PROGRAM, "--data", folder, "--epochs", "2",
                                    "--batch-size", "8", "--width", "8", "--workers", "0", *files], cwd=folder, capture_output=True, text=True,
-                                  check=False, timeout=110)
+                                  check=False, timeout=600)
         self.assertEqual(done.returncode, 0, done.stderr)
         lines = re.findall(r"^\[0\] Epoch (\d)/2 - Loss: \d+\.\d{4}, Accuracy: \d+\.\d\d%$", done.stdout, re.M)
         self.assertEqual(lines, ["0", "1"], done.stdout)

@@ -146,7 +146,7 @@ class Works(Ranks):
         work = lockstep.barrier(async_op=True)
         while not work.is_completed():
             pass
-        lockstep.monitored_barrier(timeout=60)
+        lockstep.monitored_barrier(timeout=600)
 
     def test_shared_memory(self):
         for _ in range(3):

@@ -97,7 +97,7 @@ def _rank(rank, size, folder):
     try:
         tf.get_logger().setLevel("ERROR")  # functions made in loops are traced again
         tf.config.threading.set_intra_op_parallelism_threads(1)
-        lockstep.init(init_method=f"file://{folder}/store", rank=rank, world_size=size, timeout=60)
+        lockstep.init(init_method=f"file://{folder}/store", rank=rank, world_size=size, timeout=600)
         hvd.init()
         modules = MODULES if size == 2 else FOR_EVERY_SIZE
         suite = unittest.defaultTestLoader.loadTestsFromNames(os.environ.get("TENSORFLOW_TESTS", "").split() or modules)

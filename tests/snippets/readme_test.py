@@ -37,7 +37,7 @@ class Programs(unittest.TestCase):
     def run_in(self, name, *command):
         folder = pathlib.Path(self.folder.name) / name
         folder.mkdir()
-        result = subprocess.run(list(map(str, command)), cwd=folder, capture_output=True, text=True, timeout=250, check=False,
+        result = subprocess.run(list(map(str, command)), cwd=folder, capture_output=True, text=True, timeout=600, check=False,
                                 env={**os.environ, "OMP_NUM_THREADS": "1"})
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
         return folder, result.stdout + result.stderr

@@ -76,9 +76,9 @@ class Program {
     while (pending_.size() > left) check_at(own_() % pending_.size());
   }
 
-  // One of the 15 element types.
+  // One of the element types.
   template <typename Body> void any_dtype(Body body) {
-    const unsigned chosen = shared_() % DTYPE_COUNT;
+    const unsigned chosen = shared_() % reference::DTYPES;
     unsigned index = 0;
     reference::for_each_dtype([&]<typename T>() {
       if (index++ == chosen) body.template operator()<T>();

@@ -50,7 +50,8 @@ RANKS_TEST(ReduceScatter, OfMoreThanTheCachesHold, Ranks(2, 3, 4), Backends("thr
   constexpr std::size_t BYTES = std::size_t{4} << 20U;
   for (const Memory memory : {Memory::SHARED, Memory::PRIVATE, Memory::PRIVATE_ODD}) {
     check_reduce_scatter<float>(world(), {ReduceOp::SUM, memory, true, BYTES / sizeof(float) + 1});
-    check_reduce_scatter<std::int8_t>(world(), {ReduceOp::MAX, memory, false, BYTES + 1});
+    if (reference::THOROUGH)
+      check_reduce_scatter<std::int8_t>(world(), {ReduceOp::MAX, memory, false, BYTES + 1});
     check_reduce_scatter<double>(world(), {ReduceOp::AVG, memory, true, BYTES / sizeof(double) + 1});
   }
 }

@@ -192,7 +192,7 @@ void GatheredUnits::prefetch() {
     if (units_[unit].state == State::GONE) {
       const std::size_t elements = plan_.units[unit].elements;
       const bool is_too_much = coming > 0 ? coming + elements > limits_.prefetch : limits_.prefetch == 0;
-      if (is_too_much || !has_room(unit, before)) return;
+      if (is_too_much || !has_room(unit, before)) return memory_->expect(unit);
       make_room(unit, before);
       begin_gather(unit);
       fail_point("zero.prefetch");

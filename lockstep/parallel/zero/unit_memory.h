@@ -58,6 +58,9 @@ class UnitMemory {
   virtual void let_go(std::size_t unit) = 0;
   // All of the unit is NaN for this rank, but its own part. Throws as take().
   virtual void poison(std::size_t unit) = 0;
+  // That unit will be gathered soon: what is on a disk of this rank's part begins to be read. Returns at
+  // once.
+  virtual void expect(std::size_t /*unit*/) {}
   // Of a unit that is taken: the parts of the ranks of `group`, by rank, come from each of them.
   virtual Work gather(std::size_t unit, const ProcessGroup& group, const std::vector<ByteRange>& parts) = 0;
   // Of a unit that is taken: all ranks have what rank 0 has written there.

@@ -137,6 +137,12 @@ void UnitStorages::poison(std::size_t unit) {
   blocks_[unit].fill_(0xFF);
 }
 
+void UnitStorages::expect(std::size_t unit) {
+  const ByteRange mine = common_range(plan_.units[unit], own_);
+  if (file_ == nullptr || mine.begin == mine.end) return;
+  file_->will_need({{part_at(mine.begin), mine.end - mine.begin}});
+}
+
 at::Tensor UnitStorages::in_block(std::size_t unit, const ByteRange& range) const {
   return blocks_[unit].narrow(0, static_cast<std::int64_t>(range.begin - plan_.units[unit].begin),
                               static_cast<std::int64_t>(range.end - range.begin));
@@ -154,7 +160,7 @@ Work UnitStorages::gather(std::size_t unit, const ProcessGroup& group, const std
   for (const ByteRange& range : parts) whole.push_back(in_block(unit, range));
   at::Tensor& own = whole[static_cast<std::size_t>(group.rank())];
   const at::Tensor part = in_part(parts[static_cast<std::size_t>(group.rank())]);
-  if (file_ != nullptr) file_->will_need({{part.const_data_ptr(), part.nbytes()}});
+  expect(unit);
   own.copy_(part, /*non_blocking=*/true);
   return all_gather(whole, own, group, /*async_op=*/true);
 }

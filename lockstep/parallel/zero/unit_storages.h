@@ -11,7 +11,7 @@
 //           before one that gets its memory later. Another stream's may not, so operators that read
 //           parameters run on one stream.
 // Parts     this rank's lies by itself, on the device, in pinned memory of the host or in a file, and is
-//           copied into the block that is gathered.
+//           copied into the block that is gathered. From a file it is read while the unit before is gathered.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -37,6 +37,7 @@ class UnitStorages : public UnitMemory {
   void take(std::size_t unit) override;
   void let_go(std::size_t unit) override;
   void poison(std::size_t unit) override;
+  void expect(std::size_t unit) override;
   Work gather(std::size_t unit, const ProcessGroup& group, const std::vector<ByteRange>& parts) override;
   void spread(std::size_t unit, const ProcessGroup& group) override;
 

@@ -13,6 +13,7 @@
 #include "lockstep/comm/collectives/collectives.h"
 #include "lockstep/os/process.h"
 #include "testing/ranks.h"
+#include "testing/repeated.h"
 #include "testing/signs.h"
 
 namespace lockstep {
@@ -20,6 +21,11 @@ namespace {
 
 constexpr std::size_t LENT_COUNT =
     300007;  // of each part: well beyond what goes into a line or a small block
+
+Repeated<float> all_equal(float value) {
+  return {1000, [value](std::size_t) { return value; }};
+}
+std::size_t different_from(std::span<const float> x, float value) { return all_equal(value).different(x); }
 
 class Floats {
  public:
@@ -30,16 +36,12 @@ class Floats {
   std::span<float> part(int index) const {
     return all_.subspan(static_cast<std::size_t>(index) * LENT_COUNT, LENT_COUNT);
   }
-  void fill_part(int index, float value) const { std::fill(part(index).begin(), part(index).end(), value); }
+  void fill_part(int index, float value) const { all_equal(value).write(part(index)); }
 
  private:
   std::shared_ptr<void> memory_;
   std::span<float> all_;
 };
-
-std::size_t different_from(std::span<const float> x, float value) {
-  return static_cast<std::size_t>(std::count_if(x.begin(), x.end(), [&](float y) { return y != value; }));
-}
 
 RANKS_TEST(LentMemory, IsTheCallersAgainWhenTheCallReturns, Ranks(1, 2, 3, 4), EveryBackend()) {
   const Floats x(world(), 1);
@@ -115,15 +117,12 @@ RANKS_TEST(LentMemory, LargeReduceScatterIntoTheInputs, Ranks(2, 3, 4), EveryBac
   const std::size_t count = 1300007;
   const auto parts = static_cast<std::size_t>(size());
   std::vector<float> x(parts * count);
-  for (std::size_t i = 0; i < x.size(); ++i)
-    x[i] = static_cast<float>(static_cast<std::size_t>(rank()) + i % 1000);
+  const auto mine = static_cast<std::size_t>(rank());
+  Repeated<float>(1000, [&](std::size_t i) { return mine + i; }).write(x);
   comm::reduce_scatter(world(), std::span(x).first(count), std::span<const float>(x));
-  std::size_t wrong = 0;
-  for (std::size_t i = 0; i < count; ++i) {
-    const std::size_t place = static_cast<std::size_t>(rank()) * count + i;
-    wrong += x[i] == static_cast<float>(parts * (parts - 1) / 2 + parts * (place % 1000)) ? 0 : 1;
-  }
-  EXPECT_EQ(wrong, 0U);
+  const Repeated<float> sums(
+      1000, [&](std::size_t i) { return parts * (parts - 1) / 2 + parts * ((mine * count + i) % 1000); });
+  EXPECT_EQ(sums.different(std::span(x).first(count)), 0U);
 }
 
 // And anywhere else in the inputs, also partly over the rank's own part, in any memory.
@@ -133,14 +132,13 @@ void reduce_scatter_at_every_shift(const ProcessGroup& group, std::span<float> x
   for (const std::size_t place : {std::size_t{0}, LENT_COUNT / 3, rank * LENT_COUNT, rank * LENT_COUNT + 1,
                                   parts * LENT_COUNT - LENT_COUNT}) {
     const std::size_t begin = std::min(place, (parts - 1) * LENT_COUNT);
-    for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(rank + i % 1000);
-    comm::reduce_scatter(group, x.subspan(begin, LENT_COUNT), std::span<const float>(x));
-    const std::size_t ranks_sum = parts * (parts - 1) / 2;
-    std::size_t wrong = 0;
-    for (std::size_t i = 0; i < LENT_COUNT; ++i)
-      wrong +=
-          x[begin + i] != static_cast<float>(ranks_sum + parts * ((rank * LENT_COUNT + i) % 1000)) ? 1 : 0;
-    EXPECT_EQ(wrong, 0U) << "output at " << begin;
+    Repeated<float>(1000, [&](std::size_t i) { return rank + i; }).write(x);
+    const std::span<float> output = x.subspan(begin, LENT_COUNT);
+    comm::reduce_scatter(group, output, std::span<const float>(x));
+    const Repeated<float> sums(1000, [&](std::size_t i) {
+      return parts * (parts - 1) / 2 + parts * ((rank * LENT_COUNT + i) % 1000);
+    });
+    EXPECT_EQ(sums.different(output), 0U) << "output at " << begin;
   }
 }
 
@@ -156,17 +154,15 @@ RANKS_TEST(LentMemory, ReduceScatterIntoAnyPlaceOfTheInputs, Ranks(1, 2, 3, 4), 
 void pass_messages(const ProcessGroup& group, std::span<float> x) {
   for (const std::size_t count : {std::size_t{16384}, std::size_t{200001}, std::size_t{400000}, x.size()}) {
     const std::span<float> part = x.first(count);
+    const Repeated<float> message(1000, [&](std::size_t i) { return i + count % 7; });
     if (group.rank() == 0) {
-      for (std::size_t i = 0; i < count; ++i) part[i] = static_cast<float>(i % 1000 + count % 7);
+      message.write(part);
       comm::send(group, std::span<const float>(part), 1);
-      std::fill(part.begin(), part.end(), -1.0F);
+      all_equal(-1).write(part);
     } else if (group.rank() == 1) {
-      std::fill(part.begin(), part.end(), -2.0F);
+      all_equal(-2).write(part);
       comm::recv(group, part, 0);
-      std::size_t wrong = 0;
-      for (std::size_t i = 0; i < count; ++i)
-        wrong += part[i] != static_cast<float>(i % 1000 + count % 7) ? 1 : 0;
-      EXPECT_EQ(wrong, 0U) << count;
+      EXPECT_EQ(message.different(part), 0U) << count;
     }
   }
 }
@@ -188,13 +184,12 @@ RANKS_TEST(LentMemory, AMessageDoesNotWaitForItsReceiver, Ranks(2), Backends("th
   for (const std::span<float> x : {shared.all(), std::span(own)}) {
     std::vector<float> small(100, 7.0F);
     std::vector<float> received(x.size());
-    std::fill(x.begin(), x.end(), static_cast<float>(rank() + 1));
+    all_equal(static_cast<float>(rank() + 1)).write(x);
     comm::send(world(), std::span<const float>(x), 1 - rank(), /*tag=*/1);
     comm::send(world(), std::span<const float>(small), 1 - rank(), /*tag=*/2);
     comm::recv(world(), std::span(small), 1 - rank(), /*tag=*/2);
     EXPECT_EQ(comm::recv(world(), std::span(received), ANY_SOURCE, /*tag=*/1), 1 - rank());
-    EXPECT_EQ(std::count(received.begin(), received.end(), static_cast<float>(2 - rank())),
-              static_cast<std::ptrdiff_t>(received.size()));
+    EXPECT_EQ(different_from(received, static_cast<float>(2 - rank())), 0U);
   }
 }
 
@@ -251,22 +246,20 @@ RANKS_TEST(LentMemory, AllToAllFromSharedMemory, Ranks(1, 2, 3, 4), EveryBackend
 // its own in the group's memory, it is copied aside.
 constexpr std::size_t LARGE = 3300001;
 
-float gathered(std::size_t rank, std::size_t i) { return static_cast<float>(1000 * rank + i % 997); }
+Repeated<float> gathered(std::size_t rank) {
+  return {997, [rank](std::size_t i) { return 1000 * rank + i; }};
+}
 
 void check_gathered(const ProcessGroup& group, std::span<const float> all) {
-  std::size_t wrong = 0;
-  for (std::size_t r = 0; r < static_cast<std::size_t>(group.size()); ++r) {
-    for (std::size_t i = 0; i < LARGE; ++i) wrong += all[r * LARGE + i] != gathered(r, i) ? 1 : 0;
-  }
-  EXPECT_EQ(wrong, 0U);
+  for (std::size_t r = 0; r < static_cast<std::size_t>(group.size()); ++r)
+    EXPECT_EQ(gathered(r).different(all.subspan(r * LARGE, LARGE)), 0U) << r;
 }
 
 void all_gather_from(const ProcessGroup& group, std::span<float> mine, std::span<float> all, bool async_op) {
-  for (std::size_t i = 0; i < LARGE; ++i) mine[i] = gathered(static_cast<std::size_t>(group.rank()), i);
+  gathered(static_cast<std::size_t>(group.rank())).write(mine.first(LARGE));
   Work work = comm::all_gather(group, std::span<const float>(mine), all, async_op);
   if (async_op) work.wait();
-  if (mine.data() < all.data() || mine.data() >= all.data() + all.size())
-    std::fill(mine.begin(), mine.end(), -1.0F);
+  if (mine.data() < all.data() || mine.data() >= all.data() + all.size()) all_equal(-1).write(mine);
   check_gathered(group, all);
 }
 
@@ -287,12 +280,12 @@ RANKS_TEST(LentMemory, AllToAllOfLargePrivateMemory, Ranks(2, 3), EveryBackend()
   std::vector<float> inputs(ranks * LARGE);
   std::vector<float> outputs(ranks * LARGE);
   for (const int async_rank : {-1, 0}) {
-    for (std::size_t i = 0; i < inputs.size(); ++i)
-      inputs[i] = gathered(static_cast<std::size_t>(rank()), i % LARGE);
+    for (std::size_t r = 0; r < ranks; ++r)
+      gathered(static_cast<std::size_t>(rank())).write(std::span(inputs).subspan(r * LARGE, LARGE));
     Work work =
         comm::all_to_all(world(), std::span<const float>(inputs), std::span(outputs), rank() == async_rank);
     if (rank() == async_rank) work.wait();
-    std::fill(inputs.begin(), inputs.end(), -1.0F);
+    all_equal(-1).write(inputs);
     check_gathered(world(), outputs);
   }
 }
@@ -302,17 +295,15 @@ RANKS_TEST(LentMemory, ReduceScatterOfLargePrivateMemory, Ranks(2, 3), EveryBack
   std::vector<float> inputs(ranks * LARGE);
   std::vector<float> output(LARGE);
   for (const int async_rank : {-1, 0}) {
-    for (std::size_t i = 0; i < inputs.size(); ++i)
-      inputs[i] = gathered(static_cast<std::size_t>(rank()), i % LARGE);
+    for (std::size_t r = 0; r < ranks; ++r)
+      gathered(static_cast<std::size_t>(rank())).write(std::span(inputs).subspan(r * LARGE, LARGE));
     Work work = comm::reduce_scatter(world(), std::span(output), std::span<const float>(inputs),
                                      ReduceOp::SUM, rank() == async_rank);
     if (rank() == async_rank) work.wait();
-    std::fill(inputs.begin(), inputs.end(), -1.0F);
-    std::size_t wrong = 0;
-    const auto others = static_cast<float>(1000 * (ranks * (ranks - 1) / 2));
-    for (std::size_t i = 0; i < LARGE; ++i)
-      wrong += output[i] != others + static_cast<float>(ranks * (i % 997)) ? 1 : 0;
-    EXPECT_EQ(wrong, 0U);
+    all_equal(-1).write(inputs);
+    const Repeated<float> sums(997,
+                               [&](std::size_t i) { return 1000 * (ranks * (ranks - 1) / 2) + ranks * i; });
+    EXPECT_EQ(sums.different(output), 0U);
   }
 }
 
