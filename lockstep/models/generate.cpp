@@ -60,7 +60,8 @@ at::Tensor draw(const at::Tensor& logits, const GenerateOptions& options) {
 }  // namespace
 
 at::Tensor generate(const std::function<at::Tensor(const at::Tensor& tokens)>& forward,
-                    const at::Tensor& tokens, const GenerateOptions& options) {
+                    const at::Tensor& tokens, const GenerateOptions& options,
+                    const std::function<at::Tensor(const at::Tensor& next)>& agreed) {
   check_generation(tokens, options);
   const at::NoGradGuard no_grad;
   at::Tensor all = tokens;
@@ -70,6 +71,7 @@ at::Tensor generate(const std::function<at::Tensor(const at::Tensor& tokens)>& f
     const at::Tensor window = all.slice(1, all.size(1) - seen);
     const at::Tensor logits = last_logits(forward(window), window);
     at::Tensor next = options.do_sample ? draw(logits, options) : logits.argmax(1, /*keepdim=*/true);
+    if (agreed) next = agreed(next);
     if (options.eos_token_id) {
       next = next.masked_fill(has_ended, *options.eos_token_id);
       has_ended = has_ended.logical_or(next == *options.eos_token_id);

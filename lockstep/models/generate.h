@@ -8,8 +8,8 @@
 // Sampling    With do_sample a token is drawn by softmax(logits / temperature), among the top_k most likely.
 // Forward     is called once for each new token with all tokens before it, without gradients. There is no
 //             cache of keys and values, so t new tokens cost t forwards.
-// Collective  It is not. Ranks that must print the same sample draw from generators of the same seed. If
-//             `forward` communicates, it is called the same number of times on ranks with the same tokens.
+// Collective  It is not. If `forward` communicates, it is called the same number of times on ranks with the
+//             same tokens. Such ranks give `agreed`, so that all go on with the token that one of them drew.
 // Fails       InvalidArgument: options out of range, tokens that are not int64 [n, t] with t >= 1, logits of
 //             another shape. Also the errors of `forward`.
 #pragma once
@@ -37,7 +37,12 @@ struct GenerateOptions {
 
 // Extends int64 [n, t] to [n, t + new tokens]. `forward` returns the logits of tokens [n, t], as [n, t,
 // vocabulary] or for the last place alone as [n, 1, vocabulary].
+//
+// `agreed` gets the tokens that this rank has chosen, int64 [n, 1], and returns those that all ranks take:
+//
+//   [&](const at::Tensor& next) { dist::broadcast(next, 0); return next; }
 at::Tensor generate(const std::function<at::Tensor(const at::Tensor& tokens)>& forward,
-                    const at::Tensor& tokens, const GenerateOptions& options = {});
+                    const at::Tensor& tokens, const GenerateOptions& options = {},
+                    const std::function<at::Tensor(const at::Tensor& next)>& agreed = {});
 
 }  // namespace lockstep::models

@@ -12,11 +12,11 @@
 #include <torch/nn/init.h>
 
 #include <cmath>
-#include <utility>
 #include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/models/eval_mode.h"
 
 namespace lockstep::models {
 namespace {
@@ -53,27 +53,6 @@ void check_tokens(const at::Tensor& tokens, std::int64_t n_positions) {
                                         ", expected [n, t] with t from 1 to ", n_positions,
                                         " (n_positions)"));
 }
-
-// Puts a module into eval mode. The destructor restores the mode of each part of it.
-class EvalMode {
- public:
-  explicit EvalMode(nn::Module& module) : module_(module), was_training_(module.is_training()) {
-    for (auto& part : module.modules(/*include_self=*/false)) parts_.emplace_back(part, part->is_training());
-    module.eval();
-  }
-  ~EvalMode() {
-    module_.train(was_training_);
-    // outer parts first, because train() sets inner parts, too
-    for (auto& [part, was_training] : parts_) part->train(was_training);
-  }
-  EvalMode(const EvalMode&) = delete;
-  EvalMode& operator=(const EvalMode&) = delete;
-
- private:
-  nn::Module& module_;
-  bool was_training_;
-  std::vector<std::pair<std::shared_ptr<nn::Module>, bool>> parts_;
-};
 
 }  // namespace
 

@@ -1,7 +1,9 @@
 #include "lockstep/models/pipeline_gpt2.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/ne.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <memory>
@@ -11,8 +13,12 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/models/eval_mode.h"
+#include "lockstep/models/gpt2_parallel_generate.h"
 #include "lockstep/parallel/context_parallel/ring_attention.h"
 #include "lockstep/parallel/pipeline/balance.h"
+#include "lockstep/tensor/collectives.h"
+#include "lockstep/tensor/point_to_point.h"
 
 namespace lockstep::models {
 namespace {
@@ -64,6 +70,7 @@ PipelineGPT2Impl::PipelineGPT2Impl(const GPT2Config& config, const ModelParallel
                                    PipelineGPT2Options options)
     : config_(parts::checked(config)),
       sharing_(sharing_of(mesh, options.sequence_parallel)),
+      pipeline_(mesh.get_pipeline_model_parallel_group()),
       shape_(shape_of(mesh, options.schedule)),
       stage_(mesh.get_pipeline_model_parallel_rank()),
       first_(first_layers(config, shape_.parts(), std::move(options.layers))) {
@@ -133,6 +140,46 @@ std::function<double(at::TensorList)> PipelineGPT2Impl::target_counter(std::int6
   return [this, ignore_index](at::TensorList targets) {
     return own_targets(targets.front()).ne(ignore_index).sum().item<double>();
   };
+}
+
+// Activations of that part for tokens [n, t]. The stage before sends them.
+at::Tensor PipelineGPT2Impl::receive_hidden(int part, at::IntArrayRef tokens) const {
+  const std::int64_t rows = tokens[0];
+  const std::int64_t length = tokens[1] / (sharing_.context ? sharing_.context->size() : 1);
+  const auto options = parameters().front().options().requires_grad(false);
+  const at::Tensor hidden = sharing_.sequence_parallel
+                                ? at::empty({length / sharing_.group.size(), rows, config_.n_embd}, options)
+                                : at::empty({rows, length, config_.n_embd}, options);
+  recv(hidden, GroupRank{shape_.rank_of(part - 1)}, pipeline_);
+  return hidden;
+}
+
+// On the ranks of the last stage; zeros on others.
+at::Tensor PipelineGPT2Impl::last_logits(const at::Tensor& window) {
+  const at::Tensor input = parts::padded(window, sharing_);
+  const int last = shape_.parts() - 1;
+  at::Tensor x = input;
+  for (int part = 0; part <= last; ++part) {
+    if (!has_part(part)) continue;
+    if (part > 0 && !has_part(part - 1)) x = receive_hidden(part, input.sizes());
+    x = forward(x, shape_.chunk_of(part));
+    if (part < last && !has_part(part + 1))
+      send(x.contiguous(), GroupRank{shape_.rank_of(part + 1)}, pipeline_);
+  }
+  if (!has_part(last)) return at::zeros({window.size(0), 1, config_.vocab_size}, window.device());
+  return parts::logits_at(window.size(1) - 1, x, input.size(1), config_, sharing_);
+}
+
+at::Tensor PipelineGPT2Impl::generate(const at::Tensor& tokens, const GenerateOptions& options) {
+  const EvalMode eval(*this);
+  const GroupRank last_stage{shape_.rank_of(shape_.parts() - 1)};
+  return models::generate([&](const at::Tensor& window) { return last_logits(window); }, tokens,
+                          parts::bounded(options, config_, sharing_),
+                          [&](const at::Tensor& next) {
+                            const at::Tensor of_stage = parts::agreed(next, sharing_);
+                            broadcast(of_stage, last_stage, pipeline_);
+                            return of_stage;
+                          });
 }
 
 at::Tensor PipelineGPT2Impl::tied_weight() const {

@@ -49,7 +49,9 @@
 // Fails       InvalidArgument: fewer layers than parts; layers that do not sum to n_layer; attn_pdrop over a
 //             context axis; sequences that twice the context axis does not divide, and under
 //             sequence_parallel their parts that the tensor axis does not; as TensorParallelGPT2.
-// Limits      no generate(): save the model and load it into models::GPT2.
+// Text        generate() gives all ranks of one copy the same continuation, that of models::GPT2. All of them
+//             call it, with the same tokens and options; the first rank of the last stage draws. A stage
+//             works while the others wait, since each token follows from the one before.
 // Source      Narayanan et al., 2021, arXiv 2104.04473.
 #pragma once
 
@@ -62,6 +64,7 @@
 #include <vector>
 
 #include "lockstep/job/model_parallel.h"
+#include "lockstep/models/generate.h"
 #include "lockstep/models/gpt2_config.h"
 #include "lockstep/models/gpt2_parallel_parts.h"
 #include "lockstep/parallel/pipeline/pipeline.h"
@@ -100,6 +103,8 @@ class PipelineGPT2Impl : public torch::nn::Module {
   PipelineLoss loss_function(const GPT2LossOptions& options = {}) const;
   // How many targets of a micro-batch count, on this rank's part of the sequences.
   std::function<double(at::TensorList targets)> target_counter(std::int64_t ignore_index = -100) const;
+  // As models::GPT2::generate().
+  at::Tensor generate(const at::Tensor& tokens, const GenerateOptions& options = {});
   // What Pipeline::tie() takes on this rank; undefined where there is nothing to tie.
   at::Tensor tied_weight() const;
 
@@ -111,9 +116,12 @@ class PipelineGPT2Impl : public torch::nn::Module {
   bool has_layer(std::int64_t layer) const;
   void make_transformer();
   at::Tensor own_targets(const at::Tensor& targets) const;
+  at::Tensor receive_hidden(int part, at::IntArrayRef tokens) const;
+  at::Tensor last_logits(const at::Tensor& window);
 
   const GPT2Config config_;
   const parts::Sharing sharing_;
+  const ProcessGroup pipeline_;
   const PipelineShape shape_;
   const int stage_;                  // this rank's place in the pipeline
   std::vector<std::int64_t> first_;  // layer of each part, and the number of layers

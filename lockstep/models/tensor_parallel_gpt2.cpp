@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "lockstep/models/eval_mode.h"
+#include "lockstep/models/gpt2_parallel_generate.h"
 #include "lockstep/parallel/tensor_parallel/cross_entropy.h"
 
 namespace lockstep::models {
@@ -49,6 +51,16 @@ at::Tensor TensorParallelGPT2Impl::loss(const at::Tensor& tokens, const at::Tens
   return tp::vocab_parallel_cross_entropy(forward(tokens), sharing_.sequence_parallel ? targets.t() : targets,
                                           sharing_.group,
                                           {.vocab_size = config_.vocab_size, .ignore_index = ignore_index});
+}
+
+at::Tensor TensorParallelGPT2Impl::generate(const at::Tensor& tokens, const GenerateOptions& options) {
+  const EvalMode eval(*this);
+  const auto last_logits = [&](const at::Tensor& window) {
+    const at::Tensor input = parts::padded(window, sharing_);
+    return parts::logits_at(window.size(1) - 1, forward(input), input.size(1), config_, sharing_);
+  };
+  return models::generate(last_logits, tokens, parts::bounded(options, config_, sharing_),
+                          [&](const at::Tensor& next) { return parts::agreed(next, sharing_); });
 }
 
 }  // namespace lockstep::models

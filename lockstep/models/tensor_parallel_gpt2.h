@@ -21,7 +21,8 @@
 // Collective  every rank of the group, with the same config and tokens, in forward and backward.
 // Fails       InvalidArgument: n_head or the inner size that the ranks do not divide; under
 //             sequence_parallel t that the ranks do not divide; as models::GPT2 for config and tokens.
-// Limits      no generate(): save the model and load it into models::GPT2.
+// Text        generate() gives all ranks of the group the same continuation, that of models::GPT2. It is
+//             collective, with the same tokens and options; the group's first rank draws.
 #pragma once
 
 #include <torch/nn/modules/container/modulelist.h>
@@ -30,6 +31,7 @@
 #include <functional>
 
 #include "lockstep/comm/process_group.h"
+#include "lockstep/models/generate.h"
 #include "lockstep/models/gpt2_config.h"
 #include "lockstep/models/gpt2_parallel_parts.h"
 #include "lockstep/parallel/tensor_parallel/parallel_transformer_layer.h"
@@ -68,6 +70,8 @@ struct TensorParallelGPT2Impl : torch::nn::Module {
   at::Tensor forward(const at::Tensor& tokens);
   // `targets`: int64 [n, t], the next tokens.
   at::Tensor loss(const at::Tensor& tokens, const at::Tensor& targets, std::int64_t ignore_index = -100);
+  // As models::GPT2::generate().
+  at::Tensor generate(const at::Tensor& tokens, const GenerateOptions& options = {});
 
   TensorParallelGPT2Model transformer{nullptr};
   tensor_parallel::VocabParallelEmbedding lm_head{nullptr};  // rows, only with tie_word_embeddings = false
