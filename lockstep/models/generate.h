@@ -40,7 +40,7 @@ struct GenerateOptions {
 //
 // `agreed` gets the tokens that this rank has chosen, int64 [n, 1], and returns those that all ranks take:
 //
-//   [&](const at::Tensor& next) { dist::broadcast(next, 0); return next; }
+//   const auto agreed = [](const at::Tensor& next) { dist::broadcast(next, 0); return next; };
 at::Tensor generate(const std::function<at::Tensor(const at::Tensor& tokens)>& forward,
                     const at::Tensor& tokens, const GenerateOptions& options = {},
                     const std::function<at::Tensor(const at::Tensor& next)>& agreed = {});
