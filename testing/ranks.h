@@ -28,10 +28,10 @@
 //                                  test is about
 //             Dies({r...})         these ranks are killed by die() or otherwise with SIGKILL; others may not
 //                                  die
-//             Within(5s)           time for the whole test, 20 min if not said: before CTest ends it without
-//             a word Variable("A", "b")   environment of the ranks Devices(n)           skipped where there
-//             are fewer GPUs WithoutGroup()       no group is made: the body calls init_process_group()
-//             itself
+//             Within(5s)           time for the whole test; 20 min if not said, less than CTest's 25
+//             Variable("A", "b")   environment of the ranks
+//             Devices(n)           skipped where there are fewer GPUs
+//             WithoutGroup()       no group is made: the body calls init_process_group() itself
 // Members     rank(), size(), world(), backend_name(), rejoin(), die(): what a body may use.
 // Processes   Ranks are processes; those of "thread" alone are threads of one. They have the environment that
 //             `lockstep run` would set, and this process only watches. Without libtorch the binary starts

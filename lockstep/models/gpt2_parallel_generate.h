@@ -30,7 +30,7 @@ at::Tensor padded(const at::Tensor& window, const Sharing& sharing);
 at::Tensor logits_at(std::int64_t place, const at::Tensor& logits, std::int64_t length,
                      const GPT2Config& config, const Sharing& sharing);
 
-// What the first of these ranks has chosen. Collective.
+// What the first of these ranks has chosen, also written over `next`. Collective.
 at::Tensor agreed(const at::Tensor& next, const Sharing& sharing);
 
 }  // namespace lockstep::models::parts

@@ -52,7 +52,7 @@ void compare_on(const ModelParallelSizes& sizes, const Training& training = {}) 
       is_last && mesh.get_tensor_model_parallel_rank() == 0 && mesh.get_context_parallel_rank() == 0;
   compare(on_mesh.net, whole, prompt_of(mesh.get_data_parallel_rank()), draws);
   on_mesh.train();  // within its optimiser's memory, and with the pipeline's messages before it
-  const std::vector<double> of_whole = train_whole(whole, training);
+  train_whole(whole, training);
   compare(on_mesh.net, whole, prompt_of(mesh.get_data_parallel_rank()), draws);
 }
 

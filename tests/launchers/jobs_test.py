@@ -33,7 +33,7 @@ class JobsTest(LauncherTest):
         for _ in range(rounds):
             started = [processes_of(job) for job in range(jobs)]
             for job, processes in enumerate(started):
-                done = finish(self, processes, 600)
+                done = finish(self, processes)
                 self.check_sums(job, done.stdout, size, times)
                 self.assertEqual(done.returncode, 0, done.stdout)
 
@@ -98,7 +98,7 @@ class Nested(JobsTest):
         """The inner ranks have RANK and WORLD_SIZE of the outer one, so both are the same rank."""
         launcher = mpirun(self, "mpich")
         outer = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_PORT": str(free_ports(1)[0]), "LOCKSTEP_TIMEOUT": "20"}
-        done = finish(self, [self.start([*launcher, "-n", 2, *self.program(0)], outer)], 600)
+        done = finish(self, [self.start([*launcher, "-n", 2, *self.program(0)], outer)])
         self.assertNotEqual(done.returncode, 0)
         self.assertRegex(done.stdout, r"came as rank 0, which process \d+ is already")
 

@@ -56,7 +56,7 @@ class LauncherTest(unittest.TestCase):
             self.check_hello(self.run_command([*command, HELLO]), size)
 
 
-def finish(test, processes, patience):
+def finish(test, processes, patience=600):
     """What all of them said, and the largest exit code. None outlives the test."""
     for process in processes:
         test.addCleanup(lambda process=process: (process.kill(), process.communicate()))
@@ -103,7 +103,7 @@ class Torchrun(LauncherTest):
         started = [subprocess.Popen(command, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
                    for command in commands]
         for process in started:
-            self.check(finish(self, [process], 600), 2, "torchrun")
+            self.check(finish(self, [process]), 2, "torchrun")
 
     def test_two_nodes_by_hand(self):
         """Two agents on one machine, each with one rank: the agent of node 0 holds MASTER_PORT, we use the next."""
@@ -113,7 +113,7 @@ class Torchrun(LauncherTest):
                                                     f"--master-port={port}"), PROGRAM],
                                     env={**self.environment, **secret}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
                    for node in range(2)]
-        self.check(finish(self, started, 600), 2, "torchrun", local_ranks=[0, 0])
+        self.check(finish(self, started), 2, "torchrun", local_ranks=[0, 0])
 
 
 class Mpirun(LauncherTest):
@@ -153,7 +153,7 @@ class ByHand(LauncherTest):
     def start(self, count, variables):
         started = [subprocess.Popen([PROGRAM], env={**self.environment, **variables, "RANK": str(rank), "WORLD_SIZE": str(count)},
                                     stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for rank in range(count)]
-        return finish(self, started, 600)
+        return finish(self, started)
 
     def test_rank_world_size_and_a_port_that_names_the_job(self):
         self.check(self.start(3, {"MASTER_PORT": "29500"}), 3, "env")
