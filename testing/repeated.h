@@ -1,5 +1,5 @@
-// Values that repeat, written and compared a period at a time. Element by element the same takes a hundred
-// times as long under ThreadSanitizer, which looks at every load and store of a loop.
+// Values that repeat, written and compared a period at a time. Element by element the same takes much
+// longer under ThreadSanitizer, which looks at every load and store of a loop.
 //
 //   const Repeated<float> values(997, [](std::size_t i) { return 10.0F * i; });
 //   values.write(x);
