@@ -1,6 +1,7 @@
 #include "testing/fork_server.h"
 
 #include <fcntl.h>
+#include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -106,8 +107,12 @@ void end_at_once(int status, void*) {
 }
 
 // Runs before all other initialisers of this binary and after those of the libraries. exit() goes the other
-// way.
-[[gnu::constructor(101)]] void stand_between_binary_and_libraries() { on_exit(end_at_once, nullptr); }
+// way. GoogleTest's registry of thousands of tests is made first: to destroy it, each copy of the server
+// would copy its pages.
+[[gnu::constructor(101)]] void stand_between_binary_and_libraries() {
+  ::testing::UnitTest::GetInstance();
+  on_exit(end_at_once, nullptr);
+}
 
 int open_process(pid_t pid) { return static_cast<int>(syscall(SYS_pidfd_open, pid, 0)); }
 

@@ -24,10 +24,9 @@ inline constexpr std::string_view FORK_SERVER_ARGUMENT =
 void serve_cases(int* argc, char*** argv);
 
 // In a copy of a process that has loaded libtorch: when it exits, libtorch's static objects are not
-// destroyed, which takes
-// 100 ms, a hundred times as long as fork() does. Everything that was made since main() began is destroyed as
-// ever, and so are all static objects of this binary. Does nothing under a sanitizer, which has its say at
-// the very end.
+// destroyed, which takes 100 ms, a hundred times as long as fork() does. Nor is GoogleTest's registry.
+// Everything that was made since main() began is destroyed as ever, and so are all other static objects of
+// this binary. Does nothing under a sanitizer, which has its say at the very end.
 void spare_teardown_of_libraries();
 
 }  // namespace lockstep::harness

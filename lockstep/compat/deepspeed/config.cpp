@@ -25,6 +25,11 @@ class Section {
       json_ = *found;
   }
   explicit Section(const Json& json) : json_(json) {}
+  static Section called(const std::string& path, const Json& json) {
+    Section section(json);
+    section.path_ = path;
+    return section;
+  }
 
   bool is_given(const char* key) const { return json_.contains(key) && !json_[key].is_null(); }
   template <typename Value> void get(const char* key, Value& value) const {
@@ -65,15 +70,7 @@ void expect_at_least(const Section& section, const char* key, double least, cons
   expect_value(!section.is_given(key) || section.json()[key].get<double>() >= least, section, key, wanted);
 }
 
-OptimizerConfig read_optimizer(const Json& json) {
-  const std::string type = chosen_type(json, "optimizer");
-  const Section params(json, "optimizer.params");
-  OptimizerConfig config;
-  if (type == "SGD") config.type = OptimizerType::SGD;
-  if (type == "Lamb") config.type = OptimizerType::LAMB;
-  // DeepSpeed's Adam is AdamW unless adam_w_mode says otherwise.
-  if (type == "Adam" && !params.at("adam_w_mode", true)) config.type = OptimizerType::ADAM;
-  if (config.type == OptimizerType::ADAMW && params.at("torch_adam", false)) config.weight_decay = 0.01;
+void read_options(const Section& params, OptimizerConfig& config) {
   params.get("lr", config.lr);
   if (params.is_given("betas")) {
     expect_value(params.json()["betas"].size() == 2, params, "betas", "two numbers");
@@ -88,7 +85,29 @@ OptimizerConfig read_optimizer(const Json& json) {
   params.get("bias_correction", config.bias_correction);
   params.get("max_coeff", config.max_coeff);
   params.get("min_coeff", config.min_coeff);
+}
+
+OptimizerConfig read_optimizer(const Json& json) {
+  const std::string type = chosen_type(json, "optimizer");
+  const Section params(json, "optimizer.params");
+  OptimizerConfig config;
+  if (type == "SGD") config.type = OptimizerType::SGD;
+  if (type == "Lamb") config.type = OptimizerType::LAMB;
+  // DeepSpeed's Adam is AdamW unless adam_w_mode says otherwise.
+  if (type == "Adam" && !params.at("adam_w_mode", true)) config.type = OptimizerType::ADAM;
+  if (config.type == OptimizerType::ADAMW && params.at("torch_adam", false)) config.weight_decay = 0.01;
+  read_options(params, config);
   return config;
+}
+
+const char* type_name(OptimizerType type) {
+  switch (type) {
+    case OptimizerType::ADAM: return "Adam";
+    case OptimizerType::ADAMW: return "AdamW";
+    case OptimizerType::SGD: return "SGD";
+    case OptimizerType::LAMB: return "Lamb";
+  }
+  return "";
 }
 
 WarmupType warmup_type_of(const Section& params) {
@@ -305,6 +324,13 @@ Config parse_config_text(const std::string& text, const std::string& name) {
 }
 
 Config read_config(const std::string& path) { return parse_config_text(read_plain_file(path), path); }
+
+OptimizerConfig with_options(OptimizerConfig config, const nlohmann::json& options,
+                             const std::string& shown) {
+  check_group_options(options, shown, type_name(config.type));
+  read_options(Section::called(shown, options), config);
+  return config;
+}
 
 BatchSizes batch_sizes(const BatchSizes& given, int ranks) {
   expect_positive(given.train, "train_batch_size");

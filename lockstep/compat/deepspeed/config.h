@@ -107,6 +107,11 @@ Config parse_config(const nlohmann::json& json);
 Config parse_config_text(const std::string& text, const std::string& name = "DeepSpeed config");
 Config read_config(const std::string& path);
 
+// The optimiser of a parameter group: what `options` has, keys of "optimizer.params", is the group's own.
+// `shown` is how messages call the group. Throws InvalidArgument: a key that the type does not have, or that
+// is of the whole optimiser.
+OptimizerConfig with_options(OptimizerConfig config, const nlohmann::json& options, const std::string& shown);
+
 // All three, of which the product of micro, accumulation and ranks is train. Throws InvalidArgument, with the
 // three numbers, where it is not, where one is below 1, and where neither train nor micro is given.
 BatchSizes batch_sizes(const BatchSizes& given, int ranks);

@@ -135,6 +135,18 @@ std::string chosen_type(const nlohmann::json& section, const std::string& path) 
                               close.empty() ? "" : lockstep::str("; did you mean ", close, "?")));
 }
 
+void check_group_options(const nlohmann::json& options, const std::string& shown, const std::string& type) {
+  if (!options.is_object()) refuse_config(shown + " is no JSON object");
+  const std::string section = lockstep::str("optimizer.params[", type, ']');
+  std::vector<std::string> notes;
+  KeyCheck(notes).check_section(options, shown, section);
+  for (const auto& [key, value] : options.items()) {
+    const bool is_of_all = key == "adam_w_mode" || key == "torch_adam";
+    if (is_of_all || find_config_key(below(section, key))->effect != KeyEffect::SERVED)
+      refuse_config(below(shown, key) + " cannot differ from group to group; write it in optimizer.params");
+  }
+}
+
 std::vector<std::string> check_config(const nlohmann::json& json) {
   if (!json.is_object()) refuse_config("it is no JSON object");
   std::vector<std::string> notes;

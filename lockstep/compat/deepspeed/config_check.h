@@ -19,6 +19,10 @@ std::vector<std::string> check_config(const nlohmann::json& json);
 // optimisers in any letters, and schedulers only as they are written.
 std::string chosen_type(const nlohmann::json& section, const std::string& path);
 
+// The options of a parameter group of an optimiser of this type ("AdamW"), which messages call `shown`: keys
+// of "optimizer.params" that can differ from group to group.
+void check_group_options(const nlohmann::json& options, const std::string& shown, const std::string& type);
+
 // Throws InvalidArgument.
 [[noreturn]] void refuse_config(const std::string& what);
 // "zero_optimization.stage"

@@ -234,6 +234,32 @@ TEST(DeepSpeedConfig, BatchSizesFollowTheIdentity) {
   EXPECT_THAT(refused(0, -1, 0, 1), HasSubstr("train_micro_batch_size_per_gpu is -1"));
 }
 
+TEST(DeepSpeedConfig, AGroupHasTheOptimizersOptionsAndItsOwn) {
+  const OptimizerConfig sgd{.type = OptimizerType::SGD, .lr = 0.5, .weight_decay = 0.1, .momentum = 0.9};
+  const OptimizerConfig group =
+      with_options(sgd, {{"weight_decay", 0}, {"lr", 1e-3}, {"momentum", nullptr}}, "g");
+  EXPECT_EQ(group.type, OptimizerType::SGD);
+  EXPECT_EQ(group.lr, 1e-3);
+  EXPECT_EQ(group.weight_decay, 0);
+  EXPECT_EQ(group.momentum, 0.9);
+  const auto complaint = [](OptimizerType type, const Json& options) {
+    try {
+      with_options({.type = type}, options, "g");
+    } catch (const InvalidArgument& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(complaint(OptimizerType::LAMB, {{"max_coeff", 5}, {"betas", {0.9, 0.95}}}), "");
+  EXPECT_THAT(complaint(OptimizerType::ADAMW, {{"betas", {0.9}}}), HasSubstr("g.betas is [0.9] and must be"));
+  EXPECT_THAT(complaint(OptimizerType::ADAMW, {{"lr", "high"}}), HasSubstr("g.lr is \"high\" and must be"));
+  EXPECT_THAT(complaint(OptimizerType::SGD, {{"betas", {0.9, 0.9}}}), HasSubstr("g.betas is not a key"));
+  EXPECT_THAT(complaint(OptimizerType::ADAM, {{"adam_w_mode", true}}),
+              HasSubstr("g.adam_w_mode cannot differ"));
+  EXPECT_THAT(complaint(OptimizerType::ADAM, {{"fused", true}}), HasSubstr("g.fused cannot differ"));
+  EXPECT_THAT(complaint(OptimizerType::SGD, Json::array()), HasSubstr("g is no JSON object"));
+}
+
 TEST(DeepSpeedConfig, KeysAreTheOnesInTheDocs) {
   std::ifstream file(testing::source_folder() + "/docs/deepspeed.md");
   std::stringstream text;

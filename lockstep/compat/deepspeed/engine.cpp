@@ -13,6 +13,7 @@
 #include "lockstep/checkpoint/save_checkpoint.h"
 #include "lockstep/compat/deepspeed/checkpoint_tags.h"
 #include "lockstep/compat/deepspeed/make_optimizer.h"
+#include "lockstep/compat/deepspeed/scheduler.h"
 #include "lockstep/job/job.h"
 #include "lockstep/optim/clip_grad.h"
 
@@ -66,9 +67,36 @@ void init_distributed(const std::string& dist_backend) {
 EngineBase::EngineBase(Config config, const InitializeOptions& options)
     : config_(std::move(config)), group_(group_of(options)), scale_(scale_options(config_.precision)) {
   batch_ = batch_sizes(config_.batch, group_.size());
-  if (!config_.optimizer) refuse_in_engine("the configuration needs an \"optimizer\"");
+  make_ = makers_of(options);
   if (group_.rank() != 0) return;
   for (const std::string& note : config_.notes) log(LogLevel::INFO, "DeepSpeed config: " + note);
+  if (options.optimizer.is_given() && config_.optimizer)
+    log(LogLevel::INFO, "DeepSpeed engine: the program's optimizer is taken, and not the configuration's");
+}
+
+EngineBase::Makers EngineBase::makers_of(const InitializeOptions& options) const {
+  if (options.lr_scheduler && config_.scheduler)
+    refuse_in_engine("the configuration has a \"scheduler\", and the program has one; give one of them");
+  Makers makers{.optimizer = options.optimizer, .lr_scheduler = options.lr_scheduler};
+  if (config_.scheduler)
+    makers.lr_scheduler = [plan = *config_.scheduler](torch::optim::Optimizer& optimizer) {
+      return std::make_unique<Scheduler>(optimizer, plan);
+    };
+  if (makers.optimizer.is_given()) {
+    if (!options.model_parameters.empty())
+      refuse_in_engine(
+          "model_parameters are groups of the configuration's optimizer; give those of the "
+          "program's to client_optimizer()");
+    return makers;
+  }
+  if (!config_.optimizer)
+    refuse_in_engine("the configuration needs an \"optimizer\", or the program gives initialize() one");
+  std::vector<ShardedGroup<OptimizerConfig>> groups;
+  for (const ModelParameters& group : options.model_parameters)
+    groups.push_back({group.params, with_options(*config_.optimizer, group.options,
+                                                 lockstep::str("model_parameters[", groups.size(), ']'))});
+  makers.optimizer = configured_optimizer(*config_.optimizer, groups);
+  return makers;
 }
 
 void EngineBase::convert(torch::nn::Module& module) const {
@@ -109,18 +137,18 @@ ShardedDataParallelOptions EngineBase::sharded_options(const torch::nn::Module& 
 void EngineBase::take(torch::nn::Module& module, DistributedDataParallelBase& replicas) {
   wrapped_ = {.module = &module, .replicas = &replicas};
   masters_ = ReplicaMasters(replicas.named_parameters().pairs());
-  optimizer_ = make_optimizer(*config_.optimizer, masters_.trained());
+  optimizer_ = make_.optimizer.over(masters_);
   finish_preparing();
 }
 
 void EngineBase::take(ShardedDataParallelBase& shards) {
   wrapped_ = {.shards = &shards};
-  optimizer_ = make_optimizer(*config_.optimizer, shards);
+  optimizer_ = make_.optimizer.over(shards);
   finish_preparing();
 }
 
 void EngineBase::finish_preparing() {
-  if (config_.scheduler) scheduler_ = std::make_unique<Scheduler>(*optimizer_, *config_.scheduler);
+  if (make_.lr_scheduler) scheduler_ = make_.lr_scheduler(*optimizer_);
 }
 
 // ------------------------------------------------------------------------------------------------- the loop

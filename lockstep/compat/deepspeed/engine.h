@@ -16,6 +16,13 @@
 //   engine.save_checkpoint("checkpoints", {.client_state = {{"epoch", epoch}}});
 //   if (const auto loaded = engine.load_checkpoint("checkpoints")) epoch = loaded->client_state["epoch"];
 //
+// Parameters with options of their own, as in DeepSpeed's model_parameters; here biases do not decay:
+//
+//   namespace deepspeed = lockstep::compat::deepspeed;
+//   auto [grouped, own_optimizer, own_scheduler] = deepspeed::initialize(
+//       net, deepspeed::read_config("ds_config.json"),
+//       {.model_parameters = {{.params = {fc1->bias, fc2->bias}, .options = {{"weight_decay", 0}}}}});
+//
 // Stages       0: DistributedDataParallel. 1, 2 and 3: ShardedDataParallel with that stage. Limits are
 //              theirs; at stage 3 over messages every read of a parameter is collective, also in an
 //              evaluation. The model is wrapped by the engine: give it the bare one.
@@ -37,9 +44,12 @@
 //              accumulation and random numbers are not in it. Python reads it (docs/checkpoints.md).
 // Collective   initialize(), step() at a boundary, backward() at stage 0 at a boundary, save_checkpoint() and
 //              load_checkpoint(): every rank calls them.
-// Differs      A configuration needs an "optimizer". There is no data loader in what initialize() returns. At
-//              stage 0 a parameter without a gradient is an error (parallel/ddp). engine.steps are logged,
-//              not printed. What else: docs/deepspeed.md.
+// Optimizer    the configuration's, over model_parameters and all else that is trained; or the program's
+//              (client_optimizer.h), which comes before the configuration's. The scheduler is the
+//              configuration's or the program's.
+// Differs      Parameters that model_parameters does not name are trained, too. There is no data loader in
+//              what initialize() returns. At stage 0 a parameter without a gradient is an error
+//              (parallel/ddp). engine.steps are logged, not printed. What else: docs/deepspeed.md.
 // Fails        InvalidArgument: what is named above, and batch sizes that contradict each other (config.h).
 //              All else as the wrappers.
 // Source       deepspeed/runtime/engine.py.
@@ -51,6 +61,7 @@
 
 #include <concepts>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -61,6 +72,7 @@
 
 #include "lockstep/amp/loss_scale.h"
 #include "lockstep/comm/process_group.h"
+#include "lockstep/compat/deepspeed/client_optimizer.h"
 #include "lockstep/compat/deepspeed/config.h"
 #include "lockstep/compat/deepspeed/replica_masters.h"
 #include "lockstep/compat/deepspeed/scheduler.h"
@@ -77,8 +89,20 @@ namespace lockstep::compat::deepspeed {
 // itself where there are GPUs; here the program names it, and moves its model to the GPU.
 void init_distributed(const std::string& dist_backend = "auto");
 
+// A parameter group of the configuration's optimiser: keys of "optimizer.params" that are the group's own.
+struct ModelParameters {
+  std::vector<at::Tensor> params;
+  nlohmann::json options = nlohmann::json::object();
+};
+
+// Makes a scheduler for the engine's optimiser.
+using MakeLRScheduler = std::function<std::unique_ptr<optim::LRScheduler>(torch::optim::Optimizer&)>;
+
 struct InitializeOptions {
   std::optional<ProcessGroup> process_group = {};  // default: world()
+  std::vector<ModelParameters> model_parameters = {};
+  ClientOptimizer optimizer = {};     // default: the configuration's
+  MakeLRScheduler lr_scheduler = {};  // default: the configuration's, or none
 };
 
 struct BackwardOptions {
@@ -185,12 +209,17 @@ class EngineBase {
     std::optional<DistributedDataParallelBase::NoSync> guard;  // of the replicas, from forward() to step()
     bool is_asked = false;                                     // by no_sync()
   };
+  struct Makers {
+    ClientOptimizer optimizer;
+    MakeLRScheduler lr_scheduler;
+  };
   struct Wrapped {
     torch::nn::Module* module = nullptr;              // of the replicas
     DistributedDataParallelBase* replicas = nullptr;  // stage 0
     ShardedDataParallelBase* shards = nullptr;        // stages 1 to 3
   };
 
+  Makers makers_of(const InitializeOptions& options) const;
   at::Tensor cast_input(const at::Tensor& tensor) const;
   void finish_preparing();
   bool is_dynamic() const { return config_.precision.loss_scale == 0; }
@@ -203,12 +232,13 @@ class EngineBase {
   CheckpointState checkpoint_state(nlohmann::json& client_state, const EngineLoadOptions& options);
 
   Config config_;
+  Makers make_;
   BatchSizes batch_;
   ProcessGroup group_;
   Wrapped wrapped_;
   ReplicaMasters masters_;
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
-  std::unique_ptr<Scheduler> scheduler_;
+  std::unique_ptr<optim::LRScheduler> scheduler_;
   LossScale scale_;
   Counters counters_;
   LastStep last_;

@@ -7,18 +7,6 @@
 namespace lockstep::compat::deepspeed {
 namespace {
 
-using Made = std::unique_ptr<torch::optim::Optimizer>;
-
-template <typename Optimizer, typename Options>
-Made made(const NamedTensors& parameters, const Options& options) {
-  return std::make_unique<Optimizer>(parameters, options);
-}
-
-template <typename Optimizer, typename Options>
-Made made(ShardedDataParallelBase& model, const Options& options) {
-  return Made(new ShardedOptimizer<Optimizer>(model.optimizer<Optimizer>(options)));
-}
-
 template <typename Options> Options adam_options(const OptimizerConfig& config) {
   return Options(config.lr)
       .betas(std::make_tuple(config.betas.first, config.betas.second))
@@ -40,29 +28,35 @@ optim::LAMBOptions lamb_options(const OptimizerConfig& config) {
       .exclude_1d(false);
 }
 
-template <typename Over> Made make_over(const OptimizerConfig& config, Over& over) {
-  switch (config.type) {
-    case OptimizerType::ADAM: return made<optim::Adam>(over, adam_options<optim::AdamOptions>(config));
-    case OptimizerType::ADAMW: return made<optim::AdamW>(over, adam_options<optim::AdamWOptions>(config));
-    case OptimizerType::SGD:
-      return made<optim::SGD>(over, optim::SGDOptions(config.lr)
-                                        .momentum(config.momentum)
-                                        .dampening(config.dampening)
-                                        .weight_decay(config.weight_decay)
-                                        .nesterov(config.nesterov));
-    case OptimizerType::LAMB: return made<optim::LAMB>(over, lamb_options(config));
-  }
-  return nullptr;
+optim::SGDOptions sgd_options(const OptimizerConfig& config) {
+  return optim::SGDOptions(config.lr)
+      .momentum(config.momentum)
+      .dampening(config.dampening)
+      .weight_decay(config.weight_decay)
+      .nesterov(config.nesterov);
+}
+
+template <typename Optimizer, typename Options>
+ClientOptimizer of_type(const OptimizerConfig& config,
+                        const std::vector<ShardedGroup<OptimizerConfig>>& groups,
+                        Options (*options)(const OptimizerConfig&)) {
+  std::vector<ShardedGroup<Options>> own;
+  for (const auto& group : groups) own.push_back({group.parameters, options(group.options)});
+  return client_optimizer<Optimizer>(own, options(config));
 }
 
 }  // namespace
 
-Made make_optimizer(const OptimizerConfig& config, const NamedTensors& parameters) {
-  return make_over(config, parameters);
-}
-
-Made make_optimizer(const OptimizerConfig& config, ShardedDataParallelBase& model) {
-  return make_over(config, model);
+ClientOptimizer configured_optimizer(const OptimizerConfig& config,
+                                     const std::vector<ShardedGroup<OptimizerConfig>>& groups) {
+  switch (config.type) {
+    case OptimizerType::ADAM: return of_type<optim::Adam>(config, groups, adam_options<optim::AdamOptions>);
+    case OptimizerType::ADAMW:
+      return of_type<optim::AdamW>(config, groups, adam_options<optim::AdamWOptions>);
+    case OptimizerType::SGD: return of_type<optim::SGD>(config, groups, sgd_options);
+    case OptimizerType::LAMB: return of_type<optim::LAMB>(config, groups, lamb_options);
+  }
+  return {};
 }
 
 }  // namespace lockstep::compat::deepspeed

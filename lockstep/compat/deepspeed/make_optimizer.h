@@ -1,23 +1,20 @@
-// The optimiser that a DeepSpeed configuration names, over parameters or over the shards of a model.
+// The optimiser that a DeepSpeed configuration names, with the groups of model_parameters. Used by the
+// engine.
 //
-//   const std::unique_ptr<torch::optim::Optimizer> optimizer = make_optimizer(*config.optimizer, parameters);
-//
-// Used by the engine.
+//   const ClientOptimizer optimizer = configured_optimizer(*config.optimizer, {});
 #pragma once
 
-#include <torch/optim/optimizer.h>
+#include <ATen/core/Tensor.h>
 
-#include <memory>
+#include <vector>
 
+#include "lockstep/compat/deepspeed/client_optimizer.h"
 #include "lockstep/compat/deepspeed/config.h"
-#include "lockstep/parallel/zero/sharded_data_parallel.h"
-#include "lockstep/tensor/named_tensors.h"
 
 namespace lockstep::compat::deepspeed {
 
-std::unique_ptr<torch::optim::Optimizer> make_optimizer(const OptimizerConfig& config,
-                                                        const NamedTensors& parameters);
-std::unique_ptr<torch::optim::Optimizer> make_optimizer(const OptimizerConfig& config,
-                                                        ShardedDataParallelBase& model);
+// All of one type, the configuration's.
+ClientOptimizer configured_optimizer(const OptimizerConfig& config,
+                                     const std::vector<ShardedGroup<OptimizerConfig>>& groups);
 
 }  // namespace lockstep::compat::deepspeed

@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <unordered_map>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
@@ -27,6 +28,36 @@ ReplicaMasters::ReplicaMasters(const NamedTensors& parameters) {
     trained_.emplace_back(
         name, has_16_bits(parameter) ? parameter.detach().to(at::kFloat).set_requires_grad(true) : parameter);
   }
+}
+
+std::vector<at::Tensor> ReplicaMasters::parameters() const {
+  std::vector<at::Tensor> tensors;
+  for (const auto& [name, tensor] : parameters_) tensors.push_back(tensor);
+  return tensors;
+}
+
+std::vector<std::vector<optim::ParameterShard>> ReplicaMasters::grouped(
+    const std::vector<std::vector<at::Tensor>>& groups) const {
+  std::unordered_map<const void*, std::size_t> group_of;
+  std::size_t unknown = 0;
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    for (const at::Tensor& tensor : groups[g]) group_of[tensor.unsafeGetTensorImpl()] = g;
+    unknown += groups[g].size();
+  }
+  std::vector<std::vector<optim::ParameterShard>> shards(groups.size() + 1);
+  for (std::size_t i = 0; i < trained_.size(); ++i) {
+    const auto& [name, tensor] = trained_[i];
+    const auto found = group_of.find(parameters_[i].second.unsafeGetTensorImpl());
+    if (found != group_of.end()) --unknown;
+    shards[found == group_of.end() ? groups.size() : found->second].push_back(
+        {.name = name, .shape = tensor.sizes().vec(), .offset = 0, .tensor = tensor});
+  }
+  if (unknown != 0)
+    throw InvalidArgument(
+        lockstep::str("DeepSpeed engine: the parameter groups of the optimizer have ", unknown,
+                      " tensors that are not trained parameters of this model, or are there "
+                      "twice"));
+  return shards;
 }
 
 bool ReplicaMasters::has_master(std::size_t i) const {

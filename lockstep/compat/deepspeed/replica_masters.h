@@ -12,10 +12,12 @@
 //             ShardedDataParallel's optimiser saves, so that either loads the other's checkpoints.
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <torch/optim/optimizer.h>
 
 #include <vector>
 
+#include "lockstep/optim/parameter_shard.h"
 #include "lockstep/tensor/named_tensors.h"
 
 namespace lockstep::compat::deepspeed {
@@ -26,6 +28,11 @@ class ReplicaMasters {
   explicit ReplicaMasters(const NamedTensors& parameters);
 
   const NamedTensors& trained() const { return trained_; }
+  std::vector<at::Tensor> parameters() const;  // of the model, in the same order
+  // What an optimiser steps for each group of the model's parameters, and last for those in none. Throws
+  // InvalidArgument: a tensor that is none of them, or is there twice.
+  std::vector<std::vector<optim::ParameterShard>> grouped(
+      const std::vector<std::vector<at::Tensor>>& groups) const;
   void take_gradients() const;
   void round() const;
   void follow() const;  // after somebody else has written the model's parameters
