@@ -55,6 +55,8 @@ class ClientOptimizer {
   std::function<Made(ShardedDataParallelBase&)> over_shards_;
 };
 
+// From here to client_optimizer(): what it is made of. Programs need none of it.
+
 // The tensors that require a gradient, by group.
 std::vector<std::vector<at::Tensor>> trained_in(const std::vector<std::vector<at::Tensor>>& groups);
 // Whether each of the parameters that require a gradient is in one of the groups, and nothing else is.
