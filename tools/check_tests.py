@@ -5,7 +5,9 @@ Every *_test.cpp is compiled into some target of the build folder (--core: of a 
 and every GTEST_SKIP says why. No two tests of one target have a name of their own alike: several are compiled as one file, and which ones
 are changes with every new test. No test has less time than CTest gives by itself, which is against hangs: what takes half a minute alone
 takes five beside others on a slow machine. So a script waits 600 s for a program, or as long as what it says of time takes. No file is
-compiled with options for which its target's headers were not precompiled: g++ then reads all of these headers."""
+compiled with options for which its target's headers were not precompiled: g++ then reads all of these headers. In Python no key of a
+dictionary and no function of a class or a file is there twice: of two tests of one name the first would never run."""
+import ast
 import collections
 import pathlib
 import re
@@ -70,6 +72,23 @@ def short_guards(path, text):
             yield f"{path}:{line}: timeout={match[1]} fails on a slow machine; against hangs it is {GUARD_AGAINST_HANGS}"
 
 
+def there_twice(path, text):
+    """Python takes the last of what has one name, and says nothing."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Dict):
+            named = [(key.value, key.lineno) for key in node.keys if isinstance(key, ast.Constant)]
+        elif isinstance(node, (ast.ClassDef, ast.Module)):
+            named = [(item.name, item.lineno) for item in node.body
+                     if isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and not item.decorator_list]
+        else:
+            continue
+        seen = set()
+        for name, line in named:
+            if name in seen:
+                yield f"{path}:{line}: {name!r} is there twice; only the last one counts"
+            seen.add(name)
+
+
 PRECOMPILED = re.compile(r" -include (\S+/cmake_pch\.hxx) ")
 CODE_OPTION = re.compile(r" (-[mf]\S+)")
 
@@ -105,6 +124,7 @@ def main():
     for path in sources.files(".txt", ".cmake"):
         problems += short_timeouts(path, sources.read(path))
     for path in sources.files(".py"):
+        problems += there_twice(path, sources.read(path))
         if path.parts[0] in ("cli", "testing", "tests"):
             problems += short_guards(path, sources.read(path))
     return sources.report("check_tests", problems, len(paths))

@@ -6,6 +6,7 @@ import pathlib
 import tempfile
 import unittest
 
+import check_clang
 import check_layers
 import check_size
 import check_tests
@@ -166,6 +167,11 @@ class Tests(unittest.TestCase):
         text = "run(timeout=3)\nrun(timeout=100)\nrun(timeout=600)\n\"--timeout=60s\"\n"
         self.assertEqual([problem.split(": ")[0] for problem in check_tests.short_guards("x", text)], ["x:2"])
 
+    def test_there_twice(self):
+        text = ("class A:\n  def f(self): pass\n  @f.setter\n  def f(self): pass\n  def g(self): pass\n  def g(self): pass\n"
+                "class B:\n  def f(self): pass\nx = {1: 2, 'a': 3,\n 'a': 4, **y, **y, z: 1, z: 2}\n")
+        self.assertEqual([problem.split(": ")[0] for problem in check_tests.there_twice("x", text)], ["x:6", "x:10"])
+
     def test_foreign_options(self):
         headers = {"file": "h", "command": "g++ -O1 -fPIC -Wall -x c++-header -include /b/cmake_pch.hxx -o h.gch -c h"}
         same = {"file": "a.cpp", "command": "g++ -O1 -fPIC -Wno-shadow -DB -include /b/cmake_pch.hxx -o a.o -c a.cpp"}
@@ -174,6 +180,29 @@ class Tests(unittest.TestCase):
         problems = list(check_tests.foreign_options([same, vector, headers, alone]))
         self.assertEqual(len(problems), 1)
         self.assertRegex(problems[0], r"^v\.cpp: .*\(-mavx2\)")
+
+
+class ClangCheck(unittest.TestCase):
+    def test_what_only_gpp_knows_is_left_out(self):
+        command = ("/usr/bin/env A=b ccache /usr/bin/c++ -DX=\\\"y\\\" -isystem /p/torch/include -O3 -fPIE -O1 --param=a=1 -Wall -fpch-preprocess "
+                   "-include /b/cmake_pch.hxx -MD -MT a.o -MF a.o.d -o a.o -c a.cpp")
+        words = check_clang.arguments_for_clang(command)
+        self.assertEqual(words, ['-DX="y"', "-isystem", "/p/torch/include", "-fPIC", "-Wall", "-c", "a.cpp"])
+        self.assertEqual(check_clang.torch_folders(words), ["-isystem", "/p/torch/include"])
+        self.assertEqual(check_clang.torch_folders(["-isystem", "/p/other"]), [])
+
+    def test_a_reference_to_what_is_gone(self):
+        clang = check_clang.program()
+        if not clang:
+            self.skipTest("needs clang++")
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder, "a.cpp")
+            for line, problems in (("int f() { const int& x = made()[1]; return x; }", 1), ("int f() { return made()[1]; }", 0)):
+                file.write_text("#include <vector>\nstd::vector<int> made();\n" + line + "\n", encoding="utf-8")
+                entry = {"file": str(file), "directory": folder, "command": f"/usr/bin/c++ -std=c++20 -Wall -o a.o -c {file}"}
+                _, status, text = check_clang.read_by_clang(clang, entry, None)
+                self.assertEqual(status != 0, problems == 1, text)
+                self.assertEqual(text.count("dangling"), problems, text)
 
 
 class Sources(unittest.TestCase):

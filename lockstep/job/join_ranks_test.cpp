@@ -43,9 +43,9 @@ class Counter : public Joinable {
       ++counter_.stood_in;
       for (std::uint32_t i = 0; i <= what; ++i) counter_.sum(0);
     }
-    void post_hook(const JoinEnd& end) override {
+    void post_hook(const JoinEnd& last) override {
       ++counter_.ends;
-      counter_.end = end;
+      counter_.end = last;
     }
 
    private:

@@ -72,8 +72,9 @@ def write(index, layers, heads, inner, epsilon, tied):
     save_file({"tokens": tokens, "targets": targets, "logits": logits.detach(), "loss": loss.detach(),
                **{"grad." + name: value.grad for name, value in state.items()}}, f"{sys.argv[1]}/{index}.record.safetensors")
 )");
-  for (std::size_t i = 0; i < configs().size(); ++i) {
-    const GPT2Config& c = configs()[i];
+  const std::vector<GPT2Config> all = configs();
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const GPT2Config& c = all[i];
     script += str("write(", i, ", ", c.n_layer, ", ", c.n_head, ", ", c.inner_size(), ", ",
                   c.layer_norm_epsilon, ", ", c.tie_word_embeddings ? "True" : "False", ")\n");
   }

@@ -206,14 +206,14 @@ void Negotiation::release(ProcessSet& set, Response response) {
 // which there was a mismatch can end.
 void Negotiation::end_failed_groups(ProcessSet& set) {
   for (const auto& [group, text] : std::exchange(set.failed, {})) {
-    const auto end = [&](std::shared_ptr<const Agreement> agreement) {
+    const auto end = [this, &text = text](std::shared_ptr<const Agreement> agreement) {
       ready_.push_back(
           {.result = Response::Result::MISMATCH, .agreement = std::move(agreement), .text = text});
     };
     if (const auto held = set.held.extract(group)) {
       for (const Response& one : held.mapped()) end(one.agreement);
     }
-    std::erase_if(set.table, [&](const auto& entry) {
+    std::erase_if(set.table, [&end, &group = group](const auto& entry) {
       const Agreement given{entry.second.requests};
       const bool is_of_it = given.any().group_size > 0 && given.any().group == group;
       if (is_of_it) end(std::make_shared<Agreement>(given));

@@ -1,5 +1,6 @@
 #include "lockstep/optim/step_kernels.h"
 
+#include <c10/util/Half.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -11,15 +12,10 @@
 namespace lockstep::optim {
 namespace {
 
-// Numbers of a floating-point type as the kernels see them: float16 and bfloat16 by way of the compiler's own
-// _Float16 and of the upper half of a float32.
+// Numbers of a floating-point type as the kernels see them: float16 by way of libtorch's own, bfloat16 of the
+// upper half of a float32.
 template <typename T> T from(float value) { return static_cast<T>(value); }
-template <> Float16 from<Float16>(float value) {
-  const auto half = static_cast<_Float16>(value);
-  Float16 bits = {};
-  std::memcpy(&bits, &half, sizeof bits);
-  return bits;
-}
+template <> Float16 from<Float16>(float value) { return {c10::Half(value).x}; }
 template <> BFloat16 from<BFloat16>(float value) {
   std::uint32_t bits = 0;
   std::memcpy(&bits, &value, sizeof bits);
@@ -27,11 +23,7 @@ template <> BFloat16 from<BFloat16>(float value) {
 }
 double to_double(double value) { return value; }
 double to_double(float value) { return value; }
-double to_double(Float16 value) {
-  _Float16 half = 0;
-  std::memcpy(&half, &value, sizeof half);
-  return static_cast<double>(half);
-}
+double to_double(Float16 value) { return c10::Half(value.bits, c10::Half::from_bits()); }
 double to_double(BFloat16 value) {
   const std::uint32_t bits = std::uint32_t{value.bits} << 16U;
   float wide = 0;

@@ -12,7 +12,7 @@
 #include "lockstep/checkpoint/load_checkpoint.h"
 #include "lockstep/checkpoint/save_checkpoint.h"
 #include "lockstep/compat/deepspeed/checkpoint_tags.h"
-#include "lockstep/compat/deepspeed/make_optimizer.h"
+#include "lockstep/compat/deepspeed/configured_optimizer.h"
 #include "lockstep/compat/deepspeed/scheduler.h"
 #include "lockstep/job/job.h"
 #include "lockstep/optim/clip_grad.h"

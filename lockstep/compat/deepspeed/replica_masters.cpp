@@ -3,10 +3,9 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
-#include <unordered_map>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/str.h"
+#include "lockstep/optim/group_of_each.h"
 #include "lockstep/optim/torch_optimizer_state.h"
 
 namespace lockstep::compat::deepspeed {
@@ -38,25 +37,15 @@ std::vector<at::Tensor> ReplicaMasters::parameters() const {
 
 std::vector<std::vector<optim::ParameterShard>> ReplicaMasters::grouped(
     const std::vector<std::vector<at::Tensor>>& groups) const {
-  std::unordered_map<const void*, std::size_t> group_of;
-  std::size_t unknown = 0;
-  for (std::size_t g = 0; g < groups.size(); ++g) {
-    for (const at::Tensor& tensor : groups[g]) group_of[tensor.unsafeGetTensorImpl()] = g;
-    unknown += groups[g].size();
-  }
+  const auto [group_of, problem] = optim::group_of_each(parameters_, groups);
+  if (!problem.empty())
+    throw InvalidArgument("DeepSpeed engine: the parameter groups of the optimizer " + problem);
   std::vector<std::vector<optim::ParameterShard>> shards(groups.size() + 1);
   for (std::size_t i = 0; i < trained_.size(); ++i) {
     const auto& [name, tensor] = trained_[i];
-    const auto found = group_of.find(parameters_[i].second.unsafeGetTensorImpl());
-    if (found != group_of.end()) --unknown;
-    shards[found == group_of.end() ? groups.size() : found->second].push_back(
+    shards[group_of[i]].push_back(
         {.name = name, .shape = tensor.sizes().vec(), .offset = 0, .tensor = tensor});
   }
-  if (unknown != 0)
-    throw InvalidArgument(
-        lockstep::str("DeepSpeed engine: the parameter groups of the optimizer have ", unknown,
-                      " tensors that are not trained parameters of this model, or are there "
-                      "twice"));
   return shards;
 }
 

@@ -38,7 +38,7 @@ struct OutputTensors {
 
  private:
   template <typename... Parts> void visit_parts(const std::tuple<Parts...>& parts) {
-    std::apply([this](const auto&... part) { (visit(part), ...); }, parts);
+    std::apply([&](const auto&... part) { (visit(part), ...); }, parts);
   }
 };
 

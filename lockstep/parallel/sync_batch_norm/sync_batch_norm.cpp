@@ -161,7 +161,7 @@ class Normalise : public torch::autograd::Function<Normalise> {
     means.div_(context->saved_data["count"].toDouble());
 
     const std::int64_t dims = input.dim();
-    const auto as_channels = [&](const at::Tensor& values) {
+    const auto as_channels = [&mean = mean, dims](const at::Tensor& values) {
       return along_channels(values.to(mean.scalar_type()), dims);
     };
     const at::Tensor inverse_std = (variance.to(at::kDouble) + context->saved_data["eps"].toDouble()).rsqrt();

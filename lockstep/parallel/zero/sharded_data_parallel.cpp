@@ -12,6 +12,7 @@
 #include "lockstep/base/str.h"
 #include "lockstep/job/job.h"
 #include "lockstep/optim/clip_grad.h"
+#include "lockstep/optim/group_of_each.h"
 #include "lockstep/optim/model_part.h"
 #include "lockstep/optim/step_kernels.h"
 #include "lockstep/parallel/replicas/broadcast_tensors.h"
@@ -160,28 +161,17 @@ zero::GroupedShards ShardedDataParallelBase::take_shards(const std::vector<std::
     ZERO_WRAPPER.refuse(group_,
                         "optimizer() was called before; a model has one optimiser, with as many parameter "
                         "groups as it needs");
-  std::unordered_map<const void*, std::size_t> group_of;
-  std::size_t known = 0;
-  for (std::size_t g = 0; g < named.size(); ++g) {
-    for (const at::Tensor& tensor : named[g]) group_of[tensor.unsafeGetTensorImpl()] = g;
-    known += named[g].size();
-  }
+  const auto [group_of, problem] = optim::group_of_each(trained_, named);
+  if (!problem.empty()) ZERO_WRAPPER.refuse(group_, "the parameter groups of optimizer() " + problem);
   zero::GroupedShards shards(named.size() + 1);
   for (std::size_t i = 0; i < trained_.size(); ++i) {
     const auto& [name, tensor] = trained_[i];
-    const auto found = group_of.find(tensor.unsafeGetTensorImpl());
-    if (found != group_of.end()) --known;
-    shards[found == group_of.end() ? named.size() : found->second].push_back(
-        {.name = name,
-         .shape = tensor.sizes().vec(),
-         .offset = static_cast<std::int64_t>(step_->parameters().my_offset(i)),
-         .tensor = step_->parameters().my_shard(i),
-         .parameter = tensor});
+    shards[group_of[i]].push_back({.name = name,
+                                   .shape = tensor.sizes().vec(),
+                                   .offset = static_cast<std::int64_t>(step_->parameters().my_offset(i)),
+                                   .tensor = step_->parameters().my_shard(i),
+                                   .parameter = tensor});
   }
-  if (known != 0)
-    ZERO_WRAPPER.refuse(group_, lockstep::str("the parameter groups of optimizer() have ", known,
-                                              " tensors that are not trained parameters of this model, or "
-                                              "are there twice"));
   return shards;
 }
 

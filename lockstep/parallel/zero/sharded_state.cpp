@@ -76,7 +76,7 @@ class ShardedStateItem : public CheckpointItem {
                                             " in the model"));
       const at::Tensor part = tensor.flatten().narrow(0, shard->offset, shard->tensor.numel());
       const auto master = std::find_if(masters_.begin(), masters_.end(),
-                                       [&](const auto& entry) { return entry.first == name; });
+                                       [&name = name](const auto& entry) { return entry.first == name; });
       if (master == masters_.end()) {
         parts.emplace_back(name, part);
       } else {

@@ -1,4 +1,4 @@
-#include "lockstep/compat/deepspeed/make_optimizer.h"
+#include "lockstep/compat/deepspeed/configured_optimizer.h"
 
 #include "lockstep/optim/adam.h"
 #include "lockstep/optim/lamb.h"
