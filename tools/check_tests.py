@@ -72,6 +72,12 @@ def short_guards(path, text):
             yield f"{path}:{line}: timeout={match[1]} fails on a slow machine; against hangs it is {GUARD_AGAINST_HANGS}"
 
 
+def adds_to_its_name(item):
+    """Of @f.setter and @f.register on f: what had the name before stays."""
+    return any(isinstance(word, ast.Attribute) and isinstance(word.value, ast.Name) and word.value.id == item.name
+               for word in item.decorator_list)
+
+
 def there_twice(path, text):
     """Python takes the last of what has one name, and says nothing."""
     for node in ast.walk(ast.parse(text)):
@@ -79,7 +85,7 @@ def there_twice(path, text):
             named = [(key.value, key.lineno) for key in node.keys if isinstance(key, ast.Constant)]
         elif isinstance(node, (ast.ClassDef, ast.Module)):
             named = [(item.name, item.lineno) for item in node.body
-                     if isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and not item.decorator_list]
+                     if isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and not adds_to_its_name(item)]
         else:
             continue
         seen = set()

@@ -169,8 +169,8 @@ class Tests(unittest.TestCase):
 
     def test_there_twice(self):
         text = ("class A:\n  def f(self): pass\n  @f.setter\n  def f(self): pass\n  def g(self): pass\n  def g(self): pass\n"
-                "class B:\n  def f(self): pass\nx = {1: 2, 'a': 3,\n 'a': 4, **y, **y, z: 1, z: 2}\n")
-        self.assertEqual([problem.split(": ")[0] for problem in check_tests.there_twice("x", text)], ["x:6", "x:10"])
+                "class B:\n  def f(self): pass\nx = {1: 2, 'a': 3,\n 'a': 4, **y, **y, z: 1, z: 2}\n@skip\ndef g(): pass\n@skip\ndef g(): pass\n")
+        self.assertEqual([problem.split(": ")[0] for problem in check_tests.there_twice("x", text)], ["x:14", "x:6", "x:10"])
 
     def test_foreign_options(self):
         headers = {"file": "h", "command": "g++ -O1 -fPIC -Wall -x c++-header -include /b/cmake_pch.hxx -o h.gch -c h"}
