@@ -190,6 +190,9 @@ class ClangCheck(unittest.TestCase):
         self.assertEqual(words, ['-DX="y"', "-isystem", "/p/torch/include", "-fPIC", "-Wall", "-c", "a.cpp"])
         self.assertEqual(check_clang.torch_folders(words), ["-isystem", "/p/torch/include"])
         self.assertEqual(check_clang.torch_folders(["-isystem", "/p/other"]), [])
+        self.assertTrue(check_clang.takes_precompiled(command))
+        self.assertFalse(check_clang.takes_precompiled(command.replace("-include /b/cmake_pch.hxx", "-mavx2")))
+        self.assertFalse(check_clang.takes_precompiled(command.replace("/p/torch/include", "/p/other")))
 
     def test_a_reference_to_what_is_gone(self):
         clang = check_clang.program()
