@@ -3,13 +3,19 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
 #include <iterator>
 #include <string>
+#include <thread>
+#include <vector>
 
+#include "lockstep/base/deadline.h"
 #include "lockstep/base/error.h"
 #include "lockstep/comm/collectives/collectives.h"
+#include "lockstep/job/groups.h"
 #include "lockstep/os/process.h"
+#include "lockstep/os/process_table.h"
 #include "testing/ranks.h"
 #include "testing/sums.h"
 
@@ -59,6 +65,23 @@ RANKS_TEST(Job, StartsAnewWithoutGrowth, Ranks(1, 3), WithoutGroup()) {
     destroy_process_group();
   }
   EXPECT_LE(open_descriptors(), descriptors);  // a socket of the start may have closed since
+}
+
+// A wrapper keeps its group, and a program that has called MPI itself may call MPI_Finalize next.
+RANKS_TEST(Job, LeavesNoThreadInAGroupThatIsStillHeld, Ranks(2, 3, 4), WithoutGroup()) {
+  constexpr std::chrono::seconds PATIENCE{60};
+  init_process_group("tcp");
+  const std::vector<ProcessGroup> held = {lockstep::world(), new_group()};
+  EXPECT_EQ(sum_of_ranks(), size() * (size() - 1) / 2);
+  const auto threads = numbers_in("/proc/self/task").size();
+  destroy_process_group(held[1]);
+  EXPECT_EQ(sum_of_ranks(), size() * (size() - 1) / 2);  // the world goes on
+  EXPECT_EQ(numbers_in("/proc/self/task").size(), threads);
+  destroy_process_group();
+  // A thread that has left its function is in the list for a moment.
+  const Deadline deadline = Deadline::in(PATIENCE);
+  while (numbers_in("/proc/self/task").size() == threads && !deadline.expired()) std::this_thread::yield();
+  EXPECT_EQ(numbers_in("/proc/self/task").size(), threads - 1);
 }
 
 RANKS_TEST(Job, MeetsWithoutLauncherInThePrivateFolder, Ranks(2, 4), WithoutGroup()) {

@@ -22,8 +22,10 @@
 // Throws      InvalidArgument: already initialised; MPI not initialised, without MPI_THREAD_MULTIPLE or
 //             finalised; no module for this MPI; a handle that is not an intracommunicator. Timeout that
 //             names the missing ranks.
-// End         the program calls MPI_Finalize itself, after destroy_process_group(). If it comes first,
-//             Lockstep's pending work ends there.
+// End         the program calls MPI_Finalize itself, after destroy_process_group(). After the last group
+//             Lockstep's thread calls MPI no more, also while wrappers still hold the group. If MPI_Finalize
+//             comes first, Lockstep's pending work ends there, and MPICH 4.0 may abort the program with
+//             "Device or resource busy": it destroys a mutex that a call on another thread still holds.
 // Failures    like in any group while the ranks live. A rank that dies ends the whole job, as in MPI.
 #pragma once
 

@@ -122,6 +122,7 @@ void Fabric::run() {
     locked.lock();
     turns_.end_turn_of_thread();
   }
+  turns_.end_thread();
 }
 
 void Fabric::stop() {
@@ -130,6 +131,11 @@ void Fabric::stop() {
     turns_.stop();
   }
   lines_.wake();
+}
+
+void Fabric::wait_for_end_of_thread(Deadline deadline) {
+  auto locked = lock();
+  while (!turns_.has_thread_ended() && !deadline.expired()) turns_.sleep(locked, deadline.remaining());
 }
 
 void Session::keep(std::vector<std::shared_ptr<void>> released) {
@@ -141,6 +147,12 @@ Session::~Session() { settle(); }
 
 void Running::start() {
   thread_ = std::thread([fabric = fabric_] { fabric->run(); });
+}
+
+void Running::end(Deadline deadline) {
+  fabric_->stop();
+  if (thread_.joinable() && thread_.get_id() != std::this_thread::get_id())
+    fabric_->wait_for_end_of_thread(deadline);
 }
 
 Running::~Running() {

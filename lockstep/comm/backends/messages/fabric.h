@@ -43,6 +43,7 @@ class Fabric final : public FrameReceiver {
   Turns& turns() { return turns_; }
   void add(std::uint64_t id, const std::shared_ptr<Core>& group) { groups_[id] = group; }
   void remove(std::uint64_t id) { groups_.erase(id); }
+  bool has_groups() const { return !groups_.empty(); }
   // Returns a number for a group led by this rank. Number and rank together are unique in the world.
   std::uint32_t next_group() { return ++last_group_; }
   // `operation` has nothing left to wait for, so the next settle() carries it on.
@@ -62,6 +63,7 @@ class Fabric final : public FrameReceiver {
   void poll();  // serves what has arrived
   void run();   // body of the fabric's thread, until stop()
   void stop();
+  void wait_for_end_of_thread(Deadline deadline);
 
  private:
   void has_to_pull(int peer) override;
@@ -115,6 +117,9 @@ class Running {
   // Begins to read. The first group must have been added before, or frames that other ranks have sent to it
   // would be lost.
   void start();
+  // Stops the thread and waits until it has made its last call of the engine. Called without the fabric's
+  // lock. Does not wait on the thread itself.
+  void end(Deadline deadline);
 
  private:
   std::shared_ptr<Fabric> fabric_;

@@ -152,19 +152,25 @@ void Group::abort(const std::string& reason, ErrorCode code, int peer) {
 }
 
 // Waits until the data that this rank has sent, above all the news of a failure, will leave the process even
-// if the process ends next. A socket that is closed with unread data discards what it has not sent.
+// if the process ends next. A socket that is closed with unread data discards what it has not sent. After the
+// last group the thread is ended, too, although wrappers may still hold the group: the program may call
+// MPI_Finalize next, and MPICH aborts there when it finds a thread inside a call.
 void Group::close() {
   constexpr std::chrono::milliseconds LONGEST{1000};
   if (roster().is_fork()) return;
-  Session session(fabric());
-  if (core_->presence().has_left()) return;
-  core_->leave();
-  session.settle();
-  const auto& node = roster().node();
-  if (node && node->local() != nullptr) node->local()->close();
   const Deadline deadline = Deadline::in(LONGEST);
-  while (roster().id() == 0 && !fabric().lines().flushed() && !deadline.expired())
-    fabric().wait(session, Deadline::Clock::now() + std::chrono::milliseconds(1));
+  {
+    Session session(fabric());
+    if (core_->presence().has_left()) return;
+    core_->leave();
+    session.settle();
+    const auto& node = roster().node();
+    if (node && node->local() != nullptr) node->local()->close();
+    while (roster().id() == 0 && !fabric().lines().flushed() && !deadline.expired())
+      fabric().wait(session, Deadline::Clock::now() + std::chrono::milliseconds(1));
+    if (fabric().has_groups()) return;
+  }
+  roster().membership().running->end(Deadline::in(LONGEST));
 }
 
 void Group::check_peers() {

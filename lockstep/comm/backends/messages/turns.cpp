@@ -45,7 +45,7 @@ bool Turns::tell_waiters() {
 }
 
 void Turns::serve_pending() {
-  if (pending_ == 0 || waiting_ > 0 || server_ != Server::NOBODY) return;
+  if (pending_ == 0 || waiting_ > 0 || has_thread_ended_ || server_ != Server::NOBODY) return;
   server_ = Server::THREAD;
   called_.notify_one();
 }
@@ -67,6 +67,12 @@ void Turns::rest(std::unique_lock<std::mutex>& lock) {
 void Turns::stop() {
   has_stopped_ = true;
   called_.notify_all();
+}
+
+void Turns::end_thread() {
+  has_thread_ended_ = true;
+  if (server_ == Server::THREAD) server_ = Server::NOBODY;
+  changed_.notify_all();
 }
 
 }  // namespace lockstep::messages

@@ -4,6 +4,7 @@
 //   THREAD --a rank waits: end_turn_of_thread()--> NOBODY --begin_turn()--> WAITER --end_turn()--> NOBODY
 //     ^                                              |
 //     +--serve_pending(), or a rest() without ranks--+
+// After end_thread() there is no THREAD: a rank that waits serves.
 //
 // Threads: the fabric's lock.
 #pragma once
@@ -56,6 +57,8 @@ class Turns {
   void rest(std::unique_lock<std::mutex>& lock);
   void stop();
   bool has_stopped() const { return has_stopped_; }
+  void end_thread();  // the thread serves no more
+  bool has_thread_ended() const { return has_thread_ended_; }
 
  private:
   enum class Server { THREAD, NOBODY, WAITER };
@@ -68,6 +71,7 @@ class Turns {
   std::ptrdiff_t pending_ = 0;       // number of pending operations
   bool has_news_ = false;
   bool has_stopped_ = false;
+  bool has_thread_ended_ = false;
 };
 
 }  // namespace lockstep::messages

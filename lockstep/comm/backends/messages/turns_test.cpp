@@ -64,5 +64,15 @@ TEST(Turns, ARankThatServesIsWokenByNewsOnly) {
   EXPECT_FALSE(turns.tell_waiters()) << "it was told once";
 }
 
+TEST(Turns, AfterTheEndOfTheThreadRanksServe) {
+  Turns turns;
+  turns.end_thread();
+  turns.count_pending(1);
+  turns.serve_pending();
+  EXPECT_TRUE(turns.is_nobodys()) << "the thread would never come";
+  const Turns::Waiting waiting(turns);
+  EXPECT_TRUE(turns.begin_turn());
+}
+
 }  // namespace
 }  // namespace lockstep::messages
