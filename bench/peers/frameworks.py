@@ -1,5 +1,6 @@
 """One of two ranks: microseconds of collectives through the operators of TensorFlow and the calls of JAX, beside NumPy's, which is the
-core's own call on private memory; and milliseconds of a training step of JAX. Prints one line of JSON for each. For bench/run.py.
+core's own call on private memory; milliseconds of a training step of JAX, and of TensorFlow's first trace of one. Prints one line of JSON
+for each, with its key under "of". For bench/run.py.
 
     lockstep run -n 2 python bench/peers/frameworks.py
 """
@@ -74,12 +75,45 @@ def steps():
     return {"numpy": numpy_step, "jax, jit": lambda: jax.block_until_ready(whole(parameters, x, y))}
 
 
+def traces():
+    """Milliseconds in which a process traces a tf.function of a step for the first time: 20 layers of 32 x 32, without a job's calls and with
+    them. Expected: their operators are 20 of about 200, so they take a tenth of the time, unless AutoGraph rewrites what makes them."""
+    layers = [tf.Variable(tf.ones([32, 32]) / 32) for _ in range(20)]
+
+    def alone():
+        with tf.GradientTape() as tape:
+            loss = loss_of(tf.ones([8, 32]))
+        return tape.gradient(loss, layers), loss
+
+    def by_order():
+        gradients, loss = alone()
+        return lt.all_reduce_gradients(gradients), lt.all_reduce(loss, "avg")
+
+    def by_name():
+        with tf.GradientTape() as tape:
+            loss = loss_of(tf.ones([8, 32]))
+        return hvd.DistributedGradientTape(tape).gradient(loss, layers), hvd.allreduce(loss)
+
+    def loss_of(x):
+        for layer in layers:
+            x = tf.tanh(x @ layer)
+        return tf.reduce_mean(x)
+
+    times = {}
+    for name, step in {"alone": alone, "tensorflow": by_order, "horovod.tensorflow": by_name}.items():
+        begin = time.perf_counter()
+        tf.function(step).get_concrete_function()
+        times[name] = (time.perf_counter() - begin) * 1e3
+    return times
+
+
 def main():
     tf.config.threading.set_intra_op_parallelism_threads(1)
     lockstep.init()
     hvd.init()
-    lines = [{"bytes": size} | {name: median_of(call) * 1e6 for name, call in collectives(size).items()} for size in SIZES]
-    lines.append({"step": True} | {name: median_of(call, 2.0) * 1e3 for name, call in steps().items()})
+    lines = [{"of": "trace"} | traces()]  # before anything else is traced
+    lines += [{"of": size} | {name: median_of(call) * 1e6 for name, call in collectives(size).items()} for size in SIZES]
+    lines.append({"of": "step"} | {name: median_of(call, 2.0) * 1e3 for name, call in steps().items()})
     if lockstep.rank() == 0:
         for line in lines:
             print(json.dumps(line))

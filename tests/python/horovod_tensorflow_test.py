@@ -28,6 +28,30 @@ class Places(Ranks):
             hvd.elastic  # noqa: B018
 
 
+class Tracing(Ranks):
+    """AutoGraph rewrites what a tf.function calls. Ours need that in nothing, and it would be most of the time of tracing."""
+
+    def test_leaves_the_verbs_as_they_are_written(self):
+        variable = tf.Variable([1.0])
+
+        def traced(x):
+            hvd.broadcast_variables([variable], 0)
+            hvd.grouped_allreduce([x, x])
+            hvd.grouped_allgather([x])
+            hvd.grouped_reducescatter([x])
+            return hvd.allreduce(x), hvd.allgather(x), hvd.broadcast(x, 0), hvd.alltoall(x), hvd.reducescatter(x)
+        self.assertEqual(self.rewritten(traced, tf.ones([self.size, 2])), {"tf__traced"})
+
+    def test_leaves_the_reduction_of_gradients_as_it_is_written(self):
+        variable = tf.Variable([1.0])
+
+        def traced():
+            with tf.GradientTape() as tape:
+                loss = variable * variable
+            return hvd.DistributedGradientTape(tape).gradient(loss, [variable])
+        self.assertEqual(self.rewritten(traced), {"tf__traced", "tf__gradient"} if self.size > 1 else set())
+
+
 class Operations(Ranks):
     def test_allreduce(self):
         for dtype in DTYPES:

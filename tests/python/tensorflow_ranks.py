@@ -3,12 +3,14 @@
     PYTHONPATH=python LOCKSTEP_CORE_LIBRARY=build/library/liblockstep_core.so \\
         .deps/venv_tensorflow/bin/python tests/python/tensorflow_ranks.py 1 2 4
 """
+import contextlib
 import multiprocessing
 import os
 import sys
 import tempfile
 import traceback
 import unittest
+import unittest.mock
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import jax  # noqa: E402, F401: forks have it
@@ -18,6 +20,7 @@ import tensorflow as tf  # noqa: E402
 
 import lockstep  # noqa: E402
 import lockstep.horovod.tensorflow as hvd  # noqa: E402
+from lockstep.tensorflow._operators import operators  # noqa: E402
 
 SECONDS = 400  # the machine may be busy
 MODULES = ["tensorflow_test", "horovod_tensorflow_test", "horovod_keras_test", "jax_test",
@@ -43,6 +46,21 @@ class Ranks(unittest.TestCase):
     def near(self, actual, wanted, difference=1e-6):
         for one, other in zip(actual, wanted, strict=True):
             np.testing.assert_allclose(np.asarray(one), np.asarray(other), rtol=0, atol=difference)
+
+    def rewritten(self, function, *arguments):
+        """The names of what AutoGraph has rewritten between a tf.function and our operators. It puts "tf__" before them."""
+        names = set()
+
+        def watched(operator):
+            def call(*arguments, **options):
+                names.update(frame.name for frame in traceback.extract_stack() if "__autograph_generated" in frame.filename)
+                return operator(*arguments, **options)
+            return call
+        with contextlib.ExitStack() as patches:
+            for name in filter(lambda name: name.startswith("lockstep_"), dir(operators)):
+                patches.enter_context(unittest.mock.patch.object(operators, name, watched(getattr(operators, name))))
+            tf.function(function)(*arguments)
+        return names
 
     def graph_equals_eager(self, task, reduce):
         """Bit for bit, where TensorFlow runs the graph as it was written. The variables after training by the graph as it is by default."""

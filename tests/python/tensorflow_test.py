@@ -35,6 +35,16 @@ class Verbs(Ranks):
         with self.assertRaisesRegex(ValueError, "there is no operator 'mean'"):
             lt.all_reduce(mine, "mean")
 
+    def test_are_traced_as_they_are_written(self):
+        variable = tf.Variable([1.0])
+
+        def traced(x):
+            lt.broadcast_variables([variable])
+            lt.all_reduce_gradients([x, None])
+            lt.all_reduce_coalesced([x, x])
+            return lt.all_reduce(x), lt.broadcast(x, 0), lt.all_gather(x), lt.reduce_scatter(x), lt.all_to_all(x)
+        self.assertEqual(self.rewritten(traced, tf.ones([self.size, 2])), {"tf__traced"})
+
     def test_inputs_stay_what_they_are(self):
         def function(x):
             doubled = 2 * x

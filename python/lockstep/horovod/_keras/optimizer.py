@@ -67,7 +67,7 @@ class _Distributed:
                 lambda: self._apply_reduced(self._hvd_passes.take(gradients), variables), lambda: None)
 
     def _apply_reduced(self, gradients, variables) -> None:
-        super(self._distributed_class, self).apply(self._hvd_reduction(gradients, variables), variables)
+        super(self._distributed_class, self).apply(self._hvd_reduction.reduced(gradients, variables), variables)
 
     def register_local_var(self, var) -> None:
         """The variable is of this rank alone: its gradient is not reduced."""

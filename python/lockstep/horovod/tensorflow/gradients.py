@@ -5,6 +5,7 @@ from typing import Optional, Sequence
 
 import tensorflow as tf
 
+from ...tensorflow._operators import as_written
 from .._basics import Average, ProcessSet, Sum, global_process_set, process_set_id, size_of
 from . import _operations as operations
 from .compression import Compression
@@ -16,7 +17,7 @@ def _label(number: int, source) -> str:
 
 
 class GradientReduction:
-    """A function of gradients and the variables that they are of. In a graph each gradient is reduced as soon as it is there; eagerly, all
+    """reduced() takes gradients and the variables that they are of. In a graph each gradient is reduced as soon as it is there; eagerly, all
     together. Gradients that are None stay so, and must be None on every rank."""
 
     def __init__(self, label: str, *, compression=Compression.none, sparse_as_dense: bool = False, op: int = Average,
@@ -42,7 +43,8 @@ class GradientReduction:
             return self.op, 1.0, 1.0
         return Sum, 1.0 / self.predivide, self.predivide / size_of(self.process_set)
 
-    def __call__(self, gradients: Sequence, sources: Sequence) -> list:
+    @as_written
+    def reduced(self, gradients: Sequence, sources: Sequence) -> list:
         size = size_of(self.process_set)
         if size == 1:
             return list(gradients)
@@ -99,7 +101,7 @@ class _DistributedTape:
 
     def gradient(self, target, sources, output_gradients=None, unconnected_gradients=tf.UnconnectedGradients.NONE):
         gradients = super(self._distributed_class, self).gradient(target, sources, output_gradients, unconnected_gradients)
-        reduced = self._reduction(tf.nest.flatten(gradients), tf.nest.flatten(sources))
+        reduced = self._reduction.reduced(tf.nest.flatten(gradients), tf.nest.flatten(sources))
         return tf.nest.pack_sequence_as(sources, reduced)
 
     def register_local_source(self, source) -> None:
@@ -107,6 +109,7 @@ class _DistributedTape:
         self._reduction.local.append(source)
 
 
+@as_written
 def DistributedGradientTape(gradtape: tf.GradientTape, device_dense: str = "", device_sparse: str = "", compression=Compression.none,
                             sparse_as_dense: bool = False, op: int = Average, gradient_predivide_factor: float = 1.0, num_groups: int = 0,
                             groups: Optional[object] = None, process_set: ProcessSet = global_process_set,
@@ -128,6 +131,7 @@ def DistributedGradientTape(gradtape: tf.GradientTape, device_dense: str = "", d
     return made
 
 
+@as_written
 def PartialDistributedGradientTape(gradtape: tf.GradientTape, device_dense: str = "", device_sparse: str = "", compression=Compression.none,
                                    sparse_as_dense: bool = False, op: int = Average, gradient_predivide_factor: float = 1.0,
                                    num_groups: int = 0, groups: Optional[object] = None, process_set: ProcessSet = global_process_set,

@@ -20,7 +20,7 @@ class _DistributedV1(tf.compat.v1.train.Optimizer):
     def compute_gradients(self, *arguments, **options):
         pairs = self._optimizer.compute_gradients(*arguments, **options)
         variables = [variable for _, variable in pairs]
-        return list(zip(self._reduction([gradient for gradient, _ in pairs], variables), variables))
+        return list(zip(self._reduction.reduced([gradient for gradient, _ in pairs], variables), variables))
 
     def apply_gradients(self, *arguments, **options):
         return self._optimizer.apply_gradients(*arguments, **options)
