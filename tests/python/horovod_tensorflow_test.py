@@ -1,4 +1,5 @@
 """One rank of a job: Horovod's interface for TensorFlow, against formulas and one process. Started by tensorflow_ranks.py."""
+import inspect
 import os
 import random
 
@@ -41,6 +42,13 @@ class Tracing(Ranks):
             hvd.grouped_reducescatter([x])
             return hvd.allreduce(x), hvd.allgather(x), hvd.broadcast(x, 0), hvd.alltoall(x), hvd.reducescatter(x)
         self.assertEqual(self.rewritten(traced, tf.ones([self.size, 2])), {"tf__traced"})
+
+    def test_leaves_every_function_as_it_is_written(self):
+        marks = set(vars(tf.autograph.experimental.do_not_convert(lambda: None))) - {"__wrapped__"}
+        self.assertTrue(marks)
+        functions = [name for name in hvd.__all__ if inspect.isfunction(getattr(hvd, name))]
+        self.assertTrue({"allreduce", "size", "DistributedGradientTape", "broadcast_variables"} <= set(functions))
+        self.assertEqual([name for name in functions if not marks <= set(vars(getattr(hvd, name)))], [])
 
     def test_leaves_the_reduction_of_gradients_as_it_is_written(self):
         variable = tf.Variable([1.0])

@@ -26,7 +26,7 @@ operators = _load()
 
 
 def as_written(function):
-    """For a function that a program calls in its tf.function. AutoGraph would rewrite it there, and all that it calls, which takes most of
+    """Marks a function that a program calls in its tf.function. AutoGraph would rewrite it there, and all that it calls, which takes most of
     the time of tracing and changes nothing: our functions decide by Python values alone. No function of the program is called below it."""
     marked = tf.autograph.experimental.do_not_convert(function)
     # The mark alone: the function that do_not_convert() makes costs an eager call some microseconds.

@@ -26,6 +26,9 @@ Differs     docs/horovod.md says in what. There is no elastic training: see `loc
 """
 from __future__ import annotations
 
+from types import FunctionType as _FunctionType
+
+from ...tensorflow._operators import as_written as _as_written
 from .._basics import (ProcessSet, add_process_set, ccl_built, cross_rank, cross_size, cuda_built, ddl_built, global_process_set, gloo_built,
                        gloo_enabled, init, is_homogeneous, is_initialized, local_rank, local_size, mpi_built, mpi_enabled,
                        mpi_threads_supported, nccl_built, rank, remove_process_set, rocm_built, shutdown, size, start_timeline,
@@ -53,6 +56,11 @@ def broadcast_object(obj, root_rank: int = 0, session=None, name=None, process_s
 def allgather_object(obj, session=None, name=None, process_set=global_process_set) -> list:
     """Every rank's object, pickled, in the order of ranks. Ranks run what they unpickle, so they must trust each other."""
     return _allgather_object(obj, name, process_set)
+
+
+for _name in __all__:
+    if isinstance(globals().get(_name), _FunctionType):
+        _as_written(globals()[_name])
 
 
 def __getattr__(name: str):

@@ -5,14 +5,12 @@ from typing import Callable, Optional, Sequence
 
 import tensorflow as tf
 
-from ...tensorflow._operators import as_written
 from .._basics import ProcessSet, global_process_set
 from .._objects import broadcast_object
 from . import _operations as operations
 from .mpi_ops import broadcast_
 
 
-@as_written
 def broadcast_variables(variables: Sequence, root_rank: int, process_set: ProcessSet = global_process_set, inplace: bool = False) -> list:
     """The root's values, in tf.Variables or Keras variables, eager or in a tf.function. Every rank gives the same list."""
     return broadcast_(variables, root_rank, operations.unique("broadcast_variables"), process_set)

@@ -109,7 +109,6 @@ class _DistributedTape:
         self._reduction.local.append(source)
 
 
-@as_written
 def DistributedGradientTape(gradtape: tf.GradientTape, device_dense: str = "", device_sparse: str = "", compression=Compression.none,
                             sparse_as_dense: bool = False, op: int = Average, gradient_predivide_factor: float = 1.0, num_groups: int = 0,
                             groups: Optional[object] = None, process_set: ProcessSet = global_process_set,
@@ -131,7 +130,6 @@ def DistributedGradientTape(gradtape: tf.GradientTape, device_dense: str = "", d
     return made
 
 
-@as_written
 def PartialDistributedGradientTape(gradtape: tf.GradientTape, device_dense: str = "", device_sparse: str = "", compression=Compression.none,
                                    sparse_as_dense: bool = False, op: int = Average, gradient_predivide_factor: float = 1.0,
                                    num_groups: int = 0, groups: Optional[object] = None, process_set: ProcessSet = global_process_set,

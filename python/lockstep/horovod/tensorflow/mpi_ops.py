@@ -5,7 +5,6 @@ from typing import Optional, Sequence
 
 import tensorflow as tf
 
-from ...tensorflow._operators import as_written
 from .._basics import Adasum, Average, Max, Min, ProcessSet, Product, Sum, choose_op, global_process_set, size_of
 from .._objects import barrier, join
 from . import _operations as operations
@@ -29,7 +28,6 @@ def _sparse_allreduce(tensor: tf.IndexedSlices, name: Optional[str], op: int, fa
     return tf.IndexedSlices(values, indices, dense_shape=tensor.dense_shape)
 
 
-@as_written
 def allreduce(tensor, average: Optional[bool] = None, device_dense: str = "", device_sparse: str = "", compression=Compression.none,
               op: Optional[int] = None, prescale_factor: float = 1.0, postscale_factor: float = 1.0, name: Optional[str] = None,
               process_set: ProcessSet = global_process_set, ignore_name_scope: bool = False):
@@ -43,7 +41,6 @@ def allreduce(tensor, average: Optional[bool] = None, device_dense: str = "", de
     return compression.decompress(made, context)
 
 
-@as_written
 def grouped_allreduce(tensors: Sequence, average: Optional[bool] = None, device_dense: str = "", device_sparse: str = "",
                       compression=Compression.none, op: Optional[int] = None, prescale_factor: float = 1.0, postscale_factor: float = 1.0,
                       name: Optional[str] = None, process_set: ProcessSet = global_process_set, ignore_name_scope: bool = False) -> list:
@@ -62,27 +59,23 @@ def grouped_allreduce(tensors: Sequence, average: Optional[bool] = None, device_
     return results
 
 
-@as_written
 def allgather(tensor, name: Optional[str] = None, ignore_name_scope: bool = False, process_set: ProcessSet = global_process_set):
     """All ranks' tensors along the first dimension, in which they may differ. Of the gradient, the average of this rank's rows, as in
     Horovod."""
     return operations.allgather_tensors([tensor], name, process_set, False)[0]
 
 
-@as_written
 def grouped_allgather(tensors: Sequence, name: Optional[str] = None, ignore_name_scope: bool = False,
                       process_set: ProcessSet = global_process_set) -> list:
     return operations.allgather_tensors(tensors, name, process_set, True)
 
 
-@as_written
 def broadcast(tensor, root_rank: int, name: Optional[str] = None, ignore_name_scope: bool = False,
               process_set: ProcessSet = global_process_set):
     """The root's tensor, on every rank. The root's gradient is the average of all, the others' is zero, as in Horovod."""
     return operations.broadcast_tensors([tensor], root_rank, name, process_set, False)[0]
 
 
-@as_written
 def broadcast_(variables: Sequence, root_rank: int, name: Optional[str] = None, process_set: ProcessSet = global_process_set) -> list:
     """The variables become the root's, through one operation. Returns them."""
     variables = list(variables)
@@ -92,7 +85,6 @@ def broadcast_(variables: Sequence, root_rank: int, name: Optional[str] = None, 
     return variables
 
 
-@as_written
 def alltoall(tensor, splits=None, name: Optional[str] = None, ignore_name_scope: bool = False,
              process_set: ProcessSet = global_process_set):
     """splits[r] rows go to rank r; without splits, equal parts. With splits the result is (tensor, received splits)."""
@@ -100,7 +92,6 @@ def alltoall(tensor, splits=None, name: Optional[str] = None, ignore_name_scope:
     return output if splits is None else (output, tf.cast(received, tf.int32))
 
 
-@as_written
 def reducescatter(tensor, device_dense: str = "", compression=Compression.none, op: int = Average, name: Optional[str] = None,
                   process_set: ProcessSet = global_process_set, prescale_factor: float = 1.0, postscale_factor: float = 1.0,
                   ignore_name_scope: bool = False):
@@ -111,7 +102,6 @@ def reducescatter(tensor, device_dense: str = "", compression=Compression.none, 
     return compression.decompress(made, context)
 
 
-@as_written
 def grouped_reducescatter(tensors: Sequence, device_dense: str = "", compression=Compression.none, op: int = Average,
                           name: Optional[str] = None, process_set: ProcessSet = global_process_set, prescale_factor: float = 1.0,
                           postscale_factor: float = 1.0, ignore_name_scope: bool = False) -> list:
