@@ -42,10 +42,11 @@ def median_of(call, seconds=0.4):
 def collectives(size):
     array = np.ones(size // 4, np.float32)
     tensor, x = tf.constant(array), jnp.asarray(array)
-    in_graph, named_in_graph = tf.function(lt.all_reduce), tf.function(hvd.allreduce)
+    in_graph, named_in_graph, alone = tf.function(lt.all_reduce), tf.function(hvd.allreduce), tf.function(lambda x: x + 1)
     in_jit = jax.jit(lj.all_reduce)
     return {"numpy": lambda: lockstep.all_reduce(array), "tensorflow": lambda: lt.all_reduce(tensor),
-            "tensorflow, tf.function": lambda: in_graph(tensor), "horovod.tensorflow": lambda: hvd.allreduce(tensor),
+            "tf.function alone": lambda: alone(tensor), "tensorflow, tf.function": lambda: in_graph(tensor),
+            "horovod.tensorflow": lambda: hvd.allreduce(tensor),
             "horovod.tensorflow, tf.function": lambda: named_in_graph(tensor), "jax, jit": lambda: in_jit(x).block_until_ready()}
 
 
@@ -100,7 +101,7 @@ def traces():
         return tf.reduce_mean(x)
 
     times = {}
-    for name, step in {"alone": alone, "tensorflow": by_order, "horovod.tensorflow": by_name}.items():
+    for name, step in {"tf.function alone": alone, "tensorflow, tf.function": by_order, "horovod.tensorflow, tf.function": by_name}.items():
         begin = time.perf_counter()
         tf.function(step).get_concrete_function()
         times[name] = (time.perf_counter() - begin) * 1e3
