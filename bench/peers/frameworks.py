@@ -77,8 +77,8 @@ def steps():
 
 
 def traces():
-    """Milliseconds in which a process traces a tf.function of a step for the first time: 20 layers of 32 x 32, without a job's calls and with
-    them. Expected: their operators are 20 of about 200, so they take a tenth of the time, unless AutoGraph rewrites what makes them."""
+    """Milliseconds in which a process traces a tf.function of a step for the first time: 20 layers of 32 x 32, without a job's calls and
+    with them. Expected: their operators are 20 of about 200, so they take a tenth of the time, unless AutoGraph rewrites what makes them."""
     layers = [tf.Variable(tf.ones([32, 32]) / 32) for _ in range(20)]
 
     def alone():

@@ -33,7 +33,7 @@ import tensorflow as tf
 from .._group import Group, world
 from .._library import OPS
 from . import _gradients  # noqa: F401: registers them
-from ._operators import as_written
+from ._operators import as_written as _as_written
 from ._operators import operators as _operators
 
 __all__ = ["all_gather", "all_reduce", "all_reduce_coalesced", "all_reduce_gradients", "all_to_all", "broadcast", "broadcast_variables",
@@ -52,13 +52,11 @@ def _shaped(result: tf.Tensor, shape) -> tf.Tensor:
     return result
 
 
-@as_written
 def all_reduce(tensor, op: str = "sum", *, group: Group = world) -> tf.Tensor:
     """The combination of all ranks' tensors, on every rank. op: sum, avg, product, min, max, band, bor, bxor."""
     return _operators.lockstep_all_reduce([tensor], group.handle, op=_op(op))[0]
 
 
-@as_written
 def all_reduce_coalesced(tensors: Sequence, op: str = "sum", *, group: Group = world) -> list[tf.Tensor]:
     """all_reduce of several tensors through one operation for each dtype."""
     tensors = [tf.convert_to_tensor(tensor) for tensor in tensors]
@@ -71,7 +69,6 @@ def all_reduce_coalesced(tensors: Sequence, op: str = "sum", *, group: Group = w
     return results
 
 
-@as_written
 def all_reduce_gradients(gradients: Sequence, op: str = "avg", *, group: Group = world) -> list:
     """What tape.gradient() gave, combined over the ranks. None stays None; an IndexedSlices becomes a dense tensor."""
     there = [place for place, gradient in enumerate(gradients) if gradient is not None]
@@ -81,20 +78,17 @@ def all_reduce_gradients(gradients: Sequence, op: str = "avg", *, group: Group =
     return results
 
 
-@as_written
 def broadcast(tensor, root: int, *, group: Group = world) -> tf.Tensor:
     """The root's tensor, on every rank."""
     return _operators.lockstep_broadcast(tensor, group.handle, root=root)
 
 
-@as_written
 def broadcast_variables(variables: Sequence, root: int = 0, *, group: Group = world) -> None:
     """Every variable becomes the root's."""
     for variable in variables:
         variable.assign(broadcast(variable, root, group=group))
 
 
-@as_written
 def all_gather(tensor, *, group: Group = world) -> tf.Tensor:
     """Every rank's tensor, on every rank: shape (size, *tensor.shape)."""
     tensor = tf.convert_to_tensor(tensor)
@@ -102,14 +96,16 @@ def all_gather(tensor, *, group: Group = world) -> tf.Tensor:
     return _shaped(result, tf.TensorShape([group.size]).concatenate(tensor.shape))
 
 
-@as_written
 def reduce_scatter(tensor, op: str = "sum", *, group: Group = world) -> tf.Tensor:
     """The combination of all ranks' tensor[rank]: shape tensor.shape[1:]."""
     tensor = tf.convert_to_tensor(tensor)
     return _shaped(_operators.lockstep_reduce_scatter(tensor, group.handle, op=_op(op)), tensor.shape[1:])
 
 
-@as_written
 def all_to_all(tensor, *, group: Group = world) -> tf.Tensor:
     """tensor[r] goes to rank r; result[r] comes from rank r."""
     return _operators.lockstep_all_to_all(tensor, group.handle)
+
+
+for _name in __all__:
+    _as_written(globals()[_name])

@@ -27,7 +27,8 @@ operators = _load()
 
 def as_written(function):
     """Marks a function that a program calls in its tf.function. AutoGraph would rewrite it there, and all that it calls, which takes most of
-    the time of tracing and changes nothing: our functions decide by Python values alone. No function of the program is called below it."""
+    the time of tracing and changes nothing: our functions decide by Python values alone. Nothing of the program is called below it but the
+    methods of a `compression`, which are taken as they are written, too."""
     marked = tf.autograph.experimental.do_not_convert(function)
     # The mark alone: the function that do_not_convert() makes costs an eager call some microseconds.
     vars(function).update({name: value for name, value in vars(marked).items() if name != "__wrapped__"})

@@ -158,7 +158,6 @@ void Group::abort(const std::string& reason, ErrorCode code, int peer) {
 void Group::close() {
   constexpr std::chrono::milliseconds LONGEST{1000};
   if (roster().is_fork()) return;
-  const Deadline deadline = Deadline::in(LONGEST);
   {
     Session session(fabric());
     if (core_->presence().has_left()) return;
@@ -166,6 +165,7 @@ void Group::close() {
     session.settle();
     const auto& node = roster().node();
     if (node && node->local() != nullptr) node->local()->close();
+    const Deadline deadline = Deadline::in(LONGEST);
     while (roster().id() == 0 && !fabric().lines().flushed() && !deadline.expired())
       fabric().wait(session, Deadline::Clock::now() + std::chrono::milliseconds(1));
     if (fabric().has_groups()) return;
