@@ -74,13 +74,13 @@ class Ranks:
     """The processes of one trial. Output goes to files; the ranks are not waited for until the end, so a dead one is a zombie
     for its peers, as it is under many launchers."""
 
-    def __init__(self, size, steps=12, ending=None, variables=None, program=PROGRAM, copies=None, large=False):
-        """large: with a message so large that it takes its time, and a way of its own."""
+    def __init__(self, size, steps=12, ending=None, variables=None, program=PROGRAM, copies=None, large=0):
+        """large: in so many steps each rank sends a message so large that it takes its time, and a way of its own."""
         self.size = size
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="lockstep-trial-"))
         self.stamps = self.folder / "stamps"
         self.stamps.write_bytes(bytes(4096))
-        arguments = [str(self.stamps), str(steps), *(["large"] if large else []), *([ending] if ending else [])]
+        arguments = [str(self.stamps), str(steps), *([f"large={large}"] if large else []), *([ending] if ending else [])]
         pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(size - 1)]
         self.processes = []
         for rank in range(size):

@@ -25,8 +25,8 @@ STATE = "waiting (?:to receive from it|to send to it|for its data in shared memo
 PORT = "" if BACKEND.endswith("gloo") else r":\d+"  # Gloo has one for each two
 PLACE = r" at [\d.]+" + PORT if HAS_CONNECTIONS else ""  # behind a pid
 TRIALS = int(os.environ.get("PEERS_TEST_TRIALS", "20"))
-# Where a rank may be with a message that is taken out of another's memory: how often it comes there in the first steps, and which ranks
-# do. Each sends to the next; of two that share a node the second takes.
+# Where a rank may be with a message taken out of another's memory: how often it comes there in the first steps, and which ranks do (each
+# sends to the next; of two that share a node the second takes).
 MESSAGE_POINTS = {"shm": {"comm.taking_message": (4, range(SIZE)), "comm.pouring_message": (136, range(SIZE))},
                   "hierarchical": {"comm.taking_message": (36, range(1, SIZE, 2)), "comm.giving_message": (4, range(0, SIZE, 2))},
                   }.get(BACKEND.partition("+")[0], {})
@@ -128,7 +128,7 @@ class Killed(PeersTest):
     @unittest.skipUnless(MESSAGE_POINTS, NO_MESSAGE_POINTS)
     def test_taking_a_message(self):
         for point, (below, victims) in MESSAGE_POINTS.items():
-            self.kill_trials(point, point, below, victims=victims, large=True)
+            self.kill_trials(point, point, below, victims=victims, large=12)
 
     def test_between_steps(self):
         self.kill_trials("between steps", "trial.between_steps", 10)
@@ -141,7 +141,7 @@ class Killed(PeersTest):
         for seed in range(2 * TRIALS):
             chance = random.Random(f"random/{seed}")
             victim = chance.randrange(SIZE)
-            with self.subTest(seed=seed, victim=victim), Ranks(SIZE, steps=60, large=True) as ranks:
+            with self.subTest(seed=seed, victim=victim), Ranks(SIZE, steps=60, large=1) as ranks:
                 time.sleep(chance.uniform(0, 0.08))
                 killed = time.monotonic_ns()
                 ranks.send(victim, signal.SIGKILL)
@@ -167,7 +167,7 @@ class Killed(PeersTest):
         for seed in range(TRIALS):
             chance = random.Random(f"two/{seed}")
             victims = chance.sample(range(SIZE), 2)
-            with self.subTest(seed=seed, victims=victims), Ranks(SIZE, steps=100000, large=True) as ranks:
+            with self.subTest(seed=seed, victims=victims), Ranks(SIZE, steps=100000, large=1) as ranks:
                 for rank in range(SIZE):
                     ranks.wait_for(rank, "phase steps")
                 for victim in victims:
@@ -302,21 +302,23 @@ class Stopped(PeersTest):
     def test_taking_a_message(self):
         expected = self.undisturbed()
         for point, (below, victims) in MESSAGE_POINTS.items():
-            for seed in range(max(1, TRIALS // 4)):
-                self.stop_trial(f"{point}/{seed}", point, below, expected, victims=victims, large=True)
+            stopped = [self.stop_trial(f"{point}/{seed}", point, below, expected, victims=victims, large=12)
+                       for seed in range(max(1, TRIALS // 4))]
+            self.assertIn(True, stopped, f"no victim reached {point}")
 
-    def stop_trial(self, seed, point, below, expected, variables=None, victims=range(SIZE), large=False):
-        """One rank is stopped at a fail point, if it gets there, until all others have warned of it."""
+    def stop_trial(self, seed, point, below, expected, variables=None, victims=range(SIZE), large=0):
+        """One rank is stopped at a fail point until all others have warned of it. False if it never got there."""
         chance = random.Random(f"stop/{seed}")
         victim = victims[chance.randrange(len(victims))]
         variables = {"LOCKSTEP_FAIL_POINT": f"{point}@{victim}+{chance.randrange(below)}=stop", "LOCKSTEP_WARN_AFTER": "1",
                      **(variables or {})}
         with self.subTest(seed=seed, **variables), Ranks(SIZE, variables=variables, large=large) as ranks:
-            if self.is_stopped(ranks, victim):
+            if stopped := self.is_stopped(ranks, victim):
                 self.check_warnings(ranks, victim)
                 ranks.send(victim, signal.SIGCONT)
             self.assertEqual(ranks.finish(), [], f"these ranks hang\n{ranks.everything()}")
             self.assertEqual(ranks.checksums(), dict.fromkeys(range(SIZE), expected), ranks.everything())
+            return stopped
 
     @unittest.skipIf(HAS_CONNECTIONS, "nobody writes to others' memory")
     def test_one_that_wakes_after_an_abort_corrupts_nothing(self):

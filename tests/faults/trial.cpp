@@ -1,14 +1,15 @@
 // One rank of a job without libtorch that goes through the phases of training, for peers_test.py to kill,
 // stop and mistreat.
 //
-//   trial STAMPS STEPS [large] [HOW@RANK+STEP]
+//   trial STAMPS STEPS [large=N] [HOW@RANK+STEP]
 //
 // Phases      init; construction (parameters are broadcast); steps (several all_reduces in flight, then one
 //             by one, a barrier every third step, a message to the next rank); saving (rank 0 writes a file,
 //             the others wait for it); teardown. Each is announced by a line "phase NAME".
 // Fail points trial.construct, trial.between_steps, trial.saving, trial.last_barrier, besides those of the
 // library.
-// large       the first message to the next rank is one of 17 MiB.
+// large=N     each of the first N steps sends the next rank a message of 17 MiB, too, through a ring if the
+//             receiver comes in time.
 // HOW         at STEP, RANK ends by segv, abort, throw (uncaught), exit, quick_exit, immediately (_Exit(0))
 //             or return.
 // STAMPS      a file of one 64-bit number per rank: the monotonic clock, in ns, before whatever that rank did
@@ -59,8 +60,8 @@ bool end_by(const std::string& how) {
 
 class Trial {
  public:
-  Trial(const Stamp& stamp, Ending ending, bool large)
-      : stamp_(stamp), ending_(std::move(ending)), large_(large) {}
+  Trial(const Stamp& stamp, Ending ending, int large_steps)
+      : stamp_(stamp), ending_(std::move(ending)), large_steps_(large_steps) {}
 
   // False when the rank is to return from main.
   bool run(int steps) {
@@ -142,27 +143,29 @@ class Trial {
   // A message from each rank to the next: one that its sender lends, and before it one so large that it goes
   // through a ring.
   void pass_on(int step) {
-    if (large_ && step == 0) {
+    if (step < large_steps_) {
       constexpr std::size_t THROUGH_A_RING = std::size_t{17} << 20U;
-      std::vector<float> large(THROUGH_A_RING / sizeof(float));
-      pass_on(step, large);
+      large_.resize(THROUGH_A_RING / sizeof(float));
+      pass_on(step, large_);
     }
     pass_on(step, buckets_[1]);
   }
 
   void pass_on(int step, std::vector<float>& bucket) {
-    std::vector<float> received(bucket.size());
+    received_.resize(bucket.size());
     const int next = (get_rank() + 1) % get_world_size();
     const int previous = (get_rank() + get_world_size() - 1) % get_world_size();
     std::fill(bucket.begin(), bucket.end(), 0.7F * static_cast<float>(get_rank() - step));
     stamp_.alive();
+    comm::barrier(world());  // a sender whose receiver is late takes another way
+    stamp_.alive();
     if (get_rank() % 2 == 0) comm::send(world(), std::span<const float>(bucket), next);
     stamp_.alive();
-    comm::recv(world(), std::span(received), previous);
+    comm::recv(world(), std::span(received_), previous);
     stamp_.alive();
     if (get_rank() % 2 == 1) comm::send(world(), std::span<const float>(bucket), next);
     const float expected = 0.7F * static_cast<float>(previous - step);
-    if (std::any_of(received.begin(), received.end(), [&](float value) { return value != expected; }))
+    if (std::any_of(received_.begin(), received_.end(), [&](float value) { return value != expected; }))
       throw std::runtime_error("a wrong message");
   }
 
@@ -190,8 +193,9 @@ class Trial {
 
   const Stamp& stamp_;
   const Ending ending_;
-  const bool large_;
+  const int large_steps_;
   std::vector<std::vector<float>> buckets_ = buckets();
+  std::vector<float> large_, received_;
   Checksum checksum_;
 };
 
@@ -201,8 +205,10 @@ int main(int argc, char** argv) {
   const Stamp stamp(argv[1]);
   // Its buckets may be in use until this rank has left the group, however it ends; that is after main for
   // some endings.
-  const bool large = argc > 3 && argv[3] == std::string("large");
-  const int ending = large ? 4 : 3;
-  static Trial trial(stamp, argc > ending ? parse(argv[ending]) : Ending(), large);
+  const std::string large = argc > 3 ? argv[3] : "";
+  const bool is_large = large.rfind("large=", 0) == 0;
+  const int ending = is_large ? 4 : 3;
+  static Trial trial(stamp, argc > ending ? parse(argv[ending]) : Ending(),
+                     is_large ? std::stoi(large.substr(large.find('=') + 1)) : 0);
   return trial::run_and_report([&] { trial.run(std::stoi(argv[2])); });
 }
