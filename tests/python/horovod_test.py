@@ -1,6 +1,8 @@
-"""One rank of a job: Horovod's interface for PyTorch, against formulas and torch in one process.
+"""Horovod's interface for PyTorch, against formulas and torch in one process: jobs of forks, or one rank of a job that was launched.
 
-    PYTHONPATH=python LOCKSTEP_CORE_LIBRARY=build/library/liblockstep_core.so lockstep run -n 3 python tests/python/horovod_test.py
+    export PYTHONPATH=python LOCKSTEP_CORE_LIBRARY=build/library/liblockstep_core.so
+    python tests/python/horovod_test.py shm_4 tcp_3
+    lockstep run -n 3 python tests/python/horovod_test.py
 """
 import json
 import os
@@ -10,6 +12,7 @@ import tempfile
 import unittest
 
 import torch
+import torch_ranks
 from horovod_optimizers import Optimizers, Ranks  # noqa: F401: unittest finds its tests here
 
 import lockstep
@@ -249,8 +252,25 @@ class Starts(Ranks):
             hvd.init()
 
 
-if __name__ == "__main__":
-    outcome = unittest.main(exit=False, argv=sys.argv[:1] + sys.argv[1:]).result
+def main():
+    outcome = unittest.main(exit=False, argv=sys.argv).result
     if not outcome.wasSuccessful():
         sys.exit(1)
     hvd.shutdown()
+
+
+def one_rank(rank, size, folder, backend):
+    os.environ.update(RANK=str(rank), WORLD_SIZE=str(size), LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE=str(size),
+                      LOCKSTEP_JOB_ID=os.path.basename(folder), LOCKSTEP_BACKEND=backend)
+    sys.argv = sys.argv[:1]
+    main()
+
+
+if __name__ == "__main__":
+    if "RANK" in os.environ:
+        main()
+    else:
+        jobs = [word.partition("_") for word in sys.argv[1:]]
+        failed = {(backend, size): codes for backend, _, size in jobs if any(codes := torch_ranks.run(int(size), one_rank, backend))}
+        if failed or not jobs:
+            sys.exit(f"exit codes of the ranks by backend and number of ranks: {failed}" if failed else __doc__)
