@@ -157,7 +157,7 @@ class Trial {
     const int previous = (get_rank() + get_world_size() - 1) % get_world_size();
     std::fill(bucket.begin(), bucket.end(), 0.7F * static_cast<float>(get_rank() - step));
     stamp_.alive();
-    comm::barrier(world());  // a sender whose receiver is late takes another way
+    if (&bucket == &large_) comm::barrier(world());  // where its receiver is late a sender takes another way
     stamp_.alive();
     if (get_rank() % 2 == 0) comm::send(world(), std::span<const float>(bucket), next);
     stamp_.alive();
