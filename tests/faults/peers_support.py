@@ -14,6 +14,7 @@ import time
 
 PROGRAM = pathlib.Path(os.environ["PEERS_TEST_PROGRAM"]).resolve()
 BACKEND = os.environ.get("PEERS_TEST_BACKEND", "shm")
+STEPS = 12  # of a trial
 PATIENCE = 200.0  # seconds after which a rank counts as hanging; the machine may be busy
 
 
@@ -74,7 +75,7 @@ class Ranks:
     """The processes of one trial. Output goes to files; the ranks are not waited for until the end, so a dead one is a zombie
     for its peers, as it is under many launchers."""
 
-    def __init__(self, size, steps=12, ending=None, variables=None, program=PROGRAM, copies=None, large=0):
+    def __init__(self, size, steps=STEPS, ending=None, variables=None, program=PROGRAM, copies=None, large=0):
         """large: in so many steps each rank sends a message so large that it takes its time, and a way of its own."""
         self.size = size
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="lockstep-trial-"))

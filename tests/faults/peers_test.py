@@ -15,7 +15,7 @@ import time
 import unittest
 
 import peers_support
-from peers_support import Copies, Histogram, Ranks
+from peers_support import STEPS, Copies, Histogram, Ranks
 
 SIZE = 4
 BACKEND = peers_support.BACKEND
@@ -128,7 +128,7 @@ class Killed(PeersTest):
     @unittest.skipUnless(MESSAGE_POINTS, NO_MESSAGE_POINTS)
     def test_taking_a_message(self):
         for point, (below, victims) in MESSAGE_POINTS.items():
-            self.kill_trials(point, point, below, victims=victims, large=12)
+            self.kill_trials(point, point, below, victims=victims, large=STEPS)
 
     def test_between_steps(self):
         self.kill_trials("between steps", "trial.between_steps", 10)
@@ -302,7 +302,7 @@ class Stopped(PeersTest):
     def test_taking_a_message(self):
         expected = self.undisturbed()
         for point, (below, victims) in MESSAGE_POINTS.items():
-            stopped = [self.stop_trial(f"{point}/{seed}", point, below, expected, victims=victims, large=12)
+            stopped = [self.stop_trial(f"{point}/{seed}", point, below, expected, victims=victims, large=STEPS)
                        for seed in range(max(1, TRIALS // 4))]
             self.assertIn(True, stopped, f"no victim reached {point}")
 

@@ -21,6 +21,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <limits>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -146,25 +147,31 @@ class Trial {
     if (step < large_steps_) {
       constexpr std::size_t THROUGH_A_RING = std::size_t{17} << 20U;
       large_.resize(THROUGH_A_RING / sizeof(float));
+      fill(step, large_);
+      comm::barrier(world());  // where its receiver is late a sender takes another way
       pass_on(step, large_);
     }
+    fill(step, buckets_[1]);
     pass_on(step, buckets_[1]);
   }
 
-  void pass_on(int step, std::vector<float>& bucket) {
-    received_.resize(bucket.size());
+  static float value_of(int rank, int step) { return 0.7F * static_cast<float>(rank - step); }
+
+  void fill(int step, std::vector<float>& bucket) {
+    std::fill(bucket.begin(), bucket.end(), value_of(get_rank(), step));
+    received_.assign(bucket.size(), std::numeric_limits<float>::quiet_NaN());
+  }
+
+  void pass_on(int step, const std::vector<float>& bucket) {
     const int next = (get_rank() + 1) % get_world_size();
     const int previous = (get_rank() + get_world_size() - 1) % get_world_size();
-    std::fill(bucket.begin(), bucket.end(), 0.7F * static_cast<float>(get_rank() - step));
-    stamp_.alive();
-    if (&bucket == &large_) comm::barrier(world());  // where its receiver is late a sender takes another way
     stamp_.alive();
     if (get_rank() % 2 == 0) comm::send(world(), std::span<const float>(bucket), next);
     stamp_.alive();
     comm::recv(world(), std::span(received_), previous);
     stamp_.alive();
     if (get_rank() % 2 == 1) comm::send(world(), std::span<const float>(bucket), next);
-    const float expected = 0.7F * static_cast<float>(previous - step);
+    const float expected = value_of(previous, step);
     if (std::any_of(received_.begin(), received_.end(), [&](float value) { return value != expected; }))
       throw std::runtime_error("a wrong message");
   }
@@ -195,7 +202,8 @@ class Trial {
   const Ending ending_;
   const int large_steps_;
   std::vector<std::vector<float>> buckets_ = buckets();
-  std::vector<float> large_, received_;
+  std::vector<float> large_;
+  std::vector<float> received_;
   Checksum checksum_;
 };
 

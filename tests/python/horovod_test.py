@@ -19,6 +19,7 @@ import lockstep
 import lockstep.horovod.torch as hvd
 
 DTYPES = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float32, torch.float64]
+SECONDS = 400  # the machine may be busy
 ROUNDS = int(os.environ.get("NAMED_TEST_ROUNDS", "3"))  # of 200 tensors in random orders
 
 
@@ -270,7 +271,8 @@ if __name__ == "__main__":
     if "RANK" in os.environ:
         main()
     else:
-        jobs = [word.partition("_") for word in sys.argv[1:]]
-        failed = {(backend, size): codes for backend, _, size in jobs if any(codes := torch_ranks.run(int(size), one_rank, backend))}
-        if failed or not jobs:
-            sys.exit(f"exit codes of the ranks by backend and number of ranks: {failed}" if failed else __doc__)
+        jobs = [word.split("_") for word in sys.argv[1:]] or sys.exit(__doc__)
+        failed = {(backend, size): codes for backend, size in jobs
+                  if any(codes := torch_ranks.run(int(size), one_rank, backend, seconds=SECONDS))}
+        if failed:
+            sys.exit(f"exit codes of the ranks by backend and number of ranks: {failed}")

@@ -1,4 +1,4 @@
-"""Ranks for tests of lockstep.torch: forks of one process that has imported torch, because that import takes longer than a test."""
+"""Ranks for tests of lockstep.torch and of Horovod's interface for torch: forks of one process that has imported torch, because that import takes longer than a test."""
 import multiprocessing
 import os
 import sys
@@ -13,8 +13,8 @@ SECONDS = 100
 _fork = multiprocessing.get_context("fork")
 
 
-def run(size, body, *arguments):
-    """Calls body(rank, size, folder, *arguments) in `size` processes. Returns their exit codes: negative is a signal's number, None a
+def run(size, body, *arguments, seconds=SECONDS):
+    """Calls body(rank, size, folder, *arguments) in `size` processes, each for `seconds`. Returns their exit codes: negative is a signal's number, None a
     rank that did not end and was killed."""
     with tempfile.TemporaryDirectory(prefix="lockstep-torch-") as folder:
         ranks = [_fork.Process(target=_call, args=(body, rank, size, folder, *arguments)) for rank in range(size)]
@@ -22,7 +22,7 @@ def run(size, body, *arguments):
             rank.start()
         codes = []
         for rank in ranks:
-            rank.join(SECONDS)
+            rank.join(seconds)
             codes.append(rank.exitcode)
             if rank.exitcode is None:
                 rank.kill()
