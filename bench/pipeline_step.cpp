@@ -2,6 +2,7 @@
 // thread, for each schedule, beside two halves that exchange nothing.
 //
 //   lockstep run -n 2 build/bench/pipeline_step mlp 4 30       # or gpt; 4 or 8 micro-batches; 30 rounds
+//   lockstep run -n 2 build/bench/pipeline_step mlp 4 30 zb-v  # the schedules whose name begins so
 //   lockstep run -n 2 python bench/peers/pipeline_step.py mlp 4 30    # torch.distributed.pipelining
 //   lockstep run -n 2 build/bench/pipeline_step messages 1536 300     # a value of 1.5 MiB; 300 rounds
 //
@@ -16,7 +17,9 @@
 //
 // halves is the least that two ranks can do: each runs its half of the layers forward and backward for each
 // micro-batch, on inputs and gradients of its own, and then they meet. `times_halves` of a schedule with no
-// bubble is 1. `ideal` is the makespan of the schedule's table where each action takes as long as in halves
+// bubble is 1. `times_bubble` is the same, times the part of the schedule's table in which a rank computes if
+// all actions take equally long: 1 if the bubble is what its formula says, (p - 1) / (m + p - 1) for 1F1B.
+// `ideal` is the makespan of the schedule's table where each action takes as long as in halves
 // that exchange nothing either and run the actions of that table in its order: what lies between a forward
 // and its backward, or between the halves of a backward, empties the caches. "zb-v cut" has the cut, and the
 // order, that are best for the times of the layers, which balance_by_time() measures first.
@@ -45,6 +48,7 @@
 #include <thread>
 #include <vector>
 
+#include "lockstep/base/error.h"
 #include "lockstep/job/job.h"
 #include "lockstep/models/gpt2.h"
 #include "lockstep/parallel/pipeline/balance.h"
@@ -217,9 +221,10 @@ std::vector<Plan> make_plans(const Model& model, int micro_batches) {
   return plans;
 }
 
-std::vector<Contender> make_contenders(const Model& model, int micro_batches) {
+std::vector<Contender> make_contenders(const Model& model, int micro_batches, const std::string& names) {
   std::vector<Contender> all;
   for (const auto& [shape, layers] : make_plans(model, micro_batches)) {
+    if (!label_of(shape).starts_with(names)) continue;
     Contender one{.shape = shape, .layers = layers};
     std::vector<dist::PipelineStage> stages;
     for (int chunk = 0; chunk < shape.virtual_stages; ++chunk) {
@@ -249,15 +254,17 @@ double ideal_ms(const dist::PipelineShape& shape, const Halves& own) {
 }
 
 void print_one(const Model& model, const Contender& one) {
+  const double bubble = pipeline_timeline(pipeline_schedule(one.shape)).bubble();
   std::printf(
       "{\"model\": \"%s\", \"micro_batches\": %d, \"schedule\": \"%s\", \"ms\": %.2f, "
-      "\"times_halves\": %.3f, \"times_ideal\": %.3f, \"waited_ms\": %.2f}\n",
+      "\"times_halves\": %.3f, \"times_bubble\": %.3f, \"times_ideal\": %.3f, \"waited_ms\": %.2f}\n",
       model.name.c_str(), one.shape.micro_batches, label_of(one.shape).c_str(), median(one.ms),
-      median(one.ratios), median(one.ideals), median(one.waited));
+      median(one.ratios), median(one.ratios) * (1 - bubble), median(one.ideals), median(one.waited));
 }
 
-void measure(const Model& model, int micro_batches, int rounds) {
-  std::vector<Contender> contenders = make_contenders(model, micro_batches);
+void measure(const Model& model, int micro_batches, int rounds, const std::string& names) {
+  std::vector<Contender> contenders = make_contenders(model, micro_batches, names);
+  if (contenders.empty()) throw dist::InvalidArgument("no schedule's name begins with " + names);
   std::vector<nn::Sequential> half = {
       dist::sequential_part(model.layers, model.even(dist::get_world_size()), dist::get_rank())};
   std::vector<double> halves;
@@ -373,7 +380,7 @@ void measure_messages(std::int64_t kib, int rounds) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 4) return 64;
+  if (argc < 4 || argc > 5) return 64;
   at::set_num_threads(1);
   dist::init_process_group();
   dist::install_caching_allocator();
@@ -384,7 +391,7 @@ int main(int argc, char** argv) {
   else if (model == "messages")
     measure_messages(/*kib=*/micro_batches, rounds);
   else
-    measure(Model(model), micro_batches, rounds);
+    measure(Model(model), micro_batches, rounds, argc > 4 ? argv[4] : "");
   dist::destroy_process_group();
   return 0;
 }

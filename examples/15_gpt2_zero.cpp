@@ -21,8 +21,6 @@
 #include "examples/checkpoints.h"
 #include "examples/text.h"
 #include "lockstep/compat/deepspeed/engine.h"
-#include "lockstep/data/data_loader.h"
-#include "lockstep/data/distributed_sampler.h"
 #include "lockstep/data/token_dataset.h"
 #include "lockstep/models/gpt2.h"
 #include "lockstep/models/gpt2_files.h"
@@ -78,9 +76,7 @@ double mean_of(const auto& losses) {
 
 void train(const Options& o, models::GPT2& net, const auto& data) {
   auto [engine, optimizer, lr_scheduler] = deepspeed::initialize(net, deepspeed::read_config(o.config));
-  dist::DistributedSampler sampler(data.size());
-  auto loader = dist::make_data_loader(data, sampler,
-                                       {.batch_size = engine.train_micro_batch_size_per_gpu(), .workers = 1});
+  auto loader = engine.deepspeed_io(data, {.num_local_io_workers = 1});
   dist::set_seed(1, dist::get_rank());  // from here on each rank has its own dropout
 
   int epoch = 0;
@@ -94,7 +90,7 @@ void train(const Options& o, models::GPT2& net, const auto& data) {
   }
   dist::Mean loss_of_step;
   for (; engine.global_steps() < o.steps; ++epoch) {
-    sampler.set_epoch(epoch);
+    loader.set_epoch(epoch);
     for (auto& batch : loader) {
       const at::Tensor loss =
           models::next_token_loss(engine(batch.data.to(o.device)), batch.target.to(o.device));

@@ -24,9 +24,9 @@
 #pragma once
 
 #include <chrono>
-#include <deque>
 #include <exception>
 #include <functional>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -56,9 +56,11 @@ class WorkState {
   using Callback = std::function<void(const Work&)>;
 
   std::mutex callbacks_mutex_;
-  std::deque<Callback> callbacks_;  // callbacks that have not run; guarded by the mutex, as is:
-  bool seen_ = false;               // a call of a Work has seen the operation done or failed
-  bool running_ = false;            // a callback is running, which may itself ask for the work
+  // Callbacks that have not run; guarded by the mutex, as is what follows. A list, because an empty one
+  // allocates nothing.
+  std::list<Callback> callbacks_;
+  bool seen_ = false;     // a call of a Work has seen the operation done or failed
+  bool running_ = false;  // a callback is running, which may itself ask for the work
 };
 
 class Work {

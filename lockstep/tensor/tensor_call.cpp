@@ -28,15 +28,16 @@ std::string prefix_of(const char* verb, const ProcessGroup& group) {
 // The work of a call: copies results back into tensors that are not contiguous, and holds the tensors.
 class TensorWork : public WorkState {
  public:
-  TensorWork(Work work, const char* verb, ProcessGroup group, std::shared_ptr<Buffers> buffers)
-      : work_(std::move(work)), verb_(verb), group_(std::move(group)), buffers_(std::move(buffers)) {
+  TensorWork(Work work, const char* verb, const ProcessGroup& group, std::shared_ptr<Buffers> buffers)
+      : work_(std::move(work)), buffers_(std::move(buffers)) {
     for (const TensorBuffer& buffer : *buffers_) has_copies_ |= buffer.is_result && buffer.is_copy();
+    if (has_copies_) prefix_ = prefix_of(verb, group);
   }
   TensorWork(const TensorWork&) = delete;
   TensorWork& operator=(const TensorWork&) = delete;
   ~TensorWork() override {
     if (has_copies_ && work_.exception() == nullptr) {
-      log(LogLevel::WARNING, prefix_of(verb_, group_) +
+      log(LogLevel::WARNING, prefix_ +
                                  "a Work was dropped before anybody waited for it; its tensor is not "
                                  "contiguous, so the result was not copied back into it");
     }
@@ -71,16 +72,15 @@ class TensorWork : public WorkState {
     if (!std::exchange(has_copies_, false)) return;
     const c10::NoGradGuard no_grad;
     for (const TensorBuffer& buffer : *buffers_) {
-      if (buffer.is_result && buffer.is_copy()) buffer.original.copy_(buffer.memory);
+      if (buffer.is_result && buffer.is_copy()) buffer.original.copy_(buffer.copy);
     }
   }
 
  private:
   Work work_;
-  const char* verb_;
-  ProcessGroup group_;
   std::shared_ptr<Buffers> buffers_;
   bool has_copies_ = false;
+  std::string prefix_;  // of the warning; empty if there are no copies
 };
 
 }  // namespace
@@ -125,6 +125,11 @@ TensorCall::TensorCall(const char* verb, const ProcessGroup& group)
 
 std::string TensorCall::prefix() const { return prefix_of(verb_, group_); }
 
+const ProcessGroup& TensorCall::group() {
+  if (group_.device() == device_) return group_;
+  return on_device_.emplace(group_.on(device_));
+}
+
 bool TensorCall::is_member() const { return comm::takes_part(verb_, group_); }
 
 void TensorCall::check_device(const at::Tensor& tensor) {
@@ -161,7 +166,7 @@ const TensorBuffer& TensorCall::add(const at::Tensor& tensor, bool is_result) {
   }
   if (tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg()) {
     // No detached alias is made, because that would take most of the time of a small call.
-    buffers_->push_back({tensor, tensor, *dtype, is_result, tensor.storage()});
+    buffers_->push_back({tensor, {}, *dtype, is_result, tensor.storage()});
     return buffers_->back();
   }
   const at::Tensor plain = tensor.detach().resolve_conj().resolve_neg();
@@ -224,13 +229,13 @@ TensorBuffer TensorCall::write_flat(const std::vector<at::Tensor>& tensors) {
   const at::Tensor flat = at::empty({count}, tensors[0].options().layout(at::kStrided).requires_grad(false));
   std::int64_t at = 0;
   for (TensorBuffer& buffer : *buffers_) {
-    const at::Tensor part = flat.narrow(0, at, buffer.memory.numel()).view(buffer.memory.sizes());
-    part.copy_(buffer.memory.detach());
+    const at::Tensor part = flat.narrow(0, at, buffer.memory().numel()).view(buffer.memory().sizes());
+    part.copy_(buffer.memory().detach());
     at += part.numel();
     buffer.original = buffer.original.detach();
-    buffer.memory = part;
+    buffer.copy = part;
   }
-  return {flat, flat, buffers_->front().dtype, true};
+  return {flat, {}, buffers_->front().dtype, true};
 }
 
 DType TensorCall::dtype_of_first(const std::vector<at::Tensor>& tensors) {
@@ -238,8 +243,8 @@ DType TensorCall::dtype_of_first(const std::vector<at::Tensor>& tensors) {
   return first.read(tensors.at(0)).dtype;
 }
 
-Work TensorCall::finish(Work work, bool async_op) const {
-  const auto wrapped = std::make_shared<TensorWork>(std::move(work), verb_, group_, buffers_);
+Work TensorCall::finish(Work work, bool async_op) {
+  const auto wrapped = std::make_shared<TensorWork>(std::move(work), verb_, group_, std::move(buffers_));
   if (!async_op) wrapped->copy_back();
   return Work(wrapped);
 }

@@ -27,19 +27,20 @@
 
 namespace lockstep {
 
-// `memory` is contiguous: the tensor's own, or a copy of it.
+// A tensor of a call, and the contiguous memory that travels: the tensor's own, or a copy of it.
 struct TensorBuffer {
   at::Tensor original;
-  at::Tensor memory;
+  at::Tensor copy;  // undefined if the tensor is its own memory
   DType dtype;
   bool is_result;
   // set if the tensor is its own memory: keeps the memory even if the program replaces the tensor's storage
   at::Storage storage = {};
 
-  void* data() const { return memory.data_ptr(); }
-  std::size_t count() const { return static_cast<std::size_t>(memory.numel()); }
+  const at::Tensor& memory() const { return is_copy() ? copy : original; }
+  void* data() const { return memory().data_ptr(); }
+  std::size_t count() const { return static_cast<std::size_t>(memory().numel()); }
   std::span<std::byte> bytes() const { return {static_cast<std::byte*>(data()), count() * size_of(dtype)}; }
-  bool is_copy() const { return !memory.is_same(original); }
+  bool is_copy() const { return copy.defined(); }
 };
 
 class TensorCall {
@@ -47,7 +48,7 @@ class TensorCall {
   TensorCall(const char* verb, const ProcessGroup& group);
 
   // The group for the device of the tensors, which must all be on one device.
-  ProcessGroup group() const { return group_.on(device_); }
+  const ProcessGroup& group();
 
   // Returns false in a process outside the group, which does nothing. It logs a warning once per verb, as
   // torch does.
@@ -71,8 +72,9 @@ class TensorCall {
 
   // Holds the tensors until the work is done.
   std::shared_ptr<void> keep() const;
-  // Copies results back: at once, or for a started Work of comm/, when the program waits for it.
-  Work finish(Work work, bool async_op) const;
+  // Copies results back: at once, or for a started Work of comm/, when the program waits for it. The last use
+  // of a call, which gives its tensors away.
+  Work finish(Work work, bool async_op);
 
   template <typename... Parts> [[noreturn]] void refuse(const Parts&... reason) const {
     throw InvalidArgument(lockstep::str(prefix(), reason...));
@@ -86,7 +88,8 @@ class TensorCall {
   const char* verb_;
   const ProcessGroup& group_;
   std::shared_ptr<std::list<TensorBuffer>> buffers_;
-  DeviceType device_ = DeviceType::CPU;  // of the tensors
+  DeviceType device_ = DeviceType::CPU;    // of the tensors
+  std::optional<ProcessGroup> on_device_;  // the group for it, if `group_` is for another
 };
 
 // Cuts `whole` into one equal part per rank.

@@ -95,7 +95,7 @@ RANKS_TEST(GPT2On3D, OverflowSkipsOnAllRanks, Ranks(4), Backends("shm", "tcp")) 
   models::GPT2 whole = whole_net(training);
   OnMesh on_mesh({.pipeline = 2}, training);
   GradScaler scaler({.init_scale = 1024});
-  const Batch batch(0);
+  const TextBatch batch(0);
   on_mesh.pass(batch, scaler.scale(1.0));
   if (rank() == 1) on_mesh.net->parameters().front().mutable_grad().view(-1)[0] = INFINITY;
   EXPECT_FALSE(scaler.step(on_mesh.optimizer));

@@ -16,7 +16,7 @@ constexpr std::uint64_t SEED = 7;
 at::Generator generator_of(std::uint64_t seed) { return at::make_generator<at::CPUGeneratorImpl>(seed); }
 
 // Two rows, of odd length. Copies of the model continue texts of their own.
-at::Tensor prompt_of(int copy) { return Batch(copy).tokens.slice(0, 0, 2).slice(1, 0, 5); }
+at::Tensor prompt_of(int copy) { return TextBatch(copy).tokens.slice(0, 0, 2).slice(1, 0, 5); }
 
 // More tokens than the model has places.
 std::vector<models::GenerateOptions> ways() {

@@ -60,7 +60,8 @@ RANKS_TEST(GPT2MeshCheckpoints, AnyMeshLoadsThem, Ranks(8), Backends("shm")) {
   EXPECT_EQ(model.empty(), rank() != 0);
 
   for (const ModelParallelSizes& sizes :
-       {ModelParallelSizes{.pipeline = 2}, ModelParallelSizes{}, ModelParallelSizes{.tensor = 4},
+       {ModelParallelSizes{.pipeline = 2}, ModelParallelSizes{}, ModelParallelSizes{.tensor = 8},
+        ModelParallelSizes{.tensor = 2, .pipeline = 4},
         ModelParallelSizes{.tensor = 2, .pipeline = 2, .virtual_pipeline = 2},
         ModelParallelSizes{.pipeline = 4, .context = 2}}) {
     SCOPED_TRACE(words_of(sizes));
@@ -68,7 +69,7 @@ RANKS_TEST(GPT2MeshCheckpoints, AnyMeshLoadsThem, Ranks(8), Backends("shm")) {
     Saved of_other(other);
     load_checkpoint(folder / "run", of_other.state);
     expect_state(model, optimizer, of_other);
-    EXPECT_NEAR(other.pass(Batch(2)), saved.pass(Batch(2)), 1e-10);  // and goes on
+    EXPECT_NEAR(other.pass(TextBatch(2)), saved.pass(TextBatch(2)), 1e-10);  // and goes on
     saved.model.zero_grad();
   }
 
@@ -85,7 +86,7 @@ RANKS_TEST(GPT2MeshCheckpoints, LoadThoseOfOneProcess, Ranks(1, 2, 4)) {
   Plain plain(1);
   const auto step_plain = [&](int step) {
     plain.optimizer.zero_grad();
-    const Batch batch(step);
+    const TextBatch batch(step);
     models::next_token_loss(plain.net->forward(batch.tokens), batch.targets).backward();
     clip_grad_norm_(plain.net->parameters(), CLIP);
     plain.optimizer.step();

@@ -41,15 +41,15 @@ inline models::GPT2Config config(bool tied = true) {
           .n_positions = LENGTH,
           .n_embd = 16,
           .n_layer = 4,
-          .n_head = 4,
+          .n_head = 8,
           .embd_pdrop = 0,
           .attn_pdrop = 0,
           .resid_pdrop = 0,
           .tie_word_embeddings = tied};
 }
 
-struct Batch {
-  explicit Batch(int step, bool ignores = false) {
+struct TextBatch {
+  explicit TextBatch(int step, bool ignores = false) {
     const at::Tensor text =
         (at::arange(ROWS * LENGTH + 1, at::kLong) * (5 + 3 * (step % 2))).remainder(VOCABULARY);
     tokens = text.narrow(0, 0, ROWS * LENGTH).view({ROWS, LENGTH});
@@ -79,7 +79,7 @@ inline std::vector<double> train_whole(models::GPT2& net, const Training& traini
   for (int step = 0; step < training.steps; ++step) {
     optimizer.zero_grad();
     for (int pass = 0; pass < training.passes; ++pass) {
-      const Batch batch(step + pass, training.counts_targets);
+      const TextBatch batch(step + pass, training.counts_targets);
       const at::Tensor loss = models::next_token_loss(net->forward(batch.tokens), batch.targets);
       loss.backward();
       values.push_back(loss.item<double>());
@@ -143,7 +143,7 @@ struct OnMesh {
   }
 
   // The mean of all copies' losses.
-  double pass(const Batch& batch, double grad_scale = 1) {
+  double pass(const TextBatch& batch, double grad_scale = 1) {
     const std::int64_t rows = ROWS / mesh.get_data_parallel_world_size();
     const std::int64_t first = rows * mesh.get_data_parallel_rank();
     double loss =
@@ -157,7 +157,7 @@ struct OnMesh {
     std::vector<double> values;
     for (int step = first; step < first + training.steps; ++step) {
       for (int i = 0; i < training.passes; ++i)
-        values.push_back(pass(Batch(step + i, training.counts_targets)));
+        values.push_back(pass(TextBatch(step + i, training.counts_targets)));
       values.push_back(norm.clip_grad_norm_(model, CLIP));
       optimizer.step();
     }

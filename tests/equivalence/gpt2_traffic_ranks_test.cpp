@@ -48,7 +48,7 @@ RANKS_TEST(GPT2Traffic, IsThatOfTheFormulas, Ranks(8), Backends("shm", "tcp")) {
   torch::set_num_threads(1);
   OnMesh on_mesh({.tensor = 2, .pipeline = 2}, {.micro_batches = MICRO_BATCHES});
   const auto step = [&] {
-    on_mesh.pass(Batch(0));
+    on_mesh.pass(TextBatch(0));
     on_mesh.optimizer.step();
   };
   step();  // shapes are agreed in the first

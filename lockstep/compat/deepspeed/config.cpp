@@ -301,6 +301,7 @@ Config parse_config(const Json& json) {
   all.get("gradient_accumulation_steps", config.batch.accumulation);
   all.get("gradient_clipping", config.gradient_clipping);
   all.get("steps_per_print", config.steps_per_print);
+  all.get("dataloader_drop_last", config.dataloader_drop_last);
   expect_at_least(all, "gradient_clipping", 0, "0 (none) or more");
   expect_at_least(all, "steps_per_print", 0, "0 (never) or more");
   if (all.is_given("optimizer")) config.optimizer = read_optimizer(json["optimizer"]);

@@ -100,7 +100,8 @@ struct Config {
   OffloadConfig offload;
   GatherConfig gather;
   std::int64_t steps_per_print = 0;  // 0: never
-  std::vector<std::string> notes;    // "zero_optimization.overlap_comm has no effect: ..."
+  bool dataloader_drop_last = false;
+  std::vector<std::string> notes;  // "zero_optimization.overlap_comm has no effect: ..."
 };
 
 Config parse_config(const nlohmann::json& json);

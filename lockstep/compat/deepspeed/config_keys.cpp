@@ -42,6 +42,8 @@ constexpr std::array ROWS = std::to_array<Row>({
     {"", "gradient_clipping:number", SERVED,
      "the largest norm of all gradients together; default 1, 0: not clipped"},
     {"", "steps_per_print:integer", SERVED, "rank 0 logs every so many steps (base/log.h); default: never"},
+    {"", "dataloader_drop_last:bool", SERVED,
+     "whether deepspeed_io() leaves out a last batch that is not full; default false"},
     {"",
      "optimizer:section scheduler:section fp16:section bf16:section bfloat16:section "
      "zero_optimization:section",
@@ -60,9 +62,7 @@ constexpr std::array ROWS = std::to_array<Row>({
      "gradients are averaged; for sums multiply the loss by the number of ranks", "\"mean\""},
     {"", "sparse_gradients:bool", NO_EFFECT,
      "sparse gradients travel as rows wherever the model makes them (stage 0)"},
-    {"",
-     "disable_allgather:bool dataloader_drop_last:bool zero_allow_untested_optimizer:bool "
-     "zero_force_ds_cpu_optimizer:bool",
+    {"", "disable_allgather:bool zero_allow_untested_optimizer:bool zero_force_ds_cpu_optimizer:bool",
      NO_EFFECT, "there is nothing of the kind to switch"},
     {"", "wall_clock_breakdown:bool memory_breakdown:bool dump_state:bool", NO_EFFECT, OBSERVED},
     {"", "sequence_parallel_size:integer", REFUSED, "sequence parallelism is not served", "1"},

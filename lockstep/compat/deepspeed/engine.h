@@ -4,7 +4,8 @@
 //   namespace deepspeed = lockstep::compat::deepspeed;
 //   auto [engine, optimizer, lr_scheduler] =
 //       deepspeed::initialize(net, deepspeed::read_config("ds_config.json"));
-//   for (auto& batch : loader) {                        // of engine.train_micro_batch_size_per_gpu() samples
+//   auto loader = engine.deepspeed_io(train);           // of engine.train_micro_batch_size_per_gpu() samples
+//   for (auto& batch : loader) {
 //     const at::Tensor loss = cross_entropy(engine(batch.data), batch.target);
 //     engine.backward(loss);
 //     engine.step();                                    // steps every gradient_accumulation_steps() calls
@@ -47,9 +48,11 @@
 // Optimizer    the configuration's, over model_parameters and all else that is trained; or the program's
 //              (client_optimizer.h), which comes before the configuration's. The scheduler is the
 //              configuration's or the program's.
-// Differs      Parameters that model_parameters does not name are trained, too. There is no data loader in
-//              what initialize() returns. At stage 0 a parameter without a gradient is an error
-//              (parallel/ddp). engine.steps are logged, not printed. What else: docs/deepspeed.md.
+// Data         deepspeed_io() makes a loader of this rank's batches (data_loader.h). Any other loader serves.
+// Differs      Parameters that model_parameters does not name are trained, too. initialize() takes no
+//              training_data and returns no loader: call deepspeed_io(). At stage 0 a parameter without a
+//              gradient is an error (parallel/ddp). engine.steps are logged, not printed. What else:
+//              docs/deepspeed.md.
 // Fails        InvalidArgument: what is named above, and batch sizes that contradict each other (config.h).
 //              All else as the wrappers.
 // Source       deepspeed/runtime/engine.py.
@@ -74,6 +77,7 @@
 #include "lockstep/comm/process_group.h"
 #include "lockstep/compat/deepspeed/client_optimizer.h"
 #include "lockstep/compat/deepspeed/config.h"
+#include "lockstep/compat/deepspeed/data_loader.h"
 #include "lockstep/compat/deepspeed/replica_masters.h"
 #include "lockstep/compat/deepspeed/scheduler.h"
 #include "lockstep/parallel/ddp/distributed_data_parallel.h"
@@ -148,6 +152,22 @@ class EngineBase {
   bool is_gradient_accumulation_boundary() const;  // of the micro step that is next
   [[nodiscard]] NoSync no_sync() { return NoSync(*this); }
   void zero_grad();
+
+  template <typename Data>
+  requires Dataset<std::remove_reference_t<Data>> EngineDataLoader<Data> deepspeed_io(
+      Data&& dataset, const DeepSpeedIoOptions& options = {})
+  const {
+    return EngineDataLoader<Data>(
+        std::forward<Data>(dataset),
+        {.num_replicas = group_.size(),
+         .rank = group_.rank(),
+         .shuffle = options.shuffle,
+         .seed = options.seed},
+        {.batch_size = options.batch_size.value_or(train_micro_batch_size_per_gpu()),
+         .workers = options.num_local_io_workers,
+         .drop_last = config_.dataloader_drop_last,
+         .pin_memory = options.pin_memory});
+  }
 
   std::int64_t train_batch_size() const { return *batch_.train; }
   std::int64_t train_micro_batch_size_per_gpu() const { return *batch_.micro; }

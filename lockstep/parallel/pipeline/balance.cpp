@@ -128,13 +128,19 @@ void for_each_layer(const torch::nn::Sequential& layers, const at::Tensor& sampl
 std::vector<LayerTime> measure_layers(const torch::nn::Sequential& layers, const at::Tensor& sample,
                                       int trials) {
   if (trials < 1) throw InvalidArgument(lockstep::str("layer_times: ", trials, " trials; it is at least 1"));
+  // Each trial runs all layers, because the machine's speed changes from second to second: so a slow second
+  // meets many layers in one trial, and not one layer in all of its trials.
+  std::vector<std::vector<LayerTime>> all(layers->size());
+  for (int trial = -1; trial < trials; ++trial) {  // the first also allocates, and does not count
+    auto of_layer = all.begin();
+    for_each_layer(layers, sample, [&](torch::nn::AnyModule& layer, const at::Tensor& input) {
+      const LayerTime time = time_of(layer, input);
+      if (trial >= 0) of_layer->push_back(time);
+      ++of_layer;
+    });
+  }
   std::vector<LayerTime> times;
-  for_each_layer(layers, sample, [&](torch::nn::AnyModule& layer, const at::Tensor& input) {
-    static_cast<void>(time_of(layer, input));  // the first run also allocates
-    std::vector<LayerTime> all;
-    for (int trial = 0; trial < trials; ++trial) all.push_back(time_of(layer, input));
-    times.push_back(median_of(std::move(all)));
-  });
+  for (std::vector<LayerTime>& of_layer : all) times.push_back(median_of(std::move(of_layer)));
   return times;
 }
 

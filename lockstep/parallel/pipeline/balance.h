@@ -20,11 +20,12 @@
 // A program that knows its layers writes the list itself: {3, 3}. With several chunks a rank, parts are the
 // ranks times the chunks, and rank r takes parts r, p + r, ...
 //
-// Measured    balance_by_time runs the forward and the backward of each layer on the sample a few times and
-//             takes the median; for a shape also the gradient of the layer's input alone. balance_by_size
-//             adds the bytes that autograd keeps for each layer, times micro_batches, to those of its
-//             parameters, times param_scale. The sample is a micro-batch. Layers take and return one tensor.
-//             Gradients, buffers and random numbers are as before afterwards.
+// Measured    balance_by_time runs the forward and the backward of each layer on the sample a few times, all
+//             layers in turn, and takes the median; for a shape also the gradient of the layer's input alone.
+//             The machine should do nothing else meanwhile. balance_by_size adds the bytes that autograd
+//             keeps for each layer, times micro_batches, to those of its parameters, times param_scale. The
+//             sample is a micro-batch. Layers take and return one tensor. Gradients, buffers and random
+//             numbers are as before afterwards.
 // Collective  both, on the group: the measurement of its rank 0 counts on all ranks. The other functions are
 //             not.
 // Optimal     balance_costs finds the cut with the smallest largest part. balance_by_time of a shape searches

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/tensor/random_state.h"
@@ -96,6 +97,28 @@ TEST(LayerCosts, MeasureEachLayerAndLeaveTheModelAsItWas) {
   for (const at::Tensor& parameter : net->parameters()) EXPECT_FALSE(parameter.grad().defined());
   EXPECT_TRUE(net->named_buffers()["2.running_mean"].equal(torch::zeros({256})));
   EXPECT_TRUE(get_rng_state().equal(random));
+}
+
+// Notes that it runs.
+struct NotesItsRunsImpl : torch::nn::Module {
+  NotesItsRunsImpl(int own_layer, std::vector<int>& of_all) : layer(own_layer), runs(of_all) {}
+  at::Tensor forward(const at::Tensor& x) {
+    runs.push_back(layer);
+    return x.clone();
+  }
+  int layer;
+  std::vector<int>& runs;
+};
+TORCH_MODULE(NotesItsRuns);
+
+// So a moment in which the machine is slow does not meet all trials of one layer, and none of the others'.
+TEST(LayerCosts, AreMeasuredInRoundsOverAllLayers) {
+  std::vector<int> runs;
+  torch::nn::Sequential net;
+  for (int layer = 0; layer < 3; ++layer) net->push_back(NotesItsRuns(layer, runs));
+  layer_times(net, torch::ones({2}), /*trials=*/2);
+  runs.erase(std::unique(runs.begin(), runs.end()), runs.end());
+  EXPECT_THAT(runs, ElementsAre(0, 1, 2, 0, 1, 2, 0, 1, 2));  // the first round does not count
 }
 
 TEST(SequentialPart, KeepsModulesAndTheirNames) {
