@@ -34,8 +34,8 @@ class JobsTest(LauncherTest):
             started = [processes_of(job) for job in range(jobs)]
             for job, processes in enumerate(started):
                 done = finish(self, processes)
+                self.assertEqual(done.returncode, 0, f"job {job}: {done.stdout}")
                 self.check_sums(job, done.stdout, size, times)
-                self.assertEqual(done.returncode, 0, done.stdout)
 
 
 class AtOnce(JobsTest):
