@@ -19,10 +19,10 @@
 // micro-batch, on inputs and gradients of its own, and then they meet. `times_halves` of a schedule with no
 // bubble is 1. `times_bubble` is the same, times the part of the schedule's table in which a rank computes if
 // all actions take equally long: 1 if the bubble is what its formula says, (p - 1) / (m + p - 1) for 1F1B.
-// `ideal` is the makespan of the schedule's table where each action takes as long as in halves
-// that exchange nothing either and run the actions of that table in its order: what lies between a forward
-// and its backward, or between the halves of a backward, empties the caches. "zb-v cut" has the cut, and the
-// order, that are best for the times of the layers, which balance_by_time() measures first.
+// `ideal` is the makespan of the schedule's table where each action takes as long as in halves that exchange
+// nothing either and run the actions of that table in its order: what lies between a forward and its
+// backward, or between the halves of a backward, empties the caches. "zb-v cut" has the cut, and the order,
+// that are best for the times of the layers, which balance_by_time() measures first; so has its bubble.
 //
 // Rounds run all schedules in turn, each right behind its halves, because the machine's speed changes from
 // second to second. Medians of the rounds, of ratios as well. Prints one JSON object per rank and schedule.

@@ -1,4 +1,5 @@
-"""Ranks for tests of lockstep.torch and of Horovod's interface for torch: forks of one process that has imported torch, because that import takes longer than a test."""
+"""Ranks for tests of lockstep.torch and of Horovod's interface for torch: forks of one process that has imported torch, because that
+import takes longer than a test."""
 import multiprocessing
 import os
 import sys
@@ -14,8 +15,8 @@ _fork = multiprocessing.get_context("fork")
 
 
 def run(size, body, *arguments, seconds=SECONDS):
-    """Calls body(rank, size, folder, *arguments) in `size` processes, each for `seconds`. Returns their exit codes: negative is a signal's number, None a
-    rank that did not end and was killed."""
+    """Calls body(rank, size, folder, *arguments) in `size` processes, and waits `seconds` for each. Returns their exit codes: negative is
+    a signal's number, None a rank that did not end and was killed."""
     with tempfile.TemporaryDirectory(prefix="lockstep-torch-") as folder:
         ranks = [_fork.Process(target=_call, args=(body, rank, size, folder, *arguments)) for rank in range(size)]
         for rank in ranks:

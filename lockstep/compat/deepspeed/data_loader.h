@@ -21,9 +21,9 @@
 //              whichever epoch they are of.
 // Resuming     is data_sampler()'s: state() after batch k, load_state() later (data/distributed_sampler.h).
 //              The engine's checkpoints do not contain it; client_state can.
-// Differs      DeepSpeed pins batches always, here `pin_memory` says so. RepeatingLoader, which begins again
-// by
-//              itself, is the loop above, because an epoch without set_epoch() has the order of the last one.
+// Differs      DeepSpeed pins batches unless told otherwise; here `pin_memory` asks for it. RepeatingLoader,
+//              which begins again by itself, is the loop above: an epoch without set_epoch() has the order of
+//              the last one.
 // All else     as make_data_loader() (data/data_loader.h): lifetime, threads, what it throws.
 // Source       deepspeed/runtime/dataloader.py.
 #pragma once
@@ -58,7 +58,6 @@ template <typename Data> class EngineDataLoader {  // Data: a data set, or a ref
   std::default_sentinel_t end() const { return {}; }
   std::int64_t size() const { return loader_.size(); }  // number of batches of an epoch
   DistributedSampler& data_sampler() { return *sampler_; }
-  const DataLoaderOptions& options() const { return loader_.options(); }
 
  private:
   std::unique_ptr<DistributedSampler> sampler_;  // stays where it is, because the loader refers to it
