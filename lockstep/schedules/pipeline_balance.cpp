@@ -8,6 +8,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/schedules/joined_backwards.h"
 #include "lockstep/schedules/pipeline_timeline.h"
 
 namespace lockstep {
@@ -84,7 +85,7 @@ class CutSearch {
     shape_.work.part_sizes = sizes_of(layers, costs_);
     const double least = least_makespan(shape_);
     if (least > longest * (1 + CutCost::ROUNDING)) return {.time = least};
-    CutCost cost{.time = pipeline_timeline(pipeline_schedule(shape_)).makespan()};
+    CutCost cost{.time = pipeline_timeline(split_schedule(shape_)).makespan()};
     for (const double size : shape_.work.part_sizes) cost.squares += size * size;
     return cost;
   }

@@ -6,6 +6,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
+#include "lockstep/schedules/joined_backwards.h"
 #include "lockstep/schedules/zero_bubble.h"
 
 namespace lockstep {
@@ -183,6 +184,10 @@ double PipelineWork::size_of(int part) const {
 }
 
 PipelineSchedule pipeline_schedule(const PipelineShape& shape) {
+  return with_joined_backwards(split_schedule(shape));
+}
+
+PipelineSchedule split_schedule(const PipelineShape& shape) {
   check_pipeline(shape);
   PipelineSchedule schedule{.shape = shape, .ranks = {}};
   for (const PipelineActions& actions : actions_of(shape))

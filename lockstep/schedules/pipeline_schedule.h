@@ -22,11 +22,11 @@
 //                 stage waits for. BACKWARD_WEIGHT computes the gradients of the parameters, which nobody
 //                 waits for. It comes r micro-batches later on rank r, and fills the bubble at the end. The
 //                 first stage has nobody to send a gradient to, so its BACKWARD is whole.
-//   ZB_V          the same split, with two chunks a rank that lie like a V: rank r has parts r and
-//                 2 p - 1 - r, so the last rank turns round by itself, and the first one has both ends of the
-//                 model. From 2 p - 1 micro-batches on, a rank waits for (p - 1) F / 2 alone. It keeps as
-//                 much as the first rank of 1F1B. With fewer micro-batches, or other `work`, the order is
-//                 computed from these.
+//   ZB_V          the same split, where it shortens the step, with two chunks a rank that lie like a V: rank
+//                 r has parts r and 2 p - 1 - r, so the last rank turns round by itself, and the first one
+//                 has both ends of the model. From 2 p - 1 micro-batches on, a rank waits for (p - 1) F / 2
+//                 alone, and keeps as much as the first rank of 1F1B. With fewer micro-batches, or other
+//                 `work`, the order is computed from these.
 //
 // Work        what parts and actions of the model cost. A rank waits first of all for the forwards of the
 //             parts before its own. With ZB_V these can be small, because their ranks have the parts at the

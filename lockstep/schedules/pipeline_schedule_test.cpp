@@ -7,6 +7,7 @@
 #include <map>
 
 #include "lockstep/base/error.h"
+#include "lockstep/schedules/joined_backwards.h"
 #include "lockstep/schedules/pipeline_timeline.h"
 #include "testing/pipeline_shapes.h"
 
@@ -82,11 +83,17 @@ TEST(PipelineSchedule, OfZeroBubbleIsItsPapersFigure) {
 
 // Section 6 of the paper: each rank has one part on the way down (a) and one on the way up (b).
 TEST(PipelineSchedule, OfTheVGoesDownAndUp) {
-  EXPECT_EQ(schedule_text({.kind = ZB_V, .stages = 2, .micro_batches = 4, .virtual_stages = 2}),
+  const PipelineShape shape{.kind = ZB_V, .stages = 2, .micro_batches = 4, .virtual_stages = 2};
+  EXPECT_EQ(to_text(split_schedule(shape)),
             "zb-v: 2 stages, 4 micro-batches, 2 chunks a rank\n"
             "rank 0  F0a F1a F2a F0b I0b W0b F1b I1b W1b F3a B0a F2b I2b W2b B1a F3b I3b W3b B2a B3a\n"
             "rank 1  F0a F0b F1a F1b I0b W0b F2a I0a W0a F2b I1b W1b F3a I1a W1a F3b I2b W2b I2a I3b I3a W2a "
             "W3b W3a\n");
+  // Split are those for which the other rank waits, at the beginning and the end.
+  EXPECT_EQ(schedule_text(shape),
+            "zb-v: 2 stages, 4 micro-batches, 2 chunks a rank\n"
+            "rank 0  F0a F1a F2a F0b I0b W0b F1b B1b F3a B0a F2b B2b B1a F3b I3b W3b B2a B3a\n"
+            "rank 1  F0a F0b F1a F1b B0b F2a B0a F2b B1b F3a I1a W1a F3b B2b I2a I3b I3a W2a W3b W3a\n");
 }
 
 // Rank 1 begins after the forward of half a part, which is 1/4, and is busy for its 12 from then on.
@@ -149,12 +156,12 @@ std::map<std::tuple<int, int, PipelineActionKind>, int> once_each(const Pipeline
 TEST(PipelineSchedule, HasEveryActionOnce) {
   for (const PipelineShape& shape : computed_pipeline_shapes())
     for (int rank = 0; rank < shape.stages; ++rank)
-      ASSERT_EQ(counts_of(pipeline_schedule(shape).ranks[static_cast<std::size_t>(rank)]),
+      ASSERT_EQ(counts_of(split_schedule(shape).ranks[static_cast<std::size_t>(rank)]),
                 once_each(shape, rank))
           << to_text(shape);
   for (const auto mode : {RecomputeMode::NEVER, RecomputeMode::EXCEPT_LAST, RecomputeMode::ALWAYS}) {
     for (const PipelineShape& shape : every_pipeline_shape(mode)) {
-      const PipelineSchedule schedule = pipeline_schedule(shape);
+      const PipelineSchedule schedule = split_schedule(shape);
       ASSERT_EQ(schedule.ranks.size(), static_cast<std::size_t>(shape.stages));
       for (int rank = 0; rank < shape.stages; ++rank)
         ASSERT_EQ(counts_of(schedule.ranks[static_cast<std::size_t>(rank)]), once_each(shape, rank))

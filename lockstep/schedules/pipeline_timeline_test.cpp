@@ -129,17 +129,19 @@ void expect_dependencies(const PipelineTimeline& timeline, double transfer) {
   const auto travel = [&](int from, int to) {
     return shape.rank_of(from) == shape.rank_of(to) ? 0 : transfer;
   };
-  const bool is_split = shape.kind == PipelineScheduleKind::ZB_H1 || shape.kind == PipelineScheduleKind::ZB_V;
-  const auto gradient_of = [&](int part) { return is_split && part > 0 ? BACKWARD_INPUT : BACKWARD; };
+  const auto gradient_of = [&](int part, int i) {
+    return ends.contains({part, i, BACKWARD_INPUT}) ? BACKWARD_INPUT : BACKWARD;
+  };
   for (int part = 0; part < shape.parts(); ++part) {
     for (int i = 0; i < shape.micro_batches; ++i) {
       const TimedAction& forward = ends.at({part, i, FORWARD});
       if (part > 0) ASSERT_GE(forward.start, ends.at({part - 1, i, FORWARD}).end + travel(part - 1, part));
-      const TimedAction& gradient = ends.at({part, i, gradient_of(part)});
+      const TimedAction& gradient = ends.at({part, i, gradient_of(part, i)});
       ASSERT_GE(gradient.start, forward.end);
       if (part + 1 < shape.parts())
-        ASSERT_GE(gradient.start, ends.at({part + 1, i, gradient_of(part + 1)}).end + travel(part + 1, part));
-      if (gradient_of(part) == BACKWARD_INPUT)
+        ASSERT_GE(gradient.start,
+                  ends.at({part + 1, i, gradient_of(part + 1, i)}).end + travel(part + 1, part));
+      if (gradient_of(part, i) == BACKWARD_INPUT)
         ASSERT_GE(ends.at({part, i, BACKWARD_WEIGHT}).start, gradient.end);
     }
   }

@@ -1,0 +1,86 @@
+#include "lockstep/schedules/joined_backwards.h"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <set>
+#include <tuple>
+#include <vector>
+
+#include "lockstep/schedules/pipeline_timeline.h"
+#include "testing/pipeline_shapes.h"
+
+namespace lockstep::joined_backwards_test {
+namespace {
+
+using enum PipelineActionKind;
+
+constexpr auto ZB_V = PipelineScheduleKind::ZB_V;
+
+std::vector<PipelineShape> all_shapes() {
+  std::vector<PipelineShape> shapes = computed_pipeline_shapes();
+  for (const auto mode : {RecomputeMode::NEVER, RecomputeMode::ALWAYS})
+    for (const PipelineShape& shape : every_pipeline_shape(mode)) shapes.push_back(shape);
+  std::erase_if(shapes, [](const PipelineShape& shape) { return shape.stages > 4; });
+  return shapes;
+}
+
+std::ptrdiff_t splits(const PipelineSchedule& schedule) {
+  std::ptrdiff_t count = 0;
+  for (const PipelineActions& row : schedule.ranks)
+    count += std::count_if(row.begin(), row.end(),
+                           [](const PipelineAction& action) { return action.kind == BACKWARD_INPUT; });
+  return count;
+}
+
+// However many micro-batches there are, only those at the beginning and the end are waited for.
+TEST(JoinedBackwards, SplitWhereAnotherRankWaits) {
+  for (const int m : {8, 16, 32}) {
+    const PipelineShape shape{.kind = ZB_V, .stages = 2, .micro_batches = m, .virtual_stages = 2};
+    EXPECT_EQ(splits(split_schedule(shape)), 3 * m);
+    EXPECT_EQ(splits(pipeline_schedule(shape)), 6);
+  }
+}
+
+TEST(JoinedBackwards, TakeNoLonger) {
+  for (const PipelineShape& shape : all_shapes()) {
+    const PipelineTimeline split = pipeline_timeline(split_schedule(shape));
+    const PipelineTimeline joined = pipeline_timeline(pipeline_schedule(shape));
+    ASSERT_LE(joined.makespan(), split.makespan() * (1 + 1e-8)) << to_text(shape);
+    for (std::size_t rank = 0; rank < split.ranks.size(); ++rank) {
+      ASSERT_NEAR(joined.ranks[rank].work, split.ranks[rank].work, 1e-9 * split.makespan()) << to_text(shape);
+      ASSERT_LE(joined.ranks[rank].peak_in_flight, split.ranks[rank].peak_in_flight) << to_text(shape);
+      ASSERT_LE(joined.ranks[rank].peak_size, split.ranks[rank].peak_size + 1e-9) << to_text(shape);
+    }
+  }
+}
+
+// A split backward has both halves in their order, a joined one neither; forwards are where they were.
+TEST(JoinedBackwards, HaveEveryActionOnce) {
+  for (const PipelineShape& shape : all_shapes()) {
+    const PipelineSchedule split = split_schedule(shape), schedule = pipeline_schedule(shape);
+    for (std::size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
+      std::set<std::tuple<PipelineActionKind, int, int>> seen;
+      for (const PipelineAction& action : schedule.ranks[rank])
+        ASSERT_TRUE(seen.emplace(action.kind, action.micro_batch, action.chunk).second) << to_text(schedule);
+      for (const PipelineAction& action : split.ranks[rank]) {
+        const auto has = [&](PipelineActionKind kind) {
+          return seen.contains({kind, action.micro_batch, action.chunk});
+        };
+        if (action.kind == BACKWARD_INPUT || action.kind == BACKWARD_WEIGHT)
+          ASSERT_NE(has(BACKWARD), has(BACKWARD_INPUT) && has(BACKWARD_WEIGHT)) << to_text(schedule);
+        else
+          ASSERT_TRUE(has(action.kind)) << to_text(schedule);
+      }
+    }
+  }
+}
+
+// Only ZB_V's: ZB_H1 has its gradients of parameters later by design.
+TEST(JoinedBackwards, LeaveOtherSchedulesAlone) {
+  for (const PipelineShape& shape : all_shapes())
+    if (shape.kind != ZB_V) ASSERT_EQ(pipeline_schedule(shape).ranks, split_schedule(shape).ranks);
+}
+
+}  // namespace
+}  // namespace lockstep::joined_backwards_test
