@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "examples/checkpoints.h"
+#include "examples/command_line.h"
 #include "examples/count_correct.h"
 #include "lockstep/base/str.h"
 #include "lockstep/lockstep.h"

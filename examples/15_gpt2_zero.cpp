@@ -18,7 +18,8 @@
 #include <string>
 #include <vector>
 
-#include "examples/checkpoints.h"
+#include "examples/command_line.h"
+#include "examples/job.h"
 #include "examples/text.h"
 #include "lockstep/compat/deepspeed/engine.h"
 #include "lockstep/data/token_dataset.h"

@@ -11,7 +11,8 @@
 #include <cstdio>
 #include <string>
 
-#include "examples/checkpoints.h"
+#include "examples/command_line.h"
+#include "examples/job.h"
 #include "lockstep/base/str.h"
 #include "lockstep/compat/horovod/horovod.h"
 #include "lockstep/lockstep.h"

@@ -11,16 +11,13 @@
 //   }
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <csignal>
 #include <cstdint>
-#include <cstdlib>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "examples/job.h"
-#include "lockstep/base/environment.h"
 #include "lockstep/checkpoint/load_checkpoint.h"
 #include "lockstep/checkpoint/save_checkpoint.h"
 #include "lockstep/job/stop_signals.h"
@@ -30,26 +27,6 @@ struct CheckpointOptions {
   int every = 200;  // steps
   bool resume = false;
 };
-
-inline void add_checkpoint_options(CLI::App& app, CheckpointOptions& o) {
-  auto* folder = app.add_option("--checkpoint-dir", o.dir, "folder for checkpoints of the whole run");
-  app.add_option("--checkpoint-every", o.every, "steps from one checkpoint to the next")
-      ->check(CLI::PositiveNumber)
-      ->needs(folder)
-      ->capture_default_str();
-  app.add_flag("--resume", o.resume, "go on from the newest checkpoint there, if there is one")
-      ->needs(folder);
-}
-
-// Ends the program after --help and after a mistake, which rank 0 alone explains.
-inline void parse_options(CLI::App& app, int argc, char** argv) {
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    const bool speaks = lockstep::job_environment().rank == 0;  // once is enough
-    std::exit(speaks ? app.exit(error) : error.get_exit_code());
-  }
-}
 
 class Checkpoints {
  public:
@@ -88,18 +65,4 @@ class Checkpoints {
 
 // main() of an example that trains and has no other options: runs `train` in every rank. Answers the exit
 // code.
-inline int run_training(int argc, char** argv, void (*train)(const CheckpointOptions&)) {
-  CheckpointOptions options;
-  int ranks = 0;
-  CLI::App app("Trains with every process of the job.");
-  add_checkpoint_options(app, options);
-  app.add_option("--spawn", ranks, "start so many ranks itself")->check(CLI::PositiveNumber);
-  parse_options(app, argc, argv);
-  return exit_code_of([&] {
-    if (ranks > 0) {
-      lockstep::spawn(ranks, [&](int) { train(options); });  // they run main again, up to here
-    } else {
-      train(options);
-    }
-  });
-}
+int run_training(int argc, char** argv, void (*train)(const CheckpointOptions&));

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "examples/checkpoints.h"
+#include "examples/command_line.h"
 #include "lockstep/job/model_parallel.h"
 #include "lockstep/models/pipeline_gpt2.h"
 #include "lockstep/optim/adam.h"

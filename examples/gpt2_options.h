@@ -6,6 +6,7 @@
 #include <string>
 
 #include "examples/checkpoints.h"
+#include "examples/command_line.h"
 
 struct Gpt2Options {
   std::string data = LOCKSTEP_SOURCE_DIR "/data/tinyshakespeare/input.txt", model, prompt = "\n", save;

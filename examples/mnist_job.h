@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "examples/checkpoints.h"
+#include "examples/command_line.h"
 #include "examples/count_correct.h"
 #include "examples/simple_cnn.h"
 #include "lockstep/lockstep.h"

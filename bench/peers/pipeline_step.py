@@ -1,8 +1,9 @@
 """The peer of bench/pipeline_step.cpp: torch.distributed.pipelining over Gloo, with the same models.
 
-    lockstep run -n 2 python bench/peers/pipeline_step.py mlp|gpt MICRO_BATCHES ROUNDS [lockstep]
+    lockstep run -n 2 python bench/peers/pipeline_step.py mlp|gpt MICRO_BATCHES ROUNDS [SCHEDULE] [lockstep]
 
-Prints the same JSON objects. `lockstep` takes the backend lockstep (python/lockstep/torch) instead of Gloo.
+Prints the same JSON objects, of the schedules whose name begins so. `lockstep` takes the backend lockstep
+(python/lockstep/torch) instead of Gloo.
 """
 import json
 import pathlib
@@ -75,7 +76,7 @@ def make_schedules(layers, micro_batches, rank, size):
     }
 
 
-def main(model, micro_batches, rounds, backend):
+def main(model, micro_batches, rounds, beginning, backend):
     torch.set_num_threads(1)
     if backend == "lockstep":
         import lockstep.torch  # noqa: F401
@@ -83,7 +84,8 @@ def main(model, micro_batches, rounds, backend):
     rank, size = dist.get_rank(), dist.get_world_size()
     layers, batch = layers_of(model)
     half = part(layers, rank, size)
-    schedules = make_schedules(layers, micro_batches, rank, size)
+    schedules = {name: schedule for name, schedule in make_schedules(layers, micro_batches, rank, size).items()
+                 if name.startswith(beginning)}
     halves, times, ratios = [], {name: [] for name in schedules}, {name: [] for name in schedules}
     for number in range(-3, rounds):
         alone = run_halves(half, batch, micro_batches)
@@ -108,4 +110,5 @@ def main(model, micro_batches, rounds, backend):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), "lockstep" if "lockstep" in sys.argv[4:] else "gloo")
+    words = [word for word in sys.argv[4:] if word != "lockstep"]
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), words[0] if words else "", "lockstep" if "lockstep" in sys.argv[4:] else "gloo")

@@ -1,6 +1,6 @@
 #include "lockstep/schedules/joined_backwards.h"
 
-#include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -53,12 +53,21 @@ class Joiner {
     join(row, {middle, places.end()});
   }
 
+  // With those of `places` joined before which no gradient of the chunk's parameters is left for later: a
+  // parameter's gradients are added in the order of micro-batches.
   static PipelineActions joined(const PipelineActions& row, const std::set<Place>& places) {
     PipelineActions all;
+    std::set<Place> whole;
+    std::map<int, int> later;  // by chunk: gradients of parameters
     for (PipelineAction action : row) {
-      const bool is_joined = places.contains({action.micro_batch, action.chunk});
-      if (is_joined && action.kind == BACKWARD_WEIGHT) continue;
-      if (is_joined && action.kind == BACKWARD_INPUT) action.kind = BACKWARD;
+      const Place place{action.micro_batch, action.chunk};
+      if (action.kind == BACKWARD_INPUT && places.contains(place) && later[action.chunk] == 0) {
+        action.kind = BACKWARD;
+        whole.insert(place);
+      }
+      if (action.kind == BACKWARD_WEIGHT && whole.contains(place)) continue;
+      if (action.kind == BACKWARD_INPUT) ++later[action.chunk];
+      if (action.kind == BACKWARD_WEIGHT) --later[action.chunk];
       all.push_back(action);
     }
     return all;

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <tuple>
 #include <vector>
@@ -73,6 +74,24 @@ TEST(JoinedBackwards, HaveEveryActionOnce) {
           ASSERT_TRUE(has(action.kind)) << to_text(schedule);
       }
     }
+  }
+}
+
+// The micro-batches whose gradients of parameters a rank adds, in their order, for each of its chunks.
+std::map<int, std::vector<int>> additions(const PipelineActions& row) {
+  std::map<int, std::vector<int>> order;
+  for (const PipelineAction& action : row)
+    if (action.kind == BACKWARD || action.kind == BACKWARD_WEIGHT)
+      order[action.chunk].push_back(action.micro_batch);
+  return order;
+}
+
+// So the bits of a gradient do not depend on which backwards are whole.
+TEST(JoinedBackwards, AddGradientsInTheOrderOfBefore) {
+  for (const PipelineShape& shape : all_shapes()) {
+    const PipelineSchedule split = split_schedule(shape), joined = pipeline_schedule(shape);
+    for (std::size_t rank = 0; rank < split.ranks.size(); ++rank)
+      ASSERT_EQ(additions(joined.ranks[rank]), additions(split.ranks[rank])) << to_text(joined);
   }
 }
 
