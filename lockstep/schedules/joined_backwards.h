@@ -8,7 +8,7 @@
 // How         Each pair of halves is made a BACKWARD in the place of the first one, if the step takes no
 //             longer for it, neither with messages that take no time nor with messages that take a tenth of
 //             a part's forward. Many pairs are tried together, and halves of them where that is too many.
-// Order       A rank adds a parameter's gradients in the order of before, so their bits do not depend on this.
+// Order       Gradients of a parameter are added in the order of before, so they have the same bits.
 // Keeps       no more than before: the memory of a micro-batch is free where its gradients of inputs were.
 // Large       tables are looked at for a while only (MOST_LOOKS); what was not looked at stays split.
 #pragma once
