@@ -93,7 +93,9 @@
 //              differ, or ranks call different things. PeerLost, Timeout, Aborted: as any collective. A
 //              failure before the ranks write leaves the parameters as the last step made them; one while
 //              they write leaves a torn step, which is logged, and is_torn() tells; likewise within
-//              write_parameters(). A checkpoint that was not loaded to its end leaves values of both.
+//              write_parameters(). It speaks of what this rank has: over messages another rank may have
+//              stepped its part where this one had not begun. A checkpoint that was not loaded to its end
+//              leaves values of both.
 // GPUs         a model on this rank's GPU, over `nccl`: each rank has its own copy of the parameters, or in
 //              stage 3 its part. Bits of sums are NCCL's. The host waits for no other rank's part, so a rank
 //              that dies late in a step is named by the next call, and is_torn() may not tell. In stage 3
