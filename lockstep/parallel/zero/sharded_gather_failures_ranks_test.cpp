@@ -191,9 +191,9 @@ RANKS_TEST(ShardedGatherFailures, SurvivorsOfAPrefetchAreToldWhoDied, Ranks(2, 4
   EXPECT_FALSE(model.is_torn());
 }
 
-// Rank 1 dies in its second step, when the others have said that they are within theirs: a rank that hears of
-// a death while it still meets has not begun, and its step is not torn.
-struct DyingSGD : optim::SGD {
+// In the second step rank 1 goes on when the others have said that they are within theirs. A rank that hears
+// of a death while it still meets has not begun, and its step is not torn.
+struct LastSGD : optim::SGD {
   using optim::SGD::SGD;
   at::Tensor step(LossClosure closure = nullptr) override {
     if (++steps == 2) meet();
@@ -204,7 +204,6 @@ struct DyingSGD : optim::SGD {
     if (signals->rank() != 1) return send(word, GroupRank{1}, *signals);
     for (int other = 0; other < signals->size(); ++other)
       if (other != 1) recv(word, GroupRank{other}, *signals);
-    raise(SIGKILL);
   }
   int steps = 0;
   static inline std::optional<ProcessGroup> signals;
@@ -212,13 +211,13 @@ struct DyingSGD : optim::SGD {
 
 // The biases stay, and are gathered when all have stepped.
 RANKS_TEST(ShardedGatherFailures, ADeathInTheStepIsATornStep, Ranks(2, 4), Dies({1}),
-           Backends("tcp", "hierarchical")) {
-  DyingSGD::signals = new_group();
+           Backends("tcp", "hierarchical"), Variable("LOCKSTEP_FAIL_POINT", "zero.before_end@1+1=kill")) {
+  LastSGD::signals = new_group();
   auto options = stage_3();
   options.param_persistence_threshold = WIDTH;
   Model model(layers(3), options);
-  EXPECT_THAT([&] { train<DyingSGD>(model, 3); }, ThrowsMessage<PeerLost>(HasSubstr("rank 1")));
-  DyingSGD::signals.reset();
+  EXPECT_THAT([&] { train<LastSGD>(model, 3); }, ThrowsMessage<PeerLost>(HasSubstr("rank 1")));
+  LastSGD::signals.reset();
   EXPECT_TRUE(model.is_torn());
   EXPECT_THAT(
       [&] {
