@@ -2,8 +2,12 @@
 """The checks find what they are there to find. Run by CTest."""
 import importlib.machinery
 import importlib.util
+import os
 import pathlib
+import signal
+import subprocess
 import tempfile
+import time
 import unittest
 
 import check_clang
@@ -12,6 +16,7 @@ import check_size
 import check_tests
 import check_texts
 import failed_output
+import hung_tests
 import sources
 
 
@@ -58,6 +63,35 @@ class FailedOutput(unittest.TestCase):
             log.write_text(entry("a.b", "fine", "Test Passed.") + entry("c/d", "1\n2\0", "Test Failed.") + entry("e", "", "Test Timeout.") +
                            entry("is to fail", "", "Test Failed."))
             self.assertEqual(failed_output.failed_in(folder), [("c/d", "1\n2\n"), ("e", "\n")])
+
+
+class HungTests(unittest.TestCase):
+    def test_shows_all_processes_of_a_test(self):
+        """Its children, and one that has only its output. A second test within an inner ctest counts by itself."""
+        with tempfile.TemporaryDirectory() as folder:
+            inner = pathlib.Path(folder) / "inner"
+            inner.mkdir()
+            pathlib.Path(folder, "CTestTestfile.cmake").write_text(f'add_test(outer ctest --test-dir "{inner}")\n')
+            (inner / "CTestTestfile.cmake").write_text('add_test(t sh -c "(setsid sleep 1001 &); sleep 1002 & sleep 1003; true")\n')
+            with subprocess.Popen(["ctest", "--test-dir", folder], stdout=subprocess.DEVNULL) as ctest:
+                found, sleeping = [], []
+                try:
+                    while len(sleeping) < 3:
+                        self.assertIsNone(ctest.poll())
+                        every = hung_tests.processes()
+                        found = hung_tests.tests_below(os.getpid(), every)
+                        sleeping = [pid for test in found for pid in hung_tests.processes_of(test, every)
+                                    if hung_tests.command_of(pid).startswith("sleep 100")]
+                        time.sleep(0.01)
+                    self.assertEqual(len(found), 1)
+                    self.assertRegex(hung_tests.command_of(found[0]), r"^\S*sh -c \(setsid")
+                    self.assertEqual(sorted(map(hung_tests.command_of, sleeping)), ["sleep 1001", "sleep 1002", "sleep 1003"])
+                    text = hung_tests.report(found[0], every, 0)
+                    for pid in sleeping:
+                        self.assertRegex(text, rf"{pid}: sleep 100.\n *thread {pid} sleep: S ")
+                finally:
+                    for pid in sleeping:
+                        os.kill(pid, signal.SIGKILL)
 
 
 class Layers(unittest.TestCase):
