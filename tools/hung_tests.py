@@ -108,7 +108,7 @@ def main():
             if now - begin / os.sysconf("SC_CLK_TCK") > seconds and (test, begin) not in told:
                 told.add((test, begin))
                 print(report(test, every, seconds), flush=True)
-        time.sleep(1)
+        time.sleep(5)
 
 
 if __name__ == "__main__":

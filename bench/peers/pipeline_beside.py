@@ -5,7 +5,7 @@ changes from minute to minute: the two that are compared are seconds apart.
 
 Starts build/bench/pipeline_step and pipeline_step.py, two ranks each. Prints a JSON object per schedule that both have: the
 median over the turns of the milliseconds of the slower rank, the median of Lockstep's over torch's in the same turn, and the
-median of each over its halves that exchange nothing.
+median of each over its halves that exchange nothing. Each turn's milliseconds go to standard error as they come.
 """
 import collections
 import json
@@ -38,6 +38,7 @@ def main(model, micro_batches, turns, beginning="", rounds="4"):
         for schedule in mine.keys() & peer.keys():
             ours[schedule].append(mine[schedule])
             theirs[schedule].append(peer[schedule])
+            print(f"{schedule}: {mine[schedule][0]:.1f} ms, torch {peer[schedule][0]:.1f} ms", file=sys.stderr, flush=True)
     for schedule in sorted(ours):
         pairs = list(zip(ours[schedule], theirs[schedule]))
         middle = {"lockstep_ms": [a[0] for a, _ in pairs], "torch_ms": [b[0] for _, b in pairs],
