@@ -4,6 +4,7 @@
 //   lockstep run -n 2 build/bench/collectives                  # all of them
 //   lockstep run -n 2 build/bench/collectives all_reduce 8 65536  # some
 #include "lockstep/comm/collectives/collectives.h"
+#include "bench/bare_copies.h"
 #include "bench/timed_collectives.h"
 #include "lockstep/job/job.h"
 
@@ -41,7 +42,7 @@ int main(int argc, char** argv) {
     const bench::Counts counts = bench::counts_of(which, ours.size());
     std::vector<float> input(counts.input);
     std::vector<float> output(counts.output);
-    bench::time_collective(ours, which, "private", input, output);
+    bench::time_beside_copies(ours, which, "private", input, output);
     if (counts.input == 0) continue;
     const auto shared = world().allocate_shared(counts.input * sizeof(float));
     bench::time_collective(ours, which, "shared", {static_cast<float*>(shared.get()), counts.input}, output);

@@ -100,7 +100,7 @@ def call_times(commands, args):
     rows = {}
     for (verb, size, memory), value in median.items():
         row = rows.setdefault(verb if size == 0 else f"{verb} {size_name(size)}", {})
-        kernel = memory not in ("private", "shared", "span", "tensor", "gloo", "openmpi", "mpich", "read")
+        kernel = memory.removesuffix(" copies") not in ("private", "shared", "span", "tensor", "gloo", "openmpi", "mpich", "read")
         column = "bound" if kernel else memory
         row[column] = min(row.get(column, value), round(value, 2))
     return runs.report() | {"unit": "us", "medians": rows}, rows
@@ -109,7 +109,7 @@ def call_times(commands, args):
 def collectives(args):
     """Microseconds of one call by verb and size, two ranks; the median over runs of each run's median. "shared": what is
     given lies in memory of the group's; "span" and "tensor": the calls on spans and on tensors of the same private memory, in turn;
-    "bound" is the best of the kernels in bench/bound.cpp that do the sums of an all_reduce and nothing else."""
+    "bound": the best of the kernels in bench/bound.cpp, the sums alone; "private copies": the bare copies in turn (bench/bare_copies.h)."""
     commands = {"lockstep": launch(args) + [args.build / "bench/collectives"],
                 "tensors": launch(args) + [args.build / "bench/tensor_collectives"],
                 "gloo": launch(args, "--no-affinity") + [args.python, PEERS / "collectives.py"],
@@ -331,8 +331,7 @@ def size_name(size):
 
 
 def collective_ratios(rows):
-    floors = [("all_reduce 8 B", "private", "openmpi", 1.5),
-              *(("all_reduce " + size, "shared", "openmpi", floor)
+    floors = [("all_reduce 8 B", "private", "openmpi", 1.5), *(("all_reduce " + size, "shared", "openmpi", floor)
                 for size, floor in (("64 KiB", 4), ("1 MiB", 3.5), ("25 MiB", 4.5), ("100 MiB", 6))),
               ("all_reduce 25 MiB", "shared", "gloo", 10), ("all_reduce 25 MiB", "shared", "mpich", 5),
               *(("all_reduce " + size, "private", "openmpi", floor)
@@ -342,9 +341,10 @@ def collective_ratios(rows):
                 for verb in ("broadcast", "all_gather", "all_to_all", "send"))]
     ratios = {f"{what}: {peer} / {memory}": ratio(rows[what][peer] / rows[what][memory], at_least=floor)
               for what, memory, peer, floor in floors if peer in rows[what]}
-    bucket = rows["all_reduce 25 MiB"]
-    ratios["all_reduce 25 MiB: shared / bound"] = ratio(bucket["shared"] / bucket["bound"], at_most=1.15)
-    return ratios
+    bounds = [("all_reduce 25 MiB", "shared", "bound", 1.15),
+              *((verb + " 25 MiB", library, library + " copies", 1.03) for verb in ("all_gather", "all_to_all") for library in ("private", "openmpi"))]
+    return ratios | {f"{what}: {library} / {bound}": ratio(rows[what][library] / rows[what][bound], at_most=ceiling)
+                     for what, library, bound, ceiling in bounds if bound in rows[what]}
 
 
 def tensor_ratios(rows):

@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "bench/bare_copies.h"
 #include "bench/timed_collectives.h"
 
 namespace {
@@ -52,7 +53,7 @@ int main(int argc, char** argv) {
     const bench::Counts counts = bench::counts_of(which, mpi.size());
     std::vector<float> input(counts.input);
     std::vector<float> output(counts.output);
-    bench::time_collective(mpi, which, argc > 1 ? argv[1] : "mpi", input, output);
+    bench::time_beside_copies(mpi, which, argc > 1 ? argv[1] : "mpi", input, output);
   }
   MPI_Finalize();
 }
