@@ -1,7 +1,7 @@
-// The copies that an all_gather or all_to_all of two ranks cannot do without where memory is private, and nothing
-// else: a rank copies its own part, and reads the other's where it lies, through the kernel. A large call takes
-// about as long as these in the same memory, in every library; the memory of another process may be faster or
-// slower by a third.
+// The copies that an all_gather or all_to_all of two ranks cannot do without where memory is private, and
+// nothing else: a rank copies its own part, and reads the other's where it lies, through the kernel. A large
+// call takes about as long as these in the same memory, in every library; the memory of another process may
+// be faster or slower by a third.
 //
 //   BareCopies copies(peer, which, input, output);   // collective
 //   copies();                                         // this rank's; no rank waits for the other
