@@ -6,6 +6,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/log.h"
 #include "lockstep/base/number_list.h"
+#include "lockstep/base/running_clock.h"
 #include "lockstep/base/str.h"
 #include "lockstep/comm/collectives/all_gather.h"
 #include "lockstep/comm/collectives/barrier.h"
@@ -97,7 +98,7 @@ void Cycles::look_for_stalls(Time now) {
   const auto patience = stalls_.patience();
   if (sets_.all().rank() != 0 || !patience || now - stalls_looked_ < *patience) return;
   stalls_looked_ = now;
-  const Stalls found = stalls_.look(table_.incomplete(), now);
+  const Stalls found = stalls_.look(table_.incomplete(), now, running_time.last_end());
   if (!found.warning.empty()) log(LogLevel::WARNING, found.warning);
   sees_stall_ = found.is_over;
 }

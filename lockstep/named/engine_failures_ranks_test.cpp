@@ -11,6 +11,7 @@
 #include "lockstep/base/log.h"
 #include "lockstep/named/engine.h"
 #include "testing/named_calls.h"
+#include "testing/pauser.h"
 #include "testing/ranks.h"
 
 namespace lockstep::named {
@@ -160,6 +161,21 @@ RANKS_TEST(NamedEngine, AMissingRankIsNamedWithinTheStallTime, Ranks(3)) {
         lines, Contains(AllOf(HasSubstr("stalled for "),
                               HasSubstr("\"ours\" was submitted by ranks 0, 2 and is missing from rank 1"))));
   }
+}
+
+// All ranks are stopped for longer than a name may stall, while rank 1 has not announced it.
+RANKS_TEST(NamedEngine, APauseOfTheJobIsNoStall, Ranks(2, 3), Backends("shm", "tcp")) {
+  const std::vector<int> pids = harness::pids_of(world());
+  Settings settings;
+  settings.stall_check = std::chrono::milliseconds(0);
+  settings.stall_shutdown = std::chrono::seconds(3);
+  Engine engine(world(), settings);
+  std::optional<harness::Pauser> pauser;
+  if (rank() == 0) pauser.emplace(pids, std::chrono::seconds(4));
+  if (rank() == 1) harness::compute_over_a_pause(std::chrono::milliseconds(1300));
+  NamedSum sum(engine, "late", {1});
+  EXPECT_THAT(sum.wait(), ElementsAre(size()));
+  pauser.reset();
 }
 
 RANKS_TEST(NamedEngine, ALeavingRankEndsAllWithoutWaiting, Ranks(2, 3, 4), Backends("shm", "tcp")) {

@@ -20,18 +20,19 @@ std::string describe(const std::vector<Incomplete>& incomplete) {
   return text;
 }
 
-Stalls StallWatch::look(const std::vector<Incomplete>& incomplete, Time now) {
+Stalls StallWatch::look(const std::vector<Incomplete>& incomplete, Time now, Time running_since) {
+  const auto age_of = [&](const Incomplete& one) { return now - std::max(one.since, running_since); };
   Stalls stalls;
   std::vector<Incomplete> late;
   for (const Incomplete& one : incomplete) {
-    const auto age = now - one.since;
+    const auto age = age_of(one);
     if (check_.count() > 0 && age >= check_) late.push_back(one);
     if (shutdown_.count() > 0 && age >= shutdown_) stalls.is_over = true;
   }
   if (late.empty() || now - warned_ < check_) return stalls;
   warned_ = now;
   stalls.warning =
-      str("stalled for ", std::chrono::duration_cast<std::chrono::seconds>(now - late.front().since).count(),
+      str("stalled for ", std::chrono::duration_cast<std::chrono::seconds>(age_of(late.front())).count(),
           " s: ", describe(late),
           ". Every rank must submit the same names; a rank that has no more data calls join()");
   return stalls;

@@ -1,12 +1,13 @@
 // StallWatch: notices names that some ranks have announced and others have not, for too long. Pure.
 //
 //   StallWatch watch(60s, 0s);
-//   const Stalls stalls = watch.look(negotiation.incomplete(), now);
+//   const Stalls stalls = watch.look(negotiation.incomplete(), now, /*running_since=*/since);
 //   if (!stalls.warning.empty()) log(LogLevel::WARNING, stalls.warning);
 //   if (stalls.is_over) ...                                  // a name has waited for the shutdown time
 //
 // A warning names each tensor, the ranks that wait and the ranks that are missing. It is repeated after the
-// same time. The clock of one rank is enough, because all ranks know what is incomplete.
+// same time. The clock of one rank is enough, because all ranks know what is incomplete. Time before the last
+// pause of that rank ended does not count (base/running_clock.h): after a pause a name may be late anew.
 #pragma once
 
 #include <chrono>
@@ -32,7 +33,7 @@ class StallWatch {
   StallWatch(std::chrono::milliseconds check, std::chrono::milliseconds shutdown)
       : check_(check), shutdown_(shutdown) {}
 
-  Stalls look(const std::vector<Incomplete>& incomplete, Time now);
+  Stalls look(const std::vector<Incomplete>& incomplete, Time now, Time running_since = {});
   // How long until look() may have something new; nothing: it never will.
   std::optional<std::chrono::milliseconds> patience() const;
 

@@ -38,6 +38,16 @@ TEST(StallWatch, IsOverAfterTheShutdownTime) {
   EXPECT_FALSE(watch.look({}, at(6)).is_over);
 }
 
+TEST(StallWatch, APauseDoesNotCount) {
+  StallWatch watch(seconds(2), seconds(5));
+  const std::vector<Incomplete> late = {since(0, "a")};
+  const Stalls behind_it = watch.look(late, at(100), /*running_since=*/at(99));
+  EXPECT_EQ(behind_it.warning, "");
+  EXPECT_FALSE(behind_it.is_over);
+  EXPECT_THAT(watch.look(late, at(102), at(99)).warning, ::testing::StartsWith("stalled for 3 s: "));
+  EXPECT_TRUE(watch.look(late, at(104), at(99)).is_over);
+}
+
 TEST(StallWatch, OfNothingNeverLooks) {
   EXPECT_EQ(StallWatch(seconds(0), seconds(0)).patience(), std::nullopt);
   EXPECT_EQ(StallWatch(seconds(0), seconds(0)).look({since(0, "a")}, at(500)).warning, "");

@@ -1,5 +1,5 @@
 """A training on a mesh of tensor, pipeline and data parallelism (examples/22_gpt2_3d.cpp) that is killed and resumed ends with the bits of
-the one that was not. Resumed on another mesh, it goes on.
+the one that was not. Resumed on another mesh, it goes on. The example's own configuration, and others, train as one process does.
 
 CHECKPOINT_TEST_KILLS: how many kills (3). CHECKPOINT_TEST_SEED: of the moments (1)."""
 import json
@@ -15,6 +15,7 @@ import time
 import unittest
 
 LOCKSTEP = os.environ["LAUNCHER_TEST_COMMAND"]
+SHIPPED = pathlib.Path(__file__).resolve().parents[2] / "examples/gpt2_3d.json"
 PROGRAM = pathlib.Path(os.environ["CHECKPOINT_TEST_EXAMPLES"]) / "gpt2_3d"
 KILLS = int(os.environ.get("CHECKPOINT_TEST_KILLS", "3"))
 SEED = int(os.environ.get("CHECKPOINT_TEST_SEED", "1"))
@@ -82,6 +83,30 @@ class Mesh(unittest.TestCase):
         self.assertNotEqual(job.communicate(timeout=600) and job.returncode, 0)
         _, elsewhere = self.end_of(self.start(1, 2, self.folder / "run", ranks=4))
         self.assertAlmostEqual(float(elsewhere[0]), float(whole[0]), delta=2e-3)
+
+    # Every tenth loss beside one process's, within `tolerance`.
+    def check_beside_plain(self, changes, tolerance):
+        config = self.folder / "config.json"
+        config.write_text(json.dumps(json.loads(SHIPPED.read_text()) | {"steps": 20} | changes))
+        done = subprocess.run([LOCKSTEP, "run", "-n", "8", "--no-prefix", "--no-logs", PROGRAM, "--config", config, "--data",
+                               self.folder / "text", "--beside-plain"], capture_output=True, text=True, timeout=600,
+                              env=os.environ | {"OMP_NUM_THREADS": "1"})
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        losses = [tuple(map(float, pair)) for pair in re.findall(r"step \d+: loss (\S+), in one process (\S+)", done.stdout)]
+        self.assertEqual(len(losses), 2, done.stdout)
+        for own, plain in losses:
+            self.assertAlmostEqual(own, plain, delta=tolerance)
+        self.assertLess(losses[1][0], losses[0][0])
+
+    def test_the_shipped_configuration_beside_one_process(self):
+        self.check_beside_plain({}, tolerance=1e-3)
+
+    def test_chunks_and_context_beside_one_process(self):
+        self.check_beside_plain({"mesh": {"tensor": 1, "pipeline": 2, "virtual_pipeline": 2, "context": 2}, "sequence_parallel": False},
+                                tolerance=1e-3)
+
+    def test_bfloat16_beside_one_process(self):
+        self.check_beside_plain({"bf16": True}, tolerance=5e-2)
 
 
 if __name__ == "__main__":

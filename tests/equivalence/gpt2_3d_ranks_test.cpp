@@ -41,10 +41,22 @@ RANKS_TEST(GPT2On3D, EveryMeshTrainsAsOneProcess, Ranks(1, 2, 4)) {
 RANKS_TEST(GPT2On3D, EveryMeshOfEightTrainsAsOneProcess, Ranks(8), Backends("shm")) {
   torch::set_num_threads(1);
   for (const ModelParallelSizes& sizes : meshes_of(size())) compare(sizes, {}, 1e-10);
-  compare({.tensor = 2, .pipeline = 2}, {.type = at::kFloat}, 1e-4);
   compare({.tensor = 2, .pipeline = 2}, {.micro_batches = 3, .sequence_parallel = true}, 1e-10);
   compare({.tensor = 2, .pipeline = 2, .context = 2}, {.sequence_parallel = true, .counts_targets = true},
           1e-10);
+}
+
+RANKS_TEST(GPT2On3D, EveryMeshTrainsInFloat32, Ranks(1, 2, 4, 8), Backends("shm")) {
+  torch::set_num_threads(1);
+  for (const ModelParallelSizes& sizes : meshes_of(size())) compare(sizes, {.type = at::kFloat}, 1e-4);
+}
+
+// Copies that share no memory exchange their gradients and parameters.
+RANKS_TEST(GPT2On3D, TrainsOverTcp, Ranks(4), Backends("tcp")) {
+  torch::set_num_threads(1);
+  compare({.tensor = 2}, {}, 1e-10);
+  compare({.pipeline = 2}, {}, 1e-10);
+  compare({.context = 2}, {}, 1e-10);
 }
 
 RANKS_TEST(GPT2On3D, EverySchedule, Ranks(2, 4)) {
@@ -88,28 +100,33 @@ RANKS_TEST(GPT2On3D, InBfloat16WithMasters, Ranks(4, 8)) {
   EXPECT_LT(values[values.size() - 2], values[0] - 0.5);
 }
 
-// A gradient that is not finite on one stage of one copy skips the step of all ranks.
+// A gradient that is not finite on one rank skips the step of all, whatever axis they share.
 RANKS_TEST(GPT2On3D, OverflowSkipsOnAllRanks, Ranks(4), Backends("shm", "tcp")) {
   torch::set_num_threads(1);
   const Training training{.steps = 1};
-  models::GPT2 whole = whole_net(training);
-  OnMesh on_mesh({.pipeline = 2}, training);
-  GradScaler scaler({.init_scale = 1024});
-  const TextBatch batch(0);
-  on_mesh.pass(batch, scaler.scale(1.0));
-  if (rank() == 1) on_mesh.net->parameters().front().mutable_grad().view(-1)[0] = INFINITY;
-  EXPECT_FALSE(scaler.step(on_mesh.optimizer));
-  scaler.update();
-  on_mesh.optimizer.zero_grad();
-  EXPECT_EQ(scaler.get_scale(), 512);
-  expect_parts(*on_mesh.net, *whole, 0);
+  for (const ModelParallelSizes& sizes :
+       {ModelParallelSizes{.pipeline = 2}, ModelParallelSizes{.tensor = 2}, ModelParallelSizes{.context = 2},
+        ModelParallelSizes{.tensor = 2, .pipeline = 2}}) {
+    SCOPED_TRACE(words_of(sizes));
+    models::GPT2 whole = whole_net(training);
+    OnMesh on_mesh(sizes, training);
+    GradScaler scaler({.init_scale = 1024});
+    const TextBatch batch(0);
+    on_mesh.pass(batch, scaler.scale(1.0));
+    if (rank() == 1) on_mesh.net->parameters().front().mutable_grad().view(-1)[0] = INFINITY;
+    EXPECT_FALSE(scaler.step(on_mesh.optimizer));
+    scaler.update();
+    on_mesh.optimizer.zero_grad();
+    EXPECT_EQ(scaler.get_scale(), 512);
+    expect_parts(*on_mesh.net, *whole, 0);
 
-  EXPECT_NEAR(on_mesh.pass(batch, scaler.scale(1.0)), train_whole(whole, training)[0], 1e-10);
-  scaler.unscale_(on_mesh.optimizer);
-  on_mesh.norm.clip_grad_norm_(on_mesh.model, CLIP);
-  EXPECT_TRUE(scaler.step(on_mesh.optimizer));
-  scaler.update();
-  expect_parts(*on_mesh.net, *whole, 1e-9);
+    EXPECT_NEAR(on_mesh.pass(batch, scaler.scale(1.0)), train_whole(whole, training)[0], 1e-10);
+    scaler.unscale_(on_mesh.optimizer);
+    on_mesh.norm.clip_grad_norm_(on_mesh.model, CLIP);
+    EXPECT_TRUE(scaler.step(on_mesh.optimizer));
+    scaler.update();
+    expect_parts(*on_mesh.net, *whole, 1e-9);
+  }
 }
 
 }  // namespace

@@ -79,6 +79,34 @@ RANKS_TEST(GPT2MeshCheckpoints, AnyMeshLoadsThem, Ranks(8), Backends("shm")) {
   if (rank() == 0) expect_equal(plain.optimizer.state_dict(), optimizer);
 }
 
+// What meshes of chunks, of a V and of parts of the sequence saved, another mesh and one process load.
+RANKS_TEST(GPT2MeshCheckpoints, AnyMeshSavesThem, Ranks(4), Backends("shm")) {
+  torch::set_num_threads(1);
+  const SharedFolder folder(world());
+  const auto check = [&](const ModelParallelSizes& sizes, const Training& training) {
+    SCOPED_TRACE(words_of(sizes));
+    OnMesh saved(sizes, training);
+    saved.train();
+    Saved of_saved(saved);
+    save_checkpoint(folder / "run", of_saved.state, {.durable = false});
+    const NamedTensors model = full_state_dict(of_saved.model),
+                       optimizer = full_state_dict(of_saved.optimizer);
+
+    OnMesh other({.tensor = 2, .pipeline = 2}, {}, /*seed=*/7);
+    Saved of_other(other);
+    load_checkpoint(folder / "run", of_other.state);
+    expect_state(model, optimizer, of_other);
+    Plain plain(7);
+    load_checkpoint(folder / "run", plain.state);
+    expect_parts(*saved.net, *plain.net, 0);
+    if (rank() == 0) expect_equal(plain.optimizer.state_dict(), optimizer);
+  };
+  check({.pipeline = 2, .virtual_pipeline = 2}, {.steps = 2});
+  check({.pipeline = 2, .virtual_pipeline = 2}, {.schedule = PipelineScheduleKind::ZB_V, .steps = 2});
+  check({.tensor = 2, .context = 2}, {.steps = 2});
+  check({.pipeline = 2, .context = 2}, {.steps = 2});
+}
+
 // What one process saved, a mesh loads; and both go on alike.
 RANKS_TEST(GPT2MeshCheckpoints, LoadThoseOfOneProcess, Ranks(1, 2, 4)) {
   torch::set_num_threads(1);

@@ -4,8 +4,10 @@
 """
 import importlib
 import os
+import pathlib
 import signal
 import socket
+import subprocess
 import time
 import unittest
 from datetime import timedelta
@@ -78,6 +80,37 @@ def fork_uses_the_group(rank, size, folder):
     dist.destroy_process_group()
 
 
+# Rank 0 waits in init, and is stopped meanwhile for longer than its timeout.
+def is_paused_in_init(rank, size, folder):
+    mine = pathlib.Path(folder, "pid")
+    if rank == 0:
+        mine.write_text(str(os.getpid()))
+    else:
+        while not (mine.exists() and mine.read_text()):
+            time.sleep(0.01)
+        pid = mine.read_text()
+        subprocess.run(["sh", "-c", f"sleep 1; kill -STOP {pid}; sleep 6; kill -CONT {pid}; sleep 1"], check=True)
+    join(rank, size, folder, timeout=timedelta(seconds=4))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+# Rank 1 comes late, and rank 0 says so to the standard error.
+def is_missed_in_init(rank, size, folder):
+    os.environ["LOCKSTEP_WARN_AFTER"] = "1"
+    if rank == 0:
+        with open(f"{folder}/said", "w") as said:
+            os.dup2(said.fileno(), 2)
+    else:
+        time.sleep(2.5)
+    join(rank, size, folder)
+    dist.barrier()
+    dist.destroy_process_group()
+    if rank == 0:
+        text = pathlib.Path(folder, "said").read_text()
+        check("rank 1" in text, f"rank 1 is not missed in {text!r}")
+
+
 # Each port serves once, because a rank could still reach the server of the group before.
 def meets(rank, size, folder, ports):
     me = {"rank": rank, "world_size": size}
@@ -133,6 +166,11 @@ class Failures(unittest.TestCase):
 
     def test_others(self):
         for body in (rank_is_late, fork_uses_the_group, ends_without_destroying):
+            with self.subTest(body.__name__):
+                self.assertEqual(torch_ranks.run(2, body), [0, 0])
+
+    def test_waits_in_init(self):
+        for body in (is_paused_in_init, is_missed_in_init):
             with self.subTest(body.__name__):
                 self.assertEqual(torch_ranks.run(2, body), [0, 0])
 

@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
-#include <thread>
+
+#include "lockstep/base/running_clock.h"
 
 namespace lockstep::compat::torch_backend {
 namespace {
@@ -40,7 +41,7 @@ std::optional<StoreEntry> StoreAdapter::first_of(const std::vector<std::string>&
       if (auto value = find(keys[i])) return StoreEntry{i, std::move(*value)};
     }
     if (deadline.expired()) return std::nullopt;
-    std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(look, deadline.remaining()));
+    nap(std::min<std::chrono::nanoseconds>(look, deadline.remaining()));
     look = std::min<std::chrono::nanoseconds>(2 * look, LAST_LOOK);
   }
 }

@@ -60,18 +60,21 @@ struct Trouble {
 
 [[noreturn]] void throw_burnt() { throw std::runtime_error("the layer burnt out"); }
 
-// One step in which `act` happens on `bad_rank` in the phase.
+// One step in which `act` happens on `bad_rank`, in its first chunk, in the phase; or in the loss.
 void troubled_step(const ProcessGroup& group, const PipelineShape& shape, Phase phase, int bad_rank,
                    const std::function<void()>& act) {
   const bool is_bad = group.rank() == bad_rank;
-  auto trouble =
-      std::make_shared<Trouble>(Trouble{pipeline_part(group.rank()), is_bad ? phase : Phase::NONE, act});
-  const PipelineStage stage = [trouble](const at::Tensor& x) { return trouble->forward(x); };
+  std::vector<PipelineStage> stages;
+  for (int chunk = 0; chunk < shape.virtual_stages; ++chunk) {
+    auto trouble = std::make_shared<Trouble>(Trouble{pipeline_part(shape.part_of(group.rank(), chunk)),
+                                                     is_bad && chunk == 0 ? phase : Phase::NONE, act});
+    stages.emplace_back([trouble](const at::Tensor& x) { return trouble->forward(x); });
+  }
   const auto loss = [&](const at::Tensor& output, const at::Tensor& target) {
     if (is_bad && phase == Phase::LOSS) act();
     return squared_error(output, target);
   };
-  Pipeline pipeline({stage}, loss, options_of(shape), group);
+  Pipeline pipeline(stages, loss, options_of(shape), group);
   pipeline.step(pipeline_rows(6, 1), pipeline_rows(6, 2));
 }
 
@@ -82,31 +85,42 @@ std::vector<Phase> phases_of(const PipelineShape& shape, bool is_last) {
   return phases;
 }
 
-RANKS_TEST(PipelineFailures, AnExceptionInEachPhaseReachesAllRanks, Ranks(1, 2, 3, 4)) {
-  for (const auto kind :
-       {PipelineScheduleKind::GPIPE, PipelineScheduleKind::ONE_F_ONE_B, PipelineScheduleKind::ZB_H1})
-    for (const auto mode : {RecomputeMode::NEVER, RecomputeMode::ALWAYS})
-      for (int bad = 0; bad < size(); ++bad) {
-        const PipelineShape shape = {kind, size(), 3, 1, mode};
-        for (const Phase phase : phases_of(shape, bad + 1 == size())) {
-          if (phase == Phase::INPUT_GRADIENT && bad == 0) continue;  // the first stage's input needs none
-          const auto step = [&] { troubled_step(world(), shape, phase, bad, throw_burnt); };
-          if (rank() == bad) {
-            EXPECT_THAT(step, ThrowsMessage<std::runtime_error>(HasSubstr("the layer burnt out")))
-                << to_text(shape);
-            continue;
-          }
-          try {
-            step();
-            ADD_FAILURE() << to_text(shape) << ": rank " << bad << " failed, and nobody said so";
-          } catch (const StageFailed& failed) {
-            EXPECT_EQ(failed.rank(), bad);
-            EXPECT_EQ(failed.stage(), bad);
-            EXPECT_THAT(failed.what(), AllOf(HasSubstr("rank " + std::to_string(bad) + " failed in the "),
-                                             HasSubstr("the layer burnt out"), HasSubstr("micro-batch")));
-          }
+// The part that fails; `bad_rank` fails in its first chunk, or in the loss, which belongs to the last part.
+int bad_part(const PipelineShape& shape, Phase phase, int bad_rank) {
+  return phase == Phase::LOSS ? shape.parts() - 1 : shape.part_of(bad_rank, 0);
+}
+
+bool has_last_part(const PipelineShape& shape, int rank) {
+  return shape.part_of(rank, shape.virtual_stages - 1) == shape.parts() - 1;
+}
+
+void expect_failure(const PipelineShape& shape, Phase phase, int bad_rank, const ProcessGroup& group) {
+  const auto step = [&] { troubled_step(group, shape, phase, bad_rank, throw_burnt); };
+  if (group.rank() == bad_rank) {
+    EXPECT_THAT(step, ThrowsMessage<std::runtime_error>(HasSubstr("the layer burnt out"))) << to_text(shape);
+    return;
+  }
+  try {
+    step();
+    ADD_FAILURE() << to_text(shape) << ": rank " << bad_rank << " failed, and nobody said so";
+  } catch (const StageFailed& failed) {
+    EXPECT_EQ(failed.rank(), bad_rank);
+    EXPECT_EQ(failed.stage(), bad_part(shape, phase, bad_rank)) << to_text(shape);
+    EXPECT_THAT(failed.what(), AllOf(HasSubstr("rank " + std::to_string(bad_rank) + " failed in the "),
+                                     HasSubstr("the layer burnt out"), HasSubstr("micro-batch")));
+  }
+}
+
+RANKS_TEST(PipelineFailures, AnExceptionInEachPhaseReachesAllRanks, Ranks(1, 2, 3, 4),
+           Backends("shm", "tcp")) {
+  for (const auto mode : {RecomputeMode::NEVER, RecomputeMode::ALWAYS})
+    for (const PipelineShape& shape : runnable_shapes(size(), 3, mode))
+      for (int bad = 0; bad < size(); ++bad)
+        for (const Phase phase : phases_of(shape, has_last_part(shape, bad))) {
+          // the first part's input needs no gradient
+          if (phase == Phase::INPUT_GRADIENT && shape.part_of(bad, 0) == 0) continue;
+          expect_failure(shape, phase, bad, world());
         }
-      }
 }
 
 RANKS_TEST(PipelineFailures, NameThePhaseAndTheMicroBatch, Ranks(3)) {
@@ -266,16 +280,24 @@ RANKS_TEST(PipelineFailures, RefusesWhatIsNoPipeline, Ranks(1, 2)) {
               ThrowsMessage<InvalidArgument>(HasSubstr("`replicas` without `count`")));
 }
 
-#define LOCKSTEP_KILLED_IN(PHASE, KIND, MODE)                                                      \
-  RANKS_TEST(PipelineKill, InThe_##PHASE##_IsNamed, Ranks(3), Dies({1}), Backends("shm", "tcp")) { \
-    const PipelineShape shape = {PipelineScheduleKind::KIND, size(), 3, 1, RecomputeMode::MODE};   \
-    EXPECT_THAT([&] { troubled_step(world(), shape, Phase::PHASE, 1, [] { die(); }); },            \
-                ThrowsMessage<PeerLost>(HasSubstr("rank 1")));                                     \
+#define LOCKSTEP_KILLED_IN(PHASE, KIND, CHUNKS, MODE, VICTIM)                                              \
+  RANKS_TEST(PipelineKill, InThe_##PHASE##_Of_##KIND##_##CHUNKS##_IsNamed, Ranks(3), Dies({VICTIM}),       \
+             Backends("shm", "tcp")) {                                                                     \
+    const PipelineShape shape = {PipelineScheduleKind::KIND, size(), 3, CHUNKS, RecomputeMode::MODE};      \
+    EXPECT_THAT([&] { troubled_step(world(), shape, Phase::PHASE, VICTIM, [] { die(); }); },               \
+                ThrowsMessage<PeerLost>(HasSubstr("rank " #VICTIM)));                                      \
   }
-LOCKSTEP_KILLED_IN(FORWARD, ONE_F_ONE_B, NEVER)
-LOCKSTEP_KILLED_IN(RECOMPUTE, GPIPE, ALWAYS)
-LOCKSTEP_KILLED_IN(INPUT_GRADIENT, ZB_H1, NEVER)
-LOCKSTEP_KILLED_IN(WEIGHT_GRADIENT, ZB_H1, NEVER)
+LOCKSTEP_KILLED_IN(FORWARD, ONE_F_ONE_B, 1, NEVER, 1)
+LOCKSTEP_KILLED_IN(FORWARD, ONE_F_ONE_B, 2, NEVER, 0)
+LOCKSTEP_KILLED_IN(RECOMPUTE, GPIPE, 1, ALWAYS, 1)
+LOCKSTEP_KILLED_IN(RECOMPUTE, ZB_V, 2, ALWAYS, 2)
+LOCKSTEP_KILLED_IN(LOSS, GPIPE, 1, NEVER, 2)
+LOCKSTEP_KILLED_IN(LOSS, ZB_V, 2, NEVER, 0)
+LOCKSTEP_KILLED_IN(INPUT_GRADIENT, ONE_F_ONE_B, 2, NEVER, 1)
+LOCKSTEP_KILLED_IN(INPUT_GRADIENT, ZB_H1, 1, NEVER, 1)
+LOCKSTEP_KILLED_IN(WEIGHT_GRADIENT, ONE_F_ONE_B, 1, NEVER, 0)
+LOCKSTEP_KILLED_IN(WEIGHT_GRADIENT, ZB_H1, 1, NEVER, 1)
+LOCKSTEP_KILLED_IN(WEIGHT_GRADIENT, ZB_V, 2, NEVER, 2)
 #undef LOCKSTEP_KILLED_IN
 
 }  // namespace

@@ -299,6 +299,17 @@ RANKS_TEST(PipelineFeatures, ASequentialIsPlacedByBalance, Ranks(1, 2, 3)) {
                      world());
 }
 
+// By the bytes of parameters and of what is kept for backward, which the first rank counts. A layer of 100 x
+// 100 outweighs four of 6 x 6.
+RANKS_TEST(PipelineFeatures, ASequentialIsPlacedBySize, Ranks(2, 3)) {
+  torch::nn::Sequential layers(torch::nn::Linear(6, 100), torch::nn::Linear(100, 100),
+                               torch::nn::Linear(100, 6));
+  for (int i = 0; i < 3; ++i) layers->push_back(torch::nn::Linear(6, 6));
+  const std::vector<std::int64_t> of_two = {2, 4}, of_three = {1, 1, 4};
+  EXPECT_EQ(balance_by_size(size(), layers, torch::ones({2, 6}), 1, 2, world()),
+            size() == 2 ? of_two : of_three);
+}
+
 // A cut for ZB_V: the same on every rank, with all that was measured in the sizes of its parts.
 RANKS_TEST(PipelineFeatures, ASequentialIsPlacedForAV, Ranks(1, 2, 3, 4)) {
   const PipelineShape shape = {
