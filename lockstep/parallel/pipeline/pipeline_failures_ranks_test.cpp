@@ -280,12 +280,12 @@ RANKS_TEST(PipelineFailures, RefusesWhatIsNoPipeline, Ranks(1, 2)) {
               ThrowsMessage<InvalidArgument>(HasSubstr("`replicas` without `count`")));
 }
 
-#define LOCKSTEP_KILLED_IN(PHASE, KIND, CHUNKS, MODE, VICTIM)                                              \
-  RANKS_TEST(PipelineKill, InThe_##PHASE##_Of_##KIND##_##CHUNKS##_IsNamed, Ranks(3), Dies({VICTIM}),       \
-             Backends("shm", "tcp")) {                                                                     \
-    const PipelineShape shape = {PipelineScheduleKind::KIND, size(), 3, CHUNKS, RecomputeMode::MODE};      \
-    EXPECT_THAT([&] { troubled_step(world(), shape, Phase::PHASE, VICTIM, [] { die(); }); },               \
-                ThrowsMessage<PeerLost>(HasSubstr("rank " #VICTIM)));                                      \
+#define LOCKSTEP_KILLED_IN(PHASE, KIND, CHUNKS, MODE, VICTIM)                                         \
+  RANKS_TEST(PipelineKill, InThe_##PHASE##_Of_##KIND##_##CHUNKS##_IsNamed, Ranks(3), Dies({VICTIM}),  \
+             Backends("shm", "tcp")) {                                                                \
+    const PipelineShape shape = {PipelineScheduleKind::KIND, size(), 3, CHUNKS, RecomputeMode::MODE}; \
+    EXPECT_THAT([&] { troubled_step(world(), shape, Phase::PHASE, VICTIM, [] { die(); }); },          \
+                ThrowsMessage<PeerLost>(HasSubstr("rank " #VICTIM)));                                 \
   }
 LOCKSTEP_KILLED_IN(FORWARD, ONE_F_ONE_B, 1, NEVER, 1)
 LOCKSTEP_KILLED_IN(FORWARD, ONE_F_ONE_B, 2, NEVER, 0)

@@ -299,8 +299,8 @@ RANKS_TEST(PipelineFeatures, ASequentialIsPlacedByBalance, Ranks(1, 2, 3)) {
                      world());
 }
 
-// By the bytes of parameters and of what is kept for backward, which the first rank counts. A layer of 100 x
-// 100 outweighs four of 6 x 6.
+// By the bytes of parameters and of what is kept for backward. The layer of 100 x 100 outweighs the four
+// behind it, and is best together with the smaller one of the two sides.
 RANKS_TEST(PipelineFeatures, ASequentialIsPlacedBySize, Ranks(2, 3)) {
   torch::nn::Sequential layers(torch::nn::Linear(6, 100), torch::nn::Linear(100, 100),
                                torch::nn::Linear(100, 6));
