@@ -24,12 +24,16 @@ constexpr std::chrono::seconds LAST_ANSWER{2};  // of the store, while ranks mus
 
 std::unique_ptr<TcpStore> connect_to(const NodeAccess& access, Deadline deadline,
                                      const std::string& farewell) {
-  return std::make_unique<TcpStore>(TcpStoreOptions{.host = access.host,
-                                                    .port = access.port,
-                                                    .secret = access.secret,
-                                                    .deadline = deadline,
-                                                    .timeout = PATIENCE,
-                                                    .farewell = farewell});
+  try {
+    return std::make_unique<TcpStore>(TcpStoreOptions{.host = access.host,
+                                                      .port = access.port,
+                                                      .secret = access.secret,
+                                                      .deadline = deadline,
+                                                      .timeout = PATIENCE,
+                                                      .farewell = farewell});
+  } catch (const InvalidArgument& error) {  // a name that is none
+    throw InvalidArgument(str("--master-addr: ", error.what()));
+  }
 }
 
 // A launcher's value under "ranks". Its name follows.

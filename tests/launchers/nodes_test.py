@@ -216,6 +216,12 @@ class Nodes(unittest.TestCase):
         _, outputs = self.finish()
         self.assertIn("chmod 600", outputs[0])
 
+    def test_an_address_that_is_none_is_refused_with_its_option(self):
+        done = subprocess.run([LOCKSTEP, "run", "--nnodes", "2", "--node-rank", "1", "--master-addr", "no-such-host.invalid",
+                               "--secret-file", str(self.secret), "--no-logs", "true"], capture_output=True, text=True, timeout=300)
+        self.assertEqual(done.returncode, 64, done.stderr)
+        self.assertIn('--master-addr: cannot connect to "no-such-host.invalid": ', done.stderr)
+
     def test_a_node_that_does_not_come_is_named(self):
         self.processes.append(subprocess.Popen(
             [LOCKSTEP, "run", "--nnodes", "2", "--node-rank", "0", "--master-addr", "127.0.0.2", "--master-port", str(self.port),
