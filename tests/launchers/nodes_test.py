@@ -218,7 +218,7 @@ class Nodes(unittest.TestCase):
 
     def test_an_address_that_is_none_is_refused_with_its_option(self):
         done = subprocess.run([LOCKSTEP, "run", "--nnodes", "2", "--node-rank", "1", "--master-addr", "no-such-host.invalid",
-                               "--secret-file", str(self.secret), "--no-logs", "true"], capture_output=True, text=True, timeout=300)
+                               "--secret-file", str(self.secret), "--no-logs", "true"], capture_output=True, text=True, timeout=600)
         self.assertEqual(done.returncode, 64, done.stderr)
         self.assertIn('--master-addr: cannot connect to "no-such-host.invalid": ', done.stderr)
 
