@@ -5,6 +5,9 @@
 //
 //   BareCopies copies(peer, which, input, output);   // collective
 //   copies();                                         // this rank's; no rank waits for the other
+//
+// Where the kernel forbids ranks to read each other's memory (`lockstep info`: peer_memory), the program
+// ends.
 #pragma once
 
 #include <sys/uio.h>
@@ -15,6 +18,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "bench/timed_collectives.h"
