@@ -70,11 +70,22 @@ def of_this_user(connection):
 
 
 def receive(connection):
-    text, control, _, _ = connection.recvmsg(LARGEST_REQUEST, socket.CMSG_SPACE(4 * DESCRIPTORS))
+    """The text, empty if run_case is gone, and the descriptors, which are the receiver's to close."""
     descriptors = array.array("i")
+    try:
+        text, control, _, _ = connection.recvmsg(LARGEST_REQUEST, socket.CMSG_SPACE(4 * DESCRIPTORS))
+    except OSError:
+        return b"", []
     for _, _, data in control:
         descriptors.frombytes(data)
-    return text, list(descriptors)
+    return text if len(descriptors) == DESCRIPTORS else b"", list(descriptors)
+
+
+def answer(connection, kind, value):
+    try:
+        connection.send(struct.pack("Ii", kind, value))
+    except OSError:
+        pass  # a run_case that is gone is seen by poll()
 
 
 class Server:
@@ -104,11 +115,16 @@ class Server:
         if not of_this_user(connection):
             return connection.close()
         request, descriptors = receive(connection)
-        pid = os.fork()
+        try:
+            pid = os.fork() if request else None
+        except OSError:
+            pid = None  # run_case runs the script itself
         if pid == 0:
             become_script(request, descriptors)
         for descriptor in descriptors:
             os.close(descriptor)
+        if pid is None:
+            return connection.close()
         try:
             os.setpgid(pid, pid)
         except OSError:
@@ -117,7 +133,7 @@ class Server:
         self.running[pidfd] = (pid, connection)
         self.poll.register(pidfd, select.POLLIN)
         self.poll.register(connection, 0)  # POLLHUP
-        return connection.send(struct.pack("Ii", STARTED, pid))
+        return answer(connection, STARTED, pid)
 
     def end(self, pidfd):
         pid, connection = self.running.pop(pidfd)
@@ -125,10 +141,7 @@ class Server:
         self.poll.unregister(pidfd)
         self.poll.unregister(connection)
         os.close(pidfd)
-        try:
-            connection.send(struct.pack("Ii", ENDED, status))
-        except OSError:
-            pass  # its run_case is gone
+        answer(connection, ENDED, status)
         connection.close()
 
     def kill_what_nobody_waits_for(self):

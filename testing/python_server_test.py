@@ -5,6 +5,7 @@
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -13,6 +14,13 @@ import unittest
 
 WARM_PYTHON = sys.argv.pop()
 RUN_CASE = sys.argv.pop()
+
+
+def address_of_the_server():
+    """As run_case.cpp makes it."""
+    file = os.stat(WARM_PYTHON)
+    seconds, nanoseconds = divmod(file.st_mtime_ns, 10**9)
+    return f"\0lockstep-cases-{os.geteuid()}-{file.st_dev}-{file.st_ino}-{seconds}.{nanoseconds}"
 
 
 class PythonServer(unittest.TestCase):
@@ -61,6 +69,24 @@ class PythonServer(unittest.TestCase):
         while os.path.exists(f"/proc/{pid}") and time.monotonic() < deadline:
             time.sleep(0.01)
         self.assertFalse(os.path.exists(f"/proc/{pid}"))
+
+    def test_the_server_outlives_a_run_case_that_is_gone_before_its_answer(self):
+        (self.folder / "script.py").write_text("")
+        parent = self.run_script("import os\nprint(os.getppid())")
+        self.assertNotEqual(int(parent[1]), os.getpid(), "run_case ran the script itself")
+        request = b"\0".join([b"2", WARM_PYTHON.encode(), bytes(self.folder / "script.py"), b""])
+        here = os.open(self.folder, os.O_PATH)
+        self.addCleanup(os.close, here)
+        os.kill(int(parent[1]), signal.SIGSTOP)  # it finds all of them gone
+        try:
+            for words, descriptors in [(b"", []), (b"2", [0, 1]), (request, [0, 1]), (request, [0, 1, 2, here])]:
+                with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as gone:
+                    gone.connect(address_of_the_server())
+                    if words:
+                        socket.send_fds(gone, [words], descriptors)
+        finally:
+            os.kill(int(parent[1]), signal.SIGCONT)
+        self.assertEqual(self.run_script("import os\nprint(os.getppid())"), parent)
 
 
 if __name__ == "__main__":
