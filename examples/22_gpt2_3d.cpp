@@ -56,9 +56,8 @@ dist::Batch batch_of(const Text& text, const Gpt2In3d& c, std::int64_t step) {
 struct Trained {
   explicit Trained(const Gpt2In3d& c)
       : mesh(dist::init_model_parallel(c.mesh)),
-        copies(mesh.get_data_parallel_group(true)),
         net(make_net(c, mesh)),
-        model(net, {.process_group = copies, .master_weights = c.bf16}),
+        model(net, {.process_group = mesh.get_data_parallel_group(true), .master_weights = c.bf16}),
         optimizer(model.optimizer<dist::optim::AdamW>(c.adamw)),
         pipeline(models::stages_of(model, net->chunks()), net->loss_function(), c.pipeline,
                  mesh.get_pipeline_model_parallel_group()),
@@ -72,12 +71,12 @@ struct Trained {
     double loss = pipeline.step(batch.data.narrow(0, first, rows), batch.target.narrow(0, first, rows)).loss;
     norm.clip_grad_norm_(model, clipping);
     optimizer.step();
-    dist::comm::all_reduce(copies, std::span(&loss, 1), dist::ReduceOp::AVG).wait();
+    dist::comm::all_reduce(mesh.get_data_parallel_group(true), std::span(&loss, 1), dist::ReduceOp::AVG)
+        .wait();
     return loss;
   }
 
   dist::ModelParallel mesh;
-  dist::ProcessGroup copies;
   models::PipelineGPT2 net;
   dist::ShardedDataParallel<models::PipelineGPT2Impl> model;
   dist::ShardedOptimizer<dist::optim::AdamW> optimizer;
@@ -128,12 +127,13 @@ void run(const Gpt2In3dOptions& o) {
   checkpoints.resume();
   while (checkpoints.step() < config.steps) {
     const dist::Batch batch = batch_of(text, config, checkpoints.step());
+    torch::manual_seed(config.dropout_seed(checkpoints.step(), dist::get_rank(), dist::get_world_size()));
     const double loss = trained.step(batch, config.clipping);
     const double beside = plain ? plain->step(batch, config.clipping) : 0;
     const long long done = checkpoints.step() + 1;
     if (speaks && (done % 10 == 0 || done == config.steps)) {
-      std::printf("step %lld: loss %.4f", done, loss);
-      plain ? std::printf(", in one process %.4f\n", beside) : std::printf("\n");
+      std::printf(plain ? "step %lld: loss %.4f, in one process %.4f\n" : "step %lld: loss %.4f\n", done,
+                  loss, beside);
     }
     checkpoints.after_step();
   }

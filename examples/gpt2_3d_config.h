@@ -27,9 +27,9 @@ struct Gpt2In3d {
              .n_embd = sizes.at("n_embd"),
              .n_layer = sizes.at("n_layer"),
              .n_head = sizes.at("n_head"),
-             .embd_pdrop = 0,
-             .attn_pdrop = 0,
-             .resid_pdrop = 0};
+             .embd_pdrop = sizes.value("dropout", 0.0),
+             .attn_pdrop = mesh.context > 1 ? 0 : sizes.value("dropout", 0.0),  // the ring has none
+             .resid_pdrop = sizes.value("dropout", 0.0)};
     using Kind = lockstep::PipelineScheduleKind;
     const auto& line = json.at("pipeline");
     pipeline.schedule =
@@ -46,6 +46,14 @@ struct Gpt2In3d {
     batch_size = json.at("batch_size");
     steps = json.at("steps");
     seed = json.value("seed", 1);
+  }
+
+  // What is dropped depends on the step and the place alone, so that a resumed run drops the same. The ranks
+  // that hold the pieces of one layer have the same seed, all others another. A generator takes 32 bits.
+  std::uint64_t dropout_seed(std::int64_t step, int rank, int ranks) const {
+    const auto places = static_cast<std::uint64_t>(ranks / mesh.tensor);
+    return (seed << 24) + static_cast<std::uint64_t>(step) * places +
+           static_cast<std::uint64_t>(rank / mesh.tensor);
   }
 
   lockstep::ModelParallelSizes mesh;

@@ -29,18 +29,18 @@ class Mesh(unittest.TestCase):
         self.folder = pathlib.Path(temporary.name)
         (self.folder / "text").write_text("to be or not to be, that is the question; " * 40)
 
-    def config_of(self, tensor, pipeline):
+    def config_of(self, tensor, pipeline, dropout):
         path = self.folder / f"{tensor}x{pipeline}.json"
         path.write_text(json.dumps({
             "mesh": {"tensor": tensor, "pipeline": pipeline},
-            "model": {"n_layer": 2, "n_embd": 16, "n_head": 2, "n_positions": 16},
+            "model": {"n_layer": 2, "n_embd": 16, "n_head": 2, "n_positions": 16, "dropout": dropout},
             "pipeline": {"schedule": "1f1b", "micro_batches": 2},
             "optimizer": {"lr": 3e-3}, "batch_size": 8, "steps": STEPS}))
         return path
 
-    def start(self, tensor, pipeline, checkpoints, ranks=8, **variables):
+    def start(self, tensor, pipeline, checkpoints, ranks=8, dropout=0, **variables):
         return subprocess.Popen([LOCKSTEP, "run", "-n", str(ranks), "--no-prefix", "--no-logs", PROGRAM, "--config",
-                                 self.config_of(tensor, pipeline), "--data", self.folder / "text", "--checkpoint-dir", checkpoints,
+                                 self.config_of(tensor, pipeline, dropout), "--data", self.folder / "text", "--checkpoint-dir", checkpoints,
                                  "--checkpoint-every", "3", "--resume"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                 env=os.environ | {"OMP_NUM_THREADS": "1"} | variables)
 
@@ -51,7 +51,7 @@ class Mesh(unittest.TestCase):
 
     def test_killed_and_resumed(self):
         begun = time.monotonic()
-        whole, loss = self.end_of(self.start(2, 2, self.folder / "whole"))
+        whole, loss = self.end_of(self.start(2, 2, self.folder / "whole", dropout=0.1))
         duration = time.monotonic() - begun
         self.assertEqual(len(whole), 8)
         moments = random.Random(SEED)
@@ -60,7 +60,7 @@ class Mesh(unittest.TestCase):
             runs += 1
             checkpoints = self.folder / f"killed-{runs}"  # a run that ended before it was killed is not resumed
             begun, is_resumed = time.monotonic(), False
-            job = self.start(2, 2, checkpoints)
+            job = self.start(2, 2, checkpoints, dropout=0.1)
             while kills < KILLS:
                 try:
                     job.wait(timeout=moments.uniform(0.3, 0.9) * duration)
@@ -72,7 +72,7 @@ class Mesh(unittest.TestCase):
                     job.communicate(timeout=600)
                     kills += 1
                     is_resumed = True
-                    job = self.start(2, 2, checkpoints)
+                    job = self.start(2, 2, checkpoints, dropout=0.1)
             self.assertEqual(self.end_of(job)[0], whole, f"after {kills} kills, seed {SEED}")
         self.assertTrue(loss)
         print(f"{kills} kills of runs of {duration:.1f} s: the same bits", file=sys.stderr)

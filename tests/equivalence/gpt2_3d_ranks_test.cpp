@@ -76,6 +76,44 @@ RANKS_TEST(GPT2On3D, EverySchedule, Ranks(2, 4)) {
   with(PipelineScheduleKind::ZB_V, 2);
 }
 
+// What all tensor-parallel ranks drop alike, they drop as one process does.
+RANKS_TEST(GPT2On3D, DropsWhatOneProcessDrops, Ranks(1, 2, 4)) {
+  torch::set_num_threads(1);
+  for (const auto recompute : {RecomputeMode::NEVER, RecomputeMode::ALWAYS}) {
+    const Training training{.micro_batches = 1, .recompute = recompute, .dropout = {.hidden = 0.2}};
+    models::GPT2 whole = whole_net(training);
+    OnMesh on_mesh({.tensor = size()}, training);
+    torch::manual_seed(5);
+    const std::vector<double> expected = train_whole(whole, training);
+    torch::manual_seed(5);
+    const std::vector<double> values = on_mesh.train();
+    ASSERT_EQ(values.size(), expected.size());
+    for (std::size_t i = 0; i < values.size(); ++i)
+      EXPECT_NEAR(values[i], expected[i], 1e-10 * expected[0]) << "value " << i;
+    expect_parts(*on_mesh.net, *whole, 1e-9);
+  }
+}
+
+// Every rank has masks of its own in its heads and its part of the sequence, and its stage's numbers. They
+// are drawn again when a forward is computed again: the bits stay.
+RANKS_TEST(GPT2On3D, DropsTheSameWhenItComputesAgain, Ranks(4)) {
+  torch::set_num_threads(1);
+  for (const bool sequence_parallel : {false, true}) {
+    const auto values_of = [&](RecomputeMode recompute, int seed) {
+      OnMesh on_mesh({.tensor = 2, .pipeline = 2}, {.steps = 3,
+                                                    .sequence_parallel = sequence_parallel,
+                                                    .recompute = recompute,
+                                                    .dropout = {.hidden = 0.2, .attention = 0.2}});
+      torch::manual_seed(static_cast<std::uint64_t>(seed + on_mesh.mesh.get_pipeline_model_parallel_rank()));
+      return on_mesh.train();
+    };
+    const std::vector<double> kept = values_of(RecomputeMode::NEVER, 5);
+    EXPECT_EQ(values_of(RecomputeMode::EXCEPT_LAST, 5), kept);
+    EXPECT_EQ(values_of(RecomputeMode::ALWAYS, 5), kept);
+    EXPECT_NE(values_of(RecomputeMode::NEVER, 7), kept);
+  }
+}
+
 RANKS_TEST(GPT2On3D, AccumulatesOverBatches, Ranks(4)) {
   torch::set_num_threads(1);
   compare({.pipeline = 2}, {.steps = 4, .passes = 3}, 1e-10);

@@ -36,15 +36,19 @@ inline constexpr std::int64_t VOCABULARY = 41, LENGTH = 12, ROWS = 8;  // of the
 inline constexpr double CLIP = 0.5;
 inline constexpr std::int64_t IGNORED = -100;
 
-inline models::GPT2Config config(bool tied = true) {
+struct Dropout {
+  double hidden = 0, attention = 0;  // probabilities
+};
+
+inline models::GPT2Config config(bool tied = true, Dropout dropout = {}) {
   return {.vocab_size = VOCABULARY,
           .n_positions = LENGTH,
           .n_embd = 16,
           .n_layer = 4,
           .n_head = 8,  // for up to as many tensor-parallel ranks
-          .embd_pdrop = 0,
-          .attn_pdrop = 0,
-          .resid_pdrop = 0,
+          .embd_pdrop = dropout.hidden,
+          .attn_pdrop = dropout.attention,
+          .resid_pdrop = dropout.hidden,
           .tie_word_embeddings = tied};
 }
 
@@ -71,6 +75,7 @@ struct Training {
   bool tied = true;
   bool counts_targets = false;
   RecomputeMode recompute = RecomputeMode::NEVER;
+  Dropout dropout = {};
 };
 
 inline std::vector<double> train_whole(models::GPT2& net, const Training& training) {
@@ -92,7 +97,7 @@ inline std::vector<double> train_whole(models::GPT2& net, const Training& traini
 
 inline models::GPT2 whole_net(const Training& training, std::uint64_t seed = 1) {
   torch::manual_seed(seed);
-  models::GPT2 net(config(training.tied));
+  models::GPT2 net(config(training.tied, training.dropout));
   net->to(training.type);
   return net;
 }
@@ -118,7 +123,7 @@ struct OnMesh {
 
   models::PipelineGPT2 make_net(std::uint64_t seed) const {
     torch::manual_seed(seed);
-    models::PipelineGPT2 made(config(training.tied), mesh,
+    models::PipelineGPT2 made(config(training.tied, training.dropout), mesh,
                               models::PipelineGPT2Options{.schedule = training.schedule,
                                                           .sequence_parallel = training.sequence_parallel});
     made->to(training.type);
