@@ -28,6 +28,7 @@ import subprocess
 import sys
 
 from c_interface import c_interface
+from collective_ratios import collective_ratios, tensor_ratios
 from competition import Competition, UNDISTURBED, launch, objects, ratio
 from horovod import horovod
 from machine import cpu, machine_folder
@@ -81,12 +82,12 @@ def start_up(args):
                    "lockstep run / torchrun, same program": ratio(m[0] / m[3])}}
 
 
-def mpi(args, ranks, *options, words=()):
+def mpi(args, ranks, *options, words=(), program="collectives"):
     """The commands of the MPI peers that were built."""
     as_root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
     commands = {"openmpi": ["mpirun.openmpi", "-n", str(ranks), *as_root, *(options or ("--bind-to", "core"))],
                 "mpich": ["mpirun.mpich", "-n", str(ranks), "-bind-to", "core"]}
-    programs = {name: args.build / f"bench/collectives_{name}" for name in commands}
+    programs = {name: args.build / f"bench/{program}_{name}" for name in commands}
     return {name: command + [programs[name], name, *words] for name, command in commands.items() if programs[name].exists()}
 
 
@@ -100,7 +101,7 @@ def call_times(commands, args):
     rows = {}
     for (verb, size, memory), value in median.items():
         row = rows.setdefault(verb if size == 0 else f"{verb} {size_name(size)}", {})
-        kernel = memory.removesuffix(" copies") not in ("private", "shared", "span", "tensor", "gloo", "openmpi", "mpich", "read")
+        kernel = memory.split()[0] not in ("private", "shared", "span", "tensor", "lockstep", "gloo", "openmpi", "mpich", "read")
         column = "bound" if kernel else memory
         row[column] = min(row.get(column, value), round(value, 2))
     return runs.report() | {"unit": "us", "medians": rows}, rows
@@ -109,11 +110,13 @@ def call_times(commands, args):
 def collectives(args):
     """Microseconds of one call by verb and size, two ranks; the median over runs of each run's median. "shared": what is
     given lies in memory of the group's; "span" and "tensor": the calls on spans and on tensors of the same private memory, in turn;
-    "bound": the best of the kernels in bench/bound.cpp, the sums alone; "private copies": the bare copies in turn (bench/bare_copies.h)."""
+    "bound": the best of the kernels in bench/bound.cpp, the sums alone; "private copies": the bare copies in turn (bench/bare_copies.h);
+    "beside": both libraries in one program and the same private memory, in turn (bench/beside_mpi.cpp)."""
     commands = {"lockstep": launch(args) + [args.build / "bench/collectives"],
                 "tensors": launch(args) + [args.build / "bench/tensor_collectives"],
                 "gloo": launch(args, "--no-affinity") + [args.python, PEERS / "collectives.py"],
-                "bound": [args.build / "bench/bound"], **mpi(args, 2)}
+                "bound": [args.build / "bench/bound"], **mpi(args, 2), **{
+                    f"beside {name}": command for name, command in mpi(args, 2, words=["all_gather,all_to_all"], program="beside").items()}}
     report, rows = call_times(commands, args)
     return report | {"ratios": collective_ratios(rows) | tensor_ratios(rows)}
 
@@ -328,31 +331,6 @@ def slow_link(args):
 
 def size_name(size):
     return f"{size >> 20} MiB" if size >= 1 << 20 else f"{size >> 10} KiB" if size >= 1 << 10 else f"{size} B"
-
-
-def collective_ratios(rows):
-    floors = [("all_reduce 8 B", "private", "openmpi", 1.5), *(("all_reduce " + size, "shared", "openmpi", floor)
-                for size, floor in (("64 KiB", 4), ("1 MiB", 3.5), ("25 MiB", 4.5), ("100 MiB", 6))),
-              ("all_reduce 25 MiB", "shared", "gloo", 10), ("all_reduce 25 MiB", "shared", "mpich", 5),
-              *(("all_reduce " + size, "private", "openmpi", floor)
-                for size, floor in (("64 KiB", 1.3), ("1 MiB", 1.2), ("25 MiB", 1.4), ("100 MiB", 2.5))),
-              *(("reduce_scatter 25 MiB", memory, "mpich", floor) for memory, floor in (("shared", 3), ("private", None))),
-              *((verb + " 25 MiB", memory, "openmpi", 1) for memory in ("shared", "private")
-                for verb in ("broadcast", "all_gather", "all_to_all", "send"))]
-    ratios = {f"{what}: {peer} / {memory}": ratio(rows[what][peer] / rows[what][memory], at_least=floor)
-              for what, memory, peer, floor in floors if peer in rows[what]}
-    bounds = [("all_reduce 25 MiB", "shared", "bound", 1.15),
-              *((verb + " 25 MiB", library, library + " copies", 1.03) for verb in ("all_gather", "all_to_all") for library in ("private", "openmpi"))]
-    return ratios | {f"{what}: {library} / {bound}": ratio(rows[what][library] / rows[what][bound], at_most=ceiling)
-                     for what, library, bound, ceiling in bounds if bound in rows[what]}
-
-
-def tensor_ratios(rows):
-    """What a call on tensors costs over one on spans: a part of it from 64 KiB on, and microseconds below."""
-    large = {what: row for what, row in rows.items() if "tensor" in row and ("MiB" in what or what == "all_reduce 64 KiB")}
-    small = {what: row for what, row in rows.items() if "tensor" in row and what not in large}
-    return ({f"{what}: tensor / span": ratio(row["tensor"] / row["span"], at_most=1.03) for what, row in large.items()}
-            | {f"{what}: tensor - span, us": ratio(row["tensor"] - row["span"], at_most=2) for what, row in small.items()})
 
 
 # ---- from the command to the results

@@ -5,6 +5,7 @@
 //   lockstep run -n 2 build/bench/tensor_collectives all_reduce 8     # some
 #include <ATen/ATen.h>
 
+#include "bench/our_calls.h"
 #include "bench/timed_collectives.h"
 #include "lockstep/comm/collectives/collectives.h"
 #include "lockstep/tensor/collectives.h"
@@ -13,29 +14,8 @@ namespace {
 
 using namespace lockstep;  // NOLINT(google-build-using-namespace)
 
-struct Ours {
-  int rank() const { return get_rank(); }
-  int size() const { return get_world_size(); }
-  void barrier() const { comm::barrier(world()); }
-  void maxima(std::vector<double>& values) const {
-    comm::all_reduce(world(), std::span(values), ReduceOp::MAX);
-  }
-};
-
 std::span<float> span_of(const at::Tensor& tensor) {
   return {tensor.data_ptr<float>(), static_cast<std::size_t>(tensor.numel())};
-}
-
-void call_on_spans(const bench::Case& which, std::span<float> input, std::span<float> output) {
-  const std::span<const float> given = input;
-  if (which.verb == "barrier") comm::barrier(world());
-  if (which.verb == "all_reduce") comm::all_reduce(world(), input);
-  if (which.verb == "reduce_scatter") comm::reduce_scatter(world(), output, given);
-  if (which.verb == "broadcast") comm::broadcast(world(), input, 0);
-  if (which.verb == "all_gather") comm::all_gather(world(), given, output);
-  if (which.verb == "all_to_all") comm::all_to_all(world(), given, output);
-  if (which.verb == "send" && get_rank() == 0) comm::send(world(), given, 1);
-  if (which.verb == "send" && get_rank() == 1) comm::recv(world(), input, 0);
 }
 
 void call_on_tensors(const bench::Case& which, const at::Tensor& input, const at::Tensor& output) {
@@ -50,7 +30,7 @@ void call_on_tensors(const bench::Case& which, const at::Tensor& input, const at
 }
 
 void time_both(const bench::Case& which) {
-  Ours ours;
+  const bench::Ours ours;
   const bench::Counts counts = bench::counts_of(which, ours.size());
   const at::Tensor input = at::zeros({static_cast<std::int64_t>(counts.input)});
   const at::Tensor output = at::zeros({static_cast<std::int64_t>(counts.output)});
@@ -59,7 +39,7 @@ void time_both(const bench::Case& which) {
   bench::Moments spans;
   bench::Moments tensors;
   for (std::size_t round = 0; round < bench::rounds_of(which); ++round) {
-    bench::time_call(ours, in, spans, [&] { call_on_spans(which, in, out); });
+    bench::time_call(ours, in, spans, [&] { ours.call(which, in, out); });
     bench::require_right(which, bench::is_right(which, ours.rank(), ours.size(), in, out));
     bench::time_call(ours, in, tensors, [&] { call_on_tensors(which, input, output); });
     bench::require_right(which, bench::is_right(which, ours.rank(), ours.size(), in, out));

@@ -1,5 +1,6 @@
 // Real architectures in ShardedDataParallel, beside DistributedDataParallel with the same optimiser, bit for
 // bit.
+#include <gmock/gmock.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -9,6 +10,8 @@
 
 #include <vector>
 
+#include "lockstep/amp/grad_scaler.h"
+#include "lockstep/base/error.h"
 #include "lockstep/job/job.h"
 #include "lockstep/models/gpt2.h"
 #include "lockstep/models/resnet.h"
@@ -140,6 +143,22 @@ RANKS_TEST(ShardedModels, ResNet18HasTheBitsOfReplicas, Ranks(1, 2, 3, 4)) {
 }
 RANKS_TEST(ShardedModels, Gpt2HasTheBitsOfReplicas, Ranks(1, 2, 3, 4), Backends("shm", "tcp")) {
   expect_bits_of_replicas<Gpt2>();
+}
+
+// State that was loaded on rank 0 alone: the ranks would step with averages of differently scaled gradients.
+RANKS_TEST(ShardedModels, ScalesThatDifferAreAMismatchWithBoth, Ranks(2, 3), Backends("shm", "tcp")) {
+  torch::nn::Linear net(3, 2);
+  ShardedDataParallel model(net);
+  auto optimizer = model.optimizer<optim::SGD>(optim::SGDOptions(0.1));
+  const at::Tensor before = net->weight.detach().clone();
+  GradScaler scaler({.init_scale = 65536});
+  if (rank() == 0) scaler.load_state_dict(GradScaler({.init_scale = 1024}).state_dict());
+  scaler.scale(model.forward(torch::ones({2, 3})).sum()).backward();
+  EXPECT_THAT([&] { scaler.step(optimizer); },
+              ::testing::ThrowsMessage<Mismatch>(::testing::AllOf(
+                  ::testing::HasSubstr("with the scale 1024"), ::testing::HasSubstr("with the scale 65536"),
+                  ::testing::HasSubstr("alike on all ranks"))));
+  EXPECT_TRUE(net->weight.equal(before));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <torch/torch.h>
 
 #include <limits>
+#include <sstream>
 
 #include "lockstep/base/error.h"
 #include "lockstep/compat/apex/amp.h"
@@ -65,6 +66,20 @@ RANKS_TEST(ApexDdp, OptionsDoWhatApexsDo, Ranks(1, 2, 3, 4)) {
               2e-3);
 }
 
+// Loading gives libtorch's parameters new gradient accumulators.
+RANKS_TEST(ApexDdp, AveragesAfterALoad, Ranks(1, 2, 3)) {
+  Weights net;
+  parallel::DistributedDataParallel ddp(net, {.process_group = world()});
+  for (int step = 0; step < 3; ++step) {
+    std::stringstream file;
+    torch::save(net, file);
+    torch::load(net, file);
+    ddp(torch::full({}, rank() + 1.0)).backward();
+    EXPECT_TRUE(net->a.grad().eq((size() + 1) / 2.0).all().item<bool>()) << "step " << step;
+    for (const at::Tensor& parameter : net->parameters()) parameter.mutable_grad().reset();
+  }
+}
+
 RANKS_TEST(ApexReducer, AveragesWhenTold, Ranks(1, 2, 3, 4)) {
   const at::Tensor w = torch::full({3}, static_cast<float>(rank()), torch::requires_grad());
   const parallel::Reducer reducer({w}, world());
@@ -72,6 +87,21 @@ RANKS_TEST(ApexReducer, AveragesWhenTold, Ranks(1, 2, 3, 4)) {
   (w * (rank() + 1)).sum().backward();
   reducer.reduce();
   EXPECT_TRUE(w.grad().allclose(torch::full({3}, (size() + 1) / 2.0F)));
+}
+
+// State that was loaded on rank 0 alone.
+RANKS_TEST(ApexAmp, ScalesThatDifferAreAMismatchWithBoth, Ranks(2, 3), Backends("shm", "tcp")) {
+  torch::nn::Linear net(2, 1);
+  torch::optim::SGD sgd(net->parameters(), 0.1);
+  auto [model, optimizer] = amp::initialize(net, sgd, "O1", {.process_group = world()});
+  NamedTensors state = amp::state_dict(optimizer);
+  state[0].second = torch::full_like(state[0].second, 1024);
+  if (rank() == 0) amp::load_state_dict(optimizer, state);
+  amp::scale_loss(model(torch::ones({1, 2})).sum(), optimizer).backward();
+  EXPECT_THAT([&] { optimizer.step(); },
+              ::testing::ThrowsMessage<Mismatch>(::testing::AllOf(
+                  ::testing::HasSubstr("with the scale 1024"), ::testing::HasSubstr("with the scale 65536"),
+                  ::testing::HasSubstr("alike on all ranks"))));
 }
 
 // The article's program at every level: N ranks, each with its own batch.

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 
+#include <sstream>
+
 #include "lockstep/base/error.h"
 #include "lockstep/compat/horovod/functions.h"
 #include "testing/ranks.h"
@@ -25,7 +27,15 @@ struct Trial {
   hvd::DistributedOptimizerOptions options = {};
   int passes = 1;
   double clip = 0;
+  bool loads =
+      false;  // a file into its model before each step, which gives libtorch's parameters new accumulators
 };
+
+void save_and_load(torch::nn::Sequential& model) {
+  std::stringstream file;
+  torch::save(model, file);
+  torch::load(model, file);
+}
 
 // The largest difference from one process that sees the batches of all ranks.
 double difference(int rank, int size, const Trial& trial) {
@@ -37,6 +47,7 @@ double difference(int rank, int size, const Trial& trial) {
   hvd::broadcast_optimizer_state(adam, 0);
   EXPECT_DOUBLE_EQ(adam.param_groups()[0].options().get_lr(), 0.01);
   for (int step = 0; step < 4; ++step) {
+    if (trial.loads) save_and_load(mine);
     for (int pass = 0; pass < trial.passes; ++pass) {
       torch::manual_seed(static_cast<std::uint64_t>(100 + step * trial.passes + pass));
       const at::Tensor all = torch::randn({4 * size, 6});
@@ -72,6 +83,11 @@ RANKS_TEST(HorovodOptimizer, TrainsAsOneProcess, Ranks(1, 2, 3, 4)) {
   EXPECT_LT(difference(rank(), size(), {.options = {.gradient_predivide_factor = 2}}), 1e-5);
   EXPECT_LT(difference(rank(), size(), {.options = {.backward_passes_per_step = 2}, .passes = 2}), 1e-5);
   EXPECT_LT(difference(rank(), size(), {.clip = 0.01}), 1e-4);
+  EXPECT_LT(difference(rank(), size(), {.loads = true}), 1e-5);
+  EXPECT_LT(difference(rank(), size(), {.options = {.num_groups = 2}, .loads = true}), 1e-5);
+  EXPECT_LT(
+      difference(rank(), size(), {.options = {.backward_passes_per_step = 2}, .passes = 2, .loads = true}),
+      1e-5);
   EXPECT_LT(difference(rank(), size(), {.options = {.compression = hvd::Compression::fp16}}), 2e-2);
 }
 

@@ -114,11 +114,11 @@
 
 #include "lockstep/comm/process_group.h"
 #include "lockstep/job/join.h"
-#include "lockstep/parallel/ddp/forward_outputs.h"
 #include "lockstep/parallel/ddp/reducer.h"
 #include "lockstep/parallel/ddp/stats.h"
 #include "lockstep/parallel/gradients/hooks/comm_hook.h"
 #include "lockstep/parallel/replicas/buffer_watch.h"
+#include "lockstep/parallel/replicas/forward_outputs.h"
 #include "lockstep/parallel/replicas/model_watch.h"
 
 namespace torch::optim {

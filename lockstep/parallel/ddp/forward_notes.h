@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "lockstep/parallel/ddp/left_forwards.h"
+#include "lockstep/parallel/replicas/left_forwards.h"
 
 namespace lockstep {
 

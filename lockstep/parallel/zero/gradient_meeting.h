@@ -5,11 +5,14 @@
 //   const Met met = meeting.hold(GradientMeeting::Reason::STEP, used);     // returns when all ranks are here
 //   met.flats[0][1];                     // bucket 0 of rank 1, or null where this process cannot see it
 //   met.used[3];                         // some rank has a gradient of parameter 3
+//   const LeftForwards::Attempt attempt(meeting.left_forwards());     // around a forward: compared by hold()
 //
 // Collective  hold(): every rank, for the same reason.
 // Order       Data that a rank wrote before its call is visible to all ranks when they return. Until the next
 //             call the gradients of all ranks stay as they are, if no rank writes to them.
-// Fails       Mismatch if the reasons differ; PeerLost, Timeout, Aborted as any collective.
+// Fails       Mismatch, on all ranks, if the reasons differ, or if an exception left other numbers of
+// forwards
+//             behind on some ranks; PeerLost, Timeout, Aborted as any collective.
 #pragma once
 
 #include <cstddef>
@@ -20,6 +23,7 @@
 
 #include "lockstep/comm/process_group.h"
 #include "lockstep/parallel/gradients/bucket_store.h"
+#include "lockstep/parallel/replicas/left_forwards.h"
 
 namespace lockstep {
 
@@ -39,14 +43,19 @@ class GradientMeeting {
       : store_(store), group_(std::move(group)), model_(std::move(model)) {}
 
   // `used` says for each parameter whether this rank has a gradient of it.
-  Met hold(Reason reason, const std::vector<bool>& used) const;
+  Met hold(Reason reason, const std::vector<bool>& used);
+  // The last hold() has failed on all ranks, because exceptions left different numbers of forwards behind.
+  bool is_refused() const { return is_refused_; }
   // Returns when all ranks have called it.
   void end() const;
+  LeftForwards& left_forwards() { return left_forwards_; }
 
  private:
   const BucketStore* const store_;
   const ProcessGroup group_;
   const std::string model_;
+  LeftForwards left_forwards_;
+  bool is_refused_ = false;
 };
 
 }  // namespace lockstep

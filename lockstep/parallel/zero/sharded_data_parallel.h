@@ -68,6 +68,12 @@
 //              constructor of parameter groups and options, if it steps each element by itself: a rank's
 //              parameters are flat parts. SGD, Adam and AdamW of Lockstep average in the pass that steps;
 //              the others average first.
+// Skipped      steps. If an exception ends a step on one rank alone and the rank goes on, it is a step behind
+//              the others. So each rank counts the forwards in training that an exception left before the end
+//              of their backward (parallel/replicas/left_forwards.h says which it sees). The next step,
+//              clip_grad_norm_() or unscale_() compares the counts, and is a Mismatch on all ranks if they
+//              differ; the parameters stay. A forward that may be tried again is the module's own,
+//              model.module()->forward(x), which is not counted.
 // Writing      to parameters from outside of the optimiser: write_parameters([&] { ... }) lets rank 0 do it
 //              for all. An in-place write of every rank would be made once per rank on the one copy, so the
 //              next forward refuses it by name, and likewise a parameter whose memory was replaced:
@@ -121,12 +127,15 @@
 #include <concepts>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "lockstep/comm/process_group.h"
+#include "lockstep/parallel/replicas/forward_outputs.h"
+#include "lockstep/parallel/replicas/left_forwards.h"
 #include "lockstep/parallel/replicas/model_watch.h"
 #include "lockstep/parallel/zero/sharded_optimizer.h"
 #include "lockstep/parallel/zero/sharded_options.h"
@@ -207,6 +216,13 @@ class ShardedDataParallelBase : public HasCheckpointItem {
                           const ShardedDataParallelOptions& options);
   void before_forward(bool training);
   void after_forward();
+  ShardedStep& step() { return *step_; }
+  template <typename Outputs>
+  static void watch(const LeftForwards::Attempt& attempt, const Outputs& outputs) {
+    OutputTensors found;
+    found.visit(outputs);
+    attempt.watch(found.tensors);
+  }
 
  private:
   torch::OrderedDict<std::string, at::Tensor> tensors() const;
@@ -240,6 +256,8 @@ template <typename ModuleType> class ShardedDataParallel : public ShardedDataPar
   template <typename... Arguments> decltype(auto) forward(Arguments&&... arguments) {
     before_forward(module_->is_training());
     using Result = decltype(module_->forward(std::forward<Arguments>(arguments)...));
+    std::optional<LeftForwards::Attempt> attempt;
+    if (module_->is_training() && at::GradMode::is_enabled()) attempt.emplace(step().left_forwards());
     try {
       if constexpr (std::is_void_v<Result>) {
         module_->forward(std::forward<Arguments>(arguments)...);
@@ -247,6 +265,7 @@ template <typename ModuleType> class ShardedDataParallel : public ShardedDataPar
       } else {
         decltype(auto) result = module_->forward(std::forward<Arguments>(arguments)...);
         after_forward();
+        if (attempt) watch(*attempt, result);
         return result;
       }
     } catch (...) {

@@ -5,6 +5,7 @@
 #include <torch/optim/adam.h>
 #include <torch/types.h>
 
+#include <optional>
 #include <stdexcept>
 #include <utility>
 
@@ -254,6 +255,92 @@ RANKS_TEST(ShardedMistakes, ASchedulerSetsTheRateOfAllParts, Ranks(1, 2)) {
     expected = expected - 2.0 * rate;
     EXPECT_TRUE(at::allclose(net->weight, expected)) << rate;
   }
+}
+
+struct WithTableImpl : torch::nn::Module {
+  at::Tensor w = register_parameter("w", torch::ones({2}));
+  at::Tensor table =
+      register_buffer("table", torch::quantize_per_tensor(torch::ones({3}), 0.1, 0, torch::kQInt8));
+};
+TORCH_MODULE(WithTable);
+
+RANKS_TEST(ShardedMistakes, AQuantisedBufferIsRefusedByNameOnAllRanks, Ranks(1, 2)) {
+  WithTable net;
+  EXPECT_THAT([&] { ShardedDataParallel<WithTableImpl> model(net); },
+              ThrowsMessage<InvalidArgument>(HasSubstr("\"table\" is quantised")));
+}
+
+enum class Break { IN_FORWARD, AFTER_FORWARD, IN_BACKWARD };
+
+// One step, which `breaks` ends with an exception that the loop catches.
+template <typename Optimizer>
+void step_or_skip(ShardedDataParallel<torch::nn::LinearImpl>& model, Optimizer& optimizer,
+                  std::optional<Break> breaks) {
+  try {
+    if (breaks == Break::IN_FORWARD) model.forward(torch::ones({2, WIDTH + 1}));  // no such size
+    const at::Tensor x = torch::ones({2, WIDTH}).requires_grad_(true);
+    if (breaks == Break::IN_BACKWARD)
+      x.register_hook([](const at::Tensor&) { throw std::runtime_error("on purpose"); });
+    const at::Tensor loss = model.forward(x).sum();
+    if (breaks == Break::AFTER_FORWARD) throw std::runtime_error("a bad sample");
+    loss.backward();
+    optimizer.step();
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception&) {
+  }
+}
+
+// The rank that went on alone would step with the gradients of another batch than the others.
+void expect_a_skip_is_named(int stage, Break breaks, bool by_clipping) {
+  auto net = make_layer();
+  ShardedDataParallel model(net, {.stage = stage});
+  auto optimizer = model.optimizer<optim::SGD>(optim::SGDOptions(0.1));
+  step_or_skip(model, optimizer, std::nullopt);
+  const bool skips = world().rank() == world().size() - 1;
+  if (skips) step_or_skip(model, optimizer, breaks);
+  at::Tensor before;
+  if (stage < 3) before = net->weight.detach().clone();
+  const auto next = [&] {
+    run_backward(model);
+    by_clipping ? static_cast<void>(model.clip_grad_norm_(1.0)) : static_cast<void>(optimizer.step());
+  };
+  EXPECT_THAT(next,
+              ThrowsMessage<Mismatch>(AllOf(HasSubstr("ShardedDataParallel on group \"world\", rank "),
+                                            HasSubstr(skips ? "1 forwards behind on this rank, 0 on rank 0"
+                                                            : "0 forwards behind on this rank, 1 on rank "),
+                                            HasSubstr("skip the step on all ranks"))))
+      << "stage " << stage;
+  if (stage < 3) EXPECT_TRUE(net->weight.equal(before));
+  EXPECT_FALSE(model.is_torn());
+}
+
+RANKS_TEST(ShardedMistakes, AStepThatOneRankSkippedIsNamed, Ranks(2, 3),
+           Backends("shm", "tcp", "hierarchical")) {
+  for (const auto breaks : {Break::IN_FORWARD, Break::AFTER_FORWARD, Break::IN_BACKWARD})
+    for (const bool by_clipping : {false, true}) expect_a_skip_is_named(/*stage=*/1, breaks, by_clipping);
+}
+
+RANKS_TEST(ShardedMistakes, AStepThatOneRankSkippedIsNamedInStages2And3, Ranks(2, 3),
+           Backends("shm", "tcp")) {
+  expect_a_skip_is_named(/*stage=*/2, Break::AFTER_FORWARD, /*by_clipping=*/false);
+  expect_a_skip_is_named(/*stage=*/2, Break::AFTER_FORWARD, /*by_clipping=*/true);
+  if (backend_name() == "shm") expect_a_skip_is_named(/*stage=*/3, Break::AFTER_FORWARD, false);
+}
+
+// All ranks skip the same step; one forward of a rank is tried again; another rank only looks at a result.
+RANKS_TEST(ShardedMistakes, SkipsThatAreLegalAreNotRefused, Ranks(1, 2, 3), Backends("shm", "tcp")) {
+  auto net = make_layer();
+  ShardedDataParallel model(net);
+  auto optimizer = model.optimizer<optim::SGD>(optim::SGDOptions(0.1));
+  const at::Tensor first = net->weight.detach().clone();
+  for (const auto breaks : {Break::IN_FORWARD, Break::AFTER_FORWARD, Break::IN_BACKWARD})
+    step_or_skip(model, optimizer, breaks);
+  if (rank() == 0) EXPECT_ANY_THROW(model.module()->forward(torch::ones({2, WIDTH + 1})));
+  if (rank() == 0) model.forward(torch::ones({2, WIDTH}));
+  model.zero_grad();
+  step_or_skip(model, optimizer, std::nullopt);
+  EXPECT_TRUE(at::allclose(net->weight, first - 0.1 * 2));  // two rows of ones
 }
 
 }  // namespace

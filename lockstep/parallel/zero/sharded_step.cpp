@@ -106,13 +106,13 @@ void ShardedStep::fail(const std::string& what) {
 }
 
 // After it ranks write. Where it fails on one rank, marks tell whether another one of its copy may have
-// begun.
+// begun. Where it is refused, it fails on all.
 void ShardedStep::hold_meeting(const std::function<void()>& meeting) {
   ++count_.meetings;
   try {
     parameters_.meet(count_.meetings, meeting);
   } catch (...) {
-    if (!parameters_.is_untouched(count_.meetings)) guard([] { throw; });
+    if (!meeting_.is_refused() && !parameters_.is_untouched(count_.meetings)) guard([] { throw; });
     parameters_.abandon();
     throw;
   }

@@ -67,6 +67,7 @@ class ShardedStep {
   const SharedParameters& parameters() const { return parameters_; }
   StepGradients& gradients() { return *gradients_; }
   const StepGradients& gradients() const { return *gradients_; }
+  LeftForwards& left_forwards() { return meeting_.left_forwards(); }  // compared when ranks meet
 
   // From LOCAL or AVERAGED. Returns when no rank reads the parameters any more. `by_parts`: the optimiser
   // takes parts.

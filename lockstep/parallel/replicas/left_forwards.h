@@ -1,11 +1,11 @@
 // LeftForwards: counts the forwards of this rank that an exception left behind, so that no backward will ever
-// pass through their results. A rank that catches such an exception and goes on with its next batch is one
+// come to its end behind them. A rank that catches such an exception and goes on with its next batch is one
 // step behind its peers.
 //
 //   const LeftForwards::Attempt attempt(left);      // counts a forward that throws
 //   auto outputs = module->forward(batch);
 //   attempt.watch(tensors_of(outputs));             // and one whose outputs are destroyed by an exception
-//                                                   // before their backward
+//                                                   // before the end of their backward
 //
 // Not seen    An exception before forward. Outputs that live on outside of the block that the exception left,
 //             that are not part of a graph, or that cannot be searched (forward_outputs.h). A step that is

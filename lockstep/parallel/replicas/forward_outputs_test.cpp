@@ -1,4 +1,4 @@
-#include "lockstep/parallel/ddp/forward_outputs.h"
+#include "lockstep/parallel/replicas/forward_outputs.h"
 
 #include <ATen/ops/full.h>
 #include <gmock/gmock.h>

@@ -1,5 +1,6 @@
-#include "lockstep/parallel/ddp/left_forwards.h"
+#include "lockstep/parallel/replicas/left_forwards.h"
 
+#include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
 
@@ -17,23 +18,23 @@ class Result {
  public:
   explicit Result(Count count) : count_(std::move(count)), exceptions_(std::uncaught_exceptions()) {}
   ~Result() {
-    if (!reached_ && std::uncaught_exceptions() > exceptions_) ++*count_;
+    if (!is_done_ && std::uncaught_exceptions() > exceptions_) ++*count_;
   }
   Result(const Result&) = delete;
   Result& operator=(const Result&) = delete;
-  void reached() { reached_ = true; }
+  void is_done() { is_done_ = true; }
 
  private:
   const Count count_;
   const int exceptions_;
-  std::atomic<bool> reached_ = false;  // a backward has reached it
+  std::atomic<bool> is_done_ = false;  // a backward through it has come to its end
 };
 
 class Hook : public torch::autograd::FunctionPreHook {
  public:
   explicit Hook(std::shared_ptr<Result> result) : result_(std::move(result)) {}
   variable_list operator()(const variable_list& gradients) override {
-    result_->reached();
+    torch::autograd::Engine::get_default_engine().queue_callback([result = result_] { result->is_done(); });
     return gradients;
   }
 
