@@ -9,8 +9,8 @@ def collective_ratios(rows):
               *(("all_reduce " + size, "private", "openmpi", floor)
                 for size, floor in (("64 KiB", 1.3), ("1 MiB", 1.2), ("25 MiB", 1.4), ("100 MiB", 2.5))),
               *(("reduce_scatter 25 MiB", memory, "mpich", floor) for memory, floor in (("shared", 3), ("private", None))),
-              *((verb + " 25 MiB", memory, "openmpi", 1 if verb in ("broadcast", "send") or memory == "shared" else None)
-                for memory in ("shared", "private") for verb in ("broadcast", "all_gather", "all_to_all", "send")),
+              *((verb + " 25 MiB", memory, "openmpi", 1) for memory in ("shared", "private")
+                for verb in ("broadcast", "all_gather", "all_to_all", "send")),
               *((verb + " 25 MiB", "lockstep beside openmpi", "openmpi beside lockstep", 1) for verb in ("all_gather", "all_to_all"))]
     ratios = {f"{what}: {peer} / {memory}": ratio(rows[what][peer] / rows[what][memory], at_least=floor)
               for what, memory, peer, floor in floors if peer in rows[what]}
