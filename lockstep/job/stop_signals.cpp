@@ -50,11 +50,11 @@ std::optional<StopRequest> StopSignals::requested_on_any_rank() {
   const auto group = options_.group     ? options_.group
                      : is_initialized() ? std::optional(world())
                                         : std::nullopt;
+  if (group) group->require_member("StopSignals");
   if (!group || group->size() == 1) {
     const auto here = requested_here();
     return here ? std::optional(StopRequest{*here, 0}) : std::nullopt;
   }
-  if (!group->is_member()) throw InvalidArgument("StopSignals: this process is not in the group");
   if (++calls_ % options_.every != 0) return std::nullopt;
   const auto found = std::find_if(signals_.begin(), signals_.end(), SignalFlags::is_raised);
   std::int64_t said = 0;

@@ -68,8 +68,8 @@ std::vector<Shape> shapes_of(const Tensors& tensors) { return {tensors.begin(), 
 at::Tensor copy_of(const at::Tensor& tensor) { return tensor.clone(at::MemoryFormat::Contiguous); }
 
 void check(const char* verb, const ProcessGroup& group, const Tensors& tensors) {
+  group.require_member(verb);
   const TensorCall call(verb, group);
-  if (!group.is_member()) call.refuse("this process is not in the group, and so has no result");
   for (const at::Tensor& tensor : tensors) {
     if (!tensor.defined()) call.refuse("the tensor is undefined");
     if (tensor.layout() != at::kStrided) call.refuse("only dense tensors are supported");

@@ -6,6 +6,7 @@
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -117,6 +118,8 @@ TEST(Profiler, WritesATrace) {
   prof.stop();
   const std::string path = prof.export_chrome_trace(folder / "trace_{rank}.json");
   EXPECT_EQ(path, folder / "trace_0.json");
+  EXPECT_EQ(std::filesystem::status(path).permissions(),
+            std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
   const json trace = json::parse(folder.read("trace_0.json"));
   std::map<std::string, int> counts, expected;
   for (const json& event : trace["traceEvents"]) {

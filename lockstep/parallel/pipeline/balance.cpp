@@ -210,11 +210,13 @@ std::vector<double> layer_bytes(const torch::nn::Sequential& layers, const at::T
 
 std::vector<std::int64_t> balance_by_time(int parts, const torch::nn::Sequential& layers,
                                           const at::Tensor& sample, const ProcessGroup& group) {
+  group.require_member("balance_by_time");
   return of_rank_zero(balance_costs(layer_times(layers, sample), parts), group);
 }
 
 PipelineBalance balance_by_time(const PipelineShape& shape, const torch::nn::Sequential& layers,
                                 const at::Tensor& sample, const ProcessGroup& group) {
+  group.require_member("balance_by_time");
   std::vector<double> times;  // of each layer, as in LayerTime
   for (const LayerTime& time : measure_layers(layers, sample, /*trials=*/5))
     times.insert(times.end(), {time.forward, time.backward, time.backward_input});
@@ -234,6 +236,7 @@ PipelineBalance balance_by_time(const PipelineShape& shape, const torch::nn::Seq
 std::vector<std::int64_t> balance_by_size(int parts, const torch::nn::Sequential& layers,
                                           const at::Tensor& sample, int micro_batches, double param_scale,
                                           const ProcessGroup& group) {
+  group.require_member("balance_by_size");
   return of_rank_zero(balance_costs(layer_bytes(layers, sample, micro_batches, param_scale), parts), group);
 }
 

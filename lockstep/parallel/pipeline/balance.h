@@ -31,7 +31,8 @@
 // Optimal     balance_costs finds the cut with the smallest largest part. balance_by_time of a shape searches
 //             as balance_pipeline (schedules/pipeline_balance.h).
 // Throws      InvalidArgument: fewer layers than parts, parts below 1, a cost that is negative or not finite,
-//             a balance that does not sum to the number of layers or has an entry below 1.
+//             a balance that does not sum to the number of layers or has an entry below 1, and balance_by_*
+//             on a process outside of the group.
 // Source      torchgpipe.balance; its block partition is another algorithm for the same optimum.
 #pragma once
 

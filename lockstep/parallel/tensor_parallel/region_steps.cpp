@@ -64,8 +64,8 @@ at::Tensor region_step(RegionStep step, const at::Tensor& tensor, const ProcessG
 
 void expect_step(std::string_view function, RegionStep step, const at::Tensor& tensor,
                  const ProcessGroup& group) {
+  group.require_member(function);
   const Wrapper here{function};
-  if (!group.is_member()) here.refuse("this process is not in the group, and so has no part");
   if (step == RegionStep::IDENTITY || step == RegionStep::REDUCE) return;
   if (tensor.dim() == 0) here.refuse(group, "the tensor has no dimensions, so it has no parts");
   const bool is_last = step == RegionStep::SPLIT_LAST || step == RegionStep::GATHER_LAST;
