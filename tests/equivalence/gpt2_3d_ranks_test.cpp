@@ -10,6 +10,8 @@ namespace {
 
 using namespace gpt2_on_mesh;  // NOLINT(google-build-using-namespace): the model under test
 
+// Losses and norms of gradients within `tolerance`, parameters too. In float32 parameters get ten times that: a
+// mesh of one process, which only adds micro-batches up, ends .0003 away from the whole batches.
 void compare(const ModelParallelSizes& sizes, const Training& training, double tolerance) {
   SCOPED_TRACE(words_of(sizes));
   models::GPT2 whole = whole_net(training);
@@ -18,8 +20,8 @@ void compare(const ModelParallelSizes& sizes, const Training& training, double t
   const std::vector<double> expected = train_whole(whole, training), values = on_mesh.train();
   ASSERT_EQ(values.size(), expected.size());
   for (std::size_t i = 0; i < values.size(); ++i)
-    EXPECT_NEAR(values[i], expected[i], tolerance * expected[0]) << "value " << i;
-  expect_parts(*on_mesh.net, *whole, tolerance * 10);
+    EXPECT_NEAR(values[i], expected[i], tolerance) << "value " << i;
+  expect_parts(*on_mesh.net, *whole, training.type == at::kDouble ? tolerance : tolerance * 10);
 }
 
 // All sizes of 1 and 2 that fit.
