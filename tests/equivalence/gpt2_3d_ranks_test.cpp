@@ -10,8 +10,8 @@ namespace {
 
 using namespace gpt2_on_mesh;  // NOLINT(google-build-using-namespace): the model under test
 
-// Losses and norms of gradients within `tolerance`, parameters too. In float32 parameters get ten times that: a
-// mesh of one process, which only adds micro-batches up, ends .0003 away from the whole batches.
+// Losses and norms of gradients within `tolerance`, parameters too. In float32 parameters get ten times that:
+// a mesh of one process, which only adds micro-batches up, ends .0003 away from the whole batches.
 void compare(const ModelParallelSizes& sizes, const Training& training, double tolerance) {
   SCOPED_TRACE(words_of(sizes));
   models::GPT2 whole = whole_net(training);
