@@ -33,7 +33,8 @@
 //             That signal must not change the rank's exit code.
 // Threads     the calling thread must be allowed to make collectives of the group at that point.
 // Throws      InvalidArgument: no signals, a signal that cannot be caught, `every` below 1, a second
-//             StopSignals while the first lives. Also the exceptions of an all_reduce.
+//             StopSignals while the first lives, requested_on_any_rank() on a process outside of the group.
+//             Also the exceptions of an all_reduce.
 #pragma once
 
 #include <csignal>

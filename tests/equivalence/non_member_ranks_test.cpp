@@ -7,11 +7,12 @@
 #include <torch/types.h>
 
 #include <csignal>
-#include <nlohmann/json.hpp>
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "lockstep/base/error.h"
-#include "lockstep/checkpoint/full_state_dict.h"
+#include "lockstep/checkpoint/checkpoint_state.h"
 #include "lockstep/checkpoint/load_checkpoint.h"
 #include "lockstep/checkpoint/save_checkpoint.h"
 #include "lockstep/compat/apex/amp.h"
@@ -23,7 +24,6 @@
 #include "lockstep/job/stop_signals.h"
 #include "lockstep/models/tensor_parallel_gpt2.h"
 #include "lockstep/optim/norm_reducer.h"
-#include "lockstep/optim/sgd.h"
 #include "lockstep/parallel/context_parallel/ring_attention.h"
 #include "lockstep/parallel/pipeline/balance.h"
 #include "lockstep/parallel/pipeline/pipeline.h"
@@ -50,8 +50,8 @@ using ::testing::ThrowsMessage;
 template <typename Body> void expect_refused(const std::string& who, Body body) {
   SCOPED_TRACE(who);
   EXPECT_THAT(body, ThrowsMessage<InvalidArgument>(
-                        AllOf(HasSubstr(who), HasSubstr("this process is not in the group"),
-                              HasSubstr("ranks are 0:"), HasSubstr("group.is_member()"))));
+                        AllOf(HasSubstr(who + ": this process is not in the group, whose ranks are 0:"),
+                              HasSubstr("group.is_member()"))));
 }
 
 torch::nn::Sequential two_layers() {
@@ -103,6 +103,8 @@ RANKS_TEST(NonMember, IsRefusedByModelParallelism, Ranks(2, 3)) {
         group);
   });
   expect_refused("balance_by_time", [&] { balance_by_time(2, two_layers(), at::ones({1, 2}), group); });
+  const PipelineShape shape{.stages = 2};
+  expect_refused("balance_by_time", [&] { balance_by_time(shape, two_layers(), at::ones({1, 2}), group); });
   expect_refused("balance_by_size", [&] { balance_by_size(2, two_layers(), at::ones({1, 2}), 1, 2, group); });
   expect_refused("ring_attention", [&] { context_parallel::ring_attention(x, x, x, group); });
   expect_refused("sequence_part", [&] { context_parallel::sequence_part(x, 2, group); });
@@ -115,7 +117,7 @@ RANKS_TEST(NonMember, IsRefusedByModelParallelism, Ranks(2, 3)) {
   const tp::TransformerConfig config{.hidden_size = 4, .num_attention_heads = 2};
   expect_refused("ParallelSelfAttention", [&] { tp::ParallelSelfAttention(config, group); });
   expect_refused("ColumnParallelLinear", [&] { tp::ParallelMLP(config, group); });
-  expect_refused("Parallel", [&] { tp::ParallelTransformerLayer(config, group); });
+  expect_refused("ParallelSelfAttention", [&] { tp::ParallelTransformerLayer(config, group); });
   expect_refused("vocab_parallel_cross_entropy", [&] {
     tp::vocab_parallel_cross_entropy(at::ones({1, 2}), at::zeros({1}, at::kLong), group);
   });
