@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "lockstep/autograd/graph_leaves.h"
+#include "lockstep/autograd/weight_gradients.h"
 #include "lockstep/base/error.h"
 #include "lockstep/base/str.h"
 #include "lockstep/optim/model_part.h"
@@ -151,6 +152,7 @@ std::vector<at::Tensor> PartRunner::backward(int micro_batch, const std::vector<
   const MicroBatch batch = std::move(micro_batches_.at(micro_batch));
   micro_batches_.erase(micro_batch);
   const std::vector<at::Tensor> starts = root_gradients(batch, gradients);
+  add_weight_gradients_in_place(batch.roots);
   if (!batch.roots.empty()) torch::autograd::backward(batch.roots, starts);
   std::vector<at::Tensor> of_inputs;
   for (const at::Tensor& input : requiring_gradients(batch.arrived))
@@ -171,6 +173,14 @@ std::vector<at::Tensor> PartRunner::backward_input(int micro_batch,
     of_inputs.push_back(gradient.defined() ? gradient : at::zeros_like(inputs[i]));
   }
   return of_inputs;
+}
+
+void PartRunner::join_weights(const std::vector<int>& micro_batches) {
+  for (std::size_t i = 1; i < micro_batches.size(); ++i) {
+    auto& earlier = micro_batches_.at(micro_batches[i - 1]).half;
+    auto& later = micro_batches_.at(micro_batches[i]).half;
+    if (earlier && later) later->take_weights_of(*earlier);
+  }
 }
 
 void PartRunner::backward_weight(int micro_batch) {

@@ -10,6 +10,7 @@
 //             of their own (BatchNorm) run twice; DeferredBatchNorm does not count the second.
 // Gradients   A gradient of an output that does not arrive is not used. The gradient of an input that the
 //             part does not use is zeros.
+// Weights     of linear layers get their gradients in place (autograd/weight_gradients.h).
 // Marks       the leaves of the graph of a function without a module as parameters of a stage
 //             (optim/model_part.h).
 // Throws      what the function and its backward throw; InvalidArgument for a loss of several elements, for
@@ -64,6 +65,8 @@ class PartRunner {
   std::vector<at::Tensor> backward(int micro_batch, const std::vector<at::Tensor>& gradients);
   std::vector<at::Tensor> backward_input(int micro_batch, const std::vector<at::Tensor>& gradients);
   void backward_weight(int micro_batch);
+  // Before the backward_weight() of these, which come in this order.
+  void join_weights(const std::vector<int>& micro_batches);
 
   // Micro-batches between their forward and the end of their backward, and those with whole activations.
   int in_flight() const { return static_cast<int>(micro_batches_.size()); }

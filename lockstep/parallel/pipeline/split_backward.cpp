@@ -4,8 +4,10 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <unordered_set>
+#include <utility>
 
 namespace lockstep {
 namespace {
@@ -102,7 +104,10 @@ SplitBackward::SplitBackward(const std::vector<at::Tensor>& outputs, const std::
     (is_on_path ? path_roots : starts_).push_back(roots[i]);
     (is_on_path ? of_path : kept_).push_back(of_roots[i]);
   }
-  if (path_roots.empty()) return;
+  if (path_roots.empty()) {
+    add_weight_gradients_in_place(starts_);
+    return;
+  }
 
   for (Node* fork : path.forks())
     for (std::uint32_t k = 0; k < fork->num_inputs(); ++k) wanted.emplace_back(fork->getptr(), k);
@@ -110,21 +115,33 @@ SplitBackward::SplitBackward(const std::vector<at::Tensor>& outputs, const std::
   for (std::size_t i = 0; i < wanted_inputs.size(); ++i) input_gradients_[wanted_inputs[i]] = found[i];
   for (std::size_t i = wanted_inputs.size(); i < wanted.size(); ++i) {
     if (!found[i].defined()) continue;
-    starts_.push_back(wanted[i]);
-    kept_.push_back(found[i]);
+    forks_.push_back({.start = wanted[i], .gradient = found[i], .of_weight = nullptr});
   }
   // A fork's saved input may keep the operation that made it alive, so what the rest saved goes by itself.
   for (Node* node : path.rest()) node->release_variables();
   // `wanted` keeps the forks alive while the path between them goes.
   for (Node* fork : path.forks()) cut_off(*fork, path);
+  for (Fork& fork : forks_) fork.of_weight = add_weight_gradient_in_place(*fork.start.function);
+  edge_list all = starts_;
+  for (const Fork& fork : forks_) all.push_back(fork.start);
+  add_weight_gradients_in_place(all);
+}
+
+void SplitBackward::take_weights_of(SplitBackward& earlier) {
+  for (std::size_t i = 0; i < std::min(forks_.size(), earlier.forks_.size()); ++i) {
+    const Fork& other = earlier.forks_[i];
+    if (forks_[i].of_weight && other.of_weight) forks_[i].of_weight->take(*other.of_weight, other.gradient);
+  }
 }
 
 void SplitBackward::accumulate() {
-  const edge_list starts = std::move(starts_);
-  const std::vector<at::Tensor> kept = std::move(kept_);
-  starts_.clear();
-  kept_.clear();
-  if (!starts.empty()) run(starts, kept, /*keep_graph=*/false, /*accumulate=*/true, {});
+  edge_list starts = std::exchange(starts_, {});
+  std::vector<at::Tensor> gradients = std::exchange(kept_, {});
+  for (Fork& fork : std::exchange(forks_, {})) {
+    starts.push_back(std::move(fork.start));
+    gradients.push_back(std::move(fork.gradient));
+  }
+  if (!starts.empty()) run(starts, gradients, /*keep_graph=*/false, /*accumulate=*/true, {});
 }
 
 }  // namespace lockstep

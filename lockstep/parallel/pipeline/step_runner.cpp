@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <exception>
 
-#include "lockstep/schedules/pipeline_timeline.h"
-
 namespace lockstep {
 namespace {
 
@@ -52,6 +50,7 @@ StepOutcome StepRunner::run(const RankProgram& program, StepInput input) {
   is_broken_ = outcome_.failure.has_value();
   outgoing_.clear();
   recomputed_.clear();
+  weights_.clear();
   for (const PipelineStep& step : program.steps)
     if (step.kind == StepKind::COMPUTE && step.action.kind == RECOMPUTE)
       recomputed_.emplace(step.action.micro_batch, step.action.chunk);
@@ -64,9 +63,15 @@ StepOutcome StepRunner::run(const RankProgram& program, StepInput input) {
     if (step.kind == StepKind::RECEIVE) messages_.receive(step.message);
     if (step.kind != StepKind::COMPUTE) continue;
     now_ = *time++;
+    if (step.action.kind == BACKWARD_WEIGHT) {
+      weights_[step.action.chunk].push_back({.action = step.action, .start = now_});
+      continue;
+    }
+    backward_weights();
     compute(step.action);
     note_peaks();
   }
+  backward_weights();
   messages_.finish();
   outcome_.seconds_waited = messages_.seconds_waited();
   for (PartRunner& part : parts_) part.begin();
@@ -112,6 +117,19 @@ void StepRunner::compute(const PipelineAction& action) {
     case BACKWARD_WEIGHT:
       attempt(action, part, [&] { runner(action).backward_weight(action.micro_batch); });
       break;
+  }
+}
+
+// Those that wait. Nobody waits for their results, so they may come a little later than the table says.
+void StepRunner::backward_weights() {
+  for (const auto& [chunk, waiting] : std::exchange(weights_, {})) {
+    std::vector<int> micro_batches;
+    for (const TimedAction& one : waiting) micro_batches.push_back(one.action.micro_batch);
+    if (!is_broken_) parts_.at(static_cast<std::size_t>(chunk)).join_weights(micro_batches);
+    for (const TimedAction& one : waiting) {
+      now_ = one.start;
+      compute(one.action);
+    }
   }
 }
 

@@ -3,6 +3,7 @@
 //
 //   StepOutcome outcome = runner.run(program, input);
 //
+// Weights     BACKWARD_WEIGHTs with nothing else between them are computed together, chunk by chunk.
 // Failure     An exception of a part ends the computing of this rank for the step, and is returned. The rank
 //             still sends and receives everything (part_messages.h). A rank whose input cannot come is
 //             "broken" in the same way, without an exception of its own.
@@ -21,6 +22,7 @@
 #include "lockstep/parallel/pipeline/part_runner.h"
 #include "lockstep/parallel/pipeline/step_report.h"
 #include "lockstep/schedules/pipeline_messages.h"
+#include "lockstep/schedules/pipeline_timeline.h"
 
 namespace lockstep {
 
@@ -68,6 +70,7 @@ class StepRunner {
   void compute(const PipelineAction& action);
   void forward(const PipelineAction& action, int part);
   void backward(const PipelineAction& action, int part);
+  void backward_weights();
   void send(const PipelineMessage& message);
   void hand_on(const PipelineMessage& message, Outgoing outgoing);
   template <typename Act> void attempt(const PipelineAction& action, int part, const Act& act);
@@ -86,6 +89,7 @@ class StepRunner {
   StepOutcome outcome_;
   std::set<Key> recomputed_;                                          // micro-batch and chunk
   std::map<std::pair<PipelineMessageKind, Key>, Outgoing> outgoing_;  // by micro-batch and sending part
+  std::map<int, std::vector<TimedAction>> weights_;                   // BACKWARD_WEIGHTs that wait, by chunk
   bool is_broken_ = false;
   double now_ = 0;  // when the present action begins in the timeline
 };
