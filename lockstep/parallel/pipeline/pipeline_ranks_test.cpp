@@ -3,7 +3,10 @@
 
 #include <gmock/gmock.h>
 
+#include <set>
+
 #include "lockstep/schedules/pipeline_timeline.h"
+#include "testing/operator_calls.h"
 #include "testing/pipeline_nets.h"
 #include "testing/ranks.h"
 
@@ -86,6 +89,39 @@ RANKS_TEST(Pipeline, KeepsAsManyMicroBatchesAsItsTable, Ranks(1, 2, 3, 4)) {
         ASSERT_EQ(pipeline.stats().peak_in_flight, table.peak_in_flight) << to_text(shape);
         ASSERT_EQ(pipeline.stats().peak_activations, table.peak_activations) << to_text(shape);
       }
+}
+
+// How often the rank's row computes gradients of weights: with each BACKWARD, and for each chunk once where
+// BACKWARD_WEIGHTs have nothing else between them.
+int weight_computations(const PipelineActions& row) {
+  int computations = 0;
+  std::set<int> chunks;
+  for (const PipelineAction& action : row) {
+    if (action.kind == PipelineActionKind::BACKWARD_WEIGHT) {
+      computations += chunks.insert(action.chunk).second ? 1 : 0;
+      continue;
+    }
+    chunks.clear();
+    if (action.kind == PipelineActionKind::BACKWARD) ++computations;
+  }
+  return computations;
+}
+
+// Counted while it runs: each part has two weights, and micro-batches have one row each.
+RANKS_TEST(Pipeline, ComputesTheWeightsOfWaitingMicroBatchesTogether, Ranks(1, 2, 3, 4)) {
+  for (int m = 1; m <= 2 * size(); ++m)
+    for (const PipelineShape& shape : runnable_shapes(size(), m)) {
+      PartNets mine(shape, rank());
+      Whole whole(shape.parts());
+      Pipeline pipeline(mine.stages(), squared_error, options_of(shape), world());
+      const at::Tensor x = pipeline_rows(m, 1), y = pipeline_rows(m, 2);
+      pipeline.step(x, y);  // the gradients that are added to
+      const auto calls = operator_calls([&] { pipeline.step(x, y); });
+      const PipelineActions row = pipeline_schedule(shape).ranks[static_cast<std::size_t>(rank())];
+      ASSERT_EQ(calls.at("aten::addmm_"), 2 * weight_computations(row)) << to_text(shape);
+      (2 * squared_error(whole.forward(x), y)).backward();
+      whole.expect_equal(mine, TOLERANCE, to_text(shape));
+    }
 }
 
 // A forward with recomputing runs m times more: torchgpipe's check of its checkpoint modes, 2, 1 and 0 of 2.

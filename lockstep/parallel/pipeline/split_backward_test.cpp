@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "testing/operator_calls.h"
 #include "testing/tensors.h"
 
 namespace lockstep::split_backward_test {
@@ -88,6 +89,29 @@ TEST(SplitBackward, GivesTheGradientsOfAWholeBackward) {
     const auto now = take_gradients(one.parameters);
     for (std::size_t i = 0; i < now.size(); ++i)
       EXPECT_TRUE(at::allclose(now[i], of_parameters[i], 1e-12, 1e-12)) << name << ' ' << i;
+  }
+}
+
+// Three micro-batches of a row each, whose second halves run one after the other. The answer: autograd's own
+// backward of the three.
+TEST(SplitBackward, TakesTheWeightsOfEarlierOnes) {
+  for (auto& [name, one] : cases()) {
+    std::vector<SplitBackward> halves;
+    for (std::uint64_t i = 0; i < 3; ++i) {
+      const at::Tensor x = random_values({1, 5}, i).requires_grad_();
+      const auto whole = one.function(x), outputs = one.function(x);
+      torch::autograd::backward(whole, gradients_for(whole));
+      halves.emplace_back(outputs, gradients_for(outputs), std::vector{x});
+      if (i > 0) halves[i].take_weights_of(halves[i - 1]);
+    }
+    const auto expected = take_gradients(one.parameters);
+    const auto calls = lockstep::testing::operator_calls([&] {
+      for (SplitBackward& half : halves) half.accumulate();
+    });
+    if (name == "layers") EXPECT_EQ(calls.at("aten::cat"), 4);  // rows and gradients of two products
+    const auto now = take_gradients(one.parameters);
+    for (std::size_t i = 0; i < now.size(); ++i)
+      EXPECT_TRUE(at::allclose(now[i], expected[i], 1e-12, 1e-12)) << name << ' ' << i;
   }
 }
 
