@@ -9,7 +9,7 @@
 //             longer for it, neither with messages that take no time nor with messages that take a tenth of
 //             a part's forward. Many pairs are tried together, and halves of them where that is too many.
 // Order       A pair stays split where joining it would overtake an earlier micro-batch of its chunk: a
-//             parameter's gradients are added in the order of before, and have the same bits.
+//             parameter's gradients are added in the order of before.
 // Keeps       no more than before: the memory of a micro-batch is free where its gradients of inputs were.
 // Large       tables are looked at for a while only (MOST_LOOKS); what was not looked at stays split.
 #pragma once

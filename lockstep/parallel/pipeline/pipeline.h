@@ -46,6 +46,8 @@
 //             the average is the gradient of the mean over all tokens.
 // Recompute   ALWAYS and EXCEPT_LAST run a forward again before its backward, with the same random numbers
 //             (the default CPU generator), and keep the inputs of a stage alone until then.
+// Weights     of linear layers get their gradients in place, several micro-batches at once where these wait
+//             (docs/pipeline.md). A weight with a hook sees each micro-batch's.
 // Shapes      of what travels between two stages are agreed at the first micro-batch of each form (its
 //             rows, and the other sizes and dtypes of the inputs), and refused by name if they change.
 // Calls       of step(), eval() and tie() are collective over the group: every rank calls the same. With
